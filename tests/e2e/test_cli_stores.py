@@ -45,7 +45,7 @@ def fill(
 
 
 def rows_of(location: str) -> dict[str, tuple[bytes, dict[str, Any]]]:
-    with open_store(location) as store:
+    with in_this_process(location) as store:
         return {
             one: (vector.tobytes(), dict(fields))
             for batch in store.batches(50)
@@ -308,7 +308,7 @@ def test_a_collection_is_migrated_and_checked_again(
     assert not any(before[one][0] == after[one][0] for one in before)
     state = (tmp_path / "safe.notes.migration.json").read_text()
     assert CANARY not in state
-    with open_store(dest) as store:
+    with in_this_process(dest) as store:
         one = store.read(["n7"])
         store.write(Batch(one.ids, one.vectors + np.float32(1e-3), one.fields))
     wrong = run("migrate", source, dest, "--verify-only", "--json")

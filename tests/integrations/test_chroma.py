@@ -255,8 +255,10 @@ def test_another_protector_in_its_place_is_refused(
 
 
 def test_nan_and_wrong_input_are_refused(client: Any, protector_file: Path) -> None:
-    bad = ProtectedEmbeddingFunction(protector_file, encoder=NotANumber())
+    bad = ProtectedEmbeddingFunction(protector_file, encoder=NotANumber().encode)
     collection = client.create_collection("notes", embedding_function=bad)
+    with raises("E-INPUT", "encode"):
+        ProtectedEmbeddingFunction(protector_file, encoder=NotANumber())
     with raises("E-INPUT", "encode"):
         protect_and_add(collection, ["0"], ["a"], function=bad)
     assert collection.count() == 0

@@ -11,6 +11,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example
+from vecveil.encoders.protocol import PROBE_SENTENCES
 from vecveil.integrations.opening import PlaintextWarning
 
 
@@ -100,20 +101,27 @@ def test_queries_can_get_more_noise(
 
 
 class Other:
-    """Another encoder than the protector's, known by its fingerprint unless that is None."""
+    """Another encoder than the protector's, known by its fingerprint."""
 
-    def __init__(self, value: float, fingerprint: str | None) -> None:
-        self.value, self.fingerprint, self.name, self.dimension = value, fingerprint, "other", 384
+    fingerprint, name, dimension = "0" * 64, "other", 384
 
     def encode(self, texts: list[str]) -> np.ndarray:
-        return np.full((len(texts), 384), self.value, dtype=np.float32)
+        return np.full((len(texts), 384), 0.5, dtype=np.float32)
+
+
+class Broken:
+    """The protector's encoder when it is verified, NaN afterwards."""
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        X = np.asarray(vecveil.load_encoder("minilm").encode(texts))
+        return X if texts == list(PROBE_SENTENCES) else X * np.nan
 
 
 def test_another_encoder_and_nan_are_refused(
     protector_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoders = {"other": Other(0.5, "0" * 64), "broken": Other(np.nan, None)}
-    monkeypatch.setattr("vecveil.databases.release.load_encoder", encoders.__getitem__)
+    encoders = {"other": Other(), "broken": Broken()}
+    monkeypatch.setattr("vecveil.databases.clients.load_encoder", encoders.__getitem__)
     with raises("E-INCOMPATIBLE-ENCODER", "encoder"):
         created(protector_file, encoder="other")
     function = created(protector_file, encoder="broken")

@@ -26,7 +26,6 @@ from vecveil.integrations.milvus import ProtectedMilvus
 from vecveil.integrations.opening import PlaintextWarning
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
-STRINGS = {"id_type": "string", "max_length": 64}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,7 @@
-"""Ray on this machine: folders through its tasks and actors, datasets batch by batch, and what Ray writes down."""
+"""Ray on this machine: folders through its tasks and actors, datasets batch by batch, and what Ray writes down.
+
+Tests of tasks come first: their processes are reused, while each pool of actors starts and ends its own.
+"""
 
 from __future__ import annotations
 
@@ -135,6 +138,17 @@ def test_a_damaged_part_is_named_and_the_others_are_done(tmp_path: Path, keyed: 
     assert names == [f"part-{i:06d}.parquet" for i in (0, 1, 3, 4, 5, 6, 7)]
 
 
+def test_errors_of_workers_are_ours(tmp_path: Path, laplace: Path) -> None:
+    """The key is where this process finds it, and no worker."""
+    write_parts(tmp_path / "in", 1, 10, DIMENSION, 10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VECVEIL_TEST_ONLY_HERE", os.environ[KEYS])
+        job = BulkJob.of(laplace, id_column="id", key="env:VECVEIL_TEST_ONLY_HERE")
+        with raises("E-KEY-FILE", "variable") as caught:  # code and argument survive the way back
+            protect_files([tmp_path / "in"], tmp_path / "out", job, engine=run_on_ray)
+    assert "Traceback" not in str(caught.value)
+
+
 def workers(name: str) -> list[psutil.Process]:
     """Return the processes of Ray below this one that work on ``name`` now."""
     found = []
@@ -199,17 +213,6 @@ def test_texts_are_encoded_by_actors(
     assert pq.read_schema("there/part-000000.parquet").names == ["id", "embedding"]
 
 
-def test_errors_of_workers_are_ours(tmp_path: Path, laplace: Path) -> None:
-    """The key is where this process finds it, and no worker."""
-    write_parts(tmp_path / "in", 1, 10, DIMENSION, 10)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VECVEIL_TEST_ONLY_HERE", os.environ[KEYS])
-        job = BulkJob.of(laplace, id_column="id", key="env:VECVEIL_TEST_ONLY_HERE")
-        with raises("E-KEY-FILE", "variable") as caught:  # code and argument survive the way back
-            protect_files([tmp_path / "in"], tmp_path / "out", job, engine=run_on_ray)
-    assert "Traceback" not in str(caught.value)
-
-
 def test_a_dataset_is_protected_with_its_columns(
     laplace: Path, key_file: Path, tmp_path: Path
 ) -> None:
@@ -217,7 +220,7 @@ def test_a_dataset_is_protected_with_its_columns(
     table = table_of(X).append_column("year", pa.array(range(400)))
     ds = ray.data.from_arrow([table.slice(i, 100) for i in range(0, 400, 100)])
     given = {"id_column": "id", "key": key_file}
-    out = protect_dataset(ds, laplace, **given, batch_size=64)
+    out = protect_dataset(ds, laplace, **given, batch_size=64, concurrency=1)
     out.write_parquet(str(tmp_path / "out"))
     found = pq.read_table(tmp_path / "out")
     assert found.schema.names == ["id", "year", "embedding"]

@@ -150,7 +150,7 @@ class StoreApart(VectorStore):
             if answer is None or answer["number"] != self._requests:
                 self.close()
                 raise StoreError.of(_OWNER, "process", "running as long as the store is open", "one that ended",
-                                    fix="Run again: what was done stays done.")  # fmt: skip
+                                    fix="Repeat the command; finished work is kept.")  # fmt: skip
         if "error" in answer:
             raise _error(*answer["error"])
         return answer["value"]

@@ -158,11 +158,11 @@ class ProtectedClient(_Closing):
         own: `close` closes the client.
     """
 
-    client: Any
-
-    def __init__(self, items: Items, *, text_field: str, keep_text: bool, own: bool) -> None:
-        self.items, self.text_field, self.keep_text = items, text_field, keep_text
-        self._own = own
+    def __init__(
+        self, client: Any, items: Items, *, text_field: str, keep_text: bool, own: bool
+    ) -> None:
+        self.client, self.items, self._own = client, items, own
+        self.text_field, self.keep_text = text_field, keep_text
 
     def close(self) -> None:
         """Close the client if this object opened it."""

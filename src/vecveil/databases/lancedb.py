@@ -7,6 +7,7 @@ column of fixed-size float lists, the id is the column ``id`` or the row number,
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -120,20 +121,19 @@ class LanceStore(DatabaseStore):
 
     def _among(self, table: Any, ids: list[str]) -> str:
         """Return an SQL condition on ``ids``."""
-        # LanceDB binds no values. Quotes are doubled, and other keys must be digits.
+        # LanceDB binds no values. Quotes are doubled, and other keys must be whole numbers.
         if "id" not in table.schema.names:
             raise StoreError.of(self._owner, "location", "a table with a column id", "another")
         if str(table.schema.field("id").type) in ("string", "large_string"):
             quoted = ["'" + name.replace("'", "''") + "'" for name in ids]
         else:
-            quoted = [name for name in ids if name.isascii() and name.isdecimal()]
+            quoted = [name for name in ids if re.fullmatch(r"-?[0-9]+", name)]
         return f"id IN ({', '.join(quoted)})" if quoted else "false"
 
     def _vector(self, schema: Any) -> str:
         for field in schema:
-            if pa.types.is_fixed_size_list(field.type) and pa.types.is_floating(
-                field.type.value_type
-            ):
+            kind = field.type
+            if pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type):
                 return str(field.name)
         raise StoreError.of(self._owner, "table", "one with a column of vectors", "none")
 
@@ -142,9 +142,7 @@ class LanceStore(DatabaseStore):
         size = schema.field(column).type.list_size
         # Flattened without copying each row; `flatten` respects the slice of a batch, `values` would not.
         values = pa.concat_tables([rows])[column].combine_chunks().flatten()
-        X = np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.float32).reshape(
-            len(rows), size
-        )
+        X = values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
         has_id = "id" in rows.column_names
         ids = rows["id"].to_pylist() if has_id else range(offset, offset + len(rows))
         if _MARK in (schema.metadata or {}):
@@ -152,7 +150,7 @@ class LanceStore(DatabaseStore):
         else:
             fields = rows.drop_columns([column, *(["id"] if has_id else [])]).to_pylist()
             fields = fields or [{} for _ in range(len(rows))]
-        return Batch(tuple(str(name) for name in ids), X, tuple(fields))
+        return Batch(tuple(map(str, ids)), X.reshape(len(rows), size), tuple(fields))
 
 
 class LanceEmbeddingFunction(embeddings.TextEmbeddingFunction):  # type: ignore[misc, unused-ignore]

@@ -114,13 +114,9 @@ class Migration:
 
     def to_record(self) -> dict[str, Any]:
         """Return the result as JSON values."""
-        state = self.state
-        return {
-            "rows": state.rows, "skipped": state.skipped, "resumed": self.resumed, "total": state.total,
-            "dimension": state.dimension, "carried": state.carried, "withheld": state.withheld,
-            "protector": state.protector, "key_id": state.key_id, "checksum": state.checksum,
-            "verification": self.verification.to_record(),
-        }  # fmt: skip
+        names = ("rows", "skipped", "total", "dimension", "carried", "withheld", "protector", "key_id", "checksum")
+        record = {name: getattr(self.state, name) for name in names}
+        return {**record, "resumed": self.resumed, "verification": self.verification.to_record()}
 
 
 def migrate(
@@ -362,17 +358,13 @@ def _check_source(
                             _WRITER, "Stop that program, and start again.")  # fmt: skip
     bad = survey.bad
     if bad.total == survey.rows or (bad.total and not options.skip_bad):
-        longer = (
-            " Longer ones than in the fit may be another encoder's, or protected already."
-            if bad.refused
-            else ""
-        )
-        all_bad = bad.total == survey.rows
-        raise StoreError.of(_OWNER, "source", "a store of finite vectors of one dimension that the protector takes",
-                            f"{bad.total:,} bad rows of {survey.rows:,} ({bad})",
-                            "They cannot be protected." + longer,
-                            "There is nothing to copy." if all_bad
-                            else "Correct them, or leave them out with --skip-bad.")  # fmt: skip
+        why = "They cannot be protected."
+        if bad.refused:
+            why += " Vectors longer than those of the fit may be another encoder's, or protected already."
+        skip = "Correct them, or omit them with --skip-bad."
+        raise StoreError.of(_OWNER, "source", "a store of finite vectors of one dimension that the protector accepts",
+                            f"{bad.total:,} bad rows of {survey.rows:,} ({bad})", why,
+                            "There is nothing to copy." if bad.total == survey.rows else skip)  # fmt: skip
     # For more than 2^18 rows an estimate, which may miss a few: `verify` counts the rows in the end.
     if survey.equal_ids.count():
         raise StoreError.of(_OWNER, "source", "a store in which each row has its own id",

@@ -248,15 +248,14 @@ class ProtectedMilvus(ProtectedClient):
     ) -> None:
         items = Items(open_policy(protector, **policy), encoder, owner=_CLIENT)
         own = isinstance(client, str | os.PathLike)
-        super().__init__(items, text_field=text_field, keep_text=keep_text, own=own)
-        self.id_field, self.vector_field = id_field, vector_field
         if own:
             where = os.fspath(client)
             pymilvus = _pymilvus(where)
             fix = "See that the server runs, or that the file can be written and no other process has it."
             with database_errors(_CLIENT, "client", fix):
                 client = pymilvus.MilvusClient(where, token=token)
-        self.client = client
+        super().__init__(client, items, text_field=text_field, keep_text=keep_text, own=own)
+        self.id_field, self.vector_field = id_field, vector_field
         self._checked: set[str] = set()
 
     def create_collection(self, collection_name: str, **options: Any) -> None:

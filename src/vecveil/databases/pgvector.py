@@ -337,22 +337,22 @@ class PgvectorStore(DatabaseStore):
         rows = "WHERE {vector} IS NOT NULL AND {id} = ANY(%s::" + self.layout().id_type + "[])"
         return self._select(rows, [ids])
 
-    def _select(self, rows: str, values: list[Any]) -> Batch:
+    def _select(self, condition: str, values: list[Any]) -> Batch:
         layout = self.layout()
         names = [*layout.columns, *layout.generated]
         beside = self._sql.SQL("").join(
             self._sql.SQL(", {}").format(self._identifier(n)) for n in names
         )
         select = self._statement(
-            "SELECT {id}::text, {vector}::vector{beside} FROM {table} " + rows, beside=beside
+            "SELECT {id}::text, {vector}::vector{beside} FROM {table} " + condition, beside=beside
         )
         with self.cursor("reading rows") as cursor:
-            found = cursor.execute(select, values).fetchall()
-            vectors = np.asarray([row[1] for row in found], dtype=np.float32)
-        if not found:
+            rows = cursor.execute(select, values).fetchall()
+            vectors = np.asarray([row[1] for row in rows], dtype=np.float32)
+        if not rows:
             vectors = np.empty((0, layout.dimension), dtype=np.float32)
-        ids = tuple(row[0] for row in found)
-        fields = tuple(TableRow.of(dict(zip(names, row[2:], strict=True)), layout) for row in found)
+        ids = tuple(row[0] for row in rows)
+        fields = tuple(TableRow.of(dict(zip(names, row[2:], strict=True)), layout) for row in rows)
         return Batch(ids, vectors, fields, json.dumps(ids[-1]) if ids else "")
 
     def _write(self, batch: Batch) -> None:

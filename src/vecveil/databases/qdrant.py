@@ -219,15 +219,14 @@ class ProtectedQdrant(ProtectedClient):
     ) -> None:
         items = Items(open_policy(protector, **policy), encoder, owner=_CLIENT)
         own = isinstance(client, str | os.PathLike)
-        super().__init__(items, text_field=text_field, keep_text=keep_text, own=own)
-        self.vector_name = vector_name
         if inspect.iscoroutinefunction(getattr(client, "upsert", None)):
             raise InvalidInputError.of(_CLIENT, "client", "a QdrantClient", "an asynchronous one")
         if own:
             fix = "See that the folder can be written and no other process has it."
             with database_errors(_CLIENT, "client", fix):
                 client = _opened(os.fspath(client), api_key)
-        self.client = client
+        super().__init__(client, items, text_field=text_field, keep_text=keep_text, own=own)
+        self.vector_name = vector_name
         self._vectors: dict[str, str] = {}
 
     def create_collection(

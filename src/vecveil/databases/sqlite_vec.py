@@ -194,22 +194,22 @@ class SqliteVecStore(DatabaseStore):
         condition = "id = ?1 OR (id IS NULL AND rowid = CAST(?1 AS INTEGER))"
         return Batch.joined([self._select(condition, [name]) for name in ids])
 
-    def _select(self, rows: str, values: list[Any]) -> Batch:
+    def _select(self, condition: str, values: list[Any]) -> Batch:
         layout = self._layout()
         key, names = _quoted(layout.key), [_quoted(name) for name in layout.columns]
         beside = "".join(f", w.{name}" for name in names)
         select = (
             f"SELECT r.rowid, w.{key}, w.{_quoted(layout.vector)}{beside}"
-            f" FROM (SELECT rowid, id FROM {self._rowids()} WHERE {rows}) r JOIN {_quoted(self._name)} w"
+            f" FROM (SELECT rowid, id FROM {self._rowids()} WHERE {condition}) r JOIN {_quoted(self._name)} w"
             f" ON w.{key} = {'r.id' if layout.is_text else 'r.rowid'} ORDER BY r.rowid"
         )
         with self.cursor("reading rows") as cursor:
-            found = cursor.execute(select, values).fetchall()
-        vectors = np.frombuffer(b"".join(row[2] for row in found), dtype="<f4").astype(np.float32)
-        fields = tuple(_fields(dict(zip(layout.columns, row[3:], strict=True))) for row in found)
-        ids = tuple(str(row[1]) for row in found)
-        last = str(found[-1][0]) if found else ""
-        return Batch(ids, vectors.reshape(len(found), layout.dimension), fields, last)
+            rows = cursor.execute(select, values).fetchall()
+        vectors = np.frombuffer(b"".join(row[2] for row in rows), dtype="<f4").astype(np.float32)
+        fields = tuple(_fields(dict(zip(layout.columns, row[3:], strict=True))) for row in rows)
+        ids = tuple(str(row[1]) for row in rows)
+        last = str(rows[-1][0]) if rows else ""
+        return Batch(ids, vectors.reshape(len(rows), layout.dimension), fields, last)
 
     def _write(self, batch: Batch) -> None:
         layout = self._layout()

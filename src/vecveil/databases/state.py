@@ -99,7 +99,7 @@ def write_state(path: Path, state: MigrationState) -> None:
 
 def _no_state(path: Path, got: str) -> DataFileError:
     return DataFileError.of(_OWNER, "state", f"a file of schema {SCHEMA}", f"{path.name!r}, {got}",
-                            "Without it nobody knows which rows of the destination are whose.",
+                            "The state file records which rows the migration wrote.",
                             "Use another --state, or remove file and destination and start again.")  # fmt: skip
 
 

@@ -290,9 +290,9 @@ class DatabaseStore(VectorStore):
         # An empty collection may have been made beforehand, with options that `create` does not know.
         if self.exists():
             with self._guard("the description"):
-                there = self.dimension()
-                if there not in (0, dimension):
-                    raise StoreError.of(self._owner, "dimension", f"{there}, that of the {self.noun}", dimension,
+                existing = self.dimension()
+                if existing not in (0, dimension):
+                    raise StoreError.of(self._owner, "dimension", f"{existing}, that of the {self.noun}", dimension,
                                         fix=f"Name another {self.noun}.")  # fmt: skip
                 self._check_reuse()
             return
@@ -340,9 +340,7 @@ class DatabaseStore(VectorStore):
                 self._write(batch if len(last) == len(batch) else batch.rows(list(last.values())))
 
     def search(self, vector: Any, k: int = 10) -> list[Match]:
-        query = check_embeddings(
-            np.atleast_2d(np.asarray(vector)), owner=self._owner, param="vector"
-        )
+        query = check_embeddings(np.atleast_2d(vector), owner=self._owner, param="vector")
         k = check_count(k, owner=self._owner, param="k")
         with self._guard("searching"):
             return self._search(np.ascontiguousarray(query[0], dtype=np.float32), k)
@@ -368,10 +366,7 @@ def database_errors(owner: str, doing: str, fix: str = "") -> Iterator[None]:
     except VecveilError:
         raise
     except Exception as error:
-        fix = (
-            fix
-            or "See that the database runs and can be written to, and run again: what was done stays done."
-        )
+        fix = fix or "Check that the database runs and accepts writes, then repeat the command; finished work is kept."
         raise StoreError.of(owner, doing, "answered by the database", type(error).__name__, fix=fix,
                             code="E-STORE-DATABASE") from None  # fmt: skip
 

@@ -47,7 +47,7 @@ class BadRows:
             "without a vector",
             "with NaN or infinity",
             "of another dimension",
-            "that the protector does not take: zeros, longer than in its fit, or not changed by it",
+            "that the protector rejects (zeros, or longer than in its fit) or does not change",
         )
         counts = zip(vars(self).values(), reasons, strict=True)
         return ", ".join(f"{count:,} {reason}" for count, reason in counts if count) or "none"

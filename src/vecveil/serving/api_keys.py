@@ -1,4 +1,4 @@
-"""Read the keys that the configuration names: client keys, the upstream's key, and noise keys."""
+"""Read the secrets that the configuration names: client keys and the upstream's key."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import re
 from pathlib import Path
 
 from vecveil.errors import KeyFileError
-from vecveil.randomness import NoiseKeys
 
-__all__ = ["ApiKeys", "read_noise_keys", "read_secret"]
+__all__ = ["ApiKeys", "read_secret"]
 
 ENVIRONMENT = "env:"
 # 16 random characters hold at least 64 bits (hexadecimal), beyond guessing over a network.
@@ -51,15 +50,6 @@ class ApiKeys:
         return known and scheme.lower() == b"bearer"
 
 
-def read_noise_keys(source: str | None) -> NoiseKeys | None:
-    """Return the noise keys in a file or in ``env:NAME``."""
-    if source is None:
-        return None
-    if source.startswith(ENVIRONMENT):
-        return NoiseKeys.from_environment(source.removeprefix(ENVIRONMENT))
-    return NoiseKeys.from_file(source)
-
-
 def read_secret(source: str, param: str) -> str:
     """Return the content of ``env:NAME`` or of a file, stripped.
 
@@ -79,13 +69,13 @@ def read_secret(source: str, param: str) -> str:
         return value
     path = Path(source)
     try:
-        found = path.stat()
+        status = path.stat()
         # Windows has no mode bits; access control lists are not checked.
-        others = found.st_mode & 0o077 if os.name == "posix" else 0
+        others = status.st_mode & 0o077 if os.name == "posix" else 0
         if others:
             raise KeyFileError.of(owner, param, "a file readable by its owner alone", f"mode {others:o} for others",
                                   fix="Run: chmod 600 FILE")  # fmt: skip
-        value = path.read_text("utf-8").strip() if found.st_size <= _MAX_FILE_BYTES else ""
+        value = path.read_text("utf-8").strip() if status.st_size <= _MAX_FILE_BYTES else ""
         got = "an empty or very large file"
     except (OSError, ValueError) as error:
         if isinstance(error, KeyFileError):

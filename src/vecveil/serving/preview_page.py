@@ -230,7 +230,7 @@ class PreviewJobs:
 
     def _find(self, id: str) -> PreviewJob:
         if self._job is None or self._job.id != id:
-            raise ApiError(404, "There is no such job (any more).", code="no_such_job")
+            raise ApiError(404, "There is no such job, or its result was fetched or has expired.", code="no_such_job")
         return self._job
 
     def _run(self, job: PreviewJob, work: Callable[[Report], dict[str, Any]]) -> None:
@@ -315,11 +315,11 @@ class _Shelf:
 
     def get(self, id: str) -> PageProtector:
         """Return a protector; raise ApiError 404 for an unknown id."""
-        found = self._loaded.get(id) or self.served.get(id)
-        if found is None:
-            text = "There is no such protector here (any more): load the file again."
+        protector = self._loaded.get(id) or self.served.get(id)
+        if protector is None:
+            text = "There is no such protector on this server; load the file again."
             raise ApiError(404, text, code="no_such_protector")
-        return found
+        return protector
 
     def add(self, content: bytes, name: str) -> PageProtector:
         """Load and return the protector in ``content``; nothing in it is executed.

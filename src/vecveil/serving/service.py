@@ -6,15 +6,17 @@ import asyncio
 import logging
 import os
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from vecveil.databases.release import CleanQueryWarning, open_policy
 from vecveil.encoders import load_encoder
 from vecveil.encoders.openai_compatible import is_endpoint, split_endpoint
 from vecveil.errors import EncoderError, InvalidInputError, VecveilError
-from vecveil.protector import Protector, load
+from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
-from vecveil.serving.api_keys import read_noise_keys, read_secret
+from vecveil.serving.api_keys import read_secret
 from vecveil.serving.errors import ApiError, UpstreamError
 from vecveil.serving.logs import event
 from vecveil.serving.metrics import Metrics
@@ -90,15 +92,16 @@ class Service:
             _warn(served)
             if served.upstream.takes_models:
                 # The model, and so the encoder, is known only from a request.
-                event("encoder is checked for each model that clients name", policy=name)
+                event("encoder is verified for each model that clients name", policy=name)
                 continue
             try:
                 await self._upstreams[name].ensure("", {})
             except UpstreamError as error:
                 if not error.lost and error.code not in _TRANSIENT:
                     raise EncoderError(f"serve: upstream of the policy {name!r}: {error.text}") from None
-                event("upstream not checked yet", level=logging.WARNING, policy=name, upstream=served.upstream.name,
-                      code=error.code, message="The first request checks it; nothing is released before.")  # fmt: skip
+                event("upstream not verified yet", level=logging.WARNING, policy=name, upstream=served.upstream.name,
+                      code=error.code, message="The first request verifies it; nothing is released before.",
+                )  # fmt: skip
         self._started = True
 
     async def aclose(self) -> None:
@@ -209,16 +212,10 @@ def open_service(settings: ServeSettings) -> Service:
 
 
 def _open_policy(given: ServedPolicySettings) -> ReleasePolicy:
-    from vecveil.accounting import Ledger
-
-    return ReleasePolicy(
-        load(given.protector),
-        query_protection=given.query_protection,
-        query_noise=given.query_noise,
-        key=read_noise_keys(given.key),
-        # Not created: a mistyped path would start an empty ledger and forget all earlier releases.
-        ledger=None if given.ledger is None else Ledger(given.ledger, create=False),
-    )
+    options = {name: value for name, value in vars(given).items() if name != "upstream"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CleanQueryWarning)  # `Service.start` logs it
+        return open_policy(**options)
 
 
 def _fitted_encoder(protector: Protector) -> str:
@@ -260,7 +257,7 @@ def upstream_key(
         return None, False
     if given is None and authenticated:
         key = environment.get(_OPENAI_KEY)
-        event("own key for the upstream", found=bool(key), variable=_OPENAI_KEY)
+        event("own key for the upstream", set=bool(key), variable=_OPENAI_KEY)
         return key or None, False
     if given is None or given == "forward":
         return None, True

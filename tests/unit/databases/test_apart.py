@@ -73,41 +73,27 @@ def test_it_answers_as_the_store_does(apart: StoreApart, tmp_path: Path) -> None
         np.testing.assert_array_equal(found.vectors, here.read(["n5", "n3"]).vectors)
 
 
-def test_errors_come_back_as_what_they_are(apart: StoreApart) -> None:
+def test_errors_come_back_as_what_they_are_and_it_goes_on(apart: StoreApart) -> None:
     with raises("E-STORE-NOT-FOUND", "location"):
         apart.info()
     with raises("E-INPUT-NAME", "metric"):
         apart.create(N, metric="none")
-    apart.create(N)  # and it goes on
-    with raises("E-STORE", "dimension"):
-        apart.create(N + 1)
-
-
-def test_a_field_that_cannot_be_sent_is_one_clear_error(apart: StoreApart) -> None:
-    apart.create(N)
-    with raises("E-INPUT", "fields"):
-        apart.write(rows(when=datetime.datetime(2026, 1, 1)))
-    apart.write(rows(size=np.float32(0.5)))  # and it goes on
-    assert apart.read(["n3"]).fields[0]["size"] == 0.5
-
-
-def test_after_an_error_reading_begins_anew(apart: StoreApart) -> None:
-    with pytest.raises(StoreError):
+    with raises("E-STORE-NOT-FOUND", "location"):
         list(apart.batches(50))
     apart.create(N, metric="euclidean")
-    apart.write(rows())
-    assert sum(len(one) for one in apart.batches(50)) == ROWS
-
-
-def test_threads_get_the_answers_to_their_own_requests(apart: StoreApart) -> None:
-    apart.create(N, metric="euclidean")
-    apart.write(rows())
+    with raises("E-STORE", "dimension"):
+        apart.create(N + 1)
+    with raises("E-INPUT", "fields"):
+        apart.write(rows(when=datetime.datetime(2026, 1, 1)))
+    apart.write(rows(size=np.float32(0.5)))
+    assert apart.read(["n3"]).fields[0]["size"] == 0.5
+    assert sum(len(one) for one in apart.batches(50)) == ROWS, "reading began anew after its error"
 
     def ask(i: int) -> bool:
         return apart.read([IDS[i]]).vectors.tobytes() == X[i : i + 1].tobytes()
 
     with ThreadPoolExecutor(4) as threads:
-        assert all(threads.map(ask, range(ROWS)))
+        assert all(threads.map(ask, range(ROWS))), "each thread gets the answer to its own request"
 
 
 def test_the_process_outlives_the_thread_that_began_it(tmp_path: Path) -> None:
@@ -119,24 +105,18 @@ def test_the_process_outlives_the_thread_that_began_it(tmp_path: Path) -> None:
         assert store._process is begun
 
 
-def test_nothing_is_imported_from_the_current_folder(
+def test_the_current_folder_may_have_any_name_and_nothing_is_imported_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "numpy.py").write_text("open('imported', 'w').close()\nraise SystemExit\n")
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "a#b"
+    folder.mkdir()
+    (folder / "numpy.py").write_text("open('imported', 'w').close()\nraise SystemExit\n")
+    monkeypatch.chdir(folder)
     with open_store("chroma:db#notes") as store:
         assert not store.exists()
-    assert not (tmp_path / "imported").exists()
-
-
-def test_the_current_folder_may_have_any_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a#b").mkdir()
-    monkeypatch.chdir(tmp_path / "a#b")
-    with open_store("chroma:db#notes") as store:
         store.create(N)
         assert store.info().name == "notes"
+    assert not (folder / "imported").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["a#b"]
     assert (tmp_path / "a#b" / "db" / "chroma.sqlite3").is_file()
 

@@ -43,7 +43,7 @@ def test_a_table_without_ids_counts_its_rows(tmp_path: Path) -> None:
             store.read(["0"])
 
 
-@pytest.mark.parametrize("ids", [[7, 2, 9, 4, 1], ["a", "o'b", "c", "7", "e"]])
+@pytest.mark.parametrize("ids", [[7, -2, 9, 4, 1], ["a", "o'b", "c", "7", "e"]])
 def test_a_table_with_ids_is_read_by_them(tmp_path: Path, ids: list[Any]) -> None:
     with open_store(made(tmp_path, id=ids)) as store:
         read = store.read([str(ids[3]), str(ids[1])])

@@ -97,7 +97,7 @@ function describeProtector() {
   const one = chosenProtector();
   if (!one) return;
   const facts = [["Method", one.method], ["Concept", one.concept ?? "unnamed"],
-    ["Encoder", one.encoder_known ? one.encoder : `${one.encoder ?? "unnamed"} (not recorded: known by its dimension)`],
+    ["Encoder", one.encoder_known ? one.encoder : `${one.encoder ?? "unnamed"} (no fingerprint: verified by its dimension only)`],
     ["Dimension", one.dimension]];
   find("facts").replaceChildren(...facts.map(([name, value]) =>
     make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }))));
