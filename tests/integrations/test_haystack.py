@@ -136,7 +136,7 @@ def test_what_is_only_in_memory_is_not_written_down(protector, protector_file, k
         QueryProtector(protector_file, key=keys),
         DocumentProtector(protector_file, key=keys),
     ):
-        with pytest.raises(InvalidInputError, match="must be a path"):
+        with raises("E-INPUT-TYPE"):
             made.to_dict()
 
 

@@ -24,7 +24,7 @@ import vecveil
 from harness.errors import raises
 from harness.http_encoder import hashed_vectors
 from harness.integration_checks import assert_no_secret, run_example, same_direction
-from vecveil.errors import InvalidInputError, KeyFileError, LedgerCapError
+from vecveil.errors import KeyFileError, LedgerCapError
 from vecveil.integrations.llama_index import ProtectedEmbedding
 from vecveil.integrations.opening import PlaintextWarning
 
@@ -192,7 +192,7 @@ def test_objects_are_given_again(protector, protector_file, key_file, redactor, 
     (tmp_path / "json").write_text(embedding.to_json())
     assert_no_secret(tmp_path, key_file)
     for missing in ({}, {"protector": protector}, {"protector": protector, "key": keys}):
-        with pytest.raises(InvalidInputError, match="given again"):
+        with raises("E-INPUT-SAVED"):
             ProtectedEmbedding.from_dict(embedding.to_dict(), **missing)
     again = {"protector": protector_file, "key": key_file, "embed_model": Inner()}
     assert ProtectedEmbedding.from_dict(embedding.to_dict(), **again).get_query_embedding(

@@ -187,7 +187,9 @@ def test_the_identity_of_a_service_holds_all_that_decides_its_vectors(tmp_path: 
     upstream = LocalUpstream(FakeEncoder())
     services = [Service([ServedPolicy("a", policy, upstream)]) for policy in policies]
     services.append(Service([ServedPolicy("b", policies[0], upstream)]))
-    services.append(Service([ServedPolicy("a", policies[0], LocalUpstream(FakeEncoder(), name="other"))]))
+    other = LocalUpstream(FakeEncoder())
+    other.name = "other"
+    services.append(Service([ServedPolicy("a", policies[0], other)]))
     assert len({_identity(service) for service in services}) == len(services)
     again = Service([ServedPolicy("a", ReleasePolicy(protector, key=keys[0]), upstream)])
     assert _identity(again) == _identity(services[0])

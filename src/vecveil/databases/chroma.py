@@ -298,30 +298,20 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
         key: KeySource = None,
         ledger: Any = None,
     ) -> None:
-        policy = open_policy(
-            protector,
-            query_protection=query_protection,
-            query_noise=query_noise,
-            key=key,
-            ledger=ledger,
-        )
+        given = {"protector": protector, "key": key, "ledger": ledger}
+        queries: dict[str, Any] = {"query_protection": query_protection, "query_noise": query_noise}
+        policy = open_policy(**given, **queries)
         if query_protection != "same" and not hasattr(EmbeddingFunction, "embed_query"):
             raise InvalidInputError.of(_OWNER, "query_protection", "'same' with this version of Chroma",
                                        repr(query_protection), "It embeds queries as documents.",
                                        "Upgrade: pip install -U chromadb")  # fmt: skip
         query_encoder = getattr(encoder, "embed_query", None) if callable(encoder) else None
         self._items: Items | None = Items(policy, encoder, query_encoder, owner=_OWNER)
-        given = {"protector": protector, "key": key, "ledger": ledger}
         names = {n: v if isinstance(v, str | os.PathLike) else None for n, v in given.items()}
         encoder_config, missing = _encoder_config(encoder)
         missing += [name for name in _NAMED if given[name] is not None and names[name] is None]
         self._config: dict[str, Any] = {
-            **policy_config(
-                **names,
-                query_protection=query_protection,
-                query_noise=float(query_noise),
-                owner=_OWNER,
-            ),
+            **policy_config(**names, **queries, owner=_OWNER),
             **encoder_config,
             "fingerprint": policy.protector.fingerprint,
             "give_again": missing,

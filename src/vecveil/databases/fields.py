@@ -12,7 +12,7 @@ import numpy as np
 
 from vecveil.data.columns import is_number_list
 
-__all__ = ["OTHERS", "Field", "FieldTally", "ValueKind", "carried", "kind_of", "leaves", "matches"]
+__all__ = ["OTHERS", "Field", "FieldTally", "carried", "kind_of", "leaves", "matches"]
 
 ValueKind = Literal["text", "numbers", "binary", "email", "phone", "name", "other"]
 

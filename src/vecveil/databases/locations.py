@@ -14,8 +14,8 @@ from vecveil.databases.store import VectorStore
 from vecveil.errors import InvalidInputError
 
 __all__ = [
-    "KINDS", "StoreKind", "default_state_file", "in_this_process", "is_local", "open_store", "public_name",
-    "short_name", "store_of",
+    "KINDS", "default_state_file", "in_this_process", "is_local", "open_store", "public_name", "short_name",
+    "store_of",
 ]  # fmt: skip
 
 # Shown in names of stores; every other option may be a secret. An allowlist, so that new options stay hidden.

@@ -436,9 +436,10 @@ def _check_same(
         pairs.append(("key", f"check value {state.key_check}", f"check value {key[1]}"))
     for param, former, now in pairs:
         if former != now:
-            raise StoreError.of(_OWNER, param, f"that of the migration that is under way ({former})", now,
+            raise StoreError.of(_OWNER, param, f"that of the unfinished migration ({former})", now,
                                 "The destination would hold rows of two migrations.",
-                                "Repeat the former command, or use another destination and --state.")  # fmt: skip
+                                "Repeat the former command, or use another destination and --state.",
+                                code="E-STORE-STATE")  # fmt: skip
 
 
 def _check_destination(state: MigrationState, dest: VectorStore) -> None:

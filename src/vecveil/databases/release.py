@@ -142,7 +142,9 @@ def policy_config(
     Raises:
         InvalidInputError: an argument is an object.
     """
-    config: dict[str, Any] = {"query_protection": query_protection, "query_noise": query_noise}
+    config: dict[str, Any] = {
+        "query_protection": query_protection, "query_noise": float(query_noise)
+    }  # fmt: skip
     for name, value in (("protector", protector), ("key", key), ("ledger", ledger)):
         if value is None:
             continue

@@ -15,20 +15,11 @@ from vecveil.databases.survey import Reservoir, Sample, Survey
 from vecveil.runtime import progress
 from vecveil.validation import check_count
 
-__all__ = [
-    "SCHEMA",
-    "SEVERITIES",
-    "SIGN_CODES",
-    "Scan",
-    "ScanFinding",
-    "Severity",
-    "in_order",
-    "scan",
-]
+__all__ = ["SCHEMA", "SIGN_CODES", "Scan", "ScanFinding", "in_order", "scan"]
 
 SCHEMA = "vecveil.scan/1"
 Severity = Literal["high", "medium", "low", "info"]
-SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
+_SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 SIGN_CODES = ("looks-protected", "mixed", "no-sign-of-protection", "protection-unknown")
 """Codes of the finding about protection; a scan of a non-empty store has exactly one."""
 _OWNER = "scan"
@@ -56,7 +47,7 @@ class ScanFinding:
 
 def in_order(findings: Sequence[ScanFinding]) -> tuple[ScanFinding, ...]:
     """Return the findings sorted by severity, worst first."""
-    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
+    return tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -93,25 +93,23 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
             )
         # Only `from_dict` passes these two: fields of the saved configuration, not options of BaseEmbedding.
         wraps, fingerprint = options.pop("wraps", None), options.pop("protector_fingerprint", None)
-        given = {"protector": protector, "key": key, "ledger": ledger}
+        given: dict[str, Any] = {
+            "protector": protector, "query_protection": query_protection, "query_noise": query_noise,
+            "key": key, "ledger": ledger,
+        }  # fmt: skip
         missing = [name for name, value in given.items() if isinstance(value, str) and value == _IN_MEMORY]
         if wraps is not None and embed_model is None:
             missing.append("embed_model")
         if missing:
-            raise InvalidInputError.of(_OWNER, missing[0], "given again", "the note that there was one",
-                                       "It was an object, and objects are not written down.",
-                                       f"Call {_OWNER}.from_dict(data, {missing[0]}=...).")  # fmt: skip
-        policy = open_policy(
-            protector,
-            query_protection=query_protection,
-            query_noise=query_noise,
-            key=key,
-            ledger=ledger,
-        )
+            raise InvalidInputError.of(_OWNER, missing[0], "passed again", "nothing",
+                                       "It was an object, and objects are not saved.",
+                                       f"Call {_OWNER}.from_dict(data, {missing[0]}=...).",
+                                       code="E-INPUT-SAVED")  # fmt: skip
+        policy = open_policy(**given)
         if fingerprint not in (None, policy.protector.fingerprint):
-            raise IncompatibleError.of(_OWNER, "protector", f"the one that was named ({fingerprint[:12]})",
+            raise IncompatibleError.of(_OWNER, "protector", f"the saved one ({fingerprint[:12]})",
                                        f"another ({policy.protector.fingerprint[:12]})",
-                                       "Its vectors do not match those of that one.")  # fmt: skip
+                                       "Vectors of two protectors cannot be compared.")  # fmt: skip
         if options.get("embeddings_cache") is not None and query_protection != "same":
             raise InvalidInputError.of(_OWNER, "embeddings_cache", "left out with another protection for queries",
                                        "a cache", "It gives a query the vector of a document.")  # fmt: skip
@@ -121,11 +119,10 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         )
         options.setdefault("model_name", f"vecveil/{policy.protector.method}/{encoder}")
         fields: dict[str, Any] = {
+            **given,
             "protector": _name(protector),
             "protector_fingerprint": policy.protector.fingerprint,
             "wraps": None if embed_model is None else embed_model.class_name(),
-            "query_protection": query_protection,
-            "query_noise": query_noise,
             "key": _name(key),
             "ledger": _name(ledger),
             "text_stored": text_stored,
@@ -140,12 +137,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
 
     def __reduce__(self) -> tuple[Callable[..., ProtectedEmbedding], tuple[Any, ...]]:
         """Return the constructor arguments: names of files, never their content."""
-        config = policy_config(
-            **self._given,
-            query_protection=self.query_protection,
-            query_noise=self.query_noise,
-            owner=_OWNER,
-        )
+        config = policy_config(**self._given, owner=_OWNER)
         options = {"embed_batch_size": self.embed_batch_size, "num_workers": self.num_workers}
         return _reopened, (self._inner, {**config, **options, "text_stored": self.text_stored})
 

@@ -12,11 +12,11 @@ from vecveil.bulk import ArrowProtection, BulkJob
 from vecveil.errors import InvalidInputError, ReleaseError, VecveilError, unknown_name
 from vecveil.protector import Protector
 
-__all__ = ["BATCH_OPTIONS", "Sealed", "anywhere", "batch_job", "protect_batch"]
+__all__ = ["Sealed", "anywhere", "batch_job", "protect_batch"]
 
 _ENVIRONMENT = "env:"
 _OF_FILES = {"protector", "format", "encoding", "delimiter"}
-BATCH_OPTIONS = tuple(field.name for field in fields(BulkJob) if field.name not in _OF_FILES)
+_BATCH_OPTIONS = tuple(field.name for field in fields(BulkJob) if field.name not in _OF_FILES)
 """Options of `BulkJob` that apply to batches."""
 
 
@@ -51,8 +51,8 @@ def batch_job(
         ProtectorFileError, KeyFileError: the protector or key cannot be read.
     """
     for name in options:
-        if name not in BATCH_OPTIONS:
-            raise unknown_name(owner, "options", BATCH_OPTIONS, name)
+        if name not in _BATCH_OPTIONS:
+            raise unknown_name(owner, "options", _BATCH_OPTIONS, name)
     key = options.get("key")
     if key is not None and not isinstance(key, str | os.PathLike):
         raise InvalidInputError.of(owner, "key", "the path of a key file, or env:NAME", type(key).__name__,

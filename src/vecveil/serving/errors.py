@@ -16,7 +16,7 @@ from vecveil.errors import (
     VecveilError,
 )
 
-__all__ = ["INVALID", "SERVER", "ApiError", "ClientGone", "UpstreamError", "api_error_of", "upstream_refusal"]
+__all__ = ["RATE_LIMIT", "ApiError", "ClientGone", "UpstreamError", "api_error_of", "upstream_refusal"]
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"

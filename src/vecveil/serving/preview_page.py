@@ -41,7 +41,7 @@ try:
 except ImportError:
     raise MissingDependencyError("Serving", "starlette", "serve") from None
 
-__all__ = ["PAGE_OPEN_PATHS", "PageLimits", "PageTexts", "PreviewFunction", "PreviewJobs", "page_router"]
+__all__ = ["PAGE_OPEN_PATHS", "PageLimits", "PageTexts", "PreviewJobs", "page_router"]
 
 Encode = Callable[[Sequence[str]], Embeddings]
 Report = Callable[[float, str], None]

@@ -218,7 +218,6 @@ class LocalUpstream:
 
     Args:
         encoder: any object with ``encode``.
-        name: name for logs.
         max_texts: texts per call of the encoder, unless one request has more. Larger values raise throughput under
             load and the latency of small requests.
     """
@@ -226,9 +225,9 @@ class LocalUpstream:
     takes_models = False
     losses = 0
 
-    def __init__(self, encoder: Any, *, name: str | None = None, max_texts: int = 128) -> None:
+    def __init__(self, encoder: Any, *, max_texts: int = 128) -> None:
         self.encoder = encoder
-        self.name = str(name or getattr(encoder, "name", None) or type(encoder).__name__)
+        self.name = str(getattr(encoder, "name", None) or type(encoder).__name__)
         self._max_texts = max_texts
         # One thread: encoders are not thread-safe, and use all cores themselves.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vecveil-encoder")

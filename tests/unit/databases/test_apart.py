@@ -27,7 +27,6 @@ from vecveil.databases.chroma import ChromaStore, _NamedFunction
 from vecveil.databases.locations import in_this_process
 from vecveil.databases.migrating import migrate
 from vecveil.errors import (
-    IncompatibleError,
     MissingDependencyError,
     StoreError,
 )
@@ -148,7 +147,7 @@ def test_the_name_stands_for_our_function() -> None:
     for kind in (type(named), ProtectedEmbeddingFunction):
         kind.validate_config_update(named, config, config | {"protector": "q"})
         for change in ({"fingerprint": "b"}, {"encoder": "other"}):
-            with pytest.raises(IncompatibleError, match="that of the collection"):
+            with raises("E-INCOMPATIBLE", next(iter(change))):
                 kind.validate_config_update(named, config, config | change)
 
 
