@@ -192,11 +192,13 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path") -> str:
 def _repeated(node: Any) -> int | None:
     """Return the line of the first repeated key; YAML would drop the earlier value."""
     seen: set[str] = set()
-    for key, _ in node.value:
+    for key, value in node.value:
         if isinstance(key.value, str):
             if key.value in seen:
                 return int(key.start_mark.line) + 1
             seen.add(key.value)
+        if value.id == "mapping" and (line := _repeated(value)):
+            return line
     return None
 
 

@@ -9,14 +9,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from vecveil.concepts.concept_file import shared_line
-from vecveil.errors import (
-    DataFileError,
-    InvalidInputError,
-    MissingDependencyError,
-    unknown_name,
-    wrong_type,
-)
+from vecveil.concepts.concept_file import load_yaml, read_text
+from vecveil.errors import InvalidInputError, unknown_name, wrong_type
 from vecveil.protector.policy import STRONGER, QueryProtection
 from vecveil.validation import check_count, check_positive
 
@@ -172,7 +166,8 @@ def read_config(path: str | os.PathLike[str]) -> ServeSettings:
         InvalidInputError: an unknown key or a wrong value. The message shows no value: it may be a misplaced secret.
     """
     path = Path(path)
-    content = dict(_mapping(_read(path), "the file"))
+    content = load_yaml(read_text(path, owner=_FILE, most=_MAX_FILE_BYTES), path.name, owner=_FILE)
+    content = dict(_mapping(content, "the file"))
     policies = {
         str(name): _section(ServedPolicySettings, value, f"policies.{name}", path.parent)
         for name, value in _mapping(content.pop("policies", None), "policies").items()
@@ -239,30 +234,3 @@ def _mapping(value: Any, where: str) -> Mapping[Any, Any]:
     if not isinstance(value, dict):
         raise wrong_type(_FILE, where, "a mapping", value)
     return value
-
-
-def _read(path: Path) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise MissingDependencyError("Reading a configuration", "pyyaml", "serve") from None
-    # Raised outside the handlers, without a chained exception: the parser's quotes parts of the file.
-    try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise DataFileError.of(_FILE, "path", f"a file of at most {_MAX_FILE_BYTES} bytes", path.name)
-        text = path.read_text("utf-8")
-        line = shared_line(yaml, text)
-        # Nested aliases expand exponentially ("billion laughs").
-        if line is None:
-            return yaml.safe_load(text)
-        constraint, got = "a YAML file without anchors (&), aliases (*) and merge keys (<<)", f"one in line {line}"
-    except OSError as error:
-        constraint, got = "a file that can be read", type(error).__name__
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        constraint, got = "a YAML file", path.name if mark is None else f"{path.name}, wrong at line {mark.line + 1}"
-    except (ValueError, TypeError, RecursionError) as error:
-        if isinstance(error, DataFileError):
-            raise
-        constraint, got = "a YAML file in UTF-8", path.name
-    raise DataFileError.of(_FILE, "path", constraint, got)

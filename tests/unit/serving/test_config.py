@@ -8,7 +8,7 @@ import pytest
 
 from harness.documents import ROOT, blocks
 from harness.errors import raises
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 from vecveil.serving.settings import Limits, ServedPolicySettings, ServeSettings, read_config
 
 SECRET = "sk-zyxsecret"
@@ -89,9 +89,19 @@ def test_what_is_wrong_is_named_and_not_shown(tmp_path: Path, text: str, named: 
     assert SECRET not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["a: [", "a: !!python/object/apply:os.system ['true']", "\x00"])
-def test_what_is_no_yaml(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DataFileError):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [",
+        "a: !!python/object/apply:os.system ['true']",
+        "\x00",
+        "policies: &a {drug: d}\nlimits: *a\n",
+        "policies: {drug: a.vecveil, drug: b.vecveil}\n",  # one of the two would be dropped
+    ],
+    ids=["open bracket", "object", "NUL", "alias", "repeated key"],
+)
+def test_what_is_no_plain_yaml(tmp_path: Path, text: str) -> None:
+    with raises("E-DATA-FILE", "path"):
         read_config(written(tmp_path, text))
 
 
