@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from research.experiment import Records
@@ -46,19 +46,49 @@ def method_name(method: str) -> str:
     return METHOD_NAMES.get(method, method)
 
 
-def words(*names: str) -> list[Column]:
-    """Return columns of words."""
-    return [Column(name, text=True) for name in names]
+def count(value: float) -> Number:
+    """Return a whole number without a unit."""
+    return Number(value, percent=False, digits=0)
 
 
-def percent(*names: str) -> list[Column]:
-    """Return columns of shares."""
-    return [Column(name, "%") for name in names]
+Group = tuple[tuple[Any, ...], Records]
+"""The values on the axes that a row of a table stands for, and their records."""
+Drawn = tuple[Column, Callable[[tuple[Any, ...], Records], TableCell]]
+"""A column, and the function that draws its cell in the row of a group."""
+Published = Callable[[tuple[Any, ...]], float | None]
 
 
-def plain(*names: str) -> list[Column]:
-    """Return columns of numbers without a unit."""
-    return [Column(name) for name in names]
+def axis(name: str, index: int, shown: Callable[[Any], str] = str) -> Drawn:
+    """Return the column of one axis of the groups."""
+    return Column(name, text=True), lambda key, rows: shown(key[index])
+
+
+def column(name: str, cell: Callable[[tuple[Any, ...], Records], TableCell], unit: str | None = None,
+          *, text: bool = False) -> Drawn:
+    """Return a column whose cells ``cell`` computes; ``unit`` is ``%`` or another one."""
+    return Column(name, unit, text), cell
+
+
+def percent(name: str, *path: str, published: Published = lambda key: None) -> Drawn:
+    """Return the column of a share, its mean over seeds."""
+    return column(name, lambda key, rows: rows.number(*path, published=published(key)), "%")
+
+
+def estimate(name: str, *path: str, published: Published = lambda key: None) -> Drawn:
+    """Return the column of a share with its interval or deviation."""
+    return column(name, lambda key, rows: rows.estimate(*path, published=published(key)), "%")
+
+
+def plain(name: str, *path: str, digits: int = 0) -> Drawn:
+    """Return the column of a number without a unit."""
+    return column(name, lambda key, rows: rows.plain(*path, digits=digits))
+
+
+def table(title: str, groups: Iterable[Group], columns: Sequence[Drawn], caption: str = "",
+          notes: Sequence[str] = ()) -> Table:
+    """Return a table with a row for each group."""
+    rows = [[cell(key, own) for _, cell in columns] for key, own in groups]
+    return Table(title, [column for column, _ in columns], rows, caption, notes)
 
 
 def share_verdict(
@@ -144,36 +174,34 @@ def by_scale(
     )
 
 
-def point_table(
-    records: Records, problem: str, *, title: str, tables: Sequence[str] = (), caption: str = ""
-) -> Table:
+def point_table(records: Records, problem: str, tables: Sequence[str] = ()) -> Table:
     """Return a table of one problem: a row for each scale and method; over seeds mean and deviation."""
     own = records.where(problem=problem)
     metric = own[0]["found"]["utility"]["metric"] if len(own) else "Utility"
-    columns = [
-        *words("Scale", "Method"), *percent("Leakage, strongest attack", "Chance"), *words("Strongest attack"),
-        *percent("MLC leakage (Eq. 13)", "MLC confidence (Eq. 14)", metric, "Utility kept"),
-        *plain("ε of the mechanism"),
-    ]  # fmt: skip
-    body: list[list[TableCell]] = []
-    for (scale, method), rows in by_scale(own, "scale", "method"):
-        keys = {"dataset": problem, "epsilon": epsilon_of(scale), "method": method}
-        theirs = {
-            name: share_beside(tables, name, **keys)
-            for name in ("leakage", "confidence", "utility")
-        }
-        mlc = ("attacks", "mlc-published")
-        body.append(
-            [
-                scale, method_name(method), rows.estimate("leakage", published=theirs["leakage"]),
-                rows.number("leakage", "chance"), ", ".join(dict.fromkeys(row["found"]["worst"] for row in rows)),
-                rows.number(*mlc, "leakage", "value"),
-                rows.number(*mlc, "confidence", "value", published=theirs["confidence"]),
-                rows.estimate("utility", published=theirs["utility"]), rows.number("utility", "relative"),
-                "–" if method == "none" else rows.plain("protector", "epsilon"),
-            ]
-        )  # fmt: skip
-    return Table(title, columns, body, caption)
+
+    def paper(name: str) -> Published:
+        return lambda key: share_beside(
+            tables, name, dataset=problem, epsilon=epsilon_of(key[0]), method=key[1]
+        )
+
+    mlc = ("attacks", "mlc-published")
+    return table(problem, by_scale(own, "scale", "method"), [
+        axis("Scale", 0),
+        axis("Method", 1, method_name),
+        estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
+        percent("Chance", "leakage", "chance"),
+        column("Strongest attack", lambda key, rows: strongest_names(rows), text=True),
+        percent("MLC leakage (Eq. 13)", *mlc, "leakage", "value"),
+        percent("MLC confidence (Eq. 14)", *mlc, "confidence", "value", published=paper("confidence")),
+        estimate(metric, "utility", published=paper("utility")),
+        percent("Utility kept", "utility", "relative"),
+        column("ε of the mechanism", lambda key, rows: "–" if key[1] == "none" else rows.plain("protector", "epsilon")),
+    ])  # fmt: skip
+
+
+def strongest_names(rows: Records) -> str:
+    """Return the strongest attack of each record, each name once."""
+    return ", ".join(dict.fromkeys(row["found"]["worst"] for row in rows))
 
 
 def ends(figure: Number) -> tuple[float | None, float | None]:
@@ -183,31 +211,33 @@ def ends(figure: Number) -> tuple[float | None, float | None]:
     return figure.low, figure.high
 
 
-def curve(records: Records, problem: str, *, title: str, axis: str = "effective") -> Figure:
+def line(
+    name: str, pairs: Iterable[tuple[float | Number | None, Number | None]], *, band: bool = True, dashed: bool = False
+) -> Series:  # fmt: skip
+    """Return a line through (x, y), sorted by x; pairs that were not measured are left out."""
+    points: list[Point] = []
+    for x, y in pairs:
+        if x and y:
+            low, high = ends(y) if band else (None, None)
+            points.append((x.value if isinstance(x, Number) else x, y.value, low, high))
+    return Series(name, sorted(points), dashed=dashed)
+
+
+def curve(records: Records, problem: str) -> Figure:
     """Return leakage against utility kept, a line for each method, a point for each scale."""
-    own = records.where(problem=problem)
     series, chance = [], None
-    for (method,), rows in own.each("method"):
-        points: list[Point] = []
+    for (method,), rows in records.where(problem=problem).each("method"):
+        pairs = []
         for (scale,), at in rows.each("scale"):
-            if parse_scale(scale).kind not in (axis, "utility", "clean"):
-                continue
-            x, y = at.number("utility", "relative"), at.estimate("leakage")
-            guess = at.number("leakage", "chance")
-            chance = guess.value if guess else chance
-            if x and y:
-                points.append((x.value, y.value, *ends(y)))
-        if points:
-            series.append(Series(method_name(method), sorted(points), dashed=method == "none"))
+            if parse_scale(scale).kind in ("effective", "utility", "clean"):
+                pairs.append((at.number("utility", "relative"), at.estimate("leakage")))
+                chance = at.number("leakage", "chance") or chance
+        series.append(line(method_name(method), pairs, dashed=method == "none"))
     caption = "Lower right is better. Bands: 95 % intervals, or one standard deviation over seeds."
     return Figure(
-        title,
-        caption=caption,
-        x="utility kept",
-        y="leakage (R-precision)",
-        series=series,
-        chance=chance,
-    )
+        problem, caption=caption, x="utility kept", y="leakage (R-precision)",
+        series=[one for one in series if one.points], chance=chance.value if chance else None,
+    )  # fmt: skip
 
 
 def published_rows(records: Records, kind: str) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from research import tables as draw
 from research.bench import Bench, Material
 from research.catalogue.tradeoff import AXES
 from research.decoders import (
@@ -27,21 +28,18 @@ from research.points import defend, leakage, protector_record, utility
 from research.published import published
 from research.scales import parse_scale
 from research.specification import check_names, digest
-from research.tables import (
-    by_scale,
-    ends,
-    epsilon_of,
-    findings_of,
-    method_name,
-    percent,
-    share_beside,
-    verdict_of,
-    words,
-)
 from vecveil.metrics.reconstruction import reconstruction_leakage
 from vecveil.protector import Protector
-from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import ClaimFinding, Figure, Point, Series, Summary, Table, number
+from vecveil.records.experiment import (
+    ClaimFinding,
+    Figure,
+    Number,
+    Point,
+    Series,
+    Summary,
+    Table,
+    number,
+)
 
 ATTACK_NAMES = {"mlc": "MLC", "geia": "GEIA", "vec2text": "Vec2Text"}
 MLC = "mlc-published"
@@ -165,7 +163,7 @@ class AttackModels(Grid[AttackModelsSpec]):
         )
         words_of, groups = every_word(material), material.case.groups[rows]
         every = reconstruction_leakage(words_of(written.texts), words_of(written.written), groups)
-        figures = {name: short(estimate) for name, estimate in written.figures.items()}
+        figures = {name: short(figure) for name, figure in written.figures.items()}
         return {
             **common,
             "figures": {**figures, "leakage_every_word": short(every)},
@@ -175,20 +173,14 @@ class AttackModels(Grid[AttackModelsSpec]):
         }
 
     def summary(self, spec: AttackModelsSpec, records: Records) -> Summary:
-        return attacks_summary(spec.models, spec.decoders, records)
-
-
-def attacks_summary(
-    models: Sequence[str], decoders: Mapping[str, DecoderSpec], records: Records
-) -> Summary:
-    """Return the paper's table with ours beside, and what becomes of its claims."""
-    names = records.values("problem")
-    return Summary(
-        tables=[t for name in names for t in (_leakage(records, name), _texts(records, name)) if t],
-        figures=[f for name in names for f in _figures(records, name)],
-        findings=attack_findings(records),
-        notes=[AXES, SETTING, MEASURES, *training_notes(models, decoders, records)],
-    )
+        names = records.values("problem")
+        tables = [t for name in names for t in (_leakage(records, name), _texts(records, name)) if t]
+        return Summary(
+            tables=tables,
+            figures=[f for name in names for f in _figures(records, name)],
+            findings=attack_findings(records),
+            notes=[AXES, SETTING, MEASURES, *_training_notes(spec, records)],
+        )
 
 
 def defence_of(spec: GridSpec, cell: Cell, bench: Bench, material: Material) -> Protector | None:
@@ -204,9 +196,7 @@ def label_of(cell: Cell) -> str:
     return f"{cell['method']}-{cell['scale'].replace(' ', '-')}"
 
 
-def training_notes(
-    models: Sequence[str], decoders: Mapping[str, DecoderSpec], records: Records
-) -> list[str]:
+def _training_notes(experiment: AttackModelsSpec, records: Records) -> list[str]:
     """Return how each attack that writes texts was trained, in words, and which ones cannot tell defences apart."""
     notes = [
         f"{ATTACK_NAMES[kind]} does not read clean vectors above chance on {problem}: it was trained too little to say "
@@ -214,11 +204,11 @@ def training_notes(
         for (problem, kind), at in records.where(method="none").each("problem", "attack")
         if not above_chance(at, "figures", "leakage")
     ]
-    for kind in models:
+    for kind in experiment.models:
         own = [r["found"] for r in records.where(attack=kind) if "training" in r["found"]]
         if not own:
             continue
-        spec = decoders.get(kind, DecoderSpec())
+        spec = experiment.decoder(kind)
         base, tuned = own[0]["base"], own[0]["training"]
         learnt = f" of {base['texts']:,.0f} texts" if "texts" in base else ""
         parameters = base.get("parameters", base.get("hypothesiser_parameters"))
@@ -245,51 +235,50 @@ def judged_texts(records: Records) -> str:
 
 def _leakage(records: Records, problem: str) -> Table:
     own = records.where(problem=problem)
-    columns = [
-        *words("Attack", "Scale", "Method"), *percent("Leakage (Eq. 13)", "Chance", "Change"),
-        *words("Strongest token inference"), *percent("its R-precision", "Utility kept"),
-    ]  # fmt: skip
-    rows: list[list[TableCell]] = []
-    for (attack, scale, method), at in _ordered(own):
-        keys = {"attack": attack, "epsilon": epsilon_of(scale), "method": method}
-        leak, change = (
-            share_beside([PUBLISHED], name, **keys) for name in ("leakage", "leakage_change")
+
+    def paper(name: str) -> draw.Published:
+        return lambda key: draw.share_beside(
+            [PUBLISHED], name, attack=key[0], epsilon=draw.epsilon_of(key[1]), method=key[2]
         )
-        names = dict.fromkeys(
-            r["found"]["strongest"]["name"] for r in at if "strongest" in r["found"]
-        )
-        rows.append(
-            [
-                ATTACK_NAMES[attack], scale, method_name(method), at.estimate("figures", "leakage", published=leak),
-                at.number("figures", "leakage", "chance"), number(changes(own, at, attack), published=change),
-                ", ".join(names) or None, at.number("strongest", "r_precision", "value"),
-                at.number("utility", "relative"),
-            ]
-        )  # fmt: skip
-    caption = f"{judged_texts(own)} texts are judged. Change: relative to unprotected vectors."
-    return Table(problem, columns, rows, caption)
+
+    def change(key: tuple[str, str, str], at: Records) -> Number | None:
+        return number(changes(own, at, key[0]), published=paper("leakage_change")(key))
+
+    def strongest(key: tuple[str, str, str], at: Records) -> str | None:
+        names = (r["found"]["strongest"]["name"] for r in at if "strongest" in r["found"])
+        return ", ".join(dict.fromkeys(names)) or None
+
+    return draw.table(problem, _ordered(own), [
+        *_NAMED,
+        draw.estimate("Leakage (Eq. 13)", "figures", "leakage", published=paper("leakage")),
+        draw.percent("Chance", "figures", "leakage", "chance"),
+        draw.column("Change", change, "%"),
+        draw.column("Strongest token inference", strongest, text=True),
+        draw.percent("its R-precision", "strongest", "r_precision", "value"),
+        draw.percent("Utility kept", "utility", "relative"),
+    ], f"{judged_texts(own)} texts are judged. Change: relative to unprotected vectors.")  # fmt: skip
 
 
-def _ordered(own: Records) -> list[tuple[tuple[Any, ...], Records]]:
+_NAMED = [
+    draw.axis("Attack", 0, ATTACK_NAMES.__getitem__), draw.axis("Scale", 1), draw.axis("Method", 2, draw.method_name)
+]  # fmt: skip
+
+
+def _ordered(own: Records) -> list[draw.Group]:
     """Return the records of each row of a table, in the paper's order."""
-    return by_scale(own, "attack", "scale", "method", first=own.values("attack"))
+    return draw.by_scale(own, "attack", "scale", "method", first=own.values("attack"))
 
 
 def _texts(records: Records, problem: str) -> Table | None:
     own = Records([r for r in records.where(problem=problem) if r["cell"]["attack"] != "mlc"])
     if not len(own):
         return None
-    columns = words("Attack", "Scale", "Method")
-    for title in TEXT_FIGURES.values():
-        columns += percent(title, f"{title}, chance")
-    rows: list[list[TableCell]] = []
-    for (attack, scale, method), at in _ordered(own):
-        row: list[TableCell] = [ATTACK_NAMES[attack], scale, method_name(method)]
-        for name in TEXT_FIGURES:
-            row += [at.estimate("figures", name), at.number("figures", name, "chance")]
-        rows.append(row)
+    columns = [*_NAMED]
+    for name, title in TEXT_FIGURES.items():
+        path = ("figures", name)
+        columns += [draw.estimate(title, *path), draw.percent(f"{title}, chance", *path, "chance")]
     caption = "What the reconstructions are worth as texts. Cosine: of the attacked encoder."
-    return Table(f"{problem}: reconstructions", columns, rows, caption)
+    return draw.table(f"{problem}: reconstructions", _ordered(own), columns, caption)
 
 
 def _figures(records: Records, problem: str) -> list[Figure]:
@@ -301,11 +290,9 @@ def _figures(records: Records, problem: str) -> list[Figure]:
         for (method,), rows in at.each("method"):
             leaks = [rows.where(attack=attack).estimate("figures", "leakage") for attack in attacks]
             points: list[Point] = [
-                (float(i), leak.value, *ends(leak))
-                for i, leak in enumerate(leaks)
-                if leak is not None
+                (float(i), leak.value, *draw.ends(leak)) for i, leak in enumerate(leaks) if leak
             ]
-            series.append(Series(method_name(method), points, dashed=method == "none"))
+            series.append(Series(draw.method_name(method), points, dashed=method == "none"))
         found.append(
             Figure(
                 f"{problem}: leakage at {scale}", kind="bars", x="attack", y="leakage (Eq. 13)", series=series,
@@ -341,7 +328,7 @@ def attack_findings(records: Records) -> list[ClaimFinding]:
     """Return the paper's claims counted in our rows, then what else they say."""
     rows = _rows(records)
     keys = ("dataset", "attack", "epsilon", "method")
-    return [*findings_of("attacks", rows, keys, difference=SETTING), *_own(records, rows)]
+    return [*draw.findings_of("attacks", rows, keys, difference=SETTING), *_own(records, rows)]
 
 
 def _rows(records: Records) -> list[dict[str, Any]]:
@@ -357,7 +344,7 @@ def _rows(records: Records) -> list[dict[str, Any]]:
     found = []
     axes = ("problem", "attack", "scale", "method")
     for (problem, attack, scale, method), at in records.each(*axes):
-        epsilon = epsilon_of(scale)
+        epsilon = draw.epsilon_of(scale)
         own = records.where(problem=problem, attack=attack)
         if epsilon is None or not (
             informative(own.where(method="none")) and informative(own.where(scale=scale))
@@ -376,8 +363,8 @@ def _rows(records: Records) -> list[dict[str, Any]]:
 def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[ClaimFinding]:
     """Return what the paper's figures imply without saying so, and what holds for ours."""
     found = []
-    table = published(PUBLISHED)
-    theirs = {row["attack"]: row["leakage"] for row in table.rows if row["epsilon"] == math.inf}
+    paper = published(PUBLISHED)
+    theirs = {row["attack"]: row["leakage"] for row in paper.rows if row["epsilon"] == math.inf}
     clean = {(r["dataset"], r["attack"]): r["leakage"] for r in rows if r["epsilon"] == math.inf}
     for (problem, attack), ours in clean.items():
         mlc = clean.get((problem, "mlc"))
@@ -386,7 +373,7 @@ def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[ClaimFindi
         more = theirs[attack] > theirs["mlc"]
         found.append(ClaimFinding(
             f"From unprotected vectors {ATTACK_NAMES[attack]} reads {'more' if more else 'less'} of the "
-            "sensitive words than MLC.", table.source, "agrees" if (ours > mlc) == more else "disagrees",
+            "sensitive words than MLC.", paper.source, "agrees" if (ours > mlc) == more else "disagrees",
             f"{ours:.1f} against {mlc:.1f} % ({problem})", f"{theirs[attack]:.1f} against {theirs['mlc']:.1f} %",
             SETTING,
         ))  # fmt: skip
@@ -401,14 +388,14 @@ def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[ClaimFindi
         held = sum(ours < beside for ours, beside in pairs)
         found.append(ClaimFinding(
             "At equal noise the subspace method leaks less than SPARSE whatever the attack.", "own",
-            verdict_of(held, len(pairs)), f"holds in {held} of {len(pairs)} comparisons",
+            draw.verdict_of(held, len(pairs)), f"holds in {held} of {len(pairs)} comparisons",
         ))  # fmt: skip
     written = [r for r in records if r["cell"]["attack"] != "mlc" and r["cell"]["method"] != "none"]
     if written:
         weaker = [r for r in written if _excess(r) < _mlc_excess(records, r)]
         found.append(ClaimFinding(
             "On protected vectors a classifier of words reads more above chance than an attack that writes texts.",
-            "own", verdict_of(len(weaker), len(written)),
+            "own", draw.verdict_of(len(weaker), len(written)),
             f"in {len(weaker)} of {len(written)} cells the strongest token inference is further above its chance", "",
             "Judge a defence by token inference first; a reconstruction that fails shows little.",
         ))  # fmt: skip

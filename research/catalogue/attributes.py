@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from research import tables as draw
 from research.bench import Bench
 from research.datasets import open_dataset
 from research.datasets.kinds import TextSet
@@ -17,12 +19,10 @@ from research.grid import SeededScalesSpec
 from research.points import attacks_named, protector_record, released, utility
 from research.scales import parse_scale
 from research.specification import digest, wrong
-from research.tables import method_name, percent, words
 from research.tasks import task_texts
 from vecveil.attacks import LabelledVectors, split_groups
 from vecveil.protector import Protector, fit_labels
-from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import Summary, Table
+from vecveil.records.experiment import Number, Summary
 
 ABOUT = (
     "A text has no part that could be removed to take its attribute away, so there are no pairs and no concept-level "
@@ -175,23 +175,22 @@ class Attributes(Experiment[AttributesSpec]):
 
     def summary(self, spec: AttributesSpec, records: Records) -> Summary:
         kept = list(dict.fromkeys(name for row in records for name in row["found"]["kept"]))
-        columns = [
-            *words("Attribute", "Scale", "Method"), *percent("Accuracy of the strongest attack", "Chance"),
-            *words("Attack"), *percent(*(f"{name}, kept" for name in kept)),
-        ]  # fmt: skip
-        body: list[list[TableCell]] = [
-            [
-                attribute, scale, method_name(method), rows.estimate("inferred"), rows.number("inferred", "chance"),
-                ", ".join(dict.fromkeys(row["found"]["worst"] for row in rows)),
-                *(rows.number("kept", name, "relative") if _has(rows, name) else "–" for name in kept),
-            ]
-            for (attribute, scale, method), rows in records.each("attribute", "scale", "method")
-        ]  # fmt: skip
-        return Summary([Table("Attributes of whole texts", columns, body)], notes=[ABOUT])
+        found = draw.table("Attributes of whole texts", records.each("attribute", "scale", "method"), [
+            draw.axis("Attribute", 0),
+            draw.axis("Scale", 1),
+            draw.axis("Method", 2, draw.method_name),
+            draw.estimate("Accuracy of the strongest attack", "inferred"),
+            draw.percent("Chance", "inferred", "chance"),
+            draw.column("Attack", lambda key, rows: draw.strongest_names(rows), text=True),
+            *(draw.column(f"{name}, kept", partial(_kept, name), "%") for name in kept),
+        ])  # fmt: skip
+        return Summary([found], notes=[ABOUT])
 
 
-def _has(rows: Records, name: str) -> bool:
-    return any(name in row["found"]["kept"] for row in rows)
+def _kept(name: str, key: tuple[Any, ...], rows: Records) -> Number | str | None:
+    if any(name in row["found"]["kept"] for row in rows):
+        return rows.number("kept", name, "relative")
+    return "–"
 
 
 def _read(found: Any, one: AttributeSpec, most: int) -> _Texts:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from research import tables as draw
 from research.bench import Bench, Material
 from research.catalogue.attacks import (
     ATTACK_NAMES,
@@ -23,7 +24,6 @@ from research.catalogue.attacks import (
 from research.catalogue.tradeoff import AXES
 from research.decoders import (
     WRITERS,
-    DecoderSpec,
     Rewritten,
     copied,
     corpus_digest,
@@ -40,21 +40,9 @@ from research.grid import Grid
 from research.points import protector_record, utility
 from research.published import published
 from research.specification import check_names, digest, wrong
-from research.tables import (
-    beside,
-    by_scale,
-    epsilon_of,
-    findings_of,
-    method_name,
-    percent,
-    plain,
-    share_verdict,
-    words,
-)
 from vecveil.encoders.lsa import LsaEncoder
 from vecveil.metrics.reconstruction import embedding_cosine, reconstruction_leakage
 from vecveil.metrics.similarity import pair_cosines
-from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import ClaimFinding, Number, Summary, Table
 
 LEAST_WORDS = 2  # sensitive words that a text must hold to be shown
@@ -141,7 +129,26 @@ class CaseStudy(Grid[CaseStudySpec]):
         }
 
     def summary(self, spec: CaseStudySpec, records: Records) -> Summary:
-        return case_summary(spec.attack, spec.judge, spec.decoders, records)
+        names = records.values("problem")
+        judge = "an LSA encoder fitted on the problem's texts" if spec.judge == LSA else f"the encoder {spec.judge}"
+        decoder = spec.decoder(spec.attack)
+        given = " that was given" if decoder.start_from else ""
+        notes = [
+            AXES,
+            ONE_TEXT,
+            f"Semantic cosine: of original and reconstruction under {judge}. Attack: {ATTACK_NAMES[spec.attack]}, "
+            f"preset {decoder.preset}, from a base{given} of `{decoder.corpus}`, trained on for each defence.",
+        ]
+        if any("original" in text for r in records for text in r["found"]["shown"]):
+            notes.append("Texts are shown because the specification says so; show_texts: false leaves them out.")
+        keys = ("dataset", "epsilon", "method")
+        return Summary(
+            tables=[t for name in names for t in (*_sides(records, name), _means(records, name))],
+            findings=[
+                *draw.findings_of(self.name, _rows(records), keys, difference=ONE_TEXT), *_hidden(records)
+            ],
+            notes=notes,
+        )  # fmt: skip
 
 
 def _judge(spec: CaseStudySpec, bench: Bench, material: Material) -> Any:
@@ -207,94 +214,61 @@ ONE_TEXT = (
 )
 
 
-def case_summary(
-    attack: str, judge: str, decoders: Mapping[str, DecoderSpec], records: Records
-) -> Summary:
-    """Return tables and findings."""
-    names = records.values("problem")
-    rows = _rows(records)
-    encoder = (
-        "an LSA encoder fitted on the problem's texts" if judge == "lsa" else f"the encoder {judge}"
-    )
-    spec = decoders.get(attack, DecoderSpec())
-    given = " that was given" if spec.start_from else ""
-    notes = [
-        AXES,
-        ONE_TEXT,
-        f"Semantic cosine: of original and reconstruction under {encoder}. Attack: {ATTACK_NAMES[attack]}, preset "
-        f"{spec.preset}, from a base{given} of `{spec.corpus}`, trained on for each defence.",
-    ]
-    if any("original" in text for r in records for text in r["found"]["shown"]):
-        notes.append(
-            "Texts are shown because the specification says so; show_texts: false leaves them out."
-        )
-    return Summary(
-        tables=[t for name in names for t in (*_sides(records, name), _means(records, name))],
-        findings=[
-            *findings_of("case-study", rows, ("dataset", "epsilon", "method"), difference=ONE_TEXT),
-            *_hidden(records),
-        ],
-        notes=notes,
-    )
-
-
 def _sides(records: Records, problem: str) -> list[Table]:
     """Return a table for each text of the first seed: a row for each defence."""
     own = records.where(problem=problem)
     if not len(own):
         return []
     first = own.where(seed=own[0]["cell"]["seed"])
-    columns = [
-        *words("Scale", "Method", "Reconstruction", "Sensitive words that survive"), *plain("Semantic cosine")
-    ]  # fmt: skip
     found = []
     for i, text in enumerate(first[0]["found"]["shown"]):
-        rows: list[Sequence[TableCell]] = []
-        for (scale, method), at in by_scale(first, "scale", "method"):
-            shown = at[0]["found"]["shown"][i]
-            kept = f"{shown['survive']} of {shown['words']}"
-            if shown.get("surviving"):
-                kept += f": {', '.join(shown['surviving'])}"
-            rows.append([
-                scale, method_name(method), shown.get("reconstruction"), kept,
-                Number(shown["semantic"], digits=2, percent=False),
-            ])  # fmt: skip
         where = "given by the user" if text["given"] else "drawn by the seed"
         learnt = "; the attack may have learnt it or a near copy" if text["learnt"] else ""
         original = f" {text['original']}" if "original" in text else ""
         sensitive = f" Sensitive: {', '.join(text['sensitive'])}." if text.get("sensitive") else ""
         caption = f"Original ({where}{learnt}):{original or ' not shown.'}{sensitive}"
-        found.append(Table(f"{problem}: text {i + 1}", columns, rows, caption))
+        groups = [
+            ((*key, at[0]["found"]["shown"][i]), at) for key, at in draw.by_scale(first, "scale", "method")
+        ]
+        found.append(draw.table(f"{problem}: text {i + 1}", groups, [
+            draw.axis("Scale", 0),
+            draw.axis("Method", 1, draw.method_name),
+            draw.column("Reconstruction", lambda key, _: key[2].get("reconstruction"), text=True),
+            draw.axis("Sensitive words that survive", 2, _surviving),
+            draw.column("Semantic cosine", lambda key, _: Number(key[2]["semantic"], digits=2, percent=False)),
+        ], caption))  # fmt: skip
     return found
+
+
+def _surviving(shown: Mapping[str, Any]) -> str:
+    kept = f"{shown['survive']} of {shown['words']}"
+    return f"{kept}: {', '.join(shown['surviving'])}" if shown.get("surviving") else kept
 
 
 def _means(records: Records, problem: str) -> Table:
     own = records.where(problem=problem)
-    columns = [
-        *words("Scale", "Method"), *plain("Semantic cosine, mean", "Chance"),
-        *percent("Leakage (Eq. 13)", "Chance of leakage", "Utility kept"),
-    ]  # fmt: skip
-    rows: list[Sequence[TableCell]] = []
-    for (scale, method), at in by_scale(own, "scale", "method"):
-        epsilon = epsilon_of(scale)
-        keys = {"epsilon": epsilon, "method": method}
-        theirs = None if epsilon is None else beside([PUBLISHED], "semantic", **keys)
-        rows.append(
-            [
-                scale, method_name(method), at.estimate("semantic", digits=2, percent=False, published=theirs),
-                at.plain("semantic", "chance", digits=2), at.estimate("leakage"), at.number("leakage", "chance"),
-                at.number("utility", "relative"),
-            ]
-        )  # fmt: skip
-    caption = f"Means over {judged_texts(own)} judged texts; published is the paper's one text."
-    return Table(f"{problem}: all judged texts", columns, rows, caption)
+
+    def cosine(key: tuple[str, str], at: Records) -> Number | None:
+        epsilon = draw.epsilon_of(key[0])
+        theirs = None if epsilon is None else draw.beside([PUBLISHED], "semantic", epsilon=epsilon, method=key[1])
+        return at.estimate("semantic", digits=2, percent=False, published=theirs)
+
+    return draw.table(f"{problem}: all judged texts", draw.by_scale(own, "scale", "method"), [
+        draw.axis("Scale", 0),
+        draw.axis("Method", 1, draw.method_name),
+        draw.column("Semantic cosine, mean", cosine),
+        draw.plain("Chance", "semantic", "chance", digits=2),
+        draw.estimate("Leakage (Eq. 13)", "leakage"),
+        draw.percent("Chance of leakage", "leakage", "chance"),
+        draw.percent("Utility kept", "utility", "relative"),
+    ], f"Means over {judged_texts(own)} judged texts; published is the paper's one text.")  # fmt: skip
 
 
 def _rows(records: Records) -> list[dict[str, Any]]:
     """Return our means with the paper's keys and units; a scale at which all are at chance is left out."""
     found = []
     for (problem, scale, method), at in records.each("problem", "scale", "method"):
-        epsilon, semantic = epsilon_of(scale), at.number("semantic", "value")
+        epsilon, semantic = draw.epsilon_of(scale), at.number("semantic", "value")
         same = records.where(problem=problem, scale=scale).each("method")
         told = any(above_chance(rows, "semantic") for _, rows in same)
         if told and epsilon is not None and semantic is not None:
@@ -308,19 +282,19 @@ def _hidden(records: Records) -> list[ClaimFinding]:
     texts = [
         text
         for r in records.where(method="sparse")
-        if epsilon_of(r["cell"]["scale"]) is not None
+        if draw.epsilon_of(r["cell"]["scale"]) is not None
         for text in r["found"]["shown"]
         if text["words"] and not text["learnt"]
     ]
     if not texts:
         return []
     hidden = sum(text["survive"] == 0 for text in texts)
-    table = published(PUBLISHED)
-    theirs = [row["hidden"] for row in table.rows if row["method"] == "sparse"]
+    paper = published(PUBLISHED)
+    theirs = [row["hidden"] for row in paper.rows if row["method"] == "sparse"]
     return [
         ClaimFinding(
-            "Reconstructions from SPARSE's vectors lack the sensitive words.", table.source,
-            share_verdict(hidden, len(texts)),
+            "Reconstructions from SPARSE's vectors lack the sensitive words.", paper.source,
+            draw.share_verdict(hidden, len(texts)),
             f"no sensitive word survives in {hidden} of {len(texts)} reconstructions",
             f"in {sum(theirs)} of {len(theirs)}", ONE_TEXT,
         )

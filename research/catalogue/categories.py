@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from research import tables as draw
 from research.catalogue.tradeoff import AXES
 from research.experiment import Records
 from research.grid import Grid, GridSpec
 from research.published import published
 from research.scales import parse_scale
-from research.tables import SETTING, findings_of, method_name, percent, plain, words
 from vecveil.records.experiment import Column, Number, Summary, Table
 
 STAND_INS = (
@@ -31,8 +31,8 @@ class Categories(Grid[GridSpec]):
         rows = [row for name in problems for row in _rows(records, name)]
         return Summary(
             tables=[*(_table(records, name) for name in problems), _published()],
-            findings=findings_of(self.name, rows, keys, difference=f"{SETTING} {STAND_INS}"),
-            notes=[AXES, SETTING, STAND_INS],
+            findings=draw.findings_of(self.name, rows, keys, difference=f"{draw.SETTING} {STAND_INS}"),
+            notes=[AXES, draw.SETTING, STAND_INS],
         )
 
 
@@ -44,19 +44,23 @@ def _categories(records: Records) -> list[str]:
 
 def _table(records: Records, problem: str) -> Table:
     own = records.where(problem=problem)
-    body = [
-        [
-            name, method_name(method), scale, rows.number("categories", name, "value"),
-            rows.number("categories", name, "chance"), rows.plain("categories", name, "n"),
-        ]
+    groups = [
+        ((name, *key), rows)
         for name in _categories(own)
-        for (method, scale), rows in own.each("method", "scale")
-    ]  # fmt: skip
-    columns = [
-        *words("Category", "Method", "Scale"), *percent("Leakage, strongest attack", "Chance"),
-        *plain("Instances judged"),
-    ]  # fmt: skip
-    return Table(problem, columns, body, notes=[f"Below {FEW} instances a figure says little."])
+        for key, rows in own.each("method", "scale")
+    ]
+
+    def figure(column: str, name: str) -> draw.Drawn:
+        return draw.column(column, lambda key, rows: rows.number("categories", key[0], name), "%")
+
+    return draw.table(problem, groups, [
+        draw.axis("Category", 0),
+        draw.axis("Method", 1, draw.method_name),
+        draw.axis("Scale", 2),
+        figure("Leakage, strongest attack", "value"),
+        figure("Chance", "chance"),
+        draw.column("Instances judged", lambda key, rows: rows.plain("categories", key[0], "n")),
+    ], notes=[f"Below {FEW} instances a figure says little."])  # fmt: skip
 
 
 def _rows(records: Records, problem: str) -> list[dict[str, object]]:
@@ -76,14 +80,14 @@ def _rows(records: Records, problem: str) -> list[dict[str, object]]:
 
 def _published() -> Table:
     """Return the paper's own table, for its data sets are others."""
-    table = published("sparse-table-3")
-    is_text = {name: column.text or column.key for name, column in table.columns.items()}
+    theirs = published("sparse-table-3")
+    is_text = {name: column.text or column.key for name, column in theirs.columns.items()}
     rows = [
         [
             str(row[name]) if text else None if row[name] is None else Number(row[name] / 100, n=1)
             for name, text in is_text.items()
         ]
-        for row in table.rows
+        for row in theirs.rows
     ]
     columns = [Column(name, text=text) for name, text in is_text.items()]
-    return Table(f"As published ({table.source})", columns, rows, table.caption, list(table.notes))
+    return Table(f"As published ({theirs.source})", columns, rows, theirs.caption, list(theirs.notes))

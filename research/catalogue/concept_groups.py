@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from research import tables as draw
 from research.bench import Bench, Material
 from research.experiment import Cell, Experiment, Records
 from research.grid import mask_options
@@ -19,22 +21,11 @@ from research.points import attacks_named, defend, leakage, utility
 from research.published import published
 from research.scales import parse_scale
 from research.specification import ProblemSpec, Spec, check_names, digest, wrong
-from research.tables import METHOD_NAMES, findings_of
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical, words
 from vecveil.protector import Protector, fit_pairs
 from vecveil.protector.pairs import MIN_PAIRS
-from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import (
-    ClaimFinding,
-    Column,
-    Figure,
-    Number,
-    Summary,
-    Table,
-    Verdict,
-    number,
-)
+from vecveil.records.experiment import ClaimFinding, Figure, Number, Summary, Table, Verdict, number
 from vecveil.sensitivity import NoiseShape
 from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask
 from vecveil.types import Embeddings, Vector
@@ -172,7 +163,18 @@ class ConceptGroups(Experiment[ConceptGroupsSpec]):
         return {**about, **_split(spec, cell["group"], word, found)}
 
     def summary(self, spec: ConceptGroupsSpec, records: Records) -> Summary:
-        return concept_groups_summary(records, tuple(spec.recipes), spec.top, spec.scale)
+        recipes, top, scale = tuple(spec.recipes), spec.top, spec.scale
+        masks = [found for name in recipes if (found := _Masks(records, name)).words]
+        overlaps = {one.recipe: mask_overlap(one.masks, one.groups, top=top) for one in masks}
+        return Summary(
+            tables=[
+                *(_changes(records, name, scale) for name in records.values("problem")),
+                *([_overlaps(masks, overlaps, top)] if masks else []),
+            ],
+            figures=[_heat(one, group, top) for one in masks for group in dict.fromkeys(one.groups)],
+            findings=_findings(records, recipes, masks, overlaps, top, scale),
+            notes=[*_left_out(records), *published(TABLE).notes],
+        )
 
 
 def _by_word(material: Material) -> Material:
@@ -270,24 +272,6 @@ DIFFERENCE = (
 Change = tuple[float, float, float]
 
 
-def concept_groups_summary(
-    records: Records, recipes: Sequence[str], top: int, scale: str
-) -> Summary:
-    """Return tables, heat maps and findings."""
-    masks = [found for name in recipes if (found := _Masks(records, name)).words]
-    overlaps = {one.recipe: mask_overlap(one.masks, one.groups, top=top) for one in masks}
-    notes = _left_out(records)
-    return Summary(
-        tables=[
-            *(_changes(records, name, scale) for name in records.values("problem")),
-            *([_overlaps(masks, overlaps, top)] if masks else []),
-        ],
-        figures=[_heat(one, group, top) for one in masks for group in dict.fromkeys(one.groups)],
-        findings=_findings(records, recipes, masks, overlaps, top, scale),
-        notes=[*notes, *published(TABLE).notes],
-    )
-
-
 def _left_out(records: Records) -> list[str]:
     found = []
     for (group,), rows in records.each("group"):
@@ -356,39 +340,47 @@ def change_of(records: Records, group: str, method: str, kind: str) -> Change:
     one, other = np.array(before), np.array(after)
     rows = np.random.default_rng(0).integers(0, len(one), (DRAWS, len(one)))
     totals = one[rows].sum(axis=1)
-    drawn = other[rows].sum(axis=1)[totals > 0] / totals[totals > 0] - 1
-    low, high = np.quantile(drawn, [0.025, 0.975])
+    changes = other[rows].sum(axis=1)[totals > 0] / totals[totals > 0] - 1
+    low, high = np.quantile(changes, [0.025, 0.975])
     return float(other.sum() / one.sum() - 1), float(low), float(high)
 
 
 def _changes(records: Records, problem: str, scale: str) -> Table:
-    columns = [
-        Column("Group", text=True), Column("Method", text=True), Column("Words"), Column("Instances"),
-        Column("Leakage without protection", "%"),
-        *(Column(name, "%") for name in ("Protected word", "Similar words", "Other words")),
-        Column("Utility kept", "%"),
-    ]  # fmt: skip
     own = records.where(problem=problem)
-    rows: list[list[TableCell]] = []
-    for (group, method), at in own.each("group", "method"):
-        counts = [float(len(row["found"]["words"])) for row in at]
-        if method == "none" or not sum(counts):
-            continue
-        instances, hits = _unprotected(own, at)
+
+    def change(key: tuple[str, str], at: Records, kind: str) -> Number | None:
+        return _number(change_of(own, *key, kind), *key, kind, scale)
+
+    def instances(key: tuple[str, str], at: Records) -> Number:
+        return draw.count(_unprotected(own, at)[0])
+
+    def unprotected(key: tuple[str, str], at: Records) -> Number | None:
+        count, hits = _unprotected(own, at)
+        return Number(hits / count) if count else None
+
+    def utility_kept(key: tuple[str, str], at: Records) -> Number:
         kept = [one["utility"] for row in at for one in row["found"]["words"].values()]
-        rows.append(
-            [
-                group, METHOD_NAMES.get(method, method), number(counts, percent=False, digits=0),
-                Number(instances, percent=False, digits=0), Number(hits / instances) if instances else None,
-                *(_number(change_of(own, group, method, kind), group, method, kind, scale) for kind in KINDS),
-                Number(float(np.mean([k for k in kept if k is not None])), percent=True),
-            ]
-        )  # fmt: skip
-    caption = (
-        f"Change of leakage against no protection at scale '{scale}', protected words pooled; the interval is over "
-        f"these words. {DIFFERENCE}"
-    )
-    return Table(f"{problem}: the protected word, similar words, other words", columns, rows, caption)  # fmt: skip
+        return Number(float(np.mean([k for k in kept if k is not None])))
+
+    def count_words(key: tuple[str, str], at: Records) -> Number | None:
+        return number([float(len(row["found"]["words"])) for row in at], percent=False, digits=0)
+
+    groups = [
+        (key, at)
+        for key, at in own.each("group", "method")
+        if key[1] != "none" and any(row["found"]["words"] for row in at)
+    ]
+    titles = zip(("Protected word", "Similar words", "Other words"), KINDS, strict=True)
+    return draw.table(f"{problem}: the protected word, similar words, other words", groups, [
+        draw.axis("Group", 0),
+        draw.axis("Method", 1, draw.method_name),
+        draw.column("Words", count_words),
+        draw.column("Instances", instances),
+        draw.column("Leakage without protection", unprotected, "%"),
+        *(draw.column(title, partial(change, kind=kind), "%") for title, kind in titles),
+        draw.column("Utility kept", utility_kept, "%"),
+    ], f"Change of leakage against no protection at scale '{scale}', protected words pooled; the interval is over "
+       f"these words. {DIFFERENCE}")  # fmt: skip
 
 
 def _unprotected(records: Records, rows: Records) -> tuple[float, float]:
@@ -415,30 +407,29 @@ def _number(change: Change, group: str, method: str, kind: str, scale: str) -> N
 
 
 def _overlaps(masks: Sequence[_Masks], overlaps: dict[str, Overlap], top: int) -> Table:
-    columns = [
-        Column("Mask", text=True), Column("Words"), Column("Same group", "%"), Column("Other groups", "%"),
-        Column("p, groups permuted", text=True), Column("Same word, other seed", "%"), Column("By chance", "%"),
-        Column("Deviation of a mask"), Column("Effective dimensions"),
-    ]  # fmt: skip
-    rows: list[list[TableCell]] = []
-    for one in masks:
-        found, n = overlaps[one.recipe], len(one.masks[0])
-        spread = [float(mask.std()) for mask in one.masks]
-        sizes = [float(m.sum() ** 2 / (m**2).sum()) if m.any() else 0.0 for m in one.masks]
-        rows.append(
-            [
-                one.recipe, Number(len(one.words), percent=False, digits=0), number([found.within]),
-                number([found.across]), f"{found.p_value:.1e}", Number(one.agreement(top)), Number(top / n),
-                Number(float(np.mean(spread)), percent=False, digits=3),
-                Number(float(np.mean(sizes)), percent=False, digits=0),
-            ]
-        )  # fmt: skip
-    caption = (
-        f"Share of the {top} highest dimensions of a mask that two masks have in common, of two words, or of one word "
-        "trained with another seed. Each word's mask has a seed of its own, so that no start is shared. The p-value: "
-        "how often words grouped at random agree as much more within groups than across."
-    )
-    return Table("Overlap of masks", columns, rows, caption)
+    def size(mask: Vector) -> float:
+        return float(mask.sum() ** 2 / (mask**2).sum()) if mask.any() else 0.0
+
+    def mean(measure: Callable[[Vector], float], digits: int) -> Callable[[Any, Records], Number]:
+        def cell(key: tuple[_Masks, Overlap], _: Records) -> Number:
+            return Number(float(np.mean([measure(mask) for mask in key[0].masks])), percent=False, digits=digits)
+
+        return cell
+
+    groups = [((one, overlaps[one.recipe]), Records([])) for one in masks]
+    return draw.table("Overlap of masks", groups, [
+        draw.axis("Mask", 0, lambda one: one.recipe),
+        draw.column("Words", lambda key, _: draw.count(len(key[0].words))),
+        draw.column("Same group", lambda key, _: number([key[1].within]), "%"),
+        draw.column("Other groups", lambda key, _: number([key[1].across]), "%"),
+        draw.axis("p, groups permuted", 1, lambda overlap: f"{overlap.p_value:.1e}"),
+        draw.column("Same word, other seed", lambda key, _: Number(key[0].agreement(top)), "%"),
+        draw.column("By chance", lambda key, _: Number(top / len(key[0].masks[0])), "%"),
+        draw.column("Deviation of a mask", mean(lambda mask: float(mask.std()), 3)),
+        draw.column("Effective dimensions", mean(size, 0)),
+    ], f"Share of the {top} highest dimensions of a mask that two masks have in common, of two words, or of one word "
+       "trained with another seed. Each word's mask has a seed of its own, so that no start is shared. The p-value: "
+       "how often words grouped at random agree as much more within groups than across.")  # fmt: skip
 
 
 def _heat(one: _Masks, group: str, top: int) -> Figure:
@@ -471,7 +462,7 @@ def _findings(
             if not math.isnan(inside + outside):
                 rows.append({"group": group, "words": "same-group", "mask_overlap": inside})
                 rows.append({"group": group, "words": "other-group", "mask_overlap": outside})  # fmt: skip
-    found = findings_of("concept-groups", rows, ("group", "tokens", "words"), difference=DIFFERENCE)
+    found = draw.findings_of("concept-groups", rows, ("group", "tokens", "words"), difference=DIFFERENCE)
     for name, one in overlaps.items():
         few = sum(len(own.words) for own in masks if own.recipe == name) < ENOUGH_WORDS
         told = one.p_value <= ALPHA and one.within > one.across
@@ -514,7 +505,7 @@ def _beyond_noise(
     better = sum(gap < -0.05 for gap in gaps)  # by more than 5 points: words are few
     return [
         ClaimFinding(
-            f"Noise shaped for a word ({METHOD_NAMES.get(method, method)}) hides it more than noise that knows none.",
+            f"Noise shaped for a word ({draw.method_name(method)}) hides it more than noise that knows none.",
             "SPARSE, Table 5" if method != "subspace" else "own",
             "agrees" if better >= 0.8 * len(gaps) else "unclear" if better > 0.5 * len(gaps) else "disagrees",
             f"its leakage falls by more than 5 points further than under Laplace noise in {better} of {len(gaps)} "
@@ -595,8 +586,8 @@ def mask_overlap(
     if np.isnan([within, across]).any():
         return Overlap(within, across, by_group, 1.0)
     rng = np.random.default_rng(seed)
-    drawn = [
+    differences = [
         one - other for one, other in (means(rng.permutation(index)) for _ in range(PERMUTATIONS))
     ]
-    reached = sum(difference >= within - across - 1e-12 for difference in drawn)
+    reached = sum(difference >= within - across - 1e-12 for difference in differences)
     return Overlap(within, across, by_group, (1 + reached) / (1 + PERMUTATIONS))

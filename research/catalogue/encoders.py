@@ -8,38 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from research import tables as draw
 from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
 from research.points import attacks_named, measure_point
 from research.published import published
 from research.scales import parse_scale
 from research.specification import Spec, check_names, digest
-from research.tables import (
-    SETTING,
-    epsilon_of,
-    excess,
-    findings_of,
-    method_name,
-    percent,
-    plain,
-    share_beside,
-    share_verdict,
-    words,
-)
 from vecveil.encoders import LsaEncoder
 from vecveil.encoders.lsa import LSA_FILE
 from vecveil.errors import InvalidInputError, MissingDependencyError
-from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import (
-    ClaimFinding,
-    Figure,
-    Number,
-    Point,
-    Series,
-    Summary,
-    Table,
-    number,
-)
+from vecveil.records.experiment import ClaimFinding, Figure, Number, Summary, Table, number
 
 LSA = "lsa"
 DIMENSION = 300
@@ -115,7 +94,19 @@ class EmbeddingModels(Experiment[EmbeddingModelsSpec]):
         return {**found, "encoder": about}  # fmt: skip
 
     def summary(self, spec: EmbeddingModelsSpec, records: Records) -> Summary:
-        return embedding_models_summary(records)
+        measured = Records([row for row in records if "skipped" not in row["found"]])
+        missing = {
+            row["cell"]["encoder"]: row["found"]["skipped"]
+            for row in records
+            if "skipped" in row["found"]
+        }
+        notes = [f"{name}: not measured. {reason}" for name, reason in missing.items()]
+        return Summary(
+            tables=[*(_table(records, name) for name in records.values("problem")), _paper()],
+            figures=[_curve(measured, name) for name in measured.values("problem")],
+            findings=_findings(measured, sorted(missing)),
+            notes=[*notes, *published(TABLE).notes],
+        )
 
 
 def _encoder(spec: EmbeddingModelsSpec, bench: Bench, problem: str, source: str) -> Any:
@@ -145,79 +136,60 @@ def _fitted(spec: EmbeddingModelsSpec, bench: Bench, name: str) -> Path:
 TABLE = "sparse-table-8"
 
 
-def embedding_models_summary(records: Records) -> Summary:
-    """Return tables, figures and findings."""
-    measured = Records([row for row in records if "skipped" not in row["found"]])
-    missing = {
-        row["cell"]["encoder"]: row["found"]["skipped"]
-        for row in records
-        if "skipped" in row["found"]
-    }
-    notes = [f"{name}: not measured. {reason}" for name, reason in missing.items()]
-    return Summary(
-        tables=[*(_table(records, name) for name in records.values("problem")), _paper()],
-        figures=[_curve(measured, name) for name in measured.values("problem")],
-        findings=_findings(measured, sorted(missing)),
-        notes=[*notes, *published(TABLE).notes],
-    )
-
-
 def _table(records: Records, problem: str) -> Table:
-    columns = [
-        *words("Encoder"), *plain("Dimension"), *words("Method", "Scale"),
-        *percent("Leakage, strongest attack", "Chance", "Utility", "Utility kept"),
-    ]  # fmt: skip
     in_paper = problem in (published(TABLE).setting["data"] or ())
-    rows: list[list[TableCell]] = []
-    for (encoder, method, scale), at in records.where(problem=problem).each(
-        "encoder", "method", "scale"
-    ):
-        if "skipped" in at[0]["found"]:
-            if [encoder] != [row[0] for row in rows[-1:]]:
-                rows.append([encoder, None, "not measured", "", None, None, None, None])
-            continue
-        keys = {
-            "encoder": encoder,
-            "method": method,
-            "epsilon": epsilon_of(scale) if in_paper else None,
-        }
-        leak, kept = (share_beside([TABLE], name, **keys) for name in ("leakage", "utility"))
-        rows.append(
-            [
-                encoder, number(at.figures("encoder", "dimension")[:1], percent=False, digits=0),
-                method_name(method), scale, at.estimate("leakage", published=leak), at.number("leakage", "chance"),
-                at.estimate("utility", published=kept), at.number("utility", "relative"),
-            ]
-        )  # fmt: skip
-    caption = f"{SETTING} An encoder that could not be loaded is not measured; the notes say why."
-    return Table(f"{problem}: encoders", columns, rows, caption)
+
+    def paper(name: str) -> draw.Published:
+        def find(key: tuple[str, str, str]) -> float | None:
+            encoder, method, scale = key
+            epsilon = draw.epsilon_of(scale) if in_paper and scale else None
+            return draw.share_beside([TABLE], name, encoder=encoder, method=method, epsilon=epsilon)
+
+        return find
+
+    groups: list[draw.Group] = []
+    for key, at in records.where(problem=problem).each("encoder", "method", "scale"):
+        if "skipped" not in at[0]["found"]:
+            groups.append((key, at))
+        elif [key[0]] != [known[0] for known, _ in groups[-1:]]:  # one row an encoder
+            groups.append(((key[0], "not measured", ""), Records([])))
+    dimension = ("encoder", "dimension")
+    return draw.table(f"{problem}: encoders", groups, [
+        draw.axis("Encoder", 0),
+        draw.column("Dimension", lambda key, rows: number(rows.figures(*dimension)[:1], percent=False, digits=0)),
+        draw.axis("Method", 1, draw.method_name),
+        draw.axis("Scale", 2),
+        draw.estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
+        draw.percent("Chance", "leakage", "chance"),
+        draw.estimate("Utility", "utility", published=paper("utility")),
+        draw.percent("Utility kept", "utility", "relative"),
+    ], f"{draw.SETTING} An encoder that could not be loaded is not measured; the notes say why.")  # fmt: skip
 
 
 def _paper() -> Table:
     """Return the paper's figures, also of encoders that could not be loaded here."""
-    table = published(TABLE)
-    rows: list[list[TableCell]] = [
-        [
-            row["encoder"], method_name(row["method"]),
-            None if math.isinf(row["epsilon"]) else Number(row["epsilon"], percent=False, digits=0),
-            Number(row["leakage"] / 100), Number(row["utility"] / 100),
-        ]
-        for row in table.rows
-    ]  # fmt: skip
-    columns = [*words("Encoder", "Method"), *plain("ε"), *percent("Leakage", "Utility")]
-    return Table(f"As printed in {table.source}", columns, rows, table.caption)
+    theirs = published(TABLE)
+    rows = [((row["encoder"], row["method"], row), Records([])) for row in theirs.rows]
+    return draw.table(f"As printed in {theirs.source}", rows, [
+        draw.axis("Encoder", 0),
+        draw.axis("Method", 1, draw.method_name),
+        draw.column("ε", lambda key, _: None if math.isinf(key[2]["epsilon"]) else draw.count(key[2]["epsilon"])),
+        draw.column("Leakage", lambda key, _: Number(key[2]["leakage"] / 100), "%"),
+        draw.column("Utility", lambda key, _: Number(key[2]["utility"] / 100), "%"),
+    ], theirs.caption)  # fmt: skip
 
 
 def _curve(records: Records, problem: str) -> Figure:
     """Return leakage against utility kept: a line for each encoder and method, a point for each scale."""
-    series = []
-    for (encoder, method), own in records.where(problem=problem).each("encoder", "method"):
-        figures = [
-            (at.number("utility", "relative"), at.number("leakage", "value"))
-            for _, at in own.each("scale")
-        ]
-        points: list[Point] = sorted((x.value, y.value, None, None) for x, y in figures if x and y)
-        series.append(Series(f"{encoder}, {method_name(method)}", points, dashed=method == "none"))
+    kept, leaks = ("utility", "relative"), ("leakage", "value")
+    series = [
+        draw.line(
+            f"{encoder}, {draw.method_name(method)}",
+            ((at.number(*kept), at.number(*leaks)) for _, at in own.each("scale")),
+            band=False, dashed=method == "none",
+        )
+        for (encoder, method), own in records.where(problem=problem).each("encoder", "method")
+    ]  # fmt: skip
     return Figure(
         f"{problem}: leakage and utility by encoder", caption="Lower right is better.",
         x="utility kept", y="leakage (R-precision)", series=series,
@@ -237,19 +209,19 @@ def _findings(records: Records, missing: list[str]) -> list[ClaimFinding]:
             )  # fmt: skip
     without = f" Of the encoders asked for, not measured: {', '.join(missing)}." if missing else ""
     axes = ("problem", "encoder", "epsilon", "method")
-    return [*findings_of("encoders", rows, axes, difference=SETTING + without), *_ours(records)]
+    return [*draw.findings_of("encoders", rows, axes, difference=draw.SETTING + without), *_ours(records)]
 
 
 def _ours(records: Records) -> list[ClaimFinding]:
     """Return whether the subspace method leaks less than SPARSE at equal utility, under every encoder."""
     lines, held = [], 0
     for (problem, encoder, scale), at in records.each("problem", "encoder", "scale"):
-        ours, theirs = excess(at.where(method="subspace")), excess(at.where(method="sparse"))
+        ours, theirs = draw.excess(at.where(method="subspace")), draw.excess(at.where(method="sparse"))
         if parse_scale(scale).kind == "utility" and math.isfinite(ours) and math.isfinite(theirs):
             held += ours < theirs
             lines.append(
                 f"{problem}, {encoder}: {100 * ours:.1f} against {100 * theirs:.1f} points"
             )
     claim = "At equal utility the subspace method leaks less above chance than SPARSE, whatever the encoder."
-    verdict = share_verdict(held, len(lines), agrees=1, disagrees=0)
+    verdict = draw.share_verdict(held, len(lines), agrees=1, disagrees=0)
     return [ClaimFinding(claim, "own", verdict, "; ".join(lines))] if lines else []

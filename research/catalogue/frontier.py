@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
+from research import tables as draw
 from research.catalogue.tradeoff import AXES
 from research.experiment import Records
 from research.grid import Grid, GridSpec
 from research.scales import DELTA
-from research.tables import curve, excess_ratio, method_name, percent, point_table, words
-from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import ClaimFinding, Summary, Table, Verdict, number
+from vecveil.records.experiment import ClaimFinding, Number, Summary, Table, number
 
 BAR = 1 / 3  # of SPARSE's excess over chance, at 95 % utility
 AT = "utility 0.95"
@@ -42,41 +41,48 @@ class Frontier(Grid[GridSpec]):
         return Summary(
             tables=[
                 self._ratios(records),
-                *(point_table(records, name, title=name) for name in problems),
+                *(draw.point_table(records, name) for name in problems),
             ],
-            figures=[curve(records, name, title=name) for name in problems],
+            figures=[draw.curve(records, name) for name in problems],
             findings=[self._bar(records, name) for name in problems],
             notes=[ATTACKERS, AXES, SCALES],
         )
 
     def _ratios(self, records: Records) -> Table:
+        scales = [one for one in records.values("scale") if one.startswith("utility")]
+        groups = [
+            ((problem, scale, method), rows)
+            for problem in records.values("problem")
+            for scale in scales
+            for (method,), rows in records.where(problem=problem, scale=scale).each("method")
+        ]
+        clean = {
+            problem: records.where(problem=problem, method="none").number("leakage", "value")
+            for problem in records.values("problem")
+        }
+
+        def ratio(key: tuple[str, str, str], rows: Records) -> Number | None:
+            problem, scale, method = key
+            return number([draw.excess_ratio(records, problem, method, "sparse", scale)], digits=0)
+
         columns = [
-            *words("Problem", "Utility kept", "Method"), *percent("Leakage, strongest attack", "Chance", "Clean"),
-            *percent("Excess over chance, share of SPARSE's"),
-        ]  # fmt: skip
-        body: list[list[TableCell]] = []
-        for problem in records.values("problem"):
-            clean = records.where(problem=problem, method="none").number("leakage", "value")
-            for scale in (one for one in records.values("scale") if one.startswith("utility")):
-                for (method,), rows in records.where(problem=problem, scale=scale).each("method"):
-                    ratio = excess_ratio(records, problem, method, "sparse", scale)
-                    body.append(
-                        [
-                            problem, scale.split()[1], method_name(method), rows.estimate("leakage"),
-                            rows.number("leakage", "chance"), clean, number([ratio], digits=0),
-                        ]
-                    )  # fmt: skip
-        return Table("At equal utility", columns, body, "The strongest attack of each method.")
+            draw.axis("Problem", 0),
+            draw.axis("Utility kept", 1, lambda scale: scale.split()[1]),
+            draw.axis("Method", 2, draw.method_name),
+            draw.estimate("Leakage, strongest attack", "leakage"),
+            draw.percent("Chance", "leakage", "chance"),
+            draw.column("Clean", lambda key, rows: clean[key[0]], "%"),
+            draw.column("Excess over chance, share of SPARSE's", ratio, "%"),
+        ]
+        return draw.table("At equal utility", groups, columns, "The strongest attack of each method.")
 
     def _bar(self, records: Records, problem: str) -> ClaimFinding:
-        ratio = excess_ratio(records, problem, "subspace", "sparse", AT)
+        ratio = draw.excess_ratio(records, problem, "subspace", "sparse", AT)
         claim = (
             "At 95 % utility subspace leaks at most a third of SPARSE's excess over chance "
             f"({problem}, listed words)."
         )
         if math.isnan(ratio):
             return ClaimFinding(claim, "own", "not measured", "not measured")
-        verdict: Verdict = "agrees" if ratio <= BAR else "disagrees"
-        return ClaimFinding(
-            claim, "own", verdict, f"{100 * ratio:.0f} % of SPARSE's excess over chance"
-        )
+        ours = f"{100 * ratio:.0f} % of SPARSE's excess over chance"
+        return ClaimFinding(claim, "own", "agrees" if ratio <= BAR else "disagrees", ours)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from research import tables as draw
 from research.bench import Bench
 from research.experiment import Cell, Records
 from research.grid import Grid, GridSpec
 from research.points import defend, protector_record, utility
 from research.scales import parse_scale
-from research.tables import method_name, percent, plain, words
-from vecveil.records.experiment import ClaimFinding, Figure, Point, Series, Summary, Table
+from vecveil.records.experiment import ClaimFinding, Figure, Summary, Table
 
 NEAR = 0.9
 DISTANCE = ("protector", "concept_distance")
@@ -54,7 +54,7 @@ class ConceptGuarantee(Grid[GridSpec]):
         claim = f"At 95 % utility the noise alone keeps every attacker's mean advantage below {NEAR} ({problem})."
         at = records.where(problem=problem, scale="utility 0.95")
         means = {
-            method_name(name): rows.number(*DISTANCE, "mean_advantage")
+            draw.method_name(name): rows.number(*DISTANCE, "mean_advantage")
             for (name,), rows in at.each("method")
         }
         found = {name: mean.value for name, mean in means.items() if mean}
@@ -65,37 +65,29 @@ class ConceptGuarantee(Grid[GridSpec]):
         return ClaimFinding(claim, "own", "agrees" if found[most] < NEAR else "disagrees", ours)
 
     def _table(self, records: Records, problem: str) -> Table:
-        columns = [
-            *words("Scale", "Method"), *plain("Advantage, mean over pairs", "5 % of pairs below", "Median"),
-            *plain("95 % of pairs below", "Median distance", "ε"), *percent("Utility kept"),
-        ]  # fmt: skip
-        shares = [
-            ("mean_advantage",),
-            *(("advantages", p) for p in ("p5", "p50", "p95")),
-            ("distances", "p50"),
-        ]
-        body = [
-            [
-                scale, method_name(method), *(rows.plain(*DISTANCE, *path, digits=3) for path in shares),
-                rows.plain("protector", "epsilon", digits=1), rows.number("utility", "relative"),
-            ]
-            for (scale, method), rows in records.where(problem=problem).each("scale", "method")
-            if method != "none"
-        ]  # fmt: skip
-        return Table(problem, columns, body, "Distances in each mechanism's own norm.")
+        groups = records.where(problem=problem).each("scale", "method")
+        return draw.table(problem, (one for one in groups if one[0][1] != "none"), [
+            draw.axis("Scale", 0),
+            draw.axis("Method", 1, draw.method_name),
+            draw.plain("Advantage, mean over pairs", *DISTANCE, "mean_advantage", digits=3),
+            draw.plain("5 % of pairs below", *DISTANCE, "advantages", "p5", digits=3),
+            draw.plain("Median", *DISTANCE, "advantages", "p50", digits=3),
+            draw.plain("95 % of pairs below", *DISTANCE, "advantages", "p95", digits=3),
+            draw.plain("Median distance", *DISTANCE, "distances", "p50", digits=3),
+            draw.plain("ε", "protector", "epsilon", digits=1),
+            draw.percent("Utility kept", "utility", "relative"),
+        ], "Distances in each mechanism's own norm.")  # fmt: skip
 
     def _figure(self, records: Records, problem: str) -> Figure:
-        series = []
-        for (method,), rows in records.where(problem=problem).each("method"):
-            figures = [
-                (at.number("utility", "relative"), at.number(*DISTANCE, "mean_advantage"))
-                for _, at in rows.each("scale")
-            ]
-            points: list[Point] = sorted(
-                (x.value, y.value, None, None) for x, y in figures if x and y
+        kept, told = ("utility", "relative"), (*DISTANCE, "mean_advantage")
+        series = [
+            draw.line(
+                draw.method_name(method),
+                ((at.number(*kept), at.number(*told)) for _, at in rows.each("scale")), band=False,
             )
-            if points:
-                series.append(Series(method_name(method), points))
+            for (method,), rows in records.where(problem=problem).each("method")
+        ]  # fmt: skip
         return Figure(
-            problem, x="utility kept", y="advantage, mean over pairs", series=series, chance=0.0
-        )
+            problem, x="utility kept", y="advantage, mean over pairs", chance=0.0,
+            series=[one for one in series if one.points],
+        )  # fmt: skip

@@ -7,13 +7,14 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from research import tables as draw
 from research.bench import Bench
 from research.datasets import open_dataset
 from research.datasets.kinds import TextSet
@@ -22,8 +23,6 @@ from research.points import attacks_named, protector_record, released, utility
 from research.problems import Problem, read_terms
 from research.scales import parse_scale
 from research.specification import Spec, check_names, wrong
-from research.tables import excess, percent, plain
-from research.tables import words as text_columns
 from vecveil.attacks import LabelledVectors, split_groups
 from vecveil.concepts import Concept, TokenVocabulary
 from vecveil.concepts.expansion import (
@@ -37,8 +36,7 @@ from vecveil.concepts.expansion import (
 from vecveil.concepts.folding import canonical, words
 from vecveil.errors import CalibrationError
 from vecveil.protector import Protector, fit
-from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import ClaimFinding, Summary, Table, number
+from vecveil.records.experiment import ClaimFinding, Number, Summary, Table, number
 from vecveil.types import Embeddings
 
 SHARES = (0.35, 0.35, 0.3)  # of the texts: fitted on, attackers learn from, attackers are judged on
@@ -251,23 +249,27 @@ ABOUT = (
 )
 
 
-def protector_table(records: Records, problem: str) -> Table:
+def _leakages(records: Records, problem: str) -> Table:
     """Return the leakage of each kind of word under each variant."""
-    columns = text_columns("Protector")
+
+    def share(key: tuple[str], rows: Records, kind: str) -> Number | None:
+        return number(_ratios(records, problem, key[0], kind), digits=0)
+
+    columns = [draw.axis("Protector", 0, _title)]
     for kind in KINDS:
-        columns += percent(f"{kind.title()} words", "Chance", "Of SPARSE's excess")
-    body: list[list[TableCell]] = []
-    for (variant,), rows in records.where(problem=problem).each("variant"):
-        if not rows.figures("leakage", "listed", "value"):
-            continue  # a setting that does not keep the utility
-        row: list[TableCell] = [_title(variant)]
-        for kind in KINDS:
-            row += [
-                rows.estimate("leakage", kind), rows.number("leakage", kind, "chance"),
-                number(_ratios(records, problem, variant, kind), digits=0),
-            ]  # fmt: skip
-        body.append([*row, "–" if variant == "removed" else rows.number("utility", "relative")])
-    return Table(problem, [*columns, *percent("Utility kept")], body)
+        columns += [
+            draw.estimate(f"{kind.title()} words", "leakage", kind),
+            draw.percent("Chance", "leakage", kind, "chance"),
+            draw.column("Of SPARSE's excess", partial(share, kind=kind), "%"),
+        ]
+    groups = [  # a setting that does not keep the utility has no leakage
+        (key, rows)
+        for key, rows in records.where(problem=problem).each("variant")
+        if rows.figures("leakage", "listed", "value")
+    ]
+    kept = draw.percent("Utility kept", "utility", "relative")[1]
+    columns.append(draw.column("Utility kept", lambda key, rows: "–" if key[0] == "removed" else kept(key, rows), "%"))
+    return draw.table(problem, groups, columns)
 
 
 def _title(variant: str) -> str:
@@ -278,40 +280,25 @@ def _title(variant: str) -> str:
 
 
 def _ratios(records: Records, problem: str, variant: str, kind: str) -> list[float]:
-    """Return for each seed the excess over chance as a share of SPARSE's; those that were not measured are left out."""
-    own = records.where(problem=problem)
-    ratios = (
-        excess_of_seed(own, variant, kind, seed)
-        for seed in own.where(variant=variant).values("seed")
-    )
-    return [ratio for ratio in ratios if math.isfinite(ratio)]
+    """Return each seed's excess over chance as a share of SPARSE's, where SPARSE's is above chance."""
+    ratios = []
+    for (_,), at in records.where(problem=problem).each("seed"):
+        base = draw.excess(at.where(variant="sparse"), "leakage", kind)
+        own = draw.excess(at.where(variant=variant), "leakage", kind)
+        if base > 0 and math.isfinite(own):
+            ratios.append(own / base)
+    return ratios
 
 
-def excess_of_seed(records: Records, variant: str, kind: str, seed: int) -> float:
-    """Return the excess of one seed as a share of SPARSE's; NaN where SPARSE's is not above chance."""
-    at = records.where(seed=seed)
-    base = excess(at.where(variant="sparse"), "leakage", kind)
-    return excess(at.where(variant=variant), "leakage", kind) / base if base > 0 else math.nan
-
-
-def cost_table(records: Records) -> Table:
-    """Return what the expansions were made of."""
-    columns = [
-        *text_columns("Problem"), *plain("Members", "Texts", "Encodings to find members", "Encodings of texts"),
-        *plain("Seconds to expand"),
-    ]  # fmt: skip
-    paths = [
-        ("members",),
-        ("texts",),
-        ("encodings", "members"),
-        ("encodings", "texts"),
-        ("seconds",),
-    ]
-    body = [
-        [problem, *(rows.plain("expansion", *path) for path in paths)]
-        for (problem,), rows in records.where(variant="expansion").each("problem")
-    ]
-    return Table("What an expansion costs", columns, body)
+def _costs(records: Records) -> Table:
+    return draw.table("What an expansion costs", records.where(variant="expansion").each("problem"), [
+        draw.axis("Problem", 0),
+        draw.plain("Members", "expansion", "members"),
+        draw.plain("Texts", "expansion", "texts"),
+        draw.plain("Encodings to find members", "expansion", "encodings", "members"),
+        draw.plain("Encodings of texts", "expansion", "encodings", "texts"),
+        draw.plain("Seconds to expand", "expansion", "seconds"),
+    ])  # fmt: skip
 
 
 def bar(records: Records, problem: str) -> ClaimFinding:
@@ -509,7 +496,7 @@ class HeldOutTerms(Experiment[HeldOutSpec]):
     def summary(self, spec: HeldOutSpec, records: Records) -> Summary:
         names = records.values("problem")
         return Summary(
-            tables=[*(protector_table(records, name) for name in names), cost_table(records)],
+            tables=[*(_leakages(records, name) for name in names), _costs(records)],
             findings=[make(records, name) for make in (bar, limit) for name in names],
             notes=[ABOUT],
         )

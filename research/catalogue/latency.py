@@ -12,25 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from research import tables as draw
 from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
 from research.grid import mask_options
 from research.published import published
 from research.specification import Spec, check_names
-from research.tables import beside, findings_of, method_name, plain, words
 from vecveil.protector import Protector, fit_pairs
-from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import (
-    ClaimFinding,
-    Column,
-    Figure,
-    Number,
-    Point,
-    Series,
-    Summary,
-    Table,
-    number,
-)
+from vecveil.records.experiment import ClaimFinding, Figure, Number, Summary, Table, number
 from vecveil.runtime import thread_count
 from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask
 from vecveil.types import Embeddings
@@ -257,47 +246,46 @@ def _ratio(rows: Records, *path: str, **options: Any) -> Number | None:
     return number(ratio, low=low, high=high, percent=False, digits=2, **options)
 
 
-def _count(value: float) -> Number:
-    return Number(value, percent=False, digits=0)
-
-
 def _protect_table(records: Records) -> Table:
-    columns = [
-        *plain("Dimension", "Vectors in a call"), *words("Method"), Column("One vector", "µs"), *plain("Times Laplace")
-    ]  # fmt: skip
-    base = beside(["sparse-table-11"], "microseconds", method="laplace") or math.nan
-    rows: list[list[TableCell]] = []
-    for (dimension, batch), own in records.each("dimension", "batch"):
-        for method in _methods(own):
-            paper = (
-                beside(["sparse-table-11"], "microseconds", method=method) if batch == 1 else None
-            )
-            share = None if paper is None else paper / base
-            rows.append(
-                [
-                    _count(dimension), _count(batch), method_name(method),
-                    number(_micro(own, method, batch), percent=False, published=paper),
-                    _ratio(own, "methods", method, published=share),
-                ]
-            )  # fmt: skip
+    base = draw.beside(["sparse-table-11"], "microseconds", method="laplace") or math.nan
+
+    def paper(key: tuple[int, int, str]) -> float | None:
+        return draw.beside(["sparse-table-11"], "microseconds", method=key[2]) if key[1] == 1 else None
+
+    def shortest(key: tuple[int, int, str], own: Records) -> Number | None:
+        return number(_micro(own, key[2], key[1]), percent=False, published=paper(key))
+
+    def times(key: tuple[int, int, str], own: Records) -> Number | None:
+        theirs = paper(key)
+        return _ratio(own, "methods", key[2], published=None if theirs is None else theirs / base)
+
+    groups = [
+        ((*key, method), own)
+        for key, own in records.each("dimension", "batch")
+        for method in _methods(own)
+    ]
     rounds = records[0]["found"]
-    caption = (
-        f"The shortest of {rounds['repeats']} rounds, in each of which all methods were timed in turn; a ratio is the "
-        f"median over the rounds, its interval their range. Threads: {rounds['threads']}. Noise from the cryptographic "
-        "generator, checks of the input and of the release, and the method's own map included."
-    )
-    return Table("Time to protect one vector", columns, rows, caption)
+    return draw.table("Time to protect one vector", groups, [
+        draw.column("Dimension", lambda key, _: draw.count(key[0])),
+        draw.column("Vectors in a call", lambda key, _: draw.count(key[1])),
+        draw.axis("Method", 2, draw.method_name),
+        draw.column("One vector", shortest, "µs"),
+        draw.column("Times Laplace", times),
+    ], f"The shortest of {rounds['repeats']} rounds, in each of which all methods were timed in turn; a ratio is the "
+       f"median over the rounds, its interval their range. Threads: {rounds['threads']}. Noise from the cryptographic "
+       "generator, checks of the input and of the release, and the method's own map included.")  # fmt: skip
 
 
 def _bars(records: Records, dimension: int) -> Figure:
     own = records.where(dimension=dimension)
-    series = []
-    for method in _methods(own):
-        times = [
-            (float(batch), _micro(rows, method, batch)) for (batch,), rows in own.each("batch")
-        ]
-        points: list[Point] = sorted((x, statistics.fmean(y), None, None) for x, y in times if y)
-        series.append(Series(method_name(method), points))
+    series = [
+        draw.line(
+            draw.method_name(method),
+            ((float(batch), number(_micro(rows, method, batch))) for (batch,), rows in own.each("batch")),
+            band=False,
+        )
+        for method in _methods(own)
+    ]  # fmt: skip
     return Figure(
         f"Time of one vector, {dimension} dimensions", caption="By the number of vectors in one call.",
         x="vectors in a call", y="µs a vector", log=True, series=series,
@@ -305,27 +293,18 @@ def _bars(records: Records, dimension: int) -> Figure:
 
 
 def _train_table(records: Records) -> Table:
-    columns = [
-        *words("Pairs from"), *plain("Pairs", "Distinct pairs", "Epochs"), Column("Time", "min"),
-        *plain("Times the smallest", "Time for as many pairs, times"),
-    ]  # fmt: skip
-    rows: list[list[TableCell]] = []
-    for (name,), own in records.each("problem"):
-        first = own[0]["found"]
-        for size in first["pairs"]:
-            paper = beside(["sparse-training-time"], "minutes", samples=int(size))
-            minutes = [least / 60 for least in own.figures("pairs", size, "least")]
-            rows.append(
-                [
-                    name, _count(int(size)), _count(min(int(size), first["distinct"])), _count(first["epochs"]),
-                    number(minutes, percent=False, digits=3, published=paper if first["epochs"] == 100 else None),
-                    _ratio(own, "pairs", size), number([_growth(row, size) for row in own], percent=False, digits=2),
-                ]
-            )  # fmt: skip
-    caption = (
-        "Time: processor time on one thread, the shortest of the rounds. Times the smallest: median and range. "
-        "Time for as many pairs: of the shortest, over that of the smallest size; 1 grows in proportion to the pairs."
-    )
+    groups = [
+        ((name, size, own[0]["found"]), own)
+        for (name,), own in records.each("problem")
+        for size in own[0]["found"]["pairs"]
+    ]
+
+    def minutes(key: tuple[str, str, Mapping[str, Any]], own: Records) -> Number | None:
+        paper = draw.beside(["sparse-training-time"], "minutes", samples=int(key[1]))
+        values = [least / 60 for least in own.figures("pairs", key[1], "least")]
+        theirs = paper if key[2]["epochs"] == 100 else None
+        return number(values, percent=False, digits=3, published=theirs)
+
     notes = []
     if any(row["found"]["distinct"] < max(map(int, row["found"]["pairs"])) for row in records):
         notes.append(
@@ -336,7 +315,18 @@ def _train_table(records: Records) -> Table:
             "Fewer epochs than the published 100: the time is that of the epochs given, and no figure of the paper "
             "stands beside it."
         )
-    return Table("Time to train the mask", columns, rows, caption, notes)
+    return draw.table("Time to train the mask", groups, [
+        draw.axis("Pairs from", 0),
+        draw.column("Pairs", lambda key, _: draw.count(int(key[1]))),
+        draw.column("Distinct pairs", lambda key, _: draw.count(min(int(key[1]), key[2]["distinct"]))),
+        draw.column("Epochs", lambda key, _: draw.count(key[2]["epochs"])),
+        draw.column("Time", minutes, "min"),
+        draw.column("Times the smallest", lambda key, own: _ratio(own, "pairs", key[1])),
+        draw.column("Time for as many pairs, times",
+              lambda key, own: number([_growth(row, key[1]) for row in own], percent=False, digits=2)),
+    ], "Time: processor time on one thread, the shortest of the rounds. Times the smallest: median and range. "
+       "Time for as many pairs: of the shortest, over that of the smallest size; 1 grows in proportion to the pairs.",
+       notes)  # fmt: skip
 
 
 def _findings(protect: Records, train: Records) -> list[ClaimFinding]:
@@ -346,7 +336,7 @@ def _findings(protect: Records, train: Records) -> list[ClaimFinding]:
         for method in _methods(own)
     ]  # fmt: skip
     only = ("sampling-costs-as-laplace", "purkayastha-is-slow")
-    found = findings_of("latency", rows, ("dimension", "method"), difference=DIFFERENCE, only=only)
+    found = draw.findings_of("latency", rows, ("dimension", "method"), difference=DIFFERENCE, only=only)
     growths = [_growth(row, size) for row in train for size in list(row["found"]["pairs"])[1:]]
     if growths:
         low, high = min(growths), max(growths)

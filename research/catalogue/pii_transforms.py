@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from research import tables as draw
 from research.bench import Bench, Material
 from research.catalogue.tradeoff import AXES
 from research.experiment import Cell, Records
@@ -16,25 +18,13 @@ from research.grid import Grid, GridSpec
 from research.points import attacks_named, judged_by
 from research.problems import grouped_concept
 from research.specification import check_names, wrong
-from research.tables import (
-    SETTING,
-    beside,
-    epsilon_of,
-    findings_of,
-    method_name,
-    percent,
-    plain,
-    share_beside,
-    words,
-)
 from research.tasks import read_task, task_texts
 from vecveil.attacks import LabelledVectors
 from vecveil.concepts.rewriting import Rewriter
 from vecveil.metrics import Estimate
 from vecveil.metrics.trade_off import trade_off_rate
 from vecveil.protector.methods import TEXT_METHODS
-from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import Summary, Table, number
+from vecveil.records.experiment import Number, Summary, Table, number
 
 TABLES = ("sparse-table-9",)
 ABOUT = (
@@ -112,11 +102,11 @@ class PiiTransforms(Grid[TransformSpec]):
     def summary(self, spec: TransformSpec, records: Records) -> Summary:
         problems = records.values("problem")
         rows = [row for name in problems for row in _rows(records, name)]
-        findings = findings_of(
-            "pii-transforms", rows, ("dataset", "method", "epsilon"), difference=SETTING
+        findings = draw.findings_of(
+            "pii-transforms", rows, ("dataset", "method", "epsilon"), difference=draw.SETTING
         )
         tables = [_table(records, name) for name in problems]
-        return Summary(tables, findings=findings, notes=[ABOUT, AXES, SETTING])
+        return Summary(tables, findings=findings, notes=[ABOUT, AXES, draw.SETTING])
 
 
 def _rewriter(bench: Bench, cell: Cell) -> Rewriter:
@@ -152,43 +142,42 @@ def _rate(records: Records, problem: str, rows: Records, *, assumed: bool) -> fl
     return found.value
 
 
-def _paper_epsilon(scale: str) -> float | None:
-    """Return the paper's ε; -1, which no row of its table has, for a scale without a counterpart."""
-    epsilon = epsilon_of(scale)
-    return -1.0 if epsilon is None else epsilon
-
-
 def _table(records: Records, problem: str) -> Table:
-    columns = [
-        *words("Method", "Scale"), *percent("Leakage, strongest attack", "Chance", "Utility", "Utility kept"),
-        *plain("R, leakage measured", "R, no leakage assumed"),
-    ]  # fmt: skip
-    body: list[list[TableCell]] = []
-    for (method, scale), rows in records.where(problem=problem).each("method", "scale"):
-        changed = scale == CHANGED
-        keys = {"dataset": problem, "method": method}
-        if not changed:
-            keys["epsilon"] = _paper_epsilon(scale)
-        leak, used = (share_beside(TABLES, name, **keys) for name in ("leakage", "utility"))
-        theirs = beside(TABLES, "rate", **keys)
-        measured = [] if method == "none" else [_rate(records, problem, rows, assumed=False)]
-        assumed = [_rate(records, problem, rows, assumed=True)] if changed else []
-        body.append(
-            [
-                method_name(method), scale, rows.estimate("leakage", published=leak), rows.number("leakage", "chance"),
-                rows.number("utility", "value", published=used), rows.number("utility", "relative"),
-                number(measured, percent=False, published=None if changed else theirs),
-                number(assumed, percent=False, published=theirs) if changed else "–",
-            ]
-        )  # fmt: skip
-    return Table(problem, columns, body)
+    def keys(key: tuple[str, str]) -> dict[str, Any]:
+        """Return the paper's keys; ε = -1, which no row of its table has, for a scale without a counterpart."""
+        method, scale = key
+        found = {"dataset": problem, "method": method}
+        epsilon = None if scale == CHANGED else draw.epsilon_of(scale)
+        return found if scale == CHANGED else {**found, "epsilon": -1.0 if epsilon is None else epsilon}
+
+    def paper(name: str) -> draw.Published:
+        return lambda key: draw.share_beside(TABLES, name, **keys(key))
+
+    def rate(key: tuple[str, str], rows: Records, *, assumed: bool) -> Number | str | None:
+        changed = key[1] == CHANGED
+        if assumed and not changed:
+            return "–"
+        values = [] if key[0] == "none" else [_rate(records, problem, rows, assumed=assumed)]
+        theirs = draw.beside(TABLES, "rate", **keys(key)) if assumed or not changed else None
+        return number(values, percent=False, published=theirs)
+
+    return draw.table(problem, records.where(problem=problem).each("method", "scale"), [
+        draw.axis("Method", 0, draw.method_name),
+        draw.axis("Scale", 1),
+        draw.estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
+        draw.percent("Chance", "leakage", "chance"),
+        draw.percent("Utility", "utility", "value", published=paper("utility")),
+        draw.percent("Utility kept", "utility", "relative"),
+        draw.column("R, leakage measured", partial(rate, assumed=False)),
+        draw.column("R, no leakage assumed", partial(rate, assumed=True)),
+    ])  # fmt: skip
 
 
 def _rows(records: Records, problem: str) -> list[dict[str, Any]]:
     """Return our rows with the paper's keys: what is assumed there is assumed here."""
     found = []
     for (method, scale), rows in records.where(problem=problem).each("method", "scale"):
-        epsilon = None if scale == CHANGED else epsilon_of(scale)
+        epsilon = None if scale == CHANGED else draw.epsilon_of(scale)
         if scale != CHANGED and epsilon is None:
             continue
         use = rows.number("utility", "value")

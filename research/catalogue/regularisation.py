@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from research import tables as draw
 from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
 from research.grid import SeededScalesSpec, mask_options
@@ -13,9 +14,7 @@ from research.points import attacks_named, measure_point
 from research.published import published
 from research.scales import parse_scale
 from research.specification import whole_numbers, wrong
-from research.tables import SETTING, findings_of, percent, plain, share_beside, share_verdict, words
-from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import ClaimFinding, Figure, Point, Series, Summary, Table
+from vecveil.records.experiment import ClaimFinding, Figure, Summary, Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +92,13 @@ class Regularisation(Experiment[RegularisationSpec]):
         return measure_point(bench, material, method, scale, spec.attacks, **_options(spec, cell))
 
     def summary(self, spec: RegularisationSpec, records: Records) -> Summary:
-        return regularisation_summary(records)
+        problems = records.values("problem")
+        return Summary(
+            tables=[*(_points(records, name) for name in problems), _masks(records)],
+            figures=[_curve(records, name) for name in problems],
+            findings=_findings(records),
+            notes=list(published(TABLE).notes),
+        )
 
 
 def _cell(problem: str, recipe: str, weight: float, scale: str, seed: int) -> Cell:
@@ -113,72 +118,61 @@ SOURCE = "SPARSE, Table 10"
 MATTERS = 0.02  # of leakage (R-precision) over all λ: less is no more than another seed gives
 
 
-def regularisation_summary(records: Records) -> Summary:
-    """Return tables, curves and findings."""
-    problems = records.values("problem")
-    return Summary(
-        tables=[*(_points(records, name) for name in problems), _masks(records)],
-        figures=[_curve(records, name) for name in problems],
-        findings=_findings(records),
-        notes=list(published(TABLE).notes),
-    )
-
-
 def _masked(records: Records) -> Records:
     return Records([row for row in records if row["cell"]["recipe"] != "none"])
 
 
 def _points(records: Records, problem: str) -> Table:
-    columns = [
-        *words("Mask", "λ", "Scale"), *percent("Leakage, strongest attack", "Chance", "Utility", "Utility kept")
-    ]  # fmt: skip
-    rows: list[list[TableCell]] = []
-    for (recipe, weight, scale), at in records.where(problem=problem).each(
-        "recipe", "lambda", "scale"
-    ):
-        parsed = parse_scale(scale)
-        in_paper = recipe == "published" and parsed.kind == "effective"
-        keys = {"dataset": problem, "lambda": weight, "epsilon": parsed.value if in_paper else None}
-        leak, kept = (share_beside([TABLE], name, **keys) for name in ("leakage", "utility"))
-        rows.append(
-            [
-                recipe, "" if recipe == "none" else f"{weight:g}", scale, at.estimate("leakage", published=leak),
-                at.number("leakage", "chance"), at.estimate("utility", published=kept),
-                at.number("utility", "relative"),
-            ]
-        )  # fmt: skip
-    return Table(f"{problem}: leakage and utility against λ", columns, rows, SETTING)
+    def paper(name: str) -> draw.Published:
+        def find(key: tuple[str, float, str]) -> float | None:
+            recipe, weight, scale = key
+            in_paper = recipe == "published" and parse_scale(scale).kind == "effective"
+            epsilon = parse_scale(scale).value if in_paper else None
+            return draw.share_beside([TABLE], name, **{"dataset": problem, "lambda": weight, "epsilon": epsilon})
+
+        return find
+
+    groups = records.where(problem=problem).each("recipe", "lambda", "scale")
+    return draw.table(f"{problem}: leakage and utility against λ", groups, [
+        draw.axis("Mask", 0),
+        draw.column("λ", lambda key, rows: "" if key[0] == "none" else f"{key[1]:g}", text=True),
+        draw.axis("Scale", 2),
+        draw.estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
+        draw.percent("Chance", "leakage", "chance"),
+        draw.estimate("Utility", "utility", published=paper("utility")),
+        draw.percent("Utility kept", "utility", "relative"),
+    ], draw.SETTING)  # fmt: skip
 
 
 def _masks(records: Records) -> Table:
-    columns = [
-        *words("Data", "Mask", "λ"), *plain("Mean", "Deviation"), *percent("Above one half", "Exactly 0"),
-        *plain("Effective dimensions", "Agreement of seeds"),
-    ]  # fmt: skip
-    rows: list[list[TableCell]] = []
-    for (problem, recipe, weight), own in _masked(records).each("problem", "recipe", "lambda"):
-        one = own.where(scale=own[0]["cell"]["scale"])  # the mask is the same at every scale
-        mask = ("protector", "mask")
-        rows.append(
-            [
-                problem, recipe, f"{weight:g}", one.plain(*mask, "mean", digits=3), one.plain(*mask, "sd", digits=3),
-                one.number(*mask, "density"), one.number(*mask, "zeros"), one.plain(*mask, "effective_dimensions"),
-                one.plain(*mask, "seed_stability", digits=2),
-            ]
-        )  # fmt: skip
-    caption = (
-        "The mask before its floor. Effective dimensions: (Σm)²/Σm², all of them for a uniform mask. Agreement: mean "
-        "Pearson correlation of masks of different seeds."
+    groups = (  # the mask is the same at every scale
+        (key, own.where(scale=own[0]["cell"]["scale"]))
+        for key, own in _masked(records).each("problem", "recipe", "lambda")
     )
-    return Table("The masks", columns, rows, caption)
+    mask = ("protector", "mask")
+    return draw.table("The masks", groups, [
+        draw.axis("Data", 0),
+        draw.axis("Mask", 1),
+        draw.axis("λ", 2, "{:g}".format),
+        draw.plain("Mean", *mask, "mean", digits=3),
+        draw.plain("Deviation", *mask, "sd", digits=3),
+        draw.percent("Above one half", *mask, "density"),
+        draw.percent("Exactly 0", *mask, "zeros"),
+        draw.plain("Effective dimensions", *mask, "effective_dimensions"),
+        draw.plain("Agreement of seeds", *mask, "seed_stability", digits=2),
+    ], "The mask before its floor. Effective dimensions: (Σm)²/Σm², all of them for a uniform mask. Agreement: mean "
+       "Pearson correlation of masks of different seeds.")  # fmt: skip
 
 
 def _curve(records: Records, problem: str) -> Figure:
-    series = []
-    for (recipe, scale), own in _masked(records.where(problem=problem)).each("recipe", "scale"):
-        found = [(float(weight), at.estimate("leakage")) for (weight,), at in own.each("lambda")]
-        points: list[Point] = sorted((x, y.value, y.low, y.high) for x, y in found if y is not None)
-        series.append(Series(f"{recipe}, {scale}", points, dashed=recipe != "published"))
+    series = [
+        draw.line(
+            f"{recipe}, {scale}",
+            ((float(weight), at.estimate("leakage")) for (weight,), at in own.each("lambda")),
+            dashed=recipe != "published",
+        )
+        for (recipe, scale), own in _masked(records.where(problem=problem)).each("recipe", "scale")
+    ]
     chances = records.where(problem=problem).figures("leakage", "chance")
     return Figure(
         f"{problem}: leakage against λ", x="λ", y="leakage (R-precision)", log=True, series=series,
@@ -188,8 +182,8 @@ def _curve(records: Records, problem: str) -> Figure:
 
 def _findings(records: Records) -> list[ClaimFinding]:
     keys = ("dataset", "recipe", "axis", "epsilon", "lambda")
-    found = findings_of(
-        "lambda", _rows(records, ("literal", "effective")), keys, difference=SETTING
+    found = draw.findings_of(
+        "lambda", _rows(records, ("literal", "effective")), keys, difference=draw.SETTING
     )
     spans = _spans(records)
     if spans:
@@ -200,7 +194,7 @@ def _findings(records: Records) -> list[ClaimFinding]:
                 "agrees" if min(spans)[0] > 5 * MATTERS else "disagrees" if largest <= MATTERS else "unclear",
                 f"with the published training the leakage at one scale moves by at most {100 * largest:.1f} points "
                 f"over all λ ({where})",
-                "0.91 to 33.02 %", SETTING,
+                "0.91 to 33.02 %", draw.SETTING,
             )
         )  # fmt: skip
     others = [name for name in records.values("recipe") if name not in ("none", "published")]
@@ -255,7 +249,7 @@ def _against_utility(records: Records, recipe: str) -> list[ClaimFinding]:
     return [
         ClaimFinding(
             f"A sparser mask ({recipe}) leaks less than the published one at the same utility.", SOURCE,
-            share_verdict(fewer, cells),
+            draw.share_verdict(fewer, cells),
             f"less in {fewer} of {cells} comparisons; between {100 * min(gaps):+.1f} and {100 * max(gaps):+.1f} points",
             "compared at equal ε only",
         )

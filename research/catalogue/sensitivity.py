@@ -13,16 +13,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
+from research import tables as draw
 from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
 from research.problems import Problem
 from research.published import published
 from research.specification import Spec, check_names, wrong
-from research.tables import beside, findings_of, percent, plain, share_verdict, words
 from vecveil.attacks import split_groups
 from vecveil.concepts.matching import Span, remove
 from vecveil.errors import InvalidInputError
-from vecveil.records.experiment import ClaimFinding, Figure, Point, Series, Summary, Table
+from vecveil.records.experiment import ClaimFinding, Figure, Number, Point, Series, Summary, Table
 from vecveil.sensitivity.closed_forms import difference_sensitivity
 from vecveil.types import Embeddings, Vector
 
@@ -283,27 +283,26 @@ DIFFERENCE = (
 )
 
 
+_NAMED = [draw.axis("Data", 0), draw.axis("Change", 1, OVER.__getitem__)]
+
+
 def _deciles(records: Records) -> Table:
-    columns = [
-        *words("Data", "Change"), *plain("Pairs", "Mean of the top tenth", "Mean of the bottom tenth"),
-        *words("p, ranked on the other half", "p, ranked on the same (as the paper)"),
-        *words("p of pure noise, ranked on the same"),
-    ]  # fmt: skip
-    paper = beside([TABLE], "sensitivity", decile="top")
-    rows = [
-        [
-            name, OVER[over], own.plain("pairs"),
-            own.plain("held_out", "top", digits=4, published=paper if over != "mean" else None),
-            own.plain("held_out", "bottom", digits=4),
-            _p(own, "held_out", "p_value"), _p(own, "circular", "p_value"), _p(own, "noise", "circular"),
-        ]
-        for (name, over), own in records.each("problem", "over")
-    ]  # fmt: skip
-    caption = (
-        "Sensitivity of the tenth of the dimensions with the most and with the least of it, and two-sided p-values of "
-        "Wilcoxon's signed-rank test between them; medians over seeds, and over draws of noise."
-    )
-    return Table("Deciles", columns, rows, caption, [f"The paper's p-value is {_paper_p()}."])
+    paper = draw.beside([TABLE], "sensitivity", decile="top")
+
+    def top(key: tuple[str, str], own: Records) -> Number | None:
+        return own.plain("held_out", "top", digits=4, published=paper if key[1] != "mean" else None)
+
+    return draw.table("Deciles", records.each("problem", "over"), [
+        *_NAMED,
+        draw.plain("Pairs", "pairs"),
+        draw.column("Mean of the top tenth", top),
+        draw.plain("Mean of the bottom tenth", "held_out", "bottom", digits=4),
+        _p("p, ranked on the other half", "held_out", "p_value"),
+        _p("p, ranked on the same (as the paper)", "circular", "p_value"),
+        _p("p of pure noise, ranked on the same", "noise", "circular"),
+    ], "Sensitivity of the tenth of the dimensions with the most and with the least of it, and two-sided p-values of "
+       "Wilcoxon's signed-rank test between them; medians over seeds, and over draws of noise.",
+       [f"The paper's p-value is {_paper_p()}."])  # fmt: skip
 
 
 def _paper_p() -> str:
@@ -311,30 +310,28 @@ def _paper_p() -> str:
 
 
 def _controls(records: Records) -> Table:
-    columns = [
-        *words("Data", "Change"), *percent(f"Permuted ranks with p ≤ {ALPHA}", f"Noise, halves, p ≤ {ALPHA}"),
-        *words("p, ranked by other words", "p, relative to each spread"),
-        *plain("Rank correlation, halves", "with other words", "with the spread"),
-    ]  # fmt: skip
-    rows = [
-        [
-            name, OVER[over], own.number("permuted", "share"), own.number("noise", "held_out_share"),
-            _p(own, "other_words", "p_value"), _p(own, "relative", "p_value"),
-            *(own.plain("agreement", key, digits=2) for key in ("halves", "other_words", "spread")),
-        ]
-        for (name, over), own in records.each("problem", "over")
-    ]  # fmt: skip
-    caption = (
-        "Controls. Permuted ranks and noise: how often the test by halves finds what is not there. Other words: the "
-        "ranking comes from removing as many words at random that are not of the concept, from the same texts. "
-        "Spread: the standard deviation of each dimension over the texts."
-    )
-    return Table("Controls", columns, rows, caption)
+    return draw.table("Controls", records.each("problem", "over"), [
+        *_NAMED,
+        draw.percent(f"Permuted ranks with p ≤ {ALPHA}", "permuted", "share"),
+        draw.percent(f"Noise, halves, p ≤ {ALPHA}", "noise", "held_out_share"),
+        _p("p, ranked by other words", "other_words", "p_value"),
+        _p("p, relative to each spread", "relative", "p_value"),
+        draw.plain("Rank correlation, halves", "agreement", "halves", digits=2),
+        draw.plain("with other words", "agreement", "other_words", digits=2),
+        draw.plain("with the spread", "agreement", "spread", digits=2),
+    ], "Controls. Permuted ranks and noise: how often the test by halves finds what is not there. Other words: the "
+       "ranking comes from removing as many words at random that are not of the concept, from the same texts. "
+       "Spread: the standard deviation of each dimension over the texts.")  # fmt: skip
 
 
-def _p(rows: Records, *path: str) -> str | None:
-    values = rows.figures(*path)
-    return f"{statistics.median(values):.1e}" if values else None
+def _p(name: str, *path: str) -> draw.Drawn:
+    """Return the column of a p-value, its median over seeds."""
+
+    def cell(key: tuple[str, ...], rows: Records) -> str | None:
+        values = rows.figures(*path)
+        return f"{statistics.median(values):.1e}" if values else None
+
+    return draw.column(name, cell, text=True)
 
 
 def _curve(name: str, records: Records) -> Figure:
@@ -362,7 +359,7 @@ def _findings(records: Records) -> list[ClaimFinding]:
         for decile in ("top", "bottom")
         if (values := own.figures("held_out", decile))
     ]  # fmt: skip
-    found = findings_of("sensitivity", rows, ("problem", "over", "decile"), difference=DIFFERENCE)
+    found = draw.findings_of("sensitivity", rows, ("problem", "over", "decile"), difference=DIFFERENCE)
     if not len(records):
         return found
     noise = statistics.median(records.figures("noise", "circular"))
@@ -382,7 +379,7 @@ def _findings(records: Records) -> list[ClaimFinding]:
         ),
         ClaimFinding(
             "Dimensions that are sensitive to the concept on some texts are so on others.", SOURCE,
-            share_verdict(seen, cells, disagrees=0.2),
+            draw.share_verdict(seen, cells, disagrees=0.2),
             f"p ≤ {ALPHA} in {seen} of {cells} cells ranked on one half and tested on the other",
         ),
         ClaimFinding(
@@ -405,7 +402,7 @@ def _of_the_concept(over: str, records: Records) -> ClaimFinding:
         for p, half, other in zip(p_values, halves, others, strict=True)
     )
     # The claim holds where other words do not rank the dimensions as well.
-    verdict = share_verdict(cells - same, cells, disagrees=0.2)
+    verdict = draw.share_verdict(cells - same, cells, disagrees=0.2)
     return ClaimFinding(
         f"The sensitive dimensions are those of the concept, not those that any removed word moves ({OVER[over]}).",
         SOURCE, verdict,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from research import tables as draw
 from research.experiment import Records
 from research.grid import Grid, GridSpec
 from research.scales import EFFECTIVE_NORM
-from research.tables import SETTING, curve, findings_of, point_table, published_rows
 from vecveil.records.experiment import Summary
 
 AXES = (
@@ -30,17 +30,15 @@ class Tradeoff(Grid[GridSpec]):
     what = "Leakage, confidence and utility of each method on six data sets, over ε and at equal utility."
     source = "SPARSE, Tables 1 and 7"
     tables: ClassVar[tuple[str, ...]] = ("sparse-table-1", "sparse-table-7")
-    notes: ClassVar[tuple[str, ...]] = (AXES, SETTING)
+    notes: ClassVar[tuple[str, ...]] = (AXES, draw.SETTING)
 
     def summary(self, spec: GridSpec, records: Records) -> Summary:
         problems, keys = records.values("problem"), ("dataset", "epsilon", "method")
-        rows = published_rows(records, "effective")
+        rows = draw.published_rows(records, "effective")
         return Summary(
-            tables=[
-                point_table(records, name, title=name, tables=self.tables) for name in problems
-            ],
-            figures=[curve(records, name, title=name) for name in problems],
-            findings=findings_of(self.name, rows, keys, difference=SETTING),
+            tables=[draw.point_table(records, name, self.tables) for name in problems],
+            figures=[draw.curve(records, name) for name in problems],
+            findings=draw.findings_of(self.name, rows, keys, difference=draw.SETTING),
             notes=self.notes,
         )
 
@@ -52,4 +50,4 @@ class WhiteBox(Tradeoff):
     what = "SPARSE, its white-box variant (integrated gradients of a known attack) and Laplace noise, over ε."
     source = "SPARSE, Table 4"
     tables = ("sparse-table-4",)
-    notes = (AXES, SETTING, ATTACKED)
+    notes = (AXES, draw.SETTING, ATTACKED)

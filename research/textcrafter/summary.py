@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from research import tables as draw
 from research.experiment import Records
 from research.published import Tally, claims, published
-from research.tables import percent, plain, share_verdict, words
 from research.textcrafter.defences import DEFENCES
 from research.textcrafter.specification import PII, TextCrafterSpec
-from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import (
     ClaimFinding,
-    Column,
     Figure,
     Number,
     Point,
@@ -36,7 +35,6 @@ SENTENCE = {
     "bleu": ("BLEU", True), "token_f1": ("T-F1", True), "exact_match": ("EM", True), "rouge_l": ("R-L", True),
     "cosine": ("cosine", False),
 }  # fmt: skip
-SENTENCE_COLUMNS = [Column(name, "%" if share else None) for name, share in SENTENCE.values()]
 SCENARIOS = ("deployment", "development")
 EPOCHS = (0, 1, 2, 5, 10)
 CURVES = {
@@ -57,6 +55,7 @@ DIFFERENCE = (
     "not legible."
 )
 NONE = "–"  # there is no such figure
+CHANCE = "chance"  # the row below the defences
 
 
 def set_title(name: str) -> str:
@@ -100,15 +99,19 @@ def strongest(records: Records, *path: str) -> list[float]:
     return found
 
 
-def sentence(
-    records: Records, name: str, *, interval: bool = False, key: str = "value", **options: Any
-) -> Number | None:
-    """Return a figure of the sentence-level attack, with its interval if asked."""
-    _, share = SENTENCE[name]
-    options |= {"digits": 1 if share else 3, "percent": share}
-    if interval:
-        return records.estimate("figures", name, **options)
-    return records.number("figures", name, key, **options)
+def _sentence(records: Records, name: str, *, interval: bool = False, key: str = "value",
+              published: float | None = None) -> Number | None:
+    """Return a figure of the sentence-level attack, with its interval if ``interval``."""
+    share = SENTENCE[name][1]
+    path = ("figures", name) if interval else ("figures", name, key)
+    read = records.estimate if interval else records.number
+    return read(*path, digits=1 if share else 3, percent=share, published=published)
+
+
+def _sentence_columns(cell: Callable[[str, tuple[Any, ...], Records], Number | None]) -> list[draw.Drawn]:
+    return [
+        draw.column(title, partial(cell, name), "%" if share else None) for name, (title, share) in SENTENCE.items()
+    ]  # fmt: skip
 
 
 def tables(spec: TextCrafterSpec, records: Records) -> list[Table]:
@@ -127,155 +130,152 @@ def tables(spec: TextCrafterSpec, records: Records) -> list[Table]:
 
 def _four_sets(spec: TextCrafterSpec, records: Records) -> Table:
     """Return the paper's table: reconstruction, then utility in both scenarios, of each set and main defence."""
-    rows: list[list[TableCell]] = []
     utility, sentences = (records.where(part=part) for part in ("utility", "sentences"))
-    figures = [(s, f) for s in SCENARIOS for f in ("macro_f1", "accuracy")]
-    for where in sets_in(records):
-        for defence in main_in(spec, utility):
-            own = utility.where(set=where, defence=defence)
-            read = sentences.where(set=where, defence=defence)
-            theirs = _theirs(where, defence)
-            rows.append([
-                set_title(where), title(spec, defence),
-                number(own.figures("noise_norm")[:1], digits=2, percent=False),
-                *(sentence(read, name, published=theirs.get(name)) for name in SENTENCE),
-                *(own.number(scenario, figure, published=theirs.get(figure) if scenario == "deployment" else None)
-                  for scenario, figure in figures),
-            ])  # fmt: skip
-        clean, read = (part.where(set=where, defence="none") for part in (utility, sentences))
-        chances = {"macro_f1": "macro_f1_chance", "accuracy": "chance"}
-        rows.append([
-            set_title(where), "chance", NONE, *(sentence(read, name, key="chance") for name in SENTENCE),
-            *(number(clean.figures(s, chances[f])[:1]) for s, f in figures),
-        ])  # fmt: skip
-    return Table(
-        title="TextCrafter's Table I",
-        caption=(
-            "What a sentence-level attack writes back, and what a classifier still gets right, by set and defence; "
-            "mean ± standard deviation over seeds."
-        ),
-        columns=[
-            *words("set", "defence"), *plain("noise norm"), *SENTENCE_COLUMNS,
-            *percent(*(f"{name}, {scenario}" for scenario in SCENARIOS for name in ("F1", "Acc"))),
-        ],
-        rows=rows,
-        notes=[
-            "Published: Table I of the paper, which does not say of which scenario its F1 and accuracy are; they stand "
-            "beside deployment. Its TextCrafter row stands beside the literal reading.",
-        ],
-    )  # fmt: skip
+    groups = [
+        ((where, defence), utility.where(set=where, defence="none" if defence == CHANCE else defence))
+        for where in sets_in(records)
+        for defence in (*main_in(spec, utility), CHANCE)
+    ]
+
+    def norm(key: tuple[str, str], own: Records) -> Number | str | None:
+        if key[1] == CHANCE:
+            return NONE
+        return number(own.figures("noise_norm")[:1], digits=2, percent=False)
+
+    def written(name: str, key: tuple[str, str], own: Records) -> Number | None:
+        where, defence = key
+        if defence == CHANCE:
+            return _sentence(sentences.where(set=where, defence="none"), name, key="chance")
+        theirs = _theirs(where, defence).get(name)
+        return _sentence(sentences.where(set=where, defence=defence), name, published=theirs)
+
+    def scored(key: tuple[str, str], own: Records, scenario: str, figure: str) -> Number | None:
+        if key[1] == CHANCE:
+            chance = {"macro_f1": "macro_f1_chance", "accuracy": "chance"}[figure]
+            return number(own.figures(scenario, chance)[:1])
+        theirs = _theirs(*key).get(figure) if scenario == "deployment" else None
+        return own.number(scenario, figure, published=theirs)
+
+    return draw.table("TextCrafter's Table I", groups, [
+        draw.axis("set", 0, set_title),
+        draw.axis("defence", 1, lambda name: CHANCE if name == CHANCE else title(spec, name)),
+        draw.column("noise norm", norm),
+        *_sentence_columns(written),
+        *(draw.column(f"{name}, {scenario}", partial(scored, scenario=scenario, figure=figure), "%")
+          for scenario in SCENARIOS for name, figure in (("F1", "macro_f1"), ("Acc", "accuracy"))),
+    ], "What a sentence-level attack writes back, and what a classifier still gets right, by set and defence; "
+       "mean ± standard deviation over seeds.", [
+        "Published: Table I of the paper, which does not say of which scenario its F1 and accuracy are; they stand "
+        "beside deployment. Its TextCrafter row stands beside the literal reading.",
+    ])  # fmt: skip
 
 
 def _theirs(where: str, defence: str) -> Mapping[str, float]:
     """Return the paper's row, as shares."""
     if defence not in PAPER_ROWS:
         return {}
-    table = published("textcrafter-table-1")
-    row = table.find(dataset=where, method=PAPER_ROWS[defence]) or {}
+    row = published("textcrafter-table-1").find(dataset=where, method=PAPER_ROWS[defence]) or {}
     return {k: v / 100 for k, v in row.items() if isinstance(v, int | float)}
 
 
 def _intervals(spec: TextCrafterSpec, records: Records) -> Table:
-    rows = [
-        [set_title(where), title(spec, defence), *(sentence(own, name, interval=True) for name in SENTENCE)]
+    groups = [
+        ((where, defence), own)
         for where in sets_in(records)
         for defence in main_in(spec, records)
         if len(own := records.where(set=where, defence=defence))
-    ]  # fmt: skip
-    return Table(
-        title="Reconstruction with intervals",
-        caption="The sentence-level attack on each set and defence, with 95 % intervals.",
-        columns=[*words("set", "defence"), *SENTENCE_COLUMNS],
-        rows=rows,
-    )
+    ]
+    columns = [
+        draw.axis("set", 0, set_title),
+        draw.axis("defence", 1, partial(title, spec)),
+        *_sentence_columns(lambda name, _, own: _sentence(own, name, interval=True)),
+    ]
+    caption = "The sentence-level attack on each set and defence, with 95 % intervals."
+    return draw.table("Reconstruction with intervals", groups, columns, caption)
 
 
 def _leakage(spec: TextCrafterSpec, records: Records) -> Table:
     """Return for every defence its norm, and for each set accuracy beside the strongest token inference."""
-    sets, rows = sets_in(records), []
-    columns = [*words("defence"), *plain("noise norm")]
-    chance: list[TableCell] = ["chance", NONE]
-    for where in sets:
-        name, own = set_title(where), records.where(set=where, defence="none")
-        columns += [
-            *percent(*(f"{name}: Acc, {scenario}" for scenario in SCENARIOS)), *plain(f"{name}: R-precision")
-        ]  # fmt: skip
-        chance += [number(own.figures(scenario, "chance")[:1]) for scenario in SCENARIOS]
-        chance.append(number(own.figures("token_inference", "chance")[:1], digits=3, percent=False))
-    for defence in defences_in(spec, records):
-        every = records.where(defence=defence)
-        norm = number([statistics.fmean(every.figures("noise_norm"))], digits=2, percent=False)
-        row: list[TableCell] = [title(spec, defence), norm]
-        for where in sets:
-            own = every.where(set=where)
-            read = strongest(own, "token_inference", "attacks")
-            row += [own.number(scenario, "accuracy") for scenario in SCENARIOS]
-            row.append(number(read, digits=3, percent=False))
-        rows.append(row)
-    return Table(
-        title="Token inference and accuracy",
-        caption="R-precision is that of the strongest token-inference attack, each trained on protected vectors.",
-        columns=columns,
-        rows=[*rows, chance],
-    )
+
+    def norm(key: tuple[str], own: Records) -> Number | str | None:
+        if key[0] == CHANCE:
+            return NONE
+        return number([statistics.fmean(own.figures("noise_norm"))], digits=2, percent=False)
+
+    def accuracy(key: tuple[str], own: Records, where: str, scenario: str) -> Number | None:
+        own = own.where(set=where)
+        if key[0] == CHANCE:
+            return number(own.figures(scenario, "chance")[:1])
+        return own.number(scenario, "accuracy")
+
+    def inferred(key: tuple[str], own: Records, where: str) -> Number | None:
+        own = own.where(set=where)
+        chance = own.figures("token_inference", "chance")[:1]
+        read = chance if key[0] == CHANCE else strongest(own, "token_inference", "attacks")
+        return number(read, digits=3, percent=False)
+
+    columns = [
+        draw.axis("defence", 0, lambda name: CHANCE if name == CHANCE else title(spec, name)),
+        draw.column("noise norm", norm),
+    ]
+    for where in sets_in(records):
+        name = set_title(where)
+        for scenario in SCENARIOS:
+            cell = partial(accuracy, where=where, scenario=scenario)
+            columns.append(draw.column(f"{name}: Acc, {scenario}", cell, "%"))
+        columns.append(draw.column(f"{name}: R-precision", partial(inferred, where=where)))
+    defences = {name: name for name in defences_in(spec, records)} | {CHANCE: "none"}
+    groups = [((name,), records.where(defence=defence)) for name, defence in defences.items()]
+    caption = "R-precision is that of the strongest token-inference attack, each trained on protected vectors."
+    return draw.table("Token inference and accuracy", groups, columns, caption)
 
 
 def _pii(spec: TextCrafterSpec, records: Records) -> Table:
     """Return what frozen PII classifiers say, and what probes that learn from protected vectors find."""
-    rows: list[list[TableCell]] = []
     each = {"p_with": "p(PII), texts with PII", "p_without": "p(PII), without", "auc": "AUC"}
-    for defence in defences_in(spec, records):
-        own = records.where(defence=defence)
-        has_own = bool(own.figures("frozen", "policy", "auc"))
-        rows.append([
-            title(spec, defence),
-            *(NONE if model == "policy" and not has_own else own.plain("frozen", model, name, digits=3)
-              for model in CLASSIFIERS for name in each),
-            number(strongest(own, "probes"), digits=3, percent=False),
-        ])  # fmt: skip
-    return Table(
-        title="Whether a text holds PII",
-        caption=(
-            "The policy's own classifier is the one in its reward, the other is the same for every defence; both "
-            "learnt from clean vectors. The probes learn from protected ones."
-        ),
-        columns=[
-            *words("defence"),
-            *plain(*(f"{model} classifier: {what}" for model in CLASSIFIERS.values() for what in each.values())),
-            *plain("AUC of the strongest probe"),
-        ],
-        rows=rows,
-    )  # fmt: skip
+
+    def read(key: tuple[str], own: Records, model: str, figure: str) -> Number | str | None:
+        if model == "policy" and not own.figures("frozen", "policy", "auc"):
+            return NONE
+        return own.plain("frozen", model, figure, digits=3)
+
+    groups = [((name,), records.where(defence=name)) for name in defences_in(spec, records)]
+    return draw.table("Whether a text holds PII", groups, [
+        draw.axis("defence", 0, partial(title, spec)),
+        *(draw.column(f"{name} classifier: {what}", partial(read, model=model, figure=figure))
+          for model, name in CLASSIFIERS.items() for figure, what in each.items()),
+        draw.column("AUC of the strongest probe",
+                    lambda _, own: number(strongest(own, "probes"), digits=3, percent=False)),
+    ], "The policy's own classifier is the one in its reward, the other is the same for every defence; both "
+       "learnt from clean vectors. The probes learn from protected ones.")  # fmt: skip
 
 
 def _curves(spec: TextCrafterSpec, records: Records) -> Table:
     """Return what the policies of the first seed had reached after some epochs."""
-    rows: list[list[TableCell]] = []
+    groups = []
     for row in records.where(set=PII, seed=0):
         epochs: list[Mapping[str, Any]] = row["found"]["training"]["epochs"]
-        for epoch in epochs:
-            if epoch["epoch"] in (*EPOCHS, epochs[-1]["epoch"]):
-                shown = (number([epoch[name]], digits=3, percent=False) for name in CURVES)
-                rows.append([title(spec, row["cell"]["defence"]), str(epoch["epoch"]), *shown])
-    return Table(
-        title="Learning curves",
-        caption=f"Policies of the first seed ({LABEL}); of released vectors but where it says clean.",
-        columns=[*words("policy", "epoch"), *plain(*CURVES.values())],
-        rows=rows,
-    )
+        shown = [one for one in epochs if one["epoch"] in (*EPOCHS, epochs[-1]["epoch"])]
+        groups += [((row["cell"]["defence"], epoch), Records([])) for epoch in shown]
+
+    def value(key: tuple[str, Mapping[str, Any]], _: Records, name: str) -> Number | None:
+        return number([key[1][name]], digits=3, percent=False)
+
+    return draw.table("Learning curves", groups, [
+        draw.axis("policy", 0, partial(title, spec)),
+        draw.axis("epoch", 1, lambda epoch: str(epoch["epoch"])),
+        *(draw.column(shown, partial(value, name=name)) for name, shown in CURVES.items()),
+    ], f"Policies of the first seed ({LABEL}); of released vectors but where it says clean.")  # fmt: skip
 
 
 def _sizes(records: Records) -> Table:
-    rows: list[list[TableCell]] = []
-    for where in sets_in(records):
-        held = (records.where(set=where).figures("sizes", name)[:1] for name in SIZES)
-        rows.append([set_title(where), *(number(one, digits=0, percent=False) for one in held)])
-    return Table(
-        title="Sets",
-        caption="Rows that are used, and words of the concept that are frequent enough to be looked for.",
-        columns=[*words("set"), *plain(*SIZES.values())],
-        rows=rows,
-    )
+    def size(key: tuple[str], own: Records, name: str) -> Number | None:
+        return number(own.figures("sizes", name)[:1], digits=0, percent=False)
+
+    return draw.table("Sets", records.each("set"), [
+        draw.axis("set", 0, set_title),
+        *(draw.column(shown, partial(size, name=name)) for name, shown in SIZES.items()),
+    ], "Rows that are used, and words of the concept that are frequent enough to be looked for.")  # fmt: skip
 
 
 def figures(spec: TextCrafterSpec, records: Records) -> list[Figure]:
@@ -333,13 +333,13 @@ def _learning(spec: TextCrafterSpec, records: Records) -> list[Figure]:
 def findings(spec: TextCrafterSpec, records: Records) -> list[ClaimFinding]:
     """Return each claim with how many comparisons it holds in, for both readings of TextCrafter and both scenarios."""
     found = []
-    table = published("textcrafter-table-1")
+    keys = published("textcrafter-table-1").keys
     for claim in claims("textcrafter"):
         of_accuracy = claim.compare.figure == "accuracy"
         parts, tallies = [], []
         for reading, name in READINGS.items():
             for scenario in SCENARIOS if of_accuracy else SCENARIOS[:1]:
-                tally = claim.compare.tally(_rows(records, reading, scenario), table.keys)
+                tally = claim.compare.tally(_rows(records, reading, scenario), keys)
                 tallies.append(tally)
                 if tally.cells:
                     of = f", {scenario}" if of_accuracy else ""
@@ -399,6 +399,6 @@ def _at_equal_accuracy(records: Records) -> list[ClaimFinding]:
         "A learnt perturbation of norm r leaks less, at no less accuracy, than Gaussian noise of norm 2r that costs "
         "about as much accuracy."
     )
-    verdict = share_verdict(wins, len(parts), agrees=1, disagrees=0)
+    verdict = draw.share_verdict(wins, len(parts), agrees=1, disagrees=0)
     source = "what learning is for; first seed, deployment"
     return [ClaimFinding(claim, source, verdict, "; ".join(parts) + ".")] if parts else []
