@@ -1,11 +1,12 @@
-"""The papers' tables, and ours, as named runs that can be stopped and gone on with.
+"""Run the papers' experiments and ours, resume them, and summarise their records.
 
-`run` measures what has no record yet, `summarise` turns the records of a folder into tables, figures and findings.
+`run` measures the cells that have no record yet; `summarise` turns records into tables, figures and findings.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.resources
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,6 @@ from research.catalogue import EXPERIMENTS, experiment_named
 from research.experiment import Records
 from research.records import RecordFolder
 from research.specification import Spec, digest, parse_spec, read_yaml
-from research.specification import shipped_spec as _shipped_spec
 from vecveil.errors import DataFileError
 from vecveil.records.experiment import Cells, ExperimentRecord
 from vecveil.validation import check_count
@@ -37,15 +37,16 @@ def list_experiments() -> list[dict[str, str]]:
 
 
 def shipped_spec(name: str) -> str:
-    """Return the text of the specification that comes with an experiment."""
-    return _shipped_spec(experiment_named(name).name)
+    """Return the YAML text of an experiment's own specification."""
+    folder = importlib.resources.files("research") / "specs"
+    return (folder / f"{experiment_named(name).name}.yaml").read_text(encoding="utf-8")
 
 
 def load_spec(name_or_file: str | Path, *, quick: bool = False) -> tuple[Spec, str]:
-    """Return a specification, that of an experiment's name or of a YAML file, and its text.
+    """Return a specification and its text, from an experiment's name or a YAML file.
 
     Raises:
-        DataFileError: the file cannot be read, or holds an unknown key or a value of another type.
+        DataFileError: the file cannot be read, or has an unknown key or a value of the wrong type.
     """
     if str(name_or_file) in EXPERIMENTS:
         text, owner = shipped_spec(str(name_or_file)), f"{name_or_file}.yaml"
@@ -77,14 +78,14 @@ def run(
     show_progress: bool | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Outcome:
-    """Measure an experiment's cells that have no record in ``out`` yet; see `running.run_cells`.
+    """Measure the cells of an experiment that have no record in ``out``; see `running.run_cells`.
 
     Args:
         name_or_file: an experiment, or a YAML file with its settings.
-        data: folder of the data sets (docs/experiments/index.md says what lies where).
-        out: the experiment's records lie in a folder of its name in it.
-        quick: the coarse version.
-        seeds: in place of the specification's.
+        data: folder of the data sets (layout: docs/experiments/index.md).
+        out: parent of the experiment's folder of records.
+        quick: measure the coarse version.
+        seeds: replaces the number of seeds in the specification.
     """
     from research.running import run_cells
 
@@ -105,10 +106,10 @@ def run(
 
 
 def summarise(name: str, out: str | Path) -> dict[str, Any]:
-    """Return the record, schema ``vecveil.experiment/1``, of what an experiment's last run in ``out`` measured.
+    """Return the record (schema ``vecveil.experiment/1``) of an experiment's last run in ``out``.
 
     Raises:
-        DataFileError: there is no such run.
+        DataFileError: ``out`` holds no measured cell of the experiment.
     """
     experiment = experiment_named(name)
     folder = RecordFolder(Path(out) / name)

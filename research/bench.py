@@ -1,4 +1,4 @@
-"""What the cells of a run share in one process: problems read once, encoders, material of a seed."""
+"""Read problems and encode them once per process; split them for a seed."""
 
 from __future__ import annotations
 
@@ -29,15 +29,13 @@ FIT_COUNTS = (10, 5, 3)  # as `vecveil.fit` chooses the words that get a label
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Material:
-    """A problem as vectors, split for one seed: what protectors are fitted on, attackers learn from and are judged on.
+    """A problem as vectors, split for one seed.
 
     Attributes:
-        problem: the texts and the concept.
-        case: the split of an audit: 70 % of the texts with the concept to learn from, 30 % to be judged, by group.
+        case: the audit's split by group: 70 % of the texts with the concept to learn from, 30 % to judge on.
         positive, negative: (P, n) texts with the concept and without it, aligned with ``matches.with_concept``.
-        background: (K, n) texts without the concept, none of a group that is judged.
-        task: the utility.
-        seed: of the split.
+        background: (K, n) texts without the concept, none of a judged group.
+        task: the utility task.
     """
 
     problem: Problem
@@ -50,32 +48,29 @@ class Material:
 
     @cached_property
     def fit_rows(self) -> npt.NDArray[np.intp]:
-        """Positions among the pairs that protectors are fitted on: of no group that is judged."""
+        """Positions of the pairs that protectors are fitted on: none of a judged group."""
         case = self.case
         own = case.groups[case.matches.with_concept]
         return np.flatnonzero(~np.isin(own, case.groups[case.test]))
 
     @cached_property
     def fit_labels(self) -> npt.NDArray[np.uint8]:
-        """(len(fit_rows), V) which words of the concept the fitted texts hold, rarer ones too."""
+        """(len(fit_rows), V) concept words of the fitted texts, rarer ones included."""
         matches = self.case.matches
         words: TokenVocabulary = matches.frequent_tokens(FIT_COUNTS, self.fit_rows)
         return matches.token_labels(words)[0][self.fit_rows]
 
     @cached_property
     def fit_groups(self) -> npt.NDArray[np.intp]:
-        """Groups of the fitted texts."""
         own: npt.NDArray[np.intp] = self.case.groups[self.case.matches.with_concept][self.fit_rows]
         return own
 
 
 class Bench:
-    """Reads, encodes and keeps; every worker process has one.
+    """Problems, encoders and vectors of one run, kept in memory; each worker process has its own.
 
     Args:
-        spec: what is measured.
-        data: the data folder.
-        work: a folder for what cells keep beside their records, such as trained decoders.
+        work: folder for files beside the records, such as trained decoders.
         show_progress: of encoding; None shows bars on a terminal.
     """
 
@@ -88,7 +83,7 @@ class Bench:
         self._kept: OrderedDict[Any, Any] = OrderedDict()
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
-        """Return what ``make`` gave for this key before, or make it; the least recently used are dropped."""
+        """Return the cached result for ``key``, or make it; the least recently used are dropped."""
         if key not in self._kept:
             self._kept[key] = make()
             while len(self._kept) > KEPT:
@@ -98,25 +93,24 @@ class Bench:
         return found
 
     def problem(self, name: str) -> Problem:
-        """Return a problem of the specification."""
         return self.once(
             ("problem", name), lambda: make_problem(name, self.spec.problem(name), self.data)
         )
 
     def encoder(self, name: str | None = None) -> Any:
-        """Return an encoder by name or folder; None: the specification's."""
+        """Return an encoder by name or folder; None stands for the specification's."""
         from vecveil.encoders import load_encoder
 
         chosen = self.spec.encoder if name is None else name
         return self.once(("encoder", chosen), lambda: load_encoder(chosen, show_progress=False))
 
     def task(self, name: str, encoder: Any) -> UtilityTask:
-        """Return the task of a data set as an encoder's vectors."""
+        """Return the utility task of a data set, encoded."""
         key = ("task", name, getattr(encoder, "fingerprint", id(encoder)))
         return self.once(key, lambda: read_task(name, self.data, encoder.encode))
 
     def texts_of(self, name: str) -> list[str]:
-        """Return every text that a problem and its task encode, each once."""
+        """Return the distinct texts that a problem and its task encode."""
         problem = self.problem(name)
         matches = problem.matches
         negatives = [] if matches.labels is not None else matches.negatives()
@@ -124,12 +118,12 @@ class Bench:
         return list(dict.fromkeys(used))
 
     def utility_of(self, name: str) -> str:
-        """Return the data set whose task is a problem's utility."""
+        """Return the data set of a problem's utility task."""
         spec = self.spec.problem(name)
         return spec.utility or spec.data[0]
 
     def digest_of(self, name: str) -> list[str]:
-        """Return hashes of a problem's texts and concept, its task, and the encoder where it is a folder."""
+        """Return hashes of a problem's texts and concept, of its task, and of an encoder given as a folder."""
         found = [self.problem(name).digest]
         with contextlib.suppress(
             InvalidInputError
@@ -140,7 +134,6 @@ class Bench:
         return found
 
     def task_digest(self, name: str) -> str:
-        """Return a hash of the task of a data set."""
         return self.once(("task digest", name), lambda: task_digest(name, self.data))
 
     def encode(self, name: str, encoder: Any = None) -> None:

@@ -1,7 +1,7 @@
-"""Attacks that write texts: how they are described, the bases they go on from, and what they make of a defence.
+"""Reconstruction attacks: their settings, base decoders, and what they write of protected vectors.
 
-A base is trained once on clean vectors of a corpus and kept in the work folder. What it has learnt from is known, so
-that no judged text is among it: not itself, and no near copy.
+A base is trained once on clean vectors of a corpus and kept in the work folder. Judged texts, and near copies of
+them, are not in its training texts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from research.datasets import open_dataset
 from research.datasets.kinds import PairSet, RetrievalSet
 from research.points import released
 from research.records import only_one
-from research.specification import digest
+from research.specification import check_names, digest
 from vecveil.attacks.evidence import Knowledge, TextVectors, normalise_text
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.decoder import PRESETS as GEIA_PRESETS
@@ -44,24 +44,23 @@ WRITERS = ("geia", "vec2text")
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderSpec:
-    """How an attack that writes texts is trained: a base on clean vectors, then anew for each defence.
+    """Training of a reconstruction attack: a base on clean vectors, then fine-tuning for each defence.
 
     Attributes:
-        preset: ``small``, ``medium`` (GEIA alone) or ``paper``.
-        model: the pretrained network of ``paper``: a name of a hub or a folder; None takes the preset's.
+        preset: ``small``, ``medium`` (GEIA only) or ``paper``.
+        model: pretrained network of ``paper``: hub name or folder; None takes the preset's.
         options: further numbers of the preset, such as layers, width, vocabulary, batch, learning_rate.
-        corpus: data set whose texts the base learns from.
-        sentences: of them the first so many.
+        corpus: data set whose first ``sentences`` texts train the base.
         epochs: of the base.
-        start_from: folder of a base that is trained already, seen from where the command runs. It must have learnt
-            from no more than the first ``sentences`` texts of ``corpus``: judged texts that copy one are left out.
-            For Vec2Text also a folder with published weights: ``hypothesiser``, and for correction ``corrector``, in it
-            (`vecveil.attacks.reconstruction.vec2text.PublishedCheckpoint`); what those have learnt is not known here.
-        texts: learning texts of the problem that an attack on a defence is trained on, at most.
-        fine_tuning_epochs: of that training; every epoch sees the texts freshly protected.
+        start_from: folder of a trained base, relative to the current folder. It must have learnt from no more than the
+            first ``sentences`` texts of ``corpus``: judged texts that copy one are left out. For Vec2Text also a folder
+            of published weights, ``hypothesiser`` and optionally ``corrector``
+            (`vecveil.attacks.reconstruction.vec2text.PublishedCheckpoint`), whose training texts are unknown.
+        texts: maximum number of the problem's texts for fine-tuning.
+        fine_tuning_epochs: epochs for each defence, each on freshly protected texts.
         fine_tuning_rate: its highest learning rate; None takes the base's. A lower one forgets less of the corpus.
-        rounds: of Vec2Text's correction; None is the hypothesiser alone.
-        beams: texts that decoding keeps at once.
+        rounds: correction rounds of Vec2Text; None is the hypothesiser alone.
+        beams: beam width of decoding.
     """
 
     preset: str = "small"
@@ -79,13 +78,13 @@ class DecoderSpec:
 
     @property
     def base(self) -> dict[str, Any]:
-        """The settings that decide a base, beside the texts that it learns from."""
+        """The settings that decide a base, besides its texts."""
         own = ("preset", "model", "options", "epochs", "rounds")
         return {name: getattr(self, name) for name in own}
 
 
 class _KeepsWritten(ReconstructionAttack):
-    """Keep the texts written last, and be known by the base's name wherever that lies."""
+    """Keep the texts written last; settings name the base's folder without its path."""
 
     validation_share = 0.04
     written: list[str]
@@ -131,26 +130,25 @@ def make_attack(
     rate: float | None = None,
     **judging: Any,
 ) -> Geia | Vec2Text:
-    """Return an attack that writes texts.
+    """Return a reconstruction attack.
 
     Args:
-        kind: one of `WRITERS`.
-        start: folder of the decoder to go on from.
-        encode: the encoder that made the vectors; only correction needs it.
-        rate: the highest learning rate; None takes the one of the description.
+        start: folder of the decoder to start from.
+        encode: encoder of the vectors; only correction needs it.
+        rate: highest learning rate; None takes the one of ``spec``.
         judging: ``judge_encoder``, ``words_of`` and ``judged`` of the attack.
 
     Raises:
-        InvalidInputError: there is no such attack, preset or option, or a value is out of range.
+        InvalidInputError: unknown attack, preset or option, or a value out of range.
     """
-    _one_of(kind, WRITERS, "attack")
+    check_names("attack", [kind], WRITERS, owner="decoders")
     options: dict[str, Any] = {
         k: int(v) if float(v).is_integer() else v for k, v in spec.options.items()
     }
     if rate is not None:
         options["learning_rate"] = rate
     if kind == "geia":
-        _one_of(spec.preset, GEIA_PRESETS, "preset")
+        check_names("preset", [spec.preset], GEIA_PRESETS, owner="decoders")
         if spec.rounds is not None:
             raise InvalidInputError.of(
                 "decoders.geia", "rounds", "left out: GEIA does not correct", spec.rounds
@@ -159,12 +157,11 @@ def make_attack(
             spec.preset, model=spec.model, epochs=epochs, start_from=start, beams=spec.beams,
             **options, **judging,
         )  # fmt: skip
-    _one_of(spec.preset, VEC2TEXT_PRESETS, "preset")
+    check_names("preset", [spec.preset], VEC2TEXT_PRESETS, owner="decoders")
     preset = VEC2TEXT_PRESETS[spec.preset]
     of_recipe = {f.name for f in dataclasses.fields(preset.recipe)}
     of_preset = {f.name for f in dataclasses.fields(preset)} - {"recipe", "model", "rounds", "beam"}
-    for name in options:
-        _one_of(name, sorted(of_recipe | of_preset), "options")
+    check_names("options", options, sorted(of_recipe | of_preset), owner="decoders")
     own = {k: v for k, v in options.items() if k in of_preset}
     if spec.model is not None:
         own["model"] = spec.model
@@ -178,7 +175,7 @@ def make_attack(
 
 
 def check_decoders(decoders: Mapping[str, DecoderSpec]) -> None:
-    """Refuse a description that no attack can be made from."""
+    """Raise `InvalidInputError` for settings from which no attack can be made."""
     for kind, spec in decoders.items():
         make_attack(
             kind, spec, epochs=spec.epochs, start=None, encode=_nothing, rate=spec.fine_tuning_rate
@@ -189,19 +186,13 @@ def _nothing(texts: Sequence[str]) -> Any:
     raise NotImplementedError  # stands for an encoder that is not asked
 
 
-def _one_of(given: str, known: Any, param: str) -> None:
-    if given not in known:
-        wanted = "one of " + ", ".join(known)
-        raise InvalidInputError.of("decoders", param, wanted, repr(given)[:40])
-
-
 NEAR = 0.85  # cosine from which a text counts as a copy of another
 HELD_OUT = 200  # texts of the corpus that a base is judged on
 _FILES = {"geia": "decoder.json", "vec2text": "vec2text.json"}
 
 
 def corpus_texts(bench: Bench, spec: DecoderSpec) -> list[str]:
-    """Return the texts that a base learns from: the first of its corpus, each once."""
+    """Return the distinct training texts of a base."""
 
     def read() -> list[str]:
         found = open_dataset(spec.corpus, bench.data)
@@ -217,7 +208,6 @@ def corpus_texts(bench: Bench, spec: DecoderSpec) -> list[str]:
 
 
 def corpus_digest(bench: Bench, spec: DecoderSpec) -> str:
-    """Return a hash of the texts that a base learns from."""
     key = ("corpus digest", spec.corpus, spec.sentences)
     return bench.once(key, lambda: digest(corpus_texts(bench, spec)))
 
@@ -225,7 +215,7 @@ def corpus_digest(bench: Bench, spec: DecoderSpec) -> str:
 def copied(
     texts: Sequence[str], X: Embeddings, others: Sequence[str], Z: Embeddings
 ) -> npt.NDArray[np.bool_]:
-    """Return which of the N texts are in ``others`` or near one: the same letters and digits, or a cosine >= .85.
+    """Return which of N texts are in ``others`` or near one: equal letters and digits, or a cosine >= .85.
 
     Args:
         X, Z: (N, n) and (M, n) their vectors by one encoder.
@@ -249,20 +239,20 @@ def _unit(X: Embeddings) -> npt.NDArray[np.float32]:
 
 
 def prepare_decoder(bench: Bench, problem: str, kind: str, spec: DecoderSpec) -> None:
-    """Encode the corpus and train the base, with progress bars, if that has not been done."""
+    """Encode the corpus and train the base if needed, with progress bars."""
     texts = corpus_texts(bench, spec)
     bench.encoder().encode(texts, show_progress=bench.show_progress)
     base_decoder(bench, problem, kind, spec)
 
 
 def base_decoder(bench: Bench, problem: str, kind: str, spec: DecoderSpec) -> Path:
-    """Return the folder of the base of an attack, training it if nobody has.
+    """Return the folder of an attack's base, training it if needed.
 
-    Texts of the problem and their near copies are taken out of the corpus, so one base serves every seed. An
-    interrupted training goes on; of two processes one trains and the other waits.
+    The problem's texts and their near copies are removed from the corpus, so one base serves every seed. An interrupted
+    training resumes; of two processes one trains and the other waits.
 
     Raises:
-        DataFileError: ``start_from`` holds no decoder of this kind, or the corpus has nothing but the problem's texts.
+        DataFileError: ``start_from`` holds no decoder of this kind, or the corpus has no texts besides the problem's.
     """
     if spec.start_from is not None:
         given = Path(spec.start_from)
@@ -307,7 +297,7 @@ def _finished(folder: Path) -> bool:
 
 
 def trained_as(folder: Path) -> dict[str, float]:
-    """Return the numbers that a decoder keeps about its training."""
+    """Return the numbers that a decoder's file keeps about its training."""
     for name in _FILES.values():
         with contextlib.suppress(OSError):
             held: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
@@ -316,7 +306,7 @@ def trained_as(folder: Path) -> dict[str, float]:
 
 
 def shelved(bench: Bench, name: str) -> Path:
-    """Return the folder of a decoder: a finished one of any experiment beside this one, else this one's own."""
+    """Return the folder of a decoder: a finished one of a neighbouring experiment, else this experiment's own."""
     own = bench.work / "decoders" / name
     if not _finished(own):
         for found in sorted(bench.work.parent.parent.glob(f"*/work/decoders/{name}/attack.json")):
@@ -329,14 +319,14 @@ Rows = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rewritten:
-    """What an attack wrote.
+    """Reconstructions by an attack.
 
     Attributes:
-        texts, written: the judged texts, and what was written from their vectors.
-        further: the same of texts that were given beside.
-        figures: estimates on the judged texts by name; empty if there are further ones.
+        texts, written: judged texts and their reconstructions.
+        further: reconstructions of the further texts.
+        figures: estimates on the judged texts by name; empty if there are further texts.
         adaptive: whether the attack learnt from fresh releases.
-        base, tuned: numbers about the training of the base, and for this defence.
+        base, tuned: numbers about the training of the base, and of the fine-tuning.
     """
 
     texts: tuple[str, ...]
@@ -349,12 +339,12 @@ class Rewritten:
 
 
 def target_words(material: Material) -> WordsOf:
-    """Return the function from texts to the words in each that token inference is after too."""
+    """Return the function from texts to the words in each that token inference targets."""
     return _words_among(set(material.case.vocabulary.tokens))
 
 
 def every_word(material: Material) -> WordsOf:
-    """Return the function from texts to all words of the concept in each, rare ones too."""
+    """Return the function from texts to all words of the concept in each, rare ones included."""
     return _words_among(set(material.problem.categories))
 
 
@@ -365,9 +355,9 @@ def _words_among(known: set[str]) -> WordsOf:
 def judged_rows(
     bench: Bench, material: Material, decoders: Mapping[str, DecoderSpec], most: int
 ) -> tuple[Rows, int]:
-    """Return the texts that are judged, at most ``most``, and how many a base that was given may have learnt.
+    """Return the judged texts, at most ``most``, and how many were left out because a given base may have learnt them.
 
-    The same for every attack and defence of a seed: those are left out for all.
+    They are the same for every attack and defence of a seed.
     """
     given = {
         (spec.corpus, spec.sentences): spec
@@ -410,16 +400,15 @@ def rewrite(
     rows: Rows,
     further: Sequence[str] = (),
 ) -> Rewritten:
-    """Return what an attack writes that goes on from its base with protected vectors of the learning texts.
+    """Return the reconstructions of an attack that is fine-tuned from its base on protected learning texts.
 
-    The attack is kept in the work folder: asked again, it learns nothing.
+    The attack is kept in the work folder; a second call does not train.
 
     Args:
-        kind: one of `research.decoders.WRITERS`.
-        protector: the defence; None for clean vectors, on which the base is trained on just so.
-        label: of the defence, for the name of the folder.
+        protector: the defence; None for clean vectors, on which the base is fine-tuned likewise.
+        label: of the defence, for the folder name.
         rows: the judged texts.
-        further: texts beside; they are protected and rewritten too.
+        further: further texts to protect and reconstruct.
     """
     encoder, case, seed = bench.encoder(), material.case, material.seed
     X = case.embeddings
@@ -471,9 +460,9 @@ def rewrite(
 def _denoised(
     release: Release, X: Embeddings, Y: Embeddings, seed: int
 ) -> tuple[Release, Embeddings]:
-    """Return an oracle and vectors behind a linear map to where the clean vectors are.
+    """Return oracle and vectors, mapped linearly to the space of clean vectors.
 
-    Vec2Text's networks read one space; GEIA learns such a map by itself when it goes on from a base.
+    Vec2Text's networks read one space; GEIA learns such a map itself when it starts from a base.
     """
     size = X.shape[1]
     own = InputMap(np.zeros(size), np.eye(size))
@@ -488,7 +477,7 @@ def _denoised(
 def _decides(
     attack: Any, base: Path, train: TextVectors, release: Release | None, dimension: int
 ) -> str:
-    """Return a hash of the base and of what a checkpoint must agree with, so that none is ever refused."""
+    """Return a hash of the base and of everything a checkpoint must agree with, so that none is refused."""
     found = hashlib.sha256(repr(sorted(attack._settings().items())).encode())
     for file in sorted([*base.rglob("*.safetensors"), *base.rglob("*.bin")]):
         with open(file, "rb") as weights:
@@ -496,12 +485,3 @@ def _decides(
     found.update(train.digest().encode())
     found.update(Knowledge(dimension, release).digest(train.X).encode())
     return found.hexdigest()[:16]
-
-
-def short(estimate: Estimate) -> dict[str, float | None]:
-    """Return value, interval and chance for a record."""
-    record = estimate.to_record()
-    return {
-        key: None if record[key] is None else round(record[key], 5)
-        for key in ("value", "low", "high", "chance")
-    }

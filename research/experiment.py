@@ -1,4 +1,4 @@
-"""What an experiment is: cells that are measured one by one, and a summary drawn from their records."""
+"""Base classes of experiments: cells, measured one by one, and a summary of their records."""
 
 from __future__ import annotations
 
@@ -19,23 +19,21 @@ S = TypeVar("S", bound=Spec)
 
 @dataclass(frozen=True)
 class Cell:
-    """One measurement of an experiment, known by its axes: problem, method, scale, seed, and others.
+    """One measurement, identified by its axes (problem, method, scale, seed and others); ``cell["method"]`` reads one.
 
-    Cells are made by `Cell.of`; ``cell["method"]`` is the value on an axis.
+    `Cell.of` makes cells.
     """
 
     axes: tuple[tuple[str, Axis], ...]
 
     @classmethod
     def of(cls, **axes: Axis) -> Cell:
-        """Return the cell with these axes, in this order."""
         return cls(tuple(axes.items()))
 
     def __getitem__(self, axis: str) -> Any:
         return dict(self.axes)[axis]
 
     def get(self, axis: str, default: Any = None) -> Any:
-        """Return the value on an axis, or a default where the cell has no such axis."""
         return dict(self.axes).get(axis, default)
 
     @property
@@ -44,12 +42,11 @@ class Cell:
         return "-".join(str(value).replace(" ", "_").replace("/", "_") for _, value in self.axes)
 
     def to_record(self) -> dict[str, Axis]:
-        """Return the axes as a mapping."""
         return dict(self.axes)
 
 
 class Records(Sequence[Mapping[str, Any]]):
-    """What was found, a row for each measured cell: its axes, ``found``, and what the record keeps beside."""
+    """The records of measured cells; a row has the axes (``cell``), the result (``found``) and metadata."""
 
     def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self._rows = list(rows)
@@ -67,11 +64,11 @@ class Records(Sequence[Mapping[str, Any]]):
         )
 
     def values(self, axis: str) -> list[Any]:
-        """Return the values that occur on an axis, in order of appearance."""
+        """Return the values on an axis, in order of appearance."""
         return list(dict.fromkeys(r["cell"][axis] for r in self._rows if axis in r["cell"]))
 
     def figures(self, *path: str) -> list[float]:
-        """Return the number at a path of each row's ``found``; rows without it are left out."""
+        """Return the number at a path of each row's ``found``, where it exists."""
         return [value for row in self._rows if (value := number_at(row["found"], path)) is not None]
 
     def number(self, *path: str, **options: Any) -> Number | None:
@@ -79,7 +76,7 @@ class Records(Sequence[Mapping[str, Any]]):
         return number(self.figures(*path), **options)
 
     def plain(self, *path: str, digits: int = 0, **options: Any) -> Number | None:
-        """Return the same of a number that is no share."""
+        """Return `number` of a quantity that is no share."""
         return self.number(*path, digits=digits, percent=False, **options)
 
     def estimate(self, *path: str, **options: Any) -> Number | None:
@@ -105,15 +102,14 @@ def number_at(found: Any, path: Sequence[str]) -> float | None:
 
 
 class Experiment(ABC, Generic[S]):
-    """One experiment: its cells, how each is measured, and what the records say.
+    """One experiment: its cells, their measurement, and the summary of their records.
 
     Attributes:
         name: of the command.
         what: one sentence.
         source: the table or figure of a paper, or ``own``.
-        spec_type: its class of settings.
-        version: of what is measured; raised, every cell is measured again.
-        alone: whether cells are measured one after the other, because they measure time.
+        version: of the measurement; raising it measures every cell again.
+        alone: measure cells one after the other, as they measure time.
     """
 
     name: ClassVar[str]
@@ -125,20 +121,20 @@ class Experiment(ABC, Generic[S]):
 
     @abstractmethod
     def cells(self, spec: S) -> list[Cell]:
-        """Return every cell; those that share what is costly to prepare side by side."""
+        """Return every cell; those that share a costly preparation side by side."""
 
     @abstractmethod
     def measure(self, spec: S, cell: Cell, bench: Bench) -> dict[str, Any]:
-        """Return what was found in a cell, JSON-ready; ``{"skipped": reason}`` is tried again by the next run."""
+        """Return the JSON-ready result of a cell; the next run retries ``{"skipped": reason}``."""
 
     @abstractmethod
     def summary(self, spec: S, records: Records) -> Summary:
         """Return tables, figures and findings drawn from records."""
 
     def settings(self, spec: S, cell: Cell) -> dict[str, Any]:
-        """Return what decides a cell's record beside its axes: more seeds or methods repeat nothing.
+        """Return the settings that decide a cell's record besides its axes: more seeds or methods repeat nothing.
 
-        Subclasses add the fields of their settings that a cell depends on.
+        Subclasses add the settings that a cell depends on.
         """
         problems = {name: spec.problem(name) for name in self.problems(spec, cell)}
         return {
@@ -150,16 +146,16 @@ class Experiment(ABC, Generic[S]):
         }
 
     def problems(self, spec: S, cell: Cell) -> tuple[str, ...]:
-        """Return the names of the problems that a cell needs."""
+        """Return the problems that a cell needs."""
         name = cell.get("problem")
         return () if name is None else (name,)
 
     def prepare(self, spec: S, bench: Bench, cells: Sequence[Cell]) -> None:
-        """Do once, with a progress bar, what all cells need: by default, encode every problem's texts."""
+        """Prepare once what all cells need, with a progress bar: by default, encode the problems' texts."""
         for name in dict.fromkeys(n for cell in cells for n in self.problems(spec, cell)):
             bench.encode(name)
 
     def data_digest(self, spec: S, bench: Bench, cell: Cell) -> str | None:
-        """Return a hash of what a cell is measured on: texts, concept, task, and an encoder that is a folder."""
+        """Return a hash of a cell's data: texts, concept, task, and an encoder that is a folder."""
         names = self.problems(spec, cell)
         return digest([bench.digest_of(name) for name in names]) if names else None

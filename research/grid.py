@@ -1,4 +1,4 @@
-"""Experiments whose cells are points: problems x methods x scales x seeds."""
+"""Experiments on a grid: problems x methods x scales x seeds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vecveil.sensitivity.hard_concrete import MaskOptions
 
 
 def mask_options(options: Mapping[str, float]) -> MaskOptions:
-    """Return how a mask is trained: the published settings but for ``options``.
+    """Return the published settings of the mask training, with ``options`` in their place.
 
     Raises:
         InvalidInputError: an unknown option, or a value out of range.
@@ -32,8 +32,7 @@ class SeededScalesSpec(Spec):
     """Settings of an experiment that has scales.
 
     Attributes:
-        more_seeds: seeds of the scales in ``more_scales``, where that is more than ``seeds``.
-        more_scales: scales that are measured with more seeds; ``clean`` is, too.
+        more_seeds: number of seeds of ``more_scales`` and of ``clean``, if more than ``seeds``.
     """
 
     more_seeds: int = 1
@@ -41,7 +40,6 @@ class SeededScalesSpec(Spec):
 
     @property
     def all_seeds(self) -> range:
-        """The seeds of the scale that has most."""
         return range(max(self.seeds, self.more_seeds))
 
     def wants(self, scale: str, seed: int) -> bool:
@@ -57,8 +55,8 @@ class GridSpec(SeededScalesSpec):
     Attributes:
         methods: names of `vecveil.protector.METHODS`.
         scales: see `parse_scale`; ``clean`` is measured once for all methods.
-        own_scales: method -> its scales, in place of ``scales``: for methods that have others.
-        further: whether attackers also learn from texts with exchanged terms that they make.
+        own_scales: method -> its scales, in place of ``scales``.
+        further: let attackers also learn from texts with exchanged terms.
         options: method -> options of the method.
     """
 
@@ -77,7 +75,6 @@ class GridSpec(SeededScalesSpec):
         attacks_named(self.attacks, further=True)
 
     def method_options(self, method: str) -> dict[str, Any]:
-        """Return the options of a method as `vecveil.fit_pairs` takes them."""
         return whole_numbers(self.options.get(method, {}))
 
 
@@ -90,10 +87,7 @@ class Grid(Experiment[G]):
     spec_type = GridSpec
 
     def cells(self, spec: G) -> list[Cell]:
-        """Return the cells; those of a problem and seed side by side, the first seeds of all problems first.
-
-        A method is measured at the scales that it has.
-        """
+        """Return the cells of each method at its scales; those of a problem and seed side by side."""
         axes = itertools.product(spec.all_seeds, spec.problems, ("none", *spec.methods))
         return [
             Cell.of(problem=problem, method=method, scale=scale, seed=seed)

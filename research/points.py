@@ -1,8 +1,8 @@
-"""One point: a defence at a scale, what is left of utility, and what attackers read.
+"""Measure one point: a defence at a scale, the remaining utility, and the leakage to attackers.
 
-Most experiments are points with other axes. A point's ``found`` has ``utility`` (value, clean, relative, interval),
-``attacks`` (name -> metric -> value, low, high, chance), ``worst`` (the attack with the highest R-precision),
-``categories`` and ``protector`` (ε, noise, parameters, guarantee, distance of the pairs).
+A point's ``found`` has ``utility`` (value, clean, relative, interval), ``attacks`` (name -> metric -> value, low,
+high, chance), ``worst`` (the attack with the highest R-precision), ``categories`` and ``protector`` (ε, noise,
+parameters, guarantee, distance of the pairs).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vecveil.attacks import LabelledVectors
 from vecveil.attacks.attack import Attack, AttackResult
 from vecveil.attacks.token_inference.kernel import FurtherKernelAttack
 from vecveil.attacks.token_inference.ladder import ladder_attacks, own_attacks
-from vecveil.metrics import UtilityTask
+from vecveil.metrics import Estimate, UtilityTask
 from vecveil.protector import Protector, fit_pairs
 from vecveil.types import Embeddings
 
@@ -27,10 +27,9 @@ UTILITY_DRAWS = 3
 
 
 def attacks_named(names: Sequence[str], *, further: bool) -> list[Attack[LabelledVectors, Any]]:
-    """Return token-inference attacks by name.
+    """Return token-inference attacks by name, ``quick`` and ``full`` standing for a tier.
 
     Args:
-        names: names of attacks, or ``quick`` or ``full`` for those of a tier.
         further: whether there are further texts to learn from; without them the attack that needs them is left out.
     """
     known: dict[str, Attack[LabelledVectors, Any]] = {
@@ -53,7 +52,7 @@ def defend(
 ) -> Protector | None:
     """Return a protector fitted on the learning texts, or None for clean vectors.
 
-    SPARSE's mask depends on the texts alone, so it is learnt once for all scales.
+    SPARSE's mask depends on the texts alone and is learnt once for all scales.
     """
     if scale.kind == "clean" or method == "none":
         return None
@@ -117,7 +116,7 @@ def utility(task: UtilityTask, protector: Protector | None, seed: int) -> dict[s
 def released(
     protector: Protector | None, X: Embeddings, seed: int
 ) -> tuple[Embeddings, dict[str, Any]]:
-    """Return one release of the judged vectors, and what attackers are given: the oracle and the noise's covariance."""
+    """Return one release of the judged vectors, and the attackers' knowledge: the oracle and the noise covariance."""
     if protector is None:
         return X, {}
     oracle = {
@@ -130,7 +129,7 @@ def released(
 def leakage(
     material: Material, protector: Protector | None, names: Sequence[str], *, further: bool = False
 ) -> dict[str, Any]:
-    """Return what each attack reads of the judged texts, having learnt on releases of the learning texts."""
+    """Return each attack's figures on the judged texts, trained on releases of the learning texts."""
     case, seed = material.case, material.seed
     X = case.embeddings
     assert X is not None
@@ -150,13 +149,13 @@ def leakage(
 
 
 def judged_by(material: Material, results: Sequence[AttackResult]) -> dict[str, Any]:
-    """Return the part of a point's ``found`` that attacks on its judged texts make."""
+    """Return the part of a point's ``found`` that attacks fill."""
     worst = max(results, key=lambda result: result.value)
     case = material.case
     return {
         "attacks": {result.name: _figures(result) for result in results},
         "worst": worst.name,
-        "leakage": _short(worst, "r_precision"),
+        "leakage": short(worst.estimates["r_precision"]),
         "categories": categories(material, worst),
         "vocabulary": len(case.vocabulary),
         "texts": {"learnt": len(case.train), "judged": len(case.test)},
@@ -164,15 +163,16 @@ def judged_by(material: Material, results: Sequence[AttackResult]) -> dict[str, 
 
 
 def _figures(result: AttackResult) -> dict[str, Any]:
-    found = {key: _short(result, key) for key in result.estimates}
+    found = {key: short(one) for key, one in result.estimates.items()}
     return {**found, "seconds": round(result.seconds, 2)}
 
 
-def _short(result: AttackResult, key: str) -> dict[str, float | None]:
-    record = result.estimates[key].to_record()
+def short(estimate: Estimate) -> dict[str, float | None]:
+    """Return value, interval and chance of an estimate for a record, rounded."""
+    record = estimate.to_record()
     return {
-        k: None if record[k] is None else round(record[k], 5)
-        for k in ("value", "low", "high", "chance")
+        key: None if record[key] is None else round(record[key], 5)
+        for key in ("value", "low", "high", "chance")
     }
 
 
@@ -195,7 +195,6 @@ def categories(material: Material, result: AttackResult) -> dict[str, Any]:
 
 
 def protector_record(protector: Protector | None) -> dict[str, Any] | None:
-    """Return what a protector says of itself."""
     if protector is None:
         return None
     report = protector.report
@@ -221,7 +220,6 @@ def measure_point(
     further: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Return a point's ``found``."""
     protector = defend(bench, material, method, scale, **options)
     return {
         "utility": utility(material.task, protector, material.seed),

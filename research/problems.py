@@ -1,4 +1,4 @@
-"""Problems: texts of data sets, a concept in them, and which texts belong together."""
+"""Problems: texts of data sets, a concept in them, and groups of related texts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Spans = Sequence[Sequence[Mapping[str, Any]]]
 
 
 def read_terms(path: Path) -> dict[str, list[str]]:
-    """Return groups of terms: of a JSON or YAML mapping or list, or a term a line; ``#`` starts a comment line."""
+    """Return terms by group: of a JSON or YAML mapping or list, or one term a line (``#`` starts a comment)."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -49,12 +49,12 @@ def read_terms(path: Path) -> dict[str, list[str]]:
 
 
 def make_concept(name: str, spec: ConceptSpec, spans: Spans | None, data: Path) -> Concept:
-    """Return the concept of texts whose annotated spans are ``spans``."""
+    """Return the concept of texts with the annotated ``spans``."""
     return joined_concept(name, spec, spans, listed_terms(spec, data, name)[0])
 
 
 def listed_terms(spec: ConceptSpec, data: Path, name: str) -> tuple[list[str], dict[str, str]]:
-    """Return the listed terms and the group of each of their words."""
+    """Return the listed terms, and the group of each of their words."""
     terms = list(spec.terms)
     group_of: dict[str, str] = {}
     if spec.terms_file is not None:
@@ -119,10 +119,9 @@ DataSet = PairSet | RetrievalSet | TextSet
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Corpus:
-    """Texts of one or several data sets, each text once.
+    """Distinct texts of one or several data sets.
 
     Attributes:
-        texts: N texts.
         groups: (N,) texts of one pair, document or template, and copies, share a group.
         spans: annotated spans of each text, or None.
     """
@@ -133,7 +132,7 @@ class Corpus:
 
 
 def read_corpus(names: Sequence[str], data: Path) -> Corpus:
-    """Return the texts of data sets pooled, in order of first appearance."""
+    """Return the pooled texts of data sets, in order of first appearance."""
     where: dict[str, int] = {}
     spans: list[Sequence[Mapping[str, Any]]] = []
     edges: list[tuple[int, int]] = []
@@ -155,7 +154,7 @@ def read_corpus(names: Sequence[str], data: Path) -> Corpus:
 
 
 def _parts(found: DataSet) -> tuple[list[str], Spans | None, list[tuple[int, int]]]:
-    """Return texts that are not blank, their spans, and edges between those that belong together."""
+    """Return non-blank texts, their spans, and edges between related texts."""
     if isinstance(found, PairSet):
         texts = [*found.left, *found.right]
         half = len(found.left)
@@ -184,13 +183,10 @@ class Problem:
     """Texts with a concept found in them.
 
     Attributes:
-        name: in the specification.
-        spec: what it was made from.
-        matches: what the concept found in the texts taken.
+        matches: spans of the concept in the sampled texts.
         groups: (N,) group of each text.
-        concept: finds the same in these texts.
-        rest: texts with the concept that the cap left out, of groups that were not taken, and their spans: what an
-            attacker may have beside.
+        concept: finds the same spans in these texts.
+        rest: texts with the concept that the cap left out, of unsampled groups, with spans: an attacker may have them.
         categories: category of each concept word: the label of its spans, or its group in the terms file.
     """
 
@@ -204,12 +200,11 @@ class Problem:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The N texts."""
         return self.matches.texts
 
     @cached_property
     def digest(self) -> str:
-        """A hash of the texts, of what the concept found in them, and of their groups."""
+        """A hash of the texts, of the spans, and of the groups."""
         found = hashlib.sha256()
         for text, row, group in zip(self.texts, self.matches.spans, self.groups, strict=True):
             spans = [(span.start, span.end, span.label) for span in row]
@@ -218,7 +213,7 @@ class Problem:
 
 
 def make_problem(name: str, spec: ProblemSpec, data: Path) -> Problem:
-    """Return a problem: its data sets read, a sample of their texts taken, the concept found.
+    """Read a problem's data sets, sample their texts, and find the concept.
 
     Raises:
         DataFileError: a data set or file of terms is missing or damaged.
@@ -263,7 +258,7 @@ def _sample(
 
 
 def grouped_concept(problem: Problem, data: Path) -> Concept:
-    """Return the problem's concept with listed terms labelled by their group, so that like stands for like."""
+    """Return the problem's concept with listed terms labelled by group, so that replacements stay in the group."""
     terms, group_of = listed_terms(problem.spec.concept, data, problem.name)
     if not terms or len(set(group_of.values())) < 2:
         return problem.concept
@@ -277,7 +272,7 @@ def grouped_concept(problem: Problem, data: Path) -> Concept:
 
 
 def _categories(matches: ConceptMatches, group_of: Mapping[str, str]) -> dict[str, str]:
-    """Return for each word of the concept the label that most of its spans have, or its group of terms."""
+    """Return for each word of the concept its group of terms, or the most frequent label of its spans."""
     counts: dict[str, Counter[str]] = {}
     for row in matches.spans:
         for span in row:

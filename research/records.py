@@ -1,8 +1,8 @@
-"""Records of cells on disk: one file each, written when the cell is done, and one that gathers them.
+"""Records of cells on disk: one file each, written when the cell is done, and one file that gathers them.
 
-In the folder of an experiment lie ``cells/*.json``, ``records.jsonl`` (the gathered records of the last run's
-specification, one a line) and ``spec.yaml``. Reading takes both; of two records of a cell the one in ``cells``
-counts. Nothing is overwritten but by the same cell with the same settings.
+An experiment's folder holds ``cells/*.json``, ``records.jsonl`` (the records of the last run's specification, one a
+line) and ``spec.yaml``. Reading merges both; a record in ``cells`` takes precedence. Only a cell with the same
+settings overwrites a record.
 """
 
 from __future__ import annotations
@@ -25,22 +25,16 @@ _KEYS = {"cell", "settings", "data", "found", "commit", "machine", "seconds", "f
 
 
 class RecordFolder:
-    """The records of one experiment.
-
-    Args:
-        folder: where its files lie; made at the first write.
-    """
+    """The records of one experiment; the first write makes the folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @property
     def spec_path(self) -> Path:
-        """Where the specification of the last run lies."""
         return self.folder / "spec.yaml"
 
     def put(self, cell: Cell, settings: str, record: Mapping[str, Any]) -> None:
-        """Write the record of a cell."""
         text = json.dumps({"schema": SCHEMA, **record}, indent=1) + "\n"
         write_text(self._path(cell, settings), text)
 
@@ -51,7 +45,7 @@ class RecordFolder:
         return self.folder / "cells" / f"{name}-{settings}.json"
 
     def gather(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Write records as one file, a line each; those of other cells that stand there alone become files first."""
+        """Write records into one file, a line each, after saving records of other cells in it as files."""
         kept = {_key(record) for record in records}
         others: dict[tuple[str, str], dict[str, Any]] = {}
         with contextlib.suppress(DataFileError):  # what cannot be read is no record
@@ -64,7 +58,7 @@ class RecordFolder:
         write_text(self.folder / "records.jsonl", "".join(f"{line}\n" for line in lines))
 
     def put_failures(self, failed: Mapping[str, str]) -> None:
-        """Write which cells the last run could not measure, and why; nothing lies there if it measured all."""
+        """Write why cells of the last run failed; remove the file if none did."""
         path = self.folder / "failures.json"
         if failed:
             write_text(path, json.dumps(dict(failed), indent=1) + "\n")
@@ -72,7 +66,7 @@ class RecordFolder:
             path.unlink(missing_ok=True)
 
     def failures(self) -> dict[str, str]:
-        """Return the cells that the last run could not measure, and why."""
+        """Return the failed cells of the last run, and why."""
         path = self.folder / "failures.json"
         try:
             found = json.loads(path.read_text("utf-8"))
@@ -111,9 +105,9 @@ class RecordFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder for one run; another run in it, of this machine, is refused.
+        """Lock the folder for one run; raise `DataFileError` if another process of this machine holds it.
 
-        The lock is the operating system's: it goes when the process does, however it ends.
+        The operating system releases the lock when the process ends.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / ".lock", "a+", encoding="utf-8") as file:
@@ -142,9 +136,9 @@ def _key(record: Mapping[str, Any]) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def only_one(path: Path) -> Iterator[None]:
-    """Wait until no other process of this machine is inside for ``path``.
+    """Wait until no other process of this machine holds the lock file beside ``path``.
 
-    The lock is the operating system's, on a file beside it: it goes when the process does, however it ends.
+    The operating system releases the lock when the process ends.
     """
     import fcntl
 

@@ -1,7 +1,6 @@
-"""Runs an experiment: what is missing is measured, each cell recorded as it is done.
+"""Run an experiment: measure the cells without a record, and record each when it is done.
 
-A run that was stopped goes on where it was; a killed one loses the cells that were being measured. Cells run in a
-pool of processes, each on one thread.
+A stopped run resumes; a killed run loses the cells in progress. Cells run in a pool of single-threaded processes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from vecveil.version import __version__
 
 
 def machine() -> dict[str, Any]:
-    """Return what figures of speed depend on, without a name."""
+    """Return the properties of this machine that decide its speed, without its name."""
     import numpy
     import scipy
 
@@ -44,9 +43,9 @@ def machine() -> dict[str, Any]:
 
 
 def commit(source: Path = Path(__file__)) -> str | None:
-    """Return the commit that the package's source is at, with ``+`` where files differ; None where it is in none.
+    """Return the commit of the source, with ``+`` where files differ; None outside a repository.
 
-    An installed package may lie inside a repository that is somebody else's: there git does not know the file.
+    An installed package may lie inside another project's repository: there git does not track the file.
     """
 
     def git(*arguments: str) -> str:
@@ -73,12 +72,11 @@ _bench: Bench | None = None  # of a worker process
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
-        experiment: its name.
-        asked, kept, measured: cells in all, those that had a record, and those measured now.
-        failed: name of each cell that could not be measured -> why.
+        asked, kept, measured: cells in all, with an earlier record, and measured now.
+        failed: name of each failed cell -> why.
     """
 
     experiment: str
@@ -103,15 +101,15 @@ def run_cells(
     """Measure the cells of a specification that have no record yet.
 
     Args:
-        spec_text: the specification as it was given; kept beside the records.
+        spec_text: the specification as given, kept beside the records.
         folder: of this experiment; see `RecordFolder`.
         workers: processes; 0 measures in this one.
         resume: False measures everything again.
-        report: is handed a line for each cell that is done.
+        report: called with a line for each finished cell.
 
     Raises:
         DataFileError: a data set is missing, or another run writes to the folder.
-        KeyboardInterrupt: after Ctrl-C, with everything finished so far on disk.
+        KeyboardInterrupt: after Ctrl-C; finished cells are on disk.
     """
     kept = RecordFolder(folder)
     cells = experiment.cells(spec)
@@ -181,7 +179,7 @@ def _results(
     workers: int,
     bench: Bench,
 ) -> Iterator[Result]:
-    """Yield each cell's result as it comes; of a cell that failed, why."""
+    """Yield each cell's result as it comes, or why it failed."""
     if workers == 0 or len(cells) == 0:
         for cell in cells:
             yield _guarded(experiment, spec, cell, bench)
@@ -239,7 +237,7 @@ def _pooled(
 
 
 def _begin(spec: Spec, data: Path, work: Path, parent: int) -> None:
-    """Prepare a worker: Ctrl-C is the parent's, and without the parent it ends."""
+    """Prepare a worker: ignore Ctrl-C, and exit when the parent does."""
     global _bench
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -260,7 +258,7 @@ def _in_worker(name: str, spec: Spec, cell: Cell) -> Result:
 
 
 def _guarded(experiment: Experiment[Any], spec: Spec, cell: Cell, bench: Bench) -> Result:
-    """Return a cell's result; one that fails stops no other."""
+    """Return a cell's result, or the place of its error."""
     started = time.perf_counter()
     try:
         found: dict[str, Any] | str = experiment.measure(spec, cell, bench)
@@ -283,7 +281,7 @@ def _guarded(experiment: Experiment[Any], spec: Spec, cell: Cell, bench: Bench) 
 
 @contextlib.contextmanager
 def _ctrl_c_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C for a moment: what starts then ignores it from the beginning, and the parent stops it."""
+    """Ignore Ctrl-C while workers start, which inherit it: the parent stops them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""How much noise: on the literal ε axis, on the effective one, or at a share of utility.
+"""Noise scales: literal ε, effective ε, or a share of utility.
 
 The papers' ε is not Algorithm 1's: on unit vectors of n = 384 its noise has a norm of n/ε, about 25 times what matches
 their utility curves. So both are measured: ``literal 10`` is Algorithm 1 with ε = 10; ``effective 10`` is noise of norm
@@ -28,26 +28,26 @@ class Scale:
     Attributes:
         kind: ``clean`` (no protection), ``literal`` and ``effective`` (ε), ``utility`` (share kept),
             ``radius`` (norm of the noise), ``fixed`` (a method without a scale).
-        value: the number behind it; infinite for ``clean`` and ``fixed``.
+        value: infinite for ``clean`` and ``fixed``.
     """
 
     kind: Kind
     value: float = math.inf
 
     def fits(self, method: str) -> bool:
-        """Return whether a method has this scale; ``clean`` is no protection, method ``none``."""
+        """Return whether a method has this scale; ``clean`` belongs to the method ``none``."""
         if method == "none" or self.kind == "clean":
             return method == "none" and self.kind == "clean"
         return self._needed(method) <= set(METHODS[method].scales)
 
     def _needed(self, method: str) -> set[str]:
-        """Return the names of scales that a method must have; an empty set needs a method that has none."""
+        """Return the scales that a method must have; none for a method without scales."""
         if self.kind == "fixed":
             return {"no scale"} if METHODS[method].scales else set()
         return set(self.arguments(method)) - {"delta"}
 
     def arguments(self, method: str) -> dict[str, Any]:
-        """Return the arguments of `vecveil.fit_pairs` that set this scale."""
+        """Return the arguments of `vecveil.fit_pairs` for this scale."""
         scales = METHODS[method].scales
         if self.kind == "fixed":
             return {}

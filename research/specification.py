@@ -1,8 +1,6 @@
-"""What an experiment is to measure: a YAML file, read into typed settings; unknown keys are refused.
+"""Specifications: YAML files read into typed settings (subclasses of `Spec`); unknown keys are errors.
 
-A specification names its experiment and gives fields of that experiment's class of settings (a subclass of `Spec`).
-Its section ``quick`` holds values that take the place of others in a coarse run; there a list under ``problems``
-chooses some of the problems by name.
+The section ``quick`` replaces settings in a coarse run; a list under its ``problems`` selects problems by name.
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib
-import importlib.resources
 import importlib.util
 import json
 import sys
@@ -33,13 +30,10 @@ from vecveil.errors import (
 
 
 def import_modules(names: Sequence[str]) -> None:
-    """Import modules once: Python files by their path, others by their name.
-
-    Args:
-        names: paths that end in ``.py``, relative to the current folder, or names of installed modules.
+    """Import modules once: Python files by path (relative to the current folder), others by name.
 
     Raises:
-        DataFileError: one is missing or cannot be imported.
+        DataFileError: a module is missing or cannot be imported.
     """
     for name in names:
         try:
@@ -78,14 +72,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class ConceptSpec:
-    """What is to be hidden in a problem; several kinds are united.
+    """A problem's concept, the union of the kinds given.
 
     Attributes:
-        terms: words and phrases.
-        terms_file: a file in the data folder: JSON or YAML (a list, or groups of terms by name), or one term a line.
+        terms_file: a file in the data folder: JSON or YAML (a list, or terms by group), or one term a line.
         groups: of the terms file; none takes all.
         spans: labels of the data set's own annotated spans; ``*`` takes all.
-        gazetteer: data set -> span labels; what is annotated there so becomes terms here.
+        gazetteer: data set -> span labels whose annotated texts become terms.
         entities: entity types of a recogniser.
         engine, model: the recogniser, see `vecveil.Concept.from_entities`.
         patterns: regular expressions.
@@ -104,13 +97,12 @@ class ConceptSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemSpec:
-    """Texts, a concept in them, and what the vectors are used for.
+    """Texts, a concept in them, and a utility task.
 
     Attributes:
-        data: one data set, or several of one kind whose texts are pooled.
-        concept: what is hidden.
-        utility: the data set whose task is measured; None: of the first in ``data``.
-        texts: at most so many texts with the concept, and so many without, drawn by group.
+        data: one data set, or several of one kind to pool.
+        utility: data set of the task; None: the first in ``data``.
+        texts: maximum number of texts with the concept, and of texts without, drawn by group.
     """
 
     data: tuple[str, ...]
@@ -121,17 +113,14 @@ class ProblemSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """The settings that every experiment has.
+    """The settings of every experiment.
 
     Attributes:
-        experiment: its name.
-        problems: by name.
         encoder: a name or folder for `vecveil.load_encoder`.
-        seeds: every cell is measured with the seeds 0 to seeds - 1.
+        seeds: cells are measured with the seeds 0 to seeds - 1.
         texts: a cap on every problem's ``texts``.
         attacks: names of token-inference attacks; ``quick`` and ``full`` stand for those of a tier.
-        modules: Python files or modules that register methods, attacks or data sets of one's own. They run.
-        is_quick: whether this is the coarse version.
+        modules: Python files or modules to import, which register methods, attacks or data sets. Their code runs.
     """
 
     experiment: str
@@ -151,7 +140,6 @@ class Spec:
 
     @property
     def digest(self) -> str:
-        """A hash of every setting."""
         return digest(json_ready(self))
 
 
@@ -163,7 +151,7 @@ def check_names(
     owner: str = "experiment",
     fix: str = "",
 ) -> None:
-    """Raise `InvalidInputError` for the first name that is not among the known ones."""
+    """Raise `InvalidInputError` for the first unknown name."""
     known = tuple(known)
     for name in given:
         if name not in known:
@@ -173,28 +161,25 @@ def check_names(
 def wrong(
     param: str, constraint: str, got: object, why: str = "", fix: str = ""
 ) -> InvalidInputError:
-    """Return the error for a setting that an experiment cannot have."""
     return InvalidInputError.of("experiment", param, constraint, got, why, fix)
 
 
 def whole_numbers(options: Mapping[str, float]) -> dict[str, Any]:
-    """Return options with 100.0 as 100: counts are counts."""
+    """Return options with 100.0 as 100, for counts."""
     return {key: int(value) if value == int(value) else value for key, value in options.items()}
 
 
 def json_ready(settings: Any) -> Any:
-    """Return the fields of a dataclass as JSON holds them."""
     return json.loads(json.dumps(dataclasses.asdict(settings)))
 
 
 def digest(settings: Any) -> str:
-    """Return a hash of JSON-ready settings, the same whatever their order."""
+    """Return a hash of JSON-ready settings, independent of the order of keys."""
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_yaml(text: str, *, owner: str) -> Any:
-    """Return what a YAML text holds."""
     try:
         import yaml
     except ImportError as error:
@@ -212,12 +197,6 @@ def read_yaml(text: str, *, owner: str) -> Any:
     raise DataFileError.of(owner, "file", "YAML", f"something else{where}")
 
 
-def shipped_spec(name: str) -> str:
-    """Return the text of the specification that comes with an experiment."""
-    folder = importlib.resources.files("research") / "specs"
-    return (folder / f"{name}.yaml").read_text(encoding="utf-8")
-
-
 def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner: str) -> Spec:
     """Return the settings in a YAML text.
 
@@ -226,7 +205,7 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
         quick: apply the section ``quick``.
 
     Raises:
-        DataFileError: not YAML, an unknown experiment or key, or a value of another type; names the key.
+        DataFileError: not YAML, an unknown experiment or key, or a value of the wrong type; names the key.
     """
     found = read_yaml(text, owner=owner)
     if not isinstance(found, dict) or "experiment" not in found:

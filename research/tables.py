@@ -42,7 +42,6 @@ SETTING = (
 
 
 def method_name(method: str) -> str:
-    """Return a method as tables call it."""
     return METHOD_NAMES.get(method, method)
 
 
@@ -94,14 +93,14 @@ def table(title: str, groups: Iterable[Group], columns: Sequence[Drawn], caption
 def share_verdict(
     held: float, cells: int, *, agrees: float = AGREES, disagrees: float = DISAGREES
 ) -> Verdict:
-    """Return the verdict on what holds in some of the cells; in between it is unclear."""
+    """Return the verdict on a claim that holds in ``held`` of the cells; unclear between the two limits."""
     if held >= agrees * cells:
         return "agrees"
     return "disagrees" if held <= disagrees * cells else "unclear"
 
 
 def verdict_of(held: int, cells: int) -> Verdict:
-    """Return the verdict on a paper's claim: fewer than four comparisons decide nothing."""
+    """Return the verdict on a paper's claim; fewer than four comparisons are unclear."""
     if not cells:
         return "not measured"
     return "unclear" if cells < FEWEST else share_verdict(held, cells)
@@ -118,10 +117,10 @@ def findings_of(
     """Return a finding for each claim that an experiment tests.
 
     Args:
-        rows: our figures with the paper's keys and in its units, such as ``dataset``, ``epsilon``, ``method``,
-            ``leakage`` (%), ``utility``; and any further key of ours, such as ``axis``.
-        keys: columns that say which cell a row is.
-        difference: what differs between the paper's setting and ours.
+        rows: our figures with the paper's keys and units, such as ``dataset``, ``epsilon``, ``method``,
+            ``leakage`` (%), ``utility``, and further keys of ours, such as ``axis``.
+        keys: columns that identify a cell.
+        difference: how the paper's setting and ours differ.
         only: ids of claims; none takes all of the experiment's.
     """
     found = []
@@ -152,13 +151,13 @@ def beside(tables: Sequence[str], figure: str, **keys: Any) -> float | None:
 
 
 def share_beside(tables: Sequence[str], figure: str, **keys: Any) -> float | None:
-    """Return a published figure as a share; None too where a key has no counterpart in the paper."""
+    """Return a published figure as a share; None where a key has no counterpart in the paper."""
     found = None if None in keys.values() else beside(tables, figure, **keys)
     return None if found is None else found / 100
 
 
 def epsilon_of(scale: str | Scale) -> float | None:
-    """Return the paper's ε that a scale stands for; None for literal ones and others without a counterpart."""
+    """Return the paper's ε of a scale; None for a scale without a counterpart."""
     parsed = parse_scale(scale) if isinstance(scale, str) else scale
     return parsed.value if parsed.kind in ("effective", "clean") else None
 
@@ -205,7 +204,7 @@ def strongest_names(rows: Records) -> str:
 
 
 def ends(figure: Number) -> tuple[float | None, float | None]:
-    """Return the ends of a figure's band: a standard deviation over seeds, or its interval."""
+    """Return the ends of a figure's band: one standard deviation over seeds, or its interval."""
     if figure.sd is not None:
         return figure.value - figure.sd, figure.value + figure.sd
     return figure.low, figure.high
@@ -271,7 +270,7 @@ def excess_ratio(
 ) -> float:
     """Return the leakage of one method above chance as a share of another's at the same scale.
 
-    NaN if one of them was not measured, or if the other's is not above chance: then there is nothing to be a share of.
+    NaN if either was not measured, or if the other's is not above chance.
     """
     at = records.where(problem=problem, scale=scale)
     base = excess(at.where(method=against), *path)

@@ -1,4 +1,4 @@
-"""The task that a data set is for: what its vectors are still worth when they are protected."""
+"""The utility task of a data set: STS, retrieval or classification."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Encode = Callable[[Sequence[str]], Embeddings]
 
 
 def read_task(name: str, data: Path, encode: Encode) -> UtilityTask:
-    """Return the task of a data set: STS, retrieval or classification, on its test part where it has one.
+    """Return the task of a data set, on its test part where it has one.
 
-    Large sets are cut: 4,000 pairs; 400 queries, and 6,000 documents with all that are judged for these queries;
-    6,000 training and as many test texts of a classification. Which, does not depend on a seed.
+    Large sets are sampled, independently of the seed: 4,000 pairs; 400 queries, and 6,000 documents including all that
+    are judged for them; 6,000 training and 6,000 test texts of a classification.
     """
     found = open_dataset(name, data)
     if isinstance(found, PairSet):
@@ -42,7 +42,7 @@ def read_task(name: str, data: Path, encode: Encode) -> UtilityTask:
 
 
 def task_texts(name: str, data: Path) -> list[str]:
-    """Return the texts that a task encodes, so that they can be encoded with others at once."""
+    """Return the texts that a task encodes."""
     seen: list[str] = []
 
     def collect(texts: Sequence[str]) -> Embeddings:
@@ -55,7 +55,7 @@ def task_texts(name: str, data: Path) -> list[str]:
 
 
 def task_digest(name: str, data: Path) -> str:
-    """Return a hash of everything that a task is measured on: its texts, and scores, judgements or classes."""
+    """Return a hash of a task: its texts, and scores, judgements or classes."""
     found = hashlib.sha256()
 
     def collect(texts: Sequence[str]) -> Embeddings:

@@ -1,4 +1,4 @@
-"""The experiments, one module each, found by name."""
+"""Find experiments by name; each is one module."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ EXPERIMENTS = tuple(_WHERE)
 
 
 def experiment_named(name: str) -> Experiment[Any]:
-    """Return an experiment by name."""
     if name not in _WHERE:
         raise unknown_name("experiment", "name", EXPERIMENTS, name)
     module, _, kind = _WHERE[name].partition(".")

@@ -1,4 +1,4 @@
-"""SPARSE, Table 2: a classifier of words, and two attacks that write the text, each trained on every defence."""
+"""SPARSE, Table 2: a word classifier and two attacks that reconstruct the text, trained on every defence."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from research.decoders import (
     judged_rows,
     prepare_decoder,
     rewrite,
-    short,
 )
 from research.experiment import Cell, Records
 from research.grid import Grid, GridSpec
-from research.points import defend, leakage, protector_record, utility
+from research.points import defend, leakage, protector_record, short, utility
 from research.published import published
 from research.scales import parse_scale
 from research.specification import check_names, digest
@@ -62,11 +61,11 @@ TEXT_FIGURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class WriterSpec(GridSpec):
-    """A grid on which attacks write texts.
+    """A grid on which reconstruction attacks run.
 
     Attributes:
-        decoders: by attack, how it is trained.
-        judged: at most so many texts are judged, by every attack the same.
+        decoders: training of each attack.
+        judged: maximum number of judged texts, the same ones for every attack.
     """
 
     decoders: dict[str, DecoderSpec] = field(default_factory=dict)
@@ -78,11 +77,10 @@ class WriterSpec(GridSpec):
         check_decoders(self.decoders)
 
     def decoder(self, kind: str) -> DecoderSpec:
-        """Return how an attack is trained."""
         return self.decoders.get(kind, DecoderSpec())
 
     def judging(self) -> dict[str, Any]:
-        """Return what decides which texts are judged."""
+        """Return the settings that decide which texts are judged."""
         given = {
             kind: [one.corpus, one.sentences]
             for kind, one in sorted(self.decoders.items())
@@ -93,10 +91,10 @@ class WriterSpec(GridSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class AttackModelsSpec(WriterSpec):
-    """The settings of Table 2.
+    """Settings of Table 2.
 
     Attributes:
-        models: the attacks that are compared: ``mlc``, ``geia``, ``vec2text``. Beside mlc, ``attacks`` are measured.
+        models: attacks to compare, of ``mlc``, ``geia``, ``vec2text``. Cells of mlc also measure ``attacks``.
     """
 
     models: tuple[str, ...] = ("mlc", *WRITERS)
@@ -119,7 +117,7 @@ class AttackModels(Grid[AttackModelsSpec]):
         return [Cell.of(attack=kind, **c.to_record()) for kind in spec.models for c in grid]
 
     def settings(self, spec: AttackModelsSpec, cell: Cell) -> dict[str, Any]:
-        """Return what decides a cell: token inference depends on no decoder, and the other way round."""
+        """Return the settings of a cell: token inference depends on no decoder, decoders on no ``attacks``."""
         found = {**super().settings(spec, cell), **spec.judging()}
         if cell["attack"] == "mlc":
             return found
@@ -127,7 +125,6 @@ class AttackModels(Grid[AttackModelsSpec]):
         return {**found, "attacks": [], "further": False, "decoder": decoder}
 
     def data_digest(self, spec: AttackModelsSpec, bench: Bench, cell: Cell) -> str | None:
-        """Return a hash of the problem's texts and, for attacks that write, of the corpus."""
         own = super().data_digest(spec, bench, cell)
         if cell["attack"] == "mlc":
             return own
@@ -184,7 +181,7 @@ class AttackModels(Grid[AttackModelsSpec]):
 
 
 def defence_of(spec: GridSpec, cell: Cell, bench: Bench, material: Material) -> Protector | None:
-    """Return a cell's protector; one of several attacks on it is fitted once a process."""
+    """Return a cell's protector; a process fits it once for all attacks."""
     method, scale = cell["method"], cell["scale"]
     options = spec.method_options(method)
     key = ("defence", cell["problem"], method, scale, cell["seed"], repr(options))
@@ -192,12 +189,12 @@ def defence_of(spec: GridSpec, cell: Cell, bench: Bench, material: Material) -> 
 
 
 def label_of(cell: Cell) -> str:
-    """Return a defence's part of a folder's name."""
+    """Return the defence's part of a folder name."""
     return f"{cell['method']}-{cell['scale'].replace(' ', '-')}"
 
 
 def _training_notes(experiment: AttackModelsSpec, records: Records) -> list[str]:
-    """Return how each attack that writes texts was trained, in words, and which ones cannot tell defences apart."""
+    """Return how each attack was trained, and which attacks were trained too little to compare defences."""
     notes = [
         f"{ATTACK_NAMES[kind]} does not read clean vectors above chance on {problem}: it was trained too little to say "
         "anything of a defence, and its figures are left out of the claims."
@@ -229,7 +226,7 @@ def _training_notes(experiment: AttackModelsSpec, records: Records) -> list[str]
 
 
 def judged_texts(records: Records) -> str:
-    """Return how many texts are judged, in words."""
+    """Return the numbers of judged texts, joined by "or"."""
     return " or ".join(map(str, sorted({int(n) for n in records.figures("texts", "judged")})))
 
 
@@ -303,7 +300,7 @@ def _figures(records: Records, problem: str) -> list[Figure]:
 
 
 def above_chance(rows: Records, *path: str) -> bool:
-    """Return whether a figure is above its chance level: its interval in some record, or its mean over seeds."""
+    """Return whether a figure exceeds chance: by its interval, or by 2 standard errors over seeds."""
     chances, lows, values = (rows.figures(*path, key) for key in ("chance", "low", "value"))
     if not values or len(chances) < len(values):
         return bool(values)
@@ -314,7 +311,7 @@ def above_chance(rows: Records, *path: str) -> bool:
 
 
 def changes(own: Records, at: Records, attack: str) -> list[float]:
-    """Return the relative change of leakage against clean vectors, of each seed."""
+    """Return each seed's relative change of leakage against clean vectors."""
     found = []
     for row in at:
         clean = own.where(attack=attack, method="none", seed=row["cell"]["seed"])
@@ -325,7 +322,7 @@ def changes(own: Records, at: Records, attack: str) -> list[float]:
 
 
 def attack_findings(records: Records) -> list[ClaimFinding]:
-    """Return the paper's claims counted in our rows, then what else they say."""
+    """Return the paper's claims tested on our rows, and our own."""
     rows = _rows(records)
     keys = ("dataset", "attack", "epsilon", "method")
     return [*draw.findings_of("attacks", rows, keys, difference=SETTING), *_own(records, rows)]
@@ -334,8 +331,8 @@ def attack_findings(records: Records) -> list[ClaimFinding]:
 def _rows(records: Records) -> list[dict[str, Any]]:
     """Return our figures with the paper's keys and units, means over seeds.
 
-    An attack that is at chance on clean vectors is left out, and so is a scale at which it is at chance whatever the
-    method: figures that are all chance have no order.
+    Leave out attacks that are at chance on clean vectors, and scales at which every method is at chance: such figures
+    have no order.
     """
 
     def informative(rows: Records) -> bool:
@@ -361,7 +358,7 @@ def _rows(records: Records) -> list[dict[str, Any]]:
 
 
 def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[ClaimFinding]:
-    """Return what the paper's figures imply without saying so, and what holds for ours."""
+    """Return findings that the paper's figures imply, and our own claims."""
     found = []
     paper = published(PUBLISHED)
     theirs = {row["attack"]: row["leakage"] for row in paper.rows if row["epsilon"] == math.inf}

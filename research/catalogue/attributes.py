@@ -1,4 +1,4 @@
-"""Abstract concepts: an attribute of the whole text is hidden, another task is kept."""
+"""Hide an attribute of whole texts (sentiment, topic) while another task is kept."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class AttributeSpec:
     """One attribute.
 
     Attributes:
-        data: a data set whose texts have labels.
-        labels: those that are told apart; none takes all.
-        keep: data sets whose tasks are measured; a target utility is the first one's.
-        texts: at most so many training texts, and a third as many test texts.
+        data: data set whose texts have labels.
+        labels: labels to tell apart; none takes all.
+        keep: data sets of the tasks to measure; a utility target refers to the first.
+        texts: maximum number of training texts; a third as many test texts.
     """
 
     data: str
@@ -52,8 +52,6 @@ class AttributeSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class AttributesSpec(SeededScalesSpec):
-    """The settings of the experiment."""
-
     attributes: dict[str, AttributeSpec] = field(default_factory=dict)
     methods: tuple[str, ...] = ("laplace", "covariance", "subspace")
     scales: tuple[str, ...] = ("clean", "utility 0.95")
@@ -70,7 +68,7 @@ class AttributesSpec(SeededScalesSpec):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Texts:
-    """Texts to fit on, to attack from and to judge on, with labels as indices into ``classes``."""
+    """Texts and rows for fitting, attacking and judging; ``labels`` index ``classes``."""
 
     texts: list[str]
     labels: npt.NDArray[np.intp]
@@ -194,7 +192,7 @@ def _kept(name: str, key: tuple[Any, ...], rows: Records) -> Number | str | None
 
 
 def _read(found: Any, one: AttributeSpec, most: int) -> _Texts:
-    """Return texts with the wanted labels: training texts, and test texts or a held-out quarter by group."""
+    """Return texts with the selected labels; without a test split a quarter is held out by group."""
     if not isinstance(found, TextSet) or found.labels is None:
         raise wrong("data", "a data set whose texts have labels", repr(one.data))
     labels = np.asarray(found.labels)

@@ -1,4 +1,4 @@
-"""SPARSE, Table 12: what is reconstructed of single texts, and how close it is in meaning under another encoder."""
+"""SPARSE, Table 12: reconstructions of single texts, and their semantic similarity under another encoder."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ from research.decoders import (
     judged_rows,
     prepare_decoder,
     rewrite,
-    short,
     target_words,
 )
 from research.experiment import Cell, Records
 from research.grid import Grid
-from research.points import protector_record, utility
+from research.points import protector_record, short, utility
 from research.published import published
 from research.specification import check_names, digest, wrong
 from vecveil.encoders.lsa import LsaEncoder
@@ -53,15 +52,15 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, kw_only=True)
 class CaseStudySpec(WriterSpec):
-    """Which texts are shown, and who judges their meaning.
+    """Which texts are shown, and which encoder compares their meaning.
 
     Attributes:
         attack: ``geia`` or ``vec2text``.
-        shown: texts drawn by the seed among the judged ones that hold two sensitive words or more.
+        shown: number of judged texts to show, drawn by the seed among those with two or more sensitive words.
         given: further texts to show.
-        judge: the encoder of the semantic cosine: ``lsa`` is fitted on the problem's texts; else a name or a folder
-            for `vecveil.load_encoder`. Another than the attacked one.
-        show_texts: whether originals and reconstructions stand in the record; false leaves figures alone.
+        judge: encoder of the semantic cosine, not the attacked one: ``lsa`` (fitted on the problem's texts), or
+            a name or folder for `vecveil.load_encoder`.
+        show_texts: store originals and reconstructions in the record, not only figures.
     """
 
     attack: str = "geia"
@@ -167,7 +166,7 @@ def _judge(spec: CaseStudySpec, bench: Bench, material: Material) -> Any:
 def _shown(
     spec: CaseStudySpec, bench: Bench, material: Material, written: Rewritten, judge: Any
 ) -> list[dict[str, Any]]:
-    """Return what stands in the record of each text that is shown."""
+    """Return the record of each shown text."""
     words_of = every_word(material)
     held = words_of(written.texts)
     rich = [i for i, own in enumerate(held) if len(own) >= LEAST_WORDS]
@@ -198,7 +197,7 @@ def _shown(
 
 
 def _learnt(spec: CaseStudySpec, bench: Bench, material: Material) -> list[bool]:
-    """Return which of the texts given by the user the attack may have learnt, from the corpus or the problem."""
+    """Return for each user-given text whether the attack may have learnt it or a near copy."""
     if not spec.given:
         return []
     encoder, corpus = bench.encoder(), corpus_texts(bench, spec.decoder(spec.attack))
@@ -265,7 +264,7 @@ def _means(records: Records, problem: str) -> Table:
 
 
 def _rows(records: Records) -> list[dict[str, Any]]:
-    """Return our means with the paper's keys and units; a scale at which all are at chance is left out."""
+    """Return our means with the paper's keys and units, without scales at which every method is at chance."""
     found = []
     for (problem, scale, method), at in records.each("problem", "scale", "method"):
         epsilon, semantic = draw.epsilon_of(scale), at.number("semantic", "value")
@@ -278,7 +277,7 @@ def _rows(records: Records) -> list[dict[str, Any]]:
 
 
 def _hidden(records: Records) -> list[ClaimFinding]:
-    """Return in how many of the shown texts SPARSE hides every sensitive word, as it does in the paper's two."""
+    """Return in how many of the shown texts SPARSE hides every sensitive word, as in the paper's two."""
     texts = [
         text
         for r in records.where(method="sparse")

@@ -1,4 +1,4 @@
-"""SPARSE, Table 3: what leaks of each category of personal and clinical facts."""
+"""SPARSE, Table 3: leakage by category of personal and clinical facts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _rows(records: Records, problem: str) -> list[dict[str, object]]:
 
 
 def _published() -> Table:
-    """Return the paper's own table, for its data sets are others."""
+    """Return the paper's own table: its data sets differ from ours."""
     theirs = published("sparse-table-3")
     is_text = {name: column.text or column.key for name, column in theirs.columns.items()}
     rows = [

@@ -1,4 +1,4 @@
-"""SPARSE, Table 5 and Figure 2: protect one word; what becomes of it, of similar words, and of others."""
+"""SPARSE, Table 5 and Figure 2: protect one word; leakage of it, of similar words and of others."""
 
 from __future__ import annotations
 
@@ -40,18 +40,17 @@ Rows = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, kw_only=True)
 class ConceptGroupsSpec(Spec):
-    """What is compared. The concept of every problem is all the words of the groups.
+    """Words, methods and limits. The concept of every problem is all words of the groups.
 
     Attributes:
-        groups: by name, single words; those of one group are each other's similar words.
-        methods: ``laplace``, ``purkayastha`` or ``gaussian`` (they know no word: a control), ``subspace``, and names
-            of ``recipes``.
-        recipes: name -> options of the mask training; none are the published ones.
-        scale: one, see `parse_scale`.
-        words: at most so many of a group are protected, those that most texts hold.
-        min_texts: how many texts must hold a word that is protected.
-        pairs: at most so many texts that hold it are learnt from.
-        top: how many of a mask's highest dimensions are compared.
+        groups: single words by group; words of one group are similar words of each other.
+        methods: ``laplace``, ``purkayastha`` or ``gaussian`` (control: independent of the word), ``subspace``, and
+            names of ``recipes``.
+        recipes: name -> options of the mask training; an empty mapping takes the published ones.
+        words: maximum number of protected words in a group, the most frequent first.
+        min_texts: minimum number of texts that hold a protected word.
+        pairs: maximum number of texts that a word's protector learns from.
+        top: number of a mask's highest dimensions to compare.
     """
 
     groups: dict[str, tuple[str, ...]]
@@ -77,14 +76,14 @@ class ConceptGroupsSpec(Spec):
                 raise wrong("groups", "of single words, each in one group", "something else")
 
     def problem(self, name: str) -> ProblemSpec:
-        """Return a problem with all the words of the groups as its concept."""
+        """Return a problem with all words of the groups as its concept."""
         own = super().problem(name)
         every = tuple(word for group in self.groups.values() for word in group)
         return dataclasses.replace(own, concept=dataclasses.replace(own.concept, terms=every))
 
 
 class ConceptGroups(Experiment[ConceptGroupsSpec]):
-    """Cells with the axes problem, group, method and seed; one without protection for each problem and seed."""
+    """Cells with the axes problem, group, method and seed; one unprotected cell for each problem and seed."""
 
     name = "concept-groups"
     what = "One word is protected: does it leak less, do similar words, and do the masks of similar words overlap?"
@@ -104,7 +103,7 @@ class ConceptGroups(Experiment[ConceptGroupsSpec]):
         return found
 
     def settings(self, spec: ConceptGroupsSpec, cell: Cell) -> dict[str, Any]:
-        """Return what decides a cell; all words are attacked, so every group decides every cell."""
+        """Return the settings of a cell. All words are attacked, so every group decides every cell."""
         keys = ("scale", "words", "min_texts", "pairs")
         own = {key: getattr(spec, key) for key in keys} if cell["method"] != "none" else {}
         groups = {name: list(group) for name, group in spec.groups.items()}
@@ -178,7 +177,7 @@ class ConceptGroups(Experiment[ConceptGroupsSpec]):
 
 
 def _by_word(material: Material) -> Material:
-    """Return the material with every word as a category of its own."""
+    """Return the material with every word as its own category."""
     own = {word: word for word in material.case.vocabulary}
     return dataclasses.replace(
         material, problem=dataclasses.replace(material.problem, categories=own)
@@ -188,7 +187,7 @@ def _by_word(material: Material) -> Material:
 def _chosen(
     spec: ConceptGroupsSpec, material: Material, group: str
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the words of a group that are protected, and why the others are not."""
+    """Return the words of a group to protect, and why the others are left out."""
     case = material.case
     counts = dict(zip(case.vocabulary, case.labels.sum(axis=0).tolist(), strict=True))
     left_out: dict[str, str] = {}
@@ -206,7 +205,7 @@ def _chosen(
 
 
 def _pairs(spec: ConceptGroupsSpec, material: Material, word: str) -> tuple[Rows, list[str]]:
-    """Return positions among ``material.positive`` of learning texts with a word, and these texts without it."""
+    """Return positions in ``material.positive`` of learning texts with a word, and these texts without it."""
     case = material.case
     column = case.vocabulary.index(word)
     rows = material.fit_rows
@@ -223,7 +222,7 @@ def _pairs(spec: ConceptGroupsSpec, material: Material, word: str) -> tuple[Rows
 def _fitted(
     material: Material, word: str, rows: Rows, P: Embeddings, N: Embeddings, method: str, arguments: dict[str, Any]
 ) -> Protector:  # fmt: skip
-    """Return a protector of one word: every text without it is an ordinary one."""
+    """Return a protector of one word; texts without the word are the background."""
     case = material.case
     held = case.labels[case.matches.with_concept[material.fit_rows], case.vocabulary.index(word)]
     others = material.fit_rows[held == 0]
@@ -286,7 +285,7 @@ def _left_out(records: Records) -> list[str]:
 
 
 class _Masks:
-    """The masks of a recipe: of the first problem and seed, one of each word."""
+    """The masks of a recipe for the first problem and seed, one for each word."""
 
     def __init__(self, records: Records, recipe: str) -> None:
         self.recipe = recipe
@@ -317,8 +316,8 @@ def change_of(records: Records, group: str, method: str, kind: str) -> Change:
     """Return the relative change of leakage of ``target``, ``similar`` or ``other`` words, all protected words pooled.
 
     Returns:
-        The change against no protection, −1 where nothing is left, and its 95 % interval: the protected words drawn
-        again with replacement. NaN where the unprotected attack finds none of the words.
+        The change against no protection (−1: nothing leaks) and its 95 % bootstrap interval over protected words. NaN
+        where the unprotected attack finds none of the words.
     """
     before, after = [], []
     for row in records.where(group=group, method=method):
@@ -494,7 +493,7 @@ def _findings(
 def _beyond_noise(
     records: Records, groups: list[str], method: str, scale: str
 ) -> list[ClaimFinding]:
-    """Return whether protecting a word hides it more than noise of the same norm that knows no word."""
+    """Return whether protecting a word hides it more than noise of equal norm that is independent of the word."""
     gaps = [
         change_of(records, group, method, "target")[0] - change_of(records, group, "laplace", "target")[0]
         for group in groups
@@ -520,12 +519,12 @@ PERMUTATIONS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How far the highest dimensions of masks agree.
+    """Agreement of the highest dimensions of masks.
 
     Attributes:
-        within, across: mean share of the highest dimensions that two words of one group, or of two, have in common.
+        within, across: mean share of the highest dimensions common to two words of one group, or of two groups.
         by_group: group -> (within, with words of other groups); a group of one word has no ``within``.
-        p_value: share of groupings at random in which within − across is as large; 1 where there are none to compare.
+        p_value: permutation test of within − across; 1 where there is nothing to compare.
     """
 
     within: float
@@ -553,13 +552,7 @@ def shared(one: Vector, other: Vector, top: int) -> float:
 def mask_overlap(
     masks: Sequence[Vector], groups: Sequence[str], *, top: int, seed: int = 0
 ) -> Overlap:
-    """Return how far masks agree within and across groups, with a permutation test of the difference.
-
-    Args:
-        masks: of N words, (n,) each.
-        groups: of each word.
-        top: how many of the highest dimensions of each are compared.
-    """
+    """Return the agreement of masks (n,) within and across groups, with a permutation test."""
     names = list(dict.fromkeys(groups))
     index = np.array([names.index(group) for group in groups])
     held = np.zeros((len(masks), len(masks[0])))

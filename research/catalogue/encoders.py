@@ -1,4 +1,4 @@
-"""SPARSE, Table 8: leakage and utility under several encoders; those that cannot be loaded are said so."""
+"""SPARSE, Table 8: leakage and utility under several encoders; unavailable encoders are reported."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ DIMENSION = 300
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingModelsSpec(Spec):
-    """What is compared.
+    """Encoders, methods and scales.
 
     Attributes:
-        encoders: name in the tables -> a name or folder for `vecveil.load_encoder`; ``lsa`` is fitted on the
-            problem's own texts.
+        encoders: name in the tables -> a name or folder for `vecveil.load_encoder`; ``lsa`` is fitted on the problem's
+            own texts.
         lsa: options of `LsaEncoder.fit`.
-        methods, scales: see the grid of ``tradeoff``; ``clean`` is measured once for all methods.
+        scales: see `parse_scale`; ``clean`` is measured once for all methods.
     """
 
     encoders: dict[str, str]
@@ -110,7 +110,7 @@ class EmbeddingModels(Experiment[EmbeddingModelsSpec]):
 
 
 def _encoder(spec: EmbeddingModelsSpec, bench: Bench, problem: str, source: str) -> Any:
-    """Return an encoder, or the reason that it cannot be loaded; it is tried once in a process."""
+    """Return an encoder, or the reason why it cannot be loaded; one attempt per process."""
 
     def load() -> Any:
         try:
@@ -124,7 +124,7 @@ def _encoder(spec: EmbeddingModelsSpec, bench: Bench, problem: str, source: str)
 
 
 def _fitted(spec: EmbeddingModelsSpec, bench: Bench, name: str) -> Path:
-    """Return the folder of the LSA encoder of a problem's texts; it is fitted if it is not there."""
+    """Return the folder of the LSA encoder of a problem's texts, fitting it if needed."""
     problem = bench.problem(name)
     folder = bench.work / f"lsa-{digest([problem.digest, dict(spec.lsa)])}"
     if not (folder / LSA_FILE).is_file():
@@ -167,7 +167,7 @@ def _table(records: Records, problem: str) -> Table:
 
 
 def _paper() -> Table:
-    """Return the paper's figures, also of encoders that could not be loaded here."""
+    """Return the paper's figures, including encoders that are unavailable here."""
     theirs = published(TABLE)
     rows = [((row["encoder"], row["method"], row), Records([])) for row in theirs.rows]
     return draw.table(f"As printed in {theirs.source}", rows, [
@@ -180,7 +180,6 @@ def _paper() -> Table:
 
 
 def _curve(records: Records, problem: str) -> Figure:
-    """Return leakage against utility kept: a line for each encoder and method, a point for each scale."""
     kept, leaks = ("utility", "relative"), ("leakage", "value")
     series = [
         draw.line(
@@ -213,7 +212,7 @@ def _findings(records: Records, missing: list[str]) -> list[ClaimFinding]:
 
 
 def _ours(records: Records) -> list[ClaimFinding]:
-    """Return whether the subspace method leaks less than SPARSE at equal utility, under every encoder."""
+    """Return whether the subspace method leaks less than SPARSE at equal utility under every encoder."""
     lines, held = [], 0
     for (problem, encoder, scale), at in records.each("problem", "encoder", "scale"):
         ours, theirs = draw.excess(at.where(method="subspace")), draw.excess(at.where(method="sparse"))

@@ -1,4 +1,4 @@
-"""Our table that matters: the strongest adaptive attack against utility, for every method."""
+"""The strongest adaptive attack against utility, for every method."""
 
 from __future__ import annotations
 

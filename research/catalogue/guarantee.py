@@ -1,4 +1,4 @@
-"""What is proved of the concept, without any attack: the largest advantage at telling "with" from "without"."""
+"""The proven bound: the largest advantage of any attacker at detecting the concept."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ MEANING = (
 
 
 class ConceptGuarantee(Grid[GridSpec]):
-    """The concept-level guarantee at equal utility."""
-
     name = "guarantee"
     what = "The largest advantage of any attacker at telling a text with the concept from the same without it."
     source = "own"
@@ -50,7 +48,7 @@ class ConceptGuarantee(Grid[GridSpec]):
         )
 
     def _finding(self, records: Records, problem: str) -> ClaimFinding:
-        """Return whether noise that keeps 95 % of the task bounds what any attacker can tell."""
+        """Return whether noise that keeps 95 % of the task bounds the advantage of every attacker."""
         claim = f"At 95 % utility the noise alone keeps every attacker's mean advantage below {NEAR} ({problem})."
         at = records.where(problem=problem, scale="utility 0.95")
         means = {

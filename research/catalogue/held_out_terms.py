@@ -1,4 +1,4 @@
-"""Words that the protector was not told of: listed, expanded and unseen words measured apart."""
+"""Leakage of words outside the concept's list: listed, expanded and unseen words, measured separately."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ KINDS = ("listed", "expanded", "unseen")
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSpec:
-    """Where an expansion's members come from; an empty field is no source.
+    """Sources of an expansion's members; an empty field is no source.
 
     Attributes:
-        corpus: a data set of sentences, searched for words near the listed ones in the encoder's space.
-        corpus_labels: labels of its texts that are taken (the parts of the set); none takes all.
+        corpus: data set of sentences, searched for words near the listed ones in the encoder's space.
+        corpus_labels: labels of the texts to take from it; none takes all.
         word_list: a file of terms in the data folder.
         gazetteer: data set -> labels of its annotated spans.
         faker: providers of Faker.
-        members: at most so many in all.
+        members: maximum number of members in all.
     """
 
     corpus: str | None = None
@@ -67,7 +67,7 @@ class SourceSpec:
 
 @dataclass
 class Withholding:
-    """A source that does not know some words."""
+    """A source without some words."""
 
     source: MemberSource
     withheld: frozenset[str] = field(repr=False)
@@ -77,7 +77,7 @@ class Withholding:
         self.name = self.source.name
 
     def members(self, context: ExpansionContext) -> Mapping[str, Sequence[str]]:
-        """Return the members of the source that hold none of the words."""
+        """Return the members that contain none of the withheld words."""
         return {
             group: [m for m in own if self.withheld.isdisjoint(words(canonical(m)))]
             for group, own in self.source.members(context).items()
@@ -85,7 +85,7 @@ class Withholding:
 
 
 def member_sources(spec: SourceSpec, data: Path, withheld: frozenset[str]) -> list[MemberSource]:
-    """Return the sources of a specification, none of which knows the withheld words."""
+    """Return the sources of a specification, each without the withheld words."""
     found: list[MemberSource] = []
     if spec.corpus is not None:
         corpus = open_dataset(spec.corpus, data)
@@ -116,13 +116,7 @@ def member_sources(spec: SourceSpec, data: Path, withheld: frozenset[str]) -> li
 
 
 class WordSplit:
-    """One split of the texts and words of a problem, as vectors.
-
-    Args:
-        problem: its concept finds every word.
-        encoder: encodes its texts.
-        seed: of both splits.
-    """
+    """One split of a problem's texts and words, as vectors; ``seed`` decides both splits."""
 
     def __init__(self, problem: Problem, encoder: Any, seed: int) -> None:
         self.problem, self.encoder, self.seed = problem, encoder, seed
@@ -156,7 +150,7 @@ class WordSplit:
         return found
 
     def concept(self, known: frozenset[str] | None) -> Concept:
-        """Return the concept, in the fitted texts, of the spans that hold a known word; None knows all."""
+        """Return the concept of the fitted texts, restricted to spans with a known word; None keeps all."""
         spans = [
             [
                 {"start": s.start, "end": s.end, "label": s.label}
@@ -168,7 +162,7 @@ class WordSplit:
         return Concept.from_spans(self.problem.name, spans)
 
     def kinds(self, expansion: Expansion | None) -> dict[str, npt.NDArray[np.intp]]:
-        """Return the columns of listed, expanded and unseen words; kinds of fewer than two words are left out."""
+        """Return the label columns of listed, expanded and unseen words; kinds with one word are left out."""
         rows = () if expansion is None else expansion.rows
         members = {w for row in rows for m in row.members for w in words(m)}
         kinds = [
@@ -183,7 +177,7 @@ class WordSplit:
 
 
 def _split_words(tokens: Sequence[str], seed: int) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the listed and the withheld words: of each four next in frequency two and one."""
+    """Return the listed and the withheld words: of every four by frequency two and one."""
     rng = np.random.default_rng([seed, 6])
     listed, withheld = set(), set()
     for start in range(0, len(tokens), 4):
@@ -197,10 +191,10 @@ def strongest(
     held: WordSplit, columns: npt.NDArray[np.intp], protector: Protector | None, attacks: Sequence[str],
     *, removed: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return what the strongest attack finds of the words of some columns.
+    """Return the result of the strongest attack on the words of some columns.
 
     Args:
-        removed: attack the vectors of the texts without the concept: what the rest of the sentence says.
+        removed: attack the vectors of the texts without the concept, to measure what the rest of a sentence reveals.
     """
     X = held.negative if removed else held.positive
     learnt, judged = (
@@ -250,8 +244,6 @@ ABOUT = (
 
 
 def _leakages(records: Records, problem: str) -> Table:
-    """Return the leakage of each kind of word under each variant."""
-
     def share(key: tuple[str], rows: Records, kind: str) -> Number | None:
         return number(_ratios(records, problem, key[0], kind), digits=0)
 
@@ -302,7 +294,7 @@ def _costs(records: Records) -> Table:
 
 
 def bar(records: Records, problem: str) -> ClaimFinding:
-    """Return whether the method that is fitted by default reaches the bar; what else was tried stands beside."""
+    """Return whether the default fit reaches the bar on unseen words, beside the other variants."""
     claim = f"Unseen words leak at most half of SPARSE's excess over chance ({problem})."
     found = {
         variant: ratios
@@ -324,7 +316,7 @@ def _shown(ratios: Sequence[float]) -> str:
 
 
 def limit(records: Records, problem: str) -> ClaimFinding:
-    """Return whether settings that a fit does not choose would hide unseen words better, seed by seed."""
+    """Return whether a setting that a fit does not choose would hide unseen words better, seed by seed."""
     claim = f"Another setting of the method hides unseen words clearly better than the one that is chosen ({problem})."
     own = records.where(problem=problem)
     tried = [v for v in own.values("variant") if v.startswith(SETTING)]
@@ -352,16 +344,15 @@ def limit(records: Records, problem: str) -> ClaimFinding:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutSpec(Spec):
-    """The settings.
+    """Variants, seeds and sources.
 
     Attributes:
-        variants: by name.
+        variants: keys of `VARIANTS`.
         more_seeds, more_variants: variants that are measured with more seeds.
-        settings: of the subspace method, fitted on the listed words: shares of the directions that are erased and
-            released, and the flattening, as ``0.23 0.08 0.4``.
-        scale: that all are fitted at.
-        few_members: of the variant ``expansion-few``.
-        sources: of the expansions, for each problem.
+        settings: of the subspace method fitted on the listed words: shares of the directions to erase and to release,
+            and the flattening, as ``0.23 0.08 0.4``.
+        few_members: members of the variant ``expansion-few``.
+        sources: sources of the expansion of each problem.
     """
 
     variants: tuple[str, ...] = tuple(VARIANTS)
@@ -394,7 +385,6 @@ class HeldOutTerms(Experiment[HeldOutSpec]):
     spec_type = HeldOutSpec
 
     def cells(self, spec: HeldOutSpec) -> list[Cell]:
-        """Return the cells; those of a problem and seed side by side."""
         variants = (*spec.variants, *(SETTING + one for one in spec.settings))
         return [
             Cell.of(problem=problem, variant=variant, seed=seed)
@@ -404,7 +394,7 @@ class HeldOutTerms(Experiment[HeldOutSpec]):
         ]
 
     def settings(self, spec: HeldOutSpec, cell: Cell) -> dict[str, Any]:
-        """Return what decides a cell; kinds of words follow from the expansion, so its sources count everywhere."""
+        """Return the settings of a cell; sources decide every cell, as they decide the kind of each word."""
         sources = spec.sources.get(cell["problem"])
         own = (
             None
@@ -474,11 +464,7 @@ class HeldOutTerms(Experiment[HeldOutSpec]):
         self, spec: HeldOutSpec, bench: Bench, problem: str, seed: int, *,
         members: int | None = None, made: int | None = None,
     ) -> Expansion | None:  # fmt: skip
-        """Return the expansion of the listed words, of ``members`` or of as many as the sources may give.
-
-        Args:
-            made: texts that are made up; None: as many as a user gets.
-        """
+        """Return the expansion of the listed words: ``members`` at most, ``made`` new texts (None: the default)."""
         sources = spec.sources.get(problem)
         if sources is None:
             return None
@@ -503,7 +489,7 @@ class HeldOutTerms(Experiment[HeldOutSpec]):
 
 
 def setting_options(text: str, n: int) -> dict[str, Any]:
-    """Return the options of `vecveil.fit` that a setting stands for, among ``n`` directions.
+    """Return the options of `vecveil.fit` for a setting, in ``n`` dimensions.
 
     Raises:
         InvalidInputError: not two shares and a flattening.

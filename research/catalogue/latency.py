@@ -1,4 +1,4 @@
-"""SPARSE, Table 11 and appendix G: the time to protect a vector, and to train the mask."""
+"""SPARSE, Table 11 and Appendix G: the time to protect a vector, and to train the mask."""
 
 from __future__ import annotations
 
@@ -36,14 +36,13 @@ class LatencySpec(Spec):
     """What is timed.
 
     Attributes:
-        methods: of the protectors; ``laplace``, which the others are compared with, is always timed.
-        dimensions: of the vectors.
+        methods: protectors to time; ``laplace``, the reference, is always included.
         batches: vectors in one call; 1 is a query.
-        repeats: rounds, in each of which every method is timed.
-        vectors: protected by each method in one round, in calls of a batch: so many, and at least one call.
-        mask_pairs: sizes of the mask trainings that are compared.
-        mask_repeats: rounds of these.
-        mask: options of the mask training, in place of the published ones.
+        repeats: rounds, each timing every method.
+        vectors: vectors that a method protects in one round, in calls of a batch; at least one call.
+        mask_pairs: numbers of pairs of the mask trainings.
+        mask_repeats: rounds of the mask trainings.
+        mask: options of the mask training that replace the published ones.
     """
 
     methods: tuple[str, ...] = KNOWN
@@ -61,7 +60,7 @@ class LatencySpec(Spec):
 
 
 class Latency(Experiment[LatencySpec]):
-    """Cells that time all methods at one dimension and batch, and cells that time the training."""
+    """Cells that time all methods at one dimension and batch, and cells that time the training of a problem's mask."""
 
     name = "latency"
     what = "Time to protect a vector, alone and in batches, and to train SPARSE's mask."
@@ -70,7 +69,6 @@ class Latency(Experiment[LatencySpec]):
     alone = True
 
     def cells(self, spec: LatencySpec) -> list[Cell]:
-        """Return the cells; those that train need a problem."""
         found = [
             Cell.of(what="protect", dimension=dimension, batch=batch, seed=seed)
             for seed in range(spec.seeds)
@@ -133,7 +131,7 @@ def _unit(X: Embeddings) -> Embeddings:
 
 
 def _protector(method: str, n: int, seed: int) -> Protector:
-    """Return a protector fitted on made-up pairs, with unequal weights and a map where its method has them."""
+    """Return a protector fitted on synthetic pairs, with unequal weights and a map where its method has them."""
     rng = np.random.default_rng([seed, 32])
     negative = _unit(rng.standard_normal((FITTED, n), dtype=np.float32))
     moved = 0.3 * rng.standard_normal((FITTED, n), dtype=np.float32) * rng.uniform(0, 1, n)
@@ -186,12 +184,9 @@ def interleaved(
     loops: int = 1,
     clock: Clock = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Return the seconds of one call, ``repeats`` times for each name.
+    """Return the seconds of one call, ``repeats`` times for each name, after one call to warm up.
 
-    Each is called once before. Every round times all of them, beginning with another one than the round before.
-
-    Args:
-        loops: calls that are timed together; more for calls that take microseconds.
+    Every round times all calls and starts with another one. ``loops`` calls are timed together.
     """
     names = list(calls)
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -209,9 +204,9 @@ def interleaved(
 
 
 def relative_to(seconds: Mapping[str, list[float]], base: str) -> dict[str, dict[str, float]]:
-    """Return for each name the median and least seconds, and median and range of its ratio to ``base`` in one round.
+    """Return for each name the median and least seconds, and median and range of its ratio to ``base`` within a round.
 
-    The least is what the call costs where nothing else runs; the others say what it cost here.
+    The least is the cost on an idle machine.
     """
     found = {}
     for name, own in seconds.items():
@@ -236,7 +231,7 @@ def _methods(rows: Records) -> list[str]:
 
 
 def _micro(rows: Records, method: str, batch: int) -> list[float]:
-    """Return the shortest time of one vector in each record."""
+    """Return the shortest time of one vector in each record, in microseconds."""
     return [MICRO * least / batch for least in rows.figures("methods", method, "least")]
 
 
@@ -353,7 +348,7 @@ def _findings(protect: Records, train: Records) -> list[ClaimFinding]:
 
 
 def _growth(row: Mapping[str, Any], size: str) -> float:
-    """Return the shortest time of a size for as many pairs, over that of the first size."""
+    """Return the shortest time for a size, per pair, relative to that of the first size."""
     sizes = row["found"]["pairs"]
     first = next(iter(sizes))
     return float(sizes[size]["least"]) / float(sizes[first]["least"]) * int(first) / int(size)

@@ -1,4 +1,4 @@
-"""SPARSE, Table 9: changes of the text in place of noise on the vector, and what each loss of utility buys."""
+"""SPARSE, Table 9: text transforms against noise on vectors, and the leakage removed per utility lost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CHANGED = "text"  # the scale of a change of the text: it has none
 
 @dataclass(frozen=True, kw_only=True)
 class TransformSpec(GridSpec):
-    """The axes of a grid, and the changes of the text beside it."""
+    """A grid, and the text transforms beside it."""
 
     transforms: tuple[str, ...] = ("redact", "replace-random", "replace-semantic")
 
@@ -50,8 +50,6 @@ class TransformSpec(GridSpec):
 
 
 class PiiTransforms(Grid[TransformSpec]):
-    """Changes of the text beside noise."""
-
     name = "pii-transforms"
     what = (
         "PII blackened or replaced in the text before it is encoded, beside noise on the vectors."
@@ -122,7 +120,7 @@ def _rewriter(bench: Bench, cell: Cell) -> Rewriter:
 
 
 def _leakage(material: Material, Y: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return what attackers that learn from the vectors of changed texts read of the words that stood there."""
+    """Return what attackers trained on the vectors of changed texts infer about the original words."""
     case = material.case
     known = LabelledVectors(Y[case.train], case.labels[case.train], case.groups[case.train])
     met = LabelledVectors(np.asarray(Y[case.test]), case.labels[case.test], case.groups[case.test])
@@ -174,7 +172,7 @@ def _table(records: Records, problem: str) -> Table:
 
 
 def _rows(records: Records, problem: str) -> list[dict[str, Any]]:
-    """Return our rows with the paper's keys: what is assumed there is assumed here."""
+    """Return our rows with the paper's keys, under the paper's assumption that changed words leak nothing."""
     found = []
     for (method, scale), rows in records.where(problem=problem).each("method", "scale"):
         epsilon = None if scale == CHANGED else draw.epsilon_of(scale)

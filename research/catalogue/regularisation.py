@@ -1,4 +1,4 @@
-"""SPARSE, Table 10: what the weight λ of the sparsity term does to the mask, to leakage and to utility."""
+"""SPARSE, Table 10: the weight λ of the sparsity term against mask, leakage and utility."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from vecveil.records.experiment import ClaimFinding, Figure, Summary, Table
 
 @dataclass(frozen=True, kw_only=True)
 class MaskRecipe:
-    """A way to train the mask, with the λ and the scales that it is measured at.
+    """A mask training, with the λ and scales to measure.
 
     Attributes:
-        lambdas: weights of the sparsity term; any number above 0.
-        scales: see `parse_scale`, but for ``clean``, which is measured once.
-        options: of the training, in place of the published ones.
+        lambdas: weights of the sparsity term, each above 0.
+        scales: see `parse_scale`, without ``clean``, which is measured once.
+        options: training options that replace the published ones.
     """
 
     lambdas: tuple[float, ...]
@@ -44,11 +44,11 @@ class MaskRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class RegularisationSpec(SeededScalesSpec):
-    """What is compared.
+    """Mask trainings to compare.
 
     Attributes:
-        recipes: by name; the paper's is ``published``.
-        stability_seeds: masks trained for each λ, of which the first is used and the others say how far seeds agree.
+        recipes: by name; ``published`` is the paper's.
+        stability_seeds: masks for each λ: the first is used, the others measure the agreement of seeds.
     """
 
     recipes: dict[str, MaskRecipe]
@@ -61,8 +61,6 @@ class RegularisationSpec(SeededScalesSpec):
 
 
 class Regularisation(Experiment[RegularisationSpec]):
-    """Cells with the axes problem, recipe, lambda, scale and seed."""
-
     name = "lambda"
     what = "Leakage, utility and density of SPARSE's mask against the weight of its sparsity term."
     source = "SPARSE, Table 10"
@@ -217,7 +215,7 @@ def _rows(records: Records, kinds: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _spans(records: Records) -> list[tuple[float, str]]:
-    """Return how far the leakage at one scale moves over all λ, and where."""
+    """Return the range of the leakage over all λ at each scale, and the scale."""
     found = []
     for (problem, scale), own in records.where(recipe="published").each("problem", "scale"):
         means = [at.number("leakage", "value") for _, at in own.each("lambda")]
@@ -228,7 +226,7 @@ def _spans(records: Records) -> list[tuple[float, str]]:
 
 
 def _against_utility(records: Records, recipe: str) -> list[ClaimFinding]:
-    """Return whether a mask that did become sparse leaks less than the published one at the same utility."""
+    """Return whether a mask that became sparse leaks less than the published one at the same utility."""
     gaps = []
     for (problem, scale), own in records.where(recipe=recipe).each("problem", "scale"):
         at = records.where(recipe="published", problem=problem, scale=scale).number(

@@ -1,4 +1,4 @@
-"""SPARSE, appendix A: are some dimensions more sensitive to the concept than others, tested on texts not ranked on."""
+"""SPARSE, Appendix A: are some dimensions more sensitive to the concept, tested on texts that did not rank them?"""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, kw_only=True)
 class SensitivitySpec(Spec):
-    """What is compared.
+    """Rankings and controls.
 
     Attributes:
-        over: ``pairs`` takes the largest change over pairs, ``sets`` over D+ x D-, as Definition 7 prints it; ``mean``
-            takes the mean change over pairs, which no single text decides.
+        over: ``pairs`` takes the largest change over pairs, ``sets`` over D+ × D- (Definition 7 as printed), ``mean``
+            the mean change over pairs.
         share: of the dimensions at either end of the ranking; 0.1 is a decile.
-        draws: of the permutation control, and of the runs on pure noise.
-        pairs: at most so many pairs, and as many texts without other words, drawn by group.
+        draws: draws of the permutation control and of pure noise.
+        pairs: maximum number of pairs, drawn by group.
     """
 
     over: tuple[str, ...] = ("pairs", "sets", "mean")
@@ -54,7 +54,7 @@ class SensitivitySpec(Spec):
 
 
 class SensitivityDeciles(Experiment[SensitivitySpec]):
-    """Cells with the axes problem, over and seed; the seed decides on the halves."""
+    """Cells with the axes problem, over and seed; the seed splits the texts into halves."""
 
     name = "sensitivity"
     what = "Are the deciles of dimensions with the most and the least sensitivity a property of the concept?"
@@ -70,7 +70,7 @@ class SensitivityDeciles(Experiment[SensitivitySpec]):
         ]
 
     def settings(self, spec: SensitivitySpec, cell: Cell) -> dict[str, Any]:
-        """Return what decides a cell; no attack is run."""
+        """Return the settings of a cell; no attack runs."""
         found = super().settings(spec, cell)
         del found["attacks"]
         return {**found, "share": spec.share, "draws": spec.draws, "pairs": spec.pairs}
@@ -134,9 +134,9 @@ class SensitivityDeciles(Experiment[SensitivitySpec]):
 
 
 def without_other_words(text: str, spans: Sequence[Span], rng: np.random.Generator) -> str:
-    """Return a text without as many of its ordinary words as its spans have words; one word at least stays.
+    """Return a text without as many of its ordinary words as its spans have words, keeping at least one.
 
-    A text that has no ordinary word but one is returned as it is.
+    A text with a single ordinary word is returned unchanged.
     """
     words = [(m.start(), m.end()) for m in _WORD.finditer(text)]
     inside = [any(a < s.end and s.start < b for s in spans) for a, b in words]
@@ -172,7 +172,6 @@ def _median(tests: Sequence[Any]) -> float:
 
 
 def _agreement(one: Vector, other: Vector) -> float:
-    """Return Spearman's rank correlation."""
     return float(spearmanr(one, other).statistic)
 
 
@@ -182,13 +181,13 @@ ALPHA = 0.05
 
 @dataclass(frozen=True, slots=True)
 class DecileTest:
-    """What a signed-rank test of the top against the bottom of a ranking finds.
+    """Wilcoxon's signed-rank test of the top against the bottom of a ranking.
 
     Attributes:
-        top, bottom: mean of the tested figures over either.
-        p_value: of Wilcoxon's signed-rank test, two-sided; 1 where all differences are 0.
-        higher: in how many of the pairs the one of the top is higher.
-        dimensions: k, how many make a tenth.
+        top, bottom: means of the tested figures.
+        p_value: two-sided; 1 where all differences are 0.
+        higher: number of pairs in which the top's figure is higher.
+        dimensions: number of dimensions at either end.
     """
 
     top: float
@@ -198,20 +197,16 @@ class DecileTest:
     dimensions: int
 
     def to_record(self) -> dict[str, Any]:
-        """Return the figures."""
         return asdict(self)
 
 
 def decile_test(ranked: Vector, tested: Vector, *, share: float = 0.1) -> DecileTest:
     """Return the test of ``tested`` (n,) between the dimensions with the highest and the lowest ``ranked`` (n,).
 
-    Pairs are made by rank: the highest with the lowest, the second with the second from below, and so on.
-
-    Args:
-        share: of the dimensions at either end, in (0, 0.5].
+    Pairs are made by rank: the highest with the lowest, the second with the second lowest, and so on.
 
     Raises:
-        InvalidInputError: so few dimensions that fewer than two make that share.
+        InvalidInputError: ``share`` of the dimensions is fewer than two.
     """
     from scipy.stats import wilcoxon
 
@@ -238,7 +233,7 @@ def decile_means(ranked: Vector, tested: Vector) -> list[float]:
 def permuted_tests(
     ranked: Vector, tested: Vector, *, draws: int, share: float, rng: np.random.Generator
 ) -> list[DecileTest]:
-    """Return tests in which the ranks belong to other dimensions: what the test finds where there is nothing."""
+    """Return tests with permuted ranks: the null distribution."""
     return [decile_test(rng.permutation(ranked), tested, share=share) for _ in range(draws)]
 
 
@@ -251,7 +246,7 @@ def noise_tests(
     share: float,
     rng: np.random.Generator,
 ) -> tuple[list[DecileTest], list[DecileTest]]:
-    """Return tests on vectors that are noise: ranked and tested on all pairs, and ranked on a half of them."""
+    """Return tests on pure noise: ranked and tested on all pairs, and ranked on one half and tested on the other."""
     circular, held_out = [], []
     half = pairs // 2
     for _ in range(draws):
@@ -264,7 +259,6 @@ def noise_tests(
 
 
 def share_below(tests: Sequence[DecileTest], alpha: float = ALPHA) -> float:
-    """Return the share of tests with a p-value of at most ``alpha``."""
     return float(np.mean([test.p_value <= alpha for test in tests]))
 
 
@@ -393,7 +387,7 @@ def _findings(records: Records) -> list[ClaimFinding]:
 
 
 def _of_the_concept(over: str, records: Records) -> ClaimFinding:
-    """Return whether words that are not of the concept rank the dimensions as the concept does."""
+    """Return whether words outside the concept rank the dimensions as the concept does."""
     cells = len(records)
     halves, others = (records.figures("agreement", key) for key in ("halves", "other_words"))
     p_values = records.figures("other_words", "p_value")

@@ -176,12 +176,12 @@ def _is_policy(spec: TextCrafterSpec, name: str) -> bool:
 
 
 def _is_row(name: str) -> bool:
-    """Return whether a defence is a row of the table: all but the controls."""
+    """Return whether a defence is a row of the paper's table and no control."""
     return name not in DEFENCES or DEFENCES[name].main
 
 
 def _base_settings(spec: TextCrafterSpec) -> dict[str, Any]:
-    """Return which decoder reconstruction goes on from."""
+    """Return the settings of the base decoder."""
     found: dict[str, Any] = {"data": spec.base_data, "texts": spec.base_texts}
     if spec.start_from is not None:
         try:
@@ -239,7 +239,7 @@ def _corpus_keys(bench: Bench) -> frozenset[str]:
 
 
 def _base(bench: Bench) -> Path:
-    """Return the folder of the decoder that reconstruction goes on from; it is trained if there is none."""
+    """Return the folder of the base decoder, training it if needed."""
     spec = _spec(bench)
     if spec.start_from is not None:
         return Path(spec.start_from)

@@ -1,4 +1,4 @@
-"""SPARSE, Tables 1 and 7: what leaks and what is kept, at equal ε and at equal utility."""
+"""SPARSE, Tables 1 and 7: leakage and utility at equal ε and at equal utility."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ ATTACKED = (
 
 
 class Tradeoff(Grid[GridSpec]):
-    """The trade-off of six data sets."""
-
     name = "tradeoff"
     what = "Leakage, confidence and utility of each method on six data sets, over ε and at equal utility."
     source = "SPARSE, Tables 1 and 7"
@@ -44,7 +42,7 @@ class Tradeoff(Grid[GridSpec]):
 
 
 class WhiteBox(Tradeoff):
-    """SPARSE beside its white-box variant: Table 4, how near the learnt mask comes to the attack's own gradients."""
+    """SPARSE beside its white-box variant (Table 4): how close the learnt mask is to the attack's own gradients."""
 
     name = "whitebox"
     what = "SPARSE, its white-box variant (integrated gradients of a known attack) and Laplace noise, over ε."

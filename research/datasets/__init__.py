@@ -1,8 +1,7 @@
-"""The data sets of the experiments: read by name, from whichever layout lies in the data folder.
+"""The experiments' data sets, opened by name from whichever layout lies in the data folder.
 
-Three kinds come out: :class:`PairSet` (sentence pairs with scores), :class:`RetrievalSet` (documents,
-queries, judgements) and :class:`TextSet` (texts with spans, labels, splits). Importing this loads
-nothing beyond NumPy; Parquet needs the extra ``files``.
+There are three kinds: :class:`PairSet` (scored sentence pairs), :class:`RetrievalSet` (documents, queries,
+judgements) and :class:`TextSet` (texts with spans, labels, splits). Parquet needs the extra ``files``.
 """
 
 from research.datasets.entities import read_pii_masking

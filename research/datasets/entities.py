@@ -1,4 +1,4 @@
-"""Texts with spans of identifiers and entities: their readers and where they may lie."""
+"""Read texts with annotated identifiers and entities."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ DOCUMENT = "-DOCSTART-"
 def read_conll(
     name: str, folder: Path, *, files: Mapping[str, str], encoding: str = "utf-8"
 ) -> TextSet:
-    """Return the sentences of files; the same sentence twice is one group.
+    """Return the sentences of files; equal sentences are one group.
 
     Args:
-        files: glob pattern below ``folder`` to split; "" for all of them means there is none.
+        files: glob pattern below ``folder`` -> split; "" throughout for a set without splits.
     """
     texts: list[str] = []
     spans: list[tuple[MarkedSpan, ...]] = []
@@ -53,7 +53,7 @@ def read_conll(
 
 
 def _sentences(path: Path, encoding: str) -> Iterator[list[tuple[str, str]]]:
-    """Yield (token, tag) for each sentence."""
+    """Yield the (token, tag) pairs of each sentence."""
     tokens: list[tuple[str, str]] = []
     for line, wrong in lines_in(path.parent, path.name, encoding=encoding):
         fields = line.split("\t") if "\t" in line else line.split(" ")
@@ -72,7 +72,7 @@ def _sentences(path: Path, encoding: str) -> Iterator[list[tuple[str, str]]]:
 
 
 def _sentence(tokens: list[tuple[str, str]]) -> tuple[str, tuple[MarkedSpan, ...]]:
-    """Return the text and its spans; a tag of another type, or B-, begins a new one."""
+    """Return the text and its spans; B-, or a tag of another type, begins a new span."""
     spans: list[MarkedSpan] = []
     start, before = 0, "O"
     for token, tag in tokens:
@@ -92,14 +92,10 @@ _Document = tuple[str, str, list[tuple[int, int, str, str]]]
 
 
 def read_pubtator(name: str, folder: Path, *, files: str) -> TextSet:
-    """Return one text per document, title and abstract, of all files that ``files`` matches.
+    """Return one text per document, title and abstract, of all files that the glob pattern ``files`` matches.
 
-    The split is in a file's name. A document that comes twice is taken once. An annotation whose
-    words do not stand where it says is left out, as the published sets have some; more than one in
-    a hundred in a file is an error.
-
-    Args:
-        files: a glob pattern below ``folder``.
+    The file name holds the split. Repeated documents are read once. Annotations whose words do not stand at their
+    offsets are dropped, as the published sets have some; more than 1 % in a file is an error.
     """
     texts: dict[str, str] = {}
     spans: list[tuple[MarkedSpan, ...]] = []
@@ -150,7 +146,7 @@ _SPAN = {"start": "start_position", "end": "end_position", "label": "entity_type
 
 
 def read_presidio(name: str, folder: Path, *, file: str) -> TextSet:
-    """Return the texts of ``file``; those of one template are a group. There is no split."""
+    """Return the texts of ``file``, without a split; texts of one template are a group."""
     try:
         rows = json.loads((folder / file).read_text(encoding="utf-8"))
     except (ValueError, RecursionError):  # a wrong byte is a ValueError as well
@@ -167,7 +163,7 @@ def read_presidio(name: str, folder: Path, *, file: str) -> TextSet:
 
 
 def _spans(value: Any) -> Any:
-    """Return spans with the names that all sets share; what is no list of objects, as it is."""
+    """Return spans with the keys that all sets share; anything but a list of objects is returned unchanged."""
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         return value
     named = [{ours: item.get(theirs) for ours, theirs in _SPAN.items()} for item in value]
@@ -181,14 +177,13 @@ _LETTERED = re.compile(r"(\d+)[A-Z]+")
 def read_pii_masking(
     name: str, folder: Path, *, languages: Sequence[str] | None = ("English", "en")
 ) -> TextSet:
-    """Return the texts in ``languages`` of all files in or below ``folder``.
+    """Return the texts in ``languages`` of all .jsonl (.jsonl.gz) files below ``folder``, or of the .parquet files.
 
-    The .jsonl files (also .gz) are read; where there are none, the .parquet files.
-    Texts whose ids differ in the letter at the end alone (40767A, 40767B) are one group.
+    Texts whose ids differ only in the final letter (40767A, 40767B) are one group.
 
     Args:
-        languages: names or codes, as the column ``language`` has them; upper and lower case are the
-            same; None keeps all. A file without that column is kept whole.
+        languages: names or codes in the column ``language``, case-insensitive; None keeps all. A file without that
+            column is kept whole.
     """
     wanted = None if languages is None else {language.casefold() for language in languages}
     below = sorted(folder.rglob("*"))
@@ -231,7 +226,7 @@ def _read_file(name: str, path: Path, wanted: set[str] | None) -> TextSet | None
 
 
 def _listed(value: Any, source: str, field: str, row: int) -> list[Any]:
-    """Return spans as objects, from a list or the text of one; "O" is what is no span."""
+    """Return spans as objects, from a list or its text; the label "O" marks no span."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -249,7 +244,7 @@ def _listed(value: Any, source: str, field: str, row: int) -> list[Any]:
 
 
 def _literal(value: str) -> Any:
-    """Return a list written as Python, with single quotes; None if it is not one."""
+    """Return a list written in Python syntax; None if it is not one."""
     try:
         return ast.literal_eval(value)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -299,7 +294,7 @@ def _presidio(name: str, file: str, original: str, what: str) -> DatasetInfo:
 def _annotated(
     name: str, what: str, original: Place, source: str, terms: str = _CC, file: str = ""
 ) -> DatasetInfo:
-    """Return a set that lies as a table in ``concepts``, or as its original files."""
+    """Return a set that is a table in ``concepts``, or in its original files."""
     table = _span_table("concepts", f"{file or name.replace('-', '_')}.jsonl.gz")
     return DatasetInfo(name, "texts", what, (table, original), source, terms)
 

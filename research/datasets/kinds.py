@@ -1,6 +1,6 @@
-"""The three kinds of data set that experiments take: pairs, retrieval and texts.
+"""The three kinds of data set: pairs, retrieval and texts.
 
-A data set is checked when it is made, whoever made it. No repr shows a text.
+A data set is checked when it is made. No repr shows a text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class MarkedSpan(TypedDict):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PairSet:
-    """Pairs of sentences with a score of their likeness (STS).
+    """Pairs of sentences with a similarity score (STS).
 
     Attributes:
         left, right: the sentences, row by row.
@@ -56,13 +56,13 @@ class PairSet:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RetrievalSet:
-    """Documents, queries, and which documents answer which query.
+    """Documents, queries and relevance judgements.
 
     Attributes:
         documents: title, ". " and text where there is a title, else the text.
         query_split: "train", "dev" or "test" of each query.
-        relevant: query id to document id to grade, from 1; each query has at least one.
-        same_pool: a query is itself a document, under the same id, and is left out when scoring.
+        relevant: query id -> document id -> grade from 1; at least one for each query.
+        same_pool: every query is also a document with the same id, which scoring leaves out.
     """
 
     name: str
@@ -96,14 +96,12 @@ class RetrievalSet:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextSet:
-    """Texts with what is known of them: spans, labels, splits (PII, entities, classification).
+    """Texts with spans, labels and splits (PII, entities, classification); None for what a set lacks.
 
     Attributes:
-        groups: (N,) int64; texts with the same number (one abstract, template or patient) are not
-            to be parted between a train and a test side.
-        split: "train", "dev", "test" (or test1 and on) of each text; None if the set has none.
-        spans: of each text; None if the set has none.
-        labels: the class of each text; None if the set has none.
+        groups: (N,) int64; texts of one group (abstract, template, patient) must not be parted between train and test.
+        split: "train", "dev", "test" (or test1 and on) of each text.
+        labels: the class of each text.
     """
 
     name: str
@@ -129,7 +127,7 @@ DataSet: TypeAlias = PairSet | RetrievalSet | TextSet
 
 
 def group_ids(keys: Sequence[Hashable]) -> NDArray[np.int64]:
-    """Return one number per key, the same for equal keys, counted in the order they come up."""
+    """Return one number per key, equal for equal keys, in order of appearance."""
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
@@ -161,12 +159,12 @@ KINDS = ("pairs", "retrieval", "texts")
 
 @dataclass(frozen=True)
 class Place:
-    """One way in which the files of a data set may lie below the data folder, and their reader.
+    """One layout of a data set's files below the data folder, and their reader.
 
     Attributes:
-        folders: below the data folder, "." for itself; the first that holds the files is taken.
-        needs: glob patterns of files in that folder; the place holds if each finds one.
-        read: called with the set's name and the folder; options go in with ``functools.partial``.
+        folders: candidates below the data folder ("." for itself); the first that holds the files is read.
+        needs: glob patterns, each of which must match a file in the folder.
+        read: called with the set's name and the folder; bind options with ``functools.partial``.
     """
 
     folders: tuple[str, ...]
@@ -174,18 +172,18 @@ class Place:
     read: Callable[[str, Path], DataSet]
 
     def find(self, data: Path) -> Path | None:
-        """Return the first folder below ``data`` that holds what the place needs."""
+        """Return the first folder below ``data`` that holds the needed files."""
         for name in self.folders:
             folder = data / name
-            if _is_folder(folder) and all(any(folder.glob(need)) for need in self.needs):
+            if is_folder(folder) and all(any(folder.glob(need)) for need in self.needs):
                 return folder
         return None
 
     def partly(self, data: Path) -> str:
-        """Return which files the first folder lacks that holds some of them; "" if none does."""
+        """Return which files are missing from a folder that holds some of them; "" if none does."""
         for name in self.folders:
             folder = data / name
-            if name == "." or not _is_folder(folder):
+            if name == "." or not is_folder(folder):
                 continue
             lacks = [need for need in self.needs if not any(folder.glob(need))]
             if 0 < len(lacks) < len(self.needs):
@@ -198,15 +196,15 @@ class Place:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """A data set that experiments know by name.
+    """A data set known by name.
 
     Attributes:
         name: lower-case, words joined by "-".
         kind: "pairs", "retrieval" or "texts".
-        what: one sentence on what it is.
-        places: where its files may lie, tried in this order.
-        source: where its files come from, for who has none.
-        terms: its licence, as far as stated; what to agree to first.
+        what: one sentence.
+        places: layouts, tried in this order.
+        source: where to get the files.
+        terms: licence, as far as stated, and what to agree to first.
     """
 
     name: str
@@ -228,8 +226,8 @@ class DatasetInfo:
         return InvalidInputError.of("DatasetInfo", param, constraint, got)
 
 
-def _is_folder(folder: Path) -> bool:
-    """Return whether ``folder`` is one that can be listed; one that may not be read is an error."""
+def is_folder(folder: Path) -> bool:
+    """Return whether ``folder`` is a folder; raise if it may not be read."""
     with readable(folder.name):
         try:
             os.scandir(folder).close()

@@ -1,4 +1,4 @@
-"""Sentence pairs (SemEval STS, STS-B) and retrieval sets (BEIR): their readers, and where their files may lie."""
+"""Read sentence pairs (SemEval STS, STS-B) and retrieval sets (BEIR)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from research.datasets.reading import (
     field_error,
     lines_in,
     number_in,
-    numbered_lines,
     read_columns,
     split_name,
 )
-from vecveil.data.files import not_usable
+from vecveil.data.files import find_input, not_usable
 
 HIGHEST = 5.0
 _INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt(?:\.gz)?")
@@ -34,13 +33,12 @@ _Pair = tuple[str, str, float, str, str]
 def read_pair_table(
     name: str, folder: Path, *, file: str, low: float = 0.0, high: float = HIGHEST
 ) -> PairSet:
-    """Return pairs of a table with sentence1, sentence2, score, and where it has them split and source.
+    """Return the pairs of a table with sentence1, sentence2, score, and optionally split and source.
 
-    Without a column split all pairs are the test split.
+    Without a column split all pairs are the test split. A score outside ``low`` to ``high`` is an error.
 
     Args:
         file: JSON lines, CSV, TSV or Parquet, in ``folder``.
-        low, high: the range of the scores; one outside of it is an error.
     """
     path = folder / file
     rows = read_columns(path, "sentence1", ("sentence2", "score"), ("split", "source"))
@@ -59,10 +57,10 @@ def read_pair_table(
 
 
 def read_semeval(name: str, folder: Path) -> PairSet:
-    """Return the scored pairs of all parts in ``folder`` and the folders below it.
+    """Return the scored pairs of all parts in or below ``folder``.
 
-    Parts below a folder with "train" in its name are the train split, all others test. A folder of
-    inputs without any scores (the files given out before the task) is passed over, and "trial" too.
+    Parts below a folder with "train" in its name are the train split, all others test. Folders without scores and
+    "trial" folders are skipped.
     """
     pairs: list[_Pair] = []
     for path in sorted(folder.rglob("STS*.input.*.txt*")):
@@ -85,14 +83,10 @@ def read_semeval(name: str, folder: Path) -> PairSet:
 def _read_part(path: Path, split: str, source: str) -> list[_Pair]:
     """Return the scored pairs of an input file, which has a file of scores beside it."""
     scores = path.with_name(path.name.replace(".input.", ".gs.", 1))
-    lines = list(lines_in(path.parent, path.name))
-    marks = list(lines_in(path.parent, scores.name)) if scores.is_file() else []
-    if not marks:
-        list(numbered_lines(scores))  # raises the error of a missing or empty file
-    if len(marks) == len(lines) - 1:
-        marks.append(
-            ("", marks[-1][1])
-        )  # the last pair is not scored, and its blank line has no end
+    find_input(scores, "txt")  # raises the error of a missing or empty file
+    lines, marks = (list(lines_in(path.parent, name)) for name in (path.name, scores.name))
+    if len(marks) == len(lines) - 1:  # the last pair is not scored, and its blank line has no end
+        marks.append(("", marks[-1][1]))
     if len(marks) != len(lines):
         needed = f"a file with one line per pair ({len(lines)})"
         raise not_usable(scores.name, needed, f"{len(marks)} lines")
@@ -111,10 +105,10 @@ _STSB_FIELDS = 7
 
 
 def read_sts_benchmark(name: str, folder: Path) -> PairSet:
-    """Return the pairs of those of sts-train.csv, sts-dev.csv and sts-test.csv that ``folder`` has.
+    """Return the pairs of the files sts-train.csv, sts-dev.csv and sts-test.csv in ``folder``.
 
-    They are separated by tabs, without quotes and without a header: genre, file, year, number, score,
-    two sentences, and for some rows the source and licence of each sentence.
+    They are tab-separated without quotes and header: genre, file, year, number, score, two sentences, and for some rows
+    the source and licence of each sentence.
     """
     pairs: list[_Pair] = []
     for split in ("train", "dev", "test"):
@@ -144,11 +138,11 @@ def read_beir(
     same_pool: bool = False,
     splits: Sequence[str] = ("train", "dev", "test"),
 ) -> RetrievalSet:
-    """Return the set in ``folder``: all documents, and the queries with a positive judgement.
+    """Return all documents in ``folder``, and the queries with a positive judgement.
 
     Args:
-        same_pool: queries are documents themselves, under the same id (Quora, ArguAna).
-        splits: which judgements to read.
+        same_pool: queries are also documents, under the same id (Quora, ArguAna).
+        splits: splits of the judgements to read.
     """
     document_ids, documents = _documents(_file(folder, "corpus.jsonl"))
     path = _file(folder, "queries.jsonl")
@@ -260,7 +254,7 @@ def _sts(year: str, what: str) -> DatasetInfo:
 def _retrieval(
     name: str, what: str, terms: str, source: str = "", part: str = "", *, same_pool: bool = False
 ) -> DatasetInfo:
-    """Return a set in the layout of BEIR: the full one first, then ``part``, a part of one."""
+    """Return a set in the layout of BEIR: the full set first, then the excerpt ``part``."""
     read = partial(read_beir, same_pool=same_pool)
     folders = (name, f"beir/{name}", f"retrieval/{name}")
     parts = (*folders, f"retrieval/{part}") if part else folders

@@ -1,4 +1,4 @@
-"""Checked columns, lines and records of data files; each value that does not fit is named by file, field and row."""
+"""Read checked columns, lines and records; errors name file, field and row."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def read_columns(
     """Return whole columns of a JSON lines, delimited or Parquet file.
 
     Args:
-        text: a column of texts; a null in it is an error.
-        others: columns that must be there.
-        optional: columns that are left out of the result where the file has none.
+        text: column of texts; null is an error.
+        others: required columns.
+        optional: columns to read where the file has them.
 
     Raises:
         DataFileError: the file is missing, damaged, or lacks a column.
@@ -54,7 +54,7 @@ def read_columns(
 def field_error(
     source: str, field: str, constraint: str, got: object, row: int | str
 ) -> DataFileError:
-    """Return the error for one value; ``row`` is a position from 0, or says where, as "line 3"."""
+    """Return the error for one value; ``row`` is a position from 0, or a place such as "line 3"."""
     where = row if isinstance(row, str) else row_number(row)
     return DataFileError.of(source, field, constraint, f"{got} in {where}")
 
@@ -75,7 +75,6 @@ def _wrong_at(source: str, where: str) -> Wrong:
 
 
 def as_texts(values: Iterable[Any], source: str, field: str) -> tuple[str, ...]:
-    """Return ``values``, which must all be texts."""
     return tuple(
         value if isinstance(value, str) else _raise(source, field, "a text", value, row)
         for row, value in enumerate(values)
@@ -83,7 +82,7 @@ def as_texts(values: Iterable[Any], source: str, field: str) -> tuple[str, ...]:
 
 
 def as_ids(values: Iterable[Any], source: str, field: str) -> tuple[str, ...]:
-    """Return identifiers as texts; whole numbers are taken as well."""
+    """Return identifiers as texts; whole numbers are accepted."""
     found = []
     for row, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
@@ -93,7 +92,7 @@ def as_ids(values: Iterable[Any], source: str, field: str) -> tuple[str, ...]:
 
 
 def as_number(value: Any, source: str, field: str, row: int, low: float, high: float) -> float:
-    """Return a value of a table as a float from ``low`` to ``high``; a text that spells one is taken."""
+    """Return a table value, a number or its text, as a float from ``low`` to ``high``."""
     given = value if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
     return number_in(given, field, _wrong_at(source, row_number(row)), low, high)
 
@@ -116,14 +115,13 @@ def as_splits(values: Iterable[Any], source: str) -> tuple[str, ...]:
 
 
 def split_name(name: str) -> str:
-    """Return the name that all sets share for the split ``name``."""
     return _SPLITS.get(name.lower(), name.lower())
 
 
 def as_classes(
     values: Iterable[Any], names: Mapping[str, str], source: str, field: str = "label"
 ) -> tuple[str, ...]:
-    """Return the name of each class, from the key (such as "1") that the file has for it."""
+    """Return the class name of each value, such as that of "1"."""
     return tuple(
         names[str(value)]
         if str(value) in names and not isinstance(value, bool)
@@ -160,63 +158,48 @@ def _raise(source: str, field: str, constraint: str, value: Any, row: int | str)
     raise field_error(source, field, constraint, got, row)
 
 
-def numbered_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Yield (number from 1, line without its end); only a line feed ends a line. Also .gz.
+def lines_in(folder: Path, *names: str, encoding: str = "utf-8") -> Iterator[tuple[str, Wrong]]:
+    """Yield each line of the first file that exists (also .gz), with the factory of its errors.
+
+    Only a line feed ends a line.
 
     Raises:
-        DataFileError: the file is missing, empty, damaged or in another encoding.
+        DataFileError: the file is empty, damaged or in another encoding.
     """
-    lines = read_lines(find_input(path, "txt"), encoding, newline="\n")
-    for number, line in enumerate(lines, start=1):
-        yield number, line.rstrip("\r\n")
+    path = existing(folder, *names)
+    if path is not None:
+        lines = read_lines(find_input(path, "txt"), encoding, newline="\n")
+        for number, line in enumerate(lines, start=1):
+            yield line.rstrip("\r\n"), _wrong_at(path.name, f"line {number}")
 
 
-def records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number from 1, fields) of a comma-separated file; quoted fields may hold line breaks.
+def records_of(path: Path) -> Iterator[tuple[list[str], Wrong]]:
+    """Yield the fields of each record of a comma-separated file, with the factory of its errors.
 
-    Nothing is held but one record. A header, if there is one, is the first record.
+    Quoted fields may hold line breaks. A header is the first record.
     """
     if csv.field_size_limit() < LONGEST:
         csv.field_size_limit(LONGEST)
     file = find_input(path, "csv")
-    reader = csv.reader(read_lines(file, "utf-8"), strict=True)
     number = 0
-    while True:
-        try:
-            record = next(reader, None)
-        except csv.Error:
-            raise not_usable(
-                file.name, "a table with closed quotes", f"a wrong record {number + 1}"
-            ) from None
-        if record is None:
-            return
-        if record:
-            number += 1
-            yield number, record
-
-
-def lines_in(folder: Path, *names: str, encoding: str = "utf-8") -> Iterator[tuple[str, Wrong]]:
-    """Yield each line, and what makes its errors, of the first file that is there; nothing if there is none."""
-    path = existing(folder, *names)
-    for number, line in () if path is None else numbered_lines(path, encoding):
-        assert path is not None
-        yield line, _wrong_at(path.name, f"line {number}")
-
-
-def records_of(path: Path) -> Iterator[tuple[list[str], Wrong]]:
-    """Yield the fields of each record of a comma-separated file, and what makes its errors."""
-    for number, fields in records(path):
-        yield fields, _wrong_at(path.name, f"record {number}")
+    try:
+        for record in csv.reader(read_lines(file, "utf-8"), strict=True):
+            if record:
+                number += 1
+                yield record, _wrong_at(path.name, f"record {number}")
+    except csv.Error:
+        got = f"a wrong record {number + 1}"
+        raise not_usable(file.name, "a table with closed quotes", got) from None
 
 
 def labelled(name: str, rows: Iterable[tuple[str, str, str]]) -> TextSet:
-    """Return a set from (text, split, label), each a group by itself."""
+    """Return a set from (text, split, label), each row its own group."""
     texts, splits, labels = tuple(zip(*rows, strict=True)) or ((), (), ())
     return TextSet(name, texts, np.arange(len(texts)), splits, None, labels)
 
 
 def existing(folder: Path, *names: str) -> Path | None:
-    """Return the first of the files ``names`` in ``folder`` that is there, also with .gz after it."""
+    """Return the first of the files ``names`` in ``folder`` that exists, also with .gz appended."""
     for name in names:
         for path in (folder / name, folder / f"{name}.gz"):
             if path.is_file():
@@ -239,10 +222,9 @@ def read_text_table(
     """Return the texts of a table (JSON lines, CSV, TSV or Parquet; text formats also .gz).
 
     Args:
-        file: in ``folder``.
-        text, split, spans, label, group: columns; None for what the table does not have. Without a
-            group each row is one by itself.
-        classes: names of the classes by what the label column has; None takes its texts.
+        text, split, spans, label, group: columns; None for a column that the table lacks. Without a group each row is
+            its own.
+        classes: class names by value of the label column; None keeps its texts.
     """
     path = folder / file
     named = [column for column in (split, spans, label, group) if column is not None]
@@ -268,12 +250,7 @@ def read_text_table(
 def read_split_tables(
     name: str, folder: Path, *, files: Mapping[str, str], text: str, label: str | None = None
 ) -> TextSet:
-    """Return the texts of several tables, of which each is a split.
-
-    Args:
-        files: split to file in ``folder``; those that are not there are left out.
-        text, label: columns, as in :func:`read_text_table`.
-    """
+    """Return the texts of one table per split; ``files`` maps splits to files, missing files are skipped."""
     parts = []
     for split, file in files.items():
         if (folder / file).is_file():

@@ -1,4 +1,4 @@
-"""The data sets known by name, and opening one of them."""
+"""Register data sets by name and open them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from research.datasets.kinds import (
     Place,
     RetrievalSet,
     TextSet,
+    is_folder,
 )
 from research.datasets.pairs import PAIR_SETS, read_beir, read_pair_table
 from research.datasets.reading import read_text_table
@@ -43,10 +44,10 @@ _OPTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
 
 
 def described_dataset(name: str, data: Path) -> DatasetInfo | None:
-    """Return what ``data``/``name``/dataset.yaml says; None if there is no such file.
+    """Return the data set that ``data``/``name``/dataset.yaml describes; None without such a file.
 
     Raises:
-        DataFileError: it is not YAML, or a key is missing, unknown or of another type.
+        DataFileError: it is not YAML, or a key is missing, unknown or of the wrong type.
     """
     folder = data / name
     if Path(name).name != name or not (folder / FILE).is_file():
@@ -99,11 +100,7 @@ _KINDS: dict[str, type[DataSet]] = {"pairs": PairSet, "retrieval": RetrievalSet,
 
 
 def register_dataset(info: DatasetInfo, *, replace: bool = False) -> DatasetInfo:
-    """Make ``info`` known under its name, for this process, and return it.
-
-    Args:
-        replace: take the place of a data set of that name; without it such a name is an error.
-    """
+    """Register ``info`` under its name, for this process; ``replace`` allows a name in use."""
     if not isinstance(info, DatasetInfo):
         raise InvalidInputError.of("register_dataset", "info", "a DatasetInfo", type(info).__name__)
     if info.name in _known and not replace:
@@ -114,19 +111,20 @@ def register_dataset(info: DatasetInfo, *, replace: bool = False) -> DatasetInfo
 
 
 def open_dataset(name: str | DatasetInfo, data: str | os.PathLike[str]) -> DataSet:
-    """Return the data set ``name``, whichever of its layouts lies below ``data``.
+    """Return the data set ``name`` from the first of its layouts that is found below ``data``.
 
     Args:
-        name: one of DATASETS, a DatasetInfo itself, or a folder in ``data`` that has a file
-            dataset.yaml (:mod:`research.datasets.registry`).
-        data: the folder with the data; the places of the set are looked for below it, in order.
+        name: a key of DATASETS, a DatasetInfo, or a folder in ``data`` with a file dataset.yaml.
 
     Raises:
-        InvalidInputError: the name is not known.
-        DataFileError: ``data`` is no folder that can be read, no place of the set holds its files,
-            or a file is damaged (the message has file, row and field).
+        InvalidInputError: the name is unknown.
+        DataFileError: ``data`` cannot be read, no layout is found, or a file is damaged (the message has file, row and
+            field).
     """
-    folder = _data_folder(data)
+    folder = Path(data)
+    if not is_folder(folder):
+        got = f"{folder.name!r}, which is none"
+        raise DataFileError.of("open_dataset", "data", "an existing folder", got)
     info = name if isinstance(name, DatasetInfo) else _named(name, folder)
     for place in info.places:
         found = place.find(folder)
@@ -151,17 +149,6 @@ def _named(name: str, data: Path) -> DatasetInfo:
     own = f"For your own, write {FILE} into a folder of its name, or call register_dataset."
     fix = f"Did you mean {close[0]!r}?" if close else own
     raise unknown_name("open_dataset", "name", sorted(_known), name, fix=fix)
-
-
-def _data_folder(data: str | os.PathLike[str]) -> Path:
-    folder = Path(data)
-    with readable(folder.name):
-        try:
-            os.scandir(folder).close()
-        except (FileNotFoundError, NotADirectoryError):
-            got = f"{folder.name!r}, which is none"
-            raise DataFileError.of("open_dataset", "data", "an existing folder", got) from None
-    return folder
 
 
 def _missing(info: DatasetInfo, folder: Path) -> DataFileError:

@@ -1,4 +1,4 @@
-"""Texts with classes, notes and plain sentences: their readers and where they may lie."""
+"""Read texts with classes, notes and plain sentences."""
 
 from __future__ import annotations
 
@@ -43,10 +43,9 @@ _Mark = tuple[int, int, str]
 
 
 def read_ade(name: str, folder: Path) -> TextSet:
-    """Return each sentence of an abstract once, with the spans of all its relations.
+    """Return each sentence of an abstract once, with the spans of all its relations. The files have no split.
 
-    Spans are DRUG, ADVERSE_EFFECT and DOSE; labels "adverse_event" (with an adverse effect of a
-    drug) and "none"; groups are the abstracts. The files have no split.
+    Spans are DRUG, ADVERSE_EFFECT and DOSE; labels "adverse_event" and "none"; groups are the abstracts.
     """
     marks: dict[_Key, set[_Mark]] = {}
     for file, label in _RELATIONS.items():
@@ -129,7 +128,7 @@ def read_ag_news(name: str, folder: Path) -> TextSet:
 
 
 def _cleaned(text: str) -> str:
-    """Return ``text`` with entities, of which the ampersand is often lost, as characters."""
+    """Return ``text`` with entities as characters; their ampersand is often lost."""
     text = _ENTITY.sub(r"&\1;", text)
     text = _TAG.sub(" ", html.unescape(text)).replace("\\", " ")
     return " ".join(_POSSESSIVE.sub("'", text).split())
@@ -146,14 +145,14 @@ def read_mimic_notes(
     categories: Sequence[str] | None = ("Discharge summary",),
     most: int = 5_000,
 ) -> TextSet:
-    """Return the first notes of ``categories`` in NOTEEVENTS.csv: no split, no spans, the category as the label.
+    """Return the first notes of ``categories`` in NOTEEVENTS.csv, labelled by category, without split and spans.
 
-    The file has about two million notes in four gigabytes; it is read record by record, and no more is held than what
-    is returned. Notes marked as errors and empty ones are passed over. The notes of a patient are one group.
+    The file (two million notes, 4 GB) is read record by record. Notes marked as errors and empty ones are skipped; the
+    notes of a patient are one group.
 
     Args:
-        categories: as the column CATEGORY has them; upper and lower case are the same; None: all.
-        most: notes to return; reading stops there, or at 268 million characters.
+        categories: values of the column CATEGORY, case-insensitive; None: all.
+        most: maximum number of notes; reading also stops at 268 million characters.
     """
     most = check_count(most, owner="read_mimic_notes", param="most")
     chosen = None if categories is None else {category.casefold() for category in categories}
@@ -190,14 +189,13 @@ AGREEMENT = {50: "50", 66: "66", 75: "75", 100: "All"}
 
 
 def read_phrasebank(name: str, folder: Path, *, agreement: int = 50) -> TextSet:
-    """Return the distinct sentences on whose label enough annotators agree. There is no split.
+    """Return the distinct sentences on whose label at least ``agreement`` % of the annotators agree, without a split.
 
-    The files Sentences_50Agree.txt and on (Latin-1, ``sentence@label``) are nested: a sentence on whose label all
-    annotators agree is in each of them.
+    The files Sentences_50Agree.txt and on (Latin-1, ``sentence@label``) are nested. A sentence takes the label of the
+    strictest file that holds it.
 
     Args:
-        agreement: per cent of the annotators, 50, 66, 75 or 100; higher keeps fewer sentences. The
-            label of a sentence is that of the strictest file it is in.
+        agreement: 50, 66, 75 or 100.
     """
     if agreement not in AGREEMENT:
         raise out_of_range("read_phrasebank", "agreement", "50, 66, 75 or 100", repr(agreement))
@@ -223,7 +221,7 @@ LABELS = {"0": "negative", "1": "positive"}
 def read_glue_sst2(name: str, folder: Path) -> TextSet:
     """Return the labelled sentences of GLUE's train.tsv, dev.tsv and test.tsv: sentence and label, no quotes.
 
-    The test file of GLUE has no labels (index, sentence) and is left out; one with labels is read.
+    GLUE's own test file has no labels and is skipped.
     """
     rows = []
     for split in ("train", "dev", "test"):
@@ -255,7 +253,7 @@ _RULES = (
 
 
 def read_wikitext(name: str, folder: Path) -> TextSet:
-    """Return the paragraphs of ``folder`` without headings; an article is a group."""
+    """Return the paragraphs in ``folder`` without headings; an article is a group."""
     lines = [
         (split, line.strip())
         for split, word in (("train", "train"), ("dev", "valid"), ("test", "test"))
@@ -265,14 +263,14 @@ def read_wikitext(name: str, folder: Path) -> TextSet:
 
 
 def read_wikitext_table(name: str, folder: Path, *, file: str) -> TextSet:
-    """Return the same from a table of lines: split, text (as in the source), text_detok."""
+    """Return the paragraphs of a table of lines: split, text (as in the source), text_detok."""
     rows = read_columns(folder / file, "text", ("split", "text_detok"))
     splits = as_splits(rows["split"], file)
     return _paragraphs(name, zip(splits, rows["text"], rows["text_detok"], strict=True))
 
 
 def detokenised(text: str) -> str:
-    """Return ``text`` with marks joined to their words."""
+    """Return ``text`` with punctuation joined to its words."""
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return _QUOTED.sub(r'"\1"', text)

@@ -1,7 +1,7 @@
-"""The figures and the claims of the two papers, as data, and the comparison of figures that tests a claim.
+"""The figures and claims of the two papers as data, and the comparisons that test a claim.
 
-One YAML file a table of a paper, in rows of one cell of the paper each; the names of data sets, methods and attacks
-are ours. Where a paper contradicts itself, the ``notes`` of the table say so and the rows stand as printed.
+Each table of a paper is a YAML file with one row per cell, under our names of data sets, methods and attacks. Where a
+paper contradicts itself, the rows stand as printed and the table's ``notes`` say so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ __all__ = [
     "Trend",
     "claims",
     "published",
-    "text_of",
 ]
 
 
@@ -38,12 +37,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """In how many cells a claim holds.
-
-    Attributes:
-        held, cells: of the comparisons that could be made.
-        broken: the cells in which it does not hold, by their keys.
-    """
+    """Counts of the comparisons in which a claim holds and of all made, and the cells in which it does not."""
 
     held: int
     cells: int
@@ -55,11 +49,10 @@ class Order:
     """One figure is below or above another in every cell.
 
     Attributes:
-        figure: name of the column that is compared.
-        of, against: which rows, by key; a list of values stands for each of them. Keys that neither names must agree.
-        expect: ``lower`` or ``higher``.
-        by: by how much more than nothing, in the unit of the rows.
-        times: the figure of ``against`` is multiplied by this first: ``lower`` with 1.25 is at most 1.25 times as much.
+        figure: column to compare.
+        of, against: keys of the two rows; a list stands for each of its values. Keys that neither names must agree.
+        by: margin, in the unit of the rows.
+        times: factor of ``against``: ``lower`` with 1.25 is at most 1.25 times as much.
     """
 
     figure: str
@@ -70,11 +63,11 @@ class Order:
     times: float = 1.0
 
     def tally(self, rows: Sequence[Row], keys: Sequence[str]) -> Tally:
-        """Return in how many cells of ``rows`` it holds; rows without the figure make no cell.
+        """Return in how many cells of ``rows`` the order holds; rows without the figure make no cell.
 
         Args:
             rows: in the units of the published table.
-            keys: the columns that say which cell a row is; those that a row lacks are passed over.
+            keys: columns that identify a cell; those that a row lacks are skipped.
         """
         same = [key for key in keys if not (key in self.of and key in self.against)]
         found = []
@@ -100,19 +93,14 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A figure falls or rises from step to step along a key; each step is a cell.
-
-    Attributes:
-        figure, along: names of the column that moves, and of the key along which.
-        expect: ``falling`` or ``rising``.
-    """
+    """A figure falls or rises from step to step along a key; each step is a cell."""
 
     figure: str
     along: str
     expect: Literal["falling", "rising"]
 
     def tally(self, rows: Sequence[Row], keys: Sequence[str]) -> Tally:
-        """Return in how many steps it holds; arguments as those of `Order.tally`."""
+        """Return in how many steps the trend holds; arguments as in `Order.tally`."""
         same = [key for key in keys if key != self.along]
         known = [row for row in rows if row.get(self.figure) is not None]
         lines: dict[tuple[Any, ...], list[Row]] = {}
@@ -132,7 +120,7 @@ class Trend:
 
 
 def _matching(rows: Sequence[Row], wanted: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the rows whose keys have the wanted values, a list of values standing for each of them."""
+    """Yield the rows whose keys have the wanted values; a list stands for each of its values."""
     for row in rows:
         if all(
             key in row and (row[key] in value if isinstance(value, list) else row[key] == value)
@@ -141,38 +129,23 @@ def _matching(rows: Sequence[Row], wanted: Mapping[str, Any]) -> Iterator[Row]:
             yield row
 
 
-TABLES = (
-    "sparse-table-1",
-    "sparse-table-2",
-    "sparse-table-3",
-    "sparse-table-4",
-    "sparse-table-5",
-    "sparse-table-6",
-    "sparse-table-7",
-    "sparse-table-8",
-    "sparse-table-9",
-    "sparse-table-10",
-    "sparse-table-11",
-    "sparse-table-12",
-    "sparse-appendix-a",
-    "sparse-training-time",
-    "textcrafter-table-1",
-    "textcrafter-fig-3",
-)
-"""Names of the tables, in the papers' order."""
+_FOLDER = importlib.resources.files("research.published")
+TABLES = tuple(sorted(
+    file.name.removesuffix(".yaml") for file in _FOLDER.iterdir()
+    if file.name.endswith(".yaml") and file.name != "claims.yaml"
+))  # fmt: skip
+"""Names of the tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedColumn:
-    """What a column of a table holds.
+    """A column of a published table.
 
     Attributes:
-        name, what: its key in the rows, and its meaning in words.
-        key: whether it says which cell a row is, rather than what was measured there.
-        unit: ``%`` where figures are per cent, and not shares.
-        low, high: between which its figures must lie.
-        better: ``lower`` or ``higher``, where one of the two is.
-        text: whether it holds words or flags.
+        key: whether the column identifies a cell.
+        unit: ``%`` where figures are per cent rather than shares.
+        low, high: bounds of the figures.
+        text: whether the column holds words or flags.
     """
 
     name: str
@@ -181,7 +154,6 @@ class PublishedColumn:
     unit: str | None = None
     low: float = -math.inf
     high: float = math.inf
-    better: str | None = None
     text: bool = False
 
 
@@ -190,12 +162,10 @@ class PublishedTable:
     """One table of a paper.
 
     Attributes:
-        name: of the file, such as ``sparse-table-1``.
-        paper, table, caption: where the figures stand, and what they are.
         setting: ``encoder``, ``attack``, ``data``, ``runs`` and others; None where the paper does not say.
         columns: by name; key columns first.
-        rows: one for each cell of the paper; read-only. An ``epsilon`` of infinity is an unprotected embedding.
-        notes: where the paper contradicts itself or leaves something open.
+        rows: one for each cell, read-only. An ``epsilon`` of infinity is an unprotected embedding.
+        notes: contradictions and gaps of the paper.
     """
 
     name: str
@@ -209,20 +179,19 @@ class PublishedTable:
 
     @property
     def source(self) -> str:
-        """Paper and table, as a caption says it."""
         words = f"Table {self.table}" if self.table.isdigit() else self.table
         return f"{self.paper}, {words}"
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that say which cell a row is."""
+        """The columns that identify a cell."""
         return tuple(name for name, column in self.columns.items() if column.key)
 
     def find(self, **keys: Any) -> Mapping[str, Any] | None:
         """Return the first row with these values, such as ``dataset="sts12", epsilon=10``; None if there is none.
 
         Raises:
-            InvalidInputError: a name that is no column of this table.
+            InvalidInputError: a name is no column of this table.
         """
         if unknown := [name for name in keys if name not in self.columns]:
             known = ", ".join(self.columns)
@@ -233,28 +202,18 @@ class PublishedTable:
         )
 
 
-def text_of(name: str) -> str:
-    """Return the text of a file of this package."""
-    folder = importlib.resources.files("research.published")
-    return (folder / f"{name}.yaml").read_text(encoding="utf-8")
+def _read(name: str) -> Any:
+    return read_yaml((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"), owner=name)
 
 
 @functools.cache
 def published(table: str) -> PublishedTable:
-    """Return a table of figures of a paper.
-
-    Args:
-        table: one of ``TABLES``.
-
-    Raises:
-        InvalidInputError: there is no such table; the message lists those that there are.
-        MissingDependencyError: PyYAML is not installed.
-    """
+    """Return a table of `TABLES`."""
     if table not in TABLES:
         raise InvalidInputError.of(
             "published", "table", f"one of {', '.join(TABLES)}", repr(table)[:60]
         )
-    held = read_yaml(text_of(table), owner="published")
+    held = _read(table)
     columns = {
         name: PublishedColumn(name=name, key=about.pop("role") == "key", **about)
         for name, about in held["columns"].items()
@@ -276,11 +235,9 @@ class Claim:
     """One claim of a paper.
 
     Attributes:
-        id: its name in records.
-        paper, source: where it is made, such as ``Table 1, section 4.2``.
-        claim: what is claimed.
-        experiment: the experiment of ours that tests it.
-        tables: the published tables with the figures that it rests on; none where it rests on a picture.
+        source: its place, such as ``Table 1, section 4.2``.
+        experiment: our experiment that tests it.
+        tables: published tables that it rests on; none where it rests on a picture.
         compare: the comparison that decides it.
     """
 
@@ -305,13 +262,9 @@ class Claim:
 
 @functools.cache
 def claims(experiment: str | None = None) -> tuple[Claim, ...]:
-    """Return the claims of the papers, or those that one experiment tests.
-
-    Raises:
-        MissingDependencyError: PyYAML is not installed.
-    """
+    """Return the claims of the papers, or those that one experiment tests."""
     found = []
-    for held in read_yaml(text_of("claims"), owner="claims"):
+    for held in _read("claims"):
         compare = held.pop("compare")
         kind = Trend if "along" in compare else Order
         tables = tuple(held.pop("tables"))

@@ -1,1 +1,1 @@
-"""TextCrafter's four sets: utility, token inference, PII probes and reconstruction, behind each defence."""
+"""TextCrafter's four sets: utility, token inference, PII probes and reconstruction behind each defence."""

@@ -1,4 +1,4 @@
-"""One cell: utility and token inference of a set, PII probes, and reconstruction, behind a defence."""
+"""Measure one cell: utility and token inference of a set, PII probes, and reconstruction behind a defence."""
 
 from __future__ import annotations
 
@@ -104,11 +104,10 @@ def _token_inference(
 
 
 def pii_cell(pii: Pii, defence: Applied, seed: int) -> dict[str, Any]:
-    """Return what a frozen classifier and probes trained on protected vectors say of PII in a text.
+    """Return the PII scores of frozen classifiers, and of probes trained on protected vectors.
 
-    Frozen classifiers learnt from clean vectors: ``benchmark`` is the same for every defence, ``policy`` the one in
-    the reward of a policy. The probes learn from protected vectors. What the first no longer see is hidden only if
-    the second do not see it either.
+    Frozen classifiers learn from clean vectors: ``benchmark`` is the same for every defence, ``policy`` is the one in a
+    policy's reward. PII is hidden only if the probes do not find it either.
     """
     (X, labels, groups), (Y, truth, test_groups) = pii.train, pii.test
     rng = np.random.default_rng([_NEVER + 2, seed])
@@ -141,7 +140,7 @@ def pii_cell(pii: Pii, defence: Applied, seed: int) -> dict[str, Any]:
 
 
 def _learnt(X: Array, labels: Array) -> Array:
-    """Return weights and intercept of a balanced logistic regression learnt from clean vectors, (n + 1,)."""
+    """Return weights and intercept of a balanced logistic regression trained on clean vectors, (n + 1,)."""
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(class_weight="balanced", max_iter=2000).fit(X, labels)
@@ -156,7 +155,7 @@ BASE_JUDGED = 20  # a reconstruction ends the training; what it says is not used
 
 
 class LongGEIA(GEIAAttack):
-    """GEIA with few texts for validation: its time goes into training."""
+    """GEIA with a small validation set, for more training texts."""
 
     validation_share = 0.04
 
@@ -168,7 +167,7 @@ def train_base(
     *,
     show_progress: bool | None = None,
 ) -> None:
-    """Train the decoder that cells go on from on clean vectors of sentences; goes on where it was stopped."""
+    """Train the base decoder on clean vectors of sentences; an interrupted training resumes."""
     held = min(BASE_HELD, len(texts) // 10)
     groups = text_groups(texts)
     judge = np.arange(len(texts) - held, len(texts))
@@ -191,12 +190,11 @@ def base_sentences(name: str, data: Path, texts: int) -> list[str]:
 
 
 def _key(text: str) -> str:
-    """Return what two texts share that are one text, as in `text_groups`."""
+    """Return the key that equal texts share, as in `text_groups`."""
     return normalise_text(text) or text
 
 
 def corpus_keys(texts: Sequence[str]) -> frozenset[str]:
-    """Return the keys of the texts of the base decoder's corpus."""
     return frozenset(_key(text) for text in texts)
 
 
@@ -213,14 +211,14 @@ def sentence_cell(
     corpus: frozenset[str] = frozenset(),
     **options: Any,
 ) -> dict[str, Any]:
-    """Return what the attack writes back from protected test vectors.
+    """Return the figures of the reconstruction of protected test vectors.
 
     Args:
-        folder: where an interrupted training is kept.
-        start_from: folder of the decoder to go on from; None learns from nothing.
-        seen: about so many texts are gone through in training, in whole epochs: 16,000 take 3 minutes of one core.
-        judged: test texts that are reconstructed.
-        corpus: keys of texts that the decoder to go on from has seen: no test text among them is judged.
+        folder: of the checkpoint of an interrupted training.
+        start_from: folder of the base decoder; None trains from scratch.
+        seen: approximate number of training texts over all epochs: 16,000 take 3 minutes of one core.
+        judged: number of test texts to reconstruct.
+        corpus: keys of the base decoder's training texts; test texts among them are not judged.
         options: of the attack.
     """
     rows = task.rows

@@ -1,7 +1,7 @@
 """The labelled sets of TextCrafter's table and its PII corpus, split, and as vectors.
 
-A row to learn from that agrees with a judged row in letters and digits, or is of the same group (an abstract, a
-template), is left out, and then at most so many rows of each part are drawn.
+Training rows that equal a judged row in letters and digits, or share its group (abstract, template), are left out
+before the rows of each part are sampled.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class PiiSpec:
     """The corpus that policies learn from.
 
     Attributes:
-        data: data sets with annotated spans, pooled; all splits but ``test`` are learnt from.
-        concept: what of it is PII.
-        plain: a data set of sentences without it.
+        data: data sets with annotated spans, pooled; every split but ``test`` is training data.
+        concept: its PII.
+        plain: a data set of sentences without PII.
         plain_train, plain_test: labels of that set, or splits where it has no labels.
-        texts: at most so many of each part.
+        texts: maximum number of texts of each part.
     """
 
     data: tuple[str, ...] = ("pii-synth", "pii-large")
@@ -58,13 +58,11 @@ class TaskSet:
     """One labelled set.
 
     Attributes:
-        name: in the specification.
-        texts: all texts that are used.
-        classes: (N,) integer class of each.
-        groups: (N,) texts that belong together.
+        classes: (N,) integer class of each text.
+        groups: (N,) group of each text.
         train, test: row numbers of the splits.
-        concept: what token inference looks for and the default protector hides.
-        dropped: training rows left out because a test row agrees with them.
+        concept: target of token inference, and hidden by the default protector.
+        dropped: number of training rows left out because they equal a test row.
     """
 
     name: str
@@ -78,26 +76,23 @@ class TaskSet:
 
     @cached_property
     def matches(self) -> ConceptMatches:
-        """What the concept finds in the texts."""
         return self.concept.find(self.texts, min_texts=1, show_progress=False)
 
     @cached_property
     def digest(self) -> str:
-        """A hash of texts, classes, groups, splits, and of what the concept finds."""
+        """A hash of texts, classes, groups, splits and spans."""
         numbers = (self.classes, self.groups, self.train, self.test)
         return _digest(self.texts, self.matches, *numbers)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PiiTexts:
-    """Texts with PII, marked as spans, and plain sentences.
+    """Texts with marked PII, and plain sentences.
 
     Attributes:
-        texts: of the PII corpus.
-        groups: (N,) group of each: the template it was made from.
+        groups: (N,) template of each text.
         train, test: row numbers; no template is in both.
         concept: the marked spans.
-        plain_train, plain_test: plain sentences.
     """
 
     texts: list[str]
@@ -110,7 +105,6 @@ class PiiTexts:
 
     @cached_property
     def matches(self) -> ConceptMatches:
-        """What the concept finds in the texts."""
         return self.concept.find(self.texts, min_texts=1, show_progress=False)
 
     @cached_property
@@ -132,7 +126,7 @@ def _digest(texts: Sequence[str], matches: ConceptMatches, *numbers: npt.NDArray
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _Split:
-    """Rows of a data set that are learnt from, then those that are judged."""
+    """Training rows of a data set, then judged rows."""
 
     found: TextSet
     rows: Rows
@@ -146,7 +140,6 @@ class _Split:
         return [self.found.texts[i] for i in self.rows]
 
     def concept(self, name: str, spec: ConceptSpec, data: Path) -> Concept:
-        """Return the concept of the rows."""
         spans = None if self.found.spans is None else [self.found.spans[i] for i in self.rows]
         return make_concept(name, spec, spans, data)
 
@@ -164,8 +157,7 @@ def _split_rows(found: TextSet, most: Sequence[int | None], *, dev_learns: bool)
 def read_set(name: str, problem: ProblemSpec, data: Path, rows: Sequence[int]) -> TaskSet:
     """Return a set with at most ``rows`` training and test rows.
 
-    The splits ``train`` and ``test`` are used, ``dev`` in place of a test split that is not there; a set without
-    splits is divided by group.
+    The test part is ``test``, or ``dev`` without one; a set without splits is divided by group.
 
     Raises:
         DataFileError: a data set is missing or damaged.
@@ -184,11 +176,7 @@ def read_set(name: str, problem: ProblemSpec, data: Path, rows: Sequence[int]) -
 
 
 def read_pii(spec: PiiSpec, data: Path) -> PiiTexts:
-    """Return the PII corpus, and plain sentences.
-
-    Raises:
-        DataFileError: a data set is missing or damaged.
-    """
+    """Return the PII corpus and plain sentences."""
     split = _split_rows(_texts(spec.data, data), (spec.texts, spec.texts), dev_learns=True)
     plain = _texts((spec.plain,), data)
     sides = (
@@ -221,7 +209,7 @@ def _texts(names: Sequence[str], data: Path) -> TextSet:
 
 
 def _sides(found: TextSet, groups: Rows, *, dev_learns: bool) -> tuple[Rows, Rows]:
-    """Return the rows to learn from and those that are judged."""
+    """Return the training rows and the judged rows."""
     if found.split is None:
         learn, judge = split_groups(groups, SHARES, seed=SAMPLE_SEED)
         return learn, judge
@@ -232,7 +220,7 @@ def _sides(found: TextSet, groups: Rows, *, dev_learns: bool) -> tuple[Rows, Row
 
 
 def _draw(rows: Rows, most: int | None) -> Rows:
-    """Return ``rows``, or ``most`` of them drawn at random, in their order."""
+    """Return ``rows``, or a random sample of ``most``, in order."""
     if most is None or len(rows) <= most:
         return rows
     drawn = np.random.default_rng(SAMPLE_SEED).choice(rows, most, replace=False)
@@ -246,14 +234,13 @@ MIN_COUNT = 15  # training texts that hold a token whose leakage is measured
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PairedTexts:
-    """What a protector is fitted on; no test row is in it.
+    """Vectors that a protector is fitted on, without test rows.
 
     Attributes:
-        positive, negative: (N, n) vectors of training texts with the concept, and of the same texts without it.
+        positive, negative: (N, n) training texts with the concept, and the same texts without it.
         labels: (N, V) 0/1 tokens, or None.
-        background: (K, n) vectors of training texts without the concept.
-        groups: (N,) texts that belong together.
-        further: (M, n) vectors of plain sentences in which Presidio finds PII, or None.
+        background: (K, n) training texts without the concept.
+        further: (M, n) plain sentences in which Presidio finds PII, or None.
     """
 
     positive: Array
@@ -269,10 +256,8 @@ class Task:
     """A set with its vectors.
 
     Attributes:
-        rows: the set.
-        X: (N, n) clean vectors of its texts.
+        X: (N, n) clean vectors.
         negative: clean vectors of the texts with the concept removed, aligned with ``matches.with_concept``.
-        matches: what the concept found.
     """
 
     rows: TaskSet
@@ -282,7 +267,7 @@ class Task:
 
     @cached_property
     def vocabulary(self) -> TokenVocabulary:
-        """The tokens of the concept that at least `MIN_COUNT` training texts hold."""
+        """The concept's tokens that at least `MIN_COUNT` training texts hold."""
         every, tokens = self.matches.token_labels(min_count=1)
         counts = every[self._pairs(self.rows.train)].sum(axis=0)
         often = [t for t, c in zip(tokens.tokens, counts, strict=True) if c >= MIN_COUNT]
@@ -293,7 +278,6 @@ class Task:
         return self.matches.token_labels(self.vocabulary)[0]
 
     def _pairs(self, rows: Array) -> Array:
-        """Return which pairs are of the given rows."""
         return np.flatnonzero(np.isin(self.matches.with_concept, rows))
 
     def tokens(self, rows: Array) -> tuple[Array, Array]:
@@ -318,7 +302,6 @@ class Task:
         )  # fmt: skip
 
     def to_record(self) -> dict[str, Any]:
-        """Return the sizes."""
         train, test = (len(self.tokens(rows)[0]) for rows in (self.rows.train, self.rows.test))
         return {
             "train": len(self.rows.train),
@@ -333,7 +316,7 @@ class Task:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pii:
-    """The question whether a text holds PII, with vectors.
+    """PII detection, with vectors.
 
     Attributes:
         material: pairs of training texts with PII, and plain sentences as background.
@@ -355,13 +338,11 @@ class Pii:
 
 
 def task_vectors(rows: TaskSet, encode: Callable[[Sequence[str]], Array]) -> Task:
-    """Return a set with its vectors."""
     matches = rows.matches
     return Task(rows, encode(rows.texts), encode(matches.negatives()), matches)
 
 
 def pii_vectors(corpus: PiiTexts, encode: Callable[[Sequence[str]], Array]) -> Pii:
-    """Return the PII problem with its vectors."""
     matches = corpus.matches
     positive = encode(matches.positives())
     negative = encode(matches.negatives())

@@ -1,7 +1,4 @@
-"""The rows of the table: what protects the vectors, with which options, and what it is fitted on.
-
-`DEFENCES` is data: a further variant is one more entry.
-"""
+"""The defences of the table: methods, options and training data; a further variant is one more entry of `DEFENCES`."""
 
 from __future__ import annotations
 
@@ -24,15 +21,14 @@ Protect = Callable[[Array, np.random.Generator], Array]
 
 @dataclass(frozen=True)
 class Defence:
-    """One row.
+    """One row of the table.
 
     Attributes:
-        title: as in the table.
-        method: of `vecveil.fit_pairs`; those in `MADE_HERE` are made here.
-        options: of that method. The string ``"radius"`` stands for r, ``"radius/√n"`` for r/√n, and so on.
-        learns: ``set`` fits on the training rows of the set and its concept; ``pii`` on the PII corpus and
-            WikiText-2, once for each seed, whatever the set.
-        main: whether it is a row of the table, and the sentence-level attack is run on it.
+        method: of `vecveil.fit_pairs`, or one of `MADE_HERE`.
+        options: of the method; the strings ``"radius"``, ``"radius/√n"`` and ``"2 radius/√n"`` stand for numbers.
+        learns: ``set`` fits on the training rows of the set and its concept; ``pii`` on the PII corpus and WikiText-2,
+            once for each seed.
+        main: whether the defence is in the paper's table, and reconstruction is measured.
     """
 
     title: str
@@ -42,7 +38,7 @@ class Defence:
     main: bool = False
 
     def options_at(self, radius: float, dimension: int) -> dict[str, Any]:
-        """Return the options with r put in."""
+        """Return the options with the numbers for r and n."""
         share = radius / float(np.sqrt(dimension))
         values = {"radius": radius, "radius/√n": share, "2 radius/√n": 2 * share}
         return {
@@ -89,7 +85,6 @@ DEFENCES: dict[str, Defence] = {
         "TextCrafter, 12 tokens", "textcrafter", {**_TEXTCRAFTER, "tokens": 12}, learns="pii"
     ),
 }  # fmt: skip
-MAIN = tuple(name for name, one in DEFENCES.items() if one.main)
 MADE_HERE = ("none", "orthogonal", "orthogonal-fixed", "pull")
 PULL = 0.6  # the share of the step that goes to the centre
 
@@ -99,12 +94,11 @@ class Applied:
     """A defence ready for use.
 
     Attributes:
-        protect: ``protect(X, rng)`` returns released vectors, fresh at every call where there is noise.
-        covariance: of the released noise where the method declares one, else None.
+        protect: ``protect(X, rng)`` returns released vectors, with fresh noise.
+        covariance: of the released noise, where the method declares one.
         adaptive: whether an attacker gains by drawing releases.
-        details: what is worth a record: scales and what the fit took.
-        protector: what was fitted, or None.
-        classifier: (n + 1,) weights and intercept of the PII classifier that a policy was trained against, or None.
+        details: scales and fitting times for the record.
+        classifier: (n + 1,) weights and intercept of the PII classifier of a policy's reward, or None.
     """
 
     protect: Protect
@@ -115,14 +109,13 @@ class Applied:
     classifier: Array | None = None
 
     def oracle(self) -> dict[str, Any]:
-        """Return what attackers are given: the release oracle, and the noise's covariance."""
+        """Return the attackers' knowledge: the release oracle, and the noise covariance."""
         if not self.adaptive:
             return {"release": None, "noise_covariance": None}
         return {"release": self.protect, "noise_covariance": self.covariance}
 
 
 def make(defence: Defence, material: PairedTexts, radius: float, seed: int) -> Applied:
-    """Return a defence fitted on ``material``."""
     n = material.positive.shape[1]
     if defence.method == "none":
         return Applied(lambda X, rng: X, None, False, {})
@@ -156,7 +149,7 @@ def make(defence: Defence, material: PairedTexts, radius: float, seed: int) -> A
 
 
 def applied(protector: Any) -> Applied:
-    """Return a protector, fitted or loaded, as a defence."""
+    """Return a fitted or loaded protector as a defence."""
     try:
         covariance = protector.released_noise_covariance()
     except (VecveilError, NotImplementedError, AttributeError):
@@ -172,7 +165,6 @@ def applied(protector: Any) -> Applied:
 
 
 def load(path: Path) -> Applied:
-    """Return the defence of a protector file."""
     return applied(load_protector(path))
 
 
@@ -183,7 +175,7 @@ def noise_norm(defence: Applied, X: Array, rng: np.random.Generator) -> float:
 
 
 def _pull(X: Array, centres: Array, radius: float, rng: np.random.Generator) -> Array:
-    """Return e + r (a u + √(1 − a²) z), u to the nearest centre and z at random, both of norm 1, at norm r."""
+    """Return e + r (a u + √(1 − a²) z), u to the nearest centre and z random, both of norm 1, at norm r."""
     towards, noise = centres[nearest(X, centres)] - X, rng.standard_normal(X.shape)
     u, z = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in (towards, noise))
     step = PULL * u + np.sqrt(1 - PULL**2) * z
@@ -193,7 +185,7 @@ def _pull(X: Array, centres: Array, radius: float, rng: np.random.Generator) -> 
 
 
 def _orthogonal(X: Array, fixed: Array | None, radius: float, rng: np.random.Generator) -> Array:
-    """Return e + r u, u drawn evenly from the unit vectors orthogonal to ``fixed`` (n,), or to e itself."""
+    """Return e + r u, u uniform on the unit vectors orthogonal to ``fixed`` (n,), or to e itself."""
     drawn = rng.standard_normal(X.shape)
     axes = X if fixed is None else fixed[None]
     units = axes / np.linalg.norm(axes, axis=1, keepdims=True)
@@ -204,10 +196,7 @@ def _orthogonal(X: Array, fixed: Array | None, radius: float, rng: np.random.Gen
 
 
 def kept_policy(path: Path, train: Callable[[], Applied]) -> Applied:
-    """Return the policy in a file; it is trained, and kept there, if there is none.
-
-    Of several processes that want it at once, one trains and the others wait.
-    """
+    """Return the policy in a file, trained and saved first if needed; one process trains, others wait."""
     with only_one(path):
         if not path.exists():
             train().protector.save(path)

@@ -59,7 +59,6 @@ CHANCE = "chance"  # the row below the defences
 
 
 def set_title(name: str) -> str:
-    """Return a set as tables call it."""
     return TITLES.get(name, name)
 
 
@@ -82,13 +81,13 @@ def defences_in(spec: TextCrafterSpec, records: Records) -> list[str]:
 
 
 def main_in(spec: TextCrafterSpec, records: Records) -> list[str]:
-    """Return the defences of the paper's table, ours and variants, with a record."""
+    """Return the defences with a record, without controls."""
     controls = {name for name, one in DEFENCES.items() if not one.main}
     return [name for name in defences_in(spec, records) if name not in controls]
 
 
 def strongest(records: Records, *path: str) -> list[float]:
-    """Return the highest of several figures for each record that has them."""
+    """Return the maximum of the figures at a path, for each record that has them."""
     found = []
     for row in records:
         held: Any = row["found"]
@@ -115,7 +114,7 @@ def _sentence_columns(cell: Callable[[str, tuple[Any, ...], Records], Number | N
 
 
 def tables(spec: TextCrafterSpec, records: Records) -> list[Table]:
-    """Return those tables whose part was measured."""
+    """Return the tables whose part was measured."""
     utility, sentences, pii, curves = (
         records.where(part=part) for part in ("utility", "sentences", "pii", "curves")
     )
@@ -195,7 +194,7 @@ def _intervals(spec: TextCrafterSpec, records: Records) -> Table:
 
 
 def _leakage(spec: TextCrafterSpec, records: Records) -> Table:
-    """Return for every defence its norm, and for each set accuracy beside the strongest token inference."""
+    """Return each defence's norm, and for each set accuracy beside the strongest token inference."""
 
     def norm(key: tuple[str], own: Records) -> Number | str | None:
         if key[0] == CHANCE:
@@ -231,7 +230,7 @@ def _leakage(spec: TextCrafterSpec, records: Records) -> Table:
 
 
 def _pii(spec: TextCrafterSpec, records: Records) -> Table:
-    """Return what frozen PII classifiers say, and what probes that learn from protected vectors find."""
+    """Return the scores of frozen PII classifiers, and of probes trained on protected vectors."""
     each = {"p_with": "p(PII), texts with PII", "p_without": "p(PII), without", "auc": "AUC"}
 
     def read(key: tuple[str], own: Records, model: str, figure: str) -> Number | str | None:
@@ -251,7 +250,7 @@ def _pii(spec: TextCrafterSpec, records: Records) -> Table:
 
 
 def _curves(spec: TextCrafterSpec, records: Records) -> Table:
-    """Return what the policies of the first seed had reached after some epochs."""
+    """Return the state of the first seed's policies after some epochs."""
     groups = []
     for row in records.where(set=PII, seed=0):
         epochs: list[Mapping[str, Any]] = row["found"]["training"]["epochs"]
@@ -279,7 +278,7 @@ def _sizes(records: Records) -> Table:
 
 
 def figures(spec: TextCrafterSpec, records: Records) -> list[Figure]:
-    """Return accuracy against BLEU (Fig. 3 of the paper), and how policies learn, where there are records."""
+    """Return accuracy against BLEU (Fig. 3 of the paper), and the policies' learning curves."""
     return [*_accuracy_against_bleu(spec, records), *_learning(spec, records)]
 
 
@@ -306,7 +305,6 @@ def _accuracy_against_bleu(spec: TextCrafterSpec, records: Records) -> list[Figu
 def _in_percent(
     utility: Records, sentences: Records, where: str, defence: str, scenario: str
 ) -> tuple[float | None, float | None]:
-    """Return the means of BLEU and accuracy, in per cent."""
     read = sentences.where(set=where, defence=defence).figures("figures", "bleu", "value")
     own = utility.where(set=where, defence=defence).figures(scenario, "accuracy")
     bleu, accuracy = (100 * statistics.fmean(one) if one else None for one in (read, own))
@@ -331,7 +329,7 @@ def _learning(spec: TextCrafterSpec, records: Records) -> list[Figure]:
 
 
 def findings(spec: TextCrafterSpec, records: Records) -> list[ClaimFinding]:
-    """Return each claim with how many comparisons it holds in, for both readings of TextCrafter and both scenarios."""
+    """Return each claim's tally, for both readings of TextCrafter and both scenarios."""
     found = []
     keys = published("textcrafter-table-1").keys
     for claim in claims("textcrafter"):
@@ -357,7 +355,7 @@ def findings(spec: TextCrafterSpec, records: Records) -> list[ClaimFinding]:
 
 
 def _rows(records: Records, reading: str, scenario: str) -> list[dict[str, Any]]:
-    """Return rows as the paper's table has them, in per cent; ``reading`` is its TextCrafter."""
+    """Return rows in the form of the paper's table, in per cent; ``reading`` is its TextCrafter."""
     names = {ours: theirs for ours, theirs in PAPER_ROWS.items() if theirs != "textcrafter"}
     names[reading] = "textcrafter"
     utility, sentences = (records.where(part=part) for part in ("utility", "sentences"))
@@ -378,7 +376,7 @@ def _verdict(tally: Tally) -> Verdict:
 
 
 def _at_equal_accuracy(records: Records) -> list[ClaimFinding]:
-    """Return whether learning gains anything over Gaussian noise of twice the norm, of about the same accuracy."""
+    """Return whether learning gains over Gaussian noise of twice the norm, at about equal accuracy."""
     parts, wins = [], 0
     utility = records.where(part="utility", seed=0)
     for where in sets_in(utility):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from research import run, summarise
-from research.catalogue.encoders import embedding_models_summary
+from research import load_spec, run, summarise
+from research.catalogue import experiment_named
 from research.experiment import Records
 from vecveil.encoders import LsaEncoder
 from vecveil.errors import DataFileError
@@ -102,7 +102,8 @@ def made(leaks: dict[str, float]) -> Records:
     ("sparse", "subspace", "verdict"), [(0.6, 0.2, "agrees"), (0.2, 0.6, "disagrees")]
 )
 def test_a_planted_difference_is_told(sparse: float, subspace: float, verdict: str) -> None:
-    summary = embedding_models_summary(made({"sparse": sparse, "subspace": subspace}))
+    records = made({"sparse": sparse, "subspace": subspace})
+    summary = experiment_named("encoders").summary(load_spec("encoders")[0], records)
     assert summary.findings[-1].verdict == verdict
     assert (
         f"{100 * (subspace - 0.1):.1f} against {100 * (sparse - 0.1):.1f}"

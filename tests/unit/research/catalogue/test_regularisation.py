@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from research import run, summarise
-from research.catalogue.regularisation import regularisation_summary
+from research import load_spec, run, summarise
+from research.catalogue import experiment_named
 from research.experiment import Records
 from vecveil.errors import DataFileError
 from vecveil.records.experiment import read_experiment
@@ -114,7 +114,8 @@ def made(leaks: dict[float, float]) -> Records:
 def test_a_planted_direction_is_told(
     leaks: dict[float, float], larger: str, smaller: str, decides: str
 ) -> None:
-    findings = {one.claim: one.verdict for one in regularisation_summary(made(leaks)).findings}
+    summary = experiment_named("lambda").summary(load_spec("lambda")[0], made(leaks))
+    findings = {one.claim: one.verdict for one in summary.findings}
     verdicts = {
         claim.split()[1]: verdict for claim, verdict in findings.items() if "lambda" in claim
     }

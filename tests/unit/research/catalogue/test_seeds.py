@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from research import load_spec
+from research import load_spec, shipped_spec
 from research.catalogue import experiment_named
-from research.specification import shipped_spec
 from vecveil.errors import DataFileError
 
 NAMES = ("attributes", "lambda", "pii-transforms", "tradeoff", "frontier", "whitebox")
