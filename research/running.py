@@ -15,6 +15,7 @@ import signal
 import subprocess
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
@@ -24,9 +25,10 @@ from typing import Any
 
 from research.bench import Bench
 from research.experiment import Cell, Experiment
-from research.records import RecordFolder
+from research.records import SCHEMA, RecordFolder
 from research.specification import Spec, digest
 from vecveil.errors import VecveilError
+from vecveil.io import write_text
 from vecveil.runtime import inherited_variables, progress
 from vecveil.version import __version__
 
@@ -128,22 +130,18 @@ def run_cells(
         todo = [cell for cell in cells if cell not in done]
         had = len(done)
         failed: dict[str, str] = {}
-        from vecveil.io import write_text
-
         write_text(kept.spec_path, spec_text)
         try:
             if todo:
                 if report is not None:
-                    report(
-                        f"{experiment.name}: reading and encoding the texts of {len(todo)} cells"
-                    )
+                    report(f"{experiment.name}: encoding the texts of {len(todo)} cells")
                 experiment.prepare(spec, bench, todo)
             common = {
                 "experiment": experiment.name, "quick": spec.is_quick, "spec": spec.digest,
                 "vecveil": __version__, "commit": commit(), "machine": machine(),
             }  # fmt: skip
             at_once = min(workers, 1) if experiment.alone else workers
-            jobs = _results(experiment, spec, data, folder, todo, at_once, bench)
+            jobs = _results(experiment, bench, todo, at_once)
             bar = progress(jobs, experiment.name, total=len(todo), show=show_progress, unit="cell")
             for cell, found, seconds in bar:
                 if isinstance(found, str):
@@ -156,7 +154,7 @@ def run_cells(
                         "seconds": round(seconds, 2), "finished": _now(), "found": found,
                     }  # fmt: skip
                     kept.put(cell, settings[cell], record)
-                    done[cell] = {"schema": "vecveil.experiment-cell/1", **record}
+                    done[cell] = {"schema": SCHEMA, **record}
                     line = f"{cell.name}: {seconds:.1f} s"
                 if report is not None:
                     report(line)
@@ -171,18 +169,12 @@ Result = tuple[Cell, dict[str, Any] | str, float]
 
 
 def _results(
-    experiment: Experiment[Any],
-    spec: Spec,
-    data: Path,
-    folder: Path,
-    cells: Sequence[Cell],
-    workers: int,
-    bench: Bench,
+    experiment: Experiment[Any], bench: Bench, cells: Sequence[Cell], workers: int
 ) -> Iterator[Result]:
     """Yield each cell's result as it comes, or why it failed."""
     if workers == 0 or len(cells) == 0:
         for cell in cells:
-            yield _guarded(experiment, spec, cell, bench)
+            yield _guarded(experiment, bench, cell)
         return
     left = list(cells)
     tries: Counter[Cell] = Counter()
@@ -190,7 +182,7 @@ def _results(
     while left:
         # A process that dies takes the pool with it. Those that may have been running are tried once more.
         barren += 1
-        for result in _pooled(experiment, spec, data, folder, tuple(left), workers):
+        for result in _pooled(experiment, bench, tuple(left), workers):
             barren = 0
             left.remove(result[0])
             yield result
@@ -201,12 +193,7 @@ def _results(
 
 
 def _pooled(
-    experiment: Experiment[Any],
-    spec: Spec,
-    data: Path,
-    folder: Path,
-    cells: Sequence[Cell],
-    workers: int,
+    experiment: Experiment[Any], bench: Bench, cells: Sequence[Cell], workers: int
 ) -> Iterator[Result]:
     """Yield results from one pool of processes until all are done or one of them dies."""
     # Spawned, not forked: torch and its threads do not survive a fork.
@@ -214,17 +201,17 @@ def _pooled(
     with inherited_variables(_ONE_THREAD):
         pool = ProcessPoolExecutor(
             min(workers, len(cells)), mp_context=context, initializer=_begin,
-            initargs=(spec, data, folder / "work", os.getpid()),
+            initargs=(bench.spec, bench.data, bench.work, os.getpid()),
         )  # fmt: skip
         try:
             with _ctrl_c_ignored():  # workers start with the first cell, and inherit it
-                futures = {pool.submit(_in_worker, experiment.name, spec, c): c for c in cells}
+                futures = {pool.submit(_in_worker, experiment.name, c): c for c in cells}
             for future in as_completed(futures):
                 try:
                     result = future.result()
                 except BrokenExecutor:
                     break
-                except Exception as error:  # what was found cannot be handed over
+                except Exception as error:  # the result cannot be pickled
                     result = futures[future], type(error).__name__, 0.0
                 yield result
         except BaseException:
@@ -250,32 +237,25 @@ def _begin(spec: Spec, data: Path, work: Path, parent: int) -> None:
     _bench = Bench(spec, data, work, show_progress=False)
 
 
-def _in_worker(name: str, spec: Spec, cell: Cell) -> Result:
+def _in_worker(name: str, cell: Cell) -> Result:
     from research.catalogue import experiment_named
 
     assert _bench is not None
-    return _guarded(experiment_named(name), spec, cell, _bench)
+    return _guarded(experiment_named(name), _bench, cell)
 
 
-def _guarded(experiment: Experiment[Any], spec: Spec, cell: Cell, bench: Bench) -> Result:
+def _guarded(experiment: Experiment[Any], bench: Bench, cell: Cell) -> Result:
     """Return a cell's result, or the place of its error."""
     started = time.perf_counter()
     try:
-        found: dict[str, Any] | str = experiment.measure(spec, cell, bench)
+        found: dict[str, Any] | str = experiment.measure(bench.spec, cell, bench)
         json.dumps(found)  # what cannot be recorded must not stop the others
     except VecveilError as error:
         found = str(error)[:300]
     except (Exception, SystemExit) as error:
         # Its message may hold text; its place does not.
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        where = (
-            ""
-            if trace is None
-            else f" at {Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
-        )
-        found = f"{type(error).__name__}{where}"
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        found = f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
     return cell, found, time.perf_counter() - started
 
 

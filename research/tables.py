@@ -239,23 +239,25 @@ def curve(records: Records, problem: str) -> Figure:
     )  # fmt: skip
 
 
-def published_rows(records: Records, kind: str) -> list[dict[str, Any]]:
-    """Return points with the paper's keys and units: a row for each problem, method and ε, means over seeds."""
-    found = []
-    for (problem, method, scale), rows in records.each("problem", "method", "scale"):
+def paper_rows(
+    records: Records, *axes: str, figures: Mapping[str, Sequence[str]], kinds: Sequence[str] = ("effective",)
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return points with the paper's keys and units, means over seeds: a row for each value on the axes and ε.
+
+    Args:
+        axes: ``scale`` last; ``problem`` becomes the key ``dataset``.
+        figures: name of a figure in per cent -> its path in ``found``.
+        kinds: kinds of the scales to return.
+    """
+    rows: list[dict[str, Any]] = []
+    for (*values, scale), at in records.each(*axes):
         parsed = parse_scale(scale)
-        if parsed.kind not in (kind, "clean"):
-            continue
-        figures = {
-            "leakage": rows.number("leakage", "value"),
-            "confidence": rows.number("attacks", "mlc-published", "confidence", "value"),
-            "utility": rows.number("utility", "value"),
-        }
-        found.append(
-            {"dataset": problem, "epsilon": parsed.value, "method": method, "axis": kind}
-            | {name: None if one is None else 100 * one.value for name, one in figures.items()}
-        )
-    return found
+        if parsed.kind in kinds:
+            keys = ("dataset" if axis == "problem" else axis for axis in axes)
+            row = dict(zip(keys, values, strict=False)) | {"epsilon": parsed.value, "axis": parsed.kind}
+            means = {name: at.number(*path) for name, path in figures.items()}
+            rows.append(row | {name: mean and 100 * mean.value for name, mean in means.items()})
+    return rows
 
 
 def excess(rows: Records, *path: str) -> float:

@@ -196,18 +196,12 @@ def _curve(records: Records, problem: str) -> Figure:
 
 
 def _findings(records: Records, missing: list[str]) -> list[ClaimFinding]:
-    rows = []
-    keys = ("problem", "encoder", "method", "scale")
-    for (problem, encoder, method, scale), at in records.each(*keys):
-        parsed = parse_scale(scale)
-        leak, kept = at.number("leakage", "value"), at.number("utility", "value")
-        if parsed.kind == "effective" and leak is not None and kept is not None:
-            rows.append(
-                {"problem": problem, "encoder": encoder, "method": method, "epsilon": parsed.value,
-                 "leakage": 100 * leak.value, "utility": 100 * kept.value}
-            )  # fmt: skip
+    rows = draw.paper_rows(
+        records, "problem", "encoder", "method", "scale",
+        figures={"leakage": ("leakage", "value"), "utility": ("utility", "value")},
+    )  # fmt: skip
     without = f" Of the encoders asked for, not measured: {', '.join(missing)}." if missing else ""
-    axes = ("problem", "encoder", "epsilon", "method")
+    axes = ("dataset", "encoder", "epsilon", "method")
     return [*draw.findings_of("encoders", rows, axes, difference=draw.SETTING + without), *_ours(records)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -180,9 +179,11 @@ def _curve(records: Records, problem: str) -> Figure:
 
 def _findings(records: Records) -> list[ClaimFinding]:
     keys = ("dataset", "recipe", "axis", "epsilon", "lambda")
-    found = draw.findings_of(
-        "lambda", _rows(records, ("literal", "effective")), keys, difference=draw.SETTING
-    )
+    rows = draw.paper_rows(
+        records.where(recipe="published"), "problem", "recipe", "lambda", "scale",
+        figures={"leakage": ("leakage", "value"), "utility": ("utility", "value")}, kinds=("literal", "effective"),
+    )  # fmt: skip
+    found = draw.findings_of("lambda", rows, keys, difference=draw.SETTING)
     spans = _spans(records)
     if spans:
         largest, where = max(spans)
@@ -197,21 +198,6 @@ def _findings(records: Records) -> list[ClaimFinding]:
         )  # fmt: skip
     others = [name for name in records.values("recipe") if name not in ("none", "published")]
     return [*found, *(one for name in others for one in _against_utility(records, name))]
-
-
-def _rows(records: Records, kinds: Sequence[str]) -> list[dict[str, Any]]:
-    """Return our points with the published training, with the paper's keys and units."""
-    found = []
-    own = records.where(recipe="published")
-    for (problem, weight, scale), at in own.each("problem", "lambda", "scale"):
-        parsed = parse_scale(scale)
-        leak, kept = at.number("leakage", "value"), at.number("utility", "value")
-        if parsed.kind in kinds and leak is not None and kept is not None:
-            found.append(
-                {"dataset": problem, "recipe": "published", "axis": parsed.kind, "epsilon": parsed.value,
-                 "lambda": weight, "leakage": 100 * leak.value, "utility": 100 * kept.value}
-            )  # fmt: skip
-    return found
 
 
 def _spans(records: Records) -> list[tuple[float, str]]:

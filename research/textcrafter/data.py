@@ -263,39 +263,38 @@ class Task:
     rows: TaskSet
     X: Array
     negative: Array
-    matches: ConceptMatches
 
     @cached_property
     def vocabulary(self) -> TokenVocabulary:
         """The concept's tokens that at least `MIN_COUNT` training texts hold."""
-        every, tokens = self.matches.token_labels(min_count=1)
+        every, tokens = self.rows.matches.token_labels(min_count=1)
         counts = every[self._pairs(self.rows.train)].sum(axis=0)
         often = [t for t, c in zip(tokens.tokens, counts, strict=True) if c >= MIN_COUNT]
         return TokenVocabulary(tuple(often))
 
     @cached_property
     def _labels(self) -> Array:
-        return self.matches.token_labels(self.vocabulary)[0]
+        return self.rows.matches.token_labels(self.vocabulary)[0]
 
     def _pairs(self, rows: Array) -> Array:
-        return np.flatnonzero(np.isin(self.matches.with_concept, rows))
+        return np.flatnonzero(np.isin(self.rows.matches.with_concept, rows))
 
     def tokens(self, rows: Array) -> tuple[Array, Array]:
         """Return those of ``rows`` that hold a token of the vocabulary, and their labels (N, V)."""
         pairs = self._pairs(rows)
         pairs = pairs[self._labels[pairs].any(axis=1)]
-        return self.matches.with_concept[pairs], self._labels[pairs]
+        return self.rows.matches.with_concept[pairs], self._labels[pairs]
 
     def negative_of(self, rows: Array) -> Array:
         """Return the vectors of ``rows``, which hold the concept, with it removed."""
-        return self.negative[np.searchsorted(self.matches.with_concept, rows)]
+        return self.negative[np.searchsorted(self.rows.matches.with_concept, rows)]
 
     @cached_property
     def material(self) -> PairedTexts:
         """The training rows as pairs."""
         pairs = self._pairs(self.rows.train)
-        own = self.matches.with_concept[pairs]
-        other = np.intersect1d(self.matches.without_concept, self.rows.train)
+        own = self.rows.matches.with_concept[pairs]
+        other = np.intersect1d(self.rows.matches.without_concept, self.rows.train)
         return PairedTexts(
             self.X[own], self.negative[pairs], self._labels[pairs], self.X[other],
             self.rows.groups[own],
@@ -327,19 +326,9 @@ class Pii:
     train: tuple[Array, Array, Array]
     test: tuple[Array, Array, Array]
 
-    def to_record(self) -> dict[str, Any]:
-        """Return the sizes."""
-        return {
-            "train": len(self.train[0]),
-            "train_positive": int(self.train[1].sum()),
-            "test": len(self.test[0]),
-            "test_positive": int(self.test[1].sum()),
-        }
-
 
 def task_vectors(rows: TaskSet, encode: Callable[[Sequence[str]], Array]) -> Task:
-    matches = rows.matches
-    return Task(rows, encode(rows.texts), encode(matches.negatives()), matches)
+    return Task(rows, encode(rows.texts), encode(rows.matches.negatives()))
 
 
 def pii_vectors(corpus: PiiTexts, encode: Callable[[Sequence[str]], Array]) -> Pii:

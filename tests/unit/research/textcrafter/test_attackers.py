@@ -64,9 +64,8 @@ def _task() -> Any:
         train=count[:TRAIN], test=count[TRAIN:], concept=Concept.from_terms("letters", TOKENS),
         dropped=0,
     )  # fmt: skip
-    matches = rows.concept.find(texts, min_texts=1, show_progress=False)
     side = 2 * classes - 1
-    return data.Task(rows, _vectors(side, token + 2), _vectors(side), matches)
+    return data.Task(rows, _vectors(side, token + 2), _vectors(side))
 
 
 @lru_cache(maxsize=1)
