@@ -107,8 +107,8 @@ def test_cells_that_measure_time_have_one_worker(
     real = running._results
 
     def spy(*args: Any) -> Any:
-        seen.append(args[5])
-        return real(*args[:5], 0, args[6])
+        seen.append(args[3])
+        return real(*args[:3], 0)
 
     monkeypatch.setattr(running, "_results", spy)
     spec = tmp_path / "spec.yaml"
