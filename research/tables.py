@@ -37,7 +37,7 @@ METHOD_NAMES = {
 }
 SETTING = (
     "The paper: GTR-base, leakage of Vec2Text. Here: the encoder of the specification, leakage is R-precision of the "
-    "strongest token-inference attack that was trained on protected vectors, among words that enough texts hold."
+    "strongest token-inference attack trained on protected vectors, among words that enough texts hold."
 )
 
 

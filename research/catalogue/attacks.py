@@ -45,13 +45,13 @@ MLC = "mlc-published"
 PUBLISHED = "sparse-table-2"
 SETTING = (
     "The paper: GTR-base, a pretrained GPT-2 for GEIA and a pretrained T5 for Vec2Text. Here: the encoder and the "
-    "decoders of the specification; `small` ones are trained from scratch on one corpus, so what they miss is no "
+    "decoders of the specification. `small` decoders are trained from scratch on one corpus: their misses are no "
     "evidence of safety."
 )
 MEASURES = (
-    "Leakage (Eq. 13) is over words that enough texts hold, the same for every attack; 'every word' is over all words "
-    "of the concept, which a classifier of frequent words cannot be asked for. Chance is the same figure for "
-    "reconstructions that are handed to other texts (for MLC: of a guess by base rates)."
+    "Leakage (Eq. 13) covers frequent words, the same ones for every attack; 'every word' covers all words of the "
+    "concept, which a classifier of frequent words cannot predict. Chance is the same figure for reconstructions "
+    "assigned to other texts (MLC: for a guess by base rates)."
 )
 TEXT_FIGURES = {
     "leakage_every_word": "Leakage, every word", "token_f1": "Token F1", "bleu": "BLEU", "rouge_l": "ROUGE-L",
@@ -108,7 +108,7 @@ class AttackModels(Grid[AttackModelsSpec]):
     """Three attacks on every defence."""
 
     name = "attacks"
-    what = "A classifier of words and two attacks that write the text, trained on each defence, over ε."
+    what = "A word classifier and two text reconstruction attacks, trained on each defence, over ε."
     source = "SPARSE, Table 2"
     spec_type = AttackModelsSpec
 
@@ -196,8 +196,8 @@ def label_of(cell: Cell) -> str:
 def _training_notes(experiment: AttackModelsSpec, records: Records) -> list[str]:
     """Return how each attack was trained, and which attacks were trained too little to compare defences."""
     notes = [
-        f"{ATTACK_NAMES[kind]} does not read clean vectors above chance on {problem}: it was trained too little to say "
-        "anything of a defence, and its figures are left out of the claims."
+        f"{ATTACK_NAMES[kind]} is at chance on clean vectors of {problem}: it was trained too little to judge a "
+        "defence, and its figures are left out of the claims."
         for (problem, kind), at in records.where(method="none").each("problem", "attack")
         if not above_chance(at, "figures", "leakage")
     ]
@@ -214,13 +214,13 @@ def _training_notes(experiment: AttackModelsSpec, records: Records) -> list[str]
         corrects = f", {spec.rounds} rounds of correction" if spec.rounds else ""
         notes.append(
             f"{ATTACK_NAMES[kind]}: preset {spec.preset}{large}; a base{learnt} of `{spec.corpus}`"
-            f"{' that was given' if spec.start_from else ''}, then {spec.fine_tuning_epochs} epochs of freshly "
+            f"{' (given)' if spec.start_from else ''}, then {spec.fine_tuning_epochs} epochs of freshly "
             f"protected texts of the problem, {sum(tuned[k] for k in clocks):.0f} s a defence{corrects}."
         )
     left_out = max((int(n) for n in records.figures("texts", "left_out")), default=0)
     if left_out:
         notes.append(
-            f"{left_out} texts that are in the corpus of a base that was given, or near one, are not judged."
+            f"{left_out} texts are not judged: the corpus of a given base holds them or a near copy."
         )
     return notes
 
@@ -274,7 +274,7 @@ def _texts(records: Records, problem: str) -> Table | None:
     for name, title in TEXT_FIGURES.items():
         path = ("figures", name)
         columns += [draw.estimate(title, *path), draw.percent(f"{title}, chance", *path, "chance")]
-    caption = "What the reconstructions are worth as texts. Cosine: of the attacked encoder."
+    caption = "Text similarity of the reconstructions. Cosine: of the attacked encoder."
     return draw.table(f"{problem}: reconstructions", _ordered(own), columns, caption)
 
 
@@ -369,8 +369,8 @@ def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[ClaimFindi
             continue
         more = theirs[attack] > theirs["mlc"]
         found.append(ClaimFinding(
-            f"From unprotected vectors {ATTACK_NAMES[attack]} reads {'more' if more else 'less'} of the "
-            "sensitive words than MLC.", paper.source, "agrees" if (ours > mlc) == more else "disagrees",
+            f"From unprotected vectors {ATTACK_NAMES[attack]} recovers {'more' if more else 'fewer'} of "
+            "the sensitive words than MLC.", paper.source, "agrees" if (ours > mlc) == more else "disagrees",
             f"{ours:.1f} against {mlc:.1f} % ({problem})", f"{theirs[attack]:.1f} against {theirs['mlc']:.1f} %",
             SETTING,
         ))  # fmt: skip
@@ -384,14 +384,14 @@ def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[ClaimFindi
     if pairs:
         held = sum(ours < beside for ours, beside in pairs)
         found.append(ClaimFinding(
-            "At equal noise the subspace method leaks less than SPARSE whatever the attack.", "own",
+            "At equal noise the subspace method leaks less than SPARSE under every attack.", "own",
             draw.verdict_of(held, len(pairs)), f"holds in {held} of {len(pairs)} comparisons",
         ))  # fmt: skip
     written = [r for r in records if r["cell"]["attack"] != "mlc" and r["cell"]["method"] != "none"]
     if written:
         weaker = [r for r in written if _excess(r) < _mlc_excess(records, r)]
         found.append(ClaimFinding(
-            "On protected vectors a classifier of words reads more above chance than an attack that writes texts.",
+            "On protected vectors token inference exceeds chance by more than text reconstruction.",
             "own", draw.verdict_of(len(weaker), len(written)),
             f"in {len(weaker)} of {len(written)} cells the strongest token inference is further above its chance", "",
             "Judge a defence by token inference first; a reconstruction that fails shows little.",

@@ -25,11 +25,11 @@ from vecveil.protector import Protector, fit_labels
 from vecveil.records.experiment import Number, Summary
 
 ABOUT = (
-    "A text has no part that could be removed to take its attribute away, so there are no pairs and no concept-level "
-    "figure. The subspace method erases the directions of the label means; what tells labels apart in other ways is "
-    "left to noise. Half of the training texts are fitted on; the attackers learn the label from protected vectors of "
-    "the other half, for on the fitted ones an erasure leaves less than elsewhere. Their figure is accuracy, its "
-    "chance the share of the most frequent label. Where the kept task depends on the attribute both cannot be had."
+    "No part of a text carries its attribute alone, so there are no pairs and no concept-level figure. The subspace "
+    "method erases the directions of the label means; noise hides other differences between labels. Protectors are "
+    "fitted on half of the training texts; attackers learn the label from protected vectors of the other half, because "
+    "an erasure hides more in the texts it was fitted on. Their figure is accuracy; chance is the share of the most "
+    "frequent label. Where the kept task depends on the attribute, one excludes the other."
 )
 
 

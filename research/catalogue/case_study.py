@@ -73,8 +73,8 @@ class CaseStudySpec(WriterSpec):
         super().__post_init__()
         check_names("attack", [self.attack], WRITERS)
         if self.judge == self.encoder:
-            raise wrong("judge", "another encoder than the attacked one",
-                                       "the same", "The attack was trained for that one's vectors.")  # fmt: skip
+            why = "The attack was trained on that encoder's vectors."
+            raise wrong("judge", "another encoder than the attacked one", "the same", why)
         if any(not text.strip() for text in self.given):
             raise wrong("given", "texts", "one without a letter")
 
@@ -83,7 +83,7 @@ class CaseStudy(Grid[CaseStudySpec]):
     """Reconstructions side by side."""
 
     name = "case-study"
-    what = "Texts beside what is reconstructed from their clean and protected vectors, judged by another encoder."
+    what = "Texts beside their reconstructions from clean and protected vectors, compared by another encoder."
     source = "SPARSE, Table 12"
     spec_type = CaseStudySpec
 
@@ -131,15 +131,15 @@ class CaseStudy(Grid[CaseStudySpec]):
         names = records.values("problem")
         judge = "an LSA encoder fitted on the problem's texts" if spec.judge == LSA else f"the encoder {spec.judge}"
         decoder = spec.decoder(spec.attack)
-        given = " that was given" if decoder.start_from else ""
+        given = " (given)" if decoder.start_from else ""
         notes = [
             AXES,
             ONE_TEXT,
             f"Semantic cosine: of original and reconstruction under {judge}. Attack: {ATTACK_NAMES[spec.attack]}, "
-            f"preset {decoder.preset}, from a base{given} of `{decoder.corpus}`, trained on for each defence.",
+            f"preset {decoder.preset}, from a base{given} of `{decoder.corpus}`, fine-tuned for each defence.",
         ]
         if any("original" in text for r in records for text in r["found"]["shown"]):
-            notes.append("Texts are shown because the specification says so; show_texts: false leaves them out.")
+            notes.append("The specification shows texts; `show_texts: false` leaves them out.")
         keys = ("dataset", "epsilon", "method")
         return Summary(
             tables=[t for name in names for t in (*_sides(records, name), _means(records, name))],
@@ -221,8 +221,8 @@ def _sides(records: Records, problem: str) -> list[Table]:
     first = own.where(seed=own[0]["cell"]["seed"])
     found = []
     for i, text in enumerate(first[0]["found"]["shown"]):
-        where = "given by the user" if text["given"] else "drawn by the seed"
-        learnt = "; the attack may have learnt it or a near copy" if text["learnt"] else ""
+        where = "given by the user" if text["given"] else "drawn at random"
+        learnt = "; the attack may have learnt this text or a near copy" if text["learnt"] else ""
         original = f" {text['original']}" if "original" in text else ""
         sensitive = f" Sensitive: {', '.join(text['sensitive'])}." if text.get("sensitive") else ""
         caption = f"Original ({where}{learnt}):{original or ' not shown.'}{sensitive}"

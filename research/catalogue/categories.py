@@ -11,9 +11,9 @@ from research.scales import parse_scale
 from vecveil.records.experiment import Column, Number, Summary, Table
 
 STAND_INS = (
-    "The paper's clinical notes (MIMIC-III) are access-restricted and its PII set has a licence of its own; readers "
-    "for both exist (a problem with data: pii-masking-300k). Here the synthetic PII of Presidio and ASQ-PHI, and the "
-    "annotated diseases, drugs and adverse effects of NCBI-disease, BC5CDR and ADE stand in."
+    "The paper's clinical notes (MIMIC-III) are access-restricted and its PII set has a restrictive licence; readers "
+    "for both exist (a problem with data: pii-masking-300k). This table uses the synthetic PII of Presidio and "
+    "ASQ-PHI, and the annotated diseases, drugs and adverse effects of NCBI-disease, BC5CDR and ADE instead."
 )
 FEW = 30  # instances: below, a category's figure says little
 
@@ -60,7 +60,7 @@ def _table(records: Records, problem: str) -> Table:
         figure("Leakage, strongest attack", "value"),
         figure("Chance", "chance"),
         draw.column("Instances judged", lambda key, rows: rows.plain("categories", key[0], "n")),
-    ], notes=[f"Below {FEW} instances a figure says little."])  # fmt: skip
+    ], notes=[f"Figures of fewer than {FEW} instances are unreliable."])  # fmt: skip
 
 
 def _rows(records: Records, problem: str) -> list[dict[str, object]]:

@@ -86,7 +86,7 @@ class ConceptGroups(Experiment[ConceptGroupsSpec]):
     """Cells with the axes problem, group, method and seed; one unprotected cell for each problem and seed."""
 
     name = "concept-groups"
-    what = "One word is protected: does it leak less, do similar words, and do the masks of similar words overlap?"
+    what = "Protect one word: leakage of the word, of similar words and of others, and overlap of masks."
     source = "SPARSE, Table 5 and Figure 2"
     spec_type = ConceptGroupsSpec
 
@@ -263,9 +263,9 @@ ALPHA = 0.05
 ENOUGH_WORDS = 20  # with fewer, groups are too small for the permutation to tell much
 DRAWS = 2000
 DIFFERENCE = (
-    "The paper: GTR-base, Vec2Text, a data set that it does not name. Here: the encoder of the specification, the "
-    "strongest of its token-inference attacks, trained on protected vectors, among the words of all groups; leakage is "
-    "the share of a word's instances that the attack ranks among the text's k best."
+    "The paper: GTR-base, Vec2Text, an unnamed data set. Here: the encoder of the specification and the strongest of "
+    "its token-inference attacks, trained on protected vectors, among the words of all groups; leakage is the share of "
+    "a word's instances that the attack ranks among the text's k best."
 )
 
 Change = tuple[float, float, float]
@@ -378,8 +378,8 @@ def _changes(records: Records, problem: str, scale: str) -> Table:
         draw.column("Leakage without protection", unprotected, "%"),
         *(draw.column(title, partial(change, kind=kind), "%") for title, kind in titles),
         draw.column("Utility kept", utility_kept, "%"),
-    ], f"Change of leakage against no protection at scale '{scale}', protected words pooled; the interval is over "
-       f"these words. {DIFFERENCE}")  # fmt: skip
+    ], f"Change of leakage against no protection at scale '{scale}', protected words pooled; the interval is a "
+       f"bootstrap over these words. {DIFFERENCE}")  # fmt: skip
 
 
 def _unprotected(records: Records, rows: Records) -> tuple[float, float]:
@@ -427,8 +427,8 @@ def _overlaps(masks: Sequence[_Masks], overlaps: dict[str, Overlap], top: int) -
         draw.column("Deviation of a mask", mean(lambda mask: float(mask.std()), 3)),
         draw.column("Effective dimensions", mean(size, 0)),
     ], f"Share of the {top} highest dimensions of a mask that two masks have in common, of two words, or of one word "
-       "trained with another seed. Each word's mask has a seed of its own, so that no start is shared. The p-value: "
-       "how often words grouped at random agree as much more within groups than across.")  # fmt: skip
+       "trained with another seed. Each word's mask has a different seed, so that no two share an initial state. The "
+       "p-value: how often random groups agree as much more within groups than across.")  # fmt: skip
 
 
 def _heat(one: _Masks, group: str, top: int) -> Figure:
@@ -477,7 +477,7 @@ def _findings(
         agreement = one_recipe.agreement(top)
         found.append(
             ClaimFinding(
-                f"The highest dimensions of a word's mask ({one_recipe.recipe}) are the word's, and not the seed's.",
+                f"The word, not the seed, decides the highest dimensions of its mask ({one_recipe.recipe}).",
                 "SPARSE, Fig. 2",
                 "agrees" if agreement >= 0.8 else "unclear" if agreement >= 0.5 else "disagrees",
                 f"{agreement:.0%} of the {top} are the same with another seed", "not tested",
@@ -504,7 +504,7 @@ def _beyond_noise(
     better = sum(gap < -0.05 for gap in gaps)  # by more than 5 points: words are few
     return [
         ClaimFinding(
-            f"Noise shaped for a word ({draw.method_name(method)}) hides it more than noise that knows none.",
+            f"Noise shaped for a word ({draw.method_name(method)}) hides it more than isotropic noise of equal norm.",
             "SPARSE, Table 5" if method != "subspace" else "own",
             "agrees" if better >= 0.8 * len(gaps) else "unclear" if better > 0.5 * len(gaps) else "disagrees",
             f"its leakage falls by more than 5 points further than under Laplace noise in {better} of {len(gaps)} "

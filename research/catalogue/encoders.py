@@ -163,7 +163,7 @@ def _table(records: Records, problem: str) -> Table:
         draw.percent("Chance", "leakage", "chance"),
         draw.estimate("Utility", "utility", published=paper("utility")),
         draw.percent("Utility kept", "utility", "relative"),
-    ], f"{draw.SETTING} An encoder that could not be loaded is not measured; the notes say why.")  # fmt: skip
+    ], f"{draw.SETTING} The notes say why an encoder could not be loaded.")  # fmt: skip
 
 
 def _paper() -> Table:
@@ -200,7 +200,7 @@ def _findings(records: Records, missing: list[str]) -> list[ClaimFinding]:
         records, "problem", "encoder", "method", "scale",
         figures={"leakage": ("leakage", "value"), "utility": ("utility", "value")},
     )  # fmt: skip
-    without = f" Of the encoders asked for, not measured: {', '.join(missing)}." if missing else ""
+    without = f" Not measured: {', '.join(missing)}." if missing else ""
     axes = ("dataset", "encoder", "epsilon", "method")
     return [*draw.findings_of("encoders", rows, axes, difference=draw.SETTING + without), *_ours(records)]
 
@@ -215,6 +215,6 @@ def _ours(records: Records) -> list[ClaimFinding]:
             lines.append(
                 f"{problem}, {encoder}: {100 * ours:.1f} against {100 * theirs:.1f} points"
             )
-    claim = "At equal utility the subspace method leaks less above chance than SPARSE, whatever the encoder."
+    claim = "At equal utility the subspace method leaks less above chance than SPARSE, under every encoder."
     verdict = draw.share_verdict(held, len(lines), agrees=1, disagrees=0)
     return [ClaimFinding(claim, "own", verdict, "; ".join(lines))] if lines else []

@@ -14,17 +14,16 @@ from vecveil.records.experiment import ClaimFinding, Number, Summary, Table, num
 BAR = 1 / 3  # of SPARSE's excess over chance, at 95 % utility
 AT = "utility 0.95"
 SCALES = (
-    "Some methods have scales of their own: 'literal E' is for ldp-gaussian its (ε, δ) guarantee with ε = E and "
-    f"δ = {DELTA:g}, for a Gaussian without ε it is σ = 1/E; 'radius R' is noise of norm R; 'fixed' has no scale."
+    "Some methods have further scales: 'literal E' is the (ε, δ) guarantee of ldp-gaussian with ε = E and "
+    f"δ = {DELTA:g}, and σ = 1/E for a Gaussian without ε; 'radius R' is noise of norm R; 'fixed' has no scale."
 )
 ATTACKERS = (
-    "Every attacker is trained on releases of the method that it attacks, knows the protector and the law of its "
-    "noise, and learns from texts that the protector was fitted on too (the 70 % that are not judged). What erases "
-    "directions hides more in those than in other texts, so some attackers learn less from them than from texts of "
-    "their own; `transplant`, which makes texts, is there for that, and `kernel-further` has texts with exchanged "
-    "words and the texts with the concept that the cap of the specification left out, which may be more than the "
-    "protector was fitted on. The strongest of all is shown. These are words that were listed; for others see "
-    "held-out-terms."
+    "Every attacker is trained on releases of the method it attacks, knows the protector and the distribution of its "
+    "noise, and learns from the texts that the protector was fitted on (the 70 % that are not judged). Erasing "
+    "directions hides more in these texts than in others, so some attackers learn less from them. Two attacks make up "
+    "for that: `transplant` makes texts, and `kernel-further` has texts with exchanged words and the texts with the "
+    "concept that the cap of the specification left out, which may be more than the protector was fitted on. The table "
+    "shows the strongest attack. All words are listed words; for others see held-out-terms."
 )
 
 

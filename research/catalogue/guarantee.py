@@ -18,16 +18,16 @@ DISTANCE = ("protector", "concept_distance")
 MEANING = (
     "For each pair of a text with the concept and the same text without it, the exact privacy loss of the noise gives "
     "the total variation of the two releases: the largest advantage that any attacker, knowing both texts and the "
-    "protector, can have at telling them apart from one release. 0 is a coin, 1 is certainty. Behind a map that is not "
-    "invertible (subspace) the figure is an upper bound. Erased directions are hidden whatever the noise; conditional "
-    "on the protector, which was fitted on these very pairs. At "
-    "'literal E' the Gaussian method, which has no ε, has σ = 1/E."
+    "protector, can have at distinguishing them by one release. 0 is a coin, 1 is certainty. Behind a map that is not "
+    "invertible (subspace) the figure is an upper bound. Erased directions are hidden at any noise level. All figures "
+    "are conditional on the protector, which was fitted on these pairs. At 'literal E' the Gaussian method, which has "
+    "no ε, has σ = 1/E."
 )
 
 
 class ConceptGuarantee(Grid[GridSpec]):
     name = "guarantee"
-    what = "The largest advantage of any attacker at telling a text with the concept from the same without it."
+    what = "The largest advantage of any attacker at detecting the concept in a text."
     source = "own"
 
     def measure(self, spec: GridSpec, cell: Cell, bench: Bench) -> dict[str, Any]:

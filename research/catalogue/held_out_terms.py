@@ -222,24 +222,23 @@ VARIANTS = {
     "laplace": "Laplace",
     "sparse": "SPARSE",
     "subspace": "subspace, listed words alone",
-    "expansion-found": "subspace, listed words and members where they stand",
+    "expansion-found": "subspace, listed words and members in existing texts",
     "expansion-few": "subspace, listed words and few members",
     "expansion": "subspace, listed words and their expansion",
-    "oracle": "subspace, told of every word",
+    "oracle": "subspace, every word known",
 }
 BAR = 0.5  # of SPARSE's excess over chance, for unseen words
 CLEARLY = 0.75  # of the chosen setting's excess
 SETTING = "setting "
 ABOUT = (
-    "Half of the concept's words are listed; a quarter is open to the sources of an expansion (a corpus, lists, "
-    "Faker), a quarter is withheld from them. Expanded words are open ones that a source proposed; unseen ones are all "
-    "others. In the specification that comes with it sources are rich: for sts the list that the concept is made of, "
-    "for ade sentences of the same set, judged ones too; others will propose fewer of the right words. Protectors are "
-    "fitted on texts of their own; the attackers know every word and learn it from other texts. "
-    "Two rows bound what can be had: 'told of every word' is the same method with nothing held out, and 'every concept "
-    "word removed' is what the rest of a sentence says of a word that is not in it any more. Settings of the method "
-    "that a fit does not choose stand beside, to show what another choice could gain: which is best is seen here by "
-    "looking at the unseen words, which no fit can."
+    "Half of the concept's words are listed; a quarter is available to the sources of an expansion (a corpus, lists, "
+    "Faker); a quarter is withheld from them. Expanded words are available words that a source proposed; all others "
+    "are unseen. The sources of the default specification are rich: for sts the list that defines the concept, for ade "
+    "sentences of the same set, including judged ones; other sources propose fewer of the right words. Protectors and "
+    "attackers use different texts; the attackers know every word. "
+    "Two rows bound the results: 'every word known' is the same method with nothing held out, and 'every concept word "
+    "removed' measures what the rest of a sentence reveals about a removed word. Further settings show what another "
+    "choice could gain: the best one is found by looking at the unseen words, which no fit can."
 )
 
 
@@ -317,7 +316,7 @@ def _shown(ratios: Sequence[float]) -> str:
 
 def limit(records: Records, problem: str) -> ClaimFinding:
     """Return whether a setting that a fit does not choose would hide unseen words better, seed by seed."""
-    claim = f"Another setting of the method hides unseen words clearly better than the one that is chosen ({problem})."
+    claim = f"Another setting of the method hides unseen words clearly better than the chosen one ({problem})."
     own = records.where(problem=problem)
     tried = [v for v in own.values("variant") if v.startswith(SETTING)]
     chosen: list[float] = []
@@ -372,15 +371,14 @@ class HeldOutSpec(Spec):
         expanded = any(v.startswith("expansion") for v in (*self.variants, *self.more_variants))
         for name in self.problems:
             if expanded and name not in self.sources:
-                raise wrong(f"sources.{name}",
-                                           "given for the variants of expansions", "nothing")  # fmt: skip
+                raise wrong(f"sources.{name}", "given for the variants of expansions", "nothing")
 
 
 class HeldOutTerms(Experiment[HeldOutSpec]):
     """Cells with the axes problem, variant and seed."""
 
     name = "held-out-terms"
-    what = "Leakage of words that were listed, of words that an expansion proposed, and of words that nobody named."
+    what = "Leakage of listed words, of words that an expansion proposed, and of unseen words."
     source = "own"
     spec_type = HeldOutSpec
 

@@ -219,8 +219,8 @@ def relative_to(seconds: Mapping[str, list[float]], base: str) -> dict[str, dict
 
 
 DIFFERENCE = (
-    "The paper's machine and implementation are others, and its dimension is not stated; ratios to Laplace, timed in "
-    "the same rounds, are what can be compared. Cells are single vectors, as in the paper, at each dimension."
+    "The paper's machine, implementation and dimension differ or are not stated; only ratios to Laplace, timed in the "
+    "same rounds, are comparable. Cells are single vectors, as in the paper, at each dimension."
 )
 MICRO = 1e6
 PROPORTIONAL = 0.25  # a time for as many pairs that differs by less grows in proportion
@@ -268,7 +268,7 @@ def _protect_table(records: Records) -> Table:
         draw.column("Times Laplace", times),
     ], f"The shortest of {rounds['repeats']} rounds, in each of which all methods were timed in turn; a ratio is the "
        f"median over the rounds, its interval their range. Threads: {rounds['threads']}. Noise from the cryptographic "
-       "generator, checks of the input and of the release, and the method's own map included.")  # fmt: skip
+       "generator, checks of input and release, and the method's map are included.")  # fmt: skip
 
 
 def _bars(records: Records, dimension: int) -> Figure:
@@ -303,12 +303,11 @@ def _train_table(records: Records) -> Table:
     notes = []
     if any(row["found"]["distinct"] < max(map(int, row["found"]["pairs"])) for row in records):
         notes.append(
-            "Where a size is above the pairs of the data, pairs are drawn with replacement: it changes no time."
+            "Where a size exceeds the pairs of the data, pairs are drawn with replacement, at no change of time."
         )
     if any(row["found"]["epochs"] != 100 for row in records):
         notes.append(
-            "Fewer epochs than the published 100: the time is that of the epochs given, and no figure of the paper "
-            "stands beside it."
+            "With fewer epochs than the published 100, the time covers these epochs and is not compared with the paper."
         )
     return draw.table("Time to train the mask", groups, [
         draw.axis("Pairs from", 0),
@@ -320,7 +319,7 @@ def _train_table(records: Records) -> Table:
         draw.column("Time for as many pairs, times",
               lambda key, own: number([_growth(row, key[1]) for row in own], percent=False, digits=2)),
     ], "Time: processor time on one thread, the shortest of the rounds. Times the smallest: median and range. "
-       "Time for as many pairs: of the shortest, over that of the smallest size; 1 grows in proportion to the pairs.",
+       "Time for as many pairs: shortest time per pair, relative to the smallest size; 1 is growth in proportion.",
        notes)  # fmt: skip
 
 

@@ -28,12 +28,12 @@ from vecveil.records.experiment import Number, Summary, Table, number
 
 TABLES = ("sparse-table-9",)
 ABOUT = (
-    "The text's concept words are changed before it is encoded: blackened (redact), replaced by random words, or by "
-    "other members of the concept. The paper assumes that nothing leaks of a word that was changed; here attackers are "
-    "trained on the vectors of changed texts, with the words that stood there, and what they find is what the rest of "
-    "the sentence gives away (without `transplant`: it moves the difference that a word makes, and a changed text has "
-    "none). R is leakage removed over utility lost, both against unprotected vectors: once with the leakage measured, "
-    "once assumed to be nothing. Where hardly any utility is lost R is large and says little."
+    "The concept words of a text are changed before encoding: redacted, replaced by random words, or by other members "
+    "of the concept. The paper assumes that a changed word leaks nothing; here attackers are trained on the vectors of "
+    "changed texts, labelled with the original words, and measure what the rest of the sentence reveals (without "
+    "`transplant`, which moves the difference that a word makes: a changed text has none). R is leakage removed over "
+    "utility lost, both against unprotected vectors: once with measured leakage, once assuming none. Where hardly any "
+    "utility is lost, R is large and unreliable."
 )
 CHANGED = "text"  # the scale of a change of the text: it has none
 
@@ -52,7 +52,7 @@ class TransformSpec(GridSpec):
 class PiiTransforms(Grid[TransformSpec]):
     name = "pii-transforms"
     what = (
-        "PII blackened or replaced in the text before it is encoded, beside noise on the vectors."
+        "PII redacted or replaced in the text before encoding, beside noise on the vectors."
     )
     source = "SPARSE, Table 9"
     spec_type = TransformSpec
@@ -113,9 +113,8 @@ def _rewriter(bench: Bench, cell: Cell) -> Rewriter:
     matches = concept.find(problem.texts, show_progress=False)
     found = TEXT_METHODS[cell["method"]].build(matches, concept, cell["seed"], {})
     if found.needs_spans:
-        raise wrong("concept", "one that is found in any text",
-                                   f"annotated spans, in problem {cell['problem']!r}",
-                                   "The texts of the utility are changed too, and have no annotation.")  # fmt: skip
+        raise wrong("concept", "one that is found in any text", f"annotated spans, in problem {cell['problem']!r}",
+                    "The texts of the utility task are changed too, and have no annotation.")  # fmt: skip
     return found
 
 

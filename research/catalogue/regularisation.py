@@ -35,8 +35,7 @@ class MaskRecipe:
             if parse_scale(scale).kind == "clean":
                 raise wrong("scales", "scales with noise", repr(scale))
         if "regularisation" in self.options:
-            raise wrong("options", "without regularisation, which `lambdas` give",
-                                       "one with it")  # fmt: skip
+            raise wrong("options", "without regularisation, which `lambdas` give", "one with it")
         for weight in self.lambdas:
             mask_options({**self.options, "regularisation": weight})
 
@@ -157,7 +156,7 @@ def _masks(records: Records) -> Table:
         draw.percent("Exactly 0", *mask, "zeros"),
         draw.plain("Effective dimensions", *mask, "effective_dimensions"),
         draw.plain("Agreement of seeds", *mask, "seed_stability", digits=2),
-    ], "The mask before its floor. Effective dimensions: (Σm)²/Σm², all of them for a uniform mask. Agreement: mean "
+    ], "The mask without its floor. Effective dimensions: (Σm)²/Σm², n for a uniform mask. Agreement: mean "
        "Pearson correlation of masks of different seeds.")  # fmt: skip
 
 

@@ -57,7 +57,7 @@ class SensitivityDeciles(Experiment[SensitivitySpec]):
     """Cells with the axes problem, over and seed; the seed splits the texts into halves."""
 
     name = "sensitivity"
-    what = "Are the deciles of dimensions with the most and the least sensitivity a property of the concept?"
+    what = "Whether the most and the least sensitive deciles of dimensions are a property of the concept."
     source = "SPARSE, Appendix A"
     spec_type = SensitivitySpec
 
@@ -272,8 +272,8 @@ RANKED_BY = {
 SOURCE = "SPARSE, Appendix A"
 NEARLY_ZERO = 0.2  # of the mean of the top tenth
 DIFFERENCE = (
-    "The paper ranks the dimensions on the figures that it then tests; here they are ranked on one half of the pairs "
-    "and tested on the other."
+    "The paper ranks the dimensions by the figures that it then tests; here one half of the pairs ranks them and the "
+    "other tests them."
 )
 
 
@@ -294,8 +294,8 @@ def _deciles(records: Records) -> Table:
         _p("p, ranked on the other half", "held_out", "p_value"),
         _p("p, ranked on the same (as the paper)", "circular", "p_value"),
         _p("p of pure noise, ranked on the same", "noise", "circular"),
-    ], "Sensitivity of the tenth of the dimensions with the most and with the least of it, and two-sided p-values of "
-       "Wilcoxon's signed-rank test between them; medians over seeds, and over draws of noise.",
+    ], "Mean sensitivity of the top and the bottom tenth of the dimensions, and two-sided p-values of Wilcoxon's "
+       "signed-rank test between them; medians over seeds, and over draws of noise.",
        [f"The paper's p-value is {_paper_p()}."])  # fmt: skip
 
 
@@ -313,8 +313,8 @@ def _controls(records: Records) -> Table:
         draw.plain("Rank correlation, halves", "agreement", "halves", digits=2),
         draw.plain("with other words", "agreement", "other_words", digits=2),
         draw.plain("with the spread", "agreement", "spread", digits=2),
-    ], "Controls. Permuted ranks and noise: how often the test by halves finds what is not there. Other words: the "
-       "ranking comes from removing as many words at random that are not of the concept, from the same texts. "
+    ], "Controls. Permuted ranks and noise: false positives of the test by halves. Other words: the ranking comes from "
+       "removing as many random words that are not of the concept from the same texts. "
        "Spread: the standard deviation of each dimension over the texts.")  # fmt: skip
 
 
@@ -369,10 +369,10 @@ def _findings(records: Records) -> list[ClaimFinding]:
             "A p-value from ranking and testing on the same figures shows that there are privacy neurons.", SOURCE,
             "disagrees" if noise <= ALPHA else "unclear",
             f"the same test gives p = {noise:.1e} on pure noise, and {real:.1e} on the texts", f"p = {_paper_p()}",
-            "The test has no null hypothesis that data could keep to: the top of a ranking is above its bottom.",
+            "No data can satisfy the null hypothesis of this test: the top of a ranking is above its bottom.",
         ),
         ClaimFinding(
-            "Dimensions that are sensitive to the concept on some texts are so on others.", SOURCE,
+            "Dimensions that are sensitive to the concept on some texts are sensitive on others.", SOURCE,
             draw.share_verdict(seen, cells, disagrees=0.2),
             f"p ≤ {ALPHA} in {seen} of {cells} cells ranked on one half and tested on the other",
         ),

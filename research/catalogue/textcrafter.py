@@ -162,10 +162,9 @@ class TextCrafterSets(Experiment[TextCrafterSpec]):
             figures=figures(spec, records),
             findings=findings(spec, records),
             notes=[
-                "The sentence-level attack is GEIA, a small decoder trained here and fine-tuned on protected vectors "
-                "with fresh releases: it is weaker than the paper's Vec2Text, so columns compare down, not across.",
-                "Records marked as converted were measured by the benchmark that this experiment was made from, with "
-                "the same texts, settings and seeds.",
+                "The sentence-level attack is GEIA, a small decoder trained here and fine-tuned on fresh protected "
+                "vectors. It is weaker than the paper's Vec2Text: compare defences, not papers.",
+                "Records marked as converted come from an earlier benchmark with the same texts, settings and seeds.",
             ],
         )  # fmt: skip
 

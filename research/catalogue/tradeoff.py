@@ -11,15 +11,15 @@ from research.scales import EFFECTIVE_NORM
 from vecveil.records.experiment import Summary
 
 AXES = (
-    "Literal ε is Algorithm 1's: the noise of n dimensions has a norm of about n/ε, on unit vectors so much that "
-    f"nothing is left at the paper's values. Effective ε is noise of norm {EFFECTIVE_NORM}/ε, the scale that matches "
-    "the paper's curve of relative utility; published figures stand beside effective ones. The Purkayastha mechanism "
-    "has there the ε that Laplace has, and turns a vector by less than that norm says. At 'utility 0.95' every "
-    "method has the noise that keeps 95 % of its task, both sides protected."
+    "Literal ε is that of Algorithm 1: the noise in n dimensions has a norm of about n/ε, which destroys unit vectors "
+    f"at the paper's values. Effective ε is noise of norm {EFFECTIVE_NORM}/ε, the scale that matches the paper's curve "
+    "of relative utility; published figures are compared with it. The Purkayastha mechanism takes the ε of Laplace at "
+    "that scale, and turns a vector by less than that norm suggests. At 'utility 0.95' every method has the noise that "
+    "keeps 95 % of its task, both sides protected."
 )
 ATTACKED = (
     "SPARSE-WB knows a multi-label classifier (MLC) that the defender trains; the attackers that judge it are trained "
-    "anew on what it releases."
+    "on its releases."
 )
 
 

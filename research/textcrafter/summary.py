@@ -162,10 +162,10 @@ def _four_sets(spec: TextCrafterSpec, records: Records) -> Table:
         *_sentence_columns(written),
         *(draw.column(f"{name}, {scenario}", partial(scored, scenario=scenario, figure=figure), "%")
           for scenario in SCENARIOS for name, figure in (("F1", "macro_f1"), ("Acc", "accuracy"))),
-    ], "What a sentence-level attack writes back, and what a classifier still gets right, by set and defence; "
-       "mean ± standard deviation over seeds.", [
-        "Published: Table I of the paper, which does not say of which scenario its F1 and accuracy are; they stand "
-        "beside deployment. Its TextCrafter row stands beside the literal reading.",
+    ], "Quality of the sentence-level reconstruction, and accuracy of a classifier, by set and defence; mean ± "
+       "standard deviation over seeds.", [
+        "Published: Table I of the paper, which does not name the scenario of its F1 and accuracy; they are compared "
+        "with deployment, and its TextCrafter row with the literal reading.",
     ])  # fmt: skip
 
 
@@ -246,7 +246,7 @@ def _pii(spec: TextCrafterSpec, records: Records) -> Table:
         draw.column("AUC of the strongest probe",
                     lambda _, own: number(strongest(own, "probes"), digits=3, percent=False)),
     ], "The policy's own classifier is the one in its reward, the other is the same for every defence; both "
-       "learnt from clean vectors. The probes learn from protected ones.")  # fmt: skip
+       "learnt from clean vectors. The probes learn from protected vectors.")  # fmt: skip
 
 
 def _curves(spec: TextCrafterSpec, records: Records) -> Table:
@@ -264,7 +264,7 @@ def _curves(spec: TextCrafterSpec, records: Records) -> Table:
         draw.axis("policy", 0, partial(title, spec)),
         draw.axis("epoch", 1, lambda epoch: str(epoch["epoch"])),
         *(draw.column(shown, partial(value, name=name)) for name, shown in CURVES.items()),
-    ], f"Policies of the first seed ({LABEL}); of released vectors but where it says clean.")  # fmt: skip
+    ], f"Policies of the first seed ({LABEL}); of released vectors unless marked as clean.")  # fmt: skip
 
 
 def _sizes(records: Records) -> Table:
@@ -274,7 +274,7 @@ def _sizes(records: Records) -> Table:
     return draw.table("Sets", records.each("set"), [
         draw.axis("set", 0, set_title),
         *(draw.column(shown, partial(size, name=name)) for name, shown in SIZES.items()),
-    ], "Rows that are used, and words of the concept that are frequent enough to be looked for.")  # fmt: skip
+    ], "Rows, and words of the concept that are frequent enough to be attacked.")  # fmt: skip
 
 
 def figures(spec: TextCrafterSpec, records: Records) -> list[Figure]:
@@ -295,7 +295,7 @@ def _accuracy_against_bleu(spec: TextCrafterSpec, records: Records) -> list[Figu
             found.append(
                 Figure(
                     f"Accuracy against BLEU: {set_title(where)}", series=series, y="accuracy (%)",
-                    caption="Deployment. Further left is harder to reconstruct, further up is more useful.",
+                    caption="Deployment. Left: harder to reconstruct. Up: more useful.",
                     x="BLEU of the reconstruction (%)",
                 )
             )  # fmt: skip
@@ -398,5 +398,5 @@ def _at_equal_accuracy(records: Records) -> list[ClaimFinding]:
         "about as much accuracy."
     )
     verdict = draw.share_verdict(wins, len(parts), agrees=1, disagrees=0)
-    source = "what learning is for; first seed, deployment"
+    source = "own; first seed, deployment"
     return [ClaimFinding(claim, source, verdict, "; ".join(parts) + ".")] if parts else []

@@ -152,7 +152,7 @@ def test_a_given_decoder_is_gone_on_from_and_judged_on_texts_it_has_not_seen(
     assert not run(path, place[0], tmp_path / "out", workers=0).failed
     record = summarise("attacks", tmp_path / "out")
     notes = " ".join(record["notes"])
-    assert "that was given, then 6 epochs" in notes
+    assert "(given), then 6 epochs" in notes
     assert "are not judged" in notes  # twenty texts of the problem are in the corpus
     assert record["tables"][0]["rows"][0][3]["low"] > 0.05
     assert not list((tmp_path / "out" / "attacks" / "work" / "decoders").glob("geia-base-*"))

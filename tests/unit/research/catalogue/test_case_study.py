@@ -98,7 +98,7 @@ def test_the_page_has_a_table_for_each_text_and_one_for_all(place: dict[str, Pat
     read_experiment(record, owner="case-study", error=DataFileError)
     *sides, means = record["tables"]
     assert len(sides) == 5
-    assert "given by the user; the attack may have learnt it" in sides[3]["caption"]
+    assert "given by the user; the attack may have learnt this text" in sides[3]["caption"]
     assert [row[1] for row in sides[0]["rows"]] == ["no protection", "Laplace"]
     assert sides[0]["rows"][0][2] in json.dumps(records(place["out"])[0]["found"]["shown"][0])
     assert means["rows"][1][2]["published"] == pytest.approx(0.23)  # Table 12, ε = 10, Laplace

@@ -238,7 +238,7 @@ def test_held_out_words_are_measured_apart(data: Path, encoder: Path, tmp_path: 
     assert listed["every concept word removed from the text"] < listed["no protection"]
     assert rows["SPARSE"][3]["value"] == 1
     assert costs["rows"][0][1]["value"] > 0
-    assert (rows["SPARSE"][1]["n"], rows["subspace, told of every word"][1]["n"]) == (2, 1)
+    assert (rows["SPARSE"][1]["n"], rows["subspace, every word known"][1]["n"]) == (2, 1)
     settings = [name for name in rows if "released" in name]
     assert settings == ["subspace, 10 % erased, 50 % released, flattening 0.5"]
     for finding in record["findings"]:
@@ -266,7 +266,7 @@ def test_what_is_found_of_unseen_words_is_compared_within_a_seed() -> None:
     found = bar(Records(rows), "p")
     assert found.verdict == "agrees"
     assert "listed words alone: 40 % (30 to 50 over 2 seeds)" in found.ours
-    assert "told of every word: 25 %" in found.ours
+    assert "every word known: 25 %" in found.ours
     other = limit(Records(rows), "p")
     assert other.verdict == "agrees"  # 10 % is clearly less than the 50 % of the same seed
     assert "of 2 settings 1 keep the utility, and leak 10 to 10 %" in other.ours
