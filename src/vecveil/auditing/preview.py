@@ -36,20 +36,7 @@ from vecveil.protector.methods.text_level import released_rows
 from vecveil.types import Embeddings, Release, Texts
 from vecveil.validation import check_count, check_embeddings, check_positive, check_texts
 
-__all__ = [
-    "FACTORS",
-    "FEWEST_TEXTS",
-    "MOST_TEXTS",
-    "MOST_WORDS",
-    "PracticeTexts",
-    "Preview",
-    "PreviewLevel",
-    "PreviewResult",
-    "Report",
-    "VectorMemory",
-    "WordList",
-    "practice_texts",
-]
+__all__ = ["FEWEST_TEXTS", "MOST_WORDS", "Preview", "Report", "VectorMemory"]
 
 Encode = Callable[[Sequence[str]], Embeddings]
 Report = Callable[[float, str], None]
@@ -87,12 +74,8 @@ class PreviewLevel:
 
     def to_record(self) -> dict[str, Any]:
         """Return the level as JSON-ready values."""
-        return {
-            "factor": self.factor,
-            "utility": self.utility.to_record(),
-            "leakage": self.leakage.to_record(),
-            "guesses": [[[word, score] for word, score in row] for row in self.guesses],
-        }
+        utility, leakage = self.utility.to_record(), self.leakage.to_record()
+        return vars(self) | {"utility": utility, "leakage": leakage}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,15 +102,8 @@ class PreviewResult:
 
     def to_record(self) -> dict[str, Any]:
         """Return the result as JSON-ready values, with the words and without the texts."""
-        return {
-            "words": list(self.words),
-            "held": [list(row) for row in self.held],
-            "clean": self.clean.to_record(),
-            "levels": [level.to_record() for level in self.levels],
-            "chosen": self.chosen,
-            "practice": dict(self.practice),
-            "rewrites": self.rewrites,
-        }
+        levels = [level.to_record() for level in self.levels]
+        return vars(self) | {"clean": self.clean.to_record(), "levels": levels}
 
 
 class VectorMemory:

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from vecveil.errors import MissingDependencyError
-from vecveil.report import text
+from vecveil.report import charts, text
 from vecveil.version import __version__
 
 if TYPE_CHECKING:
@@ -86,11 +86,11 @@ def environment(form: str) -> Environment:
         "version": __version__,
     }
     if form == "html":
-        from vecveil.report import charts  # needs markupsafe, as Jinja2 does
-
         # The page's content security policy allows this style sheet by its hash, and no script at all: a text of
         # the record that slipped through the escaping could not run.
-        style = Markup(_source("style.css"))
+        # On one line: the sheet is most of a short page.
+        style = Markup(" ".join(_source("style.css").split()))
         digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
         env.globals |= {"charts": charts, "style": style, "digest": digest}
+        env.filters |= {"place": charts.share_at, "g": lambda number: f"{number:.6g}"}
     return env
