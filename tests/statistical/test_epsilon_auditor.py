@@ -22,7 +22,7 @@ import pytest
 from scipy import special, stats
 
 from harness.statistics import threshold
-from vecveil.accounting.lower_bound import CanaryScoreAuditor, Explicit, Split, epsilon_lower_bound
+from vecveil.accounting.lower_bound import epsilon_lower_bound, epsilon_one_run
 from vecveil.accounting.lower_bound_audit import MechanismAudit, audit_mechanism
 from vecveil.accounting.lower_bound_declared import (
     DeclaredPair,
@@ -255,17 +255,7 @@ def laplace_scores(
 
 BOUNDS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "halves": lambda x, y: epsilon_lower_bound(x, y, confidence=0.9).epsilon_lower_bound,
-    "Bonferroni": lambda x, y: CanaryScoreAuditor(x, y).epsilon_clopper_pearson(0.1),
-    "both sides": lambda x, y: CanaryScoreAuditor(x, y).epsilon_clopper_pearson(
-        0.1, one_sided=False
-    ),
-    "split": lambda x, y: CanaryScoreAuditor(x, y).epsilon_clopper_pearson(
-        0.1, threshold_strategy=Split()
-    ),
-    "explicit": lambda x, y: CanaryScoreAuditor(x, y).epsilon_clopper_pearson(
-        0.1, threshold_strategy=Explicit(1.0)
-    ),
-    "one run": lambda x, y: CanaryScoreAuditor(x, y).epsilon_one_run(0.1),
+    "one run": lambda x, y: epsilon_one_run(x, y, confidence=0.9),
 }
 
 

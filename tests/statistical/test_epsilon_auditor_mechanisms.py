@@ -27,7 +27,7 @@ from vecveil.accounting import (
 from vecveil.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha
 from vecveil.mechanisms.base import standard_normals
 from vecveil.mechanisms.purkayastha import draw_angles
-from vecveil.randomness import WordStream, kernel, resolve_stream
+from vecveil.randomness import kernel, resolve_stream
 from vecveil.sensitivity import NoiseShape
 
 SAMPLES = 10_000
@@ -121,9 +121,6 @@ def test_the_declared_advantage_is_that_of_the_mechanism(n: int) -> None:
         distances = one.distances(x[None], y[None])
         expected = declare(x, y).total_variation
         assert float(one.advantage(distances)[0]) == pytest.approx(expected, rel=2e-4), name
-
-
-Parts = Callable[[np.ndarray, WordStream], np.ndarray]
 
 
 def put_together(

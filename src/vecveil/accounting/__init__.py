@@ -22,14 +22,7 @@ from vecveil.accounting.guarantee import (
     rewriting_guarantee,
 )
 from vecveil.accounting.ledger import Ledger, LedgerSummary
-from vecveil.accounting.lower_bound import (
-    Bonferroni,
-    CanaryScoreAuditor,
-    Explicit,
-    LowerBound,
-    Split,
-    epsilon_lower_bound,
-)
+from vecveil.accounting.lower_bound import LowerBound, epsilon_lower_bound, epsilon_one_run
 from vecveil.accounting.lower_bound_audit import AuditCheck, MechanismAudit, audit_mechanism
 from vecveil.accounting.lower_bound_declared import (
     DeclaredPair,
@@ -49,12 +42,9 @@ from vecveil.accounting.two_centre import LaplacePrivacyLoss, PurkayasthaPrivacy
 
 __all__ = [
     "AuditCheck",
-    "Bonferroni",
-    "CanaryScoreAuditor",
     "ComposedPrivacyLoss",
     "ConceptLevel",
     "DeclaredPair",
-    "Explicit",
     "GaussianPrivacyLoss",
     "Guarantee",
     "LaplacePrivacyLoss",
@@ -64,7 +54,6 @@ __all__ = [
     "MechanismAudit",
     "PrivacyLoss",
     "PurkayasthaPrivacyLoss",
-    "Split",
     "analytic_gaussian_sigma",
     "audit_mechanism",
     "compose",
@@ -78,6 +67,7 @@ __all__ = [
     "epsilon_meaning",
     "epsilon_of_advantage",
     "epsilon_of_cosine",
+    "epsilon_one_run",
     "expected_cosine",
     "gaussian_guarantee",
     "gaussian_total_variation",

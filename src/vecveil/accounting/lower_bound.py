@@ -4,17 +4,13 @@ If a mechanism is (ε, δ)-DP for a pair of inputs, no event may have P(E) > e^�
 attack, drawn under either input, make events: a score at or above a threshold, or below it. With
 Clopper–Pearson bounds on both probabilities, ε ≥ log((P_low − δ) / Q_high) holds at the stated
 confidence (Jagielski, Ullman & Oprea 2020). The bound says nothing about better attacks.
-
-`CanaryScoreAuditor` has the interface of ``jax_privacy.auditing.CanaryScoreAuditor``, on NumPy and SciPy. Two things
-differ: the Bonferroni correction counts all thresholds that the scores offer, not the corners of the observed ROC
-curve (whose number depends on the scores), and δ may be 0 in `epsilon_one_run`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from scipy import special
@@ -24,14 +20,10 @@ from vecveil.types import Vector
 from vecveil.validation import check_count, check_probability
 
 __all__ = [
-    "Bonferroni",
-    "CanaryScoreAuditor",
-    "Explicit",
     "LowerBound",
-    "Split",
-    "check_scores",
     "clopper_pearson",
     "epsilon_lower_bound",
+    "epsilon_one_run",
 ]
 
 _THRESHOLDS = 1000  # at each end of the scores
@@ -62,8 +54,8 @@ class LowerBound:
 
     def to_record(self) -> dict[str, Any]:
         """Return the bound as JSON-ready values; an infinite threshold as None."""
-        record = {k: _finite(v) if isinstance(v, float) else v for k, v in vars(self).items()}
-        return record | {"samples": list(self.samples)}
+        finite = {k: None if v in (math.inf, -math.inf) else v for k, v in vars(self).items()}
+        return finite | {"samples": list(self.samples)}
 
 
 def clopper_pearson(
@@ -99,10 +91,9 @@ def epsilon_lower_bound(
         seed: of the split into halves; independent of the scores.
     """
     owner = "epsilon_lower_bound"
-    x = check_scores(scores_x, owner=owner, param="scores_x", minimum=4)
-    y = check_scores(scores_y, owner=owner, param="scores_y", minimum=4)
-    delta = check_probability(delta, owner=owner, param="delta")
-    confidence = check_probability(confidence, owner=owner, param="confidence", open_interval=True)
+    x = _check_scores(scores_x, owner=owner, param="scores_x", minimum=4)
+    y = _check_scores(scores_y, owner=owner, param="scores_y", minimum=4)
+    delta, confidence = _checked_levels(delta, confidence, owner)
     rng = np.random.default_rng(check_count(seed, owner=owner, param="seed", minimum=0))
     significance = (1 - confidence) / 4  # two bounds, of two probabilities each
 
@@ -113,7 +104,8 @@ def epsilon_lower_bound(
     tried = _epsilons(choose_x, choose_y, thresholds, delta, significance)
     direction = max(tried, key=lambda name: float(tried[name].max()))
     threshold = thresholds[int(tried[direction].argmax())]
-    advantages = _shares(choose_x, thresholds) - _shares(choose_y, thresholds)
+    advantages = _counts(choose_x, thresholds) / len(choose_x)
+    advantages -= _counts(choose_y, thresholds) / len(choose_y)
     advantage_threshold = thresholds[int(np.abs(advantages).argmax())]
 
     # One threshold and one direction remain, so each bound is a single test.
@@ -130,7 +122,7 @@ def epsilon_lower_bound(
     )
 
 
-def check_scores(value: Any, *, owner: str, param: str, minimum: int = 1) -> Vector:
+def _check_scores(value: Any, *, owner: str, param: str, minimum: int = 1) -> Vector:
     """Return ``value`` as a float64 array of shape (N,) without NaN."""
     try:
         scores = np.asarray(value, dtype=np.float64)
@@ -141,6 +133,11 @@ def check_scores(value: Any, *, owner: str, param: str, minimum: int = 1) -> Vec
         raise InvalidInputError.of(owner, param, f"of shape (N,) with N ≥ {minimum} and without NaN",
                                    f"shape {scores.shape}{nan}")  # fmt: skip
     return scores
+
+
+def _checked_levels(delta: float, confidence: float, owner: str) -> tuple[float, float]:
+    delta = check_probability(delta, owner=owner, param="delta")
+    return delta, check_probability(confidence, owner=owner, param="confidence", open_interval=True)
 
 
 def _candidates(x: Vector, y: Vector) -> Any:
@@ -156,10 +153,6 @@ def _candidates(x: Vector, y: Vector) -> Any:
 
 def _counts(scores: Vector, thresholds: Vector) -> Any:
     return len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
-
-
-def _shares(scores: Vector, thresholds: Vector) -> Any:
-    return _counts(scores, thresholds) / len(scores)
 
 
 def _epsilons(
@@ -193,176 +186,52 @@ def _advantage(x: Vector, y: Vector, threshold: float, significance: float) -> f
     return float(max(x_low - y_high, y_low - x_high, 0.0))
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def epsilon_one_run(
+    in_scores: Vector, out_scores: Vector, *, delta: float = 0.0, confidence: float = 0.999999
+) -> float:
+    """Return the lower bound of ε that canaries of one run prove (Steinke, Nasr & Jagielski 2023, Theorem 5.2).
 
+    An independent fair coin put each canary in or out. The attacker guesses "in" for scores at or above a threshold
+    and abstains on the others; the bound is the best over all thresholds, with a Bonferroni correction.
 
-@dataclass(frozen=True)
-class Bonferroni:
-    """Try every threshold, each at its share of the significance."""
-
-
-@dataclass(frozen=True)
-class Explicit:
-    """Use one threshold, which must have been fixed without looking at these scores."""
-
-    threshold: float
-
-
-@dataclass(frozen=True)
-class Split:
-    """Choose the threshold on ``fraction`` of the canaries, bound ε with the others."""
-
-    fraction: float = 0.5
-    seed: int = 0
-
-
-Strategy: TypeAlias = Bonferroni | Explicit | Split
-
-
-class CanaryScoreAuditor:
-    """Lower bounds of ε from attack scores of held-in (N,) and held-out (M,) canaries.
-
-    A score at or above a threshold means "in".
+    Args:
+        in_scores, out_scores: (N,) and (M,) scores of the canaries that were in the data, and of the others.
+        confidence: of the bound.
     """
+    owner = "epsilon_one_run"
+    ins, outs = (
+        _check_scores(value, owner=owner, param=param)
+        for param, value in (("in_scores", in_scores), ("out_scores", out_scores))
+    )
+    delta, confidence = _checked_levels(delta, confidence, owner)
+    canaries = len(ins) + len(outs)
+    # The number of ranks is fixed before the scores are seen, unlike that of distinct scores.
+    level = (1 - confidence) / canaries
+    thresholds = np.unique(np.concatenate([ins, outs]))
+    correct = _counts(ins, thresholds)
+    guesses = correct + _counts(outs, thresholds)
+    best, left = 0.0, np.ones(len(thresholds), dtype=bool)
+    from scipy import optimize  # slow to import
 
-    def __init__(self, in_scores: Vector, out_scores: Vector) -> None:
-        owner = type(self).__name__
-        self._in = np.sort(check_scores(in_scores, owner=owner, param="in_scores"))
-        self._out = np.sort(check_scores(out_scores, owner=owner, param="out_scores"))
+    # Raise ε from threshold to threshold: only those still significant at the best ε can improve it.
+    while True:
+        # δ only adds to the p-value, and ε raises it: a threshold that fails without δ stays out.
+        p = _at_least(correct, guesses, special.expit(best))
+        left &= p <= level
+        if not left.any():
+            return best
+        i = int(np.where(left, p, np.inf).argmin())
+        left[i] = False
 
-    def __repr__(self) -> str:
-        return f"CanaryScoreAuditor({len(self._in)} in, {len(self._out)} out)"
+        def excess(epsilon: float, k: int = int(guesses[i]), v: int = int(correct[i])) -> float:
+            return _one_run_p(epsilon, k, v, canaries, delta) - level
 
-    def epsilon_clopper_pearson(
-        self,
-        significance: float,
-        delta: float = 0.0,
-        one_sided: bool = True,
-        *,
-        threshold_strategy: Strategy | None = None,
-    ) -> float:
-        """Return a lower bound of ε by Clopper–Pearson bounds on TPR and FPR (arXiv:2101.04535).
-
-        The canaries must be independent: one for each run, or nearly so.
-
-        Args:
-            significance: largest chance that the bound is wrong.
-            delta: δ of (ε, δ)-DP.
-            one_sided: True for TPR/FPR alone; False also tries TNR/FNR.
-            threshold_strategy: `Bonferroni` (the default), `Explicit` or `Split`.
-        """
-        level = self._level(significance, delta, "epsilon_clopper_pearson")
-        match threshold_strategy or Bonferroni():
-            case Explicit(threshold):
-                return float(self._bounds([threshold], level, delta, one_sided)[0])
-            case Split(fraction, seed):
-                first, second = self._parts(fraction, seed)
-                at = first._thresholds()
-                best = at[int(first._bounds(at, level, delta, one_sided).argmax())]
-                return float(second._bounds([best], level, delta, one_sided)[0])
-            case Bonferroni():
-                # The number of ranks is fixed before the scores are seen, unlike that of distinct scores.
-                tried = len(self._in) + len(self._out)
-                return float(
-                    self._bounds(self._thresholds(), level / tried, delta, one_sided).max()
-                )
-
-    def epsilon_one_run(
-        self,
-        significance: float,
-        delta: float = 0.0,
-        *,
-        threshold_strategy: Strategy | None = None,
-    ) -> float:
-        """Return a lower bound of ε from one run (Steinke, Nasr & Jagielski 2023, Theorem 5.2).
-
-        An independent fair coin put each canary in or out. The attacker guesses "in" for scores at or above
-        a threshold and abstains on the others. `Bonferroni` runs over the number of guesses; see
-        `epsilon_clopper_pearson` for the arguments.
-        """
-        level = self._level(significance, delta, "epsilon_one_run")
-        match threshold_strategy or Bonferroni():
-            case Explicit(threshold):
-                return self._one_run([threshold], level, delta)[0]
-            case Split(fraction, seed):
-                first, second = self._parts(fraction, seed)
-                best = first._one_run(first._thresholds(), level, delta)[1]
-                return second._one_run([best], level, delta)[0]
-            case Bonferroni():
-                tried = len(self._in) + len(self._out)
-                return self._one_run(self._thresholds(), level / tried, delta)[0]
-
-    def _level(self, significance: float, delta: float, method: str) -> float:
-        owner = f"{type(self).__name__}.{method}"
-        check_probability(delta, owner=owner, param="delta")
-        return check_probability(
-            significance, owner=owner, param="significance", open_interval=True
-        )
-
-    def _thresholds(self) -> Any:
-        return np.unique(np.concatenate([self._in, self._out]))
-
-    def _parts(self, fraction: float, seed: int) -> tuple[CanaryScoreAuditor, CanaryScoreAuditor]:
-        owner = "Split"
-        share = check_probability(fraction, owner=owner, param="fraction", open_interval=True)
-        rng = np.random.default_rng(check_count(seed, owner=owner, param="seed", minimum=0))
-        pairs = []
-        for scores in (self._in, self._out):
-            cut = round(share * len(scores))
-            if not 0 < cut < len(scores):
-                raise InvalidInputError.of(owner, "fraction", "such that both parts have canaries",
-                                           f"a share that leaves {cut} of {len(scores)}")  # fmt: skip
-            shuffled = rng.permutation(scores)
-            pairs.append((shuffled[:cut], shuffled[cut:]))
-        (in_first, in_second), (out_first, out_second) = pairs
-        return CanaryScoreAuditor(in_first, out_first), CanaryScoreAuditor(in_second, out_second)
-
-    def _bounds(self, thresholds: Any, level: float, delta: float, one_sided: bool) -> Any:
-        """Return the bound on ε at each threshold, each wrong with chance at most ``level``."""
-        at = np.asarray(thresholds, dtype=np.float64)
-        n, m = len(self._in), len(self._out)
-        tp, fp = _counts(self._in, at), _counts(self._out, at)
-        sides = [(tp, n, fp, m)] if one_sided else [(tp, n, fp, m), (m - fp, m, n - tp, n)]
-        share = level / (2 * len(sides))  # two bounds for each side
-        best = np.zeros(len(at))
-        for hits, trials, false_hits, false_trials in sides:
-            low, _ = clopper_pearson(hits, trials, significance=share)
-            _, high = clopper_pearson(false_hits, false_trials, significance=share)
-            with np.errstate(divide="ignore"):
-                best = np.maximum(best, np.log(np.maximum(low - delta, 0)) - np.log(high))
-        return best
-
-    def _one_run(self, thresholds: Any, level: float, delta: float) -> tuple[float, float]:
-        """Return the largest bound over the thresholds, and its threshold."""
-        from scipy import optimize  # slow to import
-
-        at = np.asarray(thresholds, dtype=np.float64)
-        correct, canaries = _counts(self._in, at), len(self._in) + len(self._out)
-        guesses = correct + _counts(self._out, at)
-        best, where = 0.0, float(at[0])
-        open_ = np.ones(len(at), dtype=bool)
-        # Raise ε from threshold to threshold: only those still significant at the best ε can improve it.
-        while True:
-            # δ only adds to the p-value, and ε raises it: a threshold that fails without δ stays out.
-            p = _at_least(correct, guesses, special.expit(best))
-            open_ &= p <= level
-            if not open_.any():
-                return best, where
-            i = int(np.where(open_, p, np.inf).argmin())
-            open_[i] = False
-            k, v = int(guesses[i]), int(correct[i])
-
-            def excess(epsilon: float, k: int = k, v: int = v) -> float:
-                return _one_run_p(epsilon, k, v, canaries, delta) - level
-
-            if excess(best) <= 0:
-                high = best + 1.0
-                while excess(high) <= 0:
-                    high *= 2
-                root = float(optimize.bisect(excess, best, high, xtol=1e-9))
-                # below the root: the p-value there is at most the level
-                best, where = max(best, root - 1e-9), float(at[i])
+        if excess(best) <= 0:
+            high = best + 1.0
+            while excess(high) <= 0:
+                high *= 2
+            # below the root: the p-value there is at most the level
+            best = max(best, float(optimize.bisect(excess, best, high, xtol=1e-9)) - 1e-9)
 
 
 def _one_run_p(epsilon: float, guesses: int, correct: int, canaries: int, delta: float) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,82 +14,16 @@ from vecveil.accounting.lower_bound import LowerBound, epsilon_lower_bound
 from vecveil.accounting.lower_bound_declared import DeclaredPair
 from vecveil.errors import InvalidInputError
 from vecveil.randomness import resolve_generator
-from vecveil.types import Embeddings, RandomSource, Release, Vector
+from vecveil.types import RandomSource, Release, Vector
 from vecveil.validation import check_count, check_probability
 
-__all__ = [
-    "AuditCheck",
-    "MechanismAudit",
-    "Ties",
-    "audit_mechanism",
-    "count_ties",
-    "float32_share",
-]
+__all__ = ["AuditCheck", "MechanismAudit", "audit_mechanism"]
 
 _RESOLUTION = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 2e-7}  # a few units of rounding
-
-
-@dataclass(frozen=True)
-class Ties:
-    """Nearly equal lengths of the noise, and the number that a continuous law allows.
-
-    A float32 radius takes one of a few million values, so some of thousands of releases agree to all digits;
-    a float64 radius agrees once in a billion pairs. A generator that is seeded anew for each call repeats
-    its values exactly.
-
-    Attributes:
-        observed: neighbours among the sorted lengths that agree within the resolution.
-        expected: upper bound of their mean number under any log-concave law of that spread.
-        allowed: a larger number has a chance below the significance.
-        resolution: relative difference below which two lengths agree.
-    """
-
-    observed: int
-    expected: float
-    allowed: int
-    resolution: float
-
-    @property
-    def passed(self) -> bool:
-        """True if a continuous law allows that many ties."""
-        return self.observed <= self.allowed
-
-
-def count_ties(lengths: Vector, *, dtype: object, significance: float, offset: float = 0.0) -> Ties:
-    """Return the number of lengths that agree, and the number that a log-concave law allows.
-
-    Of M lengths with a log-concave density f, two agree within a gap g with probability at most
-    2g · max f ≤ 2g/sd, so at most M²g/sd pairs are expected, nearly Poisson.
-
-    Args:
-        lengths: (M,) lengths of the noise of independent releases, also of different inputs.
-        dtype: of the released vectors, which limits the resolution of lengths.
-        significance: chance of a false rejection.
-        offset: length of the inputs; y − x loses the digits that x takes.
-    """
-    from scipy import stats  # slow to import
-
-    ordered = np.sort(np.asarray(lengths, dtype=np.float64))
-    middle, spread = float(np.median(ordered)), float(ordered.std())
-    resolution = _RESOLUTION[np.dtype(dtype)] * (1 + offset / middle if middle > 0 else 1.0)  # type: ignore[call-overload]
-    gap = resolution * middle
-    observed = int((np.diff(ordered) <= gap).sum())
-    if spread <= gap:  # all lengths are alike: any tie is one too many
-        return Ties(observed, 0.0, 0, resolution)
-    expected = len(ordered) ** 2 * gap / spread
-    return Ties(observed, expected, int(stats.poisson.isf(significance, expected)), resolution)
-
-
-def float32_share(noise: Embeddings) -> float:
-    """Return the share of float64 coordinates that are float32 numbers: about 2⁻²⁹ by chance."""
-    with np.errstate(over="ignore"):
-        rounded = noise.astype(np.float32).astype(np.float64)
-    return float((rounded == noise).mean())
-
-
 _BLOCK = 4096  # releases per call: bounds the memory
 _CHECKS = 5
 _FLOAT32_SHARE = 1e-3  # far above the 2⁻²⁹ of chance, far below the 1 of noise drawn in float32
+_REACH = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])  # thresholds of the privacy loss
 
 
 @dataclass(frozen=True)
@@ -98,7 +33,7 @@ class AuditCheck:
     name: str
     passed: bool
     reason: str
-    figures: dict[str, float | None] = field(default_factory=dict)
+    figures: Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -106,15 +41,12 @@ class MechanismAudit:
     """The outcome of all tests; a correct mechanism passes with at least the stated confidence.
 
     Attributes:
-        reasons: of the checks that did not pass.
         lower_bound: the bound that the likelihood-ratio attack proves.
         declared_worst_case: ε times the distance, in the mechanism's norm.
         declared_total_variation: the exact advantage of the best attacker.
         samples: releases of each input.
     """
 
-    passed: bool
-    reasons: tuple[str, ...]
     checks: tuple[AuditCheck, ...]
     lower_bound: LowerBound
     declared_worst_case: float
@@ -122,26 +54,26 @@ class MechanismAudit:
     samples: int
     confidence: float
 
+    @property
+    def passed(self) -> bool:
+        """True if every check passed."""
+        return not self.reasons
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The reasons of the checks that did not pass."""
+        return tuple(check.reason for check in self.checks if not check.passed)
+
     def to_record(self) -> dict[str, Any]:
         """Return the outcome as JSON-ready values; an infinite worst case as None."""
-        worst = self.declared_worst_case
         return {
             **vars(self),
+            "passed": self.passed,
             "reasons": list(self.reasons),
             "checks": [dict(vars(check)) for check in self.checks],
             "lower_bound": self.lower_bound.to_record(),
-            "declared_worst_case": worst if math.isfinite(worst) else None,
+            "declared_worst_case": _finite(self.declared_worst_case),
         }
-
-
-@dataclass
-class _Draws:
-    """Scores and lengths of the releases of both inputs."""
-
-    scores: list[Vector]
-    lengths: list[Vector]
-    float32: list[float]
-    dtype: Any
 
 
 def audit_mechanism(
@@ -188,21 +120,18 @@ def audit_mechanism(
             raise InvalidInputError.of(
                 owner, param, "the vector that `declared` was made for", "another"
             )
-    draws = _draw(release, (x, x_prime), N, declared, generator)
+    scores, lengths, float32, dtype = _draw(release, (x, x_prime), N, declared, generator)
     share = (1 - confidence) / _CHECKS  # Bonferroni over the five tests
     # it serves two tests: worst case and advantage
-    bound = epsilon_lower_bound(*draws.scores, confidence=1 - 2 * share)
-    checks = (
-        _worst_case(bound, declared),
-        _advantage(bound, declared),
-        _privacy_loss(draws, declared, share),
-        _noise(draws, declared, share),
-        _ties(draws, declared, share, low_order_bits),
-    )
+    bound = epsilon_lower_bound(*scores, confidence=1 - 2 * share)
     return MechanismAudit(
-        passed=all(check.passed for check in checks),
-        reasons=tuple(check.reason for check in checks if not check.passed),
-        checks=checks,
+        checks=(
+            _worst_case(bound, declared),
+            _advantage(bound, declared),
+            _privacy_loss(scores, declared, share),
+            _noise(lengths, declared, share),
+            _ties(lengths, declared, share, dtype, float32 if low_order_bits else None),
+        ),
         lower_bound=bound,
         declared_worst_case=declared.worst_case,
         declared_total_variation=declared.total_variation,
@@ -212,77 +141,60 @@ def audit_mechanism(
 
 
 def _draw(
-    release: Release,
-    inputs: tuple[Vector, Vector],
-    N: int,
-    declared: DeclaredPair,
-    rng: np.random.Generator,
-) -> _Draws:
-    draws = _Draws([], [], [], inputs[0].dtype)
-    for vector, centre in zip(inputs, (declared.x, declared.x_prime), strict=True):
-        scores, lengths = np.empty(N), np.empty(N)
-        float32 = 0.0
+    release: Release, inputs: tuple[Vector, Vector], N: int, declared: DeclaredPair, rng: Any
+) -> tuple[Vector, Vector, float, Any]:
+    """Return scores and lengths (2, N) of the releases, their share of float32 coordinates, and their dtype."""
+    scores, lengths, float32 = np.empty((2, N)), np.empty((2, N)), 0.0
+    for side, centre in enumerate((declared.x, declared.x_prime)):
         for start in range(0, N, _BLOCK):
-            rows = min(_BLOCK, N - start)
-            Y = release(np.tile(vector, (rows, 1)), rng)
-            if np.shape(Y) != (rows, len(vector)) or not np.isfinite(Y).all():
-                raise InvalidInputError.of("audit_mechanism", "release",
-                                           f"a function to finite ({rows}, " f"{len(vector)}) arrays",
+            part = slice(start, min(start + _BLOCK, N))
+            X = np.tile(inputs[side], (part.stop - start, 1))
+            Y = release(X, rng)
+            if np.shape(Y) != X.shape or not np.isfinite(Y).all():
+                raise InvalidInputError.of("audit_mechanism", "release", f"a function to finite {X.shape} arrays",
                                            f"one to shape {np.shape(Y)}")  # fmt: skip
-            draws.dtype = Y.dtype
             # Lengths in float64 even for float32 outputs: rounding must not create ties.
-            Y = Y.astype(np.float64)
-            part = slice(start, start + rows)
-            scores[part], lengths[part] = declared.score(Y), declared.length(Y, centre)
-            float32 += rows / N * float32_share(Y - centre)
-        draws.scores.append(scores)
-        draws.lengths.append(lengths)
-        draws.float32.append(float32)
-    return draws
+            wide = Y.astype(np.float64)
+            scores[side, part] = declared.score(wide)
+            lengths[side, part] = declared.length(wide, centre)
+            noise = wide - centre
+            with np.errstate(over="ignore"):
+                # By chance about 2⁻²⁹ of float64 coordinates are float32 numbers.
+                float32 += len(X) / (2 * N) * float((noise.astype(np.float32) == noise).mean())
+    return scores, lengths, float32, Y.dtype
 
 
 def _worst_case(bound: LowerBound, declared: DeclaredPair) -> AuditCheck:
     low, worst = bound.epsilon_lower_bound, declared.worst_case
-    passed = low <= worst
-    reason = (
-        f"An attack proves ε ≥ {low:.4g} for this pair, "
-        + ("within" if passed else "beyond")
-        + f" the declared worst case of {worst:.4g}."
-    )
-    figures = {"epsilon_lower_bound": low, "declared": worst if math.isfinite(worst) else None}
-    return AuditCheck("worst case", passed, reason, figures)
+    side = "within" if low <= worst else "beyond"
+    reason = f"An attack proves ε ≥ {low:.4g} for this pair, {side} the declared worst case of {worst:.4g}."
+    figures = {"epsilon_lower_bound": low, "declared": _finite(worst)}
+    return AuditCheck("worst case", low <= worst, reason, figures)
 
 
 def _advantage(bound: LowerBound, declared: DeclaredPair) -> AuditCheck:
     low, exact = bound.advantage_low, declared.total_variation
-    passed = low <= exact
-    reason = (
-        f"An attack proves an advantage of at least {low:.4g}; the declared noise allows {exact:.4g}."
-        + ("" if passed else " The releases leak more than declared.")
-    )
-    return AuditCheck(
-        "advantage", passed, reason, {"advantage_low": low, "declared_total_variation": exact}
-    )
+    reason = f"An attack proves an advantage of at least {low:.4g}; the declared noise allows {exact:.4g}."
+    if low > exact:
+        reason += " The releases leak more than declared."
+    figures = {"advantage_low": low, "declared_total_variation": exact}
+    return AuditCheck("advantage", low <= exact, reason, figures)
 
 
-def _privacy_loss(draws: _Draws, declared: DeclaredPair, significance: float) -> AuditCheck:
+def _privacy_loss(scores: Vector, declared: DeclaredPair, significance: float) -> AuditCheck:
     """Test the shares of scores above five thresholds against the declared law."""
-    from scipy import stats
+    from scipy import stats  # slow to import
 
     # Thresholds where both laws have mass: within the μ of Gaussian DP of equal total variation.
     mu = 2 * float(special.ndtri(min((1 + declared.total_variation) / 2, 1 - 1e-9)))
-    reach = min(mu, 0.9 * declared.worst_case)
-    thresholds = reach * np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
+    thresholds = min(mu, 0.9 * declared.worst_case) * _REACH
     worst = (1.0, 0.0, 0.0, 0.0)
     for t in thresholds:
         # Under x′ the score is the negative: P′(score > t) = 1 − tail(−t).
-        for scores, law in (
-            (draws.scores[0], declared.tail(t)),
-            (draws.scores[1], 1 - declared.tail(-t)),
-        ):
-            above = int((scores > t).sum())
-            p = _two_sided(stats.binom(len(scores), min(max(law, 0.0), 1.0)), above)
-            worst = min(worst, (p, float(t), above / len(scores), law))
+        for row, law in zip(scores, (declared.tail(t), 1 - declared.tail(-t)), strict=True):
+            above = int((row > t).sum())
+            p = _two_sided(stats.binom(len(row), min(max(law, 0.0), 1.0)), above)
+            worst = min(worst, (p, float(t), above / len(row), law))
     p, t, observed, law = worst
     passed = p >= significance / (2 * len(thresholds))  # two inputs at each threshold
     reason = (
@@ -291,55 +203,63 @@ def _privacy_loss(draws: _Draws, declared: DeclaredPair, significance: float) ->
         else f"The privacy loss has another law than declared: {observed:.4g} of the releases have a "
         f"log-likelihood ratio above {t:.3g}, where {law:.4g} are declared."
     )
-    figures: dict[str, float | None] = {
-        "p": p, "threshold": t, "observed": observed, "declared": law,
-    }  # fmt: skip
+    figures = {"p": p, "threshold": t, "observed": observed, "declared": law}
     return AuditCheck("privacy loss", passed, reason, figures)
 
 
-def _noise(draws: _Draws, declared: DeclaredPair, significance: float) -> AuditCheck:
+def _noise(lengths: Vector, declared: DeclaredPair, significance: float) -> AuditCheck:
     from scipy import stats
 
-    scores = np.concatenate([declared.normal_score(lengths) for lengths in draws.lengths])
+    scores = declared.normal_score(lengths.ravel())
     M = len(scores)
     mean = float(scores.mean())
     # About 0, not about the mean: mean and mean square then have exact null laws.
     variance = float((scores**2).mean())
     p_mean = 2 * float(special.ndtr(-abs(mean) * math.sqrt(M)))
-    p_variance = _two_sided(stats.chi2(M), variance * M)
-    passed = min(p_mean, p_variance) >= significance / 2  # two tests
+    p = min(p_mean, _two_sided(stats.chi2(M), variance * M))
+    passed = p >= significance / 2  # two tests
     reason = (
         "The length of the noise has the declared law."
         if passed
         else "The length of the noise has another law than declared: its normal scores have mean "
         f"{mean:.3g} and mean square {variance:.3g} in place of 0 and 1."
     )
-    figures: dict[str, float | None] = {
-        "p": min(p_mean, p_variance), "mean": mean, "mean_square": variance,
-    }  # fmt: skip
+    figures = {"p": p, "mean": mean, "mean_square": variance}
     return AuditCheck("noise", passed, reason, figures)
 
 
 def _ties(
-    draws: _Draws, declared: DeclaredPair, significance: float, low_order_bits: bool
+    lengths: Vector, declared: DeclaredPair, significance: float, dtype: Any, float32: float | None
 ) -> AuditCheck:
-    both = np.concatenate(draws.lengths)
+    """Count lengths that agree, against the number that any log-concave law allows.
+
+    A float32 radius takes one of a few million values, so some of thousands of releases agree to all digits; a
+    float64 radius agrees once in a billion pairs. A generator that is seeded anew for each call repeats its values.
+    Of M lengths with a log-concave density f, two agree within a gap g with probability at most 2g·max f ≤ 2g/sd,
+    so at most M²g/sd pairs are expected, nearly Poisson.
+    """
+    from scipy import stats
+
+    ordered = np.sort(lengths, axis=None)
+    middle, spread = float(np.median(ordered)), float(ordered.std())
+    # y − x loses the digits that the larger input takes.
     offset = float(max(np.linalg.norm(declared.x), np.linalg.norm(declared.x_prime)))
-    ties = count_ties(both, dtype=draws.dtype, significance=significance, offset=offset)
-    share = max(draws.float32)
-    coarse = low_order_bits and draws.dtype == np.float64 and share > _FLOAT32_SHARE
+    resolution = _RESOLUTION[dtype] * (1 + offset / middle if middle > 0 else 1.0)
+    gap = resolution * middle
+    observed, allowed = int((np.diff(ordered) <= gap).sum()), 0
+    if spread > gap:  # else all lengths are alike: any tie is one too many
+        allowed = int(stats.poisson.isf(significance, len(ordered) ** 2 * gap / spread))
+    coarse = float32 is not None and dtype == np.float64 and float32 > _FLOAT32_SHARE
     reason = "Noise does not repeat more than a continuous law allows."
-    if not ties.passed:
+    if observed > allowed:
         reason = (
-            f"Noise repeats: {ties.observed} lengths agree within a relative {ties.resolution:.1g}, "
-            f"a continuous law allows {ties.allowed}. The generator is too coarse or used twice."
+            f"Noise repeats: {observed} lengths agree within a relative {resolution:.1g}, "
+            f"a continuous law allows {allowed}. The generator is too coarse or used twice."
         )
     elif coarse:
-        reason = f"{100 * share:.3g} % of the noise's coordinates are float32 numbers."
-    figures: dict[str, float | None] = {
-        "observed": ties.observed, "allowed": ties.allowed, "float32_share": share,
-    }  # fmt: skip
-    return AuditCheck("ties", ties.passed and not coarse, reason, figures)
+        reason = f"{100 * (float32 or 0):.3g} % of the noise's coordinates are float32 numbers."
+    figures = {"observed": observed, "allowed": allowed, "float32_share": float32}
+    return AuditCheck("ties", observed <= allowed and not coarse, reason, figures)
 
 
 def _two_sided(law: Any, value: float) -> float:
@@ -347,3 +267,7 @@ def _two_sided(law: Any, value: float) -> float:
     below = float(law.cdf(value))
     at_or_above = float(law.sf(value) + (law.pmf(value) if hasattr(law.dist, "pmf") else 0.0))
     return min(1.0, 2 * min(below, at_or_above))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

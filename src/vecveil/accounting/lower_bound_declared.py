@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, wrong_shape
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_embeddings, check_positive
 
@@ -186,9 +186,7 @@ def _pair(x: Any, x_prime: Any, owner: str, *, least: int) -> tuple[Vector, Vect
         vector = value[None] if isinstance(value, np.ndarray) and value.ndim == 1 else value
         row = check_embeddings(vector, owner=owner, param=param)
         if len(row) != 1 or row.shape[1] < least:
-            raise InvalidInputError.of(
-                owner, param, f"one vector of dimension {least} or more", f"shape {row.shape}"
-            )
+            raise wrong_shape(owner, param, f"(n,) with n ≥ {least}", row.shape)
         rows.append(row[0].astype(np.float64))
     if rows[0].shape != rows[1].shape or (rows[0] == rows[1]).all():
         raise InvalidInputError.of(

@@ -1,4 +1,4 @@
-"""White-box sensitivity: dimensions that an attack model relies on, by integrated gradients (SPARSE-WB).
+"""White-box sensitivity: the dimensions that an attack model relies on, by integrated gradients (SPARSE-WB).
 
 A defender who has the attack model attributes its guess of a sensitive token to dimensions of the embedding
 (SPARSE, arXiv 2602.07090, §4.5) and shapes the noise by these attributions instead of the learnt mask.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError, MissingDependencyError, out_of_range, wrong_shape
+from vecveil.errors import InvalidInputError, MissingDependencyError, out_of_range
 from vecveil.runtime import progress
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, TokenLabels, Vector
@@ -28,8 +28,12 @@ else:
 
 __all__ = ["integrated_gradient_sensitivity", "integrated_gradients", "white_box_shape"]
 
-
 Array = npt.NDArray[np.float64]
+
+BATCH = 4096
+"""Points per pass through the model."""
+PAIRS = 8192
+"""Pairs of text and token whose attributions are in memory at once."""
 
 
 def _import_torch() -> Any:
@@ -56,7 +60,7 @@ def evaluated(model: Model) -> Iterator[None]:
             part.training = mode
 
 
-def outputs_of(model: Model, X: Embeddings, *, device: str, owner: str) -> tuple[torch.Tensor, int]:
+def outputs_of(model: Model, X: Embeddings, owner: str) -> tuple[torch.Tensor, int]:
     """Return a tensor of the dtype and device of ``model``, and its number of outputs V.
 
     Raises:
@@ -65,22 +69,12 @@ def outputs_of(model: Model, X: Embeddings, *, device: str, owner: str) -> tuple
     """
     torch = _import_torch()
     rows = torch.as_tensor(X)
-    parameters = model.parameters() if isinstance(model, torch.nn.Module) else iter(())
-    # Parameters determine dtype and device; a plain function gets the dtype of ``X``.
-    first = next(parameters, None)
-    try:
-        where = torch.device(device)
-        rows = rows.to(device=where, dtype=rows.dtype if first is None else first.dtype)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        constraint = "a device that torch can use here"
-        raise InvalidInputError.of(owner, "device", constraint, repr(device)[:40]) from error
-    if first is not None and first.device.type != where.type:
-        constraint = f"on the device {where.type!r}"
-        raise InvalidInputError.of(owner, "model", constraint, repr(first.device.type))
+    if isinstance(model, torch.nn.Module) and (first := next(model.parameters(), None)) is not None:
+        rows = rows.to(first)  # its dtype and device; a plain function gets the dtype of ``X``, on the CPU
     rows = rows.detach().requires_grad_()
-    constraint = f"a differentiable function from a tensor {tuple(rows.shape)} to (N, V)"
 
     def refuse(got: str, why: str = "", fix: str = "") -> InvalidInputError:
+        constraint = f"a differentiable function from a tensor {tuple(rows.shape)} to (N, V)"
         return InvalidInputError.of(owner, "model", constraint, got, why, fix)
 
     with torch.enable_grad():
@@ -107,29 +101,19 @@ def outputs_of(model: Model, X: Embeddings, *, device: str, owner: str) -> tuple
 
 
 def integrated_gradients(
-    model: Model,
-    embeddings: Embeddings,
-    targets: npt.NDArray[np.integer[Any]],
-    *,
-    baseline: Vector | None = None,
-    steps: int = 50,
-    batch_size: int = 4096,
-    device: str = "cpu",
-    show_progress: bool | None = None,
+    model: Model, embeddings: Embeddings, targets: npt.NDArray[np.integer[Any]], *, steps: int = 50
 ) -> Array:
     """Return the attribution of one output of ``model`` per row to each dimension, (N, n) float64.
 
-    IG_i(x) = (x_i − b_i) ∫₀¹ ∂f(b + α(x − b))/∂x_i dα   (Sundararajan et al. 2017, Eq. 1), by
-    Gauss-Legendre quadrature. A row's attributions add up to f(x) − f(b), up to the quadrature error.
+    IG_i(x) = x_i ∫₀¹ ∂f(αx)/∂x_i dα   (Sundararajan et al. 2017, Eq. 1, with the baseline 0), by Gauss-Legendre
+    quadrature. A row's attributions add up to f(x) − f(0), up to the quadrature error.
 
     Args:
-        model: a `torch.nn.Module` on ``device``, or any differentiable function, from a tensor (N, n) to a
-            tensor (N, V). A module runs in evaluation mode and gets the dtype of its parameters.
+        model: a `torch.nn.Module`, or any differentiable function, from a tensor (N, n) to a tensor (N, V). A
+            module runs in evaluation mode and gets the dtype and device of its parameters.
         embeddings: (N, n), clean.
         targets: (N,) integers in [0, V), the output to explain for each row.
-        baseline: (n,), the vector without information; None is zeros, the mean embedding another usual choice.
         steps: points of the quadrature.
-        batch_size: points per pass through the model.
 
     Raises:
         InvalidInputError: the model has no gradient.
@@ -140,33 +124,29 @@ def integrated_gradients(
     if chosen.shape != (len(X),) or chosen.dtype.kind not in "iu":
         got = f"dtype {chosen.dtype}, shape {chosen.shape}"
         raise InvalidInputError.of(owner, "targets", f"{len(X)} integers", got)
-    start = _check_baseline(baseline, X.shape[1], owner)
     steps = check_count(steps, owner=owner, param="steps")
-    batch_size = check_count(batch_size, owner=owner, param="batch_size")
     torch = _import_torch()
     try:
         from captum.attr import IntegratedGradients
     except ImportError as error:
         raise MissingDependencyError("Integrated gradients", "captum", "attacks") from error
-    rows = max(1, batch_size // steps)
+    rows = max(1, BATCH // steps)
     attributions = np.empty(X.shape, dtype=np.float64)
     with evaluated(model), torch.enable_grad():
         # Two rows are enough to check the model before the long part.
-        like, outputs = outputs_of(model, X[:2], device=device, owner=owner)
+        like, outputs = outputs_of(model, X[:2], owner)
         if chosen.min() < 0 or chosen.max() >= outputs:
             constraint = f"in [0, {outputs}), the outputs of the model"
             raise out_of_range(owner, "targets", constraint, "one outside")
-        zero = torch.as_tensor(start).to(like)[None]
         explain = IntegratedGradients(model)
-        starts = range(0, len(X), rows)
-        for i in progress(starts, "Integrated gradients", total=len(starts), show=show_progress):
+        for i in range(0, len(X), rows):
             part = explain.attribute(
                 torch.as_tensor(X[i : i + rows]).to(like),
-                baselines=zero,
+                baselines=torch.zeros_like(like[:1]),
                 target=torch.as_tensor(chosen[i : i + rows].astype(np.int64), device=like.device),
                 n_steps=steps,
                 # captum has to split only a row whose points exceed a batch.
-                internal_batch_size=batch_size if batch_size < steps else None,
+                internal_batch_size=BATCH if steps > BATCH else None,
             )
             attributions[i : i + rows] = part.detach().double().cpu().numpy()
     if not np.isfinite(attributions).all():
@@ -179,10 +159,7 @@ def integrated_gradient_sensitivity(
     embeddings: Embeddings,
     labels: TokenLabels,
     *,
-    baseline: Vector | None = None,
     steps: int = 50,
-    batch_size: int = 4096,
-    device: str = "cpu",
     show_progress: bool | None = None,
 ) -> Vector:
     """Return the weight of each dimension for a model that guesses sensitive tokens, (n,).
@@ -191,13 +168,11 @@ def integrated_gradient_sensitivity(
     with several tokens counts once for each (SPARSE §4.5 names no average).
 
     Args:
-        model: from embeddings (N, n) to the logits or probabilities (N, V) of the tokens. Probabilities give
-            less weight to tokens that the model is already sure of.
+        model: as in `integrated_gradients`, from embeddings to the logits or probabilities of V tokens.
+            Probabilities give less weight to tokens that the model is already sure of.
         labels: (N, V) 0/1, the sensitive tokens of each text.
 
-    The other arguments are those of `integrated_gradients`.
-
-    Cost: one forward and one backward pass per pair and step; memory for ``batch_size`` points.
+    Cost: one forward and one backward pass per pair and step.
     """
     owner = "integrated_gradient_sensitivity"
     X = check_embeddings(embeddings, owner=owner, param="embeddings", min_rows=1)
@@ -208,21 +183,16 @@ def integrated_gradient_sensitivity(
     texts, tokens = np.nonzero(marks)
     if texts.size == 0:
         raise InvalidInputError.of(owner, "labels", "1 for at least one text and token", "zeros only")
-    # Compare outputs and labels before the long part.
     with evaluated(model):
-        _, outputs = outputs_of(model, X[:2], device=device, owner=owner)
+        _, outputs = outputs_of(model, X[:2], owner)
     if outputs != marks.shape[1]:
         constraint = f"of {marks.shape[1]} outputs, one for each label"
         raise InvalidInputError.of(owner, "model", constraint, f"{outputs}")
     total = np.zeros(X.shape[1])
-    # Blocks of pairs bound the memory of the attributions: only their sum is kept.
-    block = 8192
-    starts = range(0, texts.size, block)
+    starts = range(0, texts.size, PAIRS)
     for i in progress(starts, "White-box sensitivity", total=len(starts), show=show_progress):
-        attributions = integrated_gradients(
-            model, X[texts[i : i + block]], tokens[i : i + block], baseline=baseline, steps=steps,
-            batch_size=batch_size, device=device, show_progress=False,
-        )  # fmt: skip
+        block = slice(i, i + PAIRS)
+        attributions = integrated_gradients(model, X[texts[block]], tokens[block], steps=steps)
         total += np.abs(attributions).sum(axis=0)
     return np.asarray(total / texts.size, dtype=np.float64)
 
@@ -233,10 +203,7 @@ def white_box_shape(
     labels: TokenLabels,
     *,
     floor: float = 1e-6,
-    baseline: Vector | None = None,
     steps: int = 50,
-    batch_size: int = 4096,
-    device: str = "cpu",
     show_progress: bool | None = None,
 ) -> NoiseShape:
     """Return the diagonal shape of SPARSE-WB: Σ = diag(a/max(a) + floor), scaled to trace n.
@@ -251,23 +218,10 @@ def white_box_shape(
     owner = "white_box_shape"
     floor = check_positive(floor, owner=owner, param="floor")
     weights = integrated_gradient_sensitivity(
-        model, embeddings, labels, baseline=baseline, steps=steps, batch_size=batch_size,
-        device=device, show_progress=show_progress,
-    )  # fmt: skip
+        model, embeddings, labels, steps=steps, show_progress=show_progress
+    )
     largest = float(weights.max())
     if largest == 0:
         constraint = "one that depends on the embedding"
         raise InvalidInputError.of(owner, "model", constraint, "no attribution anywhere")
     return NoiseShape.from_diagonal(weights / largest, floor=floor)
-
-
-def _check_baseline(baseline: Any, n: int, owner: str) -> Array:
-    if baseline is None:
-        return np.zeros(n)
-    try:
-        values = np.asarray(baseline, dtype=np.float64)
-    except (TypeError, ValueError):
-        values = np.empty(0)
-    if values.shape != (n,) or not np.isfinite(values).all():
-        raise wrong_shape(owner, "baseline", f"({n},) and finite", values.shape)
-    return values

@@ -9,15 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vecveil.accounting.lower_bound import (
-    Bonferroni,
-    CanaryScoreAuditor,
-    Explicit,
-    Split,
-    clopper_pearson,
-    epsilon_lower_bound,
-)
-from vecveil.errors import InvalidInputError
+from harness.errors import raises
+from vecveil.accounting.lower_bound import clopper_pearson, epsilon_lower_bound, epsilon_one_run
 
 RNG = np.random.default_rng(7)
 
@@ -81,86 +74,53 @@ def test_sorted_scores_give_the_same_kind_of_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "says"),
+    ("arguments", "options", "code", "param"),
     [
-        ((["a"] * 4, [1.0] * 4), {}, "`scores_x`"),
-        (([1.0] * 4, [1.0, 2.0, np.nan, 3.0]), {}, "with NaN"),
-        (([1.0] * 3, [1.0] * 4), {}, "N ≥ 4"),
-        ((np.ones((2, 2)), [1.0] * 4), {}, "shape"),
-        (([1.0] * 4, [1.0] * 4), {"delta": 2}, "`delta`"),
-        (([1.0] * 4, [1.0] * 4), {"confidence": 1.0}, "`confidence`"),
-        (([1.0] * 4, [1.0] * 4), {"seed": -1}, "`seed`"),
+        ((["a"] * 4, [1.0] * 4), {}, "E-INPUT-TYPE", "scores_x"),
+        (([1.0] * 4, [1.0, 2.0, np.nan, 3.0]), {}, "E-INPUT", "scores_y"),
+        (([1.0] * 3, [1.0] * 4), {}, "E-INPUT", "scores_x"),
+        ((np.ones((2, 2)), [1.0] * 4), {}, "E-INPUT", "scores_x"),
+        (([1.0] * 4, [1.0] * 4), {"delta": 2}, "E-INPUT-RANGE", "delta"),
+        (([1.0] * 4, [1.0] * 4), {"confidence": 1.0}, "E-INPUT-RANGE", "confidence"),
+        (([1.0] * 4, [1.0] * 4), {"seed": -1}, "E-INPUT-RANGE", "seed"),
     ],
 )
-def test_bad_arguments_are_refused(arguments: Any, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(InvalidInputError, match=says):
+def test_bad_arguments_are_refused(
+    arguments: Any, options: dict[str, Any], code: str, param: str
+) -> None:
+    with raises(code, param):
         epsilon_lower_bound(*arguments, **options)
-
-
-# Canaries ----------------------------------------------------------------------------------------
-
-
-def test_clopper_pearson_at_an_explicit_threshold() -> None:
-    auditor = CanaryScoreAuditor(np.r_[np.ones(80), np.zeros(20)], np.r_[np.ones(5), np.zeros(95)])
-    low = stats.beta(80, 21).ppf(0.025)
-    high = stats.beta(6, 95).ppf(0.975)
-    strategy = Explicit(0.5)
-    found = auditor.epsilon_clopper_pearson(0.05, threshold_strategy=strategy)
-    assert found == pytest.approx(np.log(low / high))
-    with_delta = auditor.epsilon_clopper_pearson(0.05, 0.1, threshold_strategy=strategy)
-    assert with_delta == pytest.approx(np.log((low - 0.1) / high))
 
 
 def test_one_run_of_right_guesses_has_a_closed_form() -> None:
     """k guesses, all right: the p-value is q^k, so that ε = logit(significance^(1/k))."""
-    auditor = CanaryScoreAuditor(np.ones(100), np.zeros(90))
-    q = 0.05 ** (1 / 100)
-    found = auditor.epsilon_one_run(0.05, threshold_strategy=Explicit(0.5))
-    assert found == pytest.approx(np.log(q / (1 - q)), abs=1e-6)
     q = (0.05 / 190) ** (1 / 100)  # the correction counts all 190 possible numbers of guesses
-    assert auditor.epsilon_one_run(0.05) == pytest.approx(np.log(q / (1 - q)), abs=1e-6)
+    bound = epsilon_one_run(np.ones(100), np.zeros(90), confidence=0.95)
+    assert bound == pytest.approx(np.log(q / (1 - q)), abs=1e-6)
 
 
 def test_one_run_with_delta_against_the_theorem_written_out() -> None:
-    auditor = CanaryScoreAuditor(np.r_[np.ones(45), np.zeros(5)], np.r_[np.ones(5), np.zeros(45)])
-    delta, strategy = 1e-4, Explicit(0.5)
-    epsilon = auditor.epsilon_one_run(0.05, delta, threshold_strategy=strategy)
+    scores, delta = (np.r_[np.ones(45), np.zeros(5)], np.r_[np.ones(5), np.zeros(45)]), 1e-6
+    epsilon = epsilon_one_run(*scores, delta=delta, confidence=0.95)
     law = stats.binom(50, 1 / (1 + np.exp(-epsilon)))
     at_least = sum(law.pmf(k) for k in range(45, 51))
     slack = max(sum(law.pmf(k) for k in range(45 - i, 45)) / i for i in range(1, 46))
-    assert at_least + 2 * 100 * delta * slack == pytest.approx(0.05, rel=1e-5)
-    assert epsilon < auditor.epsilon_one_run(0.05, threshold_strategy=strategy)
-    assert auditor.epsilon_one_run(0.05, 0.5, threshold_strategy=strategy) == 0.0
-
-
-def test_strategies_and_sides_agree_on_a_strong_signal() -> None:
-    x, y = RNG.standard_normal(5000) + 2, RNG.standard_normal(5000)
-    auditor = CanaryScoreAuditor(x, y)
-    for method in (auditor.epsilon_clopper_pearson, auditor.epsilon_one_run):
-        found = [method(0.01, threshold_strategy=s) for s in (None, Bonferroni(), Split(0.3, 1))]
-        assert found[0] == found[1]
-        assert all(1.5 < value < 5 for value in found)
-    mirrored = CanaryScoreAuditor(-y, -x)
-    both = [a.epsilon_clopper_pearson(0.01, one_sided=False) for a in (auditor, mirrored)]
-    assert both[0] == pytest.approx(both[1], abs=0.01)
-    assert "5000 in" in repr(auditor)
+    assert at_least + 2 * 100 * delta * slack == pytest.approx(0.05 / 100, rel=1e-5)
+    assert 0 < epsilon < epsilon_one_run(*scores, confidence=0.95)
+    assert epsilon_one_run(*scores, delta=0.5, confidence=0.95) == 0.0
 
 
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("scores", "options", "code", "param"),
     [
-        (lambda: CanaryScoreAuditor([], [1.0]), "`in_scores`"),
-        (lambda: CanaryScoreAuditor([1.0], [np.nan]), "`out_scores`"),
-        (lambda: CanaryScoreAuditor([1.0], [1.0]).epsilon_one_run(0.0), "`significance`"),
-        (lambda: CanaryScoreAuditor([1.0], [1.0]).epsilon_clopper_pearson(0.1, -1), "`delta`"),
-        (
-            lambda: CanaryScoreAuditor([1.0], [1.0]).epsilon_one_run(
-                0.1, threshold_strategy=Split()
-            ),
-            "both parts",
-        ),
+        (([], [1.0]), {}, "E-INPUT", "in_scores"),
+        (([1.0], [np.nan]), {}, "E-INPUT", "out_scores"),
+        (([1.0], [1.0]), {"confidence": 1.0}, "E-INPUT-RANGE", "confidence"),
+        (([1.0], [1.0]), {"delta": -1}, "E-INPUT-RANGE", "delta"),
     ],
 )
-def test_bad_canaries_are_refused(call: Any, says: str) -> None:
-    with pytest.raises(InvalidInputError, match=says):
-        call()
+def test_bad_canaries_are_refused(
+    scores: Any, options: dict[str, Any], code: str, param: str
+) -> None:
+    with raises(code, param):
+        epsilon_one_run(*scores, **options)
