@@ -43,7 +43,7 @@ def main() -> None:
     positive, negative = synthetic_pairs(args.pairs, args.dimension)
     fit_hard_concrete_mask(positive[:256], negative[:256], MaskOptions(epochs=1))  # loads torch
     before = time.process_time()
-    fitted = fit_hard_concrete_mask(positive, negative, MaskOptions.paper())
+    fitted = fit_hard_concrete_mask(positive, negative, MaskOptions())
     record = {
         "benchmark": "mask",
         "what": "hard-concrete mask, published settings (100 epochs, 64 pairs a step)",

@@ -1,31 +1,16 @@
 """The exceptions of vecveil.
 
-::
-
-    VecveilError                     every error that vecveil raises on purpose
-    ├── InvalidInputError            an argument is wrong (also a ValueError)
-    ├── ConceptError                 a concept fits the texts badly: no match, too few, everything
-    ├── DataFileError                an input file cannot be used: empty, damaged, a column is missing
-    ├── ProtectorFileError           a saved protector is damaged, truncated or of an unknown format
-    ├── IncompatibleError            two parts do not belong together: another encoder or dimension
-    ├── CalibrationError             the requested utility or noise cannot be reached; names the nearest that can
-    ├── ReleaseError                 protection failed, so nothing was released
-    ├── KeyFileError                 a key of keyed noise cannot be used; the message never holds it
-    ├── LedgerError                  a ledger of releases cannot be used: not a ledger, damaged, locked
-    │   └── LedgerCapError           a release would exceed the ledger's cap for an item
-    ├── EncoderError                 an encoder behind a URL did not answer, or not with vectors
-    ├── StoreError                   a vector database is missing, disconnected, or has another content
-    ├── TrainingError                a reward or gradient became NaN or infinite; the last checkpoint stays
-    ├── MemoryLimitError             a memory limit is too low for the work (also a MemoryError)
-    └── MissingDependencyError       an optional package is not installed (also an ImportError)
+`VecveilError` is the base of every error that vecveil raises on purpose. Most are also a built-in error:
+`InvalidInputError` is a `ValueError`, `MissingDependencyError` an `ImportError`.
 
 No message ever holds a text, a vector or a key: only names, shapes, counts and parameters.
 """
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterable
-from typing import Self
+from typing import Any, Self
 
 __all__ = [
     "CalibrationError",
@@ -67,11 +52,14 @@ class VecveilError(Exception):
 
     def __init__(self, text: str = "", *, code: str = "", param: str = "") -> None:
         super().__init__(text)
-        # Attributes of the instance survive pickling between processes; those of the class need not.
         if code:
             self.code = code
         if param:
             self.param = param
+
+    def __reduce__(self) -> Any:
+        """Return the parts that rebuild the error in another process without a call of ``__init__``."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     @classmethod
     def of(
@@ -154,10 +142,6 @@ class LedgerCapError(LedgerError):
         self.items = items
         super().__init__(text)
 
-    def __reduce__(self) -> tuple[type[LedgerCapError], tuple[str, int]]:
-        """Return the arguments that rebuild the error in a parent process."""
-        return type(self), (str(self), self.items)
-
 
 class StoreError(VecveilError, RuntimeError):
     """A vector database is missing, disconnected, or has another content; the message holds none of its content."""
@@ -179,10 +163,6 @@ class TrainingError(VecveilError, RuntimeError):
         self.epoch, self.step = epoch, step
         super().__init__(text)
 
-    def __reduce__(self) -> tuple[type[TrainingError], tuple[str, int, int]]:
-        """Return the arguments that rebuild the error in a parent process."""
-        return type(self), (str(self), self.epoch, self.step)
-
 
 class MemoryLimitError(VecveilError, MemoryError):
     """A memory limit is too low for the work; the work did not begin."""
@@ -196,17 +176,11 @@ class MissingDependencyError(VecveilError, ImportError):
     code = "E-MISSING-DEPENDENCY"
 
     def __init__(self, feature: str, package: str, extra: str) -> None:
-        self.feature = feature
-        self.package = package
-        self.extra = extra
+        self.feature, self.package, self.extra = feature, package, extra
         super().__init__(
             f"{feature} needs the package {package!r}, which is not installed. "
             f"Install it with: pip install 'vecveil[{extra}]'"
         )
-
-    def __reduce__(self) -> tuple[type[MissingDependencyError], tuple[str, str, str]]:
-        """Return the arguments that rebuild the error in a parent process."""
-        return type(self), (self.feature, self.package, self.extra)
 
 
 # Constructors for the recurring kinds, so that a check is one line where the argument enters.
@@ -235,18 +209,14 @@ def out_of_range(
 
 
 def unknown_name(
-    owner: str, param: str, names: Iterable[str], got: object, why: str = "", fix: str = ""
+    owner: str, param: str, names: Iterable[str], got: object, *, fix: str = ""
 ) -> InvalidInputError:
     """Return the error for a name that is none of ``names``."""
-    return InvalidInputError.of(
-        owner, param, f"one of {', '.join(names)}", repr(got)[:60], why, fix, code="E-INPUT-NAME"
-    )
+    constraint = f"one of {', '.join(names)}"
+    return InvalidInputError.of(owner, param, constraint, repr(got)[:60], fix=fix, code="E-INPUT-NAME")
 
 
-def message(
-    owner: str, param: str, constraint: str, got: object, why: str = "", fix: str = ""
-) -> str:
-    """Return the house's one error sentence: ``Owner: `param` must be constraint; got value. Why. Fix.``"""
-    parts = [f"{owner}: `{param}` must be {constraint}; got {got}."]
-    parts += [part for part in (why, fix) if part]
-    return " ".join(parts)
+def message(owner: str, param: str, constraint: str, got: object, why: str = "", fix: str = "") -> str:
+    """Return the sentence of an error: ``Owner: `param` must be constraint; got value. Why. Fix.``"""
+    sentence = f"{owner}: `{param}` must be {constraint}; got {got}."
+    return " ".join(part for part in (sentence, why, fix) if part)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vecveil.errors import (
     IncompatibleError,
@@ -22,6 +23,7 @@ __all__ = [
     "all_finite",
     "check_count",
     "check_embeddings",
+    "check_numbers",
     "check_positive",
     "check_probability",
     "check_same_length",
@@ -86,6 +88,19 @@ def all_finite(value: Embeddings) -> bool:
     # A sum is finite only if every summand is, and takes no memory.
     with np.errstate(over="ignore", invalid="ignore"):
         return math.isfinite(float(value.sum(dtype=np.float64)))
+
+
+def check_numbers(value: Any, *, owner: str, param: str) -> npt.NDArray[np.float64]:
+    """Return ``value`` as a float64 array of any shape, all finite."""
+    try:
+        numbers = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        numbers = np.empty(0, dtype=object)
+    if numbers.dtype.kind not in "biuf":
+        raise wrong_type(owner, param, "an array of numbers", value)
+    if not np.isfinite(numbers).all():
+        raise not_finite(owner, param, "NaN or infinity in it")
+    return numbers.astype(np.float64, copy=False)
 
 
 def check_texts(value: Any, *, owner: str, param: str = "texts", min_rows: int = 1) -> Texts:

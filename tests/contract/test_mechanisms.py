@@ -280,8 +280,8 @@ def test_the_guarantee_prints_itself(name: str) -> None:
     one = made(name)
     guarantee = one.guarantee if isinstance(one, Protector) else one.guarantee()
     text = str(guarantee)
-    assert "Promised" in text
-    assert "Not promised" in text
+    assert "\nGuaranteed:" in text
+    assert "\nNot guaranteed:" in text
     worst, best = guarantee.epsilon_euclidean_worst, guarantee.epsilon_euclidean_best
     if mechanism_of(one).name == "shuffle":
         assert guarantee.kind == "obfuscation"

@@ -13,6 +13,7 @@ from vecveil.errors import InvalidInputError, MissingDependencyError, VecveilErr
 from vecveil.validation import (
     check_count,
     check_embeddings,
+    check_numbers,
     check_positive,
     check_probability,
     check_same_length,
@@ -106,19 +107,39 @@ def test_same_length() -> None:
         check_same_length("f", a=[1, 2], b=[1, 2, 3])
 
 
-def test_every_error_is_in_the_tree_and_the_docstring() -> None:
+def test_every_error_has_a_description_and_a_code() -> None:
     classes = [getattr(errors, name) for name in errors.__all__ if name.endswith("Error")]
     assert len(classes) > 10
     for error in classes:
         assert issubclass(error, VecveilError)
-        assert error.__name__ in (errors.__doc__ or "")
+        assert error.__doc__
     assert len({error.code for error in classes}) == len(classes), "every class has its own code"
 
 
-def test_an_error_keeps_its_code_and_parameter_between_processes() -> None:
-    error = pickle.loads(pickle.dumps(errors.out_of_range("fit", "rank", "≥ 1", 0)))
-    assert (type(error), error.code, error.param) == (InvalidInputError, "E-INPUT-RANGE", "rank")
-    assert str(error) == "fit: `rank` must be ≥ 1; got 0."
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_an_error_keeps_its_attributes_between_processes(protocol: int) -> None:
+    for error in (
+        errors.out_of_range("fit", "rank", "≥ 1", 0),
+        errors.LedgerCapError("too many", 3),
+        errors.TrainingError("diverged", 2, 7),
+        MissingDependencyError("The kernel attack", "sklearn", "attacks"),
+    ):
+        sent = pickle.loads(pickle.dumps(error, protocol))
+        assert (type(sent), str(sent), sent.code) == (type(error), str(error), error.code)
+        assert vars(sent) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (["a"], "E-INPUT-TYPE"), ([[1], [1, 2]], "E-INPUT-TYPE"), ([1j], "E-INPUT-TYPE"),
+        (None, "E-INPUT-TYPE"), ([1.0, np.nan], "E-INPUT-FINITE"), ([np.inf], "E-INPUT-FINITE"),
+    ],
+)  # fmt: skip
+def test_numbers_are_finite_and_real(value: object, code: str) -> None:
+    with raises(code, "x"):
+        check_numbers(value, owner="f", param="x")
+    assert check_numbers([[1, 2]], owner="f", param="x").dtype == np.float64
 
 
 def test_the_error_sentence() -> None:

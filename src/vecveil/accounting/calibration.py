@@ -104,21 +104,20 @@ def epsilon_meaning(n: int, epsilon: float) -> tuple[str, ...]:
     cosine = expected_cosine(count, eps)
     if cosine < FAINT_COSINE:
         sentences.append(
-            f"At ε = {eps:.4g} in {count} dimensions almost nothing of a unit vector is left: the noise is "
-            f"{count / eps:.3g} times as long as the vector, and the mean cosine of the released with the "
-            f"clean vector is {cosine:.2g}."
+            f"At ε = {eps:.4g} in {count} dimensions a release keeps almost nothing of a unit vector: the noise is "
+            f"{count / eps:.3g} times as long, and the mean cosine of released and clean vector is {cosine:.2g}."
         )
     if eps > IDLE_EPSILON:
         near = LaplacePrivacyLoss(count, eps, _NEAR).total_variation
         exact = (
-            f"at distance {_NEAR} no attacker has an advantage above {near:.3g}."
+            f"no attacker has an advantage above {near:.3g}."
             if near < _TELLING
-            else f"at distance {_NEAR} an attacker can tell from one release which of the two vectors it was, with an "
-            f"advantage of {near:.3g} (0 is guessing, 1 is certainty). Only an audit says what attackers find."
+            else f"an attacker distinguishes the two from one release with an advantage of {near:.3g} (0 is guessing, "
+            "1 is certainty). Rely on the audit."
         )
         sentences.append(
-            f"At ε = {eps:.4g} the worst-case promise excludes nothing between vectors at distance 1: a "
-            f"factor of e^{eps:.4g}, about 10^{eps / math.log(10):.0f}. What is true besides it is exact: {exact}"
+            f"ε = {eps:.4g} gives no useful worst-case bound at distance 1: a factor of e^{eps:.4g}, about "
+            f"10^{eps / math.log(10):.0f}. The exact loss of two vectors at distance {_NEAR}: {exact}"
         )
     return tuple(sentences)
 

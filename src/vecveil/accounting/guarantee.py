@@ -1,4 +1,4 @@
-"""Guarantees of every mechanism: the promise, its metric, its conditions and its limits."""
+"""Guarantees of every mechanism: the statement, its metric, its conditions and its limits."""
 
 from __future__ import annotations
 
@@ -11,13 +11,9 @@ from scipy import special
 from vecveil.types import Matrix
 
 __all__ = [
-    "ANGLE",
     "Guarantee",
-    "conditions",
     "distortion_guarantee",
     "elliptical_laplace_guarantee",
-    "euclidean_factors",
-    "exponent_text",
     "gaussian_guarantee",
     "obfuscation_guarantee",
     "purkayastha_guarantee",
@@ -27,20 +23,22 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """A promise with its unit, metric and neighbouring relation; ``str`` gives it in plain words.
+    """A guarantee with its unit, metric and neighbouring relation; ``str`` gives it in plain words.
 
     Attributes:
         kind: ``formal`` (proved), ``empirical`` (measured only) or ``obfuscation`` (neither).
-        epsilon: ε of metric differential privacy, per unit of ``metric``; None without a formal promise.
+        epsilon: ε of metric differential privacy, per unit of ``metric``; None without a formal guarantee.
         unit: the event that spends ε once.
         metric: the distance in which ε is counted.
-        neighbours: the pairs of inputs that the promise covers.
+        neighbours: the pairs of inputs that the guarantee covers.
         epsilon_euclidean_worst: ε per unit of Euclidean distance, in the least protected direction.
         epsilon_euclidean_best: the same in the best protected direction that is released.
         hidden_directions: dimension of the space of differences that the release does not contain.
         noise_norm: n/ε, the mean length of the noise in the mechanism's norm.
-        delta: δ of (ε, δ)-local DP, for mechanisms that promise it.
-        mu: μ of Gaussian DP per unit of ``metric``, for mechanisms that promise it.
+        promised: what is guaranteed, in sentences.
+        not_promised: what is not.
+        delta: δ of (ε, δ)-local DP, for mechanisms that guarantee it.
+        mu: μ of Gaussian DP per unit of ``metric``, for mechanisms that guarantee it.
         mu_euclidean_worst: the same per unit of Euclidean distance in the least protected direction.
     """
 
@@ -64,23 +62,21 @@ class Guarantee:
 
     def within_norm(self, largest: float) -> Guarantee:
         """Return the guarantee for inputs clipped to norm ``largest`` before the noise."""
+        # Two points of a ball of radius R are at most 2R apart.
         bounded = (
-            f"Vectors are brought to a norm of at most {largest:g} before the noise, so any two inputs are at most "
+            f"Vectors are scaled to a norm of at most {largest:g} before the noise, so any two inputs are at most "
             f"{2 * largest:g} apart: "
         )
         if self.mu_euclidean_worst is not None and self.delta is None:
-            # two points of a ball of radius R are at most 2R apart
             mu = exponent_text(2 * largest * self.mu_euclidean_worst)
-            return self._promising(
-                f"{bounded}μ = {mu} of Gaussian differential privacy for every two of them."
-            )
+            return self._with(f"{bounded}Gaussian differential privacy with μ = {mu}.")
         # Angles ignore norms, so clipping changes nothing for the Purkayastha mechanism.
         if self.epsilon_euclidean_worst is None or self.metric == ANGLE:
             return self
         total = exponent_text(2 * largest * self.epsilon_euclidean_worst)
-        return self._promising(f"{bounded}{total}-local differential privacy.")
+        return self._with(f"{bounded}{total}-local differential privacy.")
 
-    def _promising(self, sentence: str) -> Guarantee:
+    def _with(self, sentence: str) -> Guarantee:
         return replace(self, promised=(*self.promised, sentence))
 
     def followed_by(self, steps: tuple[str, ...]) -> Guarantee:
@@ -90,12 +86,10 @@ class Guarantee:
         listed = ", ".join(steps)
         if self.kind == "empirical":
             # A distortion theorem, unlike differential privacy, does not survive post-processing.
-            return self._promising(
+            return self._with(
                 f"What follows the perturbation ({listed}) changes norm and direction: they hold before it."
             )
-        return self._promising(
-            f"What follows the noise ({listed}) is post-processing: it costs no privacy."
-        )
+        return self._with(f"What follows the noise ({listed}) is post-processing: it costs no privacy.")
 
     def with_keyed_noise(self) -> Guarantee:
         """Return the guarantee of releases with noise derived from a secret key."""
@@ -103,26 +97,26 @@ class Guarantee:
             return self
         formal = self.kind == "formal"
         # Keyed releases of one item are equal: no system of equations from several of them.
-        conditions = [
+        conditional_on = [
             sentence
             for sentence in self.conditional_on
             if formal or not sentence.startswith("each vector is released once;")
         ]
-        conditions.append(
-            "the key stays secret: whoever has it and knows or guesses an item's content confirms the guess and "
-            "removes the noise; releases made with a key that leaked count as clean."
+        conditional_on.append(
+            "the key stays secret: a holder of the key who knows or guesses an item's content confirms the guess and "
+            "removes the noise. After a leak of the key, treat the releases made with it as clean."
         )
         if formal:
-            conditions.append(
+            conditional_on.append(
                 "attackers cannot break HMAC-SHA256 and AES-256: with keyed noise the guarantee is computational."
             )
-        repeated = "A repeated release of an item is the same release: repetition averages nothing."
-        equal = "Equal inputs under one id give equal releases, so that they are seen to be equal."
+        repeated = "A repeated release of an item is the same release, so repetition averages nothing."
+        equal = "Equal inputs under one id give equal releases and are seen to be equal."
         return replace(
             self,
             promised=(*self.promised, repeated),
             not_promised=(*self.not_promised, equal),
-            conditional_on=tuple(conditions),
+            conditional_on=tuple(conditional_on),
         )
 
     def to_record(self) -> dict[str, Any]:
@@ -132,9 +126,9 @@ class Guarantee:
     def __str__(self) -> str:
         lines = [f"Guarantee ({self.kind}): {self.statement}"]
         for title, sentences in (
-            ("Promised", self.promised),
-            ("Not promised", self.not_promised),
-            ("On condition that", self.conditional_on),
+            ("Guaranteed", self.promised),
+            ("Not guaranteed", self.not_promised),
+            ("Conditions", self.conditional_on),
         ):
             lines.append(f"{title}:")
             lines += [f"  - {sentence}" for sentence in sentences]
@@ -147,14 +141,15 @@ ANGLE = "angle in radians"
 WEAK_EPSILON = 10.0
 """ε per unit of Euclidean distance above which the factor e^ε is no protection by itself."""
 
-NEVER = (
-    "The guarantee speaks of vectors, not of words: how far apart two texts lie is decided by the encoder.",
-    "Somebody who knows the rest of a sentence and only guesses the term among a few candidates is "
-    "hindered by the noise alone.",
+_MEASURED = "How much an attacker finds within this bound is measured, not proved."
+_NEVER = (
+    "The guarantee covers vectors, not words: the encoder decides how far apart two texts lie.",
+    "Against an attacker who knows the rest of a sentence and guesses the term among a few candidates, only the noise "
+    "protects.",
 )
 
 
-def conditions(fitted_on: str, step: float | None, *, repeated: str) -> tuple[str, ...]:
+def _conditions(fitted_on: str, step: float | None, *, repeated: str) -> tuple[str, ...]:
     """Return the conditions of every formal guarantee.
 
     ``step`` is the grid that releases are rounded to, or None for real arithmetic; ``repeated`` is the cost of
@@ -163,12 +158,12 @@ def conditions(fitted_on: str, step: float | None, *, repeated: str) -> tuple[st
     precision = "ε is proved for real numbers." if step is None else (
         f"ε is proved for real numbers, rounded to multiples of {step:.3g} (2⁻¹⁶ of the noise). The noise is drawn "
         "with 53 bits, on a far finer grid, and its tails of probability below 10⁻¹⁵ a vector are cut off, which "
-        "counts as δ: what remains of floating point is argued and tested, not proved."
+        "counts as δ. The rest of floating point is argued and tested, not proved."
     )  # fmt: skip
     return (
         *((f"the parameters were fitted on {fitted_on}.",) if fitted_on else ()),
-        "the mechanism's parameters (shape, map, scale) are taken as fixed; they were fitted on texts, and "
-        "nothing is promised about those texts to somebody who reads the protector file.",
+        "the mechanism's parameters (shape, map, scale) are taken as fixed; they were fitted on texts, and the "
+        "guarantee does not protect those texts from a reader of the protector file.",
         f"each vector is released once; every further release of the same text {repeated}.",
         precision,
     )
@@ -234,43 +229,31 @@ def elliptical_laplace_guarantee(
     # largest_factor is 1/√λ_min(Σ) for an invertible T: SPARSE, Lemma 1.
     worst, best = epsilon * largest_factor, epsilon * least_factor
 
-    if hidden:
-        metric = (
-            "distance between the inputs after removing the hidden directions, in the noise's norm"
-        )
-    else:
-        metric = "Euclidean distance" if isotropic else "Mahalanobis distance of the noise shape"
+    metric = _metric(isotropic=isotropic, hidden=hidden)
     statement = (
         f"metric differential privacy with ε = {epsilon:.4g} per unit of {metric}; against Euclidean "
         f"distance ε = {worst:.4g} in the least protected direction"
         + (". By itself a bound this large excludes little." if worst > WEAK_EPSILON else ".")
     )
-    promised = [
+    promised = (
         "For any two inputs at distance d, no output is more than e^(ε·d) times likelier from one than "
         f"from the other: e^{exponent_text(0.1 * worst)} at a Euclidean distance of 0.1 in the least protected "
         "direction.",
-    ]
+    )
+    limit = _MEASURED if worst <= WEAK_EPSILON else (
+        f"A worst-case factor of e^{exponent_text(worst)} per unit of distance is no protection by itself: two "
+        "ordinary texts may be distinguishable. What attackers find is measured, not proved."
+    )  # fmt: skip
+    more: tuple[str, ...] = ()
     if hidden:
-        promised.append(
-            f"Differences in {hidden} of the {n} dimensions are not in the release at all: two inputs that "
-            "differ only there give the same distribution of outputs."
-        )
-    not_promised = [
-        f"A worst-case factor of e^{exponent_text(worst)} per unit of distance is no protection by itself against "
-        "telling two ordinary texts apart: what attackers find is measured, not proved."
-        if worst > WEAK_EPSILON
-        else "How much an attacker finds within this bound is measured, not proved.",
-        *NEVER,
-    ]
-    if hidden:
-        not_promised.append(
-            "Hidden directions are not ε: that they carry the concept was estimated on the fitted texts, so "
-            "terms that were not among them, and non-linear traces in the kept directions, can remain."
+        more = (
+            "Hidden directions are not ε: that they carry the concept was estimated on the fitted texts. Terms that "
+            "were not among them, and non-linear traces in the kept directions, can remain.",
         )
     elif not isotropic:
-        not_promised.append(
-            f"Directions are not protected alike: the least protected has {smallest:.3g} and the best "
-            f"{largest:.3g} of the average noise variance."
+        more = (
+            f"Directions are not protected equally: the least protected has {smallest:.3g} and the best "
+            f"{largest:.3g} of the average noise variance.",
         )
     return Guarantee(
         kind="formal",
@@ -283,13 +266,25 @@ def elliptical_laplace_guarantee(
         hidden_directions=int(hidden),
         dimension=int(n),
         noise_norm=float(n / epsilon),
-        promised=tuple(promised),
-        not_promised=tuple(not_promised),
-        conditional_on=conditions(fitted_on, step, repeated="adds another ε"),
+        promised=promised + _hidden_differences(hidden, n),
+        not_promised=(limit, *_NEVER, *more),
+        conditional_on=_conditions(fitted_on, step, repeated="adds another ε"),
     )
 
 
-_NOT_WORDS = "How much an attacker finds within this bound is measured, not proved."
+def _metric(*, isotropic: bool, hidden: int) -> str:
+    if hidden:
+        return "distance between the inputs after removing the hidden directions, in the noise's norm"
+    return "Euclidean distance" if isotropic else "Mahalanobis distance of the noise shape"
+
+
+def _hidden_differences(hidden: int, n: int) -> tuple[str, ...]:
+    if not hidden:
+        return ()
+    return (
+        f"Differences in {hidden} of the {n} dimensions are absent from the release: two inputs that differ only there "
+        "give the same distribution of outputs.",
+    )
 
 
 def gaussian_guarantee(
@@ -310,11 +305,7 @@ def gaussian_guarantee(
     largest, _, hidden = euclidean_factors(covariance, down)
     mu, worst = 1 / sigma, largest / sigma
     isotropic = bool(abs(covariance - covariance[0, 0] * np.eye(n)).max() < 1e-9)
-    metric = (
-        "distance between the inputs after removing the hidden directions, in the noise's norm"
-        if hidden
-        else "Euclidean distance" if isotropic else "Mahalanobis distance of the noise shape"
-    )  # fmt: skip
+    metric = _metric(isotropic=isotropic, hidden=hidden)
     advantage = float(special.erf(0.1 * worst / 2 / 2**0.5))  # 2Φ(μ/2) − 1 at distance 0.1
     statement = (
         f"Gaussian differential privacy with μ = {mu:.4g} per unit of {metric}; against Euclidean distance "
@@ -325,14 +316,10 @@ def gaussian_guarantee(
             f"(ε, δ)-local differential privacy with ε = {local[0]:.4g} and δ = {local[1]:.3g} for any two vectors "
             f"of norm at most 1; {statement}"
         )
-    promised = [
-        f"Nobody tells two inputs at a Euclidean distance of 0.1 apart from one release with a larger advantage than "
+    promised = (
+        "From one release no attacker distinguishes two inputs at a Euclidean distance of 0.1 with an advantage above "
         f"{advantage:.3g} (two inputs at distance d: 2Φ(μd/2) − 1).",
-    ]
-    if hidden:
-        promised.append(
-            f"Differences in {hidden} of the {n} dimensions are not in the release at all."
-        )
+    )
     return Guarantee(
         kind="formal",
         statement=statement,
@@ -342,13 +329,13 @@ def gaussian_guarantee(
         hidden_directions=int(hidden),
         dimension=int(n),
         noise_norm=float(sigma * n**0.5),
-        promised=tuple(promised),
+        promised=promised + _hidden_differences(hidden, n),
         not_promised=(
             "There is no ε with δ = 0: with small probability a release excludes any given input.",
-            _NOT_WORDS,
-            *NEVER,
+            _MEASURED,
+            *_NEVER,
         ),
-        conditional_on=conditions(fitted_on, step, repeated="adds its μ² to the sum"),
+        conditional_on=_conditions(fitted_on, step, repeated="adds its μ² to the sum"),
         delta=None if local is None else float(local[1]),
         mu=float(mu),
         mu_euclidean_worst=float(worst),
@@ -384,11 +371,11 @@ def purkayastha_guarantee(
             "For any two inputs at an angle of θ, no output is more than e^(ε·θ) times likelier from one than from the "
             f"other: e^{exponent_text(0.1 * epsilon)} at 0.1 radian, e^{exponent_text(3.141592653589793 * epsilon)} "
             "for opposite vectors.",
-            f"For any two inputs whatever: {exponent_text(3.141592653589793 * epsilon)}-local differential privacy, "
-            "since no angle exceeds π. Norms do not matter: bringing them to a bound before the noise changes nothing.",
+            f"For any two inputs: {exponent_text(3.141592653589793 * epsilon)}-local differential privacy, since no "
+            "angle exceeds π. Norms do not matter, and bounding them before the noise changes nothing.",
         ),
-        not_promised=(_NOT_WORDS, *NEVER),
-        conditional_on=conditions(fitted_on, step, repeated="adds another ε"),
+        not_promised=(_MEASURED, *_NEVER),
+        conditional_on=_conditions(fitted_on, step, repeated="adds another ε"),
     )
 
 
@@ -400,25 +387,21 @@ def obfuscation_guarantee(*, dimension: int, what: str, broken_by: str) -> Guara
         dimension=int(dimension),
         promised=("Nothing.",),
         not_promised=(broken_by,),
-        conditional_on=(
-            "the protector file stays secret: it holds all that was done to the vectors.",
-        ),
+        conditional_on=("the protector file stays secret: it determines the transformation.",),
     )
 
 
 def distortion_guarantee(
     *, dimension: int, radius: float, fitted_on: str = "", behind_map: bool = False
 ) -> Guarantee:
-    """Return TextCrafter's theorem as a guarantee of distortion, and what it does not promise (privacy).
+    """Return TextCrafter's theorem as a guarantee of distortion, which is none of privacy.
 
     ``radius`` is r, the norm of every perturbation. With ``behind_map`` a linear map follows; norm and direction
     then hold before it.
     """
     where = "Before the map that follows, each" if behind_map else "Each"
-    told_apart = (
-        "Whoever has candidate texts and the encoder still matches them, behind the map too."
-        if behind_map
-        else "Whoever has candidate texts and the encoder picks the true one as that at distance r."
+    candidates = "An attacker with candidate texts and the encoder " + (
+        "still matches them behind the map." if behind_map else "picks the one at distance r."
     )
     return Guarantee(
         kind="empirical",
@@ -430,22 +413,21 @@ def distortion_guarantee(
         noise_norm=float(radius),
         promised=(
             "Nothing of privacy.",
-            f"Distortion, for every vector e and what it is before any later step, e': ‖e' − e‖ = {radius:.4g}, "
-            "(e' − e)ᵀ v(e) = 0, and so the reward that the policy was trained for has a lower bound.",
+            f"Distortion: for every vector e and its release e' before any later step, ‖e' − e‖ = {radius:.4g} and "
+            "(e' − e)ᵀ v(e) = 0, so the reward that the policy was trained for has a lower bound.",
         ),
         not_promised=(
             "Any bound on what an attacker learns. The published theorem bounds how far a vector moves, which limits "
             "the loss of utility; a larger r does not by itself hide more.",
-            "That two inputs look alike: perturbed, two different vectors lie on two different spheres. "
-            + told_apart,
-            "That the PII classifier in the reward stands for an attacker: the policy learns to deceive this one, and "
-            "one that is trained on released vectors is another.",
+            "Indistinguishable inputs: two different perturbed vectors lie on two different spheres. " + candidates,
+            "Protection from other attackers than the PII classifier in the reward: the policy learns to deceive this "
+            "classifier, not one that is trained on released vectors.",
         ),
         conditional_on=(
             *((f"the policy was learnt on {fitted_on}.",) if fitted_on else ()),
             "vectors have norm 1.",
-            f"each vector is released once; {dimension + 1} fresh releases of one text determine its vector "
-            "exactly, since all are at distance r from it, and fewer narrow it down.",
+            f"each vector is released once; {dimension + 1} fresh releases of one text determine its vector exactly, "
+            "since all are at distance r from it, and fewer narrow it down.",
         ),
     )
 
@@ -461,25 +443,25 @@ def rewriting_guarantee(
     return Guarantee(
         kind="empirical",
         statement=(
-            "empirical, no formal privacy guarantee. What the concept's detectors find in a text becomes "
-            f"{what} before the text is encoded; all else is encoded as it is."
+            f"empirical, no formal privacy guarantee. The concept's spans become {what} before the text is encoded; "
+            "the rest of the text is encoded unchanged."
         ),
         dimension=int(dimension),
         promised=(
             "Nothing of privacy.",
-            "What is found does not reach the encoder: two texts that differ in that alone, with the same "
-            f"{same}, give the same vector.",
+            f"Detected spans do not reach the encoder: two texts that differ only in them, with the same {same}, give "
+            "the same vector.",
         ),
         not_promised=(
-            "Anything about what the detectors miss: such a text goes through as it is.",
-            "Anything about what the rest of the text says of the concept: words around it give it away.",
-            "Any noise: whoever has candidates for the rest of the text, the encoder and the protector file rewrites, "
-            "encodes and compares them.",
+            "Protection of what the detectors miss: it is encoded unchanged.",
+            "Protection from the context: the words around a span can reveal the concept.",
+            "Noise: an attacker with candidate texts, the encoder and the protector file rewrites, encodes and "
+            "compares them.",
             *shows,
         ),
         conditional_on=(
             "the detectors find every mention.",
-            "the protector file, if it is saved, stays secret: it holds the concept's terms and patterns, and the "
-            "words that take their place, as plain text.",
+            "the protector file stays secret: it holds the concept's terms and patterns, and the words that replace "
+            "them, as plain text.",
         ),
     )

@@ -19,7 +19,7 @@ import sqlite3
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -31,7 +31,7 @@ from vecveil.errors import InvalidInputError, LedgerCapError, LedgerError, messa
 from vecveil.io import atomic_path
 from vecveil.validation import check_count, check_positive, check_same_length
 
-__all__ = ["Ledger", "LedgerSummary", "ProtectorReleases"]
+__all__ = ["Ledger", "LedgerSummary"]
 
 LARGEST_CAP = 10**9
 _FINGERPRINT = re.compile(r"[\w.:+/=@-]{1,200}", re.ASCII)
@@ -68,10 +68,6 @@ class ProtectorReleases:
     most_releases: int
     most_epsilon: float | None
 
-    def to_record(self) -> dict[str, Any]:
-        """Return the row as JSON-ready values."""
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
 class LedgerSummary:
@@ -93,9 +89,9 @@ class LedgerSummary:
     def to_record(self) -> dict[str, Any]:
         """Return the summary as JSON-ready values."""
         return {
-            **vars(self),
+            **asdict(self),
             "histogram": {str(count): items for count, items in self.histogram.items()},
-            "protectors": [row.to_record() for row in self.protectors],
+            "protectors": [asdict(row) for row in self.protectors],
         }
 
 
@@ -125,9 +121,9 @@ class Ledger:
         create: bool = True,
     ) -> None:
         self._path = Path(os.path.realpath(path))
-        self._cap = None
         if cap is not None:
-            self._cap = check_count(cap, owner="Ledger", param="cap", maximum=LARGEST_CAP)
+            cap = check_count(cap, owner="Ledger", param="cap", maximum=LARGEST_CAP)
+        self._cap = cap
         self._closed = False
         self._salt = b""  # the file's, once it was opened
         self._last = (0, b"")  # number and checksum of the last row seen; see _transaction
@@ -228,21 +224,11 @@ class Ledger:
         with self._transaction() as opened:
             return _last_row(opened)[0]
 
-    def hashed_id(self, item: str | int | bytes) -> str:
-        """Return the hash that replaces an id in this ledger's file, counts and exports."""
-        return _hashed_item(self._salt, item, "Ledger.hashed_id", 0).hex()
-
     def count(self, item: str | int | bytes) -> int:
         """Return the number of releases of an item."""
         key = _hashed_item(self._salt, item, "Ledger.count", 0)
         with self._transaction() as opened:
             return _count(opened, key)
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of releases by `hashed_id`."""
-        with self._transaction() as opened:
-            rows = opened.execute("SELECT item, count(*) FROM events GROUP BY item").fetchall()
-        return {item.hex(): number for item, number in rows}
 
     def spent(self, item: str | int | bytes, *, protector: str | None = None) -> float:
         """Return the ε that an item has spent, in total or by one protector: the sum over its releases.

@@ -22,14 +22,7 @@ from pathlib import Path
 from vecveil.errors import LedgerError
 from vecveil.io import remove_left_over, sync_folder, temporary_beside
 
-__all__ = [
-    "BUSY_SECONDS",
-    "SCHEMA_VERSION",
-    "cap_checksum",
-    "create_file",
-    "event_checksum",
-    "transaction",
-]
+__all__ = ["cap_checksum", "create_file", "event_checksum", "transaction"]
 
 SALT_BYTES = 32
 

@@ -123,7 +123,7 @@ def epsilon_lower_bound(
 
 
 def _check_scores(value: Any, *, owner: str, param: str, minimum: int = 1) -> Vector:
-    """Return ``value`` as a float64 array of shape (N,) without NaN."""
+    """Return ``value`` as a float64 array of shape (N,) without NaN; infinite scores are allowed."""
     try:
         scores = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):

@@ -21,9 +21,9 @@ from typing import Any, overload
 import numpy as np
 
 from vecveil.accounting.quadrature import Array
-from vecveil.errors import InvalidInputError, wrong_type
+from vecveil.errors import out_of_range
 from vecveil.types import Vector
-from vecveil.validation import check_probability
+from vecveil.validation import check_numbers, check_probability
 
 __all__ = ["PrivacyLoss"]
 
@@ -135,15 +135,10 @@ class PrivacyLoss(ABC):
 def _numbers(
     value: Any, owner: str, param: str, constraint: str, low: float, high: float = math.inf
 ) -> Array:
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise wrong_type(owner, param, constraint, value) from None
-    bad = ~np.isfinite(array) | (array < low) | (array > high)
+    array = check_numbers(value, owner=owner, param=param)
+    bad = (array < low) | (array > high)
     if bad.any():
-        raise InvalidInputError.of(
-            owner, param, constraint, f"{int(bad.sum())} values out of range"
-        )
+        raise out_of_range(owner, param, constraint, f"{int(bad.sum())} values out of range")
     return array
 
 

@@ -17,7 +17,7 @@ from scipy import special
 from vecveil.accounting.quadrature import Array, log_integral
 from vecveil.errors import InvalidInputError
 from vecveil.types import Vector
-from vecveil.validation import check_count, check_positive
+from vecveil.validation import check_count, check_numbers, check_positive
 
 __all__ = [
     "ConceptLevel",
@@ -26,7 +26,6 @@ __all__ = [
     "concept_level",
     "gaussian_total_variation",
     "laplace_total_variation",
-    "over_many_pairs",
     "purkayastha_total_variation",
 ]
 
@@ -76,11 +75,11 @@ _BENT_WEIGHTS = 15 * _S**2 * (1 - _S) ** 2 * _WEIGHTS
 
 def check_distances(value: Any, *, owner: str, scalar: bool = False) -> Array:
     """Return ``value`` as finite distances ≥ 0, shape (N,); ``scalar`` also admits a number or N = 0."""
-    distances = np.asarray(value, dtype=np.float64)
+    distances = check_numbers(value, owner=owner, param="distances")
     if scalar:
         distances = np.atleast_1d(distances)
     empty = not distances.size and not scalar
-    if distances.ndim != 1 or empty or not np.isfinite(distances).all() or (distances < 0).any():
+    if distances.ndim != 1 or empty or (distances < 0).any():
         constraint = "finite and ≥ 0, " + (
             "a number or of shape (N,)" if scalar else "of shape (N,), N ≥ 1"
         )
@@ -148,7 +147,7 @@ def purkayastha_total_variation(angles: Vector | float, *, n: int, epsilon: floa
     owner = "purkayastha_total_variation"
     count = check_count(n, owner=owner, param="n", minimum=2)
     eps = check_positive(epsilon, owner=owner, param="epsilon")
-    psi = np.atleast_1d(np.asarray(angles, dtype=np.float64))
+    psi = np.atleast_1d(check_numbers(angles, owner=owner, param="angles"))
     if psi.ndim != 1 or not ((psi >= 0) & (psi <= math.pi * (1 + 1e-12))).all():
         raise InvalidInputError.of(owner, "angles", "in [0, π], a number or of shape (N,)",
                                    f"shape {psi.shape} with other values")  # fmt: skip
@@ -248,21 +247,17 @@ class ConceptLevel:
         bound = "exactly" if self.exact else "at most"
         median, high = self.advantages.p50, self.advantages.p95
         if self.mean_advantage >= 0.995:
-            telling = (
-                "an attacker can tell"
-                if self.exact
-                else "this bound excludes no attacker who tells"
-            )
+            result = "an attacker distinguishes" if self.exact else "the bound allows an attacker to distinguish"
             return (
-                f"Over {self.pairs} pairs with and without the concept, {telling} from one release which of "
-                f"the two it was: the advantage is {bound} {self.mean_advantage:.3g} on average (0 is guessing, "
-                "1 is certainty). Only an audit says what attackers find."
+                f"Over {self.pairs} pairs with and without the concept, {result} the two from one release: the "
+                f"advantage is {bound} {self.mean_advantage:.3g} on average (0 is guessing, 1 is certainty). Rely on "
+                "the audit."
             )
         return (
-            f"Over {self.pairs} pairs with and without the concept, no attacker can tell from one release "
-            f"which of the two it was with an advantage above {self.mean_advantage:.3g} on average: "
-            f"{bound} {median:.3g} for the median pair, {high:.3g} at the 95 % quantile, "
-            f"{self.advantages.largest:.3g} for the worst pair (0 is guessing, 1 is certainty)."
+            f"Over {self.pairs} pairs with and without the concept, no attacker distinguishes the two from one release "
+            f"with an advantage above {self.mean_advantage:.3g} on average: {bound} {median:.3g} for the median pair, "
+            f"{high:.3g} at the 95 % quantile, {self.advantages.largest:.3g} for the worst pair (0 is guessing, 1 is "
+            "certainty)."
         )
 
 

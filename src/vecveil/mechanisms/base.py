@@ -29,7 +29,7 @@ __all__ = [
     "Arrays",
     "Mechanism",
     "grid_step",
-    "not_finite",
+    "release_error",
 ]
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
@@ -87,7 +87,7 @@ class Mechanism(ABC):
             if not self.release_block(
                 X[start:stop], stream.part(start, stop), released[start:stop]
             ):
-                raise not_finite(X, owner)
+                raise release_error(X, owner)
         return released
 
     @final
@@ -156,9 +156,8 @@ class Mechanism(ABC):
         """Return the mechanism of a protector file; the ValueError names an invalid part."""
 
 
-def not_finite(X: Embeddings, owner: str) -> ReleaseError:
-    """Return the error for a release that is not finite; raise InvalidInputError if ``X`` holds the NaN."""
-    # Raises and names the row if the input itself is not finite.
+def release_error(X: Embeddings, owner: str) -> ReleaseError:
+    """Return the error for a release that is not finite; raise `InvalidInputError` if ``X`` itself is not."""
     check_embeddings(X, owner=owner, param="X")
     return ReleaseError(
         f"{owner}: the noise left the range of {X.dtype}, or the vectors are so long that it is lost beside "

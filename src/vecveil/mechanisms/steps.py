@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, wrong_shape
 from vecveil.randomness.elementary import row_dots
 from vecveil.types import Embeddings, Matrix, Vector
-from vecveil.validation import check_count, check_positive
+from vecveil.validation import check_count, check_numbers, check_positive
 
 __all__ = ["NOTHING_BEFORE", "OPEN_RANGE", "Before", "Step", "unit_rows"]
 
@@ -186,14 +186,7 @@ class Step:
 
 
 def _checked_matrix(matrix: Any) -> Matrix:
-    constraint = "of 'project' with a finite matrix of shape (m, d)"
-    try:
-        values = np.asarray(matrix)
-    except ValueError:  # rows of different lengths
-        values = np.empty(0)
-    if values.dtype.kind not in "fiu" or values.ndim != 2 or 0 in values.shape:
-        got = f"dtype {values.dtype}, shape {values.shape}"
-        raise InvalidInputError.of("fit", "postprocess", constraint, got)
-    if not np.isfinite(values).all():
-        raise InvalidInputError.of("fit", "postprocess", constraint, "NaN or infinity in it")
-    return np.ascontiguousarray(values, dtype=np.float64)
+    values = check_numbers(matrix, owner="fit", param="postprocess")
+    if values.ndim != 2 or 0 in values.shape:
+        raise wrong_shape("fit", "postprocess", "(m, d), the matrix of 'project',", values.shape)
+    return np.ascontiguousarray(values)

@@ -22,7 +22,6 @@ from vecveil.validation import check_positive
 
 __all__ = [
     "REDRAWS",
-    "UNIT_TOLERANCE",
     "TextCrafter",
     "check_radius",
     "check_unit_rows",

@@ -30,7 +30,7 @@ from vecveil.mechanisms import (
     Step,
     TextCrafter,
 )
-from vecveil.mechanisms.base import BLOCK_ROWS, BLOCK_VALUES, not_finite
+from vecveil.mechanisms.base import BLOCK_ROWS, BLOCK_VALUES, release_error
 from vecveil.protector import serialisation
 from vecveil.randomness import (
     ItemId,
@@ -324,7 +324,7 @@ class Protector:
                     self.mechanism.check_rows(self.before.apply(X, owner=_OWNER))
                     raise
             if not finite:
-                raise not_finite(X, _OWNER)
+                raise release_error(X, _OWNER)
         return released
 
     def _release_block(self, X: Embeddings, stream: WordStream | None, out: Embeddings) -> bool:

@@ -32,11 +32,11 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -44,9 +44,6 @@ from vecveil.errors import InvalidInputError, KeyFileError, message
 from vecveil.io import write_bytes
 from vecveil.randomness.stream import BlockCipher, WordStream
 from vecveil.types import Embeddings
-
-if TYPE_CHECKING:
-    from vecveil.randomness.stream import BlockCipher
 
 __all__ = [
     "ItemId",
@@ -99,11 +96,8 @@ class NoiseKey:
     __slots__ = ("_cipher", "_secret", "key_id")
 
     def __init__(self, key_id: str, secret: bytes) -> None:
-        if (
-            not isinstance(key_id, str)
-            or not 0 < len(key_id) <= _LONGEST_ID
-            or not key_id.isprintable()
-        ):
+        named = isinstance(key_id, str) and 0 < len(key_id) <= _LONGEST_ID
+        if not named or not key_id.isprintable():
             raise KeyFileError.of("NoiseKey", "key_id", f"a printable name of at most {_LONGEST_ID} characters",
                                   type(key_id).__name__)  # fmt: skip
         # Fewer than 8 distinct bytes: a placeholder or padding, not 32 random bytes.
@@ -134,10 +128,11 @@ class NoiseKey:
         """Return the secret bytes; for `vecveil.randomness.keyed` only."""
         return self._secret
 
-    def cipher_for_noise(self, derive: Callable[[NoiseKey], BlockCipher]) -> BlockCipher:
-        """Return the cipher that ``derive`` makes of this key, cached with the key."""
+    def cipher_for_noise(self) -> BlockCipher:
+        """Return the cipher of noise, under a key derived from the secret: AES and HMAC never use the same one."""
         if self._cipher is None:
-            self._cipher = derive(self)
+            purpose = _PURPOSE + b" cipher" + _framed(self.key_id.encode())
+            self._cipher = BlockCipher(hmac.digest(self._secret, purpose, "sha256"))
         return self._cipher
 
 
@@ -188,9 +183,7 @@ class NoiseKeys:
         text = os.environ.get(variable) if named else None
         if not text:
             got = f"{variable} unset" if named else "something that is no variable's name"
-            raise KeyFileError.of(
-                owner, "variable", "the name of one set to the JSON of a key file", got
-            )
+            raise KeyFileError.of(owner, "variable", "set to the JSON of a key file", got)
         return cls._parsed(text, owner, "variable")
 
     @classmethod
@@ -245,8 +238,7 @@ class NoiseKeys:
 
 ItemId = str | int | bytes
 
-# 2⁶ steps per root mean square of a row in `text_digests`.
-_CODE_BITS = 6  # of the root mean square value of a row
+_CODE_BITS = 6  # 2⁶ steps per root mean square of a row in `text_digests`
 _CODE = np.dtype("<i8")
 _PURPOSE = b"vecveil keyed noise 2"
 
@@ -332,7 +324,7 @@ def keyed_stream(
     ``fingerprint`` is that of everything that determines a release, `Protector.fingerprint`.
     """
     secret = key.secret_for_noise()
-    cipher = key.cipher_for_noise(_derived_cipher)
+    cipher = key.cipher_for_noise()
     prefix = _PURPOSE + _framed(key.key_id.encode()) + _framed(fingerprint.encode())
     drawn = [
         # 128 of HMAC's 256 bits: the width of an AES counter block.
@@ -341,12 +333,6 @@ def keyed_stream(
     ]
     starts = np.frombuffer(b"".join(drawn), dtype="<u8").reshape(-1, 2).astype(np.uint64)
     return WordStream(cipher, len(drawn), starts=starts)
-
-
-def _derived_cipher(key: NoiseKey) -> BlockCipher:
-    # A derived key, so that AES and HMAC never use the same one.
-    purpose = _PURPOSE + b" cipher" + _framed(key.key_id.encode())
-    return BlockCipher(hmac.digest(key.secret_for_noise(), purpose, "sha256"))
 
 
 def _framed(part: bytes) -> bytes:

@@ -1,7 +1,5 @@
 """Locate a concept in the vectors: masks, covariances and subspaces, as noise shapes and linear maps."""
 
-from typing import TYPE_CHECKING, Any
-
 from vecveil.sensitivity.closed_forms import (
     combine_shapes,
     concept_covariance_shape,
@@ -12,6 +10,11 @@ from vecveil.sensitivity.closed_forms import (
     low_rank_concept_shape,
     optimal_shape,
 )
+from vecveil.sensitivity.hard_concrete import (
+    HardConcreteMask,
+    MaskOptions,
+    fit_hard_concrete_mask,
+)
 from vecveil.sensitivity.integrated_gradients import (
     integrated_gradient_sensitivity,
     integrated_gradients,
@@ -21,14 +24,6 @@ from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
-
-if TYPE_CHECKING:
-    from vecveil.sensitivity.hard_concrete import (
-        HardConcreteMask,
-        MaskOptions,
-        fit_hard_concrete_mask,
-        seed_stability,
-    )
 
 __all__ = [
     "ConceptDirections",
@@ -49,15 +44,6 @@ __all__ = [
     "label_shape",
     "low_rank_concept_shape",
     "optimal_shape",
-    "seed_stability",
     "subspace_map",
     "white_box_shape",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in {"HardConcreteMask", "MaskOptions", "fit_hard_concrete_mask", "seed_stability"}:
-        from vecveil.sensitivity import hard_concrete
-
-        return getattr(hard_concrete, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

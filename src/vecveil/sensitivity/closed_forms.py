@@ -12,7 +12,7 @@ from vecveil.errors import InvalidInputError
 from vecveil.sensitivity.moments import RIDGE, Moments, matrix_root
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix, Vector
-from vecveil.validation import check_count, check_embeddings, check_positive
+from vecveil.validation import check_count, check_embeddings, check_numbers, check_positive
 
 __all__ = [
     "Over",
@@ -25,7 +25,6 @@ __all__ = [
     "low_rank_concept_shape",
     "optimal_shape",
     "regularised",
-    "relative_diagonal",
 ]
 
 
@@ -62,7 +61,7 @@ DEAD = 1e-9
 
 
 def relative_diagonal(
-    sensitivity: npt.NDArray[np.float64], *, floor: float, owner: str, param: str, why: str
+    sensitivity: npt.NDArray[np.float64], *, floor: float, owner: str, param: str
 ) -> NoiseShape:
     """Return the diagonal shape of non-negative weights (n,), with ``floor`` times their mean added.
 
@@ -71,9 +70,14 @@ def relative_diagonal(
     """
     mean = float(sensitivity.mean())
     if mean == 0:
-        raise InvalidInputError.of(owner, param, "sensitive to the concept", "zeros", why)
+        raise _insensitive(owner, param)
     # Weights of mean 1 make the floor independent of the scale of the sensitivities.
     return NoiseShape.from_diagonal(sensitivity / mean, floor=floor)
+
+
+def _insensitive(owner: str, param: str) -> InvalidInputError:
+    why = "Removing the concept changed no embedding."
+    return InvalidInputError.of(owner, param, "sensitive to the concept", "zeros", why)
 
 
 def diagonal_concept_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
@@ -87,12 +91,9 @@ def diagonal_concept_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseSha
     """
     energy = np.diag(moments.M)
     energy = np.maximum(energy, DEAD * energy.mean())
+    sensitivity = np.sqrt(np.diag(moments.C) / energy)
     return relative_diagonal(
-        np.sqrt(np.diag(moments.C) / energy),
-        floor=floor,
-        owner="diagonal_concept_shape",
-        param="moments",
-        why="Removing the concept changed no embedding.",
+        sensitivity, floor=floor, owner="diagonal_concept_shape", param="moments"
     )
 
 
@@ -130,8 +131,7 @@ def low_rank_concept_shape(moments: Moments, rank: int, floor: float = 1e-2) -> 
     eigenvalues = np.maximum(eigenvalues, 0.0)
     mean = float(eigenvalues.mean())
     if mean == 0:
-        raise InvalidInputError.of(owner, "moments", "sensitive to the concept", "zeros",
-                                   "Removing the concept changed no embedding.")  # fmt: skip
+        raise _insensitive(owner, "moments")
     eigenvalues = eigenvalues / mean
     # The mean of the other eigenvalues keeps the trace; the floor keeps the worst-case guarantee.
     rest = max(floor, float(eigenvalues[: n - r].mean()) if r < n else 0.0)
@@ -161,12 +161,9 @@ def combine_shapes(
     if len(dimensions) != 1:
         got = f"dimensions {dimensions}" if dimensions else "none"
         raise InvalidInputError.of(owner, "shapes", "shapes of one dimension", got)
-    try:
-        w = np.ones(len(shapes)) if weights is None else np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError):
-        w = np.empty(0)
-    if w.shape != (len(shapes),) or not np.isfinite(w).all() or (w <= 0).any():
-        constraint = f"{len(shapes)} finite numbers > 0, one for each shape"
+    w = np.ones(len(shapes)) if weights is None else check_numbers(weights, owner=owner, param="weights")
+    if w.shape != (len(shapes),) or (w <= 0).any():
+        constraint = f"{len(shapes)} numbers > 0, one for each shape"
         raise InvalidInputError.of(owner, "weights", constraint, f"shape {w.shape}")
     w = w / w.max()  # first, so that the sum of huge weights is finite
     w /= w.sum()
@@ -223,10 +220,5 @@ def difference_shape(
     The floor is a privacy parameter: λ_min(Σ) is at least floor/(1 + floor), and the guarantee against Euclidean
     neighbours ε/√λ_min(Σ). The other arguments are those of `difference_sensitivity`.
     """
-    return relative_diagonal(
-        difference_sensitivity(positive, negative, over=over),
-        floor=floor,
-        owner="difference_shape",
-        param="negative",
-        why="Removing the concept changed no embedding.",
-    )
+    weights = difference_sensitivity(positive, negative, over=over)
+    return relative_diagonal(weights, floor=floor, owner="difference_shape", param="negative")

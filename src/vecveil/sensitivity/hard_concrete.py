@@ -41,9 +41,7 @@ __all__ = [
     "HardConcreteMask",
     "MaskOptions",
     "MaskTrainer",
-    "SeedStability",
     "fit_hard_concrete_mask",
-    "seed_stability",
     "stability_of",
 ]
 
@@ -136,11 +134,6 @@ class MaskOptions:
         if check_probability(self.held_out, owner=owner, param="held_out") > 0.5:
             raise out_of_range(owner, "held_out", "at most 0.5", self.held_out)
 
-    @classmethod
-    def paper(cls) -> MaskOptions:
-        """Return the published settings: Adam 1e-4, λ 1e-3, 100 epochs, 64 pairs per step."""
-        return cls()
-
     def to_record(self) -> dict[str, Any]:
         record = {name: getattr(self, name) for name in self.__slots__}
         return record | {"hidden": list(self.hidden)}
@@ -171,58 +164,25 @@ class HardConcreteMask:
     seed: int
     options: MaskOptions = field(repr=False)
 
-    @property
-    def density(self) -> float:
-        """Share of dimensions with a mask above 0.5."""
-        return float((self.mask > 0.5).mean())
-
-    @property
-    def zeros(self) -> float:
-        """Share of dimensions whose mask is exactly 0."""
-        return float((self.mask == 0).mean())
-
-    @property
-    def ones(self) -> float:
-        """Share of dimensions whose mask is exactly 1."""
-        return float((self.mask == 1).mean())
-
-    @property
-    def effective_dimensions(self) -> float:
-        """(Σm)² / Σm²: n for a uniform mask, 1 for a single dimension, 0 for none."""
-        squares = float((self.mask**2).sum())
-        return float(self.mask.sum()) ** 2 / squares if squares > 0 else 0.0
-
-    @property
-    def expected_active(self) -> float:
-        """Expected share of active gates in training, the L0 penalty without λ."""
-        return l0_penalty(self.log_alpha, self.beta, xi=self.options.xi, gamma=self.options.gamma)
-
     def to_record(self) -> dict[str, Any]:
+        """Return the report: shares of the mask above 0.5 and at 0 and 1, its effective dimensions, and its training.
+
+        ``effective_dimensions`` is (Σm)²/Σm²: n for a uniform mask, 1 for a single dimension, 0 for none.
+        ``expected_active`` is the expected share of active gates in training, the L0 penalty without λ.
+        """
+        mask, options = self.mask, self.options
+        squares = float((mask**2).sum())
         return {
-            "dimension": int(self.mask.size), "pairs": self.pairs, "seed": self.seed,
-            "mean": float(self.mask.mean()), "sd": float(self.mask.std()),
-            "density": self.density, "zeros": self.zeros, "ones": self.ones,
-            "effective_dimensions": self.effective_dimensions,
-            "expected_active": self.expected_active,
+            "dimension": int(mask.size), "pairs": self.pairs, "seed": self.seed,
+            "mean": float(mask.mean()), "sd": float(mask.std()), "density": float((mask > 0.5).mean()),
+            "zeros": float((mask == 0).mean()), "ones": float((mask == 1).mean()),
+            "effective_dimensions": float(mask.sum()) ** 2 / squares if squares > 0 else 0.0,
+            "expected_active": l0_penalty(self.log_alpha, self.beta, xi=options.xi, gamma=options.gamma),
             "first_loss": float(self.loss_curve[0]), "last_loss": float(self.loss_curve[-1]),
             "training_accuracy": self.training_accuracy,
             "held_out_accuracy": self.held_out_accuracy,
-            "seconds": self.seconds, "options": self.options.to_record(),
+            "seconds": self.seconds, "options": options.to_record(),
         }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class SeedStability:
-    """Agreement of masks of different seeds.
-
-    Args:
-        value: mean Pearson correlation over all pairs of seeds; None if a mask is constant.
-        correlations: one per pair of seeds, in the order of `itertools.combinations`.
-    """
-
-    value: float | None
-    correlations: tuple[float, ...]
-    seeds: tuple[int, ...]
 
 
 def fit_hard_concrete_mask(
@@ -247,7 +207,7 @@ def fit_hard_concrete_mask(
     Cost: 10,000 pairs of 384 dimensions with the published settings take about 20 s on one core.
     """
     owner = "fit_hard_concrete_mask"
-    options = MaskOptions.paper() if options is None else options
+    options = MaskOptions() if options is None else options
     pairs, dimension = _check_pairs(positive, negative, owner)
     check_count(seed, owner=owner, param="seed", minimum=0)
     try:
@@ -297,36 +257,12 @@ def fit_hard_concrete_mask(
     )
 
 
-def seed_stability(
-    positive: Embeddings,
-    negative: Embeddings,
-    options: MaskOptions | None = None,
-    *,
-    seeds: Sequence[int] = (0, 1, 2),
-    show_progress: bool | None = None,
-) -> SeedStability:
-    """Return the mean Pearson correlation between the masks of ``seeds``.
-
-    Cost: one training per seed.
-    """
-    if len(set(seeds)) != len(seeds) or len(seeds) < 2:
-        got = list(seeds)
-        raise InvalidInputError.of("seed_stability", "seeds", "two or more different seeds", got)
-    fitted = [
-        fit_hard_concrete_mask(positive, negative, options, seed=seed, show_progress=show_progress)
-        for seed in seeds
-    ]
-    return stability_of([each.mask for each in fitted], seeds)
-
-
-def stability_of(masks: Sequence[Array], seeds: Sequence[int]) -> SeedStability:
-    # The correlation of a constant is undefined.
+def stability_of(masks: Sequence[Array]) -> float | None:
+    """Return the mean Pearson correlation over all pairs of masks, or None if a mask is constant."""
     if min(mask.std() for mask in masks) < 1e-12:
-        return SeedStability(None, (), tuple(seeds))
-    correlations = tuple(
-        float(np.corrcoef(a, b)[0, 1]) for a, b in itertools.combinations(masks, 2)
-    )
-    return SeedStability(float(np.mean(correlations)), correlations, tuple(seeds))
+        return None
+    pairs = itertools.combinations(masks, 2)
+    return float(np.mean([float(np.corrcoef(a, b)[0, 1]) for a, b in pairs]))
 
 
 def _check_pairs(positive: Any, negative: Any, owner: str) -> tuple[npt.NDArray[np.float32], int]:
@@ -344,22 +280,6 @@ def _adam(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         return Adam(groups, fused=True)
     except RuntimeError:  # a device, or a torch before 2.4, without the fused kernel
         return Adam(groups, foreach=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Buffers:
-    hidden: list[torch.Tensor]
-    deltas: list[torch.Tensor]
-    labels: torch.Tensor
-
-    @classmethod
-    def allocate(cls, rows: int, widths: tuple[int, ...], device: torch.device) -> _Buffers:
-        import torch
-
-        hidden, deltas = (
-            [torch.empty(rows, width, device=device) for width in widths] for _ in range(2)
-        )
-        return cls(hidden, deltas, torch.tensor([[1.0], [0.0]], device=device).repeat(rows // 2, 1))
 
 
 class MaskTrainer:
@@ -397,7 +317,7 @@ class MaskTrainer:
         self._moment = torch.empty_like(self.weights[0])
         # Views: they follow the parameters through every step.
         self._transposed = [w.t() for w in (self._masked, *self.weights[1:])]
-        self._by_rows: dict[int, _Buffers] = {}
+        self._by_rows: dict[int, tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor]] = {}
 
     def _make_parameters(self) -> None:
         torch, options = self._torch, self.options
@@ -439,10 +359,17 @@ class MaskTrainer:
             [{"params": [p], "lr": rate} for p, rate in zip(parts, rates, strict=True)]
         )
 
-    def _buffers(self, rows: int) -> _Buffers:
+    def _buffers(self, rows: int) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor]:
+        """Return hidden units, their gradients, and labels of a minibatch."""
         # Full minibatches and the shorter last one need different sizes.
         if rows not in self._by_rows:
-            self._by_rows[rows] = _Buffers.allocate(rows, self.options.hidden, self.device)
+            torch, device = self._torch, self.device
+            hidden, deltas = (
+                [torch.empty(rows, width, device=device) for width in self.options.hidden]
+                for _ in range(2)
+            )
+            labels = torch.tensor([[1.0], [0.0]], device=device).repeat(rows // 2, 1)
+            self._by_rows[rows] = hidden, deltas, labels
         return self._by_rows[rows]
 
     def gradients(self, X: torch.Tensor, noise: torch.Tensor, logits: torch.Tensor) -> None:
@@ -453,7 +380,8 @@ class MaskTrainer:
             noise: (n,) logit(μ) of one gate sample.
             logits: (2 b, 1), receives the classifier's output.
         """
-        torch, options, buffers = self._torch, self.options, self._buffers(X.shape[0])
+        torch, options = self._torch, self.options
+        units, deltas, labels = self._buffers(X.shape[0])
         log_alpha, log_beta = self.gates[0], self.gates[1]
         stretch = options.xi - options.gamma
 
@@ -463,7 +391,7 @@ class MaskTrainer:
         mask = (s * stretch).add_(options.gamma).clamp_(0.0, 1.0)
 
         torch.mul(self.weights[0], mask, out=self._masked)  # W (Φ ⊙ m) = (W ⊙ m) Φ
-        hidden = [X, *buffers.hidden]
+        hidden = [X, *units]
         last = len(self.weights) - 1
         for layer in range(last):
             torch.addmm(
@@ -472,13 +400,13 @@ class MaskTrainer:
             hidden[layer + 1].clamp_min_(0.0)
         torch.addmm(self.biases[last], hidden[last], self._transposed[last], out=logits)
 
-        delta = torch.sigmoid(logits).sub_(buffers.labels)  # derivative of Eq. 3 by the logit
+        delta = torch.sigmoid(logits).sub_(labels)  # derivative of Eq. 3 by the logit
         if options.loss == "mean":
             delta.div_(X.shape[0])
         for layer in range(last, 0, -1):
             torch.mm(delta.t(), hidden[layer], out=self.weight_grads[layer])
             torch.sum(delta, 0, out=self.bias_grads[layer])
-            before = buffers.deltas[layer - 1]
+            before = deltas[layer - 1]
             torch.mm(delta, self.weights[layer], out=before)
             # ReLU's slope is the sign of its output, which is not needed again.
             delta = before.mul_(hidden[layer].sign_())
@@ -517,7 +445,7 @@ class MaskTrainer:
             self.gradients(X, gate_noise, out)
             self._optimiser.step()
         # Loss over the logits collected during the pass, which saves a second pass.
-        labels = self._buffers(2).labels.repeat(count, 1)
+        labels = self._buffers(2)[2].repeat(count, 1)
         return float(torch.nn.functional.binary_cross_entropy_with_logits(logits, labels))
 
     def accuracy(self, pairs: torch.Tensor, mask: torch.Tensor) -> float:

@@ -10,7 +10,7 @@ shows the directions along which the reader's answer f changes. Recursive featur
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,21 +23,21 @@ from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.types import Embeddings, Matrix
 
 __all__ = [
-    "gradient_moment",
     "kernel_ridge_path",
-    "kernel_ridge_scores",
     "near_duplicate_groups",
     "reader_gradients",
     "share_recovered",
     "standard_error",
 ]
 
+NEAR = 0.9
+"""Least cosine of near-duplicates."""
 PENALTIES = (0.1, 0.3)
 _BLOCK = 512
 
 
-def near_duplicate_groups(X: Embeddings, *, cosine: float = 0.9) -> npt.NDArray[np.intp]:
-    """Return (N,) group ids: rows whose cosine is at least ``cosine`` share a group, transitively.
+def near_duplicate_groups(X: Embeddings) -> npt.NDArray[np.intp]:
+    """Return (N,) group ids: rows whose cosine is at least `NEAR` share a group, transitively.
 
     Cost: N² n operations, and memory for one block of rows.
     """
@@ -47,7 +47,7 @@ def near_duplicate_groups(X: Embeddings, *, cosine: float = 0.9) -> npt.NDArray[
     for start in range(0, len(unit), _BLOCK):
         block = slice(start, start + _BLOCK)
         # Only rows from the block on: earlier blocks have seen the pairs before it.
-        i, j = np.nonzero(unit[block] @ unit[start:].T >= cosine)
+        i, j = np.nonzero(unit[block] @ unit[start:].T >= NEAR)
         # Merge the groups along this block's edges, then drop the edges: memory stays at one block
         # even if all rows are near.
         joined = (labels[block][i], labels[start:][j])
@@ -62,24 +62,10 @@ def _squared_distances(A: Embeddings, B: Embeddings) -> Embeddings:
     return np.asarray(np.maximum(squares, 0))
 
 
-def kernel_ridge_scores(
-    Y_train: Embeddings, L_train: npt.NDArray[Any], Y_test: Embeddings, *, penalty: float
-) -> npt.NDArray[np.float32]:
-    """Return scores (M, V) of labels by kernel ridge regression with a Gaussian kernel of median width.
-
-    Cost: N³/3 operations and 2 N² float32 of memory.
-    """
-    return next(kernel_ridge_path(Y_train, L_train, Y_test, penalties=(penalty,)))
-
-
 def kernel_ridge_path(
-    Y_train: Embeddings,
-    L_train: npt.NDArray[Any],
-    Y_test: Embeddings,
-    *,
-    penalties: Sequence[float] = PENALTIES,
+    Y_train: Embeddings, L_train: npt.NDArray[Any], Y_test: Embeddings
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """Yield the scores of `kernel_ridge_scores` for each penalty, from one kernel.
+    """Yield scores (M, V) of labels for each of `PENALTIES`: kernel ridge, a Gaussian kernel of median width.
 
     Cost: N³/3 operations per penalty and 2 N² float32 of memory.
     """
@@ -95,7 +81,7 @@ def kernel_ridge_path(
     targets = L_train.astype(np.float32) - base
     # Each penalty writes the diagonal in place: a copy of the kernel per penalty would cost N².
     own = kernel[np.diag_indices_from(kernel)]
-    for penalty in penalties:
+    for penalty in PENALTIES:
         kernel[np.diag_indices_from(kernel)] = own + np.float32(penalty)
         factor = linalg.cho_factor(kernel, lower=True, check_finite=False)
         coefficients = linalg.cho_solve(factor, targets, check_finite=False)
@@ -162,16 +148,14 @@ COMPONENTS = 40
 """Leading singular directions of the reader's weights: hundreds of labels depend on few combinations."""
 
 
-def gradient_moment(
-    Y: Embeddings, L: npt.NDArray[Any], *, rows: int = GRADIENT_ROWS, components: int = COMPONENTS
-) -> Matrix:
+def gradient_moment(Y: Embeddings, L: npt.NDArray[Any]) -> Matrix:
     """Return G = mean over rows of Σ_v ∇f_v ∇f_vᵀ, (m, m) float64, f the kernel reader of labels ``L`` (N, V).
 
     f_v(y) = Σ_i c_iv k(y, y_i) with k(y, y′) = exp(−1.5 ‖y − y′‖²/median), so with ρ = 1.5/median
-    ∇f_v(y) = −2ρ Σ_i c_iv k(y, y_i)(y − y_i). Gradients are taken at the first ``rows`` rows, along the first
-    ``components`` singular directions of c.
+    ∇f_v(y) = −2ρ Σ_i c_iv k(y, y_i)(y − y_i). Gradients are taken at the first `GRADIENT_ROWS` rows, along the first
+    `COMPONENTS` singular directions of c.
 
-    Cost: N³/3 operations, and ``components``·``rows``·N·m.
+    Cost: N³/3 operations, and `COMPONENTS`·`GRADIENT_ROWS`·N·m.
     """
     A = np.asarray(Y, dtype=np.float32)
     A = A - A.mean(axis=0)
@@ -188,11 +172,9 @@ def gradient_moment(
     weights = linalg.cho_solve(factor, targets, check_finite=False)
     # Σ_v ∇f_v ∇f_vᵀ does not change when the labels are rotated, so the SVD of c replaces hundreds of
     # columns by the few that carry the sum.
-    left, singular, _ = np.linalg.svd(
-        weights, full_matrices=False
-    )  # right factors rotate the labels
-    weights = left[:, :components] * singular[:components]
-    at, near = A[:rows], kernel[:rows]
+    left, singular, _ = np.linalg.svd(weights, full_matrices=False)  # right factors rotate the labels
+    weights = left[:, :COMPONENTS] * singular[:COMPONENTS]
+    at, near = A[:GRADIENT_ROWS], kernel[:GRADIENT_ROWS]
     total = np.zeros((A.shape[1], A.shape[1]))
     for column in weights.T:
         shares = near * column

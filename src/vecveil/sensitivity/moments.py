@@ -20,8 +20,6 @@ __all__ = [
     "between_label_covariance",
     "covariance",
     "matrix_root",
-    "pair_covariance",
-    "second_moment",
     "shrinkage",
     "transplanted",
     "transplanted_moments",

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError, not_finite, out_of_range, wrong_shape, wrong_type
+from vecveil.errors import InvalidInputError, out_of_range, wrong_shape
 from vecveil.types import Embeddings, Matrix, Vector
-from vecveil.validation import check_count, check_positive
+from vecveil.validation import check_count, check_numbers, check_positive
 
-__all__ = ["NoiseShape", "checked_shape_arrays", "is_orthonormal"]
+__all__ = ["NoiseShape"]
 
 _SMALLEST_FLOOR = 1e-12
 
@@ -67,7 +67,7 @@ class NoiseShape:
         """
         owner = "NoiseShape.from_diagonal"
         floor = check_positive(floor, owner=owner, param="floor")
-        values = _numbers(sensitivity, owner=owner, param="sensitivity")
+        values = check_numbers(sensitivity, owner=owner, param="sensitivity")
         if values.ndim != 1 or values.size == 0 or (values < 0).any():
             constraint = "a finite, non-negative array of shape (n,)"
             got = f"shape {values.shape}" + (" with negative values" if values.ndim == 1 else "")
@@ -83,7 +83,7 @@ class NoiseShape:
         """
         owner = "NoiseShape.from_matrix"
         floor = check_positive(floor, owner=owner, param="floor")
-        values = _numbers(matrix, owner=owner, param="matrix")
+        values = check_numbers(matrix, owner=owner, param="matrix")
         if values.ndim != 2 or values.size == 0 or values.shape[0] != values.shape[1]:
             raise wrong_shape(owner, "matrix", "(n, n)", values.shape)
         if floor > 1:
@@ -114,13 +114,13 @@ class NoiseShape:
         floor = check_positive(floor, owner=owner, param="floor")
         if floor > 1:
             raise out_of_range(owner, "floor", "in (0, 1]", floor)
-        U = _numbers(basis, owner=owner, param="basis")
+        U = check_numbers(basis, owner=owner, param="basis")
         if U.ndim != 2 or not 1 <= U.shape[1] <= U.shape[0]:
             raise wrong_shape(owner, "basis", "(n, r) with 1 ≤ r ≤ n", U.shape)
         if not is_orthonormal(U):
             raise InvalidInputError.of(owner, "basis", "of orthonormal columns", "columns with UᵀU ≠ I",
                                        fix="Take the Q of numpy.linalg.qr, or eigenvectors.")  # fmt: skip
-        w = _numbers(weights, owner=owner, param="weights")
+        w = check_numbers(weights, owner=owner, param="weights")
         if w.shape != (U.shape[1],) or (w < 0).any() or not w.any():
             constraint = f"{U.shape[1]} finite, non-negative numbers, not all zero"
             raise InvalidInputError.of(owner, "weights", constraint, f"shape {w.shape}")
@@ -165,20 +165,12 @@ class NoiseShape:
         # `norm` divides by eigenvalues, which rounding may leave at 0 or below.
         return np.maximum(eigenvalues, _SMALLEST_FLOOR), vectors
 
-    def _eigenvalues(self) -> Vector:
-        """Return the distinct eigenvalues: the floor of a low-rank shape once."""
-        eigenvalues = self._spectrum[0]
-        if self.floor is not None and eigenvalues.size < self.dimension:
-            return np.append(eigenvalues, self.floor)
-        return eigenvalues
-
     @property
     def smallest_eigenvalue(self) -> float:
-        return float(self._eigenvalues().min())
-
-    @property
-    def largest_eigenvalue(self) -> float:
-        return float(self._eigenvalues().max())
+        eigenvalues = self._spectrum[0]
+        if self.floor is not None and eigenvalues.size < self.dimension:
+            return self.floor  # no eigenvalue of a low-rank shape is below it
+        return float(eigenvalues.min())
 
     @cached_property
     def root(self) -> Vector | Matrix:
@@ -261,27 +253,15 @@ class NoiseShape:
         return {"shape.matrix": self.matrix}
 
 
-def is_orthonormal(basis: Matrix, *, tolerance: float = 1e-6) -> bool:
+def is_orthonormal(basis: Matrix) -> bool:
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.allclose(basis.T @ basis, np.eye(basis.shape[1]), rtol=0, atol=tolerance))
-
-
-def _numbers(value: Any, *, owner: str, param: str) -> npt.NDArray[np.float64]:
-    try:
-        values = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise wrong_type(owner, param, "an array of numbers", value) from None
-    if not np.isfinite(values).all():
-        raise not_finite(owner, param, "NaN or infinity in it")
-    return values
+        return bool(np.allclose(basis.T @ basis, np.eye(basis.shape[1]), rtol=0, atol=1e-6))
 
 
 _TRACE_TOLERANCE = 1e-6
 
-_Stored = npt.NDArray[Any]
 
-
-def checked_shape_arrays(arrays: Mapping[str, _Stored], n: int) -> dict[str, Any]:
+def checked_shape_arrays(arrays: Mapping[str, npt.NDArray[Any]], n: int) -> dict[str, Any]:
     """Return the fields of a `NoiseShape` of dimension ``n``.
 
     A file holds ``shape.diagonal``; or ``shape.matrix``; or ``shape.basis``, ``shape.weights`` and ``shape.floor``.
@@ -290,58 +270,41 @@ def checked_shape_arrays(arrays: Mapping[str, _Stored], n: int) -> dict[str, Any
         ValueError: the message is the name of the invalid array, ``shape`` for none or several shapes, or
             ``trace`` for a trace other than n.
     """
+
+    def require(valid: Any, name: str) -> None:
+        if not valid:
+            raise ValueError(name)
+
+    def stored(name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        array = arrays.get(name, np.empty(0))
+        require(array.shape == shape and array.dtype == np.float64, name)
+        require(np.isfinite(array).all(), name)
+        return array
+
     kinds = [name for name in ("shape.diagonal", "shape.matrix", "shape.basis") if name in arrays]
-    if len(kinds) != 1:
-        raise ValueError("shape")
+    require(len(kinds) == 1, "shape")
+    fields: dict[str, Any]
     if kinds == ["shape.diagonal"]:
-        diagonal = _stored(arrays, "shape.diagonal", (n,))
-        if not (diagonal > 0).all():
-            raise ValueError("shape.diagonal")
+        diagonal = stored("shape.diagonal", (n,))
+        require((diagonal > 0).all(), "shape.diagonal")
         # Divided first: the sum of a forged diagonal could overflow.
-        _check_trace(float((diagonal / n).sum()))
-        return {"diagonal": diagonal}
-    if kinds == ["shape.matrix"]:
-        return {"matrix": _matrix(arrays, n)}
-    return _low_rank(arrays, n)
-
-
-def _matrix(arrays: Mapping[str, _Stored], n: int) -> _Stored:
-    matrix = _stored(arrays, "shape.matrix", (n, n))
-    if np.abs(matrix).max() > 10 * n:  # a trace of n bounds every entry: no overflow below
-        raise ValueError("shape.matrix")
-    if not np.allclose(matrix, matrix.T) or not np.linalg.eigvalsh(matrix)[0] > 0:
-        raise ValueError("shape.matrix")
-    _check_trace(float(np.diag(matrix).mean()))
-    return matrix
-
-
-def _low_rank(arrays: Mapping[str, _Stored], n: int) -> dict[str, Any]:
-    basis = arrays["shape.basis"]
-    if basis.ndim != 2 or not 1 <= basis.shape[1] <= n:
-        raise ValueError("shape.basis")
-    r = int(basis.shape[1])
-    basis = _stored(arrays, "shape.basis", (n, r))
-    if not is_orthonormal(basis):
-        raise ValueError("shape.basis")
-    weights = _stored(arrays, "shape.weights", (r,))
-    if not (weights >= 0).all():
-        raise ValueError("shape.weights")
-    floor = float(_stored(arrays, "shape.floor", (1,))[0])
-    if not floor > 0:
-        raise ValueError("shape.floor")
-    _check_trace(floor + float((weights / n).sum()))
-    return {"basis": basis, "weights": weights, "floor": floor}
-
-
-def _stored(arrays: Mapping[str, _Stored], name: str, shape: tuple[int, ...]) -> _Stored:
-    array = arrays.get(name)
-    if array is None or array.shape != shape or array.dtype != np.float64:
-        raise ValueError(name)
-    if not np.isfinite(array).all():
-        raise ValueError(name)
-    return array
-
-
-def _check_trace(mean: float) -> None:
-    if not abs(mean - 1) <= _TRACE_TOLERANCE:
-        raise ValueError("trace")
+        fields, mean = {"diagonal": diagonal}, (diagonal / n).sum()
+    elif kinds == ["shape.matrix"]:
+        matrix = stored("shape.matrix", (n, n))
+        # A trace of n bounds every entry: no overflow below.
+        require(np.abs(matrix).max() <= 10 * n and np.allclose(matrix, matrix.T), "shape.matrix")
+        require(np.linalg.eigvalsh(matrix)[0] > 0, "shape.matrix")
+        fields, mean = {"matrix": matrix}, np.diag(matrix).mean()
+    else:
+        basis = arrays["shape.basis"]
+        require(basis.ndim == 2 and 1 <= basis.shape[1] <= n, "shape.basis")
+        basis = stored("shape.basis", (n, basis.shape[1]))
+        require(is_orthonormal(basis), "shape.basis")
+        weights = stored("shape.weights", (basis.shape[1],))
+        require((weights >= 0).all(), "shape.weights")
+        floor = float(stored("shape.floor", (1,))[0])
+        require(floor > 0, "shape.floor")
+        fields = {"basis": basis, "weights": weights, "floor": floor}
+        mean = floor + (weights / n).sum()
+    require(abs(float(mean) - 1) <= _TRACE_TOLERANCE, "trace")
+    return fields

@@ -28,11 +28,11 @@ DISTANCES = np.random.default_rng(0).uniform(0.05, 0.4, 2_000)
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_a_bound_that_excludes_nothing_does_not_read_as_a_promise(exact: bool) -> None:
+def test_a_bound_that_excludes_nothing_does_not_read_as_a_guarantee(exact: bool) -> None:
     level = concept_level(DISTANCES, advantage=np.ones_like, exact=exact)
-    assert "no attacker can" not in str(level)
-    assert ("an attacker can tell" in str(level)) is exact
-    assert "Only an audit says" in str(level)
+    assert "no attacker" not in str(level)
+    assert ("an attacker distinguishes" in str(level)) is exact
+    assert "Rely on the audit" in str(level)
 
 
 def test_concept_level_counts_pairs() -> None:
@@ -146,10 +146,10 @@ def test_meaning_names_the_number_that_shows_it() -> None:
     assert epsilon_meaning(4, 3.0) == ()
 
 
-def test_an_advantage_near_1_does_not_read_as_a_promise() -> None:
-    """The figure is exact: where it rounds to 1, the sentence says that attackers can tell."""
+def test_an_advantage_near_1_does_not_read_as_a_guarantee() -> None:
+    """The figure is exact: where it rounds to 1, the sentence says that attackers succeed."""
     (said,) = epsilon_meaning(64, 800.0)
     assert LaplacePrivacyLoss(64, 800.0, 0.1).total_variation >= 0.995
     assert "no attacker" not in said
-    assert "an attacker can tell" in said
-    assert "Only an audit says" in said
+    assert "an attacker distinguishes" in said
+    assert "Rely on the audit" in said

@@ -116,7 +116,7 @@ def test_keys_and_ledgers_are_refused(fitted: dict[str, vecveil.Protector]) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_guarantee_promises_nothing(name: str, fitted: dict[str, vecveil.Protector]) -> None:
+def test_there_is_no_formal_guarantee(name: str, fitted: dict[str, vecveil.Protector]) -> None:
     guarantee = fitted[name].guarantee
     assert guarantee.kind == "empirical"
     assert guarantee.epsilon is None

@@ -1,4 +1,4 @@
-"""The kernel reader of a search: one kernel for all penalties gives what one for each gives."""
+"""The kernel reader of a search: its scores against the normal equations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from harness.token_data import token_data
 from vecveil.sensitivity.kernel_reader import (
     PENALTIES,
     kernel_ridge_path,
-    kernel_ridge_scores,
     share_recovered,
 )
 
@@ -24,29 +23,17 @@ def test_scores_solve_the_regularised_normal_equations() -> None:
     between = ((A[:, None] - A) ** 2).sum(axis=2)
     width = np.median(between)
     kernel, across = np.exp(-between / width), np.exp(-((B[:, None] - A) ** 2).sum(axis=2) / width)
-    for penalty in PENALTIES:
+    path = kernel_ridge_path(DATA.positive[TRAIN], DATA.labels[TRAIN], DATA.positive[TEST])
+    for scores, penalty in zip(path, PENALTIES, strict=True):
         fitted = np.linalg.solve(kernel + penalty * np.eye(200), L - L.mean(axis=0))
-        found = kernel_ridge_scores(
-            DATA.positive[TRAIN], DATA.labels[TRAIN], DATA.positive[TEST], penalty=penalty
-        )
-        np.testing.assert_allclose(found, across @ fitted + L.mean(axis=0), atol=1e-3)
-
-
-def test_the_path_is_each_penalty_alone() -> None:
-    given = DATA.positive[TRAIN], DATA.labels[TRAIN], DATA.positive[TEST]
-    path = list(kernel_ridge_path(*given, penalties=(0.3, 0.1, 0.3)))
-    np.testing.assert_array_equal(path[0], path[2])
-    for scores, penalty in zip(path, (0.3, 0.1, 0.3), strict=True):
-        np.testing.assert_array_equal(scores, kernel_ridge_scores(*given, penalty=penalty))
+        np.testing.assert_allclose(scores, across @ fitted + L.mean(axis=0), atol=1e-3)
 
 
 def test_it_reads_clean_vectors_and_not_permuted_labels() -> None:
-    scores = kernel_ridge_scores(
-        DATA.positive[TRAIN], DATA.labels[TRAIN], DATA.positive[TEST], penalty=0.1
-    )
+    scores = next(kernel_ridge_path(DATA.positive[TRAIN], DATA.labels[TRAIN], DATA.positive[TEST]))
     assert share_recovered(scores, DATA.labels[TEST]) > 0.7
     shuffled = np.random.default_rng(0).permutation(DATA.labels[TRAIN])
-    blind = kernel_ridge_scores(DATA.positive[TRAIN], shuffled, DATA.positive[TEST], penalty=0.1)
+    blind = next(kernel_ridge_path(DATA.positive[TRAIN], shuffled, DATA.positive[TEST]))
     assert share_recovered(blind, DATA.labels[TEST]) == pytest.approx(
         DATA.labels.mean() + 0.1, abs=0.15
     )

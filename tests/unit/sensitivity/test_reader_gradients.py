@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
-from vecveil.sensitivity import Moments, concept_directions, subspace_map
+from vecveil.sensitivity import Moments, concept_directions, kernel_reader, subspace_map
 from vecveil.sensitivity.kernel_reader import (
     PENALTY,
     SHARPNESS,
     gradient_moment,
-    kernel_ridge_scores,
+    kernel_ridge_path,
     reader_gradients,
     share_recovered,
 )
@@ -49,7 +50,10 @@ def directions(X: Array, L: Array) -> ConceptDirections:
     return concept_directions(Moments.of(X, np.zeros_like(X), token_labels=L, background=X))
 
 
-def test_the_moment_is_that_of_the_readers_finite_differences() -> None:
+def test_the_moment_is_that_of_the_readers_finite_differences(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernel_reader, "GRADIENT_ROWS", 20)
     X, L = ring(60, 0)
     answer, step = reader(X.astype(float), L), 1e-5
     total = np.zeros((12, 12))
@@ -58,10 +62,11 @@ def test_the_moment_is_that_of_the_readers_finite_differences() -> None:
             [(answer(x + step * e) - answer(x - step * e)) / (2 * step) for e in np.eye(12)]
         )
         total += slopes @ slopes.T / 20
-    found = gradient_moment(X, L, rows=20)
+    found = gradient_moment(X, L)
     np.testing.assert_allclose(found, total, atol=2e-3 * np.trace(total))
     # Fewer components lose the weakest of the labels' combinations, and add nothing.
-    assert 0 < np.trace(gradient_moment(X, L, rows=20, components=1)) < np.trace(found)
+    monkeypatch.setattr(kernel_reader, "COMPONENTS", 1)
+    assert 0 < np.trace(gradient_moment(X, L)) < np.trace(found)
 
 
 def test_what_follows_is_orthonormal_and_ordered_by_the_reader() -> None:
@@ -104,7 +109,7 @@ def test_erasing_them_hides_what_a_linear_erasure_leaves() -> None:
     def read(source: ConceptDirections) -> float:
         linear = subspace_map(source, erased=3)
         released = [linear.apply(part, reduced=True) for part in (X, Z)]
-        scores = kernel_ridge_scores(released[0], L[:, 1:], released[1], penalty=0.3)
+        scores = list(kernel_ridge_path(released[0], L[:, 1:], released[1]))[1]
         return share_recovered(scores, M[:, 1:])
 
     assert read(plain) > 0.7

@@ -31,8 +31,7 @@ def sparse_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     data.findings["mask"] = masks[0].to_record()
     if seeds > 1:
         # Further masks only measure how much the mask depends on the seed; the first one shapes the noise.
-        stability = stability_of([m.mask for m in masks], [m.seed for m in masks])
-        data.findings["mask"]["seed_stability"] = stability.value
+        data.findings["mask"]["seed_stability"] = stability_of([m.mask for m in masks])
     shape = NoiseShape.from_diagonal(np.asarray(masks[0].mask, dtype=np.float64), floor=floor)
     return Candidate(shape, parameters={"floor": floor, **mask_options.to_record()})
 
