@@ -85,22 +85,21 @@ CREATE UNIQUE INDEX events_repeatable ON events (item, protector, release)
   WHERE release IS NOT NULL;
 """
 
-_REFUSALS = "".join(
-    f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table}\n"
-    f"BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END;\n"
-    for table, verbs in (
-        ("ledger", ("UPDATE", "DELETE")),
-        ("caps", ("UPDATE", "DELETE")),
-        ("events", ("UPDATE", "DELETE")),
-    )
-    for verb in verbs
-) + "".join(
-    # INSERT OR REPLACE fires no DELETE trigger: rows may only be appended with the next number.
-    f"CREATE TRIGGER {table}_next BEFORE INSERT ON {table}\n"
-    f"WHEN NEW.row IS NOT (SELECT ifnull(max(row), 0) + 1 FROM {table})\n"
-    f"BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END;\n"
-    for table in ("caps", "events")
-)
+
+
+def _schema_script() -> str:
+    """Return the statements that create the tables, and triggers that refuse everything but an appended row."""
+    refuse = "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END;\n"
+    script = _SCHEMA
+    for table in ("ledger", "caps", "events"):
+        for verb in ("UPDATE", "DELETE"):
+            script += f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table}\n{refuse}"
+    for table in ("caps", "events"):
+        # INSERT OR REPLACE fires no DELETE trigger: rows may only be appended with the next number.
+        script += f"CREATE TRIGGER {table}_next BEFORE INSERT ON {table}\n"
+        script += f"WHEN NEW.row IS NOT (SELECT ifnull(max(row), 0) + 1 FROM {table})\n{refuse}"
+    return script
+
 
 _LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):
@@ -124,7 +123,7 @@ def create_file(path: Path, *, cap: int | None) -> None:
             with contextlib.closing(_connect(temporary)) as made:
                 # No reader sees this file before it is whole, so a kill needs no journal to roll back.
                 made.execute("PRAGMA journal_mode = MEMORY")
-                made.executescript(f"BEGIN; {_SCHEMA}{_REFUSALS} COMMIT;")
+                made.executescript(f"BEGIN; {_schema_script()} COMMIT;")
                 made.execute("BEGIN")
                 made.execute(f"PRAGMA application_id = {APPLICATION}")
                 made.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -206,7 +205,7 @@ def _schema_of(opened: sqlite3.Connection) -> frozenset[tuple[str, ...]]:
 @functools.cache
 def _expected_schema() -> frozenset[tuple[str, ...]]:
     with contextlib.closing(sqlite3.connect(":memory:")) as model:
-        model.executescript(_SCHEMA + _REFUSALS)
+        model.executescript(_schema_script())
         return _schema_of(model)
 
 

@@ -11,16 +11,13 @@ from vecveil.mechanisms.steps import NOTHING_BEFORE, OPEN_RANGE, Before, Step
 from vecveil.mechanisms.textcrafter import TextCrafter
 
 MECHANISMS: dict[str, type[Mechanism]] = {
-    mechanism.name: mechanism
-    for mechanism in (
-        Laplace,
-        Mahalanobis,
-        Gaussian,
-        LdpGaussian,
-        Purkayastha,
-        Shuffle,
-        TextCrafter,
-    )
+    Laplace.name: Laplace,
+    Mahalanobis.name: Mahalanobis,
+    Gaussian.name: Gaussian,
+    LdpGaussian.name: LdpGaussian,
+    Purkayastha.name: Purkayastha,
+    Shuffle.name: Shuffle,
+    TextCrafter.name: TextCrafter,
 }
 """Every mechanism by the name that protector files store."""
 

@@ -223,7 +223,7 @@ def _gelu_inplace(x: Array) -> None:
 
 # Coefficients p and a5 to a1 of Abramowitz & Stegun 7.1.26, in Horner order.
 _P = np.float32(0.3275911)
-_A = [np.float32(a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)]
+_A = np.array([1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592], np.float32)
 
 
 def _erf32(x: Array) -> Array:

@@ -50,9 +50,6 @@ def degenerate_below(epsilon: float) -> float:
     return math.sqrt(epsilon)
 
 
-_DEGENERATE = degenerate_below(float(np.finfo(np.float64).eps))
-
-
 def check_unit_rows(X: Embeddings, *, owner: str, param: str = "X") -> None:
     """Raise InvalidInputError if a row of ``X`` (N, n), finite, does not have norm 1."""
     norms = unit_rows(X)[1]
@@ -84,7 +81,7 @@ def orthogonal_step(d: Embeddings, v: Embeddings, radius: float) -> tuple[Embedd
     across -= np.einsum("ij,ij->i", across, v)[:, None] * v
     norms = np.linalg.norm(across, axis=1)
     # NaN compares false: it must reach the check of the release and not be redrawn.
-    lost = norms <= _DEGENERATE * np.linalg.norm(d, axis=1)
+    lost = norms <= degenerate_below(float(np.finfo(np.float64).eps)) * np.linalg.norm(d, axis=1)
     across *= (radius / np.where(lost, 1.0, norms))[:, None]
     return across, lost
 

@@ -39,7 +39,9 @@ _BIAS = np.uint64(128 << 52)
 # log 2 in two parts (as in fdlibm): k · high is exact for the k here, low holds the rest.
 _LOG2_HIGH, _LOG2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 # Taylor coefficients, highest power first: atanh(s)/s − 1, sine and cosine, in the square.
-_ATANH = [1.0 / k for k in range(21, 1, -2)]
+_ATANH = [
+    1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3,
+]  # fmt: skip
 _SINE = [
     1.0 / 355687428096000.0, -1.0 / 1307674368000.0, 1.0 / 6227020800.0, -1.0 / 39916800.0,
     1.0 / 362880.0, -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0,
