@@ -233,7 +233,7 @@ def _erf32(x: Array) -> Array:
     t = size * _P
     t += np.float32(1)
     np.reciprocal(t, out=t)
-    series = t * _A[0]
+    series: Array = t * _A[0]
     for a in _A[1:]:
         series += a
         series *= t

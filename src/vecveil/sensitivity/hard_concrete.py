@@ -58,20 +58,13 @@ def inference_mask(log_alpha: Array, *, xi: float = XI, gamma: float = GAMMA) ->
     return np.clip(expit(log_alpha) * (xi - gamma) + gamma, 0.0, 1.0)
 
 
-def active_probability(
-    log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = GAMMA
-) -> Array:
-    """Return P(m > 0) = sigmoid(log α - β log(-γ/ξ)) of each gate (Louizos et al. 2018, Eq. 12)."""
-    return np.asarray(expit(log_alpha - beta * np.log(-gamma / xi)))
-
-
 def l0_penalty(log_alpha: Array, beta: Array, *, xi: float = XI, gamma: float = GAMMA) -> float:
-    """Return the expected share of active gates, in (0, 1): the mean of P(m > 0).
+    """Return the expected share of active gates, the mean of P(m > 0) = sigmoid(log α - β log(-γ/ξ)).
 
     SPARSE's Eq. 4 prints it with a minus sign. Minimising that would reward active gates, against the text
-    around it ("to enforce sparsity"); the sign here is that of Louizos et al.
+    around it ("to enforce sparsity"); the sign here is that of Louizos et al. 2018, Eq. 12.
     """
-    return float(active_probability(log_alpha, beta, xi=xi, gamma=gamma).mean())
+    return float(np.mean(expit(log_alpha - beta * np.log(-gamma / xi))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

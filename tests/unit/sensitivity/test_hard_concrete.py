@@ -21,7 +21,6 @@ from vecveil.sensitivity.hard_concrete import (
     HardConcreteMask,
     MaskOptions,
     MaskTrainer,
-    active_probability,
     fit_hard_concrete_mask,
     inference_mask,
     l0_penalty,
@@ -324,7 +323,7 @@ def test_active_probability_matches_samples(log_alpha: float, beta: float) -> No
     """Null: the formula. False failure: <= 1e-6 over the grid (Hoeffding, Bonferroni)."""
     sample = gates(log_alpha, beta, seed=1)
     threshold = math.sqrt(math.log(2 * len(GRID) / FALSE_FAILURE) / (2 * DRAWS))
-    exact = active_probability(np.array([log_alpha]), np.array([beta]))[0]
+    exact = l0_penalty(np.array([log_alpha]), np.array([beta]))
     assert abs((sample > 0).mean() - exact) <= threshold
 
 
