@@ -229,9 +229,9 @@ def test_noise_that_leaves_the_dtype_releases_nothing(name: str) -> None:
     ):  # a map may lead out of the range: no value then
         assert np.isfinite(one.protect(X, rng=0, **longer)).all()
     huge = np.full((3, N_DIM), 1e308)  # beside such values a double has no place for the noise
-    with pytest.raises(ReleaseError, match="nothing was released"):
+    with raises("E-RELEASE"):
         made("Laplace").protect(huge, rng=0)
-    with pytest.raises(ReleaseError, match="nothing was released"):
+    with raises("E-RELEASE"):
         Laplace(N_DIM, 1e-38).protect(rows(), rng=0)
 
 

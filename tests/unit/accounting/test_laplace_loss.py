@@ -12,7 +12,6 @@ from scipy import integrate, special, stats
 from harness.errors import raises
 from vecveil.accounting.total_variation import laplace_total_variation
 from vecveil.accounting.two_centre import LaplacePrivacyLoss
-from vecveil.errors import InvalidInputError
 
 DIMENSIONS = (1, 2, 3, 8, 384, 768, 1024, 3072, 4096)
 
@@ -215,7 +214,7 @@ def test_representation_and_record() -> None:
      ((2, 1e200, 1e200), "distance"), ((2, 1.0, math.nan), "distance")],
 )  # fmt: skip
 def test_bad_parameters_are_refused(arguments: tuple[int, float, float], name: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"`{name}`"):
+    with raises("E-INPUT", name):
         LaplacePrivacyLoss(*arguments)
 
 

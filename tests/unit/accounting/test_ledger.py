@@ -17,7 +17,7 @@ import pytest
 
 from harness.errors import raises
 from vecveil.accounting.ledger import Ledger
-from vecveil.errors import InvalidInputError, LedgerCapError, LedgerError
+from vecveil.errors import InvalidInputError, LedgerCapError
 
 CANARY = "zyxwophane"
 P = "a1b2c3"
@@ -185,7 +185,7 @@ def test_bad_arguments_are_refused_and_nothing_is_recorded(
 
 @pytest.mark.parametrize("cap", [0, -1, 1.5, True, "3", 10**12])
 def test_bad_caps_are_refused_and_no_file_is_made(path: Path, cap: Any) -> None:
-    with pytest.raises(InvalidInputError, match="`cap`"):
+    with raises("E-INPUT", "cap"):
         Ledger(path, cap=cap)
     assert not path.exists()
 
@@ -194,7 +194,7 @@ def test_a_closed_ledger_refuses_and_an_open_one_may_be_sent_to_a_process(path: 
     with Ledger(path) as ledger:
         record(ledger, "a")
         sent = pickle.loads(pickle.dumps(ledger))
-    with pytest.raises(LedgerError, match="closed"):
+    with raises("E-LEDGER"):
         ledger.count("a")
     assert sent.count("a") == 1
 

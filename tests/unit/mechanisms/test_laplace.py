@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vecveil.errors import InvalidInputError
+from harness.errors import raises
 from vecveil.mechanisms import Laplace, Mahalanobis, epsilon_of_rms_norm, rms_norm_of_epsilon
 from vecveil.sensitivity import NoiseShape
 
@@ -30,9 +30,9 @@ def test_the_shape_does_not_change_the_root_mean_square_norm() -> None:
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, float("nan"), float("inf"), True, "1", None])
 def test_epsilon_out_of_range(epsilon: Any) -> None:
-    with pytest.raises(InvalidInputError, match="Laplace: `epsilon`"):
+    with raises("E-INPUT", "epsilon"):
         Laplace(4, epsilon)
-    with pytest.raises(InvalidInputError, match="Mahalanobis: `epsilon`"):
+    with raises("E-INPUT", "epsilon"):
         Mahalanobis(NoiseShape.isotropic(4), epsilon)
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from harness.errors import raises
 from harness.policies import crafter
-from vecveil.errors import InvalidInputError
 from vecveil.mechanisms import (
     MECHANISMS,
     Gaussian,
@@ -37,9 +36,9 @@ def test_scales_out_of_range_are_refused_by_name(value: Any) -> None:
         (lambda: Laplace(N, value), "epsilon"),
         (lambda: Mahalanobis(EYE, value), "epsilon"),
     ):
-        with pytest.raises(InvalidInputError, match=f"`{name}`"):
+        with raises("E-INPUT", name):
             make()
-    with pytest.raises(InvalidInputError, match="`delta`"):
+    with raises("E-INPUT", "delta"):
         LdpGaussian(N, 1.0, value)
 
 
@@ -52,13 +51,13 @@ def test_a_delta_of_one_or_more_is_refused(value: float) -> None:
 @pytest.mark.parametrize("value", [0, -1, 17, 2.0, True, "2", None])
 def test_numbers_of_splits_are_refused_by_name(value: Any) -> None:
     for make in (Gaussian, Mahalanobis):
-        with pytest.raises(InvalidInputError, match="`splits`"):
+        with raises("E-INPUT", "splits"):
             make(EYE, 1.0, value)
 
 
 @pytest.mark.parametrize("value", [1, 0, -3, 2.0, "8", None])
 def test_the_sphere_needs_two_dimensions(value: Any) -> None:
-    with pytest.raises(InvalidInputError, match="`n`"):
+    with raises("E-INPUT", "n"):
         Purkayastha(value, 3.0)
 
 

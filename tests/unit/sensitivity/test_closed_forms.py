@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from harness.errors import raises
 from harness.token_data import token_data
-from vecveil.errors import InvalidInputError
 from vecveil.sensitivity import (
     Moments,
     NoiseShape,
@@ -165,5 +164,5 @@ def test_kinds_of_combined_shapes() -> None:
      ([2, 2], ["a", "b"], "weights")],
 )  # fmt: skip
 def test_what_cannot_be_combined(shapes: list[int], weights: Any, param: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"`{param}`"):
+    with raises("E-INPUT", param):
         combine_shapes([NoiseShape.isotropic(n) for n in shapes], weights)

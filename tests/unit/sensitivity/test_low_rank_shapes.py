@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vecveil.errors import InvalidInputError
+from harness.errors import raises
 from vecveil.sensitivity import NoiseShape
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -75,7 +75,7 @@ Q = np.eye(4)[:, :2]
      (Q, [1, 1], float("nan"), "floor")],
 )  # fmt: skip
 def test_bad_low_rank_shapes(basis: Any, weights: Any, floor: Any, param: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"`{param}`"):
+    with raises("E-INPUT", param):
         NoiseShape.from_low_rank(basis, np.array(weights), floor=floor)
 
 

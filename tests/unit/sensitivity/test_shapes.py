@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
-from vecveil.errors import InvalidInputError
 from vecveil.sensitivity import NoiseShape
 
 
@@ -49,22 +48,23 @@ def test_stretch_keeps_the_dtype(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "match"),
-    [([-1.0, 2], "non-negative"), ([], "shape"), ([[1.0]], "shape"), ([np.nan], "finite"),
-     (["a"], "numbers"), (None, "`sensitivity`")],
+    ("values", "code"),
+    [([-1.0, 2], "E-INPUT"), ([], "E-INPUT"), ([[1.0]], "E-INPUT"), ([np.nan], "E-INPUT-FINITE"),
+     (["a"], "E-INPUT-TYPE"), (None, "E-INPUT-TYPE")],
 )  # fmt: skip
-def test_bad_diagonals(values: Any, match: str) -> None:
-    with pytest.raises(InvalidInputError, match=match):
+def test_bad_diagonals(values: Any, code: str) -> None:
+    with raises(code, "sensitivity"):
         NoiseShape.from_diagonal(values)
 
 
 @pytest.mark.parametrize(
-    ("matrix", "match"),
-    [(np.zeros((2, 2)), "not zero"), (-np.eye(2), "positive semi-definite"), (np.ones(3), "shape"),
-     (np.ones((2, 3)), "shape"), (np.full((2, 2), np.inf), "finite"), (np.zeros((0, 0)), "shape")],
+    ("matrix", "code"),
+    [(np.zeros((2, 2)), "E-INPUT"), (-np.eye(2), "E-INPUT"), (np.ones(3), "E-INPUT-SHAPE"),
+     (np.ones((2, 3)), "E-INPUT-SHAPE"), (np.full((2, 2), np.inf), "E-INPUT-FINITE"),
+     (np.zeros((0, 0)), "E-INPUT-SHAPE")],
 )  # fmt: skip
-def test_bad_matrices(matrix: Any, match: str) -> None:
-    with pytest.raises(InvalidInputError, match=match):
+def test_bad_matrices(matrix: Any, code: str) -> None:
+    with raises(code, "matrix"):
         NoiseShape.from_matrix(matrix)
 
 
