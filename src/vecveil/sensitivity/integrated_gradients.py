@@ -17,7 +17,7 @@ from vecveil.errors import InvalidInputError, MissingDependencyError, out_of_ran
 from vecveil.runtime import progress
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, TokenLabels, Vector
-from vecveil.validation import check_count, check_embeddings, check_positive
+from vecveil.validation import check_count, check_embeddings
 
 if TYPE_CHECKING:
     import torch
@@ -215,13 +215,11 @@ def white_box_shape(
         floor: as in `NoiseShape.from_diagonal`; the published value leaves dimensions that this model
             ignores almost bare to any other model.
     """
-    owner = "white_box_shape"
-    floor = check_positive(floor, owner=owner, param="floor")
     weights = integrated_gradient_sensitivity(
         model, embeddings, labels, steps=steps, show_progress=show_progress
     )
     largest = float(weights.max())
     if largest == 0:
         constraint = "one that depends on the embedding"
-        raise InvalidInputError.of(owner, "model", constraint, "no attribution anywhere")
+        raise InvalidInputError.of("white_box_shape", "model", constraint, "no attribution anywhere")
     return NoiseShape.from_diagonal(weights / largest, floor=floor)
