@@ -39,9 +39,14 @@ def expected_cosine(n: int, epsilon: float) -> float:
     eps = check_positive(epsilon, owner=owner, param="epsilon")
     if count == 1:  # the sign survives unless z < −1, with probability e^(−ε)/2
         return -math.expm1(-eps)
-    log_radius = _log_radii(count)
     shift = math.log(eps)  # radii in units of |x|: the mean cosine is not smooth where Y = 1
-    edges = _edges(log_radius[0] - shift, log_radius[1] - shift)
+    # Radii (in 1/ε) that hold all but 1e-18 of Gamma(n) on each side.
+    low = math.log(special.gammaincinv(count, 1e-18)) - shift
+    high = math.log(special.gammainccinv(count, 1e-18)) - shift
+    # Around Y = 1 (s = 0) the mean cosine is not smooth: panels shrink towards it.
+    regular, near = np.linspace(low, high, 33), np.geomspace(1e-8, 1.0, 25)
+    inner = [e for e in [0.0, *near, *-near] if low < e < high]
+    edges = np.unique(np.concatenate([regular, inner]))
     widths = np.diff(edges)
     s = (edges[:-1, None] + widths[:, None] * (_NODES + 1) / 2).ravel()
     weights = (widths[:, None] * _WEIGHTS / 2).ravel()
@@ -49,19 +54,6 @@ def expected_cosine(n: int, epsilon: float) -> float:
     log_density = count * (s + shift) - np.exp(s + shift) - special.gammaln(count)
     density = weights * np.exp(log_density)
     return float(density @ _mean_over_directions(np.exp(s), count) / density.sum())
-
-
-def _log_radii(n: int) -> tuple[float, float]:
-    """Return the logs of the radii (in 1/ε) that hold all but 1e-18 of Gamma(n) on each side."""
-    low = special.gammaincinv(n, 1e-18)
-    return math.log(low), math.log(special.gammainccinv(n, 1e-18))
-
-
-def _edges(low: float, high: float) -> Array:
-    # Around Y = 1 (s = 0) the mean cosine is not smooth: panels shrink towards it.
-    regular = np.linspace(low, high, 33)
-    near = np.geomspace(1e-8, 1.0, 25)
-    return np.unique(np.concatenate([regular, [e for e in [0.0, *near, *-near] if low < e < high]]))
 
 
 def _mean_over_directions(radii: Array, n: int) -> Array:

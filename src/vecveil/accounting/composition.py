@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from scipy import special
@@ -37,6 +36,8 @@ __all__ = ["ComposedPrivacyLoss", "compose"]
 class ComposedPrivacyLoss(PrivacyLoss):
     """A proved bound on the joint privacy loss of several releases, made by `compose`. Immutable."""
 
+    _PARAMETERS = ("releases",)
+
     def __init__(
         self, *, releases: int, worst_case: float, gaussian_mu: float, exact: bool
     ) -> None:
@@ -54,9 +55,6 @@ class ComposedPrivacyLoss(PrivacyLoss):
     def gaussian_mu(self) -> float:
         """√(Σ μ_i²), or the μ of the basic bound where that is smaller."""
         return min(self._mu, _pure_mu(self._worst))
-
-    def _parameters(self) -> dict[str, Any]:
-        return {"releases": self._releases}
 
     def _log_delta(self, epsilon: Array) -> Array:
         # Both are upper bounds of the same δ, so the smaller one holds; for β, the larger one.

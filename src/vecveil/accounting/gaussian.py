@@ -12,7 +12,6 @@ e^ε φ(c + h) = φ(c − h), so δ = φ(c − h)[M(c − h) − M(c + h)], whic
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from scipy import special
@@ -40,6 +39,8 @@ class GaussianPrivacyLoss(PrivacyLoss):
     ``sigma`` > 0 and the inputs' ``distance`` ρ ≥ 0 are in the noise's norm.
     """
 
+    _PARAMETERS = ("sigma", "distance")
+
     def __init__(self, sigma: float, distance: float) -> None:
         owner = "GaussianPrivacyLoss"
         self._sigma = check_positive(sigma, owner=owner, param="sigma")
@@ -65,9 +66,6 @@ class GaussianPrivacyLoss(PrivacyLoss):
     def total_variation(self) -> float:
         """2Φ(μ/2) − 1."""
         return math.erf(self._mu / math.sqrt(8))
-
-    def _parameters(self) -> dict[str, Any]:
-        return {"sigma": self._sigma, "distance": self._distance}
 
     def _log_delta(self, epsilon: Array) -> Array:
         # δ(ε) from the identity in the module's docstring, in logarithms throughout.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class PrivacyLoss(ABC):
 
     exact: bool = True
     """True: the loss itself, up to rounding. False: a proved upper bound."""
+    _PARAMETERS: ClassVar[tuple[str, ...]]
+    """Names of the parameters in records; each is an attribute with a leading underscore."""
 
     @property
     @abstractmethod
@@ -115,9 +117,8 @@ class PrivacyLoss(ABC):
         listed = ", ".join(f"{key}={value!r}" for key, value in self._parameters().items())
         return f"{type(self).__name__}({listed})"
 
-    @abstractmethod
     def _parameters(self) -> dict[str, Any]:
-        """Return the parameters as JSON-ready values."""
+        return {name: getattr(self, f"_{name}") for name in self._PARAMETERS}
 
     @abstractmethod
     def _log_delta(self, epsilon: Array) -> Array:

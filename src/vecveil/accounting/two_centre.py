@@ -25,7 +25,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy import special
@@ -258,6 +257,8 @@ class LaplacePrivacyLoss(TwoCentreLoss):
             with a kernel, the quotient distance gives an upper bound (`exact` refers to x + z).
     """
 
+    _PARAMETERS = ("n", "epsilon", "distance")
+
     def __init__(self, n: int, epsilon: float, distance: float) -> None:
         owner = "LaplacePrivacyLoss"
         self._n = check_count(n, owner=owner, param="n")
@@ -291,9 +292,6 @@ class LaplacePrivacyLoss(TwoCentreLoss):
     @property
     def _gaussian_from_total_variation(self) -> bool:
         return self._n != 2
-
-    def _parameters(self) -> dict[str, Any]:
-        return {"n": self._n, "epsilon": self._epsilon, "distance": self._distance}
 
 
 def _bessel_ratio(n: int, a: float) -> float:
@@ -339,6 +337,8 @@ class PurkayasthaPrivacyLoss(TwoCentreLoss):
     The absolute error of δ is below 1e-10. Immutable.
     """
 
+    _PARAMETERS = ("n", "epsilon", "angle")
+
     def __init__(self, n: int, epsilon: float, angle: float) -> None:
         owner = "PurkayasthaPrivacyLoss"
         self._n = check_count(n, owner=owner, param="n", minimum=2)
@@ -366,14 +366,11 @@ class PurkayasthaPrivacyLoss(TwoCentreLoss):
     def _log_even(self, x: Array) -> Array:
         if self._n == 2:
             # circle: 1 + e^(−ε(π − ψ)) counts both arcs between the inputs
-            return math.log(self._reach / 2) + math.log1p(self._opposite) - 2 * log_cosh(x)
+            opposite = math.exp(-self._epsilon * (math.pi - self._angle))
+            return math.log(self._reach / 2) + math.log1p(opposite) - 2 * log_cosh(x)
         gap = _log_gap(x, self._half)
         tilt = np.logaddexp(self._log_kappa, gap)
         return np.asarray((self._n / 2 - 2) * gap + tilt - 2 * log_cosh(x))
-
-    @cached_property
-    def _opposite(self) -> float:
-        return math.exp(-self._epsilon * (math.pi - self._angle))
 
     @property
     def _log_atom(self) -> float:
@@ -384,9 +381,6 @@ class PurkayasthaPrivacyLoss(TwoCentreLoss):
     @property
     def _gaussian_from_total_variation(self) -> bool:
         return self._n != 3
-
-    def _parameters(self) -> dict[str, Any]:
-        return {"n": self._n, "epsilon": self._epsilon, "angle": self._angle}
 
 
 def _log_gap(x: Array, half: float) -> Array:

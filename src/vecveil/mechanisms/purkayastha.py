@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -54,13 +54,6 @@ ROUND_BLOCKS = GAMMA_BLOCKS + 1
 """Counter blocks per round of rejection: those of the proposal and one for the acceptance test."""
 
 
-@lru_cache(maxsize=64)
-def _tangent(dimension: int, epsilon: float) -> tuple[float, float, float]:
-    """Return the mode θ*, and log(sin θ/θ) and its slope there."""
-    mode = float(np.arctan2(dimension - 2.0, epsilon))
-    return mode, float(_log_sinc(np.array([mode]))[0]), _slope_of_log_sinc(mode)
-
-
 def draw_angles(
     stream: WordStream,
     dimension: int,
@@ -85,7 +78,8 @@ def draw_angles(
         capped: Vector = np.minimum(angles, np.pi)
         return capped
     power = dimension - 2.0
-    mode, height, slope = _tangent(dimension, epsilon)
+    mode = float(np.arctan2(power, epsilon))
+    height, slope = float(_log_sinc(np.array([mode]))[0]), _slope_of_log_sinc(mode)
     angles, open_rows = np.empty(stream.rows), np.arange(stream.rows)
     # Each round reads new words, for the rejected rows only, so a row never depends on other rows.
     while len(open_rows):

@@ -140,7 +140,10 @@ class Step:
         if (self.kind == "project") != (self.matrix is not None):
             raise InvalidInputError.of(owner, param, "a matrix exactly for 'project'", self.kind)
         if self.matrix is not None:
-            object.__setattr__(self, "matrix", _checked_matrix(self.matrix))
+            values = check_numbers(self.matrix, owner=owner, param=param)
+            if values.ndim != 2 or 0 in values.shape:
+                raise wrong_shape(owner, param, "(m, d), the matrix of 'project',", values.shape)
+            object.__setattr__(self, "matrix", np.ascontiguousarray(values))
 
     @property
     def label(self) -> str:
@@ -183,10 +186,3 @@ class Step:
     @classmethod
     def from_record(cls, record: Mapping[str, Any], matrix: Matrix | None) -> Step:
         return cls(record["kind"], record["value"], matrix)
-
-
-def _checked_matrix(matrix: Any) -> Matrix:
-    values = check_numbers(matrix, owner="fit", param="postprocess")
-    if values.ndim != 2 or 0 in values.shape:
-        raise wrong_shape("fit", "postprocess", "(m, d), the matrix of 'project',", values.shape)
-    return np.ascontiguousarray(values)

@@ -34,7 +34,6 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -60,11 +59,6 @@ SCHEMA = "vecveil.keys/1"
 KEY_BYTES = 32
 _LONGEST_ID = 100
 _LARGEST_FILE = 2**20
-
-
-def _reason(error: Exception) -> str:
-    number = getattr(error, "errno", None)
-    return os.strerror(number) if number else type(error).__name__
 
 
 @contextlib.contextmanager
@@ -167,7 +161,9 @@ class NoiseKeys:
             others = os.name == "posix" and path.stat().st_mode & 0o077
             text = "" if others else path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise KeyFileError.of(owner, "path", "a key file that can be read", f"{path.name}: {_reason(error)}",
+            number = getattr(error, "errno", None)
+            reason = os.strerror(number) if number else type(error).__name__
+            raise KeyFileError.of(owner, "path", "a key file that can be read", f"{path.name}: {reason}",
                         fix="Make one with `vecveil key new FILE`.") from None  # fmt: skip
         if others:
             raise KeyFileError.of(owner, "path", "readable by its owner alone", f"mode {others:o} for others",
@@ -292,7 +288,7 @@ def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) 
     differ by more, such as those of another precision or scale: under equal noise their difference would be
     visible and reveal the text.
     """
-    head = _text_head(encoder_fingerprint)
+    head = hashlib.sha256(b"text" + encoder_fingerprint.encode()).digest()
     for text, row in zip(texts, X, strict=True):
         wide = row.astype(np.float64)
         largest = float(np.abs(wide).max())
@@ -308,11 +304,6 @@ def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) 
         yield hashlib.sha256(
             head + _framed(text.encode("utf-8", "surrogatepass")) + content
         ).digest()
-
-
-@lru_cache(maxsize=64)
-def _text_head(encoder_fingerprint: str) -> bytes:
-    return hashlib.sha256(b"text" + encoder_fingerprint.encode()).digest()
 
 
 def keyed_stream(
