@@ -40,8 +40,8 @@ from research.points import protector_record, short, utility
 from research.published import published
 from research.specification import check_names, digest, wrong
 from vecveil.encoders.lsa import LsaEncoder
-from vecveil.metrics.reconstruction import embedding_cosine, reconstruction_leakage
-from vecveil.metrics.similarity import pair_cosines
+from vecveil.metrics.reconstruction import reconstruction_leakage
+from vecveil.metrics.similarity import embedding_cosine, pair_cosines
 from vecveil.records.experiment import ClaimFinding, Number, Summary, Table
 
 LEAST_WORDS = 2  # sensitive words that a text must hold to be shown

@@ -16,9 +16,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from vecveil.metrics.classification import macro_f1
 from vecveil.metrics.detection import auc
 from vecveil.metrics.ranking import (
-    ndcg,
     ndcg_of_scores,
-    recall,
     recall_of_scores,
     retrieval_ndcg,
     retrieval_recall,
@@ -117,8 +115,7 @@ def test_ndcg_of_ir_measures_readme():
     # Printed: nDCG@10 0.6309297535714575 for Q0, 1.0 for Q1, 0.8154648767857288 together.
     values = ndcg_of_scores(README_SCORES, README_RELEVANCE, k=10)
     assert values == pytest.approx([0.6309297535714575, 1.0], abs=1e-12)
-    together = ndcg(README_SCORES, README_RELEVANCE, k=10)
-    assert together.value == pytest.approx(0.8154648767857288, abs=1e-12)
+    assert values.mean() == pytest.approx(0.8154648767857288, abs=1e-12)
 
 
 def test_ndcg_of_pytrec_evals_readme():
@@ -131,20 +128,20 @@ def test_ndcg_of_sklearns_example():
     # docstring of sklearn.metrics.ndcg_score. Printed: 0.69, 0.49, at k = 4 0.35, with ties 0.75.
     relevance = [[10, 0, 0, 1, 5]]
     first, second = [[0.1, 0.2, 0.3, 4, 70]], [[0.05, 1.1, 1.0, 0.5, 0.0]]
-    assert ndcg(first, relevance).value == pytest.approx(0.69, abs=0.006)
-    assert ndcg(second, relevance).value == pytest.approx(0.49, abs=0.006)
-    assert ndcg(second, relevance, k=4).value == pytest.approx(0.35, abs=0.006)
-    assert ndcg([[1, 0, 0, 0, 1]], relevance, k=1).value == pytest.approx(0.75, abs=1e-12)
+    assert ndcg_of_scores(first, relevance)[0] == pytest.approx(0.69, abs=0.006)
+    assert ndcg_of_scores(second, relevance)[0] == pytest.approx(0.49, abs=0.006)
+    assert ndcg_of_scores(second, relevance, k=4)[0] == pytest.approx(0.35, abs=0.006)
+    assert ndcg_of_scores([[1, 0, 0, 0, 1]], relevance, k=1)[0] == pytest.approx(0.75, abs=1e-12)
 
 
 def test_recall_by_hand_and_by_ir_measures():
     # ir-measures publishes no figure of R@k. By hand on its README: D1 is second, D3 is first.
     assert recall_of_scores(README_SCORES, README_RELEVANCE, k=1) == pytest.approx([0.0, 1.0])
-    assert recall(README_SCORES, README_RELEVANCE, k=2).value == 1.0
+    assert recall_of_scores(README_SCORES, README_RELEVANCE, k=2).mean() == 1.0
     qrels = {"Q0": {"D0": 0, "D1": 1}, "Q1": {"D0": 0, "D3": 2}}
     run = {"Q0": {"D0": 1.2, "D1": 1.0}, "Q1": {"D0": 2.4, "D3": 3.6}}
     live = ir_measures.calc_aggregate([R @ 1, R @ 2, nDCG @ 10], qrels, run)
-    assert live[R @ 1] == recall(README_SCORES, README_RELEVANCE, k=1).value
+    assert live[R @ 1] == recall_of_scores(README_SCORES, README_RELEVANCE, k=1).mean()
     assert live[R @ 2] == 1.0
     assert live[nDCG @ 10] == pytest.approx(0.8154648767857288, abs=1e-12)
 

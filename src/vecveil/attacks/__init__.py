@@ -2,8 +2,12 @@
 
 An attack sees released arrays and the declarations of a method, never the method: no module here may
 import `vecveil.mechanisms` or `vecveil.protector`. Every attack is one class behind `Attack.run`; most
-callers need only `token_inference_ladder`, and `vecveil.audit` runs all attacks.
+callers need only `token_inference_ladder`, and `vecveil.audit` runs all attacks. Attacks that reconstruct texts are
+imported when they are used.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from vecveil.attacks.alignment import (
     AlignmentAttack,
@@ -11,7 +15,7 @@ from vecveil.attacks.alignment import (
     ProcrustesAlignment,
     RidgeAlignment,
 )
-from vecveil.attacks.attack import FAMILIES, Attack, AttackResult, Finding, Session
+from vecveil.attacks.attack import FAMILIES, Attack, AttackFinding, AttackResult, Session
 from vecveil.attacks.averaging import (
     AveragingAttack,
     MultilaterationAttack,
@@ -37,11 +41,6 @@ from vecveil.attacks.evidence import (
     text_groups,
 )
 from vecveil.attacks.probes import KernelProbe, LinearProbe, MLPProbe, ProbeAttack
-from vecveil.attacks.reconstruction.algen import ALGENAttack
-from vecveil.attacks.reconstruction.base import ReconstructionAttack
-from vecveil.attacks.reconstruction.geia import GEIAAttack
-from vecveil.attacks.reconstruction.vec2text.attack import Vec2TextAttack
-from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint
 from vecveil.attacks.token_inference.base import TokenInferenceAttack
 from vecveil.attacks.token_inference.kernel import (
     EnsembleAttack,
@@ -60,11 +59,27 @@ from vecveil.attacks.token_inference.neighbours import BayesPosteriorAttack, Nea
 from vecveil.attacks.token_inference.perceptrons import MLCAttack, MLPAttack
 from vecveil.attacks.unpaired import UnpairedAlignment
 
+if TYPE_CHECKING:
+    from vecveil.attacks.reconstruction.algen import ALGENAttack
+    from vecveil.attacks.reconstruction.base import ReconstructionAttack
+    from vecveil.attacks.reconstruction.geia import GEIAAttack
+    from vecveil.attacks.reconstruction.vec2text.attack import Vec2TextAttack
+    from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint
+
+_RECONSTRUCTION = {
+    "ALGENAttack": "algen",
+    "GEIAAttack": "geia",
+    "PublishedCheckpoint": "vec2text.published",
+    "ReconstructionAttack": "base",
+    "Vec2TextAttack": "vec2text.attack",
+}
+
 __all__ = [
     "FAMILIES",
     "ALGENAttack",
     "AlignmentAttack",
     "Attack",
+    "AttackFinding",
     "AttackResult",
     "AveragingAttack",
     "BayesPosteriorAttack",
@@ -76,7 +91,6 @@ __all__ = [
     "EnsembleAttack",
     "Evidence",
     "FaintDirectionsAttack",
-    "Finding",
     "FixedNormMatching",
     "FurtherKernelAttack",
     "FurtherVectors",
@@ -116,3 +130,10 @@ __all__ = [
     "text_groups",
     "token_inference_ladder",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _RECONSTRUCTION:
+        home = f"vecveil.attacks.reconstruction.{_RECONSTRUCTION[name]}"
+        return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,7 +16,7 @@ from vecveil.attacks.evidence import CandidateVectors, Knowledge, PairedVectors
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import candidate_matching_of_ranks
 from vecveil.metrics.estimates import Estimate
-from vecveil.metrics.reconstruction import embedding_cosine
+from vecveil.metrics.similarity import embedding_cosine
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
@@ -221,14 +221,13 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
         self,
         train: PairedVectors,
         validation: PairedVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> Alignments:
         # The number of known pairs is the measure of this attack, so no pair is set aside: variants are
         # chosen by leaving out some of the k pairs.
         X = np.concatenate([train.X, validation.X])
         clean = np.concatenate([train.clean, validation.clean])
-        return self.learn(PairedVectors(X, clean), knowledge, session.rng)
+        return self.learn(PairedVectors(X, clean), session.knowledge, session.rng)
 
     @final
     def _judge(
@@ -236,9 +235,9 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
         state: Alignments,
         train: PairedVectors,
         test: CandidateVectors,
-        knowledge: Knowledge,
-        rng: np.random.Generator,
+        session: Session,
     ) -> AttackFinding:
+        rng = session.rng
         seed = int(rng.integers(2**31))
         tops: list[Estimate] = []
         for index, count in enumerate(state.counts):
@@ -264,9 +263,6 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
     @final
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
         owner = type(self).__name__
-        if train.clean is None:
-            constraint, got = "pairs with clean vectors", "released vectors alone"
-            raise InvalidInputError.of(owner, "train", constraint, got)
         expected = train.clean.shape[1]
         if expected != test.pool.shape[1]:
             raise InvalidInputError.of(owner, "test", f"with a pool of dimension {expected}",

@@ -22,10 +22,10 @@ from vecveil.io import atomic_path, write_text
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.token_inference import TermTable
 from vecveil.randomness import resolve_generator
-from vecveil.types import Matrix, RandomSource, Release
+from vecveil.types import Embeddings, Matrix, RandomSource, Release
 
 __all__ = [
-    "FAMILIES", "SCHEMA", "Attack", "AttackFinding", "AttackResult", "Checkpoint", "Finding", "Session",
+    "FAMILIES", "SCHEMA", "Attack", "AttackFinding", "AttackResult", "Checkpoint", "Session",
     "WrappedAttack",
 ]  # fmt: skip
 
@@ -228,10 +228,6 @@ class AttackFinding:
     examples: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
-Finding = AttackFinding
-"""The public name, ``vecveil.attacks.Finding``."""
-
-
 @dataclass(frozen=True, eq=False)
 class AttackResult:
     """Result of one attack: the fields of its `AttackFinding`, with intervals and chance levels.
@@ -295,11 +291,16 @@ class AttackResult:
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """Resources of one run: the random generator, the progress bar, the checkpoint."""
+    """One run of an attack: what it knows, its random generator, progress bar and checkpoint."""
 
+    knowledge: Knowledge
     rng: np.random.Generator
     show_progress: bool | None = None
     checkpoint: Checkpoint | None = None
+
+    def draw(self, X: Embeddings) -> Embeddings:
+        """Return released vectors for ``X``; see `Knowledge.draw`."""
+        return self.knowledge.draw(X, self.rng)
 
     @property
     def folder(self) -> Path | None:
@@ -382,11 +383,12 @@ class Attack(ABC, Generic[Train, Test]):
             learn, held_out = split_groups(groups, (1 - share, share), seed=split_seed)
             if kept is not None:
                 kept.begin()  # before training: a resumed run must be the same one
-            session = Session(rng, show_progress, kept)
-            state = self._fit(train.take(learn), train.take(held_out), knowledge, session)
+            session = Session(knowledge, rng, show_progress, kept)
+            state = self._fit(train.take(learn), train.take(held_out), session)
             if kept is not None:
                 kept.save(state)
-        finding = self._judge(state, train, test, knowledge, np.random.default_rng(judge_seed))
+        judging = Session(knowledge, np.random.default_rng(judge_seed), show_progress)
+        finding = self._judge(state, train, test, judging)
         return AttackResult(
             name=self.name,
             family=self.family,
@@ -401,13 +403,11 @@ class Attack(ABC, Generic[Train, Test]):
         )
 
     @abstractmethod
-    def _fit(self, train: Train, validation: Train, knowledge: Knowledge, session: Session) -> Any:
+    def _fit(self, train: Train, validation: Train, session: Session) -> Any:
         """Return the state that `_judge` needs; ``validation`` shares no group with ``train``."""
 
     @abstractmethod
-    def _judge(
-        self, state: Any, train: Train, test: Test, knowledge: Knowledge, rng: np.random.Generator
-    ) -> AttackFinding:
+    def _judge(self, state: Any, train: Train, test: Test, session: Session) -> AttackFinding:
         """Return the figures of the fitted attack on ``test``; ``train`` serves for chance levels only."""
 
     def _check(self, train: Train, test: Test, knowledge: Knowledge) -> None:

@@ -8,7 +8,6 @@ further, Gaussian, observation.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -93,26 +92,22 @@ class AveragingAttack(_RepeatedReleases):
         self.description = f"On {mean} of each text: {self.inner.description}"
         self.source = "Own: the mean of repeated releases; composition from the attacker's side."
 
-    def _fit(self, train: Any, validation: Any, knowledge: Knowledge, session: Session) -> Any:
-        averaged = self._averaged(knowledge, train, session.rng)
-        return self.inner._fit(train, validation, averaged, session)
+    def _fit(self, train: Any, validation: Any, session: Session) -> Any:
+        return self.inner._fit(train, validation, self._averaged(train, session))
 
-    def _judge(
-        self, state: Any, train: Any, test: Any, knowledge: Knowledge, rng: np.random.Generator
-    ) -> AttackFinding:
-        return self.inner._judge(state, train, test, self._averaged(knowledge, train, rng), rng)
+    def _judge(self, state: Any, train: Any, test: Any, session: Session) -> AttackFinding:
+        return self.inner._judge(state, train, test, self._averaged(train, session))
 
-    def _averaged(
-        self, knowledge: Knowledge, train: LabelledVectors, rng: np.random.Generator
-    ) -> Knowledge:
-        """Return the knowledge of means of k releases."""
+    def _averaged(self, train: LabelledVectors, session: Session) -> Session:
+        """Return the session with the knowledge of means of k releases."""
+        knowledge = session.knowledge
         S, release = knowledge.noise_covariance, knowledge.release
-        keyed = release is not None and knowledge.repeats(train.X, rng)
+        keyed = release is not None and knowledge.repeats(train.X, session.rng)
         # Keyed noise is the same in every release, so a mean keeps all of it.
         if S is not None and not keyed:
             S = np.asarray(S, dtype=np.float64) / self.k
         mean = None if release is None else mean_of_releases(release, self.k)
-        return Knowledge(knowledge.dimension, mean, S)
+        return replace(session, knowledge=Knowledge(knowledge.dimension, mean, S))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -146,11 +141,6 @@ class RepeatedVectors(LabelledVectors):
         mean = releases.mean(axis=1, dtype=np.float64).astype(releases.dtype)
         return cls(mean, L, groups, releases=releases)
 
-    def take(self, rows: Any) -> RepeatedVectors:
-        part = super().take(rows)
-        releases = self.releases[rows]
-        return RepeatedVectors(part.X, part.L, part.groups, part.without, part.further, releases)
-
 
 class MultilaterationAttack(_RepeatedReleases):
     """A token-inference attack on clean vectors that are located from ``k`` releases of each text.
@@ -173,26 +163,25 @@ class MultilaterationAttack(_RepeatedReleases):
         )
         self.state_type = {"locator": Locator, "inner": self.inner.state_type}
 
-    def _fit(self, train: Any, validation: Any, knowledge: Knowledge, session: Session) -> Any:
-        locator = fit_locator(train.X, validation.X, self.k, knowledge, session.rng)
+    def _fit(self, train: Any, validation: Any, session: Session) -> Any:
+        locator = fit_locator(train.X, validation.X, self.k, session.knowledge, session.rng)
         # The inner attack learns from estimates, which the outer checkpoint's identity does not cover.
-        inside = Session(session.rng, session.show_progress)
-        inner = self.inner._fit(train, validation, locator.knowledge(), inside)
+        inside = replace(session, knowledge=locator.knowledge(), checkpoint=None)
+        inner = self.inner._fit(train, validation, inside)
         return {"locator": locator, "inner": inner}
 
-    def _judge(
-        self, state: Any, train: Any, test: Any, knowledge: Knowledge, rng: np.random.Generator
-    ) -> AttackFinding:
+    def _judge(self, state: Any, train: Any, test: Any, session: Session) -> AttackFinding:
         locator: Locator = state["locator"]
         located = LabelledVectors(locator(test.releases).astype(test.X.dtype), test.L, test.groups)
-        finding = self.inner._judge(state["inner"], train, located, locator.knowledge(), rng)
+        session = replace(session, knowledge=locator.knowledge())
+        finding = self.inner._judge(state["inner"], train, located, session)
         details = {
             "spheres": locator.spheres,
             "error": locator.error,
             "error_of_the_mean": locator.averaged,
             **finding.details,
         }
-        return dataclasses.replace(finding, details=details)
+        return replace(finding, details=details)
 
     def _check(self, train: LabelledVectors, test: Any, knowledge: Knowledge) -> None:
         owner = type(self).__name__

@@ -37,7 +37,7 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
 
     @abstractmethod
     def _places(
-        self, state: Any, test: CandidateVectors, knowledge: Knowledge, rng: np.random.Generator
+        self, state: Any, test: CandidateVectors, session: Session
     ) -> tuple[FloatArray, FloatArray]:
         """Return the released vectors, (M, r), and the pool, (P, r), in a space with Euclidean distances."""
 
@@ -58,10 +58,10 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
         state: Any,
         train: PairedVectors,
         test: CandidateVectors,
-        knowledge: Knowledge,
-        rng: np.random.Generator,
+        session: Session,
     ) -> AttackFinding:
-        released, places = self._places(state, test, knowledge, rng)
+        released, places = self._places(state, test, session)
+        rng = session.rng
         seed = int(rng.integers(2**31))
         if test.options is None:
             ranks = self._ranks(state, released, places, test.truth, rng)
@@ -141,20 +141,19 @@ class _ExpectedReleaseMatching(CandidateAttack):
         self,
         train: PairedVectors,
         validation: PairedVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> ReleaseModel:
-        return fit_release_model(train, validation, knowledge, session.rng, draws=self.draws)
+        knowledge, rng = session.knowledge, session.rng
+        return fit_release_model(train, validation, knowledge, rng, draws=self.draws)
 
     @final
     def _places(
         self,
         state: ReleaseModel,
         test: CandidateVectors,
-        knowledge: Knowledge,
-        rng: np.random.Generator,
+        session: Session,
     ) -> tuple[FloatArray, FloatArray]:
-        expected = state.expected(test.pool, knowledge, rng)
+        expected = state.expected(test.pool, session.knowledge, session.rng)
         return self._embed(state, test.X.astype(np.float64)), self._embed(state, expected)
 
     @final
@@ -226,11 +225,10 @@ class FixedNormMatching(CandidateAttack):
         self,
         train: PairedVectors,
         validation: PairedVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> _FixedNorm:
         # No setting is chosen, so the validation texts count as training texts.
-        norms = np.concatenate([_norms(each, knowledge, session) for each in (train, validation)])
+        norms = np.concatenate([_norms(each, session) for each in (train, validation)])
         low, norm, high = (float(q) for q in np.quantile(norms, (0.25, 0.5, 0.75)))
         return _FixedNorm(norm, (high - low) / norm if norm else 0.0)
 
@@ -238,8 +236,7 @@ class FixedNormMatching(CandidateAttack):
         self,
         state: _FixedNorm,
         test: CandidateVectors,
-        knowledge: Knowledge,
-        rng: np.random.Generator,
+        session: Session,
     ) -> tuple[FloatArray, FloatArray]:
         return test.X.astype(np.float64), test.pool.astype(np.float64)
 
@@ -261,10 +258,10 @@ class FixedNormMatching(CandidateAttack):
                                        "Match reduced releases by cosine or by likelihood.")  # fmt: skip
 
 
-def _norms(pairs: PairedVectors, knowledge: Knowledge, session: Session) -> FloatArray:
+def _norms(pairs: PairedVectors, session: Session) -> FloatArray:
     """Return ‖y − x‖ of one release of each vector, (N,)."""
     # Without an oracle `X` holds releases of the clean vectors.
-    released = knowledge.draw(pairs.clean, session.rng) if knowledge.adaptive else pairs.X
+    released = session.draw(pairs.clean) if session.knowledge.adaptive else pairs.X
     difference = released.astype(np.float64) - pairs.clean.astype(np.float64)
     norms: FloatArray = np.linalg.norm(difference, axis=1)
     return norms

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -114,28 +113,27 @@ class Denoised(WrappedAttack):
         self.source = f"{attack.source} Filter: Wiener (1949)."
         self.state_type = {"denoiser": Denoiser, "inner": attack.state_type}
 
-    def _fit(self, train: Any, validation: Any, knowledge: Knowledge, session: Session) -> Any:
+    def _fit(self, train: Any, validation: Any, session: Session) -> Any:
+        knowledge = session.knowledge
         denoiser = fit_denoiser(train.X, validation.X, knowledge, session.rng, draws=self.draws)
-        if session.checkpoint is not None:
+        inside = session.checkpoint
+        if inside is not None:
             # The inner attack may write files while training: they need a folder of the inner state.
-            folder = session.checkpoint.folder / "inner"
-            inside = Checkpoint(folder, session.checkpoint.identity)
-            session = dataclasses.replace(session, checkpoint=inside)
+            inside = Checkpoint(inside.folder / "inner", inside.identity)
         # With an oracle `_behind` denoises every draw, and the training vectors stay clean.
         if not knowledge.adaptive:
             train, validation = _mapped(denoiser, train), _mapped(denoiser, validation)
-        inner = self.inner._fit(train, validation, _behind(denoiser, knowledge), session)
+        session = replace(session, knowledge=_behind(denoiser, knowledge), checkpoint=inside)
+        inner = self.inner._fit(train, validation, session)
         return {"denoiser": denoiser, "inner": inner}
 
-    def _judge(
-        self, state: Any, train: Any, test: Any, knowledge: Knowledge, rng: np.random.Generator
-    ) -> AttackFinding:
+    def _judge(self, state: Any, train: Any, test: Any, session: Session) -> AttackFinding:
         denoiser: Denoiser = state["denoiser"]
-        known = train if knowledge.adaptive else _mapped(denoiser, train)
-        behind = _behind(denoiser, knowledge)
-        finding = self.inner._judge(state["inner"], known, _mapped(denoiser, test), behind, rng)
+        known = train if session.knowledge.adaptive else _mapped(denoiser, train)
+        session = replace(session, knowledge=_behind(denoiser, session.knowledge))
+        finding = self.inner._judge(state["inner"], known, _mapped(denoiser, test), session)
         details = {"denoiser_penalty": denoiser.penalty, **finding.details}
-        return dataclasses.replace(finding, details=details)
+        return replace(finding, details=details)
 
 
 def _behind(denoiser: Denoiser, knowledge: Knowledge) -> Knowledge:
@@ -157,4 +155,4 @@ def _mapped(denoiser: Denoiser, evidence: Any) -> Any:
         # Released like X. Test evidence of an adaptive attack may hold vectors of another dimension, unused.
         fits = without.shape[1] == len(denoiser.mean)
         changes["without"] = denoiser(without) if fits else None
-    return dataclasses.replace(evidence, **changes)
+    return replace(evidence, **changes)

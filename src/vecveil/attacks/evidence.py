@@ -7,10 +7,9 @@ vectors as often as it likes: its training vectors are then clean ones.
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -184,8 +183,8 @@ class FurtherVectors:
         return FurtherVectors(self.X[rows], self.L[rows], self.weight[rows], self.groups[rows])
 
 
-class Evidence(ABC):
-    """Vectors of N texts and their groups; subclasses add labels, texts or other vectors.
+class Evidence:
+    """Vectors of N texts and their groups; subclasses are dataclasses that add labels, texts or other vectors.
 
     Attributes:
         X: (N, n) float32 or float64, finite.
@@ -194,6 +193,8 @@ class Evidence(ABC):
 
     X: Embeddings
     groups: npt.NDArray[Any] | None
+    # Fields that `take` keeps as they are; all others have a row for each text.
+    _whole: ClassVar[tuple[str, ...]] = ()
 
     def __len__(self) -> int:
         return len(self.X)
@@ -203,9 +204,15 @@ class Evidence(ABC):
         """Return the dimension of the vectors."""
         return int(self.X.shape[1])
 
-    @abstractmethod
     def take(self: Self, rows: Rows) -> Self:
         """Return the given rows."""
+        parts: dict[str, Any] = {}
+        for each in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, each.name)
+            if value is not None and each.name not in self._whole:
+                listed = isinstance(value, tuple)
+                parts[each.name] = tuple(value[i] for i in rows) if listed else value[rows]
+        return replace(self, **parts)  # type: ignore[type-var]
 
     def shape_record(self) -> dict[str, Any]:
         """Return the sizes that a checkpoint must agree with, beside the dimension of the vectors."""
@@ -226,13 +233,11 @@ class Evidence(ABC):
             object.__setattr__(self, "groups", np.asarray(self.groups))
 
     def _set_rows(self, name: str, *, dimension: int | None = None) -> None:
-        """Check and freeze a further array of vectors, one for each text, or None."""
-        value = getattr(self, name)
-        if value is not None:
-            owner = type(self).__name__
-            given = check_embeddings(value, owner=owner, param=name, dimension=dimension)
-            _same_length(owner, name, len(given), len(self.X))
-            object.__setattr__(self, name, given)
+        """Check and freeze a further array of vectors, one for each text."""
+        owner, value = type(self).__name__, getattr(self, name)
+        given = check_embeddings(value, owner=owner, param=name, dimension=dimension)
+        _same_length(owner, name, len(given), len(self.X))
+        object.__setattr__(self, name, given)
 
 
 def _hash_fields(hashed: Any, record: Any) -> None:
@@ -259,10 +264,6 @@ def _same_length(owner: str, name: str, got: int, rows: int) -> None:
         )
 
 
-def _part(value: Any, rows: Rows) -> Any:
-    return None if value is None else value[rows]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class LabelledVectors(Evidence):
     """Vectors with the tokens that each text holds.
@@ -278,6 +279,7 @@ class LabelledVectors(Evidence):
     groups: npt.NDArray[Any] | None = None
     without: Embeddings | None = None
     further: FurtherVectors | None = None
+    _whole = ("further",)
 
     def __post_init__(self) -> None:
         self._set_common()
@@ -285,16 +287,13 @@ class LabelledVectors(Evidence):
         L = check_labels(self.L, owner=owner, param="L")
         _same_length(owner, "L", len(L), len(self.X))
         object.__setattr__(self, "L", L)  # the dataclass is frozen; this is its constructor
-        self._set_rows("without", dimension=self.dimension)
+        if self.without is not None:
+            self._set_rows("without", dimension=self.dimension)
         if self.further is not None:
             got = (self.further.X.shape[1], self.further.L.shape[1])
             if got != (self.dimension, L.shape[1]):
                 expected = f"of dimension {self.dimension} with {L.shape[1]} labels"
                 raise InvalidInputError.of(owner, "further", expected, f"{got[0]} and {got[1]}")
-
-    def take(self, rows: Rows) -> LabelledVectors:
-        groups, without = _part(self.groups, rows), _part(self.without, rows)
-        return LabelledVectors(self.X[rows], self.L[rows], groups, without, self.further)
 
     def shape_record(self) -> dict[str, Any]:
         """Return the size of the vocabulary."""
@@ -316,10 +315,6 @@ class TextVectors(Evidence):
         _same_length(owner, "texts", len(texts), len(self.X))
         object.__setattr__(self, "texts", texts)
 
-    def take(self, rows: Rows) -> TextVectors:
-        texts = [self.texts[i] for i in rows]
-        return TextVectors(self.X[rows], texts, _part(self.groups, rows))
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PairedVectors(Evidence):
@@ -338,12 +333,9 @@ class PairedVectors(Evidence):
         self._set_common()
         self._set_rows("clean")
 
-    def take(self, rows: Rows) -> PairedVectors:
-        return PairedVectors(self.X[rows], self.clean[rows], _part(self.groups, rows))
-
     def shape_record(self) -> dict[str, Any]:
         """Return the dimension of the clean vectors."""
-        return {} if self.clean is None else {"clean dimension": int(self.clean.shape[1])}
+        return {"clean dimension": int(self.clean.shape[1])}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -362,6 +354,7 @@ class CandidateVectors(Evidence):
     truth: npt.NDArray[Any]
     options: npt.NDArray[Any] | None = None
     groups: npt.NDArray[Any] | None = None
+    _whole = ("pool",)
 
     def __post_init__(self) -> None:
         self._set_common()
@@ -386,11 +379,6 @@ class CandidateVectors(Evidence):
     def choices(self) -> int:
         """Return the number of candidates of each vector."""
         return len(self.pool) if self.options is None else int(self.options.shape[1])
-
-    def take(self, rows: Rows) -> CandidateVectors:
-        """Return the given rows, with the whole pool."""
-        options, groups = _part(self.options, rows), _part(self.groups, rows)
-        return CandidateVectors(self.X[rows], self.pool, self.truth[rows], options, groups)
 
 
 def _indices(value: Any, size: int, owner: str, param: str) -> Rows:

@@ -54,7 +54,6 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
         self,
         train: LabelledVectors,
         validation: LabelledVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> Any:
         """Return the model; ``validation`` is for choosing settings, not for fitting."""
@@ -72,15 +71,14 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
         self,
         train: LabelledVectors,
         validation: LabelledVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> Any:
         if _one_class(train.L) or _one_class(validation.L):
             seed = int(session.rng.integers(2**31))
             train, validation = self._split_again(train, validation, seed)
-        model = self._learn(train, validation, knowledge, session)
+        model = self._learn(train, validation, session)
         # Settings were chosen on other releases, so these scores do not flatter the model.
-        held = knowledge.draw(validation.X, session.rng)
+        held = session.draw(validation.X)
         scores = np.asarray(self._scores(model, held), dtype=np.float64)
         return self.state_type(model, scores, validation.L[:, 0])
 
@@ -120,8 +118,7 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
         state: Any,
         train: LabelledVectors,
         test: LabelledVectors,
-        knowledge: Knowledge,
-        rng: np.random.Generator,
+        session: Session,
     ) -> AttackFinding:
         # The fields of `state_type` have a fixed order; their types depend on the probe.
         model, known_scores, known_labels = (getattr(state, f) for f in state.__dataclass_fields__)
@@ -193,10 +190,9 @@ class LinearProbe(ProbeAttack):
         self,
         train: LabelledVectors,
         validation: LabelledVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> _LinearModel:
-        rng = session.rng
+        knowledge, rng = session.knowledge, session.rng
         moments = release_moments(train.X, train.L, knowledge, rng, draws=self.draws)
         values, vectors = spectrum(moments.covariance)
         target = vectors.T @ moments.cross[:, 0]
@@ -250,10 +246,9 @@ class KernelProbe(ProbeAttack):
         self,
         train: LabelledVectors,
         validation: LabelledVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> KernelModel:
-        rng = session.rng
+        knowledge, rng = session.knowledge, session.rng
         # Choosing on a part of the rows saves most of the cubic cost.
         pilot = train.take(np.sort(rng.permutation(len(train))[:_PILOT_ROWS]))
         held, labels = held_out(validation, knowledge, rng)
@@ -321,12 +316,9 @@ class MLPProbe(ProbeAttack):
         self,
         train: LabelledVectors,
         validation: LabelledVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> _MLPModel:
-        inputs, epochs = perceptron_epochs(
-            train, validation, knowledge, self.schedule, session, self.name
-        )
+        inputs, epochs = perceptron_epochs(train, validation, self.schedule, session, self.name)
         best = -1.0
         for epoch, (network, logits) in enumerate(epochs, start=1):
             value = validation_auc(logits[:, 0], validation.L)

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.release_model import InputMap, fit_input_map
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.io import atomic_path
@@ -73,7 +73,8 @@ class Schedule:
     cosine: bool = False
     input_noise: float = 0.0
     weight_decay: float = 0.0
-    device: str = "cpu"
+    # Not in `repr`, which identifies a checkpoint: a fitted network scores on any device.
+    device: str = field(default="cpu", repr=False)
 
     def __post_init__(self) -> None:
         owner = "Schedule"
@@ -142,7 +143,6 @@ class Network:
 def perceptron_epochs(
     train: LabelledVectors,
     validation: LabelledVectors,
-    knowledge: Knowledge,
     schedule: Schedule,
     session: Session,
     name: str,
@@ -152,12 +152,11 @@ def perceptron_epochs(
     With an oracle every epoch sees freshly protected vectors, so that the network cannot memorise the noise.
     Without one the same vectors return in every epoch; the schedule's input noise and weight decay regularise then.
     """
-    rng = session.rng
-    inputs = fit_input_map(knowledge.draw(train.X, rng))  # unfiltered: measured stronger here
-    held_out = inputs(knowledge.draw(validation.X, rng))
-    if knowledge.adaptive:
+    inputs = fit_input_map(session.draw(train.X))  # unfiltered: measured stronger here
+    held_out = inputs(session.draw(validation.X))
+    if session.knowledge.adaptive:
         schedule = replace(schedule, input_noise=0.0, weight_decay=0.0)
-    steps = train_network(lambda: inputs(knowledge.draw(train.X, rng)), train.L, schedule, rng)
+    steps = train_network(lambda: inputs(session.draw(train.X)), train.L, schedule, session.rng)
     bar = progress(steps, name, total=schedule.epochs, show=session.show_progress, unit="epoch")
     return inputs, ((network, network(held_out)) for network in bar)
 
@@ -277,9 +276,10 @@ class TrainingRecipe:
     weight_decay: float = 0.01
     max_tokens: int = 64
     precision: str = "float32"
-    seconds: float | None = None
-    save_seconds: float = 120.0
-    device: str = "auto"
+    # Not in `repr`, which identifies a checkpoint: a run may resume elsewhere and with more time.
+    seconds: float | None = field(default=None, repr=False)
+    save_seconds: float = field(default=120.0, repr=False)
+    device: str = field(default="auto", repr=False)
 
     def __post_init__(self) -> None:
         owner = "TrainingRecipe"
@@ -625,12 +625,8 @@ class _Training:
         return self.folder / f"{self.name}-{part}.safetensors"
 
     def _identity(self) -> str:
-        own = asdict(self.recipe)
-        # A run may resume elsewhere and with more time.
-        for key in ("device", "save_seconds", "seconds"):
-            del own[key]
         shapes = {name: list(p.shape) for name, p in self.model.named_parameters()}
-        return json.dumps([own, shapes], sort_keys=True)
+        return json.dumps([repr(self.recipe), shapes], sort_keys=True)
 
     def save(self) -> None:
         """Write everything that a resumed training needs, as one file."""

@@ -5,14 +5,11 @@ candidates). Utility: `similarity`, `ranking` and `classification`, and the `tas
 for; `trade_off` relates the two. `estimates` computes the intervals.
 """
 
-from vecveil.metrics.detection import (
-    candidate_matching,
-    candidate_matching_of_ranks,
-    detection_metrics,
-)
+from vecveil.metrics.detection import candidate_matching, candidate_matching_of_ranks
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.ranking import retrieval_ndcg, retrieval_recall
-from vecveil.metrics.reconstruction import embedding_cosine, reconstruction_leakage, text_similarity
+from vecveil.metrics.reconstruction import reconstruction_leakage, text_similarity
+from vecveil.metrics.similarity import embedding_cosine
 from vecveil.metrics.tasks import (
     ClassificationTask,
     NeighbourTask,
@@ -33,7 +30,6 @@ __all__ = [
     "UtilityTask",
     "candidate_matching",
     "candidate_matching_of_ranks",
-    "detection_metrics",
     "embedding_cosine",
     "reconstruction_leakage",
     "retrieval_ndcg",

@@ -22,12 +22,14 @@ from vecveil.metrics.estimates import (
 )
 from vecveil.metrics.similarity import unit_rows
 from vecveil.types import Embeddings
-from vecveil.validation import check_embeddings, check_positive, check_same_length
+from vecveil.validation import check_embeddings, check_same_length
 
 __all__ = ["Classification", "Scenario", "classification", "macro_f1"]
 
 Scenario = Literal["deployment", "development"]
 FloatArray = npt.NDArray[np.float64]
+
+_INVERSE_PENALTY = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,6 @@ def classification(
     scenario: Scenario = "deployment",
     protected_train: Embeddings | None = None,
     groups: Any = None,
-    inverse_penalty: float = 10.0,
     seed: int = 0,
 ) -> Classification:
     """Return accuracy and macro-F1 of a logistic regression on unit-norm vectors.
@@ -69,7 +70,6 @@ def classification(
         scenario: ``"deployment"`` trains on ``train``, ``"development"`` on ``protected_train``.
         protected_train: (N, m) the training vectors as released; needed for development.
         groups: (M,) groups of the test texts, for the interval.
-        inverse_penalty: scikit-learn's C; larger fits the training vectors more closely.
 
     Raises:
         MissingDependencyError: scikit-learn is not installed.
@@ -94,14 +94,13 @@ def classification(
     classes, counts = np.unique(y, return_counts=True)
     if len(classes) < 2:
         raise InvalidInputError.of(owner, "train_classes", "of at least two classes", len(classes))
-    penalty = check_positive(inverse_penalty, owner=owner, param="inverse_penalty")
     try:
         from sklearn.linear_model import LogisticRegression
     except ImportError as error:
         feature = "The classification metric"
         raise MissingDependencyError(feature, "scikit-learn", "attacks") from error
     # Unit norm: search and classification see directions, and the penalty one scale.
-    model = LogisticRegression(C=penalty, max_iter=2000)
+    model = LogisticRegression(C=_INVERSE_PENALTY, max_iter=2000)
     model.fit(unit_rows(train), y)
     answer = model.predict(unit_rows(test))
     guess = np.full(len(truth), classes[counts.argmax()])

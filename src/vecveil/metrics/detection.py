@@ -25,47 +25,22 @@ from vecveil.metrics.estimates import (
 from vecveil.metrics.token_inference import check_binary, macro_auc
 from vecveil.validation import check_count, check_probability
 
-__all__ = [
-    "FALSE_POSITIVE_RATES", "advantage", "auc", "candidate_matching", "candidate_matching_of_ranks",
-    "detection_metrics", "tpr_at_fpr",
-]  # fmt: skip
-
-FALSE_POSITIVE_RATES = (0.001, 0.01)
+__all__ = ["advantage", "auc", "candidate_matching", "candidate_matching_of_ranks", "tpr_at_fpr"]
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
 
 
-def detection_metrics(
-    scores: Any,
-    labels: Any,
-    validation_scores: Any,
-    validation_labels: Any,
-    groups: Any = None,
-) -> dict[str, Estimate]:
-    """Return "AUC", "advantage", "TPR at 0.1 % FPR" and "TPR at 1 % FPR" by name.
+def auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
+    """Return the area under the ROC curve, ties counting half; n counts rows, chance is 0.5.
 
-    A rate that the validation negatives are too few for is absent (see `tpr_at_fpr`).
+    The interval is DeLong's, by groups where they are given, as in `macro_auc`.
 
     Args:
         scores: (N,) higher is likelier a member.
         labels: (N,) 0/1, both of which occur.
-        validation_scores: (M,) scores of other rows by the same attack.
-        validation_labels: (M,) 0/1, both of which occur.
-        groups: (N,) groups of the rows, for the intervals; None if every row stands alone.
-    """
-    given = (scores, labels, validation_scores, validation_labels, groups)
-    rates = [tpr_at_fpr(*given, false_positive_rate=rate) for rate in FALSE_POSITIVE_RATES]
-    estimates = [auc(scores, labels, groups), advantage(*given), *rates]
-    return {each.metric: each for each in estimates if each is not None}
-
-
-def auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
-    """Return the area under the ROC curve, ties counting half; n counts rows, chance is 0.5.
-
-    The interval is DeLong's, by groups where they are given, as in `macro_auc`. Arguments as in
-    `detection_metrics`.
+        groups: (N,) groups of the rows, for the interval; None if every row stands alone.
     """
     s, true = _check(scores, labels, owner="auc")
     return replace(macro_auc(s[:, None], true[:, None], groups), n=len(s))
@@ -86,7 +61,11 @@ def advantage(
     so it covers at least 95 % (Bonferroni); for groups by the effective counts of `share_interval`.
     It holds for the chosen threshold; a better one may exist. n counts rows, chance is 0.
 
-    Arguments as in `detection_metrics`.
+    Args:
+        validation_scores: (M,) scores of other rows by the same attack.
+        validation_labels: (M,) 0/1, both of which occur.
+
+    Other arguments as in `auc`.
     """
     owner = "advantage"
     s, true = _check(scores, labels, owner=owner)
@@ -123,7 +102,7 @@ def tpr_at_fpr(
     Args:
         false_positive_rate: In (0, 1); lower is the stricter test and needs more negatives.
 
-    Other arguments as in `detection_metrics`.
+    Other arguments as in `advantage`.
     """
     owner = "tpr_at_fpr"
     s, true = _check(scores, labels, owner=owner)
@@ -166,7 +145,9 @@ def _check(scores: Any, labels: Any, *, owner: str, part: str = "") -> tuple[Flo
     true = check_binary(given, owner=owner, param=f"{part}labels")
     if true.all() or not true.any():
         got = f"one class only in {len(s)} rows"
-        raise InvalidInputError.of(owner, f"{part}labels", "0 in one row and 1 in another", got)
+        raise InvalidInputError.of(
+            owner, f"{part}labels", "0 in one row and 1 in another", got, code="E-INPUT-CLASSES"
+        )
     return s, true
 
 

@@ -1,4 +1,4 @@
-"""Estimates: a figure with its confidence interval, and the intervals of shares, means and correlations.
+"""Estimates: a figure with its confidence interval, the intervals of shares, means and correlations, permutations.
 
 Texts of one group (duplicates, the two sides of a pair, one document) are not independent, so
 shares over texts are resampled by group.
@@ -21,12 +21,13 @@ from vecveil.validation import check_count, check_probability, check_same_length
 
 __all__ = [
     "LEVEL", "Estimate", "bootstrap_interval", "bootstrap_weights", "clopper_pearson", "cluster_bootstrap",
-    "cluster_normal", "fisher_z", "group_index", "share_estimate", "share_interval",
+    "cluster_normal", "fisher_z", "group_index", "other_rows", "share_estimate", "share_interval",
 ]  # fmt: skip
 
 LEVEL = 0.95
 DRAWS = 2000
 _BLOCK = 4_000_000  # weights held at once: 32 MB
+_NORMAL = float(ndtri((1 + LEVEL) / 2))  # standard deviations of a normal interval
 _ROUNDING = 1e-18  # squared differences between groups below this are rounding errors
 
 
@@ -83,7 +84,7 @@ def share_estimate(
     return Estimate(metric, float(numerator.sum()) / n, *ends, n, chance)
 
 
-def clopper_pearson(successes: int, trials: int, *, level: float = LEVEL) -> tuple[float, float]:
+def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:
     """Return the exact binomial interval of ``successes`` out of ``trials``.
 
     Formula: Clopper and Pearson (1934), by the quantiles of the beta distribution.
@@ -91,11 +92,7 @@ def clopper_pearson(successes: int, trials: int, *, level: float = LEVEL) -> tup
     owner = "clopper_pearson"
     trials = check_count(trials, owner=owner, param="trials")
     successes = check_count(successes, owner=owner, param="successes", minimum=0, maximum=trials)
-    return _beta_interval(successes, trials, _check_level(level, owner))
-
-
-def _check_level(level: float, owner: str) -> float:
-    return check_probability(level, owner=owner, param="level", open_interval=True)
+    return _beta_interval(successes, trials, LEVEL)
 
 
 def share_interval(
@@ -115,7 +112,7 @@ def share_interval(
         groups: (N,) group ids; None if all rows are independent.
     """
     owner = "share_interval"
-    level = _check_level(level, owner)
+    level = check_probability(level, owner=owner, param="level", open_interval=True)
     given = np.asarray(credits, dtype=np.float64)
     if given.ndim != 1 or not given.size or not bool(((given >= 0) & (given <= 1)).all()):
         constraint = "of shape (N,), N >= 1, in [0, 1]"
@@ -161,24 +158,41 @@ def group_index(groups: Any, rows: int, *, owner: str) -> tuple[npt.NDArray[np.i
     return index.reshape(-1), len(values)
 
 
-def bootstrap_weights(
-    groups: int, *, draws: int = DRAWS, seed: int = 0
-) -> Iterator[npt.NDArray[np.float64]]:
-    """Yield blocks (draws, groups) of how often each bootstrap sample draws each group."""
+def other_rows(groups: Any, rows: int, *, owner: str, seed: int = 0) -> npt.NDArray[np.intp] | None:
+    """Return a random permutation that sends no row to itself; None where there is one row only.
+
+    No row goes to its own group either, as far as this is possible: where one group holds more than
+    half of the rows, its surplus stays inside it, and no other row does. ``groups`` holds (N,) ids, or None if
+    every row stands alone; errors name ``owner``.
+    """
+    index, count = group_index(groups, rows, owner=owner)
+    seed = check_count(seed, owner=owner, param="seed", minimum=0)
+    if rows < 2:
+        return None
+    rng = np.random.default_rng(seed)
+    # In an order that keeps groups together, a step as long as the largest leaves every group.
+    # Random order of the groups, then of the rows within a group.
+    order = np.lexsort((rng.random(rows), rng.permutation(count)[index]))
+    step = int(np.bincount(index).max()) if count > 1 else int(rng.integers(1, rows))
+    chosen = np.empty(rows, dtype=np.intp)
+    chosen[order] = np.roll(order, -step)
+    return chosen
+
+
+def bootstrap_weights(groups: int, *, seed: int = 0) -> Iterator[npt.NDArray[np.float64]]:
+    """Yield blocks (rows, groups), `DRAWS` rows in all, of how often each bootstrap sample draws each group."""
     rng = np.random.default_rng(seed)
     # Multinomial counts are the same bootstrap as drawing rows, in far less memory.
     uniform = np.full(groups, 1.0 / groups)
     step = max(1, _BLOCK // groups)
-    for start in range(0, draws, step):
-        size = min(step, draws - start)
+    for start in range(0, DRAWS, step):
+        size = min(step, DRAWS - start)
         yield rng.multinomial(groups, uniform, size=size).astype(np.float64)
 
 
-def bootstrap_interval(
-    values: npt.NDArray[np.float64], value: float, level: float = LEVEL
-) -> tuple[float, float]:
+def bootstrap_interval(values: npt.NDArray[np.float64], value: float) -> tuple[float, float]:
     """Return the percentile interval of bootstrapped ``values``, widened to hold ``value``."""
-    tail = (1 - level) / 2
+    tail = (1 - LEVEL) / 2
     low, high = np.quantile(values, [tail, 1 - tail])
     return float(min(low, value)), float(max(high, value))
 
@@ -188,8 +202,6 @@ def cluster_bootstrap(
     denominator: npt.NDArray[Any],
     groups: Any = None,
     *,
-    draws: int = DRAWS,
-    level: float = LEVEL,
     seed: int = 0,
 ) -> tuple[float, float]:
     """Return the percentile interval of sum(numerator) / sum(denominator), resampled by group.
@@ -201,8 +213,6 @@ def cluster_bootstrap(
     """
     owner = "cluster_bootstrap"
     rows = check_same_length(owner, numerator=numerator, denominator=denominator)
-    draws = check_count(draws, owner=owner, param="draws")
-    level = _check_level(level, owner)
     index, count = group_index(groups, rows, owner=owner)
     above = np.bincount(index, weights=numerator, minlength=count)
     below = np.bincount(index, weights=denominator, minlength=count)
@@ -215,38 +225,33 @@ def cluster_bootstrap(
         return 0.0, 1.0  # one group carries no information on the variance between groups
     shares = above / below
     if np.ptp(shares) == 0.0:
-        low, high = clopper_pearson(round(shares[0] * count), count, level=level)
+        low, high = clopper_pearson(round(shares[0] * count), count)
         return min(low, float(shares[0])), max(high, float(shares[0]))
     ratios = [
-        (weights @ above) / (weights @ below)
-        for weights in bootstrap_weights(count, draws=draws, seed=seed)
+        (weights @ above) / (weights @ below) for weights in bootstrap_weights(count, seed=seed)
     ]
-    return bootstrap_interval(np.concatenate(ratios), above.sum() / below.sum(), level)
+    return bootstrap_interval(np.concatenate(ratios), above.sum() / below.sum())
 
 
 def cluster_normal(
-    value: float, influence: npt.NDArray[np.float64], groups: Any = None, *, level: float = LEVEL
+    value: float, influence: npt.NDArray[np.float64], groups: Any = None
 ) -> tuple[float, float]:
     """Return the normal interval of a statistic in [0, 1] from the influence of each row.
 
     ``influence`` holds (N,) contributions that sum to zero; their sums by group give the variance.
     """
-    owner = "cluster_normal"
-    level = _check_level(level, owner)
-    index, count = group_index(groups, len(influence), owner=owner)
+    index, count = group_index(groups, len(influence), owner="cluster_normal")
     sums = np.bincount(index, weights=influence, minlength=count)
     if count < 2:
         return 0.0, 1.0
     if not sums.any():  # no group differs from the others, so they give no variance
-        low, high = clopper_pearson(round(value * count), count, level=level)
+        low, high = clopper_pearson(round(value * count), count)
         return min(low, value), max(high, value)
-    half = float(ndtri((1 + level) / 2)) * math.sqrt(float(sums @ sums))
+    half = _NORMAL * math.sqrt(float(sums @ sums))
     return max(0.0, value - half), min(1.0, value + half)
 
 
-def fisher_z(
-    correlation: float, n: int, *, variance_factor: float = 1.0, level: float = LEVEL
-) -> tuple[float, float]:
+def fisher_z(correlation: float, n: int, *, variance_factor: float = 1.0) -> tuple[float, float]:
     """Return the interval of a correlation of ``n`` independent pairs.
 
     Formula: Fisher's z, variance 1 / (n - 3). For Spearman's coefficient pass
@@ -256,6 +261,6 @@ def fisher_z(
         return -1.0, 1.0
     if abs(correlation) >= 1.0:  # z is infinite
         return correlation, correlation
-    half = float(ndtri((1 + level) / 2)) * math.sqrt(variance_factor / (n - 3))
+    half = _NORMAL * math.sqrt(variance_factor / (n - 3))
     z = math.atanh(correlation)
     return math.tanh(z - half), math.tanh(z + half)

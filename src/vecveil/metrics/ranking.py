@@ -17,8 +17,7 @@ from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_same_length
 
 __all__ = [
-    "ndcg", "ndcg_of_scores", "neighbour_recall", "recall", "recall_of_scores", "retrieval_ndcg",
-    "retrieval_recall",
+    "ndcg_of_scores", "neighbour_recall", "recall_of_scores", "retrieval_ndcg", "retrieval_recall",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -108,11 +107,6 @@ def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
     return values
 
 
-def ndcg(scores: Any, relevance: Any, *, k: int = 10, seed: int = 0) -> Estimate:
-    """Return mean nDCG@k over the n queries with a relevant document; the interval resamples queries."""
-    return _summary("nDCG", ndcg_of_scores(scores, relevance, k=k), k, seed)
-
-
 def recall_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
     """Return recall@k of each query, shape (Q,); NaN for a query without a relevant document.
 
@@ -132,28 +126,26 @@ def recall_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
     return share
 
 
-def recall(scores: Any, relevance: Any, *, k: int = 10, seed: int = 0) -> Estimate:
-    """Return mean recall@k over the n queries with a relevant document; the interval resamples queries."""
-    return _summary("recall", recall_of_scores(scores, relevance, k=k), k, seed)
-
-
 def retrieval_ndcg(
     queries: Embeddings, documents: Embeddings, relevance: Any, *, k: int = 10, seed: int = 0
 ) -> Estimate:
     """Return mean nDCG@k of ranking ``documents``, (D, n), by cosine to ``queries``, (Q, n).
 
-    ``relevance`` is (Q, D) and at least 0; a SciPy sparse array keeps memory small.
+    n counts the queries with a relevant document, which the interval resamples. ``relevance`` is (Q, D) and at
+    least 0; a SciPy sparse array keeps memory small.
     """
-    values = _by_block(ndcg_of_scores, queries, documents, relevance, k, "retrieval_ndcg")
-    return _summary("nDCG", values, k, seed)
+    owner = "retrieval_ndcg"
+    values = _by_block(ndcg_of_scores, queries, documents, relevance, k, owner)
+    return share_estimate(f"nDCG@{k}", values, seed=seed)
 
 
 def retrieval_recall(
     queries: Embeddings, documents: Embeddings, relevance: Any, *, k: int = 10, seed: int = 0
 ) -> Estimate:
     """Return mean recall@k of ranking ``documents`` by cosine; arguments as in `retrieval_ndcg`."""
-    values = _by_block(recall_of_scores, queries, documents, relevance, k, "retrieval_recall")
-    return _summary("recall", values, k, seed)
+    owner = "retrieval_recall"
+    values = _by_block(recall_of_scores, queries, documents, relevance, k, owner)
+    return share_estimate(f"recall@{k}", values, seed=seed)
 
 
 def _by_block(
@@ -164,6 +156,7 @@ def _by_block(
     k: int,
     owner: str,
 ) -> FloatArray:
+    """Return the metric of each query with a relevant document."""
     queries = unit_rows(check_embeddings(queries, owner=owner, param="queries", min_rows=1))
     documents = unit_rows(check_embeddings(documents, owner=owner, param="documents", min_rows=1))
     gains = csr_array(relevance, dtype=np.float64)
@@ -177,7 +170,12 @@ def _by_block(
         metric(queries[i : i + step] @ documents.T, gains[i : i + step], k=k)
         for i in range(0, len(queries), step)
     ]
-    return np.concatenate(values)
+    every = np.concatenate(values)
+    relevant = every[np.isfinite(every)]
+    if relevant.size == 0:
+        constraint = "positive for at least one query"
+        raise InvalidInputError.of(owner, "relevance", constraint, "no relevant document")
+    return relevant
 
 
 def _check(scores: Any, relevance: Any, *, owner: str) -> tuple[FloatArray, csr_array[Any]]:
@@ -211,11 +209,3 @@ def _dcg(row: FloatArray, gain: FloatArray, documents: npt.NDArray[Any], k: int)
 def _discounts(k: int) -> FloatArray:
     discounts: FloatArray = 1.0 / np.log2(np.arange(2, k + 2))
     return discounts
-
-
-def _summary(name: str, values: FloatArray, k: int, seed: int) -> Estimate:
-    kept = values[np.isfinite(values)]
-    if kept.size == 0:
-        constraint = "positive for at least one query"
-        raise InvalidInputError.of(name, "relevance", constraint, "no relevant document")
-    return share_estimate(f"{name}@{k}", kept, seed=seed)

@@ -1,4 +1,4 @@
-"""Metrics of reconstructed texts: BLEU, ROUGE-L, token F1, exact match, cosine, sensitive tokens.
+"""Metrics of reconstructed texts: BLEU, ROUGE-L, token F1, exact match, sensitive tokens.
 
 All are shares in [0, 1] over texts (BLEU in papers is a hundred times as much), resampled by group. Chance is the
 same metric when every text meets the reconstruction of another text. An empty reconstruction scores 0.
@@ -19,20 +19,19 @@ from vecveil.metrics.estimates import (
     bootstrap_interval,
     bootstrap_weights,
     clopper_pearson,
-    cluster_bootstrap,
     group_index,
+    other_rows,
     share_estimate,
 )
-from vecveil.metrics.similarity import pair_cosines
-from vecveil.types import Embeddings, Texts
-from vecveil.validation import check_count, check_embeddings, check_same_length, check_texts
+from vecveil.types import Texts
+from vecveil.validation import check_same_length, check_texts
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
 
 __all__ = [
-    "bleu_interval", "bleu_of_statistics", "bleu_statistics", "corpus_bleu", "embedding_cosine", "exact_match",
-    "other_rows", "reconstruction_leakage", "rouge_l", "sentence_bleu", "text_similarity", "token_f1",
+    "bleu_interval", "bleu_of_statistics", "bleu_statistics", "corpus_bleu", "exact_match", "reconstruction_leakage",
+    "rouge_l", "sentence_bleu", "text_similarity", "token_f1",
 ]  # fmt: skip
 
 Counts = npt.NDArray[np.int64]
@@ -40,27 +39,6 @@ FloatArray = npt.NDArray[np.float64]
 
 _ORDERS = 4  # n-grams of one to four tokens
 _WORD = re.compile(r"\w+")
-
-
-def other_rows(groups: Any, rows: int, *, owner: str, seed: int = 0) -> npt.NDArray[np.intp] | None:
-    """Return a random permutation that sends no row to itself; None where there is one row only.
-
-    No row goes to its own group either, as far as this is possible: where one group holds more than
-    half of the rows, its surplus stays inside it, and no other row does. ``groups`` holds (N,) ids, or None if
-    every row stands alone; errors name ``owner``.
-    """
-    index, count = group_index(groups, rows, owner=owner)
-    seed = check_count(seed, owner=owner, param="seed", minimum=0)
-    if rows < 2:
-        return None
-    rng = np.random.default_rng(seed)
-    # In an order that keeps groups together, a step as long as the largest leaves every group.
-    # Random order of the groups, then of the rows within a group.
-    order = np.lexsort((rng.random(rows), rng.permutation(count)[index]))
-    step = int(np.bincount(index).max()) if count > 1 else int(rng.integers(1, rows))
-    chosen = np.empty(rows, dtype=np.intp)
-    chosen[order] = np.roll(order, -step)
-    return chosen
 
 
 def text_similarity(
@@ -266,38 +244,6 @@ def _check(references: Texts, hypotheses: Texts, *, owner: str) -> tuple[Texts, 
     guess = check_texts(hypotheses, owner=owner, param="hypotheses", min_rows=0)
     check_same_length(owner, hypotheses=guess, references=truth)
     return truth, guess
-
-
-def embedding_cosine(
-    reference_vectors: Embeddings,
-    hypothesis_vectors: Embeddings,
-    groups: Any = None,
-    *,
-    seed: int = 0,
-) -> Estimate:
-    """Return the mean cosine, in [-1, 1], of each text's vector and its reconstruction's.
-
-    An encoder that the attacker did not use makes this an independent judge. Chance pairs each text
-    with the reconstruction of another one; n counts texts.
-
-    Args:
-        reference_vectors: (N, n) embeddings of the true texts, N >= 1, of any norm; a row of
-            zeros has cosine 0.
-        hypothesis_vectors: (N, n) embeddings of the reconstructions by the same encoder.
-    """
-    owner = "embedding_cosine"
-    truth = check_embeddings(reference_vectors, owner=owner, param="reference_vectors", min_rows=1)
-    guess = check_embeddings(hypothesis_vectors, owner=owner, param="hypothesis_vectors")
-    check_same_length(owner, hypothesis_vectors=guess, reference_vectors=truth)
-    index, _ = group_index(groups, len(truth), owner=owner)
-    cosines = np.clip(pair_cosines(truth, guess), -1.0, 1.0)
-    # The bootstrap is for shares in [0, 1], such as (1 + cosine) / 2.
-    low, high = cluster_bootstrap((1 + cosines) / 2, np.ones(len(cosines)), index, seed=seed)
-    value = float(cosines.mean())
-    swap = other_rows(index, len(truth), owner=owner, seed=seed)
-    chance = None if swap is None else float(pair_cosines(truth, guess[swap]).mean())
-    ends = min(2 * low - 1, value), max(2 * high - 1, value)
-    return Estimate("cosine", value, *ends, len(cosines), chance)
 
 
 def reconstruction_leakage(

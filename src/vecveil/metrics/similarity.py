@@ -1,4 +1,4 @@
-"""Metrics of similarity: correlation of cosines before and after protection."""
+"""Metrics of similarity: cosines of vectors, and their correlation before and after protection."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from vecveil.errors import InvalidInputError, not_finite, wrong_shape
-from vecveil.metrics.estimates import Estimate, fisher_z
+from vecveil.metrics.estimates import (
+    Estimate,
+    cluster_bootstrap,
+    fisher_z,
+    group_index,
+    other_rows,
+)
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings, check_same_length
 
-__all__ = ["pair_cosines", "pearson", "spearman", "unit_rows"]
+__all__ = ["embedding_cosine", "pair_cosines", "pearson", "spearman", "unit_rows"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -37,6 +43,38 @@ def pair_cosines(left: Embeddings, right: Embeddings) -> FloatArray:
     # float64 sums: correlations near 1 depend on the last digits of a float32 cosine.
     cosines: FloatArray = np.einsum("ij,ij->i", unit_rows(left), unit_rows(right), dtype=np.float64)
     return cosines
+
+
+def embedding_cosine(
+    reference_vectors: Embeddings,
+    hypothesis_vectors: Embeddings,
+    groups: Any = None,
+    *,
+    seed: int = 0,
+) -> Estimate:
+    """Return the mean cosine, in [-1, 1], of each text's vector and its reconstruction's.
+
+    An encoder that the attacker did not use makes this an independent judge. Chance pairs each text
+    with the reconstruction of another one; n counts texts.
+
+    Args:
+        reference_vectors: (N, n) embeddings of the true texts, N >= 1, of any norm; a row of
+            zeros has cosine 0.
+        hypothesis_vectors: (N, n) embeddings of the reconstructions by the same encoder.
+    """
+    owner = "embedding_cosine"
+    truth = check_embeddings(reference_vectors, owner=owner, param="reference_vectors", min_rows=1)
+    guess = check_embeddings(hypothesis_vectors, owner=owner, param="hypothesis_vectors")
+    check_same_length(owner, hypothesis_vectors=guess, reference_vectors=truth)
+    index, _ = group_index(groups, len(truth), owner=owner)
+    cosines = np.clip(pair_cosines(truth, guess), -1.0, 1.0)
+    # The bootstrap is for shares in [0, 1], such as (1 + cosine) / 2.
+    low, high = cluster_bootstrap((1 + cosines) / 2, np.ones(len(cosines)), index, seed=seed)
+    value = float(cosines.mean())
+    swap = other_rows(index, len(truth), owner=owner, seed=seed)
+    chance = None if swap is None else float(pair_cosines(truth, guess[swap]).mean())
+    ends = min(2 * low - 1, value), max(2 * high - 1, value)
+    return Estimate("cosine", value, *ends, len(cosines), chance)
 
 
 def pearson(x: Any, y: Any) -> Estimate:

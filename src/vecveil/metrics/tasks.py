@@ -31,6 +31,8 @@ Array = npt.NDArray[Any]
 UtilityRelease = Callable[[Embeddings, "np.random.Generator | None"], Embeddings]
 Sides = Literal["both", "documents"]
 
+_NEAREST = 5  # neighbours that a pair of near rows is drawn from
+
 
 class UtilityTask(ABC):
     """One measure of usefulness.
@@ -90,10 +92,8 @@ class UtilityTask(ABC):
         }
 
 
-def mixed_pairs(
-    X: Embeddings, count: int, *, seed: int = 0, neighbours: int = 5
-) -> tuple[Array, Array]:
-    """Return ``count`` pairs of rows: half at random, half a row with one of its nearest ``neighbours``.
+def mixed_pairs(X: Embeddings, count: int, *, seed: int = 0) -> tuple[Array, Array]:
+    """Return ``count`` pairs of rows: half at random, half a row with one of its five nearest neighbours.
 
     Random pairs alone are nearly all dissimilar, so that their cosines hardly vary and any noise
     dominates them; similarity tasks tell near from far pairs, so both are drawn.
@@ -107,7 +107,7 @@ def mixed_pairs(
     anchors = rng.permutation(rows)[:half]
     unit = unit_rows(np.asarray(X, dtype=np.float32))  # precise enough to find neighbours
     near = np.empty(len(anchors), dtype=np.intp)
-    k = min(neighbours, rows - 1)
+    k = min(_NEAREST, rows - 1)
     for start in range(0, len(anchors), 1024):
         block = anchors[start : start + 1024]
         each = np.arange(len(block))

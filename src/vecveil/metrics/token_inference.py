@@ -16,7 +16,7 @@ from scipy.stats import rankdata
 
 from vecveil.errors import InvalidInputError, not_finite, wrong_shape
 from vecveil.metrics.estimates import Estimate, cluster_normal, group_index, share_estimate
-from vecveil.validation import check_count, check_probability
+from vecveil.validation import check_count
 
 __all__ = [
     "TermTable", "check_binary", "check_labels", "confidence", "leakage", "macro_auc", "r_precision", "term_table",
@@ -25,6 +25,8 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+
+_PRESENT = 0.5  # probability above which a token counts as reconstructed
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ def check_binary(labels: npt.NDArray[Any], *, owner: str, param: str) -> BoolArr
     if labels.dtype == np.bool_:
         return labels
     if labels.dtype.kind not in "iuf" or not bool(((labels == 0) | (labels == 1)).all()):
-        raise InvalidInputError.of(owner, param, "0 or 1 throughout", f"dtype {labels.dtype}")
+        got = f"dtype {labels.dtype}"
+        raise InvalidInputError.of(owner, param, "0 or 1 throughout", got, code="E-INPUT-VALUES")
     return labels.astype(np.bool_)
 
 
@@ -172,21 +175,19 @@ def leakage(
     labels: Any,
     groups: Any = None,
     *,
-    threshold: float = 0.5,
     base_rates: Any = None,
     seed: int = 0,
 ) -> Estimate:
-    """Return the share of true token instances with a probability above ``threshold``.
+    """Return the share of true token instances with a probability above 0.5.
 
-    Formula: SPARSE Eq. 13; the reconstruction of a text is every token with a probability above
-    ``threshold``. A lower threshold finds more and invents more, which this metric does not count.
+    Formula: SPARSE Eq. 13; the reconstruction of a text is every token with a probability above 0.5. Tokens that
+    it invents are not counted.
     """
     s, true, index = _check(probabilities, labels, groups, owner="leakage", bounded=True)
-    threshold = check_probability(threshold, owner="leakage", param="threshold")
     rates = _check_rates(base_rates, true.shape[1], owner="leakage")
-    # Chance calls every token present whose base rate is above the threshold.
-    guess = None if rates is None else (rates > threshold).astype(np.float64)
-    return _mean_at_true("Leakage", (s > threshold).astype(np.float64), true, index, guess, seed)
+    # Chance calls every token present whose base rate is above it.
+    guess = None if rates is None else (rates > _PRESENT).astype(np.float64)
+    return _mean_at_true("Leakage", (s > _PRESENT).astype(np.float64), true, index, guess, seed)
 
 
 def confidence(

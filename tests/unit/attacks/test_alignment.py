@@ -10,7 +10,6 @@ from unit.attacks.planted_maps import evidence, permutation, rotation
 from vecveil.attacks import CandidateVectors, Knowledge, PairedVectors
 from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment
 from vecveil.attacks.unpaired import UnpairedAlignment
-from vecveil.errors import InvalidInputError
 
 PAIRED = [
     PermutationAlignment(pairs=(5, 60)),
@@ -154,27 +153,31 @@ def test_recovered_vectors_can_be_had():
 
 
 @pytest.mark.parametrize(
-    ("train", "test", "match"),
+    ("train", "test", "param"),
     [
-        (PairedVectors(np.ones((9, 4)), np.ones((9, 4))), (5, 4), "dimension"),
-        (PairedVectors(np.ones((9, 5)), np.ones((9, 4))), (5, 3), "pool of dimension 4"),
-        (PairedVectors(np.ones((2, 5)), np.ones((2, 4))), (5, 4), "at least 3 pairs"),
-        (PairedVectors(np.ones((9, 5)), None), (5, 4), "clean vectors"),
+        (PairedVectors(np.ones((9, 4)), np.ones((9, 4))), (5, 4), "train"),
+        (PairedVectors(np.ones((9, 5)), np.ones((9, 4))), (5, 3), "test"),
+        (PairedVectors(np.ones((2, 5)), np.ones((2, 4))), (5, 4), "train"),
     ],
 )
-def test_bad_evidence_is_refused(train, test, match):
+def test_bad_evidence_is_refused(train, test, param):
     given = CandidateVectors(np.ones((4, test[0])), np.ones((6, test[1])), np.arange(4))
-    with pytest.raises(InvalidInputError, match=match):
+    with raises("E-INPUT", param):
         RidgeAlignment().run(train, given)
+
+
+def test_pairs_need_clean_vectors():
+    with raises("E-INPUT-TYPE", "clean"):
+        PairedVectors(np.ones((9, 5)), None)
 
 
 @pytest.mark.parametrize("pairs", [(), (2,), (10.5,), (True,)])
 def test_bad_numbers_of_pairs_are_refused(pairs):
-    with pytest.raises(InvalidInputError, match="`pairs`"):
+    with raises("E-INPUT", "pairs"):
         RidgeAlignment(pairs=pairs)
 
 
 @pytest.mark.parametrize("option", ["rows", "clusters", "runs", "rounds"])
 def test_bad_sizes_of_the_search_are_refused(option):
-    with pytest.raises(InvalidInputError, match=f"`{option}`"):
+    with raises("E-INPUT", option):
         UnpairedAlignment(**{option: -1})

@@ -105,9 +105,9 @@ def test_duplicates_do_not_cross_into_validation(attack):
     seen = {}
 
     class Spy(type(attack)):
-        def _fit(self, train, validation, knowledge, session):
+        def _fit(self, train, validation, session):
             seen["train"], seen["validation"] = train.groups, validation.groups
-            return super()._fit(train, validation, knowledge, session)
+            return super()._fit(train, validation, session)
 
     spy = Spy.__new__(Spy)
     spy.__dict__.update(attack.__dict__)

@@ -18,7 +18,7 @@ from vecveil.attacks import (
     PairedVectors,
     TextVectors,
 )
-from vecveil.attacks.attack import Finding
+from vecveil.attacks.attack import AttackFinding
 from vecveil.attacks.candidates import CosineMatching
 from vecveil.attacks.denoising import Denoised, fit_denoiser
 from vecveil.attacks.probes import LinearProbe, MLPProbe
@@ -150,17 +150,17 @@ class _Reconstruction(Attack):
     state_type = _Own
     validation_share = 0.25
 
-    def _fit(self, train, validation, knowledge, session):
+    def _fit(self, train, validation, session):
         assert len(validation) == 25
-        assert knowledge.draw(train.X, session.rng).shape == (75, 12)
+        assert session.draw(train.X).shape == (75, 12)
         if session.checkpoint is not None:
             (session.checkpoint.make() / "progress").write_text("half")
         return _Own(4.0)
 
-    def _judge(self, state, train, test, knowledge, rng):
+    def _judge(self, state, train, test, session):
         assert test.X.shape == (len(test.texts), 12)
         estimate = Estimate("BLEU", state.number, 0.0, 9.0, len(test))
-        return Finding({"bleu": estimate}, examples=(("a", "b"),))
+        return AttackFinding({"bleu": estimate}, examples=(("a", "b"),))
 
 
 def test_a_state_of_its_own_and_its_progress_are_kept(tmp_path, monkeypatch):
@@ -206,9 +206,9 @@ def test_texts_without_the_concept_are_denoised_too():
     seen = {}
 
     class Spy(LinearAttack):
-        def _fit(self, train, validation, knowledge, session):
+        def _fit(self, train, validation, session):
             seen["without"] = train.without
-            return super()._fit(train, validation, knowledge, session)
+            return super()._fit(train, validation, session)
 
     data = planted(100)
     Y = _release32(data.X, np.random.default_rng(0))

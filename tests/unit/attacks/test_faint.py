@@ -86,6 +86,17 @@ def test_the_known_complement_of_the_kept_directions_says_nothing(problem, dtype
     assert scores[1] > 0.57
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_release_of_full_rank_has_no_faint_directions(problem, dtype) -> None:
+    """The words are there to be read, but not in directions without variance."""
+    X, L, _ = problem
+    Y = _noisy(X, dtype)
+    value, chance = _attack(FaintDirectionsAttack(), Y, L)
+    control, _ = _attack(LinearAttack(), Y, L)
+    assert value == pytest.approx(chance, abs=0.01)  # a label mean for every text
+    assert control > chance + 0.2
+
+
 def test_with_fewer_texts_than_dimensions_it_answers_the_label_mean() -> None:
     """The directions that no training text has are not faint: scores there would be without bound."""
     rng = np.random.default_rng(0)
@@ -94,8 +105,8 @@ def test_with_fewer_texts_than_dimensions_it_answers_the_label_mean() -> None:
     train, test = LabelledVectors(X[:60], L[:60]), LabelledVectors(X[60:], L[60:])
     attack = FaintDirectionsAttack()
     state = attack._fit(
-        train.take(np.arange(54)), train.take(np.arange(54, 60)), Knowledge(N),
-        Session(np.random.default_rng(0), False),
+        train.take(np.arange(54)), train.take(np.arange(54, 60)),
+        Session(Knowledge(N), np.random.default_rng(0), False),
     )  # fmt: skip
     assert attack._scores(state, test.X) == pytest.approx(np.tile(state.label_mean, (140, 1)))
     assert attack.run(train, test, rng=0).estimates["leakage"].value < 0.3

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
-from vecveil.attacks.evidence import TextVectors
+from vecveil.attacks.attack import Session
+from vecveil.attacks.evidence import Knowledge, TextVectors
 from vecveil.attacks.reconstruction.decoder import PRESETS, Decoder
 from vecveil.attacks.reconstruction.geia import GEIAAttack
 from vecveil.attacks.reconstruction.tokenisers import Tokeniser
@@ -160,7 +161,7 @@ def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path, monkeypatch):
 def test_the_published_recipe_takes_a_pretrained_model_from_a_folder(tmp_path):
     """A tiny GPT-2 stands in for the published one: nothing is downloaded."""
     train, test = language(60, 0), language(30, 1)
-    base = tiny(epochs=1)._fit(train, test, _knowledge(), _session())
+    base = tiny(epochs=1)._fit(train, test, _session())
     folder = tmp_path / "gpt2"
     base.module["lm"].save_pretrained(folder)
     base.tokeniser.save(folder)
@@ -176,20 +177,12 @@ def test_the_published_recipe_takes_a_pretrained_model_from_a_folder(tmp_path):
     assert PRESETS["paper"].recipe.learning_rate == 3e-5
 
 
-def _knowledge():
-    from vecveil.attacks.evidence import Knowledge
-
-    return Knowledge(DIMENSION)
-
-
 def _session():
-    from vecveil.attacks.attack import Session
-
-    return Session(np.random.default_rng(0), False)
+    return Session(Knowledge(DIMENSION), np.random.default_rng(0), False)
 
 
 def test_beams_write_too_and_batches_make_no_difference():
-    decoder = tiny()._fit(language(200, 0), language(20, 1), _knowledge(), _session())
+    decoder = tiny()._fit(language(200, 0), language(20, 1), _session())
     test = language(20, 2)
     assert sum(map(str.__eq__, decoder.write(test.X, beams=3), test.texts)) >= 18
     assert decoder.write(test.X, batch=7) == decoder.write(test.X)
@@ -218,7 +211,7 @@ def test_greedy_writes_what_the_loss_prefers():
 
     from vecveil.attacks.reconstruction.decoder import decoder_loss
 
-    decoder = tiny(epochs=1)._fit(language(60, 0), language(20, 1), _knowledge(), _session())
+    decoder = tiny(epochs=1)._fit(language(60, 0), language(20, 1), _session())
     X = language(3, 2).X
     ids = np.arange(decoder.tokeniser.size)
     with torch.no_grad():
@@ -231,6 +224,20 @@ def test_greedy_writes_what_the_loss_prefers():
             ]  # fmt: skip
             first = decoder.tokeniser.encode([text], 1)[0][0]
             assert losses[int(first)] == pytest.approx(min(losses), abs=1e-4)
+
+
+def test_a_checkpoint_is_of_one_corpus(tmp_path):
+    train, test = language(60, 0), language(20, 1)
+    corpora = [[f"{word} number {i}" for i in range(20)] for word in ("cat", "dog")]
+
+    def run(corpus):
+        attack = tiny(epochs=1, corpus=corpus, encode=lambda texts: np.ones((20, DIMENSION)))
+        return attack.run(train, test, show_progress=False, checkpoint=tmp_path)
+
+    first = run(corpora[0])
+    assert run(list(corpora[0])).examples == first.examples
+    with raises("E-CHECKPOINT", "checkpoint"):
+        run(corpora[1])
 
 
 def test_a_corpus_is_learnt_from_too():
@@ -325,7 +332,7 @@ def test_the_tokeniser_gives_every_text_back_and_comes_out_equal_twice(tmp_path)
 
 
 def test_a_decoder_comes_back_from_its_folder(tmp_path):
-    decoder = tiny(epochs=1)._fit(language(60, 0), language(20, 1), _knowledge(), _session())
+    decoder = tiny(epochs=1)._fit(language(60, 0), language(20, 1), _session())
     decoder.save(tmp_path)
     again = Decoder.load(tmp_path)
     X = language(10, 3).X

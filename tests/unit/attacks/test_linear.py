@@ -10,9 +10,9 @@ from vecveil.attacks.release_model import release_moments
 def test_equals_sklearn_ridge_at_the_chosen_penalty():
     train, test = planted(300, seed=0, strength=0.6), planted(50, seed=1, strength=0.6)
     attack = LinearAttack()
-    knowledge = Knowledge(12)
     held_out = planted(60, seed=2, strength=0.6)
-    state = attack._fit(train, held_out, knowledge, Session(np.random.default_rng(0), False))
+    session = Session(Knowledge(12), np.random.default_rng(0), False)
+    state = attack._fit(train, held_out, session)
     X = np.concatenate([train.X, held_out.X]).astype(np.float64)
     L = np.concatenate([train.L, held_out.L]).astype(np.float64)
     largest = np.linalg.eigvalsh(np.cov(X.T, bias=True))[-1]

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -57,10 +59,19 @@ def test_bad_settings_are_refused(options):
 
 
 def test_mlc_is_the_published_one():
-    assert MLCAttack().schedule is PUBLISHED
+    assert MLCAttack(device=PUBLISHED.device).schedule == PUBLISHED
     assert PUBLISHED.hidden == (512, 256, 128)
     assert (PUBLISHED.epochs, PUBLISHED.batch, PUBLISHED.learning_rate) == (20, 64, 1e-4)
     assert (PUBLISHED.dropout, PUBLISHED.cosine, PUBLISHED.weight_decay) == (0.0, False, 0.0)
+
+
+@pytest.mark.parametrize("make", [partial(MLPAttack, (8,), epochs=1), MLCAttack])
+def test_a_checkpoint_is_of_no_device(make, tmp_path, monkeypatch):
+    train, test = planted(100), planted(50, seed=1)
+    first = make(device="cpu").run(train, test, show_progress=False, checkpoint=tmp_path)
+    monkeypatch.setattr(type(make(device="cpu")), "_fit", None)  # an attack that trains again fails
+    again = make(device="auto").run(train, test, show_progress=False, checkpoint=tmp_path)
+    assert first.value == again.value
 
 
 def test_inputs_are_standardised_and_dead_coordinates_dropped():

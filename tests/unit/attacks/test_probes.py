@@ -141,10 +141,10 @@ def test_a_group_stays_on_one_side_also_when_the_split_is_made_again():
     seen = {}
 
     class Spy(LinearProbe):
-        def _learn(self, train, validation, knowledge, session):
+        def _learn(self, train, validation, session):
             seen["both"] = set(train.groups) & set(validation.groups)
             seen["classes"] = [part.L.mean() for part in (train, validation)]
-            return super()._learn(train, validation, knowledge, session)
+            return super()._learn(train, validation, session)
 
     groups = np.arange(120) // 2
     L = np.zeros((120, 1))

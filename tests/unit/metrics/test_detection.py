@@ -4,9 +4,8 @@ from scipy.stats import binom, norm
 from sklearn.metrics import roc_auc_score
 
 from harness.errors import raises
-from vecveil.errors import InvalidInputError
-from vecveil.metrics.detection import advantage, auc, detection_metrics, tpr_at_fpr
-from vecveil.metrics.estimates import clopper_pearson
+from vecveil.metrics.detection import advantage, auc, tpr_at_fpr
+from vecveil.metrics.estimates import clopper_pearson, share_interval
 
 
 def drawn(members, others, seed, shift=0.0):
@@ -16,15 +15,21 @@ def drawn(members, others, seed, shift=0.0):
     return rng.standard_normal(members + others) + shift * labels, labels
 
 
+def figures(test, known, groups=None):
+    """Return all figures of one attack."""
+    rates = [tpr_at_fpr(*test, *known, groups, false_positive_rate=r) for r in (0.001, 0.01)]
+    return [auc(*test, groups), advantage(*test, *known, groups), *rates]
+
+
 def test_all_figures_of_a_perfect_attack():
-    scores, labels = drawn(50, 50, 0, shift=100.0)
-    known = drawn(1000, 1000, 1, shift=100.0)
-    result = detection_metrics(scores, labels, *known)
-    assert list(result) == ["AUC", "advantage", "TPR at 0.1 % FPR", "TPR at 1 % FPR"]
-    assert [one.value for one in result.values()] == [1.0, 1.0, 1.0, 1.0]
-    assert [one.chance for one in result.values()] == [0.5, 0.0, 0.001, 0.01]
-    assert [one.n for one in result.values()] == [100, 100, 50, 50]
-    assert all(0.8 < one.low < 1.0 and one.high == 1.0 for one in result.values())
+    test, known = drawn(50, 50, 0, shift=100.0), drawn(1000, 1000, 1, shift=100.0)
+    given = figures(test, known)
+    metrics = ["AUC", "advantage", "TPR at 0.1 % FPR", "TPR at 1 % FPR"]
+    assert [each.metric for each in given] == metrics
+    assert [each.value for each in given] == [1.0, 1.0, 1.0, 1.0]
+    assert [each.chance for each in given] == [0.5, 0.0, 0.001, 0.01]
+    assert [each.n for each in given] == [100, 100, 50, 50]
+    assert all(0.8 < each.low < 1.0 and each.high == 1.0 for each in given)
 
 
 def test_auc_equals_sklearn_with_ties_and_its_interval_holds_it():
@@ -42,7 +47,7 @@ def test_the_advantage_by_hand():
     known = ([5.0, 3.0, 2.0, 2.0, 1.0], [1, 1, 1, 0, 0])
     estimate = advantage([3.0, 9.0, 2.9, 3.0, 0.0, 1.0], [1, 1, 1, 0, 0, 0], *known)
     assert estimate.value == pytest.approx(2 / 3 - 1 / 3)
-    tpr, fpr = clopper_pearson(2, 3, level=0.975), clopper_pearson(1, 3, level=0.975)
+    tpr, fpr = (share_interval([1, hit, 0], level=0.975) for hit in (1, 0))
     assert (estimate.low, estimate.high) == pytest.approx((tpr[0] - fpr[1], tpr[1] - fpr[0]))
 
 
@@ -117,8 +122,6 @@ def test_too_few_negatives_give_no_figure(rate, enough):
     assert tpr_at_fpr(scores, labels, *few, false_positive_rate=rate) is None
     just = tpr_at_fpr(scores, labels, *drawn(5, enough, 4), false_positive_rate=rate)
     assert just is not None
-    result = detection_metrics(scores, labels, *few)
-    assert ("TPR at 0.1 % FPR" in result, "TPR at 1 % FPR" in result) == (False, enough == 1000)
 
 
 def test_a_new_negative_is_accused_at_most_at_the_rate():
@@ -149,39 +152,37 @@ def test_ties_at_the_threshold_accuse_nobody():
 
 
 def test_copies_in_one_group_do_not_narrow_the_intervals():
-    scores, labels = drawn(60, 60, 11, shift=1.0)
-    known = drawn(200, 200, 12, shift=1.0)
-    alone = detection_metrics(scores, labels, *known)
-    tiled = np.tile(scores, 5), np.tile(labels, 5)
-    grouped = detection_metrics(*tiled, *known, np.tile(np.arange(120), 5))
-    naive = detection_metrics(*tiled, *known)  # control: copies taken for new rows
-    for name in ("AUC", "advantage", "TPR at 1 % FPR"):
-        length = alone[name].high - alone[name].low
-        assert grouped[name].value == pytest.approx(alone[name].value)
-        assert grouped[name].high - grouped[name].low > 0.95 * length
-        assert naive[name].high - naive[name].low < 0.7 * length
+    test, known = drawn(60, 60, 11, shift=1.0), drawn(1000, 1000, 12, shift=1.0)
+    tiled = [np.tile(part, 5) for part in test]
+    grouped = figures(tiled, known, np.tile(np.arange(120), 5))
+    naive = figures(tiled, known)  # control: copies taken for new rows
+    for one, copies, narrow in zip(figures(test, known), grouped, naive, strict=True):
+        length = one.high - one.low
+        assert copies.value == pytest.approx(one.value)
+        assert copies.high - copies.low > 0.95 * length
+        assert narrow.high - narrow.low < 0.7 * length
 
 
 GOOD = ([1.0, 0.0], [1, 0])
 
 
 @pytest.mark.parametrize(
-    ("test", "known", "match"),
+    ("test", "known", "code", "param"),
     [
-        (([1.0, 2.0], [1, 1]), GOOD, "`labels` must be 0 in one row and 1 in another"),
-        (GOOD, ([1.0, 2.0], [0, 0]), "`validation_labels` must be 0 in one row"),
-        (([], []), GOOD, "one class only in 0 rows"),
-        (([1.0, np.nan], [1, 0]), GOOD, "`scores` must be finite"),
-        (GOOD, ([1.0, np.inf], [1, 0]), "`validation_scores` must be finite"),
-        (([1.0, 2.0], [1, 2]), GOOD, "`labels` must be 0 or 1"),
-        (([1.0, 2.0], ["1", "0"]), GOOD, "`labels` must be 0 or 1"),
-        (([1.0, 2.0, 3.0], [1, 0]), GOOD, "`labels` must be of shape"),
-        (GOOD, ([[1.0], [2.0]], [1, 0]), "`validation_labels` must be of shape"),
+        (([1.0, 2.0], [1, 1]), GOOD, "E-INPUT-CLASSES", "labels"),
+        (GOOD, ([1.0, 2.0], [0, 0]), "E-INPUT-CLASSES", "validation_labels"),
+        (([], []), GOOD, "E-INPUT-CLASSES", "labels"),
+        (([1.0, np.nan], [1, 0]), GOOD, "E-INPUT-FINITE", "scores"),
+        (GOOD, ([1.0, np.inf], [1, 0]), "E-INPUT-FINITE", "validation_scores"),
+        (([1.0, 2.0], [1, 2]), GOOD, "E-INPUT-VALUES", "labels"),
+        (([1.0, 2.0], ["1", "0"]), GOOD, "E-INPUT-VALUES", "labels"),
+        (([1.0, 2.0, 3.0], [1, 0]), GOOD, "E-INPUT-SHAPE", "labels"),
+        (GOOD, ([[1.0], [2.0]], [1, 0]), "E-INPUT-SHAPE", "validation_labels"),
     ],
 )
-def test_wrong_input_is_refused(test, known, match):
-    with pytest.raises(InvalidInputError, match=match):
-        detection_metrics(*test, *known)
+def test_wrong_input_is_refused(test, known, code, param):
+    with raises(code, param):
+        advantage(*test, *known)
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, 2])

@@ -54,9 +54,9 @@ def test_bootstrap_covers_the_truth():
         rates = np.repeat(rng.beta(0.6, 1.4, 60), 5)
         hits = (rng.random(300) < rates).astype(float)
         groups = np.repeat(np.arange(60), 5)
-        low, high = cluster_bootstrap(hits, np.ones(300), groups, draws=400)
+        low, high = cluster_bootstrap(hits, np.ones(300), groups)
         covered += low <= 0.3 <= high
-        low, high = cluster_bootstrap(hits, np.ones(300), draws=400)
+        low, high = cluster_bootstrap(hits, np.ones(300))
         naive += low <= 0.3 <= high
     fewest = binom.ppf(1e-6, runs, 0.92)
     assert covered >= fewest

@@ -4,11 +4,8 @@ from scipy.sparse import csr_array
 from sklearn.metrics import ndcg_score
 
 from harness.errors import raises
-from vecveil.errors import InvalidInputError
 from vecveil.metrics.ranking import (
-    ndcg,
     ndcg_of_scores,
-    recall,
     recall_of_scores,
     retrieval_ndcg,
     retrieval_recall,
@@ -30,16 +27,16 @@ def test_equals_sklearn_with_and_without_ties(k, decimals):
     relevance = rng.integers(0, 4, (30, 20)) * (rng.random((30, 20)) < 0.3)
     kept = relevance.any(axis=1)
     expected = ndcg_score(relevance[kept], scores[kept], k=k)
-    estimate = ndcg(scores, relevance, k=k)
-    assert estimate.value == pytest.approx(expected)
-    assert estimate.n == kept.sum()
+    values = ndcg_of_scores(scores, relevance, k=k)
+    assert values[kept].mean() == pytest.approx(expected)
+    assert np.isnan(values[~kept]).all()
 
 
 def test_queries_without_a_relevant_document_are_left_out():
     values = ndcg_of_scores([[1.0, 0.0], [1.0, 0.0]], [[0, 0], [1, 0]])
     assert np.isnan(values[0])
     assert values[1] == 1.0
-    assert ndcg([[1.0, 0.0], [1.0, 0.0]], [[0, 0], [1, 0]]).n == 1
+    assert retrieval_ndcg(np.eye(2), np.eye(2), [[0, 0], [1, 0]]).n == 1
 
 
 def test_retrieval_from_vectors_and_sparse_relevance(monkeypatch):
@@ -57,22 +54,30 @@ def test_retrieval_from_vectors_and_sparse_relevance(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("scores", "relevance", "match"),
+    ("scores", "relevance", "code", "param"),
     [
-        ([[1.0, 2.0]], [[1]], "shape"),
-        ([[1.0, np.nan]], [[1, 0]], "finite"),
-        ([[1.0, 2.0]], [[-1, 0]], "relevance"),
-        ([[1.0, 2.0]], [[0, 0]], "no relevant document"),
+        ([[1.0, 2.0]], [[1]], "E-INPUT-SHAPE", "scores"),
+        ([[1.0, np.nan]], [[1, 0]], "E-INPUT-FINITE", "scores"),
+        ([[1.0, 2.0]], [[-1, 0]], "E-INPUT", "relevance"),
     ],
 )
-def test_bad_input_is_refused(scores, relevance, match):
-    with pytest.raises(InvalidInputError, match=match):
-        ndcg(scores, relevance)
+@pytest.mark.parametrize("metric", [ndcg_of_scores, recall_of_scores])
+def test_bad_scores_are_refused(metric, scores, relevance, code, param):
+    with raises(code, param):
+        metric(scores, relevance)
+    with raises("E-INPUT-RANGE", "k"):
+        metric([[1.0, 2.0]], [[0, 1]], k=0)
 
 
-def test_vectors_of_two_dimensions_are_refused():
+@pytest.mark.parametrize("metric", [retrieval_ndcg, retrieval_recall])
+def test_vectors_that_do_not_fit_are_refused(metric):
     with raises("E-INPUT-SHAPE", "relevance"):
-        retrieval_ndcg(np.ones((1, 2)), np.ones((1, 3)), [[1]])
+        metric(np.ones((1, 2)), np.ones((1, 3)), [[1]])
+    with raises("E-INPUT-SHAPE", "relevance"):
+        metric(np.ones((1, 2)), np.ones((3, 2)), [[1, 0]])
+    with raises("E-INPUT", "relevance") as refused:
+        metric(np.eye(2), np.eye(2), np.zeros((2, 2)))
+    assert str(refused.value).startswith(metric.__name__)
 
 
 def test_recall_by_hand():
@@ -81,11 +86,7 @@ def test_recall_by_hand():
     values = recall_of_scores(scores, relevance, k=2)
     assert values[[0, 1, 3]] == pytest.approx([1 / 2, 2 / 3, 0.0])  # gains count only as > 0
     assert np.isnan(values[2])
-    estimate = recall(scores, relevance, k=2)
-    assert (estimate.metric, estimate.n) == ("recall@2", 3)
-    assert estimate.value == pytest.approx((1 / 2 + 2 / 3) / 3)
-    assert estimate.low <= estimate.value <= estimate.high
-    assert recall(scores, relevance, k=50).value == 1.0
+    assert recall_of_scores(scores, relevance, k=50)[[0, 1, 3]] == pytest.approx(1.0)
 
 
 def test_recall_leaves_out_zeros_that_a_sparse_array_stores():
@@ -99,7 +100,8 @@ def test_recall_leaves_out_zeros_that_a_sparse_array_stores():
 def test_recall_of_constant_scores_is_k_of_all(k):
     relevance = np.random.default_rng(0).integers(0, 2, (30, 20))
     relevance[:, 0] = 1
-    assert recall(np.zeros((30, 20)), relevance, k=k).value == pytest.approx(k / 20)
+    values = recall_of_scores(np.zeros((30, 20)), relevance, k=k)
+    assert values.mean() == pytest.approx(k / 20)
 
 
 def test_recall_shares_ties_out():
@@ -114,18 +116,10 @@ def test_retrieval_recall_is_recall_of_cosines_in_blocks(monkeypatch):
     cosines = (queries / np.linalg.norm(queries, axis=1)[:, None]) @ (
         documents / np.linalg.norm(documents, axis=1)[:, None]
     ).T
-    expected = recall(cosines, relevance, k=5)
-    assert retrieval_recall(queries, documents, relevance, k=5) == expected
+    values = recall_of_scores(cosines, relevance, k=5)
+    expected = retrieval_recall(queries, documents, relevance, k=5)
+    assert (expected.metric, expected.n) == ("recall@5", np.isfinite(values).sum())
+    assert expected.value == pytest.approx(np.nanmean(values))
+    assert expected.low <= expected.value <= expected.high
     monkeypatch.setattr("vecveil.metrics.ranking._BLOCK", 60)  # two queries a block
     assert retrieval_recall(queries, documents, relevance, k=5) == expected
-
-
-def test_recall_refuses_wrong_input():
-    with raises("E-INPUT-SHAPE", "scores"):
-        recall([[1.0, 2.0]], [[1, 0, 0]])
-    with raises("E-INPUT", "relevance"):
-        recall([[1.0, 2.0]], [[0, 0]])
-    with raises("E-INPUT-RANGE", "k"):
-        recall([[1.0, 2.0]], [[0, 1]], k=0)
-    with raises("E-INPUT-SHAPE", "relevance"):
-        retrieval_recall(np.ones((1, 2)), np.ones((3, 2)), [[1, 0]])

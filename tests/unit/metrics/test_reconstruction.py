@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from harness.errors import raises
-from vecveil.metrics.reconstruction import embedding_cosine, reconstruction_leakage
+from vecveil.metrics.reconstruction import reconstruction_leakage
+from vecveil.metrics.similarity import embedding_cosine
 
 
 def vectors(rows, seed, dimension=64):

@@ -109,9 +109,7 @@ class ALGENAttack(DecoderAttack):
             raise InvalidInputError.of("ALGENAttack", "encode", "the attacker's own encoder", "None",
                                        "Without a release oracle no clean vectors are left to align with.")  # fmt: skip
 
-    def _fit(
-        self, train: TextVectors, validation: TextVectors, knowledge: Knowledge, session: Session
-    ) -> _Aligned:
+    def _fit(self, train: TextVectors, validation: TextVectors, session: Session) -> _Aligned:
         rng = session.rng
         leaked = rng.permutation(len(train))[: self.pairs[-1]]
         own = self._own(train.take(leaked))
@@ -119,7 +117,7 @@ class ALGENAttack(DecoderAttack):
             decoder = self._trained(train, validation, session)
         else:
             decoder = open_decoder(Path(self.decoder), own.shape[1], owner="ALGENAttack")
-        released = knowledge.draw(train.X[leaked], rng)
+        released = session.draw(train.X[leaked])
         counts = sorted({min(k, len(leaked)) for k in self.pairs})
         maps = {k: align(released[:k], own[:k]) for k in counts}
         return _Aligned(decoder, maps, float(np.linalg.norm(own, axis=1).mean()))

@@ -10,14 +10,10 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.attack import Attack, AttackFinding
+from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import Knowledge, TextVectors
-from vecveil.metrics.reconstruction import (
-    embedding_cosine,
-    reconstruction_leakage,
-    text_similarity,
-    token_f1,
-)
+from vecveil.metrics.reconstruction import reconstruction_leakage, text_similarity, token_f1
+from vecveil.metrics.similarity import embedding_cosine
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
@@ -90,15 +86,14 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
         state: Any,
         train: TextVectors,
         test: TextVectors,
-        knowledge: Knowledge,
-        rng: np.random.Generator,
+        session: Session,
     ) -> AttackFinding:
         if len(test) > self.judged:
             # A fixed seed: the same texts are judged whatever was learnt.
             some = np.random.default_rng(0).choice(len(test), self.judged, replace=False)
             test = test.take(np.sort(some))
-        guesses = self._reconstruct(state, test.X, knowledge)
-        seed = int(rng.integers(2**31))
+        guesses = self._reconstruct(state, test.X, session.knowledge)
+        seed = int(session.rng.integers(2**31))
         groups = test.groups
         measured = text_similarity(test.texts, guesses, groups, seed=seed)
         estimates = {key: measured[metric] for key, metric in _KEYS.items()}
@@ -111,7 +106,7 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
         if self.judge_encoder is not None:
             X, Y = self.judge_encoder(test.texts), self.judge_encoder(guesses)
             estimates["cosine"] = embedding_cosine(X, Y, groups, seed=seed)
-        for name, words, texts in self._variants(state, test.X, knowledge):
+        for name, words, texts in self._variants(state, test.X, session.knowledge):
             f1 = token_f1(test.texts, texts, groups, seed=seed)
             estimates[f"token_f1_of_{name}"] = replace(f1, metric=f"{f1.metric} {words}")
         examples = tuple(zip(test.texts, guesses, strict=True))[:EXAMPLES]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -523,9 +524,12 @@ class DecoderAttack(ReconstructionAttack):
         if corpus is not None and encode is None:
             raise InvalidInputError.of(owner, "encode", "a function from texts to vectors", "None",
                                        "The corpus must be encoded like the training texts.")  # fmt: skip
-        self.corpus_texts = (
-            0 if corpus is None else len(check_texts(corpus, owner=owner, param="corpus"))
-        )
+        # A checkpoint is of one corpus: its texts go into the training, but not into the evidence.
+        self.corpus_digest = None
+        if corpus is not None:
+            given = check_texts(corpus, owner=owner, param="corpus")
+            text = repr(list(given)).encode("utf-8", "surrogatepass")
+            self.corpus_digest = hashlib.sha256(text).hexdigest()[:32]
         self._corpus, self._encode, self._device = corpus, encode, device
         self._beams = check_count(beams, owner=owner, param="beams")
         self._set_judge(*judging)

@@ -60,9 +60,7 @@ class GEIAAttack(DecoderAttack):
         super().__init__(preset, options, corpus, encode, beams, device, judging)
         self.start_from = None if start_from is None else str(start_from)
 
-    def _fit(
-        self, train: TextVectors, validation: TextVectors, knowledge: Knowledge, session: Session
-    ) -> Decoder:
+    def _fit(self, train: TextVectors, validation: TextVectors, session: Session) -> Decoder:
         X, texts = train.X, list(train.texts)
         # With an oracle `draw` releases the corpus together with the training texts.
         if self._corpus is not None and self._encode is not None:
@@ -71,7 +69,7 @@ class GEIAAttack(DecoderAttack):
         # Without the corpus: the epoch is chosen on texts like the attacked ones.
         held_out = (validation.X, validation.texts)
         start = None if self.start_from is None else Path(self.start_from)
-        return self._train(X, texts, held_out, knowledge.draw, session, start)
+        return self._train(X, texts, held_out, session.knowledge.draw, session, start)
 
     def _reconstruct(self, state: Decoder, X: Embeddings, knowledge: Knowledge) -> list[str]:
         return self._decode(state, X)

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.attack import Attack, AttackFinding
+from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import Knowledge, LabelledVectors
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.token_inference import (
@@ -60,14 +60,13 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
         state: Any,
         train: LabelledVectors,
         test: LabelledVectors,
-        knowledge: Knowledge,
-        rng: np.random.Generator,
+        session: Session,
     ) -> AttackFinding:
         scores = np.asarray(self._scores(state, test.X), dtype=np.float64)
         probabilities = self._probabilities(scores)
         # Chance ranks tokens by their base rate: an attacker without vectors knows it too.
         L, groups, rates = test.L, test.groups, train.L.mean(axis=0)
-        seed = int(rng.integers(2**31))
+        seed = int(session.rng.integers(2**31))
         estimates = {
             "r_precision": r_precision(scores, L, groups, base_rates=rates, seed=seed),
             "top_accuracy": top_accuracy(scores, L, groups, base_rates=rates, seed=seed),

@@ -220,12 +220,12 @@ class KernelAttack(TokenInferenceAttack):
         self,
         train: LabelledVectors,
         validation: LabelledVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> KernelModel:
         self.require(train)
-        setting = self.choose(train, validation, knowledge, session.rng)
-        return self.learn([train, validation], setting, knowledge, session.rng)
+        knowledge, rng = session.knowledge, session.rng
+        setting = self.choose(train, validation, knowledge, rng)
+        return self.learn([train, validation], setting, knowledge, rng)
 
     def require(self, train: LabelledVectors) -> None:
         """Raise `InvalidInputError` if ``train`` lacks what this attack learns from."""
@@ -428,10 +428,9 @@ class EnsembleAttack(TokenInferenceAttack):
         self,
         train: LabelledVectors,
         validation: LabelledVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> _EnsembleFit:
-        rng = session.rng
+        knowledge, rng = session.knowledge, session.rng
         setting = KernelAttack(rows=self.rows).choose(train, validation, knowledge, rng)
         held, labels = held_out(validation, knowledge, rng)
         further = train.further

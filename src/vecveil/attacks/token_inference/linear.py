@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.release_model import CUT_OFF, release_moments, ridge, spectrum
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.types import Embeddings
@@ -57,10 +57,9 @@ class LinearAttack(TokenInferenceAttack):
         self,
         train: LabelledVectors,
         validation: LabelledVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> _LinearFit:
-        rng = session.rng
+        knowledge, rng = session.knowledge, session.rng
         own = release_moments(train.X, train.L, knowledge, rng, draws=self.draws)
         values, vectors = spectrum(own.covariance)
         trials = TRIALS if knowledge.adaptive else 1
@@ -118,11 +117,9 @@ class FaintDirectionsAttack(TokenInferenceAttack):
         self,
         train: LabelledVectors,
         validation: LabelledVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> _FaintFit:
-        rng = session.rng
-        Y = knowledge.draw(train.X, rng).astype(np.float64)
+        Y = session.draw(train.X).astype(np.float64)
         L = train.L.astype(np.float64)
         mean, label_mean = Y.mean(axis=0), L.mean(axis=0)
         centred = Y - mean
@@ -132,11 +129,14 @@ class FaintDirectionsAttack(TokenInferenceAttack):
         strong = axes[shown].T
         faint = centred - (centred @ strong) @ strong.T
         spread = np.sqrt((faint**2).mean(axis=0))
-        held = knowledge.draw(validation.X, rng)
+        # Below this lies the rounding of our own projection, which is a linear map of the whole release.
+        rounding = max(Y.shape) * np.finfo(np.float64).eps * strengths[0] / np.sqrt(len(Y))
+        held = session.draw(validation.X)
         rest = held.astype(np.float64) - mean
         rest = rest - (rest @ strong) @ strong.T
         # A direction that is empty in the sample alone, for lack of rows, is not faint: other texts vary in it.
-        live = (spread > 0) & (np.sqrt((rest**2).mean(axis=0)) <= _MOST_SPREAD * spread)
+        held_spread = np.sqrt((rest**2).mean(axis=0))
+        live = (spread > rounding) & (held_spread <= _MOST_SPREAD * spread)
         # Without faint directions every score is a label mean, which is chance.
         state = _FaintFit(mean, strong, np.zeros((Y.shape[1], L.shape[1])), label_mean)
         if not live.any():

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
 from vecveil.attacks.denoising import Denoiser, fit_denoiser
-from vecveil.attacks.evidence import Knowledge, LabelledVectors, PairedVectors
+from vecveil.attacks.evidence import LabelledVectors, PairedVectors
 from vecveil.attacks.release_model import fit_release_model, mean_release, spectrum
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.types import Embeddings
@@ -71,10 +71,9 @@ class NearestNeighboursAttack(TokenInferenceAttack):
         self,
         train: LabelledVectors,
         validation: LabelledVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> _NeighbourFit:
-        rng = session.rng
+        knowledge, rng = session.knowledge, session.rng
         denoiser = fit_denoiser(train.X, validation.X, knowledge, rng, draws=self.draws)
 
         def located(X: Embeddings) -> FloatArray:
@@ -202,10 +201,9 @@ class BayesPosteriorAttack(TokenInferenceAttack):
         self,
         train: LabelledVectors,
         validation: LabelledVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> _PosteriorFit:
-        rng = session.rng
+        knowledge, rng = session.knowledge, session.rng
         # Without an oracle the vectors are released ones: the pairs then teach the identity.
         pairs, other = (PairedVectors(part.X, part.X) for part in (train, validation))
         model = fit_release_model(pairs, other, knowledge, rng, draws=self.draws)

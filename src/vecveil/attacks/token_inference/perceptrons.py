@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.release_model import InputMap
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.attacks.training import Network, Schedule, perceptron_epochs, train_network
@@ -72,12 +72,9 @@ class MLPAttack(TokenInferenceAttack):
         self,
         train: LabelledVectors,
         validation: LabelledVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> _MLPFit:
-        inputs, epochs = perceptron_epochs(
-            train, validation, knowledge, self.schedule, session, self.name
-        )
+        inputs, epochs = perceptron_epochs(train, validation, self.schedule, session, self.name)
         best, last, best_epoch = -1.0, 0.0, 0
         for epoch, (network, logits) in enumerate(epochs, start=1):
             last = validation_r_precision(logits, validation.L)
@@ -120,23 +117,20 @@ class MLCAttack(TokenInferenceAttack):
 
     def __init__(self, schedule: Schedule = PUBLISHED, *, device: str = "auto") -> None:
         """Keep the training schedule (the default is the published one) and the device: cuda, cpu or auto."""
-        self.schedule = schedule
-        self.device = device
+        self.schedule = replace(schedule, device=device)
 
     def _fit(
         self,
         train: LabelledVectors,
         validation: LabelledVectors,
-        knowledge: Knowledge,
         session: Session,
     ) -> _MLCFit:
         X = np.concatenate([train.X, validation.X])
         L = np.concatenate([train.L, validation.L])
         # A single release, as published: the same vectors in every epoch.
-        inputs = knowledge.draw(X, session.rng).astype(np.float32)
-        schedule = replace(self.schedule, device=self.device)
-        steps = train_network(lambda: inputs, L, schedule, session.rng)
-        show, total = session.show_progress, schedule.epochs
+        inputs = session.draw(X).astype(np.float32)
+        steps = train_network(lambda: inputs, L, self.schedule, session.rng)
+        show, total = session.show_progress, self.schedule.epochs
         # The iterator yields one network again and again; it must run to its end.
         *_, network = progress(steps, self.name, total=total, show=show, unit="epoch")
         return _MLCFit(network)

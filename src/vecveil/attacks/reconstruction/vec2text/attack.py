@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -183,14 +183,10 @@ class Vec2TextAttack(ReconstructionAttack):
         self._set_judge(judge_encoder, words_of, judged)
 
     def _settings(self) -> Mapping[str, Any]:
-        own = dict(super()._settings())
-        # A callable cannot be compared between runs, and the preset is compared in parts below.
-        for key in ("encode", "preset", "cost"):
-            own.pop(key, None)
-        preset = asdict(self.preset)
-        del preset["beam"], preset["rounds"]  # settings of the search, not of the training
-        for key in ("device", "save_seconds", "seconds"):
-            del preset["recipe"][key]
+        # A callable cannot be compared between runs.
+        own = {k: v for k, v in super()._settings().items() if k not in ("encode", "cost")}
+        # Beam and rounds are settings of the search: the training does not depend on them.
+        preset = replace(self.preset, beam=1, rounds=0)
         return own | {"preset": preset, "corrects": self.preset.rounds > 0}
 
     def _check(self, train: TextVectors, test: TextVectors, knowledge: Knowledge) -> None:
@@ -224,9 +220,8 @@ class Vec2TextAttack(ReconstructionAttack):
         ridge = fit_ridge(X, train.X[: len(X)], held_X, held.X[: len(held_X)])
         return Space(encode, knowledge, ridge, self.draws, dimension)
 
-    def _fit(
-        self, train: TextVectors, validation: TextVectors, knowledge: Knowledge, session: Session
-    ) -> Vec2TextState:
+    def _fit(self, train: TextVectors, validation: TextVectors, session: Session) -> Vec2TextState:
+        knowledge = session.knowledge
         # All seeds are drawn at once: a step that is left out does not change the others.
         seeds = [int(seed) for seed in session.rng.integers(2**62, size=8)]
         space = self._space(train, validation, knowledge) if self.preset.rounds else None
