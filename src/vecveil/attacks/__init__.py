@@ -28,7 +28,7 @@ from vecveil.attacks.candidates import (
     FixedNormMatching,
     LikelihoodMatching,
 )
-from vecveil.attacks.denoising import Denoised, Denoiser, fit_denoiser
+from vecveil.attacks.denoising import Denoised
 from vecveil.attacks.evidence import (
     CandidateVectors,
     Evidence,
@@ -41,6 +41,7 @@ from vecveil.attacks.evidence import (
     text_groups,
 )
 from vecveil.attacks.probes import KernelProbe, LinearProbe, MLPProbe, ProbeAttack
+from vecveil.attacks.release_model import Denoiser, fit_denoiser
 from vecveil.attacks.token_inference.base import TokenInferenceAttack
 from vecveil.attacks.token_inference.kernel import (
     EnsembleAttack,

@@ -26,7 +26,7 @@ from vecveil.types import Embeddings, Matrix, RandomSource, Release
 
 __all__ = [
     "FAMILIES", "SCHEMA", "Attack", "AttackFinding", "AttackResult", "Checkpoint", "Session",
-    "WrappedAttack",
+    "WrappedAttack", "checkpoint_error",
 ]  # fmt: skip
 
 FAMILIES = (
@@ -67,7 +67,7 @@ class Checkpoint:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
-            raise _checkpoint_error("a writable folder", f"{self.folder.name}: {reason}") from error
+            raise checkpoint_error("a writable folder", f"{self.folder.name}: {reason}") from error
         return self.folder
 
     def begin(self) -> None:
@@ -101,7 +101,7 @@ class Checkpoint:
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._damaged() from error
         if schema != SCHEMA:
-            raise _checkpoint_error(f"of the schema {SCHEMA!r}", repr(str(schema)[:40]))
+            raise checkpoint_error(f"of the schema {SCHEMA!r}", repr(str(schema)[:40]))
         # Compared first: the state of another attack would be reported as damaged.
         self._compare(identity)
         try:
@@ -110,7 +110,7 @@ class Checkpoint:
                 for name, part in parts.items():
                     if part is None:
                         constraint = f"a folder with the parts {', '.join(kind)}"
-                        raise _checkpoint_error(
+                        raise checkpoint_error(
                             constraint, f"one without {name}", "Remove the folder."
                         )
                 return parts
@@ -151,16 +151,17 @@ class Checkpoint:
     def _compare(self, identity: Mapping[str, Any]) -> None:
         for key, expected in self.identity.items():
             if identity.get(key) != expected:
-                raise _checkpoint_error(f"one with {key} {str(expected)[:60]}",
+                raise checkpoint_error(f"one with {key} {str(expected)[:60]}",
                                         f"one with {key} {str(identity.get(key))[:60]}",
                                         "Give another folder, or remove this one.")  # fmt: skip
 
     def _damaged(self) -> DataFileError:
         got = f"{self.folder.name}, which cannot be read as one"
-        return _checkpoint_error("a folder that an attack has written", got, "Remove the folder.")
+        return checkpoint_error("a folder that an attack has written", got, "Remove the folder.")
 
 
-def _checkpoint_error(constraint: str, got: str, fix: str = "") -> DataFileError:
+def checkpoint_error(constraint: str, got: str, fix: str = "") -> DataFileError:
+    """Return the error for a checkpoint that an attack cannot use."""
     return DataFileError.of(
         "Checkpoint", "checkpoint", constraint, got, fix=fix, code="E-CHECKPOINT"
     )
@@ -413,6 +414,10 @@ class Attack(ABC, Generic[Train, Test]):
     def _check(self, train: Train, test: Test, knowledge: Knowledge) -> None:
         """Refuse evidence that this attack cannot use; `run` has made the common checks."""
 
+    def _details(self, state: Any) -> Mapping[str, Any]:
+        """Return the choices made while fitting (numbers and names only)."""
+        return {}
+
     def _settings(self) -> Mapping[str, Any]:
         """Return the settings that a checkpoint must agree with; numbers and strings."""
         # Private attributes do not identify a state: callables, for example, cannot be compared.
@@ -424,7 +429,6 @@ class Attack(ABC, Generic[Train, Test]):
         return {
             "attack": type(self).__name__,
             "dimension": test.dimension,
-            **train.shape_record(),
             # As text: JSON turns tuples into lists, which never equal the originals.
             "settings": {key: repr(value) for key, value in self._settings().items()},
             "evidence": train.digest(),

@@ -1,97 +1,18 @@
-"""Denoising: estimate clean vectors from released ones by a Wiener filter, in front of any other attack."""
+"""Denoising: a Wiener filter in front of any other attack."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vecveil.attacks.attack import Attack, AttackFinding, Checkpoint, Session, WrappedAttack
 from vecveil.attacks.evidence import Knowledge
-from vecveil.attacks.release_model import CUT_OFF, release_moments, ridge, spectrum
-from vecveil.types import Embeddings
+from vecveil.attacks.release_model import Denoiser, fit_denoiser
 from vecveil.validation import check_count
 
-__all__ = ["Denoised", "Denoiser", "fit_denoiser"]
-
-FloatArray = npt.NDArray[np.float64]
-
-_PENALTIES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of the largest variance
-
-
-@dataclass(frozen=True, eq=False)
-class Denoiser:
-    """The affine map y -> centre + (y - mean) @ weights from released vectors to estimates of clean ones.
-
-    ``penalty`` is the chosen ridge penalty, as a share of the largest variance.
-    """
-
-    mean: FloatArray
-    weights: FloatArray
-    centre: FloatArray
-    penalty: float
-
-    def __call__(self, Y: Embeddings) -> Embeddings:
-        """Return the estimates of the clean vectors, (N, n), in the precision of ``Y``."""
-        exact = (Y.astype(np.float64) - self.mean) @ self.weights + self.centre
-        return exact.astype(Y.dtype)
-
-
-def fit_denoiser(
-    X: Embeddings,
-    validation: Embeddings,
-    knowledge: Knowledge,
-    rng: np.random.Generator,
-    *,
-    draws: int = 8,
-) -> Denoiser:
-    """Return the Wiener filter Cov(y)⁻¹ Cov(y, x), the linear map of least mean squared error.
-
-    With an oracle the covariances are averages over ``draws`` releases of each text, a declared noise
-    covariance is used exactly, and a ridge penalty is chosen on validation texts. Without an oracle no
-    clean vector is known: with a declared noise covariance S the filter is Cov(y)⁺(Cov(y) − S), and
-    without one the map is the identity.
-
-    Args:
-        X: (N, n) clean vectors, or (N, m) released ones without an oracle.
-        validation: Vectors of other texts, as ``X``.
-        draws: Releases of each text; more bring the moments closer to their limit.
-    """
-    if not knowledge.adaptive:
-        return _from_declared(X, knowledge)
-    moments = release_moments(X, X, knowledge, rng, draws=draws)
-    values, vectors = spectrum(moments.covariance)
-    target = vectors.T @ moments.cross
-    held = (knowledge.draw(validation, rng).astype(np.float64) - moments.mean) @ vectors
-    clean = validation.astype(np.float64) - moments.target_mean
-    # In the eigenbasis a penalty is a division, so all of them are tried.
-    errors = [float(((held @ ridge(target, values, p) - clean) ** 2).sum()) for p in _PENALTIES]
-    penalty = _PENALTIES[int(np.argmin(errors))]
-    weights = vectors @ ridge(target, values, penalty)
-    return Denoiser(moments.mean, weights, moments.target_mean, penalty)
-
-
-def _from_declared(Y: Embeddings, knowledge: Knowledge) -> Denoiser:
-    """Return Cov(y)⁺(Cov(y) − S), its shares of signal clipped to [0, 1]."""
-    exact = Y.astype(np.float64)
-    mean = exact.mean(axis=0)
-    S = knowledge.noise_covariance
-    if S is None or not np.any(S):
-        return Denoiser(mean, np.eye(knowledge.dimension), mean, 0.0)
-    exact -= mean
-    values, vectors = np.linalg.eigh(exact.T @ exact / len(exact))
-    # Dead directions cannot be whitened, and hold no signal.
-    live = values > CUT_OFF * max(values[-1], np.finfo(np.float64).tiny)
-    spread = np.sqrt(values[live])
-    whitener, colourer = vectors[:, live] / spread, vectors[:, live] * spread
-    # With Cov(y) = I, the eigenvalues of S are the noise's shares of the variance.
-    noise, axes = np.linalg.eigh(whitener.T @ np.asarray(S, dtype=np.float64) @ whitener)
-    # In a sample the share of noise may come out above 1 or below 0.
-    signal = 1 - np.clip(noise, 0.0, 1.0)
-    weights = whitener @ (axes * signal) @ axes.T @ colourer.T
-    return Denoiser(mean, weights, mean, 0.0)
+__all__ = ["Denoised"]
 
 
 class Denoised(WrappedAttack):

@@ -112,7 +112,7 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
     if len(values) < parts:
         raise InvalidInputError.of(owner, "groups", f"at least {parts} groups, one for each part",
                                    f"{len(values)} groups", "Texts of one group must not be in two parts.",
-                                   "Give more texts that differ.")  # fmt: skip
+                                   "Give more texts that differ.", code="E-INPUT-GROUPS")  # fmt: skip
     sizes = sizes / sizes.sum() * len(given)
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     shuffled = np.random.default_rng(seed).permutation(len(values))
@@ -214,10 +214,6 @@ class Evidence:
                 parts[each.name] = tuple(value[i] for i in rows) if listed else value[rows]
         return replace(self, **parts)  # type: ignore[type-var]
 
-    def shape_record(self) -> dict[str, Any]:
-        """Return the sizes that a checkpoint must agree with, beside the dimension of the vectors."""
-        return {}
-
     def digest(self) -> str:
         """Return a hash of all fields, so that a checkpoint of other texts or vectors is refused."""
         hashed = hashlib.sha256()
@@ -259,9 +255,7 @@ def _hash_fields(hashed: Any, record: Any) -> None:
 
 def _same_length(owner: str, name: str, got: int, rows: int) -> None:
     if got != rows:
-        raise InvalidInputError.of(
-            owner, name, f"one row for each of the {rows} vectors", f"{got} rows"
-        )
+        raise wrong_shape(owner, name, f"(N, …), a row for each of the {rows} vectors", f"{got} rows")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -294,10 +288,6 @@ class LabelledVectors(Evidence):
             if got != (self.dimension, L.shape[1]):
                 expected = f"of dimension {self.dimension} with {L.shape[1]} labels"
                 raise InvalidInputError.of(owner, "further", expected, f"{got[0]} and {got[1]}")
-
-    def shape_record(self) -> dict[str, Any]:
-        """Return the size of the vocabulary."""
-        return {"tokens": int(self.L.shape[1])}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -332,10 +322,6 @@ class PairedVectors(Evidence):
     def __post_init__(self) -> None:
         self._set_common()
         self._set_rows("clean")
-
-    def shape_record(self) -> dict[str, Any]:
-        """Return the dimension of the clean vectors."""
-        return {"clean dimension": int(self.clean.shape[1])}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -430,7 +416,8 @@ class Knowledge:
         if self.release is None and train.dimension != self.dimension:
             raise InvalidInputError.of(owner, "train", f"of the released dimension {self.dimension}",
                                        f"dimension {train.dimension}",
-                                       "Without a release oracle the attack learns from released vectors.")  # fmt: skip
+                                       "Without a release oracle the attack learns from released vectors.",
+                                       code="E-INPUT-SHAPE")  # fmt: skip
         if self.noise_covariance is None:
             return
         S = np.asarray(self.noise_covariance)

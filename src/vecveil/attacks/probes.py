@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import Knowledge, LabelledVectors, split_groups
-from vecveil.attacks.release_model import InputMap, release_moments, ridge, spectrum
+from vecveil.attacks.release_model import choose_penalty, release_moments
 from vecveil.attacks.token_inference.kernel import (
     KernelModel,
     choose_setting,
@@ -20,7 +20,7 @@ from vecveil.attacks.token_inference.kernel import (
     held_out,
 )
 from vecveil.attacks.token_inference.linear import PENALTIES, TRIALS
-from vecveil.attacks.training import Network, Schedule, perceptron_epochs
+from vecveil.attacks.training import Perceptron, Schedule, perceptron_epochs
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import advantage, auc, tpr_at_fpr
 from vecveil.types import Embeddings
@@ -35,6 +35,16 @@ _PILOT_ROWS = 2000  # training texts that settings are chosen with
 _COPIES = 3  # fresh releases of each training text at most
 
 
+@dataclass(frozen=True, eq=False)
+class _Scored:
+    scores: FloatArray
+    labels: Array
+
+
+def _state_of(model: type[Any]) -> dict[str, Any]:
+    return {"model": model, "validation": _Scored}
+
+
 class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
     """A probe: one yes-or-no label for each text. Subclasses implement `_learn` and `_scores`.
 
@@ -42,8 +52,7 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
     an FPR of 1 % and 0.1 %; absent where the validation texts hold too few negatives to set the
     threshold). Thresholds come from the scores of validation texts, on which no model is fitted.
 
-    `state_type` is a dataclass of three fields: the model that `_learn` returns, then the scores and the labels of
-    the validation texts.
+    The state has two parts: the ``model`` that `_learn` returns, and the ``validation`` scores with their labels.
     """
 
     family = "probe"
@@ -62,10 +71,6 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
     def _scores(self, model: Any, X: Embeddings) -> Array:
         """Return a score for each released vector, (N,); higher is likelier to hold the concept."""
 
-    def _details(self, model: Any) -> Mapping[str, Any]:
-        """Return the choices made while fitting (numbers and names only)."""
-        return {}
-
     @final
     def _fit(
         self,
@@ -80,7 +85,7 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
         # Settings were chosen on other releases, so these scores do not flatter the model.
         held = session.draw(validation.X)
         scores = np.asarray(self._scores(model, held), dtype=np.float64)
-        return self.state_type(model, scores, validation.L[:, 0])
+        return {"model": model, "validation": _Scored(scores, validation.L[:, 0])}
 
     def _split_again(
         self, train: LabelledVectors, validation: LabelledVectors, seed: int
@@ -109,7 +114,7 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
             raise InvalidInputError.of(type(self).__name__, "train",
                                        "of at least two groups of texts with the concept and two without it", "fewer",
                                        "Training and the choice of thresholds need a group of each.",
-                                       "Give more texts that differ.")  # fmt: skip
+                                       "Give more texts that differ.", code="E-INPUT-GROUPS")  # fmt: skip
         return train, validation
 
     @final
@@ -120,11 +125,10 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
         test: LabelledVectors,
         session: Session,
     ) -> AttackFinding:
-        # The fields of `state_type` have a fixed order; their types depend on the probe.
-        model, known_scores, known_labels = (getattr(state, f) for f in state.__dataclass_fields__)
+        model, known = state["model"], state["validation"]
         scores = np.asarray(self._scores(model, test.X), dtype=np.float64)
         labels, groups = test.L[:, 0], test.groups
-        given = (scores, labels, known_scores, known_labels, groups)
+        given = (scores, labels, known.scores, known.labels, groups)
         estimates = {"auc": auc(scores, labels, groups), "advantage": advantage(*given)}
         for name, rate in (("tpr_at_1_percent", 0.01), ("tpr_at_01_percent", 0.001)):
             estimate = tpr_at_fpr(*given, false_positive_rate=rate)
@@ -138,10 +142,12 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
         for param, part in (("train", train), ("test", test)):
             if part.L.shape[1] != 1:
                 expected = "labelled with one column, whether a text holds the concept"
-                raise InvalidInputError.of(owner, param, expected, f"{part.L.shape[1]} columns")
+                got = f"{part.L.shape[1]} columns"
+                raise InvalidInputError.of(owner, param, expected, got, code="E-INPUT-SHAPE")
             if _one_class(part.L):
                 got = f"{len(part)} texts that all {'hold' if part.L.any() else 'lack'} the concept"
-                raise InvalidInputError.of(owner, param, "a set with both classes", got)
+                expected = "a set with both classes"
+                raise InvalidInputError.of(owner, param, expected, got, code="E-INPUT-CLASSES")
 
 
 def validation_auc(scores: Array, L: Array) -> float:
@@ -160,13 +166,6 @@ class _LinearModel:
     penalty: float
 
 
-@dataclass(frozen=True, eq=False)
-class _LinearFit:
-    model: _LinearModel
-    scores: FloatArray
-    labels: Array
-
-
 class LinearProbe(ProbeAttack):
     """Fisher's discriminant (Cov(y) + penalty)⁻¹ Cov(y, label), the ridge solution.
 
@@ -180,7 +179,7 @@ class LinearProbe(ProbeAttack):
     )
     cost = "a second on one core"
     source = "Fisher (1936), regularised; as a probe Alain and Bengio (2016)."
-    state_type = _LinearFit
+    state_type = _state_of(_LinearModel)
 
     def __init__(self, *, draws: int = 8) -> None:
         """Keep the number of oracle draws; more of them bring the moments closer to their limit."""
@@ -194,19 +193,16 @@ class LinearProbe(ProbeAttack):
     ) -> _LinearModel:
         knowledge, rng = session.knowledge, session.rng
         moments = release_moments(train.X, train.L, knowledge, rng, draws=self.draws)
-        values, vectors = spectrum(moments.covariance)
-        target = vectors.T @ moments.cross[:, 0]
         trials = TRIALS if knowledge.adaptive else 1
         # Several releases of each validation text make the choice of the penalty less noisy.
         held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
-        inputs = (held.astype(np.float64) - moments.mean) @ vectors
         labels = np.tile(validation.L, (trials, 1))
-        best, penalty = -1.0, PENALTIES[0]
-        for candidate in PENALTIES:
-            value = validation_auc(inputs @ ridge(target, values, candidate), labels)
-            if value >= best:  # of equals the largest penalty
-                best, penalty = value, candidate
-        return _LinearModel(moments.mean, vectors @ ridge(target, values, penalty), penalty)
+
+        def judge(scores: Array) -> float:
+            return validation_auc(scores[:, 0], labels)
+
+        penalty, weights = choose_penalty(moments, held, judge, PENALTIES)
+        return _LinearModel(moments.mean, weights[:, 0], penalty)
 
     def _scores(self, model: _LinearModel, X: Embeddings) -> FloatArray:
         scores: FloatArray = (X.astype(np.float64) - model.mean) @ model.weights
@@ -214,13 +210,6 @@ class LinearProbe(ProbeAttack):
 
     def _details(self, model: _LinearModel) -> Mapping[str, Any]:
         return {"penalty": model.penalty}
-
-
-@dataclass(frozen=True, eq=False)
-class _KernelFit:
-    model: KernelModel
-    scores: Array
-    labels: Array
 
 
 class KernelProbe(ProbeAttack):
@@ -236,7 +225,7 @@ class KernelProbe(ProbeAttack):
     )
     cost = "10 seconds on one core"
     source = "Own; kernel ridge regression, Saunders, Gammerman and Vovk (1998)."
-    state_type = _KernelFit
+    state_type = _state_of(KernelModel)
 
     def __init__(self, *, rows: int = 6000) -> None:
         """Keep the most training rows to use: time grows with their cube, memory with their square."""
@@ -274,27 +263,13 @@ class KernelProbe(ProbeAttack):
         return model.details()
 
 
-@dataclass(frozen=True, eq=False)
-class _MLPModel:
-    inputs: InputMap
-    network: Network
-    epoch: int
-
-
-@dataclass(frozen=True, eq=False)
-class _MLPFit:
-    model: _MLPModel
-    scores: FloatArray
-    labels: Array
-
-
 class MLPProbe(ProbeAttack):
     """A perceptron on standardised released vectors; the epoch with the best validation AUC is kept."""
 
     description = "Multi-layer perceptron on standardised released vectors, validation-stopped."
     cost = "seconds to half a minute on one core"
     source = "Own; the tuned token-inference perceptron with one label."
-    state_type = _MLPFit
+    state_type = _state_of(Perceptron)
 
     def __init__(
         self,
@@ -317,19 +292,18 @@ class MLPProbe(ProbeAttack):
         train: LabelledVectors,
         validation: LabelledVectors,
         session: Session,
-    ) -> _MLPModel:
+    ) -> Perceptron:
         inputs, epochs = perceptron_epochs(train, validation, self.schedule, session, self.name)
         best = -1.0
         for epoch, (network, logits) in enumerate(epochs, start=1):
             value = validation_auc(logits[:, 0], validation.L)
             if value >= best:  # of equal epochs the last, whose learning rate is lowest
                 best, best_network, best_epoch = value, network.copy(), epoch
-        return _MLPModel(inputs, best_network, best_epoch)
+        return Perceptron(inputs, best_network, best_epoch)
 
-    def _scores(self, model: _MLPModel, X: Embeddings) -> Array:
-        scores: Array = model.network(model.inputs(X))[:, 0]
+    def _scores(self, model: Perceptron, X: Embeddings) -> Array:
+        scores: Array = model(X)[:, 0]
         return scores
 
-    def _details(self, model: _MLPModel) -> Mapping[str, Any]:
-        hidden = list(self.schedule.hidden)
-        return {"epoch": model.epoch, "epochs": self.schedule.epochs, "hidden": hidden}
+    def _details(self, model: Perceptron) -> Mapping[str, Any]:
+        return model.details(self.schedule)

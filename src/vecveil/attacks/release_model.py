@@ -1,8 +1,8 @@
-"""Statistics of released vectors: standardised inputs, moments, and the expected release of a clean vector."""
+"""Statistics of released vectors: inputs, moments, estimates of clean vectors, and expected releases of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +12,15 @@ from vecveil.attacks.evidence import Knowledge, PairedVectors
 from vecveil.types import Embeddings, Matrix
 
 __all__ = [
-    "CUT_OFF", "InputMap", "ReleaseModel", "ReleaseMoments", "fit_input_map", "fit_release_model",
-    "mean_release", "release_moments", "ridge", "spectrum",
+    "CUT_OFF", "Denoiser", "InputMap", "ReleaseModel", "ReleaseMoments", "choose_penalty", "fit_denoiser",
+    "fit_input_map", "fit_release_model", "mean_release", "release_moments", "ridge", "spectrum",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 
 CUT_OFF = 1e-7  # directions with less variance than this share of the largest count as dead
 _PENALTIES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of the largest clean variance
+_DENOISER_PENALTIES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # shares of the largest variance
 _FLOORS = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # shares of the mean released variance
 _FOLDS = 4
 _ROWS = 8192  # released at once
@@ -53,21 +54,25 @@ def fit_input_map(Y: Embeddings, noise_covariance: Matrix | None = None) -> Inpu
     covariance = exact.T @ exact / len(exact)
     weights = np.eye(len(covariance))
     if noise_covariance is not None and np.any(noise_covariance):
-        values, vectors = np.linalg.eigh(covariance)
-        live = values > CUT_OFF * max(values[-1], _TINY)
-        values, vectors = values[live], vectors[:, live]
-        signal = covariance - np.asarray(noise_covariance, dtype=np.float64)
-        whitener = vectors / np.sqrt(values)
-        share, axes = np.linalg.eigh(whitener.T @ signal @ whitener)
-        share = np.clip(share, 0.0, 1.0)  # in a sample the signal's share may come out negative
-        colourer = vectors * np.sqrt(values)
-        weights = whitener @ (axes * share) @ axes.T @ colourer.T
+        weights = _wiener(covariance, noise_covariance)
     variance = (weights * (covariance @ weights)).sum(axis=0)
     spread = np.sqrt(np.maximum(variance, 0))
     live = spread > np.sqrt(CUT_OFF) * max(spread.max(initial=0.0), _TINY)
     if not live.any():  # constant vectors: one constant input keeps networks buildable
         return InputMap(mean, np.zeros((len(covariance), 1)))
     return InputMap(mean, weights[:, live] / spread[live])
+
+
+def _wiener(covariance: FloatArray, noise_covariance: Matrix) -> FloatArray:
+    """Return the filter Cov(y)⁺ (Cov(y) − S), its shares of signal clipped to [0, 1]; it maps to zero what is dead."""
+    values, vectors = spectrum(covariance)
+    whitener, colourer = vectors / np.sqrt(values), vectors * np.sqrt(values)
+    # With Cov(y) = I, the eigenvalues of S are the noise's shares of the variance.
+    S = np.asarray(noise_covariance, dtype=np.float64)
+    noise, axes = np.linalg.eigh(whitener.T @ S @ whitener)
+    # In a sample the share of noise may come out above 1 or below 0.
+    weights: FloatArray = whitener @ (axes * (1 - np.clip(noise, 0.0, 1.0))) @ axes.T @ colourer.T
+    return weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,10 +134,87 @@ def spectrum(covariance: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def ridge(target: FloatArray, values: FloatArray, penalty: float) -> FloatArray:
-    """Return ``target`` over the penalised eigenvalues; the penalty is a share of the largest one."""
-    scale = values + penalty * values.max(initial=0.0)
-    weights: FloatArray = target / (scale[:, None] if target.ndim > 1 else scale)
+    """Return ``target``, (r, T), over the penalised eigenvalues; the penalty is a share of the largest one."""
+    weights: FloatArray = target / (values + penalty * values.max(initial=0.0))[:, None]
     return weights
+
+
+def choose_penalty(
+    moments: ReleaseMoments,
+    held: Embeddings,
+    judge: Callable[[FloatArray], float],
+    penalties: Sequence[float],
+) -> tuple[float, FloatArray]:
+    """Return the ridge penalty that ``judge`` prefers, of equals the largest, and its weights, (m, T).
+
+    ``judge`` returns the figure of the targets that are estimated for the released vectors ``held``.
+    """
+    values, vectors = spectrum(moments.covariance)
+    target = vectors.T @ moments.cross
+    inputs = (held.astype(np.float64) - moments.mean) @ vectors
+    best, chosen = -np.inf, penalties[0]
+    # In the eigenbasis a penalty is a division, so all of them are tried.
+    for penalty in penalties:
+        value = judge(inputs @ ridge(target, values, penalty) + moments.target_mean)
+        if value >= best:
+            best, chosen = value, penalty
+    return chosen, vectors @ ridge(target, values, chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class Denoiser:
+    """The affine map y -> centre + (y - mean) @ weights from released vectors to estimates of clean ones.
+
+    ``penalty`` is the chosen ridge penalty, as a share of the largest variance.
+    """
+
+    mean: FloatArray
+    weights: FloatArray
+    centre: FloatArray
+    penalty: float
+
+    def __call__(self, Y: Embeddings) -> Embeddings:
+        """Return the estimates of the clean vectors, (N, n), in the precision of ``Y``."""
+        exact = (Y.astype(np.float64) - self.mean) @ self.weights + self.centre
+        return exact.astype(Y.dtype)
+
+
+def fit_denoiser(
+    X: Embeddings,
+    validation: Embeddings,
+    knowledge: Knowledge,
+    rng: np.random.Generator,
+    *,
+    draws: int = 8,
+) -> Denoiser:
+    """Return the Wiener filter Cov(y)⁻¹ Cov(y, x), the linear map of least mean squared error.
+
+    With an oracle the covariances are averages over ``draws`` releases of each text, a declared noise
+    covariance is used exactly, and a ridge penalty is chosen on validation texts. Without an oracle no
+    clean vector is known: with a declared noise covariance S the filter is Cov(y)⁺(Cov(y) − S), and
+    without one the map is the identity.
+
+    Args:
+        X: (N, n) clean vectors, or (N, m) released ones without an oracle.
+        validation: Vectors of other texts, as ``X``.
+        draws: Releases of each text; more bring the moments closer to their limit.
+    """
+    if not knowledge.adaptive:
+        exact = X.astype(np.float64)
+        mean, S = exact.mean(axis=0), knowledge.noise_covariance
+        exact -= mean
+        weights = np.eye(knowledge.dimension)
+        if S is not None and np.any(S):
+            weights = _wiener(exact.T @ exact / len(exact), S)
+        return Denoiser(mean, weights, mean, 0.0)
+    moments = release_moments(X, X, knowledge, rng, draws=draws)
+    held = knowledge.draw(validation, rng)
+
+    def judge(estimates: FloatArray) -> float:
+        return -float(((estimates - validation) ** 2).sum())
+
+    penalty, weights = choose_penalty(moments, held, judge, _DENOISER_PENALTIES)
+    return Denoiser(moments.mean, weights, moments.target_mean, penalty)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,16 +21,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.attack import Session
+from vecveil.attacks.attack import Session, checkpoint_error
 from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.release_model import InputMap, fit_input_map
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 from vecveil.io import atomic_path
 from vecveil.runtime import Batches, import_torch, one_thread, progress, resolve_device
+from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_positive, check_probability
 
 __all__ = [
-    "Batch", "Fit", "LossOf", "Network", "Schedule", "TextBatches", "TrainingRecipe", "fit_model",
+    "Batch", "Fit", "LossOf", "Network", "Perceptron", "Schedule", "TextBatches", "TrainingRecipe", "fit_model",
     "forget_training", "load_tensors", "load_weights", "mean_loss", "padded", "perceptron_epochs", "piece",
     "rows_by_length", "rows_of", "save_tensors", "seeded", "train_network", "weights_of",
 ]  # fmt: skip
@@ -46,6 +47,7 @@ LossOf = Callable[[Any, Mapping[str, Any]], tuple[Any, Any]]
 
 _SCORED_ROWS = 4096  # rows that a perceptron scores at once
 _ALL_ROWS = 1 << 30  # rows of a piece of a batch, until the device runs out of memory
+_OTHER_FOLDER = "Give another folder, or remove this one."
 _POSITION = ("seed", "epoch", "step", "loss", "count", "finished")
 
 # Torch's global generator belongs to the process: `seeded` admits one thread at a time.
@@ -138,6 +140,23 @@ class Network:
                 layer.bias.copy_(torch.from_numpy(bias))
             layers += [layer, torch.nn.ReLU()]
         return cls(torch.nn.Sequential(*layers[:-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Perceptron:
+    """A trained network of released vectors, and the epoch that it was kept from."""
+
+    inputs: InputMap
+    network: Network
+    epoch: int
+
+    def __call__(self, Y: Embeddings) -> Array:
+        """Return the logits of released vectors, (N, V)."""
+        return self.network(self.inputs(Y))
+
+    def details(self, schedule: Schedule) -> dict[str, Any]:
+        """Return the epochs and the units of the hidden layers."""
+        return {"epoch": self.epoch, "epochs": schedule.epochs, "hidden": list(schedule.hidden)}
 
 
 def perceptron_epochs(
@@ -666,9 +685,11 @@ class _Training:
                 if self.fit.best_epoch:
                     self.best = load_tensors(self._path("best"))
         except Exception as error:  # safetensors and torch raise their own exception types
-            raise _folder_error("a training of this attack", "one that cannot be read") from error
+            got = "one that cannot be read"
+            raise checkpoint_error("a training of this attack", got, _OTHER_FOLDER) from error
         if not same:
-            raise _folder_error("a training with the same recipe and sizes", "another one")
+            constraint = "a training with the same recipe and sizes"
+            raise checkpoint_error(constraint, "another one", _OTHER_FOLDER)
 
     def _load_optimiser(self, tensors: Mapping[str, Any]) -> None:
         state: dict[int, dict[str, Any]] = {}
@@ -679,11 +700,6 @@ class _Training:
                 state.setdefault(int(i), {})[name] = tensor
         # Parameter groups stay the optimiser's: the identity covers the recipe.
         self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": state})
-
-
-def _folder_error(constraint: str, got: str) -> DataFileError:
-    fix = "Give another folder, or remove this one."
-    return DataFileError.of("fit_model", "folder", constraint, got, fix=fix, code="E-CHECKPOINT")
 
 
 def _now() -> tuple[float, float]:

@@ -224,5 +224,6 @@ def _integers(
         raise wrong_shape(owner, param, f"({'M >= 1' if rows is None else rows},)", given.shape)
     if given.dtype.kind not in "iu" or given.min() < low or given.max() > high:
         got = f"dtype {given.dtype}" if given.dtype.kind not in "iu" else "one outside"
-        raise InvalidInputError.of(owner, param, f"whole numbers from {low} to {high}", got)
+        constraint = f"whole numbers from {low} to {high}"
+        raise InvalidInputError.of(owner, param, constraint, got, code="E-INPUT-VALUES")
     return given.astype(np.int64)

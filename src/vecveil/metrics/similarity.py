@@ -104,7 +104,8 @@ def _correlation(a: FloatArray, b: FloatArray, *, owner: str) -> float:
     a, b = a - a.mean(), b - b.mean()
     product = float(np.linalg.norm(a) * np.linalg.norm(b))
     if product == 0.0:
-        raise InvalidInputError.of(owner, "x", "not constant, nor `y`", "one value throughout")
+        constraint, got = "not constant, nor `y`", "one value throughout"
+        raise InvalidInputError.of(owner, "x", constraint, got, code="E-INPUT-VALUES")
     # Rounding can leave [-1, 1], where Fisher's z is undefined.
     return float(np.clip(a @ b / product, -1.0, 1.0))
 

@@ -260,7 +260,7 @@ def _check(
         raise InvalidInputError.of(owner, param, "in [0, 1]", "a value outside")
     if not true.any():
         raise InvalidInputError.of(
-            owner, "labels", "1 for at least one text and token", "zeros only"
+            owner, "labels", "1 for some text and token", "zeros only", code="E-INPUT-CLASSES"
         )
     index, _ = group_index(groups, len(s), owner=owner)
     return s, true, index

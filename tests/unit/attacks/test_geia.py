@@ -11,7 +11,6 @@ from vecveil.attacks.evidence import Knowledge, TextVectors
 from vecveil.attacks.reconstruction.decoder import PRESETS, Decoder
 from vecveil.attacks.reconstruction.geia import GEIAAttack
 from vecveil.attacks.reconstruction.tokenisers import Tokeniser
-from vecveil.errors import InvalidInputError
 
 WORDS = ["red", "blue", "cat", "dog", "runs", "sleeps", "here", "there"]
 DIMENSION = 10
@@ -304,7 +303,7 @@ def test_a_decoder_of_clean_vectors_is_trained_on_with_released_ones(tmp_path):
 
 
 def test_bad_settings_are_refused():
-    for options, match in (
+    for options, param in (
         ({"preset": "huge"}, "preset"),
         ({"beams": 0}, "beams"),
         ({"width": 30, "heads": 4}, "heads"),
@@ -314,7 +313,7 @@ def test_bad_settings_are_refused():
         ({"colour": 1}, "colour"),
         ({"corpus": ["a text"]}, "encode"),
     ):
-        with pytest.raises(InvalidInputError, match=match):
+        with raises("E-INPUT", param):
             GEIAAttack(**options)
 
 

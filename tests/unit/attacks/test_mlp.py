@@ -3,11 +3,11 @@ from functools import partial
 import numpy as np
 import pytest
 
+from harness.errors import raises
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import LabelledVectors, MLCAttack, MLPAttack
 from vecveil.attacks.release_model import fit_input_map
 from vecveil.attacks.token_inference.perceptrons import PUBLISHED
-from vecveil.errors import InvalidInputError
 
 
 def test_parity_is_found():
@@ -54,7 +54,7 @@ def test_name_tells_the_shape():
     ],
 )
 def test_bad_settings_are_refused(options):
-    with pytest.raises(InvalidInputError, match=next(iter(options))):
+    with raises("E-INPUT-RANGE", next(iter(options))):
         MLPAttack(**options)
 
 

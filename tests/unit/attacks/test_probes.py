@@ -6,7 +6,6 @@ import pytest
 from harness.errors import raises
 from vecveil.attacks import LabelledVectors
 from vecveil.attacks.probes import KernelProbe, LinearProbe, MLPProbe
-from vecveil.errors import InvalidInputError
 
 PROBES = [
     LinearProbe(),
@@ -124,16 +123,16 @@ ONE = LabelledVectors(np.ones((9, 10)), np.ones((9, 1)))
 
 
 @pytest.mark.parametrize(
-    ("train", "test", "match"),
+    ("train", "test", "code", "param"),
     [
-        (ONE, _texts(9), "`train`.*both classes.*all hold"),
-        (_texts(9), LabelledVectors(np.ones((9, 10)), np.zeros((9, 1))), "`test`.*all lack"),
-        (LabelledVectors(np.ones((9, 10)), np.eye(9)[:, :2]), _texts(9), "one column"),
-        (LabelledVectors(np.ones((9, 10)), np.eye(9)[:, :1]), _texts(9), "two groups"),
+        (ONE, _texts(9), "E-INPUT-CLASSES", "train"),
+        (_texts(9), LabelledVectors(np.ones((9, 10)), np.zeros((9, 1))), "E-INPUT-CLASSES", "test"),
+        (LabelledVectors(np.ones((9, 10)), np.eye(9)[:, :2]), _texts(9), "E-INPUT-SHAPE", "train"),
+        (LabelledVectors(np.ones((9, 10)), np.eye(9)[:, :1]), _texts(9), "E-INPUT-GROUPS", "train"),
     ],
 )
-def test_what_cannot_be_probed_is_refused(train, test, match):
-    with pytest.raises(InvalidInputError, match=match):
+def test_evidence_that_cannot_be_probed_is_refused(train, test, code, param):
+    with raises(code, param):
         LinearProbe().run(train, test, show_progress=False)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from harness.errors import raises
 from vecveil.attacks.evidence import Knowledge
 from vecveil.attacks.reconstruction.vec2text.correction import (
     Space,
@@ -20,7 +21,6 @@ from vecveil.attacks.reconstruction.vec2text.networks import (
     t5_config,
     write_ids,
 )
-from vecveil.errors import InvalidInputError
 
 LETTERS = "abcdef"
 
@@ -146,7 +146,7 @@ def test_space_releases_and_averages():
     ids=["dimension", "rows", "one-dimensional", "not finite"],
 )
 def test_an_encoder_that_does_not_fit_is_refused(encode):
-    with pytest.raises(InvalidInputError, match="`encode` must be") as caught:
+    with raises("E-INPUT", "encode") as caught:
         encode_checked(encode, ["a secret", "b"], 5)
     assert "secret" not in str(caught.value)
 

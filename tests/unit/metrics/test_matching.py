@@ -3,7 +3,6 @@ import pytest
 from scipy.stats import norm
 
 from harness.errors import raises
-from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import candidate_matching, candidate_matching_of_ranks
 from vecveil.metrics.estimates import clopper_pearson
 
@@ -78,30 +77,29 @@ def test_copies_in_one_group_do_not_narrow_the_intervals():
 
 
 @pytest.mark.parametrize(
-    ("scores", "truth", "match"),
+    ("scores", "truth", "code", "param"),
     [
-        ([1.0, 2.0], [0], "`scores` must be of shape"),
-        (np.zeros((0, 3)), [], "`scores` must be of shape"),
-        (np.zeros((2, 1)), [0, 0], "`scores` must be of shape"),
-        ([[1.0, np.nan]], [0], "`scores` must be finite"),
-        (np.zeros((2, 3)), [0], r"`truth` must be of shape \(2,\)"),
-        (np.zeros((2, 3)), [0, 3], "`truth` must be whole numbers from 0 to 2; got one outside"),
-        (np.zeros((2, 3)), [0, -1], "`truth` must be whole numbers from 0 to 2; got one outside"),
-        (np.zeros((2, 3)), [0.0, 1.0], "`truth` must be whole numbers from 0 to 2; got dtype"),
+        ([1.0, 2.0], [0], "E-INPUT-SHAPE", "scores"),
+        (np.zeros((0, 3)), [], "E-INPUT-SHAPE", "scores"),
+        (np.zeros((2, 1)), [0, 0], "E-INPUT-SHAPE", "scores"),
+        ([[1.0, np.nan]], [0], "E-INPUT-FINITE", "scores"),
+        (np.zeros((2, 3)), [0], "E-INPUT-SHAPE", "truth"),
+        (np.zeros((2, 3)), [0, 3], "E-INPUT-VALUES", "truth"),
+        (np.zeros((2, 3)), [0, -1], "E-INPUT-VALUES", "truth"),
+        (np.zeros((2, 3)), [0.0, 1.0], "E-INPUT-VALUES", "truth"),
     ],
 )
-def test_wrong_scores_are_refused(scores, truth, match):
-    with pytest.raises(InvalidInputError, match=match):
+def test_wrong_scores_are_refused(scores, truth, code, param):
+    with raises(code, param):
         candidate_matching(scores, truth)
 
 
 @pytest.mark.parametrize(
-    ("ranks", "candidates", "match"),
-    [([0, 1], 3, "`ranks`"), ([4], 3, "`ranks`"), ([], 3, "`ranks`"), ([1.5], 3, "`ranks`"),
-     ([1], 1, "`candidates`")],
+    ("ranks", "candidates", "param"),
+    [([0, 1], 3, "ranks"), ([4], 3, "ranks"), ([], 3, "ranks"), ([1.5], 3, "ranks"), ([1], 1, "candidates")],
 )  # fmt: skip
-def test_wrong_ranks_are_refused(ranks, candidates, match):
-    with pytest.raises(InvalidInputError, match=match):
+def test_wrong_ranks_are_refused(ranks, candidates, param):
+    with raises("E-INPUT", param):
         candidate_matching_of_ranks(ranks, candidates)
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.neighbors import NearestNeighbors
 
-from vecveil.errors import InvalidInputError
+from harness.errors import raises
 from vecveil.metrics.ranking import neighbour_recall
 
 
@@ -58,14 +58,14 @@ def test_sample_queries_with_a_part():
 
 
 @pytest.mark.parametrize(
-    ("protected", "options", "match"),
+    ("protected", "options", "code", "param"),
     [
-        (np.ones((4, 3)), {}, "length"),
-        (np.ones((5, 3)), {"k": 5}, "`k`"),
-        (np.ones((5, 3)), {"k": 2, "queries": np.ones((5, 2))}, "dimension"),
-        (np.full((5, 3), np.nan), {"k": 2}, "finite"),
+        (np.ones((4, 3)), {}, "E-INPUT-SHAPE", "clean"),
+        (np.ones((5, 3)), {"k": 5}, "E-INPUT-RANGE", "k"),
+        (np.ones((5, 3)), {"k": 2, "queries": np.ones((5, 2))}, "E-INPUT", "queries"),
+        (np.full((5, 3), np.nan), {"k": 2}, "E-INPUT-FINITE", "protected"),
     ],
 )
-def test_bad_input_is_refused(protected, options, match):
-    with pytest.raises(InvalidInputError, match=match):
+def test_bad_input_is_refused(protected, options, code, param):
+    with raises(code, param):
         neighbour_recall(np.ones((5, 3)), protected, **options)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from vecveil.errors import InvalidInputError
+from harness.errors import raises
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.trade_off import trade_off_rate
 
@@ -98,5 +98,5 @@ def test_what_is_not_finite_is_refused(wrong, place):
     parts = [0.6, 0.2, 0.75, 0.65]
     parts[place] = wrong
     name = ["clean_leakage", "leakage", "clean_utility", "utility"][place]
-    with pytest.raises(InvalidInputError, match=f"trade_off_rate: `{name}`"):
+    with raises("E-INPUT", name):
         trade_off_rate(*parts)

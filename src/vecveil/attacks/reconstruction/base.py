@@ -71,10 +71,6 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
         """Yield name, suffix of the metric's name (``with 10 pairs``) and texts of each further variant."""
         yield from ()
 
-    def _details(self, state: Any) -> Mapping[str, Any]:
-        """Return the choices made while fitting (numbers and names only)."""
-        return {}
-
     def _settings(self) -> Mapping[str, Any]:
         # Judging changes no fitted state, so a checkpoint need not agree on it.
         own = {"judge_encoder", "words_of", "judged"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
@@ -50,10 +49,6 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
         probabilities: FloatArray = 0.5 * (1.0 + np.tanh(0.5 * scores))
         return probabilities
 
-    def _details(self, state: Any) -> Mapping[str, Any]:
-        """Return the choices made while fitting (numbers and names only)."""
-        return {}
-
     @final
     def _judge(
         self,
@@ -83,11 +78,11 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
         owner, tokens = type(self).__name__, train.L.shape[1]
         if test.L.shape[1] != tokens:
             expected = f"labelled with the {tokens} tokens of `train`"
-            raise InvalidInputError.of(owner, "test", expected, f"{test.L.shape[1]} tokens")
+            got = f"{test.L.shape[1]} tokens"
+            raise InvalidInputError.of(owner, "test", expected, got, code="E-INPUT-SHAPE")
         if not test.L.any():
-            raise InvalidInputError.of(
-                owner, "test", "a set in which a text holds a token", "labels that are all 0"
-            )
+            expected, got = "a set in which a text holds a token", "labels that are all 0"
+            raise InvalidInputError.of(owner, "test", expected, got, code="E-INPUT-CLASSES")
 
 
 def validation_r_precision(scores: npt.NDArray[Any], L: npt.NDArray[Any]) -> float:

@@ -11,7 +11,13 @@ import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import LabelledVectors
-from vecveil.attacks.release_model import CUT_OFF, release_moments, ridge, spectrum
+from vecveil.attacks.release_model import (
+    CUT_OFF,
+    choose_penalty,
+    release_moments,
+    ridge,
+    spectrum,
+)
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.types import Embeddings
 
@@ -61,19 +67,14 @@ class LinearAttack(TokenInferenceAttack):
     ) -> _LinearFit:
         knowledge, rng = session.knowledge, session.rng
         own = release_moments(train.X, train.L, knowledge, rng, draws=self.draws)
-        values, vectors = spectrum(own.covariance)
         trials = TRIALS if knowledge.adaptive else 1
         held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
-        held = (held.astype(np.float64) - own.mean) @ vectors
         labels = np.tile(validation.L, (trials, 1))
-        target = vectors.T @ own.cross
-        # In the eigenbasis a penalty is a division, so all of them are tried.
-        best, penalty = -1.0, PENALTIES[0]
-        for candidate in PENALTIES:
-            scores = held @ ridge(target, values, candidate) + own.target_mean
-            value = validation_r_precision(scores, labels)
-            if value >= best:  # of equals the largest penalty
-                best, penalty = value, candidate
+
+        def judge(scores: FloatArray) -> float:
+            return validation_r_precision(scores, labels)
+
+        penalty, _ = choose_penalty(own, held, judge, PENALTIES)
         # With the penalty chosen, the final fit uses the validation texts as well.
         X = np.concatenate([train.X, validation.X])
         L = np.concatenate([train.L, validation.L])

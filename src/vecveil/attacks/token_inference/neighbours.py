@@ -10,9 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
-from vecveil.attacks.denoising import Denoiser, fit_denoiser
 from vecveil.attacks.evidence import LabelledVectors, PairedVectors
-from vecveil.attacks.release_model import fit_release_model, mean_release, spectrum
+from vecveil.attacks.release_model import (
+    Denoiser,
+    fit_denoiser,
+    fit_release_model,
+    mean_release,
+    spectrum,
+)
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.types import Embeddings
 from vecveil.validation import check_count

@@ -12,9 +12,14 @@ import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import LabelledVectors
-from vecveil.attacks.release_model import InputMap
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
-from vecveil.attacks.training import Network, Schedule, perceptron_epochs, train_network
+from vecveil.attacks.training import (
+    Network,
+    Perceptron,
+    Schedule,
+    perceptron_epochs,
+    train_network,
+)
 from vecveil.runtime import progress
 from vecveil.types import Embeddings
 
@@ -24,13 +29,6 @@ Array = npt.NDArray[Any]
 
 # MLC as the SPARSE paper describes it.
 PUBLISHED = Schedule(hidden=(512, 256, 128), epochs=20, batch=64, learning_rate=1e-4)
-
-
-@dataclass(frozen=True, eq=False)
-class _MLPFit:
-    inputs: InputMap
-    network: Network
-    epoch: int
 
 
 class MLPAttack(TokenInferenceAttack):
@@ -44,7 +42,7 @@ class MLPAttack(TokenInferenceAttack):
     description = "Multi-layer perceptron on standardised released vectors, validation-stopped."
     cost = "10 seconds to a minute on one core"
     source = "Own; the classifier of SPARSE (MLC), tuned, on fresh protected vectors."
-    state_type = _MLPFit
+    state_type = Perceptron
 
     def __init__(
         self,
@@ -73,7 +71,7 @@ class MLPAttack(TokenInferenceAttack):
         train: LabelledVectors,
         validation: LabelledVectors,
         session: Session,
-    ) -> _MLPFit:
+    ) -> Perceptron:
         inputs, epochs = perceptron_epochs(train, validation, self.schedule, session, self.name)
         best, last, best_epoch = -1.0, 0.0, 0
         for epoch, (network, logits) in enumerate(epochs, start=1):
@@ -86,14 +84,13 @@ class MLPAttack(TokenInferenceAttack):
         error = math.sqrt(max(best * (1 - best), 1e-12) / tokens)
         if best - last <= error:
             best_network, best_epoch = network, self.schedule.epochs
-        return _MLPFit(inputs, best_network, best_epoch)
+        return Perceptron(inputs, best_network, best_epoch)
 
-    def _scores(self, state: _MLPFit, X: Embeddings) -> Array:
-        return state.network(state.inputs(X))
+    def _scores(self, state: Perceptron, X: Embeddings) -> Array:
+        return state(X)
 
-    def _details(self, state: _MLPFit) -> Mapping[str, Any]:
-        hidden = list(self.schedule.hidden)
-        return {"epoch": state.epoch, "epochs": self.schedule.epochs, "hidden": hidden}
+    def _details(self, state: Perceptron) -> Mapping[str, Any]:
+        return state.details(self.schedule)
 
 
 @dataclass(frozen=True, eq=False)
