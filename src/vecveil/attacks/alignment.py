@@ -217,12 +217,7 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
         )
 
     @final
-    def _fit(
-        self,
-        train: PairedVectors,
-        validation: PairedVectors,
-        session: Session,
-    ) -> Alignments:
+    def _fit(self, train: PairedVectors, validation: PairedVectors, session: Session) -> Alignments:
         # The number of known pairs is the measure of this attack, so no pair is set aside: variants are
         # chosen by leaving out some of the k pairs.
         X = np.concatenate([train.X, validation.X])
@@ -231,11 +226,7 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
 
     @final
     def _judge(
-        self,
-        state: Alignments,
-        train: PairedVectors,
-        test: CandidateVectors,
-        session: Session,
+        self, state: Alignments, train: PairedVectors, test: CandidateVectors, session: Session
     ) -> AttackFinding:
         rng = session.rng
         seed = int(rng.integers(2**31))

@@ -54,11 +54,7 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
 
     @final
     def _judge(
-        self,
-        state: Any,
-        train: PairedVectors,
-        test: CandidateVectors,
-        session: Session,
+        self, state: Any, train: PairedVectors, test: CandidateVectors, session: Session
     ) -> AttackFinding:
         released, places = self._places(state, test, session)
         rng = session.rng
@@ -138,20 +134,14 @@ class _ExpectedReleaseMatching(CandidateAttack):
 
     @final
     def _fit(
-        self,
-        train: PairedVectors,
-        validation: PairedVectors,
-        session: Session,
+        self, train: PairedVectors, validation: PairedVectors, session: Session
     ) -> ReleaseModel:
         knowledge, rng = session.knowledge, session.rng
         return fit_release_model(train, validation, knowledge, rng, draws=self.draws)
 
     @final
     def _places(
-        self,
-        state: ReleaseModel,
-        test: CandidateVectors,
-        session: Session,
+        self, state: ReleaseModel, test: CandidateVectors, session: Session
     ) -> tuple[FloatArray, FloatArray]:
         expected = state.expected(test.pool, session.knowledge, session.rng)
         return self._embed(state, test.X.astype(np.float64)), self._embed(state, expected)
@@ -221,22 +211,14 @@ class FixedNormMatching(CandidateAttack):
     source = "Consistency with a known distortion: ‖e' − e‖ = r, as TextCrafter states it of its releases."
     state_type = _FixedNorm
 
-    def _fit(
-        self,
-        train: PairedVectors,
-        validation: PairedVectors,
-        session: Session,
-    ) -> _FixedNorm:
+    def _fit(self, train: PairedVectors, validation: PairedVectors, session: Session) -> _FixedNorm:
         # No setting is chosen, so the validation texts count as training texts.
         norms = np.concatenate([_norms(each, session) for each in (train, validation)])
         low, norm, high = (float(q) for q in np.quantile(norms, (0.25, 0.5, 0.75)))
         return _FixedNorm(norm, (high - low) / norm if norm else 0.0)
 
     def _places(
-        self,
-        state: _FixedNorm,
-        test: CandidateVectors,
-        session: Session,
+        self, state: _FixedNorm, test: CandidateVectors, session: Session
     ) -> tuple[FloatArray, FloatArray]:
         return test.X.astype(np.float64), test.pool.astype(np.float64)
 

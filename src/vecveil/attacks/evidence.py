@@ -255,7 +255,9 @@ def _hash_fields(hashed: Any, record: Any) -> None:
 
 def _same_length(owner: str, name: str, got: int, rows: int) -> None:
     if got != rows:
-        raise wrong_shape(owner, name, f"(N, …), a row for each of the {rows} vectors", f"{got} rows")
+        raise wrong_shape(
+            owner, name, f"(N, …), a row for each of the {rows} vectors", f"{got} rows"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

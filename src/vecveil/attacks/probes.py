@@ -59,12 +59,7 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
     validation_share = 0.2
 
     @abstractmethod
-    def _learn(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        session: Session,
-    ) -> Any:
+    def _learn(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> Any:
         """Return the model; ``validation`` is for choosing settings, not for fitting."""
 
     @abstractmethod
@@ -72,12 +67,7 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
         """Return a score for each released vector, (N,); higher is likelier to hold the concept."""
 
     @final
-    def _fit(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        session: Session,
-    ) -> Any:
+    def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> Any:
         if _one_class(train.L) or _one_class(validation.L):
             seed = int(session.rng.integers(2**31))
             train, validation = self._split_again(train, validation, seed)
@@ -119,11 +109,7 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
 
     @final
     def _judge(
-        self,
-        state: Any,
-        train: LabelledVectors,
-        test: LabelledVectors,
-        session: Session,
+        self, state: Any, train: LabelledVectors, test: LabelledVectors, session: Session
     ) -> AttackFinding:
         model, known = state["model"], state["validation"]
         scores = np.asarray(self._scores(model, test.X), dtype=np.float64)
@@ -186,10 +172,7 @@ class LinearProbe(ProbeAttack):
         self.draws = check_count(draws, owner="LinearProbe", param="draws")
 
     def _learn(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        session: Session,
+        self, train: LabelledVectors, validation: LabelledVectors, session: Session
     ) -> _LinearModel:
         knowledge, rng = session.knowledge, session.rng
         moments = release_moments(train.X, train.L, knowledge, rng, draws=self.draws)
@@ -232,10 +215,7 @@ class KernelProbe(ProbeAttack):
         self.rows = check_count(rows, owner="KernelProbe", param="rows", minimum=2)
 
     def _learn(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        session: Session,
+        self, train: LabelledVectors, validation: LabelledVectors, session: Session
     ) -> KernelModel:
         knowledge, rng = session.knowledge, session.rng
         # Choosing on a part of the rows saves most of the cubic cost.
@@ -288,10 +268,7 @@ class MLPProbe(ProbeAttack):
         self.name = "-".join(["probe-mlp", *map(str, self.schedule.hidden)])
 
     def _learn(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        session: Session,
+        self, train: LabelledVectors, validation: LabelledVectors, session: Session
     ) -> Perceptron:
         inputs, epochs = perceptron_epochs(train, validation, self.schedule, session, self.name)
         best = -1.0

@@ -15,13 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import InvalidInputError, not_finite, wrong_shape
-from vecveil.metrics.estimates import (
-    LEVEL,
-    Estimate,
-    group_index,
-    share_estimate,
-    share_interval,
-)
+from vecveil.metrics.estimates import LEVEL, Estimate, group_index, share_estimate, share_interval
 from vecveil.metrics.token_inference import check_binary, macro_auc
 from vecveil.validation import check_count, check_probability
 
@@ -47,11 +41,7 @@ def auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
 
 
 def advantage(
-    scores: Any,
-    labels: Any,
-    validation_scores: Any,
-    validation_labels: Any,
-    groups: Any = None,
+    scores: Any, labels: Any, validation_scores: Any, validation_labels: Any, groups: Any = None
 ) -> Estimate:
     """Return TPR - FPR, in [-1, 1], at the threshold that maximises it on validation scores.
 

@@ -198,11 +198,7 @@ def bootstrap_interval(values: npt.NDArray[np.float64], value: float) -> tuple[f
 
 
 def cluster_bootstrap(
-    numerator: npt.NDArray[Any],
-    denominator: npt.NDArray[Any],
-    groups: Any = None,
-    *,
-    seed: int = 0,
+    numerator: npt.NDArray[Any], denominator: npt.NDArray[Any], groups: Any = None, *, seed: int = 0
 ) -> tuple[float, float]:
     """Return the percentile interval of sum(numerator) / sum(denominator), resampled by group.
 

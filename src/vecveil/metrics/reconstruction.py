@@ -223,12 +223,7 @@ def _by_pair(score: Callable[[str, str], float]) -> ScoreTexts:
 
 
 def _mean(
-    metric: str,
-    score: ScoreTexts,
-    references: Texts,
-    hypotheses: Texts,
-    groups: Any,
-    seed: int,
+    metric: str, score: ScoreTexts, references: Texts, hypotheses: Texts, groups: Any, seed: int
 ) -> Estimate:
     truth, guess = _check(references, hypotheses, owner=metric)
     index, _ = group_index(groups, len(truth), owner=metric)

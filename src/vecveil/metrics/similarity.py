@@ -9,13 +9,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from vecveil.errors import InvalidInputError, not_finite, wrong_shape
-from vecveil.metrics.estimates import (
-    Estimate,
-    cluster_bootstrap,
-    fisher_z,
-    group_index,
-    other_rows,
-)
+from vecveil.metrics.estimates import Estimate, cluster_bootstrap, fisher_z, group_index, other_rows
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings, check_same_length
 

@@ -171,12 +171,7 @@ def tokens_with_both_classes(labels: BoolArray) -> BoolArray:
 
 
 def leakage(
-    probabilities: Any,
-    labels: Any,
-    groups: Any = None,
-    *,
-    base_rates: Any = None,
-    seed: int = 0,
+    probabilities: Any, labels: Any, groups: Any = None, *, base_rates: Any = None, seed: int = 0
 ) -> Estimate:
     """Return the share of true token instances with a probability above 0.5.
 

@@ -78,11 +78,7 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
 
     @final
     def _judge(
-        self,
-        state: Any,
-        train: TextVectors,
-        test: TextVectors,
-        session: Session,
+        self, state: Any, train: TextVectors, test: TextVectors, session: Session
     ) -> AttackFinding:
         if len(test) > self.judged:
             # A fixed seed: the same texts are judged whatever was learnt.

@@ -51,11 +51,7 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
 
     @final
     def _judge(
-        self,
-        state: Any,
-        train: LabelledVectors,
-        test: LabelledVectors,
-        session: Session,
+        self, state: Any, train: LabelledVectors, test: LabelledVectors, session: Session
     ) -> AttackFinding:
         scores = np.asarray(self._scores(state, test.X), dtype=np.float64)
         probabilities = self._probabilities(scores)

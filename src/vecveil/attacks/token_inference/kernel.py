@@ -217,10 +217,7 @@ class KernelAttack(TokenInferenceAttack):
         self.rows = check_count(rows, owner=type(self).__name__, param="rows", minimum=2)
 
     def _fit(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        session: Session,
+        self, train: LabelledVectors, validation: LabelledVectors, session: Session
     ) -> KernelModel:
         self.require(train)
         knowledge, rng = session.knowledge, session.rng
@@ -425,10 +422,7 @@ class EnsembleAttack(TokenInferenceAttack):
         self.rows = check_count(rows, owner="EnsembleAttack", param="rows", minimum=2)
 
     def _fit(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        session: Session,
+        self, train: LabelledVectors, validation: LabelledVectors, session: Session
     ) -> _EnsembleFit:
         knowledge, rng = session.knowledge, session.rng
         setting = KernelAttack(rows=self.rows).choose(train, validation, knowledge, rng)

@@ -11,13 +11,7 @@ import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import LabelledVectors
-from vecveil.attacks.release_model import (
-    CUT_OFF,
-    choose_penalty,
-    release_moments,
-    ridge,
-    spectrum,
-)
+from vecveil.attacks.release_model import CUT_OFF, choose_penalty, release_moments, ridge, spectrum
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.types import Embeddings
 
@@ -60,10 +54,7 @@ class LinearAttack(TokenInferenceAttack):
         self.draws = draws
 
     def _fit(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        session: Session,
+        self, train: LabelledVectors, validation: LabelledVectors, session: Session
     ) -> _LinearFit:
         knowledge, rng = session.knowledge, session.rng
         own = release_moments(train.X, train.L, knowledge, rng, draws=self.draws)
@@ -115,10 +106,7 @@ class FaintDirectionsAttack(TokenInferenceAttack):
     scores_are_probabilities = True
 
     def _fit(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        session: Session,
+        self, train: LabelledVectors, validation: LabelledVectors, session: Session
     ) -> _FaintFit:
         Y = session.draw(train.X).astype(np.float64)
         L = train.L.astype(np.float64)

@@ -73,10 +73,7 @@ class NearestNeighboursAttack(TokenInferenceAttack):
         self.draws = check_count(draws, owner="NearestNeighboursAttack", param="draws")
 
     def _fit(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        session: Session,
+        self, train: LabelledVectors, validation: LabelledVectors, session: Session
     ) -> _NeighbourFit:
         knowledge, rng = session.knowledge, session.rng
         denoiser = fit_denoiser(train.X, validation.X, knowledge, rng, draws=self.draws)
@@ -203,10 +200,7 @@ class BayesPosteriorAttack(TokenInferenceAttack):
         self.draws = check_count(draws, owner="BayesPosteriorAttack", param="draws", minimum=2)
 
     def _fit(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        session: Session,
+        self, train: LabelledVectors, validation: LabelledVectors, session: Session
     ) -> _PosteriorFit:
         knowledge, rng = session.knowledge, session.rng
         # Without an oracle the vectors are released ones: the pairs then teach the identity.

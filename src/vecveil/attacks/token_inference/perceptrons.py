@@ -13,13 +13,7 @@ import numpy.typing as npt
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
-from vecveil.attacks.training import (
-    Network,
-    Perceptron,
-    Schedule,
-    perceptron_epochs,
-    train_network,
-)
+from vecveil.attacks.training import Network, Perceptron, Schedule, perceptron_epochs, train_network
 from vecveil.runtime import progress
 from vecveil.types import Embeddings
 
@@ -67,10 +61,7 @@ class MLPAttack(TokenInferenceAttack):
         self.name = "-".join(["mlp", *map(str, self.schedule.hidden)])
 
     def _fit(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        session: Session,
+        self, train: LabelledVectors, validation: LabelledVectors, session: Session
     ) -> Perceptron:
         inputs, epochs = perceptron_epochs(train, validation, self.schedule, session, self.name)
         best, last, best_epoch = -1.0, 0.0, 0
@@ -117,10 +108,7 @@ class MLCAttack(TokenInferenceAttack):
         self.schedule = replace(schedule, device=device)
 
     def _fit(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        session: Session,
+        self, train: LabelledVectors, validation: LabelledVectors, session: Session
     ) -> _MLCFit:
         X = np.concatenate([train.X, validation.X])
         L = np.concatenate([train.L, validation.L])
