@@ -21,7 +21,7 @@ from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
 __all__ = [
-    "PAIRS", "AffineMap", "AlignmentAttack", "Alignments", "PermutationAlignment", "ProcrustesAlignment",
+    "PAIRS", "AffineMap", "AlignmentAttack", "PermutationAlignment", "ProcrustesAlignment",
     "RidgeAlignment", "choose_map", "fit_scale", "folds", "procrustes", "reached", "unit_rows",
 ]  # fmt: skip
 

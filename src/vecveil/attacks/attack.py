@@ -74,11 +74,7 @@ class Checkpoint:
         """Write the identity, or raise `DataFileError` if the folder holds another one."""
         path = self.make() / "begun.json"
         if path.is_file():
-            try:
-                identity = dict(json.loads(path.read_text(encoding="utf-8")))
-            except (OSError, ValueError, TypeError, RecursionError) as error:
-                raise self._damaged() from error
-            self._compare(identity)
+            self._compare(self._read(path))
         else:
             write_text(path, json.dumps(self.identity, indent=1) + "\n")
 
@@ -91,20 +87,14 @@ class Checkpoint:
         path = self.folder / "attack.json"
         if not path.is_file():
             return None
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            identity, values, schema = (
-                dict(record["identity"]),
-                dict(record["values"]),
-                record["schema"],
+        record = self._read(path)
+        if record.get("schema") != SCHEMA:
+            raise checkpoint_error(
+                f"of the schema {SCHEMA!r}", repr(str(record.get("schema"))[:40])
             )
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise self._damaged() from error
-        if schema != SCHEMA:
-            raise checkpoint_error(f"of the schema {SCHEMA!r}", repr(str(schema)[:40]))
-        # Compared first: the state of another attack would be reported as damaged.
-        self._compare(identity)
         try:
+            # Compared first: the state of another attack would be reported as damaged.
+            self._compare(dict(record["identity"]))
             if isinstance(kind, Mapping):
                 parts = {name: self._part(name).load(part) for name, part in kind.items()}
                 for name, part in parts.items():
@@ -118,7 +108,8 @@ class Checkpoint:
                 return kind.load(self.folder)
             from safetensors.numpy import load_file
 
-            return _build(kind, load_file(str(self.folder / "state.safetensors")), values, "")
+            arrays = load_file(str(self.folder / "state.safetensors"))
+            return _build(kind, arrays, dict(record["values"]), "")
         except DataFileError:
             raise
         except Exception as error:  # safetensors and torch raise their own exception types
@@ -143,6 +134,12 @@ class Checkpoint:
         # Written last: a folder without `attack.json` is unfinished, and `load` returns None.
         record = {"schema": SCHEMA, "identity": self.identity, "values": values}
         write_text(self.folder / "attack.json", json.dumps(record, indent=1) + "\n")
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            raise self._damaged() from error
 
     def _part(self, name: str) -> Checkpoint:
         # The parts have no identity: the one of the outer folder covers them.

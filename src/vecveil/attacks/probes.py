@@ -13,20 +13,16 @@ import numpy.typing as npt
 from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import Knowledge, LabelledVectors, split_groups
 from vecveil.attacks.release_model import choose_penalty, release_moments
-from vecveil.attacks.token_inference.kernel import (
-    KernelModel,
-    choose_setting,
-    fit_kernel_ridge,
-    held_out,
-)
-from vecveil.attacks.token_inference.linear import PENALTIES, TRIALS
+from vecveil.attacks.token_inference.base import TRIALS, held_out
+from vecveil.attacks.token_inference.kernel import KernelModel, choose_setting, fit_kernel_ridge
+from vecveil.attacks.token_inference.linear import PENALTIES
 from vecveil.attacks.training import Perceptron, Schedule, perceptron_epochs
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import advantage, auc, tpr_at_fpr
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["KernelProbe", "LinearProbe", "MLPProbe", "ProbeAttack", "validation_auc"]
+__all__ = ["KernelProbe", "LinearProbe", "MLPProbe", "ProbeAttack"]
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
@@ -177,7 +173,6 @@ class LinearProbe(ProbeAttack):
         knowledge, rng = session.knowledge, session.rng
         moments = release_moments(train.X, train.L, knowledge, rng, draws=self.draws)
         trials = TRIALS if knowledge.adaptive else 1
-        # Several releases of each validation text make the choice of the penalty less noisy.
         held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
         labels = np.tile(validation.L, (trials, 1))
 

@@ -12,7 +12,7 @@ from vecveil.attacks.evidence import Knowledge, PairedVectors
 from vecveil.types import Embeddings, Matrix
 
 __all__ = [
-    "CUT_OFF", "Denoiser", "InputMap", "ReleaseModel", "ReleaseMoments", "choose_penalty", "fit_denoiser",
+    "CUT_OFF", "Denoiser", "InputMap", "ReleaseModel", "choose_penalty", "fit_denoiser",
     "fit_input_map", "fit_release_model", "mean_release", "release_moments", "ridge", "spectrum",
 ]  # fmt: skip
 

@@ -24,7 +24,7 @@ from vecveil.metrics.similarity import unit_rows
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings, check_same_length
 
-__all__ = ["Classification", "Scenario", "classification", "macro_f1"]
+__all__ = ["Classification", "classification", "macro_f1"]
 
 Scenario = Literal["deployment", "development"]
 FloatArray = npt.NDArray[np.float64]

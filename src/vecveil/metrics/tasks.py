@@ -23,8 +23,8 @@ from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_same_length
 
 __all__ = [
-    "ClassificationTask", "NeighbourTask", "RetrievalTask", "Sides", "SimilarityTask", "StsTask",
-    "UtilityRelease", "UtilityTask", "mixed_pairs",
+    "ClassificationTask", "NeighbourTask", "RetrievalTask", "SimilarityTask", "StsTask",
+    "UtilityRelease", "UtilityTask", 
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]

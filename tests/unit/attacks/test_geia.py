@@ -90,10 +90,6 @@ def _run(attack, train, test, **options):
     return attack.run(train, test, release=_noisy, show_progress=False, **options)
 
 
-def _values(result):
-    return {key: estimate.value for key, estimate in result.estimates.items()}
-
-
 def test_a_seed_gives_the_same_result_and_leaves_torch_alone():
     import torch
 

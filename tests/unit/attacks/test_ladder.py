@@ -1,4 +1,3 @@
-import json
 
 import numpy as np
 import pytest
@@ -86,29 +85,6 @@ def test_the_worst_is_the_strongest_attack():
     assert ladder.worst.value > 0.9
     with pytest.raises(KeyError):
         ladder["other"]
-
-
-@pytest.mark.usefixtures("small")
-def test_record_holds_attacks_worst_and_terms():
-    train, test = planted(150, seed=0), planted(100, seed=1)
-    given = (train.X, train.L, test.X, test.L)
-    clean = token_inference_ladder(*given, show_progress=False)
-    noisy = token_inference_ladder(
-        *given, release=lambda X, rng: X, noise_covariance=np.zeros((12, 12)), show_progress=False
-    )
-    record = json.loads(json.dumps(noisy.to_record(clean), allow_nan=False))
-    assert set(record) == {"attacks", "worst", "terms"}
-    assert len({entry["name"] for entry in record["attacks"]}) == 3
-    assert all(entry["clean"] is not None and entry["adaptive"] for entry in record["attacks"])
-    counts = [term["count"] for term in record["terms"]]
-    assert counts == sorted(counts, reverse=True)
-    assert sum(counts) == 100
-    worst = clean[record["worst"]].terms
-    for term in record["terms"]:
-        token = term["token"]
-        assert term["term"] is None
-        assert term["clean"] == pytest.approx(worst.hits[token] / worst.counts[token])
-    assert noisy.to_record()["terms"][0]["clean"] is None
 
 
 @pytest.mark.usefixtures("small")

@@ -39,8 +39,7 @@ from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_texts
 
 __all__ = [
-    "PRESETS", "Decoder", "DecoderAttack", "DecoderPlan", "DecoderShape", "bridge", "decoder_loss", "open_decoder",
-    "plan", "start_from_words", "train_decoder",
+    "PRESETS", "Decoder", "DecoderAttack", "bridge", "decoder_loss", "open_decoder", "plan", "start_from_words",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -77,6 +76,14 @@ class DecoderShape:
     hidden: int
     hint: bool
     max_tokens: int
+
+    def __post_init__(self) -> None:
+        owner = "DecoderShape"
+        for name in ("layers", "width", "heads", "prefix", "hidden", "max_tokens"):
+            check_count(getattr(self, name), owner=owner, param=name)
+        if self.width % self.heads:
+            got = f"{self.heads} of {self.width}"
+            raise InvalidInputError.of(owner, "heads", "a divisor of `width`", got)
 
 
 class Decoder:
@@ -366,9 +373,6 @@ def plan(preset: str, options: Mapping[str, Any], *, owner: str) -> DecoderPlan:
     if preset not in PRESETS:
         raise unknown_name(owner, "preset", PRESETS, preset)
     given = {key: value for key, value in options.items() if value is not None}
-    for key in ("layers", "width", "heads", "prefix", "hidden", "max_tokens"):
-        if key in given:
-            check_count(given[key], owner=owner, param=key)
     base = PRESETS[preset]
     # What remains must be a field of the shape or of the recipe.
     own = {key: given.pop(key) for key in ("vocabulary", "model") if key in given}
@@ -382,71 +386,7 @@ def plan(preset: str, options: Mapping[str, Any], *, owner: str) -> DecoderPlan:
     shape, recipe = replace(base.shape, **sizes), replace(base.recipe, **training)
     changed = replace(base, shape=shape, recipe=recipe, **own)
     check_count(changed.vocabulary, owner=owner, param="vocabulary", minimum=257)
-    if shape.width % shape.heads:
-        got = f"{shape.heads} of {shape.width}"
-        raise InvalidInputError.of(owner, "heads", "a divisor of `width`", got)
     return changed
-
-
-def train_decoder(
-    plan: DecoderPlan,
-    X: Embeddings,
-    texts: Sequence[str],
-    held_out: tuple[Embeddings, Sequence[str]],
-    draw: Draw,
-    rng: np.random.Generator,
-    *,
-    owner: str,
-    device: str = "auto",
-    start: Path | None = None,
-    folder: Path | None = None,
-    show_progress: bool | None = None,
-) -> Decoder:
-    """Return a decoder that writes ``texts`` from ``draw(X)``, drawn afresh every epoch.
-
-    Args:
-        held_out: Vectors and texts of the validation part, of which 2,000 at most are used.
-        start: Folder of a decoder to continue from, whose sizes then apply, or None.
-    """
-    if start is None:
-        decoder, ids = _fresh(plan, X, texts, draw, rng, owner=owner)
-    else:
-        decoder = open_decoder(start, X.shape[1], owner=owner)
-        decoder.inputs = bridge(decoder.inputs, X, draw(X, rng))
-        ids = decoder.tokeniser.encode(texts, decoder.shape.max_tokens)
-    inputs, tokeniser, limit = decoder.inputs, decoder.tokeniser, decoder.shape.max_tokens
-
-    def shuffled(x: Array, ids: Sequence[Ids], rng: np.random.Generator) -> TextBatches:
-        return TextBatches(rows_by_length(ids, plan.recipe.batch, rng), ids, {"inputs": x})
-
-    # The validation vectors are released once, so that losses of epochs can be compared.
-    held_X, held_texts = held_out[0][:_VALIDATION_ROWS], held_out[1][:_VALIDATION_ROWS]
-    held_x, held_ids = inputs(draw(held_X, rng)), tokeniser.encode(held_texts, limit)
-    validation = shuffled(held_x, held_ids, rng)
-    fit = fit_model(
-        decoder.module,
-        lambda epoch, rng: shuffled(inputs(draw(X, rng)), ids, rng),
-        decoder_loss,
-        lambda module: mean_loss(module, validation, decoder_loss),
-        replace(plan.recipe, device=device),
-        rng=rng,
-        folder=folder,
-        name="decoder",
-        show_progress=show_progress,
-    )
-    decoder.details.update(
-        parameters=decoder.parameters,
-        vocabulary=tokeniser.size,
-        texts=len(texts),
-        epoch=fit.best_epoch,
-        epochs=len(fit.history),
-        loss=fit.loss,
-        steps=fit.steps,
-        tokens=fit.tokens,
-        training_seconds=fit.seconds,
-        processor_seconds=fit.processor_seconds,
-    )
-    return decoder
 
 
 def open_decoder(folder: Path, dimension: int, *, owner: str) -> Decoder:
@@ -553,11 +493,52 @@ class DecoderAttack(ReconstructionAttack):
         session: Session,
         start: Path | None = None,
     ) -> Decoder:
-        return train_decoder(
-            self.plan, X, texts, held_out, draw, session.rng,
-            owner=type(self).__name__, device=self._device, start=start, folder=session.folder,
+        """Return a decoder that writes ``texts`` from ``draw(X)``, drawn afresh every epoch.
+
+        Args:
+            held_out: Vectors and texts of the validation part, of which 2,000 at most are used.
+            start: Folder of a decoder to continue from, whose sizes then apply, or None.
+        """
+        owner, rng = type(self).__name__, session.rng
+        if start is None:
+            decoder, ids = _fresh(self.plan, X, texts, draw, rng, owner=owner)
+        else:
+            decoder = open_decoder(start, X.shape[1], owner=owner)
+            decoder.inputs = bridge(decoder.inputs, X, draw(X, rng))
+            ids = decoder.tokeniser.encode(texts, decoder.shape.max_tokens)
+        inputs, tokeniser, limit = decoder.inputs, decoder.tokeniser, decoder.shape.max_tokens
+
+        def shuffled(x: Array, ids: Sequence[Ids], rng: np.random.Generator) -> TextBatches:
+            return TextBatches(rows_by_length(ids, self.plan.recipe.batch, rng), ids, {"inputs": x})
+
+        # The validation vectors are released once, so that losses of epochs can be compared.
+        held_X, held_texts = held_out[0][:_VALIDATION_ROWS], held_out[1][:_VALIDATION_ROWS]
+        held_x, held_ids = inputs(draw(held_X, rng)), tokeniser.encode(held_texts, limit)
+        validation = shuffled(held_x, held_ids, rng)
+        fit = fit_model(
+            decoder.module,
+            lambda epoch, rng: shuffled(inputs(draw(X, rng)), ids, rng),
+            decoder_loss,
+            lambda module: mean_loss(module, validation, decoder_loss),
+            replace(self.plan.recipe, device=self._device),
+            rng=rng,
+            folder=session.folder,
+            name="decoder",
             show_progress=session.show_progress,
-        )  # fmt: skip
+        )
+        decoder.details.update(
+            parameters=decoder.parameters,
+            vocabulary=tokeniser.size,
+            texts=len(texts),
+            epoch=fit.best_epoch,
+            epochs=len(fit.history),
+            loss=fit.loss,
+            steps=fit.steps,
+            tokens=fit.tokens,
+            training_seconds=fit.seconds,
+            processor_seconds=fit.processor_seconds,
+        )
+        return decoder
 
     def _decode(self, decoder: Decoder, X: Embeddings) -> list[str]:
         decoder.module.to(resolve_device(self._device, owner=type(self).__name__))

@@ -22,9 +22,11 @@ from vecveil.metrics.token_inference import (
 )
 from vecveil.types import Embeddings
 
-__all__ = ["TokenInferenceAttack", "validation_r_precision"]
+__all__ = ["TRIALS", "TokenInferenceAttack", "held_out", "validation_r_precision"]
 
 FloatArray = npt.NDArray[np.float64]
+
+TRIALS = 3  # releases of each validation text that settings are chosen on
 
 
 class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
@@ -79,6 +81,16 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
         if not test.L.any():
             expected, got = "a set in which a text holds a token", "labels that are all 0"
             raise InvalidInputError.of(owner, "test", expected, got, code="E-INPUT-CLASSES")
+
+
+def held_out(
+    validation: LabelledVectors, knowledge: Knowledge, rng: np.random.Generator
+) -> tuple[Embeddings, npt.NDArray[Any]]:
+    """Return releases of the validation texts that settings are chosen on, and their labels."""
+    # Several releases of each text make the choice less noisy.
+    trials = 1 if knowledge.repeats(validation.X, rng) else TRIALS
+    held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
+    return held, np.tile(validation.L, (trials, 1))
 
 
 def validation_r_precision(scores: npt.NDArray[Any], L: npt.NDArray[Any]) -> float:

@@ -13,15 +13,18 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import Knowledge, LabelledVectors
 from vecveil.attacks.release_model import InputMap, fit_input_map
-from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
-from vecveil.attacks.token_inference.linear import TRIALS
+from vecveil.attacks.token_inference.base import (
+    TokenInferenceAttack,
+    held_out,
+    validation_r_precision,
+)
 from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings, Matrix
 from vecveil.validation import check_count
 
 __all__ = [
-    "EnsembleAttack", "FurtherKernelAttack", "KernelAttack", "KernelModel", "KernelRows", "KernelSetting",
-    "TransplantAttack", "choose_setting", "fit_kernel_ridge", "held_out",
+    "EnsembleAttack", "FurtherKernelAttack", "KernelAttack", "KernelModel", "KernelSetting",
+    "TransplantAttack", "choose_setting", "fit_kernel_ridge",
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
@@ -273,15 +276,6 @@ class KernelAttack(TokenInferenceAttack):
 
     def _details(self, state: KernelModel) -> Mapping[str, Any]:
         return state.details()
-
-
-def held_out(
-    validation: LabelledVectors, knowledge: Knowledge, rng: np.random.Generator
-) -> tuple[Embeddings, Array]:
-    """Return releases of the validation texts that settings are chosen on, and their labels."""
-    trials = 1 if knowledge.repeats(validation.X, rng) else TRIALS
-    held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
-    return held, np.tile(validation.L, (trials, 1))
 
 
 def _joined(parts: list[LabelledVectors]) -> tuple[Embeddings, Array]:

@@ -51,35 +51,6 @@ class LadderResult:
                 return result
         raise KeyError(name)
 
-    def to_record(self, clean: LadderResult | None = None) -> dict[str, Any]:
-        """Return ``attacks``, ``worst`` and ``terms`` of an audit record (docs/formats.md).
-
-        The figures of ``clean``, the same ladder's result on clean vectors, stand beside.
-        """
-        others = {} if clean is None else {result.name: result for result in clean.results}
-        worst = self.worst
-        # The table of terms compares one attack: the worst on protected vectors.
-        before = {}
-        if worst.name in others:
-            before = {term["token"]: term["value"] for term in _terms(others[worst.name])}
-        terms = [
-            {
-                "token": term["token"],
-                "term": None,
-                "count": term["count"],
-                "clean": before.get(term["token"]),
-                "value": term["value"],
-                "chance": term["chance"],
-            }
-            for term in _terms(worst)
-        ]
-        attacks = [result.to_record(others.get(result.name)) for result in self.results]
-        return {"attacks": attacks, "worst": worst.name, "terms": terms}
-
-
-def _terms(result: AttackResult) -> list[dict[str, Any]]:
-    return [] if result.terms is None else result.terms.to_records()
-
 
 def ladder_attacks(
     tier: Tier = "quick", *, device: str = "auto"
@@ -168,8 +139,8 @@ def token_inference_ladder(
             The transplant attack, the strongest on few texts, needs them.
         further_train: Vectors of texts that the attacker has made or collected, in the space of ``X_train``.
             The kernel attack with further texts needs them.
-            tier: ``"quick"`` (about 20 s for 5,000 texts on one core) or ``"full"`` (about a minute).
-            seed: The same seed gives the same result.
+        tier: ``"quick"`` (about 20 s for 5,000 texts on one core) or ``"full"`` (about a minute).
+        seed: The same seed gives the same result.
 
     Raises:
         MissingDependencyError: torch is not installed.

@@ -12,15 +12,18 @@ import numpy.typing as npt
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.release_model import CUT_OFF, choose_penalty, release_moments, ridge, spectrum
-from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
+from vecveil.attacks.token_inference.base import (
+    TRIALS,
+    TokenInferenceAttack,
+    validation_r_precision,
+)
 from vecveil.types import Embeddings
 
-__all__ = ["PENALTIES", "TRIALS", "FaintDirectionsAttack", "LinearAttack"]
+__all__ = ["PENALTIES", "FaintDirectionsAttack", "LinearAttack"]
 
 FloatArray = npt.NDArray[np.float64]
 
 PENALTIES = tuple(10.0**e for e in (-6, -5, -4, -3, -2.5, -2, -1.5, -1, 0))
-TRIALS = 3  # releases of each validation text that a penalty is chosen on
 _FAINT_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
 _MOST_SPREAD = 4.0  # of validation texts, in standard deviations of the training texts
 
