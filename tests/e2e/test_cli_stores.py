@@ -155,7 +155,7 @@ class Bags:
 def test_vectors_of_the_encoder_are_told(
     known: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vecveil.cli.tables.load_encoder_named", lambda *given: Bags())
+    monkeypatch.setattr("vecveil.cli.scan.load_encoder_named", lambda *given: Bags())
     texts = [row["text"] for row in known[0][:50]]
     vectors = bags(texts)
     for name, X, is_clean in (("clean", vectors, True), ("other", vectors[:, ::-1], False)):
@@ -205,7 +205,6 @@ def test_each_text_is_audited_with_its_own_vector(
     notes: Path, known: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the audit is given: the join by id, the field beside, and what is refused."""
-    import vecveil.auditing
     from vecveil.errors import ConceptError
 
     rows, beside, alone, clean = known
@@ -215,7 +214,7 @@ def test_each_text_is_audited_with_its_own_vector(
         asked.append((vectors, texts, more))
         raise ConceptError("Too few texts.")
 
-    monkeypatch.setattr(vecveil.auditing, "audit_store", audit)
+    monkeypatch.setattr("vecveil.cli.scan.audit_store", audit)
     concept = ("--concept", notes.with_name("concept.yaml"))
     order = np.random.default_rng(0).permutation(len(rows))[:200]
     table = write_csv(

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linear_sum_assignment
+import scipy  # its submodules load when they are first used: scipy.optimize is slow
 
 from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import CandidateVectors, Knowledge, PairedVectors
@@ -326,7 +326,7 @@ def _assign(Y: FloatArray, clean: FloatArray, likeness: str, signs: bool) -> Aff
         norms = np.outer(np.linalg.norm(y, axis=0), np.linalg.norm(x, axis=0))
         like = np.divide(like, norms, out=np.zeros_like(like), where=norms > 0)
     # With secret signs a coordinate may correlate negatively with its partner.
-    released, own = linear_sum_assignment(np.abs(like) if signs else like, maximize=True)
+    released, own = scipy.optimize.linear_sum_assignment(np.abs(like) if signs else like, maximize=True)
     weights = np.zeros(like.shape)
     weights[released, own] = np.sign(like[released, own]) if signs else 1.0
     weights *= fit_scale(y @ weights, x)

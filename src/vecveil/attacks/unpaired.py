@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import quadratic_assignment
+import scipy  # its submodules load when they are first used: scipy.optimize is slow
 
 from vecveil.attacks.alignment import AffineMap, AlignmentAttack, fit_scale, procrustes, unit_rows
 from vecveil.validation import check_count
@@ -174,7 +174,7 @@ def _match(first: FloatArray, second: FloatArray, rng: np.random.Generator) -> R
     best, chosen = -np.inf, np.arange(len(first))
     for _ in range(_RESTARTS):
         # FAQ descends to a local optimum, so that the random start decides which.
-        result = quadratic_assignment(
+        result = scipy.optimize.quadratic_assignment(
             first, second, method="faq", options={"maximize": True, "P0": "randomized", "rng": rng}
         )
         if result.fun > best:

@@ -1,5 +1,8 @@
-"""The command line: one short file per command; what a command needs is imported inside it.
+"""The command line: one file per command, which is imported when the command is used.
 
 Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 misused, 130 stopped
 by Ctrl-C, 143 stopped by a request to terminate, 141 when nobody reads stdout any more.
+
+A command's file imports what it needs at its top. Inside functions stand only the parts that take long to load: the
+attacks and metrics (scipy.stats), torch, pyarrow, web servers, and plotting.
 """

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
+from vecveil.auditing import AuditResult, audit, audit_store
+from vecveil.auditing.lint import plaintext_beside
 from vecveil.cli import options as shared
+from vecveil.cli.output import as_typed, data, data_json, note, report_files, write_reports
+from vecveil.cli.tables import (
+    Rows,
+    TableFormat,
+    classification_task,
+    is_protected,
+    load_encoder_named,
+    read_array,
+    read_corpus,
+    read_rows,
+    retrieval_task,
+    sts_task,
+)
+from vecveil.data.columns import is_text
+from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import DataFileError, InvalidInputError
-
-if TYPE_CHECKING:
-    from vecveil.auditing import AuditResult
-    from vecveil.cli.tables import Rows, TableFormat
-    from vecveil.metrics import UtilityTask
-    from vecveil.types import Embeddings
+from vecveil.metrics import UtilityTask
+from vecveil.protector import load
+from vecveil.types import Embeddings
 
 __all__ = ["attack_arguments", "attack_options", "command"]
 
@@ -53,7 +68,7 @@ attack_options = shared.stacked(
 )  # fmt: skip
 
 
-@click.command("audit", epilog=EXAMPLE, short_help="Attack clean and protected vectors; report what leaks.")
+@click.command("audit", epilog=EXAMPLE)
 @click.argument("input", type=shared.FILE)
 @click.option(
     "-p", "--protector", "protector_file", type=shared.FILE,
@@ -93,9 +108,6 @@ def command(
     not fitted on, only they show the honest figure. Without one, the vectors of a store are attacked by somebody
     who knows the texts of a part of it.
     """
-    from vecveil.cli.output import as_typed, data, data_json, note, report_files, write_reports
-    from vecveil.cli.tables import TableFormat
-
     to_stdout, files = report_files(
         "audit", json_file, html_file, md_file, csv_file,
         inputs=(input, protector_file, concept, vectors_file, given["corpus"]),
@@ -121,9 +133,6 @@ def command(
 
 def attack_arguments(given: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of an audit that the attack and report options give."""
-    from vecveil.cli.tables import read_corpus
-    from vecveil.encoders.cache import default_cache_folder
-
     work = given["work"]
     if work is None and given["cache"]:
         work = default_cache_folder() / "audits"
@@ -139,10 +148,6 @@ def _groups(rows: Rows, given: dict[str, Any]) -> list[Any] | None:
 def _audit_protector(
     input: Path, protector_file: Path, concept: Path, form: TableFormat, given: dict[str, Any], attacks: dict[str, Any]
 ) -> AuditResult:
-    from vecveil.auditing import audit
-    from vecveil.auditing.lint import plaintext_beside
-    from vecveil.cli.tables import is_protected, read_rows
-    from vecveil.protector import load
     protector = load(protector_file)
     if is_protected(input, form):
         raise DataFileError.of(input.name, "path", "a table of texts, with clean vectors or none",
@@ -168,8 +173,6 @@ def _audit_protector(
 
 
 def _tasks(given: dict[str, Any], encoder: Any, rows: Rows, vectors: Embeddings, input: Path) -> list[UtilityTask]:
-    from vecveil.cli.tables import classification_task, retrieval_task, sts_task
-
     tasks: list[UtilityTask] = []
     if given["sts"] is not None:
         tasks.append(sts_task(given["sts"], encoder))
@@ -188,10 +191,6 @@ def _audit_store(
     input: Path, concept: Path, vectors_file: Path | None, form: TableFormat, given: dict[str, Any],
     attacks: dict[str, Any],
 ) -> AuditResult:  # fmt: skip
-    from vecveil.auditing import audit_store
-    from vecveil.auditing.lint import plaintext_beside
-    from vecveil.cli.tables import load_encoder_named, read_array, read_rows
-
     for name in ("sts", "retrieval", "label_column"):
         if given[name] is not None:
             raise InvalidInputError.of("audit", name, "given with a protector (-p)", "no protector",
@@ -223,8 +222,6 @@ def _audit_store(
 
 def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: Path) -> Embeddings:
     """Return the vector of each text."""
-    import numpy as np
-
     texts = len(rows.texts)
     if row_column is None:
         if len(store) != texts:
@@ -251,8 +248,6 @@ def _text_columns(path: Path) -> dict[str, list[Any]]:
     if path.suffix.lower() not in (".parquet", ".pq"):
         return {}
     import pyarrow.parquet as pq
-
-    from vecveil.data.columns import is_text
 
     with pq.ParquetFile(path) as file:
         names = [field.name for field in file.schema_arrow if is_text(field.type)]

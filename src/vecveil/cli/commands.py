@@ -19,20 +19,35 @@ from typing import Any
 import click
 
 from vecveil.errors import VecveilError
+from vecveil.runtime import check_room
+from vecveil.version import __version__
 
 __all__ = ["COMMANDS", "run", "vecveil"]
 
 COMMANDS = {
-    "demo": "demo.command", "fit": "fit.command", "protect": "protect.command", "verify": "protect.verify_command",
-    "audit": "audit.command", "experiment": "experiment.command", "serve": "serve.command", "scan": "scan.command",
-    "migrate": "migrate.command", "curves": "curves.command", "key": "releases.key", "ledger": "releases.ledger",
-    "methods": "methods.command", "doctor": "doctor.command",
-}  # fmt: skip
-"""Each command with its module and function, in the order in which a user meets them."""
+    "demo": ("demo", "command", "Fit, protect and audit bundled notes or your own texts."),
+    "fit": ("fit", "command", "Learn how to hide a concept; write a protector."),
+    "protect": ("protect", "command", "Write the protected vectors of tables."),
+    "verify": ("protect", "verify_command", "Compare a protected folder with its manifest."),
+    "audit": ("audit", "command", "Attack clean and protected vectors; report what leaks."),
+    "experiment": ("experiment", "command", "Run the papers' experiments and ours (in a checkout)."),
+    "serve": ("serve", "command", "Answer OpenAI's embeddings API, protected."),
+    "scan": ("scan", "command", "Report what a vector database gives away; audit a sample."),
+    "migrate": ("migrate", "command", "Copy a vector database to a protected one."),
+    "curves": ("curves", "command", "Show how a learnt perturbation was trained."),
+    "key": ("releases", "key", "Make and list keys of keyed noise."),
+    "ledger": ("releases", "ledger", "Show how often items were released."),
+    "methods": ("methods", "command", "List the methods and their options."),
+    "doctor": ("doctor", "command", "Report what is installed and whether it works."),
+}
+"""Each command with its module, function and short help, in the order in which a user meets them."""
+NEEDS_ROOM = {"protect": 1 << 30}
+"""Bytes of address space for the libraries and the work of a command. Under a limit (ulimit -v), NumPy and pyarrow end
+the process without a message, so the room is checked before the command's module loads them."""
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module when the command is used."""
+    """Imports a command's module when the command is used; the list of commands imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
@@ -42,28 +57,20 @@ class LazyGroup(click.Group):
         """Return one command, or None."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, function = COMMANDS[cmd_name].partition(".")
+        if (room := NEEDS_ROOM.get(cmd_name)) is not None:
+            check_room(room, owner=cmd_name)
+        module, function, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(f"vecveil.cli.{module}"), function)
         return command
 
-
-def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked:
-        from vecveil.version import __version__
-
-        click.echo(f"vecveil {__version__}")
-        ctx.exit()
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands with their short help."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short_help) for name, (_, _, short_help) in COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_version,
-    help="Show the version.",
-)
+@click.version_option(__version__, message="%(prog)s %(version)s", help="Show the version.")
 def vecveil() -> None:
     """Store and send text embeddings without giving away what the text said about a chosen subject.
 
@@ -82,7 +89,6 @@ class _Terminated(KeyboardInterrupt):
 
 def run(arguments: Sequence[str]) -> int:
     """Return the exit code of the command line with ``arguments``."""
-
     for stream in (sys.stdout, sys.stderr):  # a terminal that lacks a sign must not stop a run
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -138,14 +144,14 @@ def _failure(error: BaseException, arguments: Sequence[str]) -> int:
 def _left_behind(arguments: Sequence[str]) -> str:
     """Return a sentence about the files that a stopped command leaves."""
 
-    def given(*names: str) -> str | None:
+    def option(*names: str) -> str | None:
         values = [each.split("=", 1)[1] for each in arguments if each.startswith(f"{names[-1]}=")]
         values += [value for name, value in itertools.pairwise(arguments) if name in names]
         return values[-1] if values else None
 
     match list(arguments[:2]):
         case ["fit", *_]:
-            out = given("-o", "--out")
+            out = option("-o", "--out")
             if out is not None and Path(f"{out}.training").is_dir():
                 learnt = "What the policy had learnt by its last finished epoch is kept in"
                 return f"{learnt} {out}.training: the same command goes on from there."
@@ -155,7 +161,7 @@ def _left_behind(arguments: Sequence[str]) -> str:
         case ["experiment", "run"]:
             return "Every finished cell is recorded: the same command goes on from there."
         case ["audit", *_]:
-            folder = given("--work")
+            folder = option("--work")
             if folder is None and "--no-cache" in arguments:
                 return "Finished attacks were not kept: --work FOLDER keeps them, and the same command then goes on."
             if folder is None:
@@ -203,12 +209,12 @@ def _system_error(error: OSError) -> str:
 
 def _place(error: BaseException) -> str:
     """Return the last line of ours that the error went through: code, never data."""
-    found = ""
+    place = ""
     for frame in traceback.extract_tb(error.__traceback__):
         path = Path(frame.filename)
         if path.is_relative_to(_SOURCE):
-            found = f" at vecveil/{path.relative_to(_SOURCE).as_posix()}:{frame.lineno}"
-    return found
+            place = f" at vecveil/{path.relative_to(_SOURCE).as_posix()}:{frame.lineno}"
+    return place
 
 
 def _stop_writing() -> None:

@@ -9,7 +9,12 @@ from typing import Any
 import click
 
 from vecveil.cli import options as shared
+from vecveil.cli.output import check_new_file, data, data_json, note, writing
 from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.io import write_text
+from vecveil.protector import load
+from vecveil.records import read_training
+from vecveil.report import training_csv, training_lines, training_page
 
 __all__ = ["command"]
 
@@ -19,7 +24,7 @@ Example:
 """
 
 
-@click.command("curves", epilog=EXAMPLE, short_help="Show how a learnt perturbation was trained.")
+@click.command("curves", epilog=EXAMPLE)
 @click.argument("protector", type=shared.FILE)
 @click.option("--html", "html_file", type=shared.FILE, help="Draw the curves in this HTML file.")
 @click.option("--csv", "csv_file", type=shared.FILE, help="Write one row per epoch to this file.")
@@ -30,12 +35,8 @@ def command(protector: Path, html_file: Path | None, csv_file: Path | None, as_j
     Reward, p(PII), drift and the rest after each epoch. Only a protector whose perturbation was trained
     (method textcrafter) has them.
     """
-    from vecveil.cli.output import check_new_file, data, data_json, note, writing
-    from vecveil.io import write_text
-    from vecveil.report import training_csv, training_lines, training_page
-
-    wanted = ((training_page, html_file), (training_csv, csv_file))
-    files = {draw: path for draw, path in wanted if path is not None}
+    pages = ((training_page, html_file), (training_csv, csv_file))
+    files = {draw: path for draw, path in pages if path is not None}
     if len({path.absolute() for path in files.values()}) < len(files):
         raise InvalidInputError.of("curves", "csv", "another file than --html", "the same file")
     for path in files.values():  # an earlier page may be replaced, the protector never
@@ -56,9 +57,6 @@ def command(protector: Path, html_file: Path | None, csv_file: Path | None, as_j
 
 def _training(path: Path) -> dict[str, Any]:
     """Return the record of the training, read once to see that it can be shown."""
-    from vecveil.protector import load
-    from vecveil.records import read_training
-
     loaded = load(path)
     record: Any = loaded.report.get("training")
     if record is None:

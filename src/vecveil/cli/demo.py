@@ -8,6 +8,9 @@ from typing import Any
 import click
 
 from vecveil.cli import options as shared
+from vecveil.cli.output import as_typed, data, data_json, note, writing
+from vecveil.cli.tables import TableFormat
+from vecveil.demo.job import DEMO_TARGET_UTILITY, run_demo
 
 __all__ = ["command"]
 
@@ -18,7 +21,7 @@ Examples:
 """
 
 
-@click.command("demo", epilog=EXAMPLE, short_help="The whole way on bundled notes or your own texts.")
+@click.command("demo", epilog=EXAMPLE)
 @click.option("--input", type=shared.FILE, help="Your own texts [default: the bundled synthetic notes].")
 @shared.table_options
 @click.option("--concept", type=shared.FILE, help="Concept file (YAML) for your own texts.")
@@ -41,10 +44,6 @@ def command(
     bundled and synthetic. Files in the folder: protected.parquet, protector.vecveil,
     audit.json and audit.html.
     """
-    from vecveil.cli.output import as_typed, data, data_json, note, writing
-    from vecveil.cli.tables import TableFormat
-    from vecveil.demo.job import DEMO_TARGET_UTILITY, run_demo
-
     form = TableFormat.of(given)
     if (input is None) != (concept is None):
         raise click.UsageError("Give --input and --concept together, or neither.")

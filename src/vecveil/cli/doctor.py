@@ -16,8 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from vecveil.cli import options as shared
+from vecveil.cli.output import data, data_json
+from vecveil.encoders import default_cache_folder
+from vecveil.encoders.sentence_transformer import cpu_has_bf16
+from vecveil.mechanisms import Laplace
+from vecveil.randomness import kernel as noise_kernel
+from vecveil.randomness import resolve_stream
+from vecveil.runtime import thread_count
+from vecveil.version import __version__
 
 __all__ = ["CORE", "Requirement", "command", "examine", "examine_extras", "parse", "requirements"]
 
@@ -36,13 +45,11 @@ NOT_SHOWN = "set (value not shown)"
 _NAME = re.compile(r"\s*(?P<name>[\w.-]+)\s*(?:\[(?P<extras>[^\]]*)\])?\s*\(?(?P<rest>[^;]*)")
 
 
-@click.command("doctor", epilog=EXAMPLE, short_help="Say what is installed and whether it works.")
+@click.command("doctor", epilog=EXAMPLE)
 @shared.json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
     """Say what is installed and test what protection rests on; exit code 0 if the core works."""
-    from vecveil.cli.output import data, data_json
-
     report = examine()
     if as_json:
         data_json(report)
@@ -54,8 +61,6 @@ def command(ctx: click.Context, as_json: bool) -> None:
 
 def examine() -> dict[str, Any]:
     """Return what ``doctor --json`` prints."""
-    from vecveil.version import __version__
-
     core, *others = examine_extras(requirements())
     checks = {"generator": _tested(_test_generator), "protection": _tested(_test_protection)}
     return {
@@ -90,9 +95,7 @@ def _tested(test: Callable[[], None]) -> str | None:
 
 def _test_generator() -> None:
     """Two streams must differ, and their normal draws must have mean 0 and variance 1."""
-    from vecveil.randomness import kernel, resolve_stream
-
-    first, second = (kernel.normals(resolve_stream(None, 1).words(50_000), 50_000)[0] for _ in range(2))
+    first, second = (noise_kernel.normals(resolve_stream(None, 1).words(50_000), 50_000)[0] for _ in range(2))
     if (first == second).any() or not _looks_normal(first) or not _looks_normal(second):
         raise ValueError("the generator does not look random")
 
@@ -105,10 +108,6 @@ def _looks_normal(draws: Any) -> bool:
 
 
 def _test_protection() -> None:
-    import numpy as np
-
-    from vecveil.mechanisms import Laplace
-
     clean = np.zeros((64, 16), dtype=np.float32)
     released = Laplace(16, 8.0).protect(clean)
     if released.shape != clean.shape or not np.isfinite(released).all() or not released.all():
@@ -241,9 +240,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def kernel() -> dict[str, Any]:
     """Return which form of the noise kernel is in use, and why not the compiled one."""
-    from vecveil.randomness.kernel import compiled
-
-    if compiled():
+    if noise_kernel.compiled():
         return {"form": "compiled", "why": None}
     chosen = os.environ.get("VECVEIL_KERNEL") == "numpy"
     why = "VECVEIL_KERNEL=numpy" if chosen else "no C compiler was there at installation"
@@ -252,14 +249,10 @@ def kernel() -> dict[str, Any]:
 
 def cpu() -> dict[str, Any]:
     """Return cores and threads; figures that need torch are None without it."""
-    from vecveil.runtime import thread_count
-
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     figures = {"cores": cores, "noise_threads": thread_count(), "torch_threads": None, "bf16": None}
     try:
         import torch
-
-        from vecveil.encoders.sentence_transformer import cpu_has_bf16
     except ImportError:
         return figures
     return {**figures, "torch_threads": torch.get_num_threads(), "bf16": cpu_has_bf16()}
@@ -306,8 +299,6 @@ def encoder() -> dict[str, Any]:
 
 def cache() -> dict[str, Any]:
     """Return the folder of cached embeddings, its size, and the free space of its disk."""
-    from vecveil.encoders import default_cache_folder
-
     folder = default_cache_folder()
     size = sum(f.stat().st_size for f in folder.glob("*") if f.is_file()) if folder.is_dir() else 0
     existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from vecveil.cli import options as shared
+from vecveil.cli.output import data as print_data
+from vecveil.cli.output import data_json, note, writing
+from vecveil.errors import VecveilError
+from vecveil.io import write_text
+from vecveil.report import (
+    experiment_to_csv,
+    experiment_to_html,
+    experiment_to_latex,
+    experiment_to_markdown,
+)
 
 __all__ = ["command"]
 
@@ -42,8 +55,6 @@ def research() -> Any:
     Raises:
         VecveilError: neither is there; a wheel does not hold it.
     """
-    from vecveil.errors import VecveilError
-
     here = Path.cwd()
     for root in (Path(__file__).parents[3], here, *here.parents):
         package = root / "research" / "__init__.py"
@@ -59,7 +70,7 @@ def research() -> Any:
     )
 
 
-@click.group("experiment", epilog=EXAMPLE, short_help="Run the papers' experiments and ours.")
+@click.group("experiment", epilog=EXAMPLE)
 def command() -> None:
     """Run the experiments of the papers and our own, and show what they found.
 
@@ -71,24 +82,20 @@ def command() -> None:
 @shared.json_option
 def listed(as_json: bool) -> None:
     """Print name, source and purpose of each experiment."""
-    from vecveil.cli.output import data, data_json
-
-    found = research().list_experiments()
+    experiments = research().list_experiments()
     if as_json:
-        data_json({"experiments": found})
+        data_json({"experiments": experiments})
         return
-    width = max(len(one["name"]) for one in found)
-    for one in found:
-        data(f"{one['name']:<{width}}  {one['what']} [{one['source']}]")
+    width = max(len(each["name"]) for each in experiments)
+    for each in experiments:
+        print_data(f"{each['name']:<{width}}  {each['what']} [{each['source']}]")
 
 
 @command.command("spec", epilog="\b\nExample:\n  vecveil experiment spec tradeoff > mine.yaml\n")
 @click.argument("name")
 def spec(name: str) -> None:
     """Print the specification (YAML) of experiment NAME, to be edited and run."""
-    from vecveil.cli.output import data
-
-    data(research().shipped_spec(name))
+    print_data(research().shipped_spec(name))
 
 
 @command.command("run", epilog=RUN_EXAMPLE)
@@ -122,12 +129,6 @@ def run(
     Records lie in a folder of the experiment's name in --out; `vecveil experiment table` shows them.
     With all, an experiment that cannot be run (a data set is missing) stops no other.
     """
-    import os
-
-    from vecveil.cli.output import data as print_data
-    from vecveil.cli.output import data_json, note
-    from vecveil.errors import VecveilError
-
     experiments = research()
     names = list(experiments.EXPERIMENTS) if name == "all" else [name]
     processes = min(4, os.cpu_count() or 1) if workers is None else workers
@@ -185,10 +186,6 @@ def table(
     name: str, out: Path, form: str, html_file: Path | None, folder: Path | None, as_json: bool
 ) -> None:
     """Show what the last run of an experiment in --out measured, or of all that were run there."""
-    from vecveil.cli.output import data, data_json, note, writing
-    from vecveil.io import write_text
-    from vecveil.report import experiment_to_html
-
     experiments = research()
     form = "json" if as_json else form
     names = (
@@ -215,7 +212,7 @@ def table(
         record = experiments.summarise(one, out)
         text = _drawn(record, form)
         if folder is None:
-            data(text)
+            print_data(text)
         else:
             path = folder / f"{one}.{FORMATS[form]}"
             with writing(path):
@@ -229,22 +226,10 @@ def table(
 
 def _drawn(record: dict[str, Any], form: str) -> str:
     """Return the record in a format."""
-    import json
-
     if form == "json":
         return json.dumps(record, indent=1, allow_nan=False) + "\n"
-    if form == "html":
-        from vecveil.report import experiment_to_html
-
-        return experiment_to_html(record)
-    if form == "csv":
-        from vecveil.report import experiment_to_csv
-
-        return experiment_to_csv(record)
-    if form == "latex":
-        from vecveil.report import experiment_to_latex
-
-        return experiment_to_latex(record)
-    from vecveil.report import experiment_to_markdown
-
-    return experiment_to_markdown(record)
+    drawings: dict[str, Callable[[dict[str, Any]], str]] = {
+        "html": experiment_to_html, "csv": experiment_to_csv, "latex": experiment_to_latex,
+        "markdown": experiment_to_markdown,
+    }  # fmt: skip
+    return drawings[form](record)

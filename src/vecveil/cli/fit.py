@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from vecveil.cli import options as shared
-
-if TYPE_CHECKING:
-    from vecveil.cli.tables import TableFormat
-    from vecveil.concepts import Concept
-    from vecveil.concepts.expansion import Expansion, MemberSource
-    from vecveil.protector import Protector
+from vecveil.cli.output import check_new_file, data_json, note, number, share, writing
+from vecveil.cli.tables import (
+    TableFormat,
+    chosen_task,
+    classification_task,
+    load_encoder_named,
+    read_array,
+    read_labels,
+    read_rows,
+)
+from vecveil.concepts import Concept, PresidioDetector
+from vecveil.concepts.expansion import (
+    CorpusNeighbourSource,
+    DetectorSource,
+    Expansion,
+    FakerSource,
+    MemberSource,
+    WordListSource,
+)
+from vecveil.data import read_texts
+from vecveil.protector import METHODS, TEXT_METHODS, Protector, fit, fit_pairs
+from vecveil.textcrafter.training import forget_checkpoint
 
 __all__ = ["command", "record"]
 
@@ -77,15 +93,13 @@ scale_options = shared.stacked(
 
 
 def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    from vecveil.protector import METHODS, TEXT_METHODS
-
     if value not in METHODS and value not in TEXT_METHODS:
         known = ", ".join(sorted({*METHODS, *TEXT_METHODS}))
         raise click.BadParameter(f"{value!r} is not one of {known}.", ctx, param)
     return value
 
 
-@click.command("fit", epilog=EXAMPLE, short_help="Learn how to hide a concept; write a protector.")
+@click.command("fit", epilog=EXAMPLE)
 @click.argument("input", type=shared.FILE, required=False)
 @shared.table_options
 @click.option("--concept", type=shared.FILE, help="Concept file (YAML): what to hide.")
@@ -133,9 +147,6 @@ def command(input: Path | None, out: Path, force: bool, as_json: bool, **given: 
     Exactly one of --target-utility, --target-cosine, --target-advantage, --epsilon, --sigma,
     --noise-to-signal and --radius says how much noise there is; `vecveil methods` says which a method has.
     """
-    from vecveil.cli.output import check_new_file, data_json, note, writing
-    from vecveil.cli.tables import TableFormat
-
     form = TableFormat.of(given)
     _check_usage(input, given)
     files = (given[name] for name in ("concept", "positive", "negative", "background", "labels"))
@@ -145,8 +156,6 @@ def command(input: Path | None, out: Path, force: bool, as_json: bool, **given: 
     with writing(out):
         protector.save(out)
     if work is not None:
-        from vecveil.textcrafter.training import forget_checkpoint
-
         forget_checkpoint(work)
     describe(protector)
     note(f"Wrote {out}")
@@ -156,8 +165,6 @@ def command(input: Path | None, out: Path, force: bool, as_json: bool, **given: 
 
 def _work_folder(out: Path, given: dict[str, Any]) -> Path | None:
     """Return the folder beside ``out`` for checkpoints of a long training, if the method has one."""
-    from vecveil.protector import METHODS
-
     method = METHODS.get(given["method"])
     if method is None or "checkpoint" not in method.options or "checkpoint" in dict(given["method_options"]):
         return None
@@ -166,7 +173,6 @@ def _work_folder(out: Path, given: dict[str, Any]) -> Path | None:
 
 def _check_usage(input: Path | None, given: dict[str, Any]) -> None:
     """Refuse incompatible options."""
-    from vecveil.protector import METHODS, TEXT_METHODS
 
     def named(*names: str) -> list[str]:
         return [f"--{name.replace('_', '-')}" for name in names if given[name] not in (None, ())]
@@ -217,9 +223,6 @@ def _common(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_texts(input: Path, form: TableFormat, given: dict[str, Any]) -> Protector:
-    from vecveil.cli.tables import chosen_task, classification_task, load_encoder_named, read_rows
-    from vecveil.protector import fit
-
     column = given["label_column"]
     rows = read_rows(input, given["concept"], form, columns=(column,))
     encoder = load_encoder_named(given, default="minilm")
@@ -236,9 +239,6 @@ def _from_texts(input: Path, form: TableFormat, given: dict[str, Any]) -> Protec
 
 
 def _from_vectors(given: dict[str, Any]) -> Protector:
-    from vecveil.cli.tables import chosen_task, load_encoder_named, read_array, read_labels
-    from vecveil.protector import fit_pairs
-
     background = None if given["background"] is None else read_array(given["background"])
     labels = None if given["labels"] is None else read_labels(given["labels"])
     encoder = load_encoder_named(given)
@@ -259,15 +259,6 @@ def _expansion(concept: Concept, texts: Sequence[str], encoder: Any, given: dict
 
 
 def _member_sources(texts: Sequence[str], given: dict[str, Any]) -> list[MemberSource]:
-    from vecveil.concepts import PresidioDetector
-    from vecveil.concepts.expansion import (
-        CorpusNeighbourSource,
-        DetectorSource,
-        FakerSource,
-        WordListSource,
-    )
-    from vecveil.data import read_texts
-
     sources: list[MemberSource] = [WordListSource.from_file(path) for path in given["expand"]]
     corpus = texts if given["expand_corpus"] is None else read_texts(given["expand_corpus"]).texts
     if given["expand_entity"]:
@@ -282,8 +273,6 @@ def _member_sources(texts: Sequence[str], given: dict[str, Any]) -> list[MemberS
 
 def describe(protector: Protector) -> None:
     """Print on stderr what was learnt."""
-    from vecveil.cli.output import note, number, share
-
     report = protector.report
     if counts := report.get("texts"):
         labelled = "labelled" in report

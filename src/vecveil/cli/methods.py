@@ -7,6 +7,8 @@ from typing import Any
 import click
 
 from vecveil.cli import options as shared
+from vecveil.cli.output import data, data_json
+from vecveil.protector import METHODS, TEXT_METHODS
 
 __all__ = ["command"]
 
@@ -16,13 +18,10 @@ Example:
 """
 
 
-@click.command("methods", epilog=EXAMPLE, short_help="List the methods and their options.")
+@click.command("methods", epilog=EXAMPLE)
 @shared.json_option
 def command(as_json: bool) -> None:
     """List the methods: what each promises and does, its scales, and the options of --option."""
-    from vecveil.cli.output import data, data_json
-    from vecveil.protector import METHODS, TEXT_METHODS
-
     every: list[tuple[str, Any]] = [*METHODS.items(), *TEXT_METHODS.items()]
     if as_json:
         fields = ("name", "kind", "metric", "scales", "delta", "postprocess", "options", "summary")

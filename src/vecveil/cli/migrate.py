@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from vecveil.cli import options as shared
+from vecveil.cli.output import data_json, note, warn
+from vecveil.cli.releases import Release
+from vecveil.databases import VectorStore, open_store
+from vecveil.databases.locations import default_state_file, public_name, short_name
+from vecveil.databases.migrating import (
+    Migration,
+    MigrationOptions,
+    SourceCheck,
+    migrate,
+    verify_migration,
+)
 from vecveil.errors import StoreError
-
-if TYPE_CHECKING:
-    from vecveil.databases import VectorStore
-    from vecveil.databases.migrating import Migration, SourceCheck
-    from vecveil.protector.policy import ReleasePolicy
+from vecveil.protector import load
+from vecveil.protector.policy import ReleasePolicy
 
 __all__ = ["command"]
 
@@ -29,7 +37,7 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 """
 
 
-@click.command("migrate", epilog=EXAMPLE, short_help="Copy a vector database to a protected one.")
+@click.command("migrate", epilog=EXAMPLE)
 @click.argument("source")
 @click.argument("dest")
 @click.option("-p", "--protector", "protector_file", type=shared.FILE, help="Protector file.")
@@ -51,12 +59,7 @@ def command(
     DEST is made, or must be empty. Fields of texts, lists of numbers and binary values are left out; other fields and
     the ids are written as they are. Whatever stops the copy, the same command goes on with it. SOURCE is not changed.
     """
-    from vecveil.cli.output import data_json, note
-    from vecveil.databases import open_store
-    from vecveil.databases.locations import default_state_file, public_name, short_name
-    from vecveil.databases.migrating import verify_migration
-
-    release = shared.Release.of(given, noise=True)
+    release = Release.of(given, noise=True)
     if protector_file is None and not verify_only:
         raise click.UsageError("Missing option '-p' / '--protector'.")
     names = (public_name(source), public_name(dest))
@@ -89,14 +92,9 @@ def _if_exists(source: VectorStore) -> VectorStore | None:
 
 
 def _migrate(
-    source: VectorStore, dest: VectorStore, protector_file: Path, release: shared.Release, state_file: Path,
+    source: VectorStore, dest: VectorStore, protector_file: Path, release: Release, state_file: Path,
     names: tuple[str, str], batch: int, given: dict[str, Any], *, is_chroma: bool,
 ) -> Migration:  # fmt: skip
-    from vecveil.cli.output import note
-    from vecveil.databases.migrating import MigrationOptions, migrate
-    from vecveil.protector import load
-    from vecveil.protector.policy import ReleasePolicy
-
     protector = load(protector_file)
     with release.ledger() as ledger:
         policy = ReleasePolicy(protector, key=release.key(), ledger=ledger)
@@ -115,7 +113,7 @@ def _migrate(
     return done
 
 
-def _name_function(dest: VectorStore, policy: ReleasePolicy, protector_file: Path, release: shared.Release) -> None:
+def _name_function(dest: VectorStore, policy: ReleasePolicy, protector_file: Path, release: Release) -> None:
     """Store the name of the protecting function in a Chroma collection, or Chroma embeds texts with its own model."""
     from vecveil.integrations.chroma import ProtectedEmbeddingFunction
 
@@ -127,8 +125,6 @@ def _name_function(dest: VectorStore, policy: ReleasePolicy, protector_file: Pat
 
 def _plan(checked: SourceCheck, state_file: Path) -> None:
     """Print what is about to be written."""
-    from vecveil.cli.output import note, warn
-
     left_out = ", ".join(f"{name} ({why})" for name, why in checked.withheld.items()) or "none"
     note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
     note(f"Fields carried as they are: {', '.join(checked.carried) or 'none'}. Left out: {left_out}.")
@@ -144,8 +140,6 @@ def _plan(checked: SourceCheck, state_file: Path) -> None:
 
 
 def _report(done: Migration, dest: str, state_file: Path, *, verify_only: bool) -> None:
-    from vecveil.cli.output import note
-
     state, verification = done.state, done.verification
     if not verify_only:
         before = f", {done.resumed:,} of them before this run" if done.resumed else ""

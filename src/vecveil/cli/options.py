@@ -6,24 +6,21 @@ import functools
 import json
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-if TYPE_CHECKING:
-    from vecveil.accounting import Ledger
-    from vecveil.randomness import NoiseKey
+from vecveil.data.memory import memory_limit
 
+if TYPE_CHECKING:
     _Pair = click.ParamType[tuple[str, Any]]
     _Integer = click.ParamType[int]
 else:
     _Pair = _Integer = click.ParamType  # no generic type in older versions of click
 
 __all__ = [
-    "FILE", "POSITIVE", "SHARE", "Assignment", "MemorySize", "Release", "encoder_options", "json_option",
+    "FILE", "POSITIVE", "SHARE", "Assignment", "MemorySize", "encoder_options", "json_option",
     "named_options", "page_options", "release_options", "report_options", "seed_option", "stacked", "table_options",
     "task_options",
 ]  # fmt: skip
@@ -80,13 +77,10 @@ def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-def _limit_memory(context: click.Context, parameter: click.Parameter, value: int | None) -> int | None:
+def _limit_memory(context: click.Context, parameter: click.Parameter, value: int | None) -> None:
     """Apply the limit to every file that the command reads, such as --corpus and --vectors."""
-    from vecveil.data.memory import command_limit
-
-    token = command_limit.set(value)
-    context.call_on_close(lambda: command_limit.reset(token))
-    return value
+    token = memory_limit.set(value)
+    context.call_on_close(lambda: memory_limit.reset(token))
 
 
 def _file(*names: str, help: str) -> Callable[[F], F]:
@@ -106,7 +100,7 @@ table_options = stacked(
     click.option("--encoding", default="utf-8", show_default=True, help="Encoding of a text file."),
     click.option("--delimiter", metavar="CHARACTER", help="CSV delimiter [default: from the header]."),
     click.option(
-        "--max-memory", type=MemorySize(), metavar="SIZE", callback=_limit_memory,
+        "--max-memory", type=MemorySize(), metavar="SIZE", callback=_limit_memory, expose_value=False,
         help="Most memory for the decoded table, such as 500M or 4G; a small file may expand far "
         "[default: 1G, or a quarter of the memory if that is less].",
     ),
@@ -168,74 +162,3 @@ release_options = stacked(
     ),
     named_options,
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Release:
-    """The options of keyed noise and ledgers, checked."""
-
-    noise: bool
-    id_column: str | None
-    key_file: Path | None
-    key_env: str | None
-    key_id: str | None
-    ledger_file: Path | None
-    cap: int | None
-    raise_cap: bool
-
-    @classmethod
-    def of(cls, given: dict[str, Any], *, noise: bool) -> Release:
-        """Take the options out of ``given`` and refuse incompatible ones."""
-        names = ("key_file", "key_env", "key_id", "ledger_file", "cap", "raise_cap")
-        release = cls(noise, given.pop("id_column", None), **{name: given.pop(name) for name in names})
-        keyed = release.key_file is not None or release.key_env is not None
-        ledger = release.ledger_file is not None
-        refusals = {
-            "Give --key-file or --key-env, not both.": release.key_file is not None and release.key_env is not None,
-            "--key-id needs --key-file or --key-env.": release.key_id is not None and not keyed,
-            "--cap and --raise-cap need --ledger.": (release.cap is not None or release.raise_cap) and not ledger,
-            "--id-column names items for --key-file, --key-env or --ledger.": (
-                release.id_column is not None and not release.named
-            ),
-            "--no-noise releases no noise: leave out keys and ledger.": not noise and release.named,
-        }
-        for sentence, applies in refusals.items():
-            if applies:
-                raise click.UsageError(sentence)
-        return release
-
-    def check_ids(self, format: str = "") -> None:
-        """Refuse keys and ledger for a table in which no column names the items.
-
-        Row numbers change when somebody sorts the table: then every row is a further release.
-        """
-        if self.named and self.id_column is None and format not in ("npy", "txt"):
-            raise click.UsageError("Keys and ledgers need --id-column: the column that names the item of each row.")
-
-    @property
-    def named(self) -> bool:
-        """Return whether a key or a ledger is given."""
-        return any(each is not None for each in (self.key_file, self.key_env, self.ledger_file))
-
-    def key(self) -> NoiseKey | None:
-        """Return the key, or None for fresh noise."""
-        from vecveil.randomness import NoiseKeys
-
-        if self.key_file is not None:
-            return NoiseKeys.from_file(self.key_file).key(self.key_id)
-        if self.key_env is not None:
-            return NoiseKeys.from_environment(self.key_env).key(self.key_id)
-        return None
-
-    def ledger(self) -> AbstractContextManager[Ledger | None]:
-        """Return the opened ledger, or nothing."""
-        from vecveil.accounting import Ledger
-
-        if self.ledger_file is None:
-            return nullcontext()
-        return Ledger(self.ledger_file, cap=self.cap, raise_cap=self.raise_cap)
-
-    def files(self) -> list[tuple[Path, str]]:
-        """Return the files that the output must not replace, and their names for messages."""
-        named = ((self.key_file, "the key file"), (self.ledger_file, "the ledger"))
-        return [(path, name) for path, name in named if path is not None]

@@ -5,24 +5,28 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from vecveil.bulk import MANIFEST, BulkJob, protect_files, verify
+from vecveil.bulk.job import already_protected, metadata_of, row_protection
+from vecveil.bulk.manifest import columns_of
+from vecveil.bulk.running import Engine, run_here
 from vecveil.cli import options as shared
+from vecveil.cli.output import data_json, note, say_keyed, warn
+from vecveil.cli.releases import Release
+from vecveil.cli.tables import TableFormat, is_protected
+from vecveil.data import protect_table
+from vecveil.data.memory import memory_limit
+from vecveil.data.writing import check_output
 from vecveil.errors import DataFileError, InvalidInputError
-
-if TYPE_CHECKING:
-    from vecveil.bulk.running import Engine
-    from vecveil.cli.tables import TableFormat
-    from vecveil.protector import Protector
-    from vecveil.types import Embeddings
+from vecveil.protector import Protector, load
+from vecveil.types import Embeddings
 
 __all__ = ["command", "verify_command"]
 
-ROOM = 1 << 30
-"""Bytes of address space for libraries and the work, checked before the first of them is loaded."""
 TEXT_ROWS = 2048
 """Texts that are encoded between two moves of the progress bar."""
 OUTPUT_SUFFIXES = (".parquet", ".pq", ".npy")
@@ -41,7 +45,7 @@ Example:
 """
 
 
-@click.command("protect", epilog=EXAMPLE, short_help="Write the protected vectors of tables.")
+@click.command("protect", epilog=EXAMPLE)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("-p", "--protector", "protector_file", type=shared.FILE, required=True, help="Protector file.")
 @click.option(
@@ -88,15 +92,10 @@ def command(
     into parts, each of which becomes a Parquet file that is there whole or not at all. The same command again does
     what is missing, and nothing twice.
     """
-    from vecveil.cli.output import data_json, say_keyed
-    from vecveil.cli.tables import TableFormat
-    from vecveil.runtime import check_room
-
-    check_room(ROOM, owner="protect")
     into_folder = _is_folder(inputs, out) or given["engine"] is not None
     if into_folder and force:
         raise click.UsageError("--force replaces a file; a folder is finished or left alone: give another one.")
-    release = shared.Release.of(given, noise=not no_noise)
+    release = Release.of(given, noise=not no_noise)
     form = TableFormat.of(given)
     if into_folder:
         record, protector = _protect_folder(inputs, out, protector_file, form, release, given)
@@ -108,11 +107,8 @@ def command(
         data_json(record)
 
 
-def _load(protector_file: Path, release: shared.Release) -> Protector:
+def _load(protector_file: Path, release: Release) -> Protector:
     """Return the protector; refuse keys, ledgers and --no-noise for a method without noise."""
-    from vecveil.cli.output import warn
-    from vecveil.protector import load
-
     protector = load(protector_file)
     if protector.rewriter is not None and (release.named or not release.noise):
         raise InvalidInputError.of("protect", "protector", "of a method with noise for keys, ledgers and --no-noise",
@@ -127,15 +123,9 @@ def _load(protector_file: Path, release: shared.Release) -> Protector:
 
 
 def _protect_file(
-    input: Path, out: Path, protector_file: Path, form: TableFormat, release: shared.Release, force: bool,
+    input: Path, out: Path, protector_file: Path, form: TableFormat, release: Release, force: bool,
     given: dict[str, Any],
 ) -> tuple[dict[str, Any], Protector]:  # fmt: skip
-    from vecveil.bulk.job import already_protected, metadata_of, row_protection
-    from vecveil.cli.output import note
-    from vecveil.cli.tables import is_protected
-    from vecveil.data import protect_table
-    from vecveil.data.writing import check_output
-
     format = form.of_path(input)
     release.check_ids(format)
     check_output(out, overwrite=force, source=input)
@@ -221,13 +211,9 @@ def _is_folder(inputs: Sequence[str], out: str) -> bool:
 
 
 def _protect_folder(
-    inputs: Sequence[str], out: str, protector_file: Path, form: TableFormat, release: shared.Release,
+    inputs: Sequence[str], out: str, protector_file: Path, form: TableFormat, release: Release,
     given: dict[str, Any],
 ) -> tuple[dict[str, Any], Protector]:  # fmt: skip
-    from vecveil.bulk import MANIFEST, BulkJob, protect_files
-    from vecveil.bulk.manifest import columns_of
-    from vecveil.cli.output import note
-
     engine = given["engine"] or "local"
     # For one file the cache is the default; with many it would fill a disk, so it must be asked for.
     source = click.get_current_context().get_parameter_source("cache")
@@ -242,7 +228,7 @@ def _protect_folder(
         protector, embedding_column=given["embedding_column"], carry=given["carry"] or None,
         keep_text=given["keep_text"], id_column=release.id_column, key=None if key is None else os.fspath(key),
         key_id=release.key_id, noise=release.noise, check_lengths=not given["again"], encoder=given["encoder"],
-        precision=given["precision"], cache=cache, **vars(form),
+        precision=given["precision"], cache=cache, max_memory=memory_limit.get(), **vars(form),
     )  # fmt: skip
     with release.ledger() as ledger:
         try:
@@ -281,12 +267,11 @@ def _engine(name: str) -> Engine:
         from vecveil.integrations.ray import run_on_ray
 
         return run_on_ray
-    from vecveil.bulk.running import run_here
 
     return run_here
 
 
-@click.command("verify", epilog=VERIFY_EXAMPLE, short_help="Compare a protected folder with its manifest.")
+@click.command("verify", epilog=VERIFY_EXAMPLE)
 @click.argument("folder", metavar="FOLDER")
 @shared.json_option
 def verify_command(folder: str, as_json: bool) -> None:
@@ -295,9 +280,6 @@ def verify_command(folder: str, as_json: bool) -> None:
     A part that is missing, damaged or not of the run is an error. That the rows are protected is not tested: for what
     an attacker reads from them there is `vecveil audit`.
     """
-    from vecveil.bulk import verify
-    from vecveil.cli.output import data_json, note
-
     manifest = verify(folder)
     note(f"{folder}: {_parts(len(manifest.parts))}, {manifest.rows:,} rows, as the manifest says.")
     if as_json:

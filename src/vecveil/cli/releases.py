@@ -1,18 +1,89 @@
-"""``vecveil key`` and ``vecveil ledger``: secret keys of keyed noise, and counts of releases."""
+"""``vecveil key`` and ``vecveil ledger``, and the options of keyed noise and ledgers in other commands."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
+from vecveil.accounting.ledger import Ledger, LedgerSummary
 from vecveil.cli import options as shared
+from vecveil.cli.output import check_new_file, data, data_json, note, number, writing
+from vecveil.randomness import NoiseKey, NoiseKeys
 
-if TYPE_CHECKING:
-    from vecveil.accounting.ledger import LedgerSummary
+__all__ = ["Release", "key", "ledger"]
 
-__all__ = ["key", "ledger"]
+
+@dataclass(frozen=True)
+class Release:
+    """The options of keyed noise and ledgers, checked."""
+
+    noise: bool
+    id_column: str | None
+    key_file: Path | None
+    key_env: str | None
+    key_id: str | None
+    ledger_file: Path | None
+    cap: int | None
+    raise_cap: bool
+
+    @classmethod
+    def of(cls, given: dict[str, Any], *, noise: bool) -> Release:
+        """Take the options out of ``given`` and refuse incompatible ones."""
+        names = ("key_file", "key_env", "key_id", "ledger_file", "cap", "raise_cap")
+        release = cls(noise, given.pop("id_column", None), **{name: given.pop(name) for name in names})
+        keyed = release.key_file is not None or release.key_env is not None
+        ledger = release.ledger_file is not None
+        refusals = {
+            "Give --key-file or --key-env, not both.": release.key_file is not None and release.key_env is not None,
+            "--key-id needs --key-file or --key-env.": release.key_id is not None and not keyed,
+            "--cap and --raise-cap need --ledger.": (release.cap is not None or release.raise_cap) and not ledger,
+            "--id-column names items for --key-file, --key-env or --ledger.": (
+                release.id_column is not None and not release.named
+            ),
+            "--no-noise releases no noise: leave out keys and ledger.": not noise and release.named,
+        }
+        for sentence, applies in refusals.items():
+            if applies:
+                raise click.UsageError(sentence)
+        return release
+
+    def check_ids(self, format: str = "") -> None:
+        """Refuse keys and ledger for a table in which no column names the items.
+
+        Row numbers change when somebody sorts the table: then every row is a further release.
+        """
+        if self.named and self.id_column is None and format not in ("npy", "txt"):
+            raise click.UsageError("Keys and ledgers need --id-column: the column that names the item of each row.")
+
+    @property
+    def named(self) -> bool:
+        """Return whether a key or a ledger is given."""
+        return any(each is not None for each in (self.key_file, self.key_env, self.ledger_file))
+
+    def key(self) -> NoiseKey | None:
+        """Return the key, or None for fresh noise."""
+        if self.key_file is not None:
+            return NoiseKeys.from_file(self.key_file).key(self.key_id)
+        if self.key_env is not None:
+            return NoiseKeys.from_environment(self.key_env).key(self.key_id)
+        return None
+
+    def ledger(self) -> AbstractContextManager[Ledger | None]:
+        """Return the opened ledger, or nothing."""
+        if self.ledger_file is None:
+            return nullcontext()
+        return Ledger(self.ledger_file, cap=self.cap, raise_cap=self.raise_cap)
+
+    def files(self) -> list[tuple[Path, str]]:
+        """Return the files that the output must not replace, and their names for messages."""
+        named = ((self.key_file, "the key file"), (self.ledger_file, "the ledger"))
+        return [(path, name) for path, name in named if path is not None]
+
 
 KEY_EXAMPLE = """\b
 Example:
@@ -29,7 +100,7 @@ Example:
 """
 
 
-@click.group("key", epilog=KEY_EXAMPLE, short_help="Make and list keys of keyed noise.")
+@click.group("key", epilog=KEY_EXAMPLE)
 def key() -> None:
     """Make and list the secret keys of `vecveil protect --key-file`.
 
@@ -46,11 +117,6 @@ def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
 
     Older keys stay in the file, for releases that must be repeatable with them.
     """
-    from datetime import UTC, datetime
-
-    from vecveil.cli.output import data_json, note
-    from vecveil.randomness import NoiseKeys
-
     named = key_id or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
     keys = NoiseKeys.create(file, named)
     note(
@@ -65,9 +131,6 @@ def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
 @shared.json_option
 def list_keys(file: Path, as_json: bool) -> None:
     """Print the ids of the keys in FILE, never the keys."""
-    from vecveil.cli.output import data, data_json
-    from vecveil.randomness import NoiseKeys
-
     keys = NoiseKeys.from_file(file)
     if as_json:
         data_json({"current": keys.current, "ids": sorted(keys.keys)})
@@ -91,7 +154,7 @@ Example:
 """
 
 
-@click.group("ledger", epilog=LEDGER_EXAMPLE, short_help="Show how often items were released.")
+@click.group("ledger", epilog=LEDGER_EXAMPLE)
 def ledger() -> None:
     """Show or export a ledger: how often each item was released, and what that has spent.
 
@@ -105,9 +168,6 @@ def ledger() -> None:
 @shared.json_option
 def show(ledger: Path, as_json: bool) -> None:
     """Check LEDGER and print it in numbers."""
-    from vecveil.accounting.ledger import Ledger
-    from vecveil.cli.output import data, data_json
-
     with Ledger(ledger, create=False) as opened:
         opened.verify()
         summary = opened.summary()
@@ -124,9 +184,6 @@ def show(ledger: Path, as_json: bool) -> None:
 @shared.json_option
 def export(ledger: Path, output: Path, force: bool, as_json: bool) -> None:
     """Check LEDGER and write one line per release, with hashed ids."""
-    from vecveil.accounting.ledger import Ledger
-    from vecveil.cli.output import check_new_file, data_json, note, writing
-
     check_new_file(output, force=force, inputs=(ledger,))
     with Ledger(ledger, create=False) as opened:
         opened.verify()
@@ -140,8 +197,6 @@ def export(ledger: Path, output: Path, force: bool, as_json: bool) -> None:
 
 
 def _ledger_lines(summary: LedgerSummary) -> list[str]:
-    from vecveil.cli.output import number
-
     rows: list[tuple[object, object]] = [
         ("items", summary.items), ("releases", summary.releases), ("most of one item", summary.most_releases),
         ("cap", number(summary.cap)), ("checksums", "right"),

@@ -5,21 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from vecveil.auditing import AuditResult, audit_store
+from vecveil.auditing.lint import clean_vectors, plaintext_beside
 from vecveil.cli import options as shared
 from vecveil.cli.audit import attack_arguments, attack_options
+from vecveil.cli.output import as_typed, data, note, report_files, write_reports, writing
+from vecveil.cli.tables import TableFormat, load_encoder_named
+from vecveil.concepts import Concept
+from vecveil.data import read_table
+from vecveil.data.columns import missing_column, python_values
+from vecveil.databases import open_store
+from vecveil.databases.fields import leaves
+from vecveil.databases.locations import short_name
+from vecveil.databases.scanning import SIGN_CODES, Scan, ScanFinding, in_order, scan
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError
-
-if TYPE_CHECKING:
-    from vecveil.auditing import AuditResult
-    from vecveil.cli.tables import TableFormat
-    from vecveil.concepts import Concept
-    from vecveil.databases.scanning import Scan, ScanFinding
-    from vecveil.types import Embeddings
+from vecveil.io import write_text
+from vecveil.types import Embeddings
+from vecveil.version import __version__
 
 __all__ = ["command"]
 
@@ -40,7 +48,7 @@ STORE is KIND:WHERE#COLLECTION:
 """
 
 
-@click.command("scan", epilog=EXAMPLE, short_help="Say what a vector database gives away; audit a sample.")
+@click.command("scan", epilog=EXAMPLE)
 @click.argument("store")
 @click.option("--sample", type=click.IntRange(min=2), default=2000, show_default=True, help="Rows to draw at random.")
 @click.option("--limit", type=click.IntRange(min=1), help="Scan only the first N rows.")
@@ -74,14 +82,6 @@ def command(
     Nothing is written to the store, and no text is shown. With --concept a random sample is attacked, by somebody
     who knows the texts of a part of it: with texts that lie beside the vectors, or of --texts.
     """
-    from vecveil.cli.output import as_typed, data, note, report_files, write_reports, writing
-    from vecveil.cli.tables import TableFormat
-    from vecveil.concepts import Concept
-    from vecveil.databases import open_store
-    from vecveil.databases.locations import short_name
-    from vecveil.databases.scanning import SIGN_CODES, in_order, scan
-    from vecveil.io import write_text
-
     reports = (audit_json, html_file, md_file, csv_file)
     if (texts_file is None) != (id_column is None):
         raise click.UsageError("--texts and --id-column go together: the ids say whose texts they are.")
@@ -176,9 +176,6 @@ class _TextsFile:
     id_column: str
 
     def _chunks(self, columns: Sequence[str], *, texts: bool) -> Any:
-        from vecveil.data import read_table
-        from vecveil.data.columns import missing_column
-
         reader = read_table(self.path, columns=columns, **vars(self.form))
         if reader.text_column is None:
             raise missing_column(reader.name, "text_column", None, reader.types)
@@ -190,8 +187,6 @@ class _TextsFile:
         Raises:
             DataFileError: no such column, or an id that occurs twice.
         """
-        from vecveil.data.columns import python_values
-
         ids: list[str] = []
         for chunk in self._chunks([self.id_column], texts=False):
             ids += map(str, python_values(chunk.columns[self.id_column]))
@@ -207,8 +202,6 @@ class _TextsFile:
         Raises:
             InvalidInputError: the file has none of them.
         """
-        from vecveil.data.columns import python_values
-
         positions = {item: i for i, item in enumerate(scan.sample.ids)}
         names = list(dict.fromkeys([self.id_column, *columns]))
         matches: dict[int, tuple[str, list[Any]]] = {}
@@ -249,8 +242,6 @@ def _texts_beside(scan: Scan, name: str | None) -> SampleTexts | None:
 
 def _values_of(scan: Scan, name: str) -> list[Any]:
     """Return the first value under ``name`` of each sampled row, or None."""
-    from vecveil.databases.fields import leaves
-
     return [next((value for each, value in leaves(row) if each == name), None) for row in scan.sample.fields]
 
 
@@ -261,9 +252,6 @@ def _audit_sample(
     scan: Scan, known: SampleTexts, concept: Concept, given: dict[str, Any], *, command: str
 ) -> AuditResult:
     """Return the audit of the sampled rows whose text is known."""
-    from vecveil.auditing import audit_store
-    from vecveil.auditing.lint import plaintext_beside
-    from vecveil.cli.tables import load_encoder_named
 
     def of_known(name: str) -> list[Any]:
         values = _values_of(scan, name)
@@ -283,9 +271,6 @@ def _audit_sample(
 
 def _is_clean(known: SampleTexts, given: dict[str, Any]) -> bool:
     """Return whether the vectors are the encoder's own for these texts: nothing protects them."""
-    from vecveil.auditing.lint import clean_vectors
-    from vecveil.cli.tables import load_encoder_named
-
     encoder = load_encoder_named(given)
     assert encoder is not None
     return bool(clean_vectors(known.vectors, encoder.encode(known.texts)))
@@ -293,8 +278,6 @@ def _is_clean(known: SampleTexts, given: dict[str, Any]) -> bool:
 
 def _findings_of_audit(result: AuditResult | None, *, clean: bool) -> list[ScanFinding]:
     """Return the findings of the attacks and of the comparison with an encoder."""
-    from vecveil.databases.scanning import ScanFinding
-
     findings = []
     if clean:
         findings.append(ScanFinding(
@@ -348,10 +331,6 @@ def _not_tested(
 def _record(
     seen: Scan, name: str, findings: Sequence[ScanFinding], untested: list[str], typed: str
 ) -> dict[str, Any]:
-    from datetime import UTC, datetime
-
-    from vecveil.version import __version__
-
     record = seen.to_record(name=name)
     return {
         "schema": record.pop("schema"),

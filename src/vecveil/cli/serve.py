@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from vecveil.cli import options as shared
-
-if TYPE_CHECKING:
-    from vecveil.serving import ServeSettings
+from vecveil.serving import ServedPolicySettings, ServeSettings, UpstreamSettings
+from vecveil.serving.settings import read_config
 
 __all__ = ["command"]
 
@@ -26,7 +25,7 @@ Examples:
 """
 
 
-@click.command("serve", epilog=EXAMPLE, short_help="Answer OpenAI's embeddings API, protected.")
+@click.command("serve", epilog=EXAMPLE)
 @click.option(
     "-p",
     "--protector",
@@ -97,7 +96,7 @@ def command(
     Ask for a query with the model NAME:query. Logs go to stderr, without texts, vectors or keys;
     with --json stdout gets {"url": ...} when the server listens, for programs that start it.
     """
-    from vecveil.serving import run
+    from vecveil.serving import run  # needs the extra serve
 
     def listening(url: str) -> None:
         if as_json:
@@ -126,8 +125,6 @@ def command(
 
 
 def _from_options(given: dict[str, Any]) -> ServeSettings:
-    from vecveil.serving import ServedPolicySettings, ServeSettings, UpstreamSettings
-
     if not given["protectors"]:
         raise click.UsageError("Give -p FILE, or --config FILE.")
     if given["key_file"] is not None and given["key_env"] is not None:
@@ -159,8 +156,6 @@ def _from_options(given: dict[str, Any]) -> ServeSettings:
 
 
 def _from_config(path: Path, given: dict[str, Any]) -> ServeSettings:
-    from vecveil.serving.settings import read_config
-
     changes = _set(given, "host", "port", "host_names", "workers")
     if given["no_access_log"]:
         changes["access_log"] = False

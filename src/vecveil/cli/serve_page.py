@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from starlette.routing import Router
+
+from vecveil.auditing.preview import FEWEST_TEXTS, MOST_WORDS, Preview, VectorMemory
+from vecveil.data import read_texts
+from vecveil.demo.corpus import CONCEPT_FILE, load_notes
 from vecveil.errors import DataFileError, MissingDependencyError
-
-if TYPE_CHECKING:
-    from starlette.routing import Router
-
-    from vecveil.serving import Service
-    from vecveil.types import Embeddings
+from vecveil.serving import Service
+from vecveil.serving.preview_page import PageTexts, page_router
+from vecveil.types import Embeddings
 
 __all__ = ["page_routers"]
 
@@ -25,16 +27,11 @@ def page_routers(texts_file: Path | None) -> Callable[[Service], Sequence[Router
     Args:
         texts_file: the attacker's training texts; None takes the bundled notes. The page does not show them.
     """
-    from vecveil.auditing.preview import FEWEST_TEXTS, MOST_WORDS
-    from vecveil.demo.corpus import load_notes
-    from vecveil.serving.preview_page import PageTexts, page_router
-
     notes = load_notes()
     samples = [note.text for note in notes if note.has_concept][:_SAMPLES]
     background = [note.text for note in notes if note.text not in samples]
     description = "the synthetic notes that come with vecveil"
     if texts_file is not None:
-        from vecveil.data import read_texts
 
         background, description = read_texts(texts_file).texts, "the corpus that this server was given"
         if len(background) < FEWEST_TEXTS:
@@ -52,8 +49,6 @@ def page_routers(texts_file: Path | None) -> Callable[[Service], Sequence[Router
 
 def _demo_words() -> tuple[str, ...]:
     """Return the terms of the demo's concept."""
-    from vecveil.demo.corpus import CONCEPT_FILE
-
     try:
         import yaml
     except ImportError:
@@ -63,8 +58,6 @@ def _demo_words() -> tuple[str, ...]:
 
 def _preview(background: Sequence[str]) -> Any:
     """Return the attack; it keeps the vectors of background texts in memory from job to job."""
-    from vecveil.auditing.preview import Preview, VectorMemory
-
     memory = VectorMemory()
 
     def guess(

@@ -6,18 +6,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from scipy.sparse import coo_array
+
+from vecveil.concepts import Concept
+from vecveil.data import TextRows, read_table, read_texts
+from vecveil.data.columns import row_number
+from vecveil.data.files import find_input
+from vecveil.data.parquet import ParquetSource
+from vecveil.encoders import TextEncoder, load_encoder
 from vecveil.errors import DataFileError, VecveilError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from vecveil.concepts import Concept
-    from vecveil.data import TextRows
-    from vecveil.encoders import TextEncoder
-    from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask
-    from vecveil.types import Embeddings
+from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask
+from vecveil.types import Embeddings
 
 __all__ = [
     "Rows", "TableFormat", "chosen_task", "classification_task", "is_protected", "load_encoder_named", "read_array",
@@ -33,7 +35,6 @@ class TableFormat:
     format: str | None = None
     encoding: str = "utf-8"
     delimiter: str | None = None
-    max_memory: int | None = None
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> TableFormat:
@@ -70,9 +71,6 @@ def read_rows(
     embedding_column: str | None = None,
 ) -> Rows:
     """Return the texts at ``path`` with the concept of ``concept_file`` ready for use on them."""
-    from vecveil.concepts import Concept
-    from vecveil.data import read_texts
-
     concept = Concept.from_file(concept_file)
     names = dict.fromkeys([*concept.columns, *(name for name in columns if name is not None)])
     table = read_texts(
@@ -85,7 +83,6 @@ def read_corpus(path: Path | None) -> tuple[str, ...]:
     """Return the texts that are not blank of the file of --corpus."""
     if path is None:
         return ()
-    from vecveil.data import read_texts
 
     return tuple(text for text in read_texts(path).texts if text.strip())
 
@@ -94,18 +91,12 @@ def is_protected(path: Path, form: TableFormat) -> bool:
     """Return whether ``path`` is a Parquet file that vecveil wrote."""
     if str(path) == "-" or form.of_path(path) != "parquet":
         return False
-    from vecveil.data.files import find_input
-    from vecveil.data.parquet import ParquetSource
 
     return "protected" in ParquetSource(find_input(path, form.format)).metadata
 
 
 def read_array(path: Path, embedding_column: str | None = None) -> np.ndarray[Any, Any]:
     """Return the vectors of a .npy file or of a Parquet column, by default ``embedding``."""
-    import numpy as np
-
-    from vecveil.data import read_table
-
     reader = read_table(path, embedding_column=embedding_column)
     chunks = [chunk.vectors for chunk in reader.select([], texts=False) if chunk.vectors is not None]
     if not chunks:
@@ -117,8 +108,6 @@ def read_array(path: Path, embedding_column: str | None = None) -> np.ndarray[An
 
 def read_labels(path: Path) -> np.ndarray[Any, Any]:
     """Return the 0/1 array of a .npy file."""
-    import numpy as np
-
     try:
         labels: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, MemoryError) as error:
@@ -130,8 +119,6 @@ def read_labels(path: Path) -> np.ndarray[Any, Any]:
 
 def load_encoder_named(given: dict[str, Any], default: str | None = None) -> TextEncoder | None:
     """Return the encoder that the encoder options name, or ``default``; None if neither names one."""
-    from vecveil.encoders import load_encoder
-
     name = given["encoder"] or default
     if name is None:
         return None
@@ -153,11 +140,6 @@ def chosen_task(given: dict[str, Any], encoder: Any) -> Any:
 
 def sts_task(path: Path, encoder: TextEncoder) -> StsTask:
     """Return the task of a table with the columns sentence1, sentence2 and score."""
-    import numpy as np
-
-    from vecveil.data import read_texts
-    from vecveil.metrics import StsTask
-
     table = read_texts(path, "sentence1", columns=["sentence2", "score"])
     right = table.columns["sentence2"]
     for row, text in enumerate(right):
@@ -170,11 +152,6 @@ def sts_task(path: Path, encoder: TextEncoder) -> StsTask:
 
 def retrieval_task(folder: Path, encoder: TextEncoder) -> RetrievalTask:
     """Return the task of a folder in BEIR layout; queries without a judgement are left out."""
-    from scipy.sparse import coo_array
-
-    from vecveil.data import read_table, read_texts
-    from vecveil.metrics import RetrievalTask
-
     source = _part(folder, "corpus.jsonl.gz", "corpus.jsonl")
     has_titles = "title" in read_table(source, text_column="text", columns=[]).types
     corpus = read_texts(source, "text", columns=["_id", "title"] if has_titles else ["_id"])
@@ -207,10 +184,6 @@ def classification_task(
     vectors: Embeddings, labels: Sequence[Any], column: str, source: Path, *, seed: int
 ) -> ClassificationTask:
     """Return the task of the texts' own classes; texts without one are left out."""
-    import numpy as np
-
-    from vecveil.metrics import ClassificationTask
-
     rows = [i for i, label in enumerate(labels) if label is not None and label != ""]
     for row in rows:
         if not isinstance(labels[row], str | int | bool):
@@ -241,7 +214,5 @@ def _number(path: Path, column: str, row: int, value: Any) -> float:
 
 
 def _wrong(path: Path, column: str, constraint: str, row: int, *, param: str = "") -> VecveilError:
-    from vecveil.data.columns import row_number
-
     why = f"The column is {column!r}." if param else ""
     return DataFileError.of(path.name, param or column, constraint, f"something else in {row_number(row)}", why)

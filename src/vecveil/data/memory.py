@@ -10,18 +10,18 @@ from typing import Any
 from vecveil.errors import MemoryLimitError
 from vecveil.validation import check_count
 
-__all__ = ["MemoryAccount", "command_limit", "default_max_memory"]
+__all__ = ["MemoryAccount", "default_max_memory", "memory_limit"]
 
 DEFAULT_LIMIT = 1 << 30
 CODE = "E-MEMORY-TABLE"
 
-command_limit: ContextVar[int | None] = ContextVar("vecveil_max_memory", default=None)
-"""Limit of every file that one command reads, side files included: the option ``--max-memory``."""
+memory_limit: ContextVar[int | None] = ContextVar("vecveil_max_memory", default=None)
+"""Limit of every file that is read without ``max_memory``, in bytes; the option ``--max-memory`` sets it."""
 
 
 def default_max_memory() -> int:
-    """Return the limit of the command, else the smaller of 1 GiB and a quarter of the machine's memory, in bytes."""
-    if (limit := command_limit.get()) is not None:
+    """Return `memory_limit`, else the smaller of 1 GiB and a quarter of the machine's memory, in bytes."""
+    if (limit := memory_limit.get()) is not None:
         return limit
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

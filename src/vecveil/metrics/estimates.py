@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy  # its submodules load when they are first used: scipy.stats takes a second
 from scipy.special import ndtri
-from scipy.stats import beta, t
 
 from vecveil.errors import InvalidInputError
 from vecveil.validation import check_count, check_probability, check_same_length
@@ -131,7 +131,7 @@ def share_interval(
     if spread > _ROUNDING:
         variance = count / (count - 1) * spread / rows**2
         tail = (1 + level) / 2
-        wider = float(t.ppf(tail, rows - 1)) / float(t.ppf(tail, count - 1))
+        wider = float(scipy.stats.t.ppf(tail, rows - 1)) / float(scipy.stats.t.ppf(tail, count - 1))
         # Fewer effective rows where groups differ more than chance; never more rows than there are.
         effective = min(float(rows), share * (1 - share) / variance * wider**2)
     return _beta_interval(share * effective, effective, level)
@@ -141,8 +141,8 @@ def _beta_interval(successes: float, trials: float, level: float) -> tuple[float
     # The exact ends at 0 and at n successes are 0 and 1, where the beta quantiles are undefined.
     tail = (1 - level) / 2
     missed = trials - successes
-    low = 0.0 if successes <= 0 else float(beta.ppf(tail, successes, missed + 1))
-    high = 1.0 if missed <= 0 else float(beta.ppf(1 - tail, successes + 1, missed))
+    low = 0.0 if successes <= 0 else float(scipy.stats.beta.ppf(tail, successes, missed + 1))
+    high = 1.0 if missed <= 0 else float(scipy.stats.beta.ppf(1 - tail, successes + 1, missed))
     return low, high
 
 

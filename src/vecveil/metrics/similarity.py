@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
+import scipy  # its submodules load when they are first used: scipy.stats takes a second
 
 from vecveil.errors import InvalidInputError, not_finite, wrong_shape
 from vecveil.metrics.estimates import Estimate, cluster_bootstrap, fisher_z, group_index, other_rows
@@ -88,7 +88,7 @@ def spearman(x: Any, y: Any) -> Estimate:
     The interval is Fisher's z with the variance of Bonett and Wright (2000).
     """
     a, b = _check(x, y, owner="spearman")
-    value = _correlation(rankdata(a), rankdata(b), owner="spearman")
+    value = _correlation(scipy.stats.rankdata(a), scipy.stats.rankdata(b), owner="spearman")
     # Bonett and Wright's variance is Fisher's times 1 + ρ²/2.
     ends = fisher_z(value, len(a), variance_factor=1 + value**2 / 2)
     return Estimate("Spearman", value, *ends, len(a), 0.0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
+import scipy  # its submodules load when they are first used: scipy.stats takes a second
 
 from vecveil.errors import InvalidInputError, not_finite, wrong_shape
 from vecveil.metrics.estimates import Estimate, cluster_normal, group_index, share_estimate
@@ -151,9 +151,9 @@ def macro_auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
         column, positive = s[:, token], true[:, token]
         held, free = column[positive], column[~positive]
         # Placement values: ranks among all less ranks within the own class.
-        ranks = rankdata(column)
-        over_free = (ranks[positive] - rankdata(held)) / len(free)
-        under_held = 1.0 - (ranks[~positive] - rankdata(free)) / len(held)
+        ranks = scipy.stats.rankdata(column)
+        over_free = (ranks[positive] - scipy.stats.rankdata(held)) / len(free)
+        under_held = 1.0 - (ranks[~positive] - scipy.stats.rankdata(free)) / len(held)
         area = float(over_free.mean())
         total += area
         influence[positive] += (over_free - area) / len(held)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.command_line import run
-from vecveil.data.memory import command_limit
+from vecveil.data.memory import memory_limit
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def test_a_side_file_is_limited(arguments: list[object]) -> None:
     limited = run(*arguments, "--max-memory", "100K")
     assert limited.code == 1
     assert "corpus.txt: `max_memory`" in limited.err
-    assert command_limit.get() is None  # the next command of this process starts without a limit
+    assert memory_limit.get() is None  # the next command of this process starts without a limit
 
 
 def test_control_a_higher_limit_reads_it(arguments: list[object]) -> None:
