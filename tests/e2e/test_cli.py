@@ -44,7 +44,7 @@ def test_version_and_overview() -> None:
     assert lines == [[name, short_help] for name, (_, _, short_help) in COMMANDS.items()]
 
 
-SLOW = {"jinja2", "pyarrow", "scipy.optimize", "scipy.stats", "sklearn", "starlette", "torch", "transformers", "uvicorn"}
+SLOW = {"jinja2", "pyarrow", "scipy.optimize", "scipy.stats", "sklearn", "starlette", "torch", "uvicorn"}
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,9 @@ def test_without_click_the_pip_line_is_printed(tmp_path: Path) -> None:
         ([*OF_TEXTS, "--option", "rank"], "key=value"),
         ([*OF_TEXTS, "--option", "seed=3"], "rank"),
         ([*OF_TEXTS, "--sts", "s", "--label-column", "l"], "it sets the target"),
+        ([*OF_TEXTS, "--min-texts", "19"], "--min-texts must be at least 20"),
+        (["scan", "faiss:x", "--concept", "c", "--json", "a", "--audit-json", "a"], "--json and --audit-json"),
+        (["scan", "faiss:x", "--concept", "c", "--audit-json", "-"], "--audit-json must name a file"),
         (["protect", "x.csv", "-o", "y.npy"], "-p"),
         (["audit", "x.csv", "-p", "y"], "--concept"),
         (["demo", "--input", "x.csv"], "together"),
@@ -184,7 +187,7 @@ def test_texts_are_protected_without_the_text(
     about = json.loads(table.schema.metadata[b"vecveil"])
     assert about["protected"] is True
     assert about["method"] == "subspace"
-    assert "Columns carried as they are: id, domain. Left out: text." in done.err
+    assert "Columns copied unchanged: id, domain. Left out: text." in done.err
 
     kept = tmp_path / "kept.parquet"
     done = run("protect", notes, "-p", notes_protector, "-o", kept, "--keep-text", "--carry", "id")

@@ -100,9 +100,15 @@ def test_two_reports_in_one_file_are_refused(
         "audit", notes, "-p", notes_protector, "--concept", notes.with_name("concept.yaml"),
         "--html", both, "--md", both,
     )  # fmt: skip
-    assert done.code == 1
-    assert "a file of its own" in done.err
+    assert done.code == 2
+    assert "--html and --md name the same file" in done.err
     assert not both.exists()
+
+
+def test_only_json_goes_to_stdout(notes: Path) -> None:
+    done = run("audit", notes, "--concept", notes.with_name("concept.yaml"), "--html", "-")
+    assert done.code == 2
+    assert "--html must name a file" in done.err
 
 
 @pytest.fixture(scope="session")
@@ -157,7 +163,6 @@ def test_texts_beside_their_vectors_are_warned_of(store: Path, notes: Path) -> N
         (["--vectors", "store.npy", "--row-column", "text"], "whole numbers"),
         (["--row-column", "row"], "--vectors"),
         ([], "--vectors FILE"),
-        (["--html", "-"], "a file"),
         (["--vectors", "store.npy", "--row-column", "row", "--sts", "x.csv"], "protector"),
         (["--vectors", "missing.npy", "--row-column", "row"], "missing.npy"),
     ],

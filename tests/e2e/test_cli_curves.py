@@ -92,7 +92,6 @@ def test_what_cannot_be_written_or_read_is_one_clear_error(trained: Path, tmp_pa
     before = trained.read_bytes()
     for arguments, says in (
         ((trained, "--html", trained), "another file than the inputs"),
-        ((trained, "--html", tmp_path / "x", "--csv", tmp_path / "x"), "`csv`"),
         ((trained, "--html", tmp_path), "a folder"),
         ((trained, "--csv", trained / "x.csv"), "in a folder that you may write to"),
         ((tmp_path / "nothing.vecveil",), "is not there"),
@@ -101,6 +100,7 @@ def test_what_cannot_be_written_or_read_is_one_clear_error(trained: Path, tmp_pa
         assert (done.code, done.out) == (1, "")
         assert len(done.errors) == 1
         assert says in done.errors[0]
+    assert run("curves", trained, "--html", tmp_path / "x", "--csv", tmp_path / "x").code == 2
     assert trained.read_bytes() == before
     assert leftovers(tmp_path) == []
     assert run("curves").code == 2

@@ -15,6 +15,7 @@ from vecveil.data import RowItems, TableReader, open_writer, read_table
 from vecveil.data.columns import (
     ColumnBatch,
     TableSource,
+    as_type,
     check_names,
     import_pyarrow,
     undictionaried,
@@ -399,8 +400,4 @@ class _ArrowSource(TableSource):
     def batches(self, columns: Sequence[str], chunk_rows: int) -> Iterator[tuple[int, ColumnBatch]]:
         for batch in self._table.select(list(columns)).to_batches(max_chunksize=chunk_rows):
             if batch.num_rows:
-                yield batch.num_rows, {name: self._plain(name, batch.column(name)) for name in columns}
-
-    def _plain(self, name: str, values: Any) -> Any:
-        kind = self.types[name]
-        return values if values.type == kind else values.cast(kind)
+                yield batch.num_rows, {name: as_type(batch.column(name), self.types[name]) for name in columns}

@@ -157,9 +157,9 @@ def check_same(known: Manifest, now: Manifest) -> None:
     if not known.results:
         fix = f"Nothing is in it yet: remove its {MANIFEST}, or give another folder."
     elif not names:
-        fix = "Protect what is new or repaired alone, into another folder: what is here is released already."
+        fix = "Protect only the new or repaired files, into another folder: the rows in this one are already released."
     raise DataFileError.of("protect", "out", f"the folder of this run, as its {MANIFEST} says", got,
-                           "Rows of both would stand side by side.", fix)  # fmt: skip
+                           "The folder would mix the rows of two runs.", fix)  # fmt: skip
 
 
 def _difference(names: list[str], former: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -237,12 +237,12 @@ def verify(
     names = set(folder.sizes())
     if further := _further_files(names, manifest):
         raise wrong(f"{len(further)} further files, such as {further[0]}",
-                    "Readers of the folder take their rows for protected ones: move them elsewhere.")  # fmt: skip
+                    "Readers of the folder would take their rows for protected ones: move them elsewhere.")  # fmt: skip
     parts = manifest.parts
     for part in progress(parts, "Verifying", total=len(parts), show=show_progress, unit="part"):
         result, name = manifest.results.get(part["index"]), part["output"]
         if result is None:
-            raise wrong(f"no {name} yet", "Protect again into the same folder: it does what is missing.")
+            raise wrong(f"no {name} yet", "Run protect again with the same folder: it writes the missing parts.")
         if name not in names:
             if not result.rows:
                 continue
@@ -250,9 +250,8 @@ def verify(
             raise wrong(f"no {name}, which was finished", fix)
         with folder.open(name) as file:
             if PartResult.of(result.index, result.rows, file) != result:
-                raise wrong(f"another {name}",
-                            "Protect the inputs again, into another folder: this one cannot be mended without a second "
-                            "release.")  # fmt: skip
+                fix = "Protect the inputs again, into another folder: a repair would release rows a second time."
+                raise wrong(f"another {name}", fix)
     return manifest
 
 

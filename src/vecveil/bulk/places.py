@@ -21,7 +21,7 @@ from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyEr
 from vecveil.io import temporary_name
 from vecveil.validation import check_count
 
-__all__ = ["PART_BYTES", "Folder", "FoundFile", "Part", "found_files", "open_input", "plan", "source_of", "unchanged"]
+__all__ = ["PART_BYTES", "Folder", "InputEntry", "Part", "list_files", "open_input", "plan", "source_of", "unchanged"]
 
 PART_BYTES = 2**28
 """Approximate bytes of a part before compression; a row group is never cut."""
@@ -33,8 +33,8 @@ _STAMPS = ("mtime", "LastModified", "last_modified", "updated", "modify", "creat
 
 
 @dataclass(frozen=True)
-class FoundFile:
-    """A file as found when the run was planned."""
+class InputEntry:
+    """An input file with its size and time when the run was planned."""
 
     url: str
     name: str
@@ -56,7 +56,7 @@ class Part:
     """
 
     index: int
-    input: FoundFile
+    input: InputEntry
     start: int
     stop: int | None
     rows: int | None
@@ -82,24 +82,24 @@ class Part:
         }
 
 
-def found_files(
+def list_files(
     inputs: Sequence[str], options: Mapping[str, Any], *, format: str | None = None
-) -> list[FoundFile]:
+) -> list[InputEntry]:
     """Return the files of paths, URLs, folders and patterns, each once and in order.
 
     Folders and patterns skip names that begin with ``_`` or ``.``, and other formats.
     """
-    files: dict[str, FoundFile] = {}
-    for given in inputs:
-        fs, path = _filesystem(given, options)
-        with _explained(given):
+    files: dict[str, InputEntry] = {}
+    for entry in inputs:
+        fs, path = _filesystem(entry, options)
+        with _explained(entry):
             paths = _matching(fs, path, format)
             for each in paths:
                 info = fs.info(each)
                 url = each if _speaks(fs, _LOCAL) else cast(str, fs.unstrip_protocol(each))
-                files[url] = FoundFile(url, os.path.basename(each), *_size_and_stamp(info))
+                files[url] = InputEntry(url, os.path.basename(each), *_size_and_stamp(info))
         if not paths:
-            raise DataFileError.of("protect", "input", "files that are there", f"{_short(given)!r}, which names none",
+            raise DataFileError.of("protect", "input", "files that are there", f"{_short(entry)!r}, which names none",
                                    "Names that begin with _ or . are left out.")  # fmt: skip
     if format is None:
         for file in files.values():
@@ -107,7 +107,7 @@ def found_files(
     return list(files.values())
 
 
-def unchanged(file: FoundFile, options: Mapping[str, Any]) -> bool:
+def unchanged(file: InputEntry, options: Mapping[str, Any]) -> bool:
     """Return whether size and time of the file are those of the plan."""
     fs, path = _filesystem(file.url, options)
     with _explained(file.url):
@@ -116,7 +116,7 @@ def unchanged(file: FoundFile, options: Mapping[str, Any]) -> bool:
         return _size_and_stamp(fs.info(path)) == (file.size, file.stamp)
 
 
-def open_input(file: FoundFile, options: Mapping[str, Any], *, format: str | None = None) -> InputFile:
+def open_input(file: InputEntry, options: Mapping[str, Any], *, format: str | None = None) -> InputFile:
     fs, path = _filesystem(file.url, options)
     format, zipped = format_of(file.name) if format is None else (format, False)
     return input_file(file.name, format, partial(_open, fs, path), zipped=zipped)
@@ -145,10 +145,10 @@ def plan(
     part_bytes = check_count(part_bytes, owner="protect", param="part_bytes")
     options = options or {}
     files = [
-        file for file in found_files(inputs, options, format=format) if out is None or not out.holds(file.url)
+        file for file in list_files(inputs, options, format=format) if out is None or not out.holds(file.url)
     ]
 
-    def pieces(file: FoundFile) -> list[tuple[int, int | None, int | None]]:
+    def pieces(file: InputEntry) -> list[tuple[int, int | None, int | None]]:
         try:
             return _pieces(open_input(file, options, format=format), part_bytes)
         except NoRowsError:  # common in folders that parallel programs write
@@ -284,8 +284,8 @@ def _filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     try:
         fs, path = fsspec.core.url_to_fs(url, **dict(options))
     except ImportError as error:  # fsspec names the package that speaks this protocol
-        raise DataFileError.of("protect", "input", "a URL whose protocol can be spoken here", protocol,
-                               fix=f"Install what speaks it: {error}.") from None  # fmt: skip
+        raise DataFileError.of("protect", "input", "a URL of a file system that is installed", protocol,
+                               fix=f"Install the package that it needs: {error}.") from None  # fmt: skip
     except ValueError:
         raise DataFileError.of("protect", "input", "a path or a URL that fsspec knows", protocol) from None
     return fs, cast(str, path).rstrip("/") or "/"

@@ -100,7 +100,7 @@ def command(
     html_file: Path | None,
     md_file: Path | None,
     csv_file: Path | None,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Attack the vectors of the texts in INPUT and print what attackers find.
 
@@ -108,21 +108,22 @@ def command(
     not fitted on, only they show the honest figure. Without one, the vectors of a store are attacked by somebody
     who knows the texts of a part of it.
     """
-    to_stdout, files = report_files(
-        "audit", json_file, html_file, md_file, csv_file,
-        inputs=(input, protector_file, concept, vectors_file, given["corpus"]),
-    )  # fmt: skip
-    form = TableFormat.of(given)
-    attacks = {**attack_arguments(given), "command": as_typed()}
+    to_stdout = str(json_file) == "-"
+    files = report_files(
+        {"--json": json_file, "--html": html_file, "--md": md_file, "--csv": csv_file},
+        inputs=(input, protector_file, concept, vectors_file, options["corpus"]),
+    )
+    form = TableFormat.of(options)
+    attacks = {**attack_arguments(options), "command": as_typed()}
     if protector_file is None:
-        result = _audit_store(input, concept, vectors_file, form, given, attacks)
-    elif vectors_file is not None or given["row_column"] is not None:
+        result = _audit_store(input, concept, vectors_file, form, options, attacks)
+    elif vectors_file is not None or options["row_column"] is not None:
         name = "vectors" if vectors_file is not None else "row_column"
         raise InvalidInputError.of("audit", name, "given without a protector", "both",
                                    "With a protector the audit protects clean vectors itself.",
                                    "Leave out -p to audit the vectors of a store.")  # fmt: skip
     else:
-        result = _audit_protector(input, protector_file, concept, form, given, attacks)
+        result = _audit_protector(input, protector_file, concept, form, options, attacks)
     write_reports(result, files)
     if to_stdout:
         data_json(result.to_record())
@@ -131,23 +132,24 @@ def command(
         note(f"Wrote {path}")
 
 
-def attack_arguments(given: dict[str, Any]) -> dict[str, Any]:
+def attack_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of an audit that the attack and report options give."""
-    work = given["work"]
-    if work is None and given["cache"]:
+    work = options["work"]
+    if work is None and options["cache"]:
         work = default_cache_folder() / "audits"
     names = ("tier", "min_token_count", "show_terms", "show_reconstructions", "skip", "device", "seed")
-    return {**{name: given[name] for name in names}, "corpus": read_corpus(given["corpus"]), "work": work}
+    return {**{name: options[name] for name in names}, "corpus": read_corpus(options["corpus"]), "work": work}
 
 
-def _groups(rows: Rows, given: dict[str, Any]) -> list[Any] | None:
-    column = given["group_column"]
+def _groups(rows: Rows, options: dict[str, Any]) -> list[Any] | None:
+    column = options["group_column"]
     return None if column is None else rows.table.columns[column]
 
 
 def _audit_protector(
-    input: Path, protector_file: Path, concept: Path, form: TableFormat, given: dict[str, Any], attacks: dict[str, Any]
-) -> AuditResult:
+    input: Path, protector_file: Path, concept: Path, form: TableFormat, options: dict[str, Any],
+    attacks: dict[str, Any],
+) -> AuditResult:  # fmt: skip
     protector = load(protector_file)
     if is_protected(input, form):
         raise DataFileError.of(input.name, "path", "a table of texts, with clean vectors or none",
@@ -155,32 +157,32 @@ def _audit_protector(
                                "An audit with a protector protects the clean vectors itself.",
                                "Leave out -p to audit what is in the file.")  # fmt: skip
     rows = read_rows(
-        input, concept, form, columns=(given["group_column"], given["label_column"]),
-        limit=given["limit"], embeddings=True, embedding_column=given["embedding_column"],
+        input, concept, form, columns=(options["group_column"], options["label_column"]),
+        limit=options["limit"], embeddings=True, embedding_column=options["embedding_column"],
     )  # fmt: skip
     vectors = rows.table.embeddings
     beside = [] if vectors is None else plaintext_beside({rows.table.text_column: rows.texts})
     encoder = None
-    if vectors is None or any(given[name] is not None for name in ("encoder", "sts", "retrieval")):
-        encoder = protector.encoder_for(given["encoder"], given["precision"], given["cache"])
+    if vectors is None or any(options[name] is not None for name in ("encoder", "sts", "retrieval")):
+        encoder = protector.encoder_for(options["encoder"], options["precision"], options["cache"])
     if vectors is None:
         assert encoder is not None
         vectors = encoder.encode(rows.texts)
     return audit(
         protector, rows.texts, rows.concept, encoder=encoder, embeddings=vectors, lint=beside,
-        tasks=_tasks(given, encoder, rows, vectors, input), groups=_groups(rows, given), **attacks,
+        tasks=_tasks(options, encoder, rows, vectors, input), groups=_groups(rows, options), **attacks,
     )  # fmt: skip
 
 
-def _tasks(given: dict[str, Any], encoder: Any, rows: Rows, vectors: Embeddings, input: Path) -> list[UtilityTask]:
+def _tasks(options: dict[str, Any], encoder: Any, rows: Rows, vectors: Embeddings, input: Path) -> list[UtilityTask]:
     tasks: list[UtilityTask] = []
-    if given["sts"] is not None:
-        tasks.append(sts_task(given["sts"], encoder))
-    if given["retrieval"] is not None:
-        tasks.append(retrieval_task(given["retrieval"], encoder))
-    if (column := given["label_column"]) is not None:
+    if options["sts"] is not None:
+        tasks.append(sts_task(options["sts"], encoder))
+    if options["retrieval"] is not None:
+        tasks.append(retrieval_task(options["retrieval"], encoder))
+    if (column := options["label_column"]) is not None:
         labels = rows.table.columns[column]
-        tasks.append(classification_task(vectors, labels, column, input, seed=given["seed"]))
+        tasks.append(classification_task(vectors, labels, column, input, seed=options["seed"]))
     return tasks
 
 
@@ -188,20 +190,20 @@ def _tasks(given: dict[str, Any], encoder: Any, rows: Rows, vectors: Embeddings,
 
 
 def _audit_store(
-    input: Path, concept: Path, vectors_file: Path | None, form: TableFormat, given: dict[str, Any],
+    input: Path, concept: Path, vectors_file: Path | None, form: TableFormat, options: dict[str, Any],
     attacks: dict[str, Any],
 ) -> AuditResult:  # fmt: skip
     for name in ("sts", "retrieval", "label_column"):
-        if given[name] is not None:
+        if options[name] is not None:
             raise InvalidInputError.of("audit", name, "given with a protector (-p)", "no protector",
                                        "Utility is measured on vectors that the audit protects itself.")  # fmt: skip
-    row_column, column = given["row_column"], given["embedding_column"]
+    row_column, column = options["row_column"], options["embedding_column"]
     if row_column is not None and vectors_file is None:
         raise InvalidInputError.of("audit", "row_column", "given with --vectors", "no --vectors",
                                    "It says which row of that file a text belongs to.")  # fmt: skip
     in_table = vectors_file is None
     rows = read_rows(
-        input, concept, form, columns=(given["group_column"], row_column), limit=given["limit"],
+        input, concept, form, columns=(options["group_column"], row_column), limit=options["limit"],
         embeddings=in_table, embedding_column=column if in_table else None,
     )  # fmt: skip
     if vectors_file is not None:
@@ -215,8 +217,8 @@ def _audit_store(
         constraint = "a table of texts with a column of vectors"
         raise DataFileError.of(input.name, "path", constraint, "one without vectors", fix=fix)
     return audit_store(
-        vectors, rows.texts, rows.concept, encoder=load_encoder_named(given), lint=lint,
-        groups=_groups(rows, given), **attacks,
+        vectors, rows.texts, rows.concept, encoder=load_encoder_named(options), lint=lint,
+        groups=_groups(rows, options), **attacks,
     )  # fmt: skip
 
 

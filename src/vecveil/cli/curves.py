@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from vecveil.cli import options as shared
-from vecveil.cli.output import check_new_file, data, data_json, note, writing
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.cli.output import data, data_json, note, report_files, writing
+from vecveil.errors import DataFileError
 from vecveil.io import write_text
 from vecveil.protector import load
 from vecveil.records import read_training
@@ -35,16 +35,11 @@ def command(protector: Path, html_file: Path | None, csv_file: Path | None, as_j
     Reward, p(PII), drift and the rest after each epoch. Only a protector whose perturbation was trained
     (method textcrafter) has them.
     """
-    pages = ((training_page, html_file), (training_csv, csv_file))
-    files = {draw: path for draw, path in pages if path is not None}
-    if len({path.absolute() for path in files.values()}) < len(files):
-        raise InvalidInputError.of("curves", "csv", "another file than --html", "the same file")
-    for path in files.values():  # an earlier page may be replaced, the protector never
-        check_new_file(path, force=True, inputs=(protector,))
+    files = report_files({"--html": html_file, "--csv": csv_file}, inputs=(protector,))
     record = _training(protector)
     lines = training_lines(record)
-    for draw, path in files.items():
-        text = draw(record)
+    for option, path in files.items():
+        text = training_page(record) if option == "--html" else training_csv(record)
         with writing(path):
             write_text(path, text)
     if as_json:

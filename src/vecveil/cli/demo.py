@@ -36,7 +36,7 @@ Examples:
 @shared.json_option
 def command(
     input: Path | None, concept: Path | None, group_column: str | None, encoder: str | None, precision: str | None,
-    target_utility: float | None, out: Path, as_json: bool, **given: Any,
+    target_utility: float | None, out: Path, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Read texts, learn the concept, protect the embeddings, attack them, and say what leaks.
 
@@ -44,7 +44,7 @@ def command(
     bundled and synthetic. Files in the folder: protected.parquet, protector.vecveil,
     audit.json and audit.html.
     """
-    form = TableFormat.of(given)
+    form = TableFormat.of(options)
     if (input is None) != (concept is None):
         raise click.UsageError("Give --input and --concept together, or neither.")
     if input is None and (form.text_column or form.format or form.delimiter or group_column):
@@ -53,7 +53,7 @@ def command(
         result = run_demo(
             out, input=input, concept_file=concept, group_column=group_column, table=vars(form),
             encoder=encoder or "minilm", precision=precision or "auto",
-            target_utility=target_utility or DEMO_TARGET_UTILITY, command=as_typed(), say=note, **given,
+            target_utility=target_utility or DEMO_TARGET_UTILITY, command=as_typed(), say=note, **options,
         )  # fmt: skip
     if as_json:
         data_json(result.to_record())

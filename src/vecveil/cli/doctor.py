@@ -7,9 +7,7 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,8 +15,10 @@ from typing import Any
 
 import click
 import numpy as np
+from packaging.requirements import Requirement
 
 from vecveil.cli import options as shared
+from vecveil.cli.experiment import find_checkout
 from vecveil.cli.output import data, data_json
 from vecveil.encoders import default_cache_folder
 from vecveil.encoders.sentence_transformer import cpu_has_bf16
@@ -28,21 +28,20 @@ from vecveil.randomness import resolve_stream
 from vecveil.runtime import thread_count
 from vecveil.version import __version__
 
-__all__ = ["CORE", "Requirement", "command", "examine", "examine_extras", "parse", "requirements"]
+__all__ = ["command", "examine", "examine_extras", "requirements"]
 
 EXAMPLE = """\b
 Example:
   vecveil doctor
 """
 CORE = ""
-"""Stands for the packages that are needed without any extra."""
+"""Name of the packages that are needed without any extra."""
 SHOWN = (
     "VECVEIL_CACHE", "VECVEIL_DEBUG", "VECVEIL_KERNEL", "VECVEIL_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "JAVA_HOME",
 )  # fmt: skip
 """Variables whose values are shown. Others that begin with VECVEIL_ may hold keys: only their name is."""
 NOT_SHOWN = "set (value not shown)"
-_NAME = re.compile(r"\s*(?P<name>[\w.-]+)\s*(?:\[(?P<extras>[^\]]*)\])?\s*\(?(?P<rest>[^;]*)")
 
 
 @click.command("doctor", epilog=EXAMPLE)
@@ -77,6 +76,7 @@ def examine() -> dict[str, Any]:
         "gpu": gpu(),
         "java": java(),
         "cache": cache(),
+        "experiments": find_checkout() is not None,
         "variables": variables(),
     }
 
@@ -117,48 +117,6 @@ def _test_protection() -> None:
 # Packages ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Requirement:
-    """One line of the package's metadata.
-
-    Attributes:
-        extra: the extra that brings it, or `CORE`.
-        name: of the package.
-        least: the lowest version that will do, or None.
-        extras: extras of the package; of this package itself, where `name` is its own.
-        here: whether this platform needs it.
-    """
-
-    extra: str
-    name: str
-    least: str | None
-    extras: tuple[str, ...]
-    here: bool
-
-    @property
-    def is_ours(self) -> bool:
-        """Return whether the requirement names this package with other extras."""
-        return self.name == "vecveil"
-
-
-def parse(line: str) -> Requirement:
-    """Return one requirement such as ``uvloop>=0.19; sys_platform != "win32" and extra == "serve"``."""
-    text, _, marker = line.partition(";")
-    match = _NAME.match(text)
-    if match is None:
-        raise ValueError("a requirement must begin with the name of a package")
-    least = re.search(r"(?:>=|==|~=)\s*([\w.+!]+)", match["rest"])
-    extra = re.search(r"""extra\s*==\s*["']([^"']+)["']""", marker)
-    system = re.search(r"""sys_platform\s*(==|!=)\s*["']([^"']+)["']""", marker)
-    return Requirement(
-        extra=extra[1] if extra else CORE,
-        name=match["name"],
-        least=least[1] if least else None,
-        extras=tuple(part.strip() for part in (match["extras"] or "").split(",") if part.strip()),
-        here=system is None or (sys.platform == system[2]) == (system[1] == "=="),
-    )
-
-
 def requirements() -> list[str]:
     """Return the lines of this package's metadata; none where it lies on the path without any."""
     try:
@@ -183,56 +141,47 @@ def examine_extras(
     else ``"incomplete"``), its own ``packages``, the other extras that it is made ``of``, and the ``install``
     command, None where nothing is missing.
     """
-    known: dict[str, list[Requirement]] = {CORE: []}
-    for requirement in map(parse, lines):
-        known.setdefault(requirement.extra, []).append(requirement)
+    packages: dict[str, list[dict[str, Any]]] = {CORE: []}
+    others: dict[str, list[str]] = {CORE: []}
+    for requirement in map(Requirement, lines):
+        in_extra = re.search(r"""extra == ["']([^"']+)["']""", str(requirement.marker))
+        extra = in_extra[1] if in_extra else CORE
+        packages.setdefault(extra, [])
+        others.setdefault(extra, [])
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+            continue  # for another platform, or another version of Python
+        if requirement.name == "vecveil":
+            others[extra] += sorted(requirement.extras)
+            continue
+        least = next((each.version for each in requirement.specifier if each.operator in (">=", "==", "~=")), None)
+        found = version(requirement.name)
+        enough = found is not None and requirement.specifier.contains(found, prereleases=True)
+        state = "installed" if enough else "missing" if found is None else "too old"
+        packages[extra].append({"name": requirement.name, "version": found, "least": least, "state": state})
 
-    def state_of(requirement: Requirement) -> str:
-        return _state(version(requirement.name), requirement.least)
-
-    def all_of(extra: str, seen: set[str]) -> list[Requirement]:
-        """Return the packages of an extra and of the extras that it is made of, on this platform."""
+    def states(extra: str, seen: set[str]) -> set[str]:
+        """Return the states of the packages of an extra and of the extras that it is made of."""
         if extra in seen:
-            return []
+            return set()
         seen.add(extra)
-        here = [each for each in known.get(extra, []) if each.here]
-        inner = [name for each in here if each.is_ours for name in each.extras]
-        return [each for each in here if not each.is_ours] + [x for name in inner for x in all_of(name, seen)]
+        inner = [states(other, seen) for other in others.get(extra, [])]
+        return {package["state"] for package in packages.get(extra, [])}.union(*inner)
 
     def examined(extra: str) -> dict[str, Any]:
-        states = set(map(state_of, all_of(extra, set())))
-        state = "incomplete" if states & {"installed", "too old"} else "missing"
-        if states <= {"installed"}:
+        all_states = states(extra, set())
+        state = "incomplete" if all_states & {"installed", "too old"} else "missing"
+        if all_states <= {"installed"}:
             state = "installed"
-        packages = [
-            {"name": each.name, "version": version(each.name), "least": each.least, "state": state_of(each)}
-            for each in known[extra]
-            if each.here and not each.is_ours
-        ]
         install = f"pip install --upgrade 'vecveil{f'[{extra}]' if extra else ''}'"
         return {
             "extra": extra or None,
             "state": state,
-            "packages": packages,
-            "of": [name for each in known[extra] if each.is_ours for name in each.extras],
+            "packages": packages[extra],
+            "of": others[extra],
             "install": None if state == "installed" else install,
         }
 
-    return [examined(extra) for extra in known]
-
-
-def _state(version: str | None, least: str | None) -> str:
-    if version is None:
-        return "missing"
-    return "installed" if least is None or _numbers(version) >= _numbers(least) else "too old"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a release, without the zeros at its end: 2.13.0+cpu is (2, 13)."""
-    numbers = [int(part) for part in re.findall(r"\d+", re.split(r"[^\d.]", version)[0])]
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
+    return [examined(extra) for extra in packages]
 
 
 # The machine -------------------------------------------------------------------------------------
@@ -350,6 +299,7 @@ def _machine(report: dict[str, Any]) -> list[str]:
         _row("bf16", bf16[cpu["bf16"]]),
         _row("GPU", devices),
         _row("Java (for Spark)", java["version"] or ("not found" if java["path"] is None else "unknown")),
+        _row("experiments", "in this checkout" if report["experiments"] else "need a checkout of the repository"),
         _row("cache", f"{cache['folder']}: {cache['bytes'] / 1e6:.1f} MB, {cache['free'] / 1e9:.1f} GB free"
              f"{'' if cache['writable'] else ', not writable'}"),
     ]  # fmt: skip

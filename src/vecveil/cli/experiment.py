@@ -24,7 +24,7 @@ from vecveil.report import (
     experiment_to_markdown,
 )
 
-__all__ = ["command"]
+__all__ = ["command", "find_checkout"]
 
 EXAMPLE = """\b
 Example:
@@ -49,20 +49,27 @@ MARKER = 'PROJECT = "vecveil"'
 FORMATS = {"markdown": "md", "csv": "csv", "latex": "tex", "json": "json", "html": "html"}
 
 
-def research() -> Any:
-    """Return the package ``research`` of a checkout: the one of the installed source, or around the current folder.
-
-    Raises:
-        VecveilError: neither is there; a wheel does not hold it.
-    """
+def find_checkout() -> Path | None:
+    """Return the checkout of the installed source, else the one around the current folder; None without either."""
     here = Path.cwd()
     for root in (Path(__file__).parents[3], here, *here.parents):
         package = root / "research" / "__init__.py"
-        # Importing runs the folder's code, so its text is looked at first.
+        # Importing runs the folder's code, so its text is checked first.
         if package.is_file() and MARKER in package.read_text("utf-8", "replace").splitlines():
-            if str(root) not in sys.path:
-                sys.path.insert(0, str(root))  # worker processes inherit it
-            return importlib.import_module("research")
+            return root
+    return None
+
+
+def research() -> Any:
+    """Return the package ``research`` of a checkout.
+
+    Raises:
+        VecveilError: there is no checkout; a wheel does not hold the package.
+    """
+    if (root := find_checkout()) is not None:
+        if str(root) not in sys.path:
+            sys.path.insert(0, str(root))  # worker processes inherit it
+        return importlib.import_module("research")
     raise VecveilError(
         "The experiments are in the folder research/ of vecveil's repository, which pip does not install. "
         "Run this command in a clone of the repository, or in its unpacked source distribution.",
@@ -72,9 +79,9 @@ def research() -> Any:
 
 @click.group("experiment", epilog=EXAMPLE)
 def command() -> None:
-    """Run the experiments of the papers and our own, and show what they found.
+    """Run the experiments of the papers and our own, and show their results, in a checkout of the repository.
 
-    Runs go on where they were stopped: each cell is recorded as it is done. list, run and table take --json.
+    A stopped run continues where it was: each cell is recorded when it is done. list, run and table take --json.
     """
 
 
@@ -104,25 +111,14 @@ def spec(name: str) -> None:
 @click.option("--out", type=shared.FILE, required=True, help="Folder of the records.")
 @click.option("--quick", is_flag=True, help="Coarse run: minutes in place of an hour.")
 @click.option("--seeds", type=click.IntRange(min=1), help="Seeds, in place of the specification's.")
+@click.option("--workers", type=click.IntRange(min=0), help="Processes [default: cores, at most 4].")
 @click.option(
-    "--workers", type=click.IntRange(min=0), help="Processes [default: cores, at most 4]."
-)
-@click.option(
-    "--resume/--fresh",
-    default=True,
-    show_default=True,
-    help="Go on with the records in --out, or measure everything again.",
-)
+    "--resume/--fresh", default=True, show_default=True,
+    help="Continue with the records in --out, or measure everything again.",
+)  # fmt: skip
 @shared.json_option
 def run(
-    name: str,
-    data: Path,
-    out: Path,
-    quick: bool,
-    seeds: int | None,
-    workers: int | None,
-    resume: bool,
-    as_json: bool,
+    name: str, data: Path, out: Path, quick: bool, seeds: int | None, workers: int | None, resume: bool, as_json: bool
 ) -> None:
     """Measure what has no record yet: an experiment, a specification in a YAML file, or all of them.
 
@@ -134,21 +130,21 @@ def run(
     processes = min(4, os.cpu_count() or 1) if workers is None else workers
     outcomes: dict[str, Any] = {}
     not_run: list[str] = []
-    for one in names:
-        note(f"experiment {one}")
+    for experiment in names:
+        note(f"experiment {experiment}")
         try:
             outcome = experiments.run(
-                one, data, out, quick=quick, seeds=seeds, workers=processes, resume=resume,
+                experiment, data, out, quick=quick, seeds=seeds, workers=processes, resume=resume,
                 report=None if sys.stderr.isatty() else note,
             )  # fmt: skip
         except VecveilError as error:
             if name != "all":
                 raise
-            note(f"vecveil: {one}: not run: {error}")
-            not_run.append(one)
+            note(f"vecveil: {experiment}: not run: {error}")
+            not_run.append(experiment)
             continue
         for cell, why in outcome.failed.items():
-            note(f"vecveil: {one}: cell {cell} was not measured: {why}")
+            note(f"vecveil: {experiment}: cell {cell} was not measured: {why}")
         counts = {key: getattr(outcome, key) for key in ("asked", "kept", "measured")}
         outcomes[outcome.experiment] = {**counts, "failed": dict(outcome.failed)}
         if not as_json:
@@ -168,31 +164,19 @@ def run(
 @click.argument("name", metavar="NAME|FILE|all")
 @click.option("--out", type=shared.FILE, required=True, help="Folder of the records.")
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(FORMATS)),
-    default="markdown",
-    show_default=True,
+    "--format", "form", type=click.Choice(list(FORMATS)), default="markdown", show_default=True,
     help="Format of the output.",
-)
-@click.option(
-    "--html", "html_file", type=shared.FILE, help="Also draw tables and figures in this HTML file."
-)
-@click.option(
-    "--to", "folder", type=shared.FILE, help="Write NAME.SUFFIX to this folder, print nothing."
-)
+)  # fmt: skip
+@click.option("--html", "html_file", type=shared.FILE, help="Also draw tables and figures in this HTML file.")
+@click.option("--to", "folder", type=shared.FILE, help="Write NAME.SUFFIX to this folder, print nothing.")
 @shared.json_option
-def table(
-    name: str, out: Path, form: str, html_file: Path | None, folder: Path | None, as_json: bool
-) -> None:
+def table(name: str, out: Path, form: str, html_file: Path | None, folder: Path | None, as_json: bool) -> None:
     """Show what the last run of an experiment in --out measured, or of all that were run there."""
     experiments = research()
     form = "json" if as_json else form
-    names = (
-        [one for one in experiments.EXPERIMENTS if (out / one / "spec.yaml").exists()]
-        if name == "all"
-        else [name]
-    )
+    names = [name]
+    if name == "all":
+        names = [each for each in experiments.EXPERIMENTS if (out / each / "spec.yaml").exists()]
     if name == "all" and not names:
         raise click.UsageError(f"No experiment was run in {out.name!r}.")
     if len(names) > 1 and html_file is not None:
@@ -202,19 +186,19 @@ def table(
     if Path(name).suffix in (".yaml", ".yml"):
         names = [experiments.load_spec(name)[0].experiment]
     if len(names) > 1 and folder is None and form == "json":
-        data_json({"experiments": [experiments.summarise(one, out) for one in names]})
+        data_json({"experiments": [experiments.summarise(experiment, out) for experiment in names]})
         return
     if len(names) > 1 and folder is None and form != "markdown":
         raise click.UsageError(
             f"--format {form} is a file for each: name one experiment, or add --to FOLDER."
         )
-    for one in names:
-        record = experiments.summarise(one, out)
+    for experiment in names:
+        record = experiments.summarise(experiment, out)
         text = _drawn(record, form)
         if folder is None:
             print_data(text)
         else:
-            path = folder / f"{one}.{FORMATS[form]}"
+            path = folder / f"{experiment}.{FORMATS[form]}"
             with writing(path):
                 write_text(path, text)
             note(f"Wrote {path}")

@@ -30,6 +30,7 @@ from vecveil.concepts.expansion import (
 )
 from vecveil.data import read_texts
 from vecveil.protector import METHODS, TEXT_METHODS, Protector, fit, fit_pairs
+from vecveil.protector.pairs import MIN_PAIRS
 from vecveil.textcrafter.training import forget_checkpoint
 
 __all__ = ["command", "record"]
@@ -139,7 +140,7 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @click.option("-o", "--out", type=shared.FILE, required=True, help="Protector file to write.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @shared.json_option
-def command(input: Path | None, out: Path, force: bool, as_json: bool, **given: Any) -> None:
+def command(input: Path | None, out: Path, force: bool, as_json: bool, **options: Any) -> None:
     """Learn from texts (or from vectors) how to hide a concept, and write a protector.
 
     INPUT holds texts with and without the concept: CSV, TSV, JSONL (also .gz), Parquet
@@ -147,12 +148,12 @@ def command(input: Path | None, out: Path, force: bool, as_json: bool, **given: 
     Exactly one of --target-utility, --target-cosine, --target-advantage, --epsilon, --sigma,
     --noise-to-signal and --radius says how much noise there is; `vecveil methods` says which a method has.
     """
-    form = TableFormat.of(given)
-    _check_usage(input, given)
-    files = (given[name] for name in ("concept", "positive", "negative", "background", "labels"))
+    form = TableFormat.of(options)
+    _check_usage(input, options)
+    files = (options[name] for name in ("concept", "positive", "negative", "background", "labels"))
     check_new_file(out, force=force, inputs=(input, *files))
-    given["work"] = work = _work_folder(out, given)
-    protector = _from_vectors(given) if input is None else _from_texts(input, form, given)
+    options["work"] = work = _work_folder(out, options)
+    protector = _from_vectors(options) if input is None else _from_texts(input, form, options)
     with writing(out):
         protector.save(out)
     if work is not None:
@@ -163,29 +164,30 @@ def command(input: Path | None, out: Path, force: bool, as_json: bool, **given: 
         data_json(record(protector, out))
 
 
-def _work_folder(out: Path, given: dict[str, Any]) -> Path | None:
+def _work_folder(out: Path, options: dict[str, Any]) -> Path | None:
     """Return the folder beside ``out`` for checkpoints of a long training, if the method has one."""
-    method = METHODS.get(given["method"])
-    if method is None or "checkpoint" not in method.options or "checkpoint" in dict(given["method_options"]):
+    method = METHODS.get(options["method"])
+    if method is None or "checkpoint" not in method.options or "checkpoint" in dict(options["method_options"]):
         return None
     return out.with_name(out.name + ".training")
 
 
-def _check_usage(input: Path | None, given: dict[str, Any]) -> None:
+def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
     """Refuse incompatible options."""
 
     def named(*names: str) -> list[str]:
-        return [f"--{name.replace('_', '-')}" for name in names if given[name] not in (None, ())]
+        return [f"--{name.replace('_', '-')}" for name in names if options[name] not in (None, ())]
 
-    text_level = given["method"] in TEXT_METHODS
-    method = (TEXT_METHODS if text_level else METHODS)[given["method"]]
+    text_level = options["method"] in TEXT_METHODS
+    too_few = input is not None and not text_level and options["min_texts"] < MIN_PAIRS
+    method = (TEXT_METHODS if text_level else METHODS)[options["method"]]
     vectors = named("positive", "negative", "background", "labels")
     sources = named(*MEMBER_SOURCES)
     scales = ", ".join(f"--{name.replace('_', '-')}" for name in SCALES)
     refusals = {
         f"Give exactly one of {scales}.": bool(method.scales) and len(named(*SCALES)) != 1,
         f"Give INPUT or vectors ({''.join(vectors[:1])}), not both.": input is not None and bool(vectors),
-        f"Method {given['method']} rewrites texts: give INPUT with texts.": input is None and text_level,
+        f"Method {options['method']} rewrites texts: give INPUT with texts.": input is None and text_level,
         "Give INPUT with texts, or vectors with --positive and --negative.": (
             input is None and len(named("positive", "negative")) < 2
         ),
@@ -195,14 +197,15 @@ def _check_usage(input: Path | None, given: dict[str, Any]) -> None:
         ),
         f"{''.join(sources[:1])} needs INPUT with texts; vectors have none.": input is None and bool(sources),
         "--expand-substitutions belongs to a source of members, such as --expand.": (
-            given["expand_substitutions"] is not None and not sources
+            options["expand_substitutions"] is not None and not sources
         ),
-        "--expand-locale belongs to --expand-faker.": bool(given["expand_locale"]) and not given["expand_faker"],
+        "--expand-locale belongs to --expand-faker.": bool(options["expand_locale"]) and not options["expand_faker"],
         "Give one of --utility, --sts, --retrieval and --label-column: it sets the target.": (
             len(named("utility", "sts", "retrieval", "label_column")) > 1
         ),
+        f"--min-texts must be at least {MIN_PAIRS} for method {options['method']}, which changes vectors.": too_few,
         "--sts and --retrieval hold texts: name the --encoder of your vectors.": (
-            input is None and given["encoder"] is None and bool(named("sts", "retrieval"))
+            input is None and options["encoder"] is None and bool(named("sts", "retrieval"))
         ),
     }
     for sentence, applies in refusals.items():
@@ -210,63 +213,64 @@ def _check_usage(input: Path | None, given: dict[str, Any]) -> None:
             raise click.UsageError(sentence)
     # further_positive takes an array, which only Python can give.
     known = [name for name in method.options if name != "further_positive"] + ([] if text_level else ["splits"])
-    for key, _ in given["method_options"]:
+    for key, _ in options["method_options"]:
         if key not in known:
             listed = ", ".join(known) or "none"
-            raise click.UsageError(f"--option {key}: method {given['method']} has the options: {listed}.")
+            raise click.UsageError(f"--option {key}: method {options['method']} has the options: {listed}.")
 
 
-def _common(given: dict[str, Any]) -> dict[str, Any]:
+def _common(options: dict[str, Any]) -> dict[str, Any]:
     names = ("method", *SCALES, "delta", "before", "postprocess", "seed")
-    work = {} if given["work"] is None else {"checkpoint": given["work"]}
-    return {name: given[name] for name in names} | work | {"output": given["released"]} | dict(given["method_options"])
+    work = {} if options["work"] is None else {"checkpoint": options["work"]}
+    settings = {name: options[name] for name in names} | {"output": options["released"]}
+    return settings | work | dict(options["method_options"])
 
 
-def _from_texts(input: Path, form: TableFormat, given: dict[str, Any]) -> Protector:
-    column = given["label_column"]
-    rows = read_rows(input, given["concept"], form, columns=(column,))
-    encoder = load_encoder_named(given, default="minilm")
+def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Protector:
+    column = options["label_column"]
+    rows = read_rows(input, options["concept"], form, columns=(column,))
+    encoder = load_encoder_named(options, default="minilm")
     assert encoder is not None
     if column is None:
-        utility = chosen_task(given, encoder)
+        utility = chosen_task(options, encoder)
     else:
         vectors, labels = encoder.encode(rows.texts), rows.table.columns[column]
-        utility = classification_task(vectors, labels, column, input, seed=given["seed"])
+        utility = classification_task(vectors, labels, column, input, seed=options["seed"])
     return fit(
-        rows.texts, rows.concept, encoder, utility=utility, min_texts=given["min_texts"],
-        expansion=_expansion(rows.concept, rows.texts, encoder, given), **_common(given),
+        rows.texts, rows.concept, encoder, utility=utility, min_texts=options["min_texts"],
+        expansion=_expansion(rows.concept, rows.texts, encoder, options), **_common(options),
     )  # fmt: skip
 
 
-def _from_vectors(given: dict[str, Any]) -> Protector:
-    background = None if given["background"] is None else read_array(given["background"])
-    labels = None if given["labels"] is None else read_labels(given["labels"])
-    encoder = load_encoder_named(given)
+def _from_vectors(options: dict[str, Any]) -> Protector:
+    background = None if options["background"] is None else read_array(options["background"])
+    labels = None if options["labels"] is None else read_labels(options["labels"])
+    encoder = load_encoder_named(options)
     return fit_pairs(
-        read_array(given["positive"]), read_array(given["negative"]), labels, background,
-        encoder=encoder, utility=chosen_task(given, encoder), **_common(given),
+        read_array(options["positive"]), read_array(options["negative"]), labels, background,
+        encoder=encoder, utility=chosen_task(options, encoder), **_common(options),
     )  # fmt: skip
 
 
-def _expansion(concept: Concept, texts: Sequence[str], encoder: Any, given: dict[str, Any]) -> Expansion | None:
+def _expansion(concept: Concept, texts: Sequence[str], encoder: Any, options: dict[str, Any]) -> Expansion | None:
     """Return the expansion that the options describe, or None."""
-    if not any(given[name] for name in MEMBER_SOURCES):
+    if not any(options[name] for name in MEMBER_SOURCES):
         return None
     return concept.expand(
-        texts, sources=_member_sources(texts, given), encoder=encoder, members=given["expand_members"],
-        substitutions=given["expand_substitutions"], min_texts=given["min_texts"], seed=given["seed"],
+        texts, sources=_member_sources(texts, options), encoder=encoder, members=options["expand_members"],
+        substitutions=options["expand_substitutions"], min_texts=options["min_texts"], seed=options["seed"],
     )  # fmt: skip
 
 
-def _member_sources(texts: Sequence[str], given: dict[str, Any]) -> list[MemberSource]:
-    sources: list[MemberSource] = [WordListSource.from_file(path) for path in given["expand"]]
-    corpus = texts if given["expand_corpus"] is None else read_texts(given["expand_corpus"]).texts
-    if given["expand_entity"]:
-        detector = PresidioDetector(given["expand_entity"], owner="--expand-entity")
+def _member_sources(texts: Sequence[str], options: dict[str, Any]) -> list[MemberSource]:
+    sources: list[MemberSource] = [WordListSource.from_file(path) for path in options["expand"]]
+    corpus = texts if options["expand_corpus"] is None else read_texts(options["expand_corpus"]).texts
+    if options["expand_entity"]:
+        detector = PresidioDetector(options["expand_entity"], owner="--expand-entity")
         sources.append(DetectorSource(detector, corpus))
-    if given["expand_faker"]:
-        sources.append(FakerSource(given["expand_faker"], locales=given["expand_locale"] or ("en_US",)))
-    if given["expand_corpus"] is not None:  # last: a list's own name for a group goes first
+    if options["expand_faker"]:
+        sources.append(FakerSource(options["expand_faker"], locales=options["expand_locale"] or ("en_US",)))
+    if options["expand_corpus"] is not None:  # last: a list's own name for a group goes first
         sources.append(CorpusNeighbourSource(corpus))
     return sources
 
@@ -298,9 +302,9 @@ def describe(protector: Protector) -> None:
     scales = [f"{n.replace('_', '-')} {number(report[n])}" for n in names if report.get(n) is not None]
     note(f"Noise: {', '.join(scales) or 'none'}")
     for key, entry in report["utility"].items():
-        asked = report["asked"].get("target_utility") if key == report["utility_task"] else None
-        target = "" if asked is None else f" (target {share(asked)})"
-        note(f"Keeps {share(entry['relative'])}{target} of: {entry['label']}")
+        target = report["asked"].get("target_utility") if key == report["utility_task"] else None
+        aim = "" if target is None else f" (target {share(target)})"
+        note(f"{entry['label']}: {share(entry['relative'])} kept{aim}")
     if report["concept_distance"] is not None:
         note(report["concept_distance"]["statement"])
     for warning in report["warnings"]:

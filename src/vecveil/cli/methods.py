@@ -21,7 +21,7 @@ Example:
 @click.command("methods", epilog=EXAMPLE)
 @shared.json_option
 def command(as_json: bool) -> None:
-    """List the methods: what each promises and does, its scales, and the options of --option."""
+    """List the methods: what each guarantees and does, its scales, and the options of --option."""
     every: list[tuple[str, Any]] = [*METHODS.items(), *TEXT_METHODS.items()]
     if as_json:
         fields = ("name", "kind", "metric", "scales", "delta", "postprocess", "options", "summary")
@@ -40,7 +40,7 @@ def command(as_json: bool) -> None:
     data("")
     data(
         "guarantee: formal is proved, in that distance; empirical is measured, with no formal privacy guarantee; "
-        "obfuscation promises nothing."
+        "obfuscation has no guarantee."
     )
     data(
         "scale any: --epsilon, --noise-to-signal, --target-utility, --target-cosine or --target-advantage. "

@@ -52,14 +52,14 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @shared.json_option
 def command(
     source: str, dest: str, protector_file: Path | None, batch: int, state_file: Path | None, verify_only: bool,
-    as_json: bool, **given: Any,
+    as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Copy the rows of SOURCE to DEST with protected vectors, and verify the copy.
 
     DEST is made, or must be empty. Fields of texts, lists of numbers and binary values are left out; other fields and
     the ids are written as they are. Whatever stops the copy, the same command goes on with it. SOURCE is not changed.
     """
-    release = Release.of(given, noise=True)
+    release = Release.of(options, noise=True)
     if protector_file is None and not verify_only:
         raise click.UsageError("Missing option '-p' / '--protector'.")
     names = (public_name(source), public_name(dest))
@@ -68,11 +68,11 @@ def command(
         if verify_only:
             existing = _if_exists(opened)
             if existing is None:
-                note("The source is not there: vectors are not compared with clean ones.")
+                note("The source does not exist: the copy is not compared with clean vectors.")
             done = verify_migration(made, existing, state_file, names=names, batch=batch)
         else:
             assert protector_file is not None
-            done = _migrate(opened, made, protector_file, release, state_file, names, batch, given,
+            done = _migrate(opened, made, protector_file, release, state_file, names, batch, options,
                             is_chroma=dest.partition(":")[0] == "chroma")  # fmt: skip
     _report(done, short_name(dest), state_file, verify_only=verify_only)
     if as_json:
@@ -80,7 +80,7 @@ def command(
     if not done.verification.ok:
         raise StoreError(
             f"migrate: verification failed. {' '.join(done.verification.failures)} "
-            "Do not use the destination: remove it and the state file, and start anew."
+            "Do not use the destination: delete it and the state file, and migrate again."
         )
 
 
@@ -93,7 +93,7 @@ def _if_exists(source: VectorStore) -> VectorStore | None:
 
 def _migrate(
     source: VectorStore, dest: VectorStore, protector_file: Path, release: Release, state_file: Path,
-    names: tuple[str, str], batch: int, given: dict[str, Any], *, is_chroma: bool,
+    names: tuple[str, str], batch: int, options: dict[str, Any], *, is_chroma: bool,
 ) -> Migration:  # fmt: skip
     protector = load(protector_file)
     with release.ledger() as ledger:
@@ -101,7 +101,7 @@ def _migrate(
         if is_chroma and not policy.rewrites_texts:
             _name_function(dest, policy, protector_file, release)
         done = migrate(
-            source, dest, policy, state_file, names=names, batch=batch, options=MigrationOptions(**given),
+            source, dest, policy, state_file, names=names, batch=batch, options=MigrationOptions(**options),
             on_checked=lambda checked: _plan(checked, state_file),
         )  # fmt: skip
     note(
@@ -127,16 +127,16 @@ def _plan(checked: SourceCheck, state_file: Path) -> None:
     """Print what is about to be written."""
     left_out = ", ".join(f"{name} ({why})" for name, why in checked.withheld.items()) or "none"
     note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
-    note(f"Fields carried as they are: {', '.join(checked.carried) or 'none'}. Left out: {left_out}.")
+    note(f"Fields copied unchanged: {', '.join(checked.carried) or 'none'}. Left out: {left_out}.")
     note(f"State: {state_file}")
     for name in checked.texts_kept:
-        warn(f"field {name!r} lies beside the protected vectors: whoever reads the store needs no attack.")
+        warn(f"field {name!r} keeps text beside the protected vectors: whoever reads the store reads the text.")
     for name in checked.personal:
-        warn(f"field {name!r} looks like data of persons, and is carried; leave it out with --drop {name}.")
+        warn(f"field {name!r} looks like personal data and is copied; leave it out with --drop {name}.")
     if checked.signs.verdict == "mixed":
-        warn("the source holds clean vectors beside others; if those are protected, they get noise on top of noise.")
+        warn("the source mixes clean vectors with others; if those are protected, they get noise a second time.")
     if checked.signs.verdict == "seen":
-        warn("the source looks protected already: more noise on top of noise protects worse than it costs.")
+        warn("the source looks protected already; a second noise costs utility and adds little protection.")
 
 
 def _report(done: Migration, dest: str, state_file: Path, *, verify_only: bool) -> None:

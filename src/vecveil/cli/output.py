@@ -121,34 +121,33 @@ def writing(output: Path) -> Iterator[None]:
         raise DataFileError.of(output.name, "output", "in a folder that you may write to", reason, nothing) from error
 
 
-def report_files(
-    owner: str,
-    json_file: Path | None,
-    html_file: Path | None,
-    md_file: Path | None,
-    csv_file: Path | None,
-    *,
-    inputs: tuple[Path | None, ...],
-) -> tuple[bool, dict[str, Path]]:
-    """Return whether the record goes to stdout, and the file of each method of `AuditResult` that writes one.
+def report_files(reports: Mapping[str, Path | None], *, inputs: tuple[Path | None, ...] = ()) -> dict[str, Path]:
+    """Return the file of each option in ``reports`` that names one; ``--json -`` is stdout and names none.
 
     Raises:
-        InvalidInputError: one file for two reports, an input, or stdout for a page.
+        click.UsageError: two options name one file, or ``-`` is given for a page.
+        InvalidInputError: a file is one of ``inputs``.
     """
-    for name, path in (("html", html_file), ("md", md_file), ("csv", csv_file)):
-        if path is not None and str(path) == "-":
-            raise InvalidInputError.of(owner, name, "a file", "-", "Stdout is for --json.")
-    reports = {"save": json_file, "to_html": html_file, "to_markdown": md_file, "to_csv": csv_file}
-    files = {method: path for method, path in reports.items() if path is not None and str(path) != "-"}
-    if len({path.absolute() for path in files.values()}) < len(files):
-        raise InvalidInputError.of(owner, "output", "a file of its own for each report", "one file twice")
-    for path in files.values():  # an earlier report may be replaced, an input never
-        check_new_file(path, force=True, inputs=inputs)
-    return str(json_file) == "-", files
+    files: dict[str, Path] = {}
+    for option, path in reports.items():
+        if path is None or (str(path) == "-" and option == "--json"):
+            continue
+        if str(path) == "-":
+            raise click.UsageError(f"{option} must name a file: only --json writes to stdout.")
+        for other, earlier in files.items():
+            if earlier.absolute() == path.absolute():
+                raise click.UsageError(f"{other} and {option} name the same file: give each report its own.")
+        check_new_file(path, force=True, inputs=inputs)  # an earlier report may be replaced, an input never
+        files[option] = path
+    return files
 
 
 def write_reports(result: AuditResult, files: Mapping[str, Path]) -> None:
     """Write the reports that `report_files` returned."""
-    for method, path in files.items():
+    draw = {
+        "--json": result.save, "--audit-json": result.save, "--html": result.to_html, "--md": result.to_markdown,
+        "--csv": result.to_csv,
+    }  # fmt: skip
+    for option, path in files.items():
         with writing(path):
-            getattr(result, method)(path)
+            draw[option](path)

@@ -80,7 +80,7 @@ Example:
 )
 @shared.json_option
 def command(
-    inputs: tuple[str, ...], protector_file: Path, out: str, no_noise: bool, force: bool, as_json: bool, **given: Any
+    inputs: tuple[str, ...], protector_file: Path, out: str, no_noise: bool, force: bool, as_json: bool, **options: Any
 ) -> None:
     """Write the protected vectors of INPUT, piece by piece, with its other columns.
 
@@ -92,15 +92,15 @@ def command(
     into parts, each of which becomes a Parquet file that is there whole or not at all. The same command again does
     what is missing, and nothing twice.
     """
-    into_folder = _is_folder(inputs, out) or given["engine"] is not None
+    into_folder = _is_folder(inputs, out) or options["engine"] is not None
     if into_folder and force:
         raise click.UsageError("--force replaces a file; a folder is finished or left alone: give another one.")
-    release = Release.of(given, noise=not no_noise)
-    form = TableFormat.of(given)
+    release = Release.of(options, noise=not no_noise)
+    form = TableFormat.of(options)
     if into_folder:
-        record, protector = _protect_folder(inputs, out, protector_file, form, release, given)
+        record, protector = _protect_folder(inputs, out, protector_file, form, release, options)
     else:
-        record, protector = _protect_file(Path(inputs[0]), Path(out), protector_file, form, release, force, given)
+        record, protector = _protect_file(Path(inputs[0]), Path(out), protector_file, form, release, force, options)
     if record["key_id"] is not None:
         say_keyed(protector.guarantee)
     if as_json:
@@ -124,7 +124,7 @@ def _load(protector_file: Path, release: Release) -> Protector:
 
 def _protect_file(
     input: Path, out: Path, protector_file: Path, form: TableFormat, release: Release, force: bool,
-    given: dict[str, Any],
+    options: dict[str, Any],
 ) -> tuple[dict[str, Any], Protector]:  # fmt: skip
     format = form.of_path(input)
     release.check_ids(format)
@@ -133,24 +133,24 @@ def _protect_file(
     for used, name in ((protector_file, "the protector"), *release.files()):
         if os.path.realpath(out) == os.path.realpath(used):
             raise DataFileError.of(out.name, "output", f"another file than {name}", f"{name} itself")
-    if is_protected(input, form) and not given["again"]:
+    if is_protected(input, form) and not options["again"]:
         raise already_protected(input.name)
     key = release.key()
-    vectors_inside = given["embedding_column"] is not None or format in ("npy", "parquet")
+    vectors_inside = options["embedding_column"] is not None or format in ("npy", "parquet")
     with release.ledger() as ledger:
         protect = row_protection(
-            protector, key=key, ledger=ledger, noise=release.noise, lengths=not given["again"]
+            protector, key=key, ledger=ledger, noise=release.noise, lengths=not options["again"]
         )
         counts = protect_table(
-            input, out, protect, encode=_encode(protector, given), dimension=protector.dimension,
-            embedding_column=given["embedding_column"], carry=list(given["carry"]) or None,
-            keep_text=given["keep_text"], with_items=True, id_column=release.id_column,
+            input, out, protect, encode=_encode(protector, options), dimension=protector.dimension,
+            embedding_column=options["embedding_column"], carry=list(options["carry"]) or None,
+            keep_text=options["keep_text"], with_items=True, id_column=release.id_column,
             metadata=metadata_of(protector, key, noise=release.noise),
             chunk_rows=None if vectors_inside else TEXT_ROWS, overwrite=force, **vars(form),
         )  # fmt: skip
     verb = "encoded and protected" if counts.encoded else "protected"
     note(f"{counts.rows:,} rows {verb}, from column {counts.source!r}.")
-    note(f"Columns carried as they are: {_listed(counts.carried)}. Left out: {_listed(counts.left_out)}.")
+    note(f"Columns copied unchanged: {_listed(counts.carried)}. Left out: {_listed(counts.left_out)}.")
     note(f"Wrote {out}")
     return {
         "output": str(out),
@@ -164,16 +164,16 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "none"
 
 
-def _encode(protector: Protector, given: dict[str, Any]) -> Callable[[list[str]], Embeddings]:
+def _encode(protector: Protector, options: dict[str, Any]) -> Callable[[list[str]], Embeddings]:
     """Return the encoding of texts; the encoder is loaded for the first text."""
     loaded: list[Any] = []
 
     def encoder() -> Any:
         if not loaded:
-            loaded.append(protector.encoder_for(given["encoder"], given["precision"], given["cache"]))
+            loaded.append(protector.encoder_for(options["encoder"], options["precision"], options["cache"]))
         return loaded[0]
 
-    if given["encoder"] is not None:
+    if options["encoder"] is not None:
         encoder()  # a wrong encoder that is named is refused even if vectors need none
 
     def encode(texts: list[str]) -> Embeddings:
@@ -212,12 +212,12 @@ def _is_folder(inputs: Sequence[str], out: str) -> bool:
 
 def _protect_folder(
     inputs: Sequence[str], out: str, protector_file: Path, form: TableFormat, release: Release,
-    given: dict[str, Any],
+    options: dict[str, Any],
 ) -> tuple[dict[str, Any], Protector]:  # fmt: skip
-    engine = given["engine"] or "local"
+    engine = options["engine"] or "local"
     # For one file the cache is the default; with many it would fill a disk, so it must be asked for.
     source = click.get_current_context().get_parameter_source("cache")
-    cache = given["cache"] and source is ParameterSource.COMMANDLINE
+    cache = options["cache"] and source is ParameterSource.COMMANDLINE
     for option, applies, kind in (("--ledger", release.ledger_file, "file"), ("--cache", cache or None, "folder")):
         if applies is not None and engine != "local":
             raise click.UsageError(f"{option} is a {kind} of one machine: leave it out, or use --engine local.")
@@ -225,16 +225,16 @@ def _protect_folder(
     protector = _load(protector_file, release)
     key = f"env:{release.key_env}" if release.key_env is not None else release.key_file
     job = BulkJob.of(
-        protector, embedding_column=given["embedding_column"], carry=given["carry"] or None,
-        keep_text=given["keep_text"], id_column=release.id_column, key=None if key is None else os.fspath(key),
-        key_id=release.key_id, noise=release.noise, check_lengths=not given["again"], encoder=given["encoder"],
-        precision=given["precision"], cache=cache, max_memory=memory_limit.get(), **vars(form),
+        protector, embedding_column=options["embedding_column"], carry=options["carry"] or None,
+        keep_text=options["keep_text"], id_column=release.id_column, key=None if key is None else os.fspath(key),
+        key_id=release.key_id, noise=release.noise, check_lengths=not options["again"], encoder=options["encoder"],
+        precision=options["precision"], cache=cache, max_memory=memory_limit.get(), **vars(form),
     )  # fmt: skip
     with release.ledger() as ledger:
         try:
             manifest = protect_files(
-                inputs, out, job, engine=_engine(engine), ledger=ledger, part_bytes=given["part_size"] * 2**20,
-                again=given["again"],
+                inputs, out, job, engine=_engine(engine), ledger=ledger, part_bytes=options["part_size"] * 2**20,
+                again=options["again"],
             )  # fmt: skip
         except KeyboardInterrupt:
             note("The parts that are done stay; the same command does the rest.")
@@ -277,8 +277,8 @@ def _engine(name: str) -> Engine:
 def verify_command(folder: str, as_json: bool) -> None:
     """Read every file of FOLDER, a path or URL, and compare size and SHA-256 with its manifest.
 
-    A part that is missing, damaged or not of the run is an error. That the rows are protected is not tested: for what
-    an attacker reads from them there is `vecveil audit`.
+    A part that is missing, damaged or not of the run is an error. Whether the rows are protected is not checked:
+    `vecveil audit` measures what an attacker reads from them.
     """
     manifest = verify(folder)
     note(f"{folder}: {_parts(len(manifest.parts))}, {manifest.rows:,} rows, as the manifest says.")

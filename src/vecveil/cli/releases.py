@@ -32,10 +32,10 @@ class Release:
     raise_cap: bool
 
     @classmethod
-    def of(cls, given: dict[str, Any], *, noise: bool) -> Release:
-        """Take the options out of ``given`` and refuse incompatible ones."""
+    def of(cls, options: dict[str, Any], *, noise: bool) -> Release:
+        """Take the options out of ``options`` and refuse incompatible ones."""
         names = ("key_file", "key_env", "key_id", "ledger_file", "cap", "raise_cap")
-        release = cls(noise, given.pop("id_column", None), **{name: given.pop(name) for name in names})
+        release = cls(noise, options.pop("id_column", None), **{name: options.pop(name) for name in names})
         keyed = release.key_file is not None or release.key_env is not None
         ledger = release.ledger_file is not None
         refusals = {

@@ -75,50 +75,46 @@ def command(
     html_file: Path | None,
     md_file: Path | None,
     csv_file: Path | None,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Read STORE and say what it gives away: texts beside the vectors, vectors that nobody protected.
 
     Nothing is written to the store, and no text is shown. With --concept a random sample is attacked, by somebody
     who knows the texts of a part of it: with texts that lie beside the vectors, or of --texts.
     """
-    reports = (audit_json, html_file, md_file, csv_file)
+    reports = {"--audit-json": audit_json, "--html": html_file, "--md": md_file, "--csv": csv_file}
     if (texts_file is None) != (id_column is None):
         raise click.UsageError("--texts and --id-column go together: the ids say whose texts they are.")
-    if texts_file is not None and given["text_field"] is not None:
+    if texts_file is not None and options["text_field"] is not None:
         raise click.UsageError("Give --texts or --text-field, not both.")
-    if concept is None and any(path is not None for path in reports):
+    if concept is None and any(path is not None for path in reports.values()):
         raise click.UsageError("Reports of an audit need --concept.")
-    inputs = (concept, texts_file, given["corpus"])
-    to_stdout, files = report_files("scan", json_file, *reports[1:], inputs=inputs)
-    out = files.get("save")
-    if out is not None and audit_json is not None and audit_json.absolute() == out.absolute():
-        raise InvalidInputError.of("scan", "output", "a file of its own for each report", "one file twice")
-    _, files = report_files("scan", *reports, inputs=inputs)
-    form = TableFormat.of(given)
+    files = report_files({"--json": json_file, **reports}, inputs=(concept, texts_file, options["corpus"]))
+    out, to_stdout = files.pop("--json", None), str(json_file) == "-"
+    form = TableFormat.of(options)
     hidden = None if concept is None else Concept.from_file(concept)
     texts = None
     if texts_file is not None and id_column is not None:
         texts = _TextsFile(texts_file, form, id_column)
     with open_store(store) as opened:
         seen = scan(
-            opened, sample=given["sample"], limit=given["limit"], batch=given["batch"], seed=given["seed"],
+            opened, sample=options["sample"], limit=options["limit"], batch=options["batch"], seed=options["seed"],
             among=None if texts is None else texts.ids(),
         )  # fmt: skip
     if texts is None:
-        known = _texts_beside(seen, given["text_field"])
+        known = _texts_beside(seen, options["text_field"])
     else:
         known = texts.of_sample(seen, () if hidden is None else hidden.columns)
     name, typed = short_name(store), as_typed({store: short_name(store)})
     result, refused, clean = None, None, False
     if known is not None and hidden is not None:
         try:
-            result = _audit_sample(seen, known, hidden, given, command=typed)
+            result = _audit_sample(seen, known, hidden, options, command=typed)
             clean = any(entry["code"] == "vectors-not-protected" for entry in result.record["lint"])
         except ConceptError as error:
             refused = error  # the findings of the scan are reported all the same
-    elif known is not None and given["encoder"] is not None:
-        clean = _is_clean(known, given)
+    elif known is not None and options["encoder"] is not None:
+        clean = _is_clean(known, options)
     elif hidden is not None:
         fix = "Give them with --texts FILE --id-column NAME."
         constraint = "given with texts to look for it in"
@@ -126,7 +122,7 @@ def command(
     # Signs are guesses: the comparison with the encoder makes them unnecessary.
     signs = [finding for finding in seen.findings if not (clean and finding.code in SIGN_CODES)]
     findings = in_order([*_findings_of_audit(result, clean=clean), *signs])
-    untested = _not_tested(seen, known, concept, given["encoder"], None if refused is None else str(refused))
+    untested = _not_tested(seen, known, concept, options["encoder"], None if refused is None else str(refused))
     record = _record(seen, name, findings, untested, typed)
     record["audit"] = None if result is None else result.to_record()
     text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -249,7 +245,7 @@ def _values_of(scan: Scan, name: str) -> list[Any]:
 
 
 def _audit_sample(
-    scan: Scan, known: SampleTexts, concept: Concept, given: dict[str, Any], *, command: str
+    scan: Scan, known: SampleTexts, concept: Concept, options: dict[str, Any], *, command: str
 ) -> AuditResult:
     """Return the audit of the sampled rows whose text is known."""
 
@@ -257,21 +253,21 @@ def _audit_sample(
         values = _values_of(scan, name)
         return [values[i] for i in known.rows]
 
-    groups = None if given["group_field"] is None else of_known(given["group_field"])
+    groups = None if options["group_field"] is None else of_known(options["group_field"])
     if groups is not None and (missing := sum(value is None for value in groups)):
         got = f"{missing:,} sampled rows without it"
         raise InvalidInputError.of("scan", "group_field", "a field of every row", got)
     columns = {name: known.columns[name] if name in known.columns else of_known(name) for name in concept.columns}
     beside = {each.name: _values_of(scan, each.name) for each in scan.survey.fields}
     return audit_store(
-        known.vectors, known.texts, concept.with_columns(columns), encoder=load_encoder_named(given),
-        groups=groups, lint=plaintext_beside(beside), command=command, **attack_arguments(given),
+        known.vectors, known.texts, concept.with_columns(columns), encoder=load_encoder_named(options),
+        groups=groups, lint=plaintext_beside(beside), command=command, **attack_arguments(options),
     )  # fmt: skip
 
 
-def _is_clean(known: SampleTexts, given: dict[str, Any]) -> bool:
+def _is_clean(known: SampleTexts, options: dict[str, Any]) -> bool:
     """Return whether the vectors are the encoder's own for these texts: nothing protects them."""
-    encoder = load_encoder_named(given)
+    encoder = load_encoder_named(options)
     assert encoder is not None
     return bool(clean_vectors(known.vectors, encoder.encode(known.texts)))
 

@@ -27,68 +27,41 @@ Examples:
 
 @click.command("serve", epilog=EXAMPLE)
 @click.option(
-    "-p",
-    "--protector",
-    "protectors",
-    multiple=True,
-    metavar="[NAME=]FILE",
+    "-p", "--protector", "protectors", multiple=True, metavar="[NAME=]FILE",
     help="Protector file; NAME is the model that clients ask for [default: the file's name].",
-)
+)  # fmt: skip
 @click.option("--config", type=shared.FILE, help="YAML file with everything, in place of -p.")
 @click.option(
-    "--upstream",
-    metavar="NAME|URL[#MODEL]",
+    "--upstream", metavar="NAME|URL[#MODEL]",
     help="Encoder, or OpenAI-compatible server [default: each protector's own encoder].",
-)
+)  # fmt: skip
 @click.option(
-    "--upstream-key",
-    metavar="env:NAME|FILE|forward|none",
-    help="Key for a server [default: the client's].",
+    "--upstream-key", metavar="env:NAME|FILE|forward|none", help="Key for a server [default: the client's]."
 )
 @click.option("--host", help="Address to listen on [default: 127.0.0.1].")
 @click.option(
-    "--host-names",
-    metavar="NAME,NAME",
+    "--host-names", metavar="NAME,NAME",
     help="Names that the header Host may have [default: without keys on 127.0.0.1 this machine's, else any].",
-)
-@click.option("--port", type=click.IntRange(0, 65_535), help="0 takes a free one [default: 8080].")
+)  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on; 0 takes a free one [default: 8080].")
 @click.option(
-    "--query-protection",
-    type=click.Choice(["same", "stronger", "map-only"]),
+    "--query-protection", type=click.Choice(["same", "stronger", "map-only"]),
     help="Protection of queries [default: same].",
-)
-@click.option(
-    "--query-noise", type=float, help="Noise factor of --query-protection stronger [default: 2]."
-)
+)  # fmt: skip
+@click.option("--query-noise", type=float, help="Noise factor of --query-protection stronger [default: 2].")
 @click.option("--key-file", type=shared.FILE, help="Keyed noise: equal texts get equal vectors.")
 @click.option("--key-env", metavar="VARIABLE", help="Keyed noise with keys in this variable.")
 @click.option("--ledger", type=shared.FILE, help="Count releases of each text and keep to its cap.")
-@click.option(
-    "--api-keys",
-    metavar="env:NAME|FILE",
-    help="File of client keys, one a line [default: no key required].",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    help="Server processes, each with an encoder [default: 1].",
-)
+@click.option("--api-keys", metavar="env:NAME|FILE", help="File of client keys, one a line [default: no key required].")
+@click.option("--workers", type=click.IntRange(min=1), help="Server processes, each with an encoder [default: 1].")
 @click.option("--no-access-log", is_flag=True, help="Do not log each request.")
 @click.option(
-    "--page/--no-page",
-    default=True,
-    show_default=True,
-    help="At /, show what an attacker reads before and after; with one worker.",
-)
-@click.option(
-    "--page-texts",
-    type=shared.FILE,
-    help="Texts that the page's attacker learns from [default: bundled notes].",
-)
+    "--page/--no-page", default=True, show_default=True,
+    help="At /, show what an attacker reads before and after protection; with one worker.",
+)  # fmt: skip
+@click.option("--page-texts", type=shared.FILE, help="Texts for the page's attacker to learn from [default: notes].")
 @shared.json_option
-def command(
-    config: Path | None, page: bool, page_texts: Path | None, as_json: bool, **given: Any
-) -> None:
+def command(config: Path | None, page: bool, page_texts: Path | None, as_json: bool, **options: Any) -> None:
     """Serve POST /v1/embeddings: texts in, protected vectors out, for any client of OpenAI's API.
 
     Point a program at it by its base URL (http://127.0.0.1:8080/v1). Vectors are those of the
@@ -102,7 +75,7 @@ def command(
         if as_json:
             click.echo(json.dumps({"url": url}))  # one line, which a program reads without waiting for the end
 
-    settings = _from_config(config, given) if config is not None else _from_options(given)
+    settings = _from_config(config, options) if config is not None else _from_options(options)
     if settings.workers > 1:
         source = click.get_current_context().get_parameter_source("page")
         if page and (source is not ParameterSource.DEFAULT or page_texts is not None):
@@ -116,55 +89,50 @@ def command(
     from vecveil.cli.serve_page import page_routers
     from vecveil.serving.preview_page import PAGE_OPEN_PATHS
 
-    run(
-        settings,
-        routers=page_routers(page_texts),
-        open_paths=PAGE_OPEN_PATHS,
-        on_listening=listening,
-    )
+    run(settings, routers=page_routers(page_texts), open_paths=PAGE_OPEN_PATHS, on_listening=listening)
 
 
-def _from_options(given: dict[str, Any]) -> ServeSettings:
-    if not given["protectors"]:
+def _from_options(options: dict[str, Any]) -> ServeSettings:
+    if not options["protectors"]:
         raise click.UsageError("Give -p FILE, or --config FILE.")
-    if given["key_file"] is not None and given["key_env"] is not None:
+    if options["key_file"] is not None and options["key_env"] is not None:
         raise click.UsageError("Give --key-file or --key-env, not both.")
-    if given["query_noise"] is not None and given["query_protection"] != "stronger":
+    if options["query_noise"] is not None and options["query_protection"] != "stronger":
         raise click.UsageError("--query-noise needs --query-protection stronger.")
-    key = None if given["key_file"] is None else str(given["key_file"])
-    if given["key_env"] is not None:
-        key = f"env:{given['key_env']}"
+    key = None if options["key_file"] is None else str(options["key_file"])
+    if options["key_env"] is not None:
+        key = f"env:{options['key_env']}"
     common: dict[str, Any] = {
         "key": key,
-        "ledger": None if given["ledger"] is None else str(given["ledger"]),
-        **_set(given, "query_protection", "query_noise"),
+        "ledger": None if options["ledger"] is None else str(options["ledger"]),
+        **_set(options, "query_protection", "query_noise"),
     }
     policies: dict[str, Any] = {}
-    for one in given["protectors"]:
-        name, _, file = one.rpartition("=") if not Path(one).is_file() else ("", "", one)
+    for named in options["protectors"]:
+        name, _, file = named.rpartition("=") if not Path(named).is_file() else ("", "", named)
         name = name or Path(file).stem
         if name in policies:
             raise click.UsageError(f"Two protectors are named {name!r}: give each a NAME=FILE.")
         policies[name] = ServedPolicySettings(file, **common)
-    upstream = UpstreamSettings(encoder=given["upstream"], key=given["upstream_key"])
+    upstream = UpstreamSettings(encoder=options["upstream"], key=options["upstream_key"])
     return ServeSettings(
         policies,
         upstream,
-        access_log=not given["no_access_log"],
-        **_set(given, "host", "port", "api_keys", "host_names", "workers"),
+        access_log=not options["no_access_log"],
+        **_set(options, "host", "port", "api_keys", "host_names", "workers"),
     )
 
 
-def _from_config(path: Path, given: dict[str, Any]) -> ServeSettings:
-    changes = _set(given, "host", "port", "host_names", "workers")
-    if given["no_access_log"]:
+def _from_config(path: Path, options: dict[str, Any]) -> ServeSettings:
+    changes = _set(options, "host", "port", "host_names", "workers")
+    if options["no_access_log"]:
         changes["access_log"] = False
-    others = {name for name, value in given.items() if value} - {*changes, "no_access_log"}
+    others = {name for name, value in options.items() if value} - {*changes, "no_access_log"}
     if others:
         listed = ", ".join(sorted(f"--{name.replace('_', '-')}" for name in others))
         raise click.UsageError(f"With --config everything stands in the file; leave out {listed}.")
     return dataclasses.replace(read_config(path), **changes)
 
 
-def _set(given: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: given[name] for name in names if given[name] is not None}
+def _set(options: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: options[name] for name in names if options[name] is not None}

@@ -37,9 +37,9 @@ class TableFormat:
     delimiter: str | None = None
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> TableFormat:
-        """Take the options out of ``given``."""
-        return cls(**{name: given.pop(name) for name in cls.__dataclass_fields__})
+    def of(cls, options: dict[str, Any]) -> TableFormat:
+        """Take the options out of ``options``."""
+        return cls(**{name: options.pop(name) for name in cls.__dataclass_fields__})
 
     def of_path(self, path: Path) -> str:
         """Return the format of ``path`` by option or suffix; the suffix itself if it is no vector format."""
@@ -117,25 +117,25 @@ def read_labels(path: Path) -> np.ndarray[Any, Any]:
     return labels
 
 
-def load_encoder_named(given: dict[str, Any], default: str | None = None) -> TextEncoder | None:
+def load_encoder_named(options: dict[str, Any], default: str | None = None) -> TextEncoder | None:
     """Return the encoder that the encoder options name, or ``default``; None if neither names one."""
-    name = given["encoder"] or default
+    name = options["encoder"] or default
     if name is None:
         return None
-    cache = "default" if given["cache"] else None
-    return load_encoder(name, precision=given["precision"] or "auto", cache=cache)
+    cache = "default" if options["cache"] else None
+    return load_encoder(name, precision=options["precision"] or "auto", cache=cache)
 
 
 # Utility tasks -----------------------------------------------------------------------------------
 
 
-def chosen_task(given: dict[str, Any], encoder: Any) -> Any:
+def chosen_task(options: dict[str, Any], encoder: Any) -> Any:
     """Return the task that the options --sts, --retrieval and --utility choose."""
-    if given["sts"] is not None:
-        return sts_task(given["sts"], encoder)
-    if given["retrieval"] is not None:
-        return retrieval_task(given["retrieval"], encoder)
-    return given["utility"] or "similarity"
+    if options["sts"] is not None:
+        return sts_task(options["sts"], encoder)
+    if options["retrieval"] is not None:
+        return retrieval_task(options["retrieval"], encoder)
+    return options["utility"] or "similarity"
 
 
 def sts_task(path: Path, encoder: TextEncoder) -> StsTask:

@@ -18,9 +18,9 @@ from vecveil.errors import DataFileError, MissingDependencyError
 from vecveil.types import Embeddings
 
 __all__ = [
-    "WIDEST", "ColumnBatch", "ColumnType", "TableSource", "arrow_column", "arrow_type", "check_names", "check_rows",
-    "has_number_list", "import_pyarrow", "is_number_list", "is_plain", "is_text", "is_word", "missing_column",
-    "python_values", "row_number", "shown_name", "texts_from_arrow", "undictionaried", "vector_width",
+    "WIDEST", "ColumnBatch", "ColumnType", "TableSource", "arrow_column", "arrow_type", "as_type", "check_names",
+    "check_rows", "has_number_list", "import_pyarrow", "is_number_list", "is_plain", "is_text", "is_word",
+    "missing_column", "python_values", "row_number", "shown_name", "texts_from_arrow", "undictionaried", "vector_width",
     "vectors_from_arrow",
 ]  # fmt: skip
 
@@ -196,6 +196,11 @@ def undictionaried(kind: Any) -> Any:
 
 
 # Values ------------------------------------------------------------------------------------------
+
+
+def as_type(values: Any, kind: Any) -> Any:
+    """Return an Arrow array of the type ``kind``, such as plain values for a dictionary."""
+    return values if values.type == kind else values.cast(kind)
 
 
 def python_values(values: Any) -> Sequence[Any]:

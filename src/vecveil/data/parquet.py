@@ -10,6 +10,7 @@ from typing import Any
 from vecveil.data.columns import (
     ColumnBatch,
     TableSource,
+    as_type,
     check_names,
     check_rows,
     import_pyarrow,
@@ -78,11 +79,11 @@ class ParquetSource(TableSource):
                     self._account.check(batch.nbytes)
                     # A damaged file may decode to invalid offsets or UTF-8, which no later step checks.
                     batch.validate(full=True)
-                    plain = {name: self._plain(name, batch.column(name)) for name in columns}
+                    plain = {name: as_type(batch.column(name), self.types[name]) for name in columns}
                 seen += batch.num_rows
                 if batch.num_rows:
                     yield batch.num_rows, plain
-        # The footer may promise other rows than the pages hold.
+        # The footer may declare other rows than the pages hold.
         if columns and seen != self.rows:
             raise self._damaged()
 
@@ -111,10 +112,6 @@ class ParquetSource(TableSource):
                         # file fails when it is read.
                         longest = max(longest, self.group_bytes[group])
         return longest
-
-    def _plain(self, name: str, values: Any) -> Any:
-        kind = self.types[name]
-        return values if values.type == kind else values.cast(kind)
 
     @contextmanager
     def _opened(self, dictionaries: Sequence[str] = ()) -> Iterator[Any]:

@@ -193,7 +193,7 @@ class PreparedTable:
             if protection.carry is None and name != reader.text_column and is_text(kind)
         ]
         total = -(-self.selected.rows // self.selected.chunk_rows)
-        with _ahead(iter(self.selected)) as chunks, _behind(partial(writer.write, given_away=True)) as write:
+        with _ahead(iter(self.selected)) as chunks, _behind(partial(writer.write, owned=True)) as write:
             for chunk in progress(chunks, "Protecting", total=total, show=show_progress, unit="chunk"):
                 for name in examined:
                     if has_number_list(chunk.columns[name]):
@@ -299,7 +299,7 @@ def _perhaps_vectors(reader: TableReader, name: str, what: str) -> DataFileError
         reader.name, "carry", "columns of single numbers, texts or times",
         f"the column {shown_name(name, reader.types)} of {what}",
         "It may hold clean vectors, which would be released unprotected.",
-        "Name the columns to carry with carry=[...] (--carry): this one if it is harmless, or the others.",
+        "Name the columns to copy with carry=[...] (--carry); include this one only if it holds no vectors.",
     )  # fmt: skip
 
 

@@ -124,27 +124,27 @@ class TableReader:
             if name is not None and name not in self.types:
                 raise missing_column(self.name, param, name, self.types)
 
-    def _find_embedding(self, given: str | None) -> str | None:
-        if given is None:
+    def _find_embedding(self, name: str | None) -> str | None:
+        if name is None:
             return EMBEDDING if EMBEDDING in self.types and self._holds_vectors(EMBEDDING) else None
-        self._check_columns("embedding_column", [given])
-        if not self._holds_vectors(given):
+        self._check_columns("embedding_column", [name])
+        if not self._holds_vectors(name):
             raise DataFileError.of(self.name, "embedding_column", "a column of lists of float32 or float64",
-                                   f"{given!r} of type {self.types[given]}",
+                                   f"{name!r} of type {self.types[name]}",
                                    fix="Vectors are read from Parquet or .npy.")  # fmt: skip
-        return given
+        return name
 
     def _holds_vectors(self, name: str) -> bool:
         kind = self.types[name]
         return kind == "vector" if isinstance(kind, str) else vector_width(kind) is not None
 
-    def _find_text(self, given: str | None) -> str | None:
-        if given is not None:
-            self._check_columns("text_column", [given])
-            if not is_text(self.types[given]):
-                got = f"{given!r} of type {self.types[given]}"
+    def _find_text(self, name: str | None) -> str | None:
+        if name is not None:
+            self._check_columns("text_column", [name])
+            if not is_text(self.types[name]):
+                got = f"{name!r} of type {self.types[name]}"
                 raise DataFileError.of(self.name, "text_column", "a column of texts", got)
-            return given
+            return name
         if TEXT in self.types and is_text(self.types[TEXT]):
             return TEXT
         if self.embedding_column is not None:

@@ -54,7 +54,7 @@ class EmbeddingWriter(ABC):
         self.dtype: np.dtype = np.dtype(np.float32)
 
     def write(
-        self, vectors: Embeddings, columns: Mapping[str, Any] | None = None, *, given_away: bool = False
+        self, vectors: Embeddings, columns: Mapping[str, Any] | None = None, *, owned: bool = False
     ) -> None:
         """Append ``vectors`` (N, n) with the other columns; all calls agree on n and dtype.
 
@@ -77,11 +77,11 @@ class EmbeddingWriter(ABC):
             raise InvalidInputError.of(self._name, "columns", f"the {len(self._types)} columns declared",
                                        f"{len(columns)} others")  # fmt: skip
         if len(vectors):
-            self._append(vectors, columns, given_away)
+            self._append(vectors, columns, owned)
             self.rows += len(vectors)
 
     @abstractmethod
-    def _append(self, vectors: Embeddings, columns: Mapping[str, Any], given_away: bool) -> None: ...
+    def _append(self, vectors: Embeddings, columns: Mapping[str, Any], owned: bool) -> None: ...
 
 
 class FileWriter(EmbeddingWriter):
@@ -106,7 +106,7 @@ class NpyWriter(FileWriter):
 
     _header_end = 0
 
-    def _append(self, vectors: Embeddings, columns: Mapping[str, Any], given_away: bool) -> None:
+    def _append(self, vectors: Embeddings, columns: Mapping[str, Any], owned: bool) -> None:
         if self.rows == 0:
             self._header_end = self._write_header(0)
         self._file.write(vectors.data)
@@ -153,11 +153,11 @@ class ArrowWriter(EmbeddingWriter):
 
     _batches: _ArrowBatches | None = None
 
-    def _append(self, vectors: Embeddings, columns: Mapping[str, Any], given_away: bool) -> None:
+    def _append(self, vectors: Embeddings, columns: Mapping[str, Any], owned: bool) -> None:
         if self._batches is None:
             self._batches = _ArrowBatches(self._types, self._metadata, self.dimension, self.dtype)
             self._written: list[Any] = []
-        self._written.append(self._batches.of(vectors if given_away else vectors.copy(), columns, self._name))
+        self._written.append(self._batches.of(vectors if owned else vectors.copy(), columns, self._name))
 
     def table(self, *, dimension: int, dtype: np.dtype) -> Any:
         """Return the ``pyarrow.Table``, of ``dimension`` and ``dtype`` if it has no rows."""
@@ -173,7 +173,7 @@ class ParquetWriter(FileWriter):
     _writer: Any = None
     _bytes = 0
 
-    def _append(self, vectors: Embeddings, columns: Mapping[str, Any], given_away: bool) -> None:
+    def _append(self, vectors: Embeddings, columns: Mapping[str, Any], owned: bool) -> None:
         if self._writer is None:
             self._waiting: list[Any] = []
             self._batches = _ArrowBatches(self._types, self._metadata, self.dimension, self.dtype)
@@ -181,7 +181,7 @@ class ParquetWriter(FileWriter):
                 # Without a dictionary for embeddings: noisy values do not repeat.
                 self._file, self._batches.schema, use_dictionary=list(self._types)
             )
-        batch = self._batches.of(vectors if given_away else vectors.copy(), columns, self._name)
+        batch = self._batches.of(vectors if owned else vectors.copy(), columns, self._name)
         self._waiting.append(batch)
         self._bytes += batch.nbytes
         if self._bytes >= GROUP_BYTES or sum(map(len, self._waiting)) >= GROUP_ROWS:

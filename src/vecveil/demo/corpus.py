@@ -34,7 +34,7 @@ from vecveil.errors import DataFileError, MissingDependencyError
 from vecveil.io import write_bytes
 
 __all__ = [
-    "CONCEPT_FILE", "NOTES_FILE", "Note", "NoteSpan", "concept_terms", "generate_notes", "load_notes", "save_notes",
+    "CONCEPT_FILE", "NOTES_FILE", "Note", "NoteSpan", "generate_notes", "load_notes", "save_notes",
 ]  # fmt: skip
 
 NOTES_FILE = Path(__file__).with_name("notes.jsonl.gz")
@@ -173,14 +173,6 @@ def _without_values(text: str, spans: Sequence[NoteSpan]) -> str:
     for span in reversed(spans):
         text = f"{text[: span.start]}{span.label}{text[span.end :]}"
     return text
-
-
-def concept_terms() -> list[str]:
-    """Return the conditions and drugs of the vocabulary, sorted without regard to case."""
-    fields = _read_grammar("vocabulary").values()
-    conditions = {c for field in fields for c in field["conditions"]}
-    drugs = {d for field in fields for drugs in field["conditions"].values() for d in drugs}
-    return sorted(conditions | drugs, key=str.lower)
 
 
 def _read_grammar(name: str) -> dict[str, Any]:

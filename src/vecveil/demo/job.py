@@ -17,6 +17,7 @@ import numpy as np
 
 from vecveil.attacks.evidence import split_groups, text_groups
 from vecveil.auditing import AuditResult, audit
+from vecveil.bulk.job import metadata_of
 from vecveil.concepts import Concept
 from vecveil.data import TableReader, open_writer, read_table, read_texts
 from vecveil.data.columns import is_plain
@@ -182,14 +183,7 @@ def _write_protected(
         for name, kind in reader.types.items()
         if name not in {*private, EMBEDDING} and is_plain(kind)
     }
-    metadata = {
-        "vecveil": __version__,
-        "method": protector.method,
-        "concept": protector.concept,
-        "protector": protector.fingerprint,
-        "encoder": protector.encoder_info.to_record(),
-        "guarantee": protector.guarantee.statement,
-    }
+    metadata = metadata_of(protector, None, noise=True)
     selected, total = reader.select(tuple(types), vectors=False), -(-reader.rows // reader.chunk_rows)
     chunks = progress(selected, "Protecting", total=total, show=show_progress, unit="chunk")
     with open_writer(path, types=types, metadata=metadata) as writer:

@@ -10,7 +10,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from harness.errors import raises
-from vecveil.bulk.places import Folder, found_files, unchanged
+from vecveil.bulk.places import Folder, list_files, unchanged
 from vecveil.data.writing import NotWrittenError
 
 
@@ -41,11 +41,11 @@ def tagged() -> Any:
 def test_no_digest_of_clean_content_is_kept(tagged: Any) -> None:
     """It would lie beside released vectors and confirm a guessed text."""
     tagged.pipe("/in/a.jsonl", b"{}\n")
-    (found,) = found_files(["tagged://in/a.jsonl"], {})
-    assert found.stamp == "2026-01-01"
-    assert unchanged(found, {})
+    (entry,) = list_files(["tagged://in/a.jsonl"], {})
+    assert entry.stamp == "2026-01-01"
+    assert unchanged(entry, {})
     tagged.pipe("/in/a.jsonl", b"{}\n{}\n")
-    assert not unchanged(found, {})
+    assert not unchanged(entry, {})
 
 
 def test_where_nothing_is_told_to_be_atomic_a_rename_makes_it_so(
@@ -86,14 +86,14 @@ def test_what_cannot_be_uploaded_ends_the_run(tagged: Any) -> None:
 def test_a_name_with_letters_of_patterns_is_a_name(tmp_path: Path) -> None:
     for name in ("notes[1].csv", "notes1.csv"):
         (tmp_path / name).write_text("text\nx\n")
-    (found,) = found_files([str(tmp_path / "notes[1].csv")], {})
-    assert found.name == "notes[1].csv"
+    (entry,) = list_files([str(tmp_path / "notes[1].csv")], {})
+    assert entry.name == "notes[1].csv"
 
 
 def test_a_given_format_takes_files_of_any_name(tmp_path: Path) -> None:
     for name in ("a.dat", "b.dat", "_c.dat"):
         (tmp_path / name).write_text("text\nx\n")
-    found = found_files([str(tmp_path / "*.dat")], {}, format="csv")
-    assert [one.name for one in found] == ["a.dat", "b.dat"]
+    entries = list_files([str(tmp_path / "*.dat")], {}, format="csv")
+    assert [entry.name for entry in entries] == ["a.dat", "b.dat"]
     with raises("E-DATA-FILE", "input"):
-        found_files([str(tmp_path / "*.dat")], {})
+        list_files([str(tmp_path / "*.dat")], {})

@@ -25,6 +25,7 @@ SMALL = [
     'vecveil[files]; extra == "cli"',
     'pyarrow>=16; extra == "files"',
     f'uvloop>=0.19; sys_platform == "{sys.platform}" and extra == "serve"',
+    'backport>=1; python_version < "3" and extra == "serve"',
     f'winloop>=0.1; sys_platform != "{sys.platform}" and extra == "serve"',
 ]
 
@@ -168,5 +169,11 @@ def test_the_room_for_the_cache_is_said(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_record_has_every_part() -> None:
     assert set(doctor.examine()) == {
         "ok", "vecveil", "python", "platform", "checks", "core", "extras", "kernel", "encoder", "cpu", "gpu",
-        "java", "cache", "variables",
+        "java", "cache", "experiments", "variables",
     }  # fmt: skip
+
+
+def test_experiments_need_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.examine()["experiments"]
+    monkeypatch.setattr(doctor, "find_checkout", lambda: None)
+    assert "need a checkout of the repository" in run("doctor").out

@@ -18,7 +18,6 @@ from vecveil.demo.corpus import (
     DOMAINS,
     NOTES_FILE,
     Note,
-    concept_terms,
     generate_notes,
     load_notes,
     main,
@@ -31,6 +30,14 @@ LABELS = {
     "DATE", "AMOUNT", "ACCOUNT", "PHONE", "EMAIL",
 }  # fmt: skip
 GRAMMAR = Path(NOTES_FILE).parent / "grammar"
+
+
+def concept_terms() -> list[str]:
+    """Return the conditions and drugs of the vocabulary, sorted without regard to case."""
+    fields = yaml.safe_load((GRAMMAR / "vocabulary.yaml").read_text(encoding="utf-8")).values()
+    conditions = {c for field in fields for c in field["conditions"]}
+    drugs = {d for field in fields for drugs in field["conditions"].values() for d in drugs}
+    return sorted(conditions | drugs, key=str.lower)
 
 
 @pytest.fixture(scope="module")
@@ -218,10 +225,9 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "faker", None)
-    with pytest.raises(MissingDependencyError, match="faker"):
-        generate_notes(3)
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(MissingDependencyError, match=r"vecveil\[concepts\]"):
-        concept_terms()
+    for package, extra in (("yaml", "concepts"), ("faker", "test")):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(MissingDependencyError) as raised:
+            generate_notes(3)
+        assert raised.value.extra == extra
     assert len(load_notes()) == 3000, "reading needs neither"
