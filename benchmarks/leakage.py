@@ -94,33 +94,17 @@ def sts_problem(data: Path) -> Problem:
 
 def ade_problem(data: Path) -> Problem:
     """ADE sentences with drugs and adverse effects as spans; an abstract is a group."""
-    rows = read_texts(
-        data / "ade" / "ade_corpus_v2.jsonl.gz", "text", spans_column="spans", columns=["pmid"]
-    )
-    assert rows.spans is not None
-    spans = [
-        [{"start": s, "end": e, "label": label} for s, e, label in row if label != "DOSE"]
-        for row in rows.spans
-    ]
+    rows = read_texts(data / "ade" / "ade_corpus_v2.jsonl.gz", "text", columns=["spans", "pmid"])
+    spans = [[span for span in row if span["label"] != "DOSE"] for row in rows.columns["spans"]]
     groups = np.unique([str(p) for p in rows.columns["pmid"]], return_inverse=True)[1]
     return Problem("ade", rows.texts, groups, Concept.from_spans("ADE drugs and effects", spans))
 
 
 def pii_problem(data: Path) -> Problem:
     """Made-up texts with persons and places as spans; the texts of one template are a group."""
-    rows = read_texts(
-        data / "pii" / "presidio_generated_large.jsonl.gz", "text", spans_column="spans",
-        columns=["template_id"],
-    )  # fmt: skip
-    assert rows.spans is not None
-    spans = [
-        [
-            {"start": s, "end": e, "label": label}
-            for s, e, label in row
-            if label in ("PERSON", *PLACES)
-        ]
-        for row in rows.spans
-    ]
+    source = data / "pii" / "presidio_generated_large.jsonl.gz"
+    rows = read_texts(source, "text", columns=["spans", "template_id"])
+    spans = [[span for span in row if span["label"] in ("PERSON", *PLACES)] for row in rows.columns["spans"]]
     groups = np.unique([str(t) for t in rows.columns["template_id"]], return_inverse=True)[1]
     return Problem("pii", rows.texts, groups, Concept.from_spans("PII persons and places", spans))
 

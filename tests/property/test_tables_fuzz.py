@@ -80,7 +80,7 @@ def outcome(path: Path, data: bytes) -> str:
     with no_hang():
         for call in (
             lambda: read_all(path),
-            lambda: read_texts(path, spans_column="spans", embeddings=True),
+            lambda: read_texts(path, columns=["spans"], embeddings=True),
         ):
             try:
                 call()

@@ -179,9 +179,11 @@ def metadata_of(protector: Protector, key: NoiseKey | None, *, noise: bool) -> M
 
 
 def already_protected(name: str) -> DataFileError:
-    return DataFileError.of(name, "path", "a table of clean vectors or texts", "one that vecveil has protected",
-                            "More noise on top of noise protects worse than it costs.",
-                            "Protect the clean table, or insist with --again.")  # fmt: skip
+    return DataFileError.of(
+        name, "path", "a table of clean vectors or texts", "one that vecveil has protected",
+        "A second noise costs utility and adds little protection.", "Protect the clean table, or insist with --again.",
+        code="E-DATA-FILE-PROTECTED",
+    )  # fmt: skip
 
 
 def row_protection(
@@ -306,7 +308,7 @@ class PartWorker:
         if not same or rows != expected or part.rows not in (None, rows):
             got = "one that changed" if rows == expected else f"{rows} rows in place of {expected}"
             constraint = "a file that stays the same while it is read"
-            raise DataFileError.of(part.input.name, "path", constraint, got)
+            raise DataFileError.of(part.input.name, "path", constraint, got, code="E-DATA-FILE-CHANGED")
 
 
 def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReader:

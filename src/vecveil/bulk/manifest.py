@@ -136,7 +136,8 @@ class Manifest:
             return cls(dict(record["job"]), parts, results)
         except (ValueError, KeyError, TypeError, RecursionError, AttributeError, OverflowError):
             raise DataFileError.of("protect", "out", f"a folder whose {MANIFEST} is of schema {SCHEMA}", "another one",
-                                   "It lists the rows of each file.", "Give another folder.") from None  # fmt: skip
+                                   "It lists the rows of each file.", "Give another folder.",
+                                   code="E-DATA-FILE-MANIFEST") from None  # fmt: skip
 
 
 # Going on ----------------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ def check_same(known: Manifest, now: Manifest) -> None:
     elif not names:
         fix = "Protect only the new or repaired files, into another folder: the rows in this one are already released."
     raise DataFileError.of("protect", "out", f"the folder of this run, as its {MANIFEST} says", got,
-                           "The folder would mix the rows of two runs.", fix)  # fmt: skip
+                           "The folder would mix the rows of two runs.", fix, code="E-DATA-FILE-OTHER-RUN")  # fmt: skip
 
 
 def _difference(names: list[str], former: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -184,7 +185,7 @@ def check_files(manifest: Manifest, here: Mapping[str, int]) -> None:
         raise DataFileError.of("protect", "out", "a folder of this run alone",
                                f"one with other files, such as {further[0]!r}",
                                "Readers of the folder would take their rows for protected ones.",
-                               "Move them elsewhere.")  # fmt: skip
+                               "Move them elsewhere.", code="E-DATA-FILE-FURTHER")  # fmt: skip
     for index, result in manifest.results.items():
         name = Part.output_of(index)
         if here.get(name, result.bytes) != result.bytes:
@@ -192,6 +193,7 @@ def check_files(manifest: Manifest, here: Mapping[str, int]) -> None:
                 "protect", "out", "the folder with its parts as they were written", f"another {name}",
                 "It was damaged or replaced.",
                 "Put the right one back; or remove it, and release its rows a second time with --again.",
+                code="E-DATA-FILE-PART",
             )  # fmt: skip
 
 
@@ -207,7 +209,8 @@ def forget_gone(manifest: Manifest, here: Mapping[str, int], *, allowed: bool) -
         raise DataFileError.of("protect", "out", "the folder with all parts that were finished",
                                f"one without {len(gone)} of them ({names})",
                                "With fresh noise they would be released a second time, and both together tell more.",
-                               "Put them back; or accept that with --again (in Python again=True).")  # fmt: skip
+                               "Put them back; or accept that with --again (in Python again=True).",
+                               code="E-DATA-FILE-PART")  # fmt: skip
     for index in gone:
         del manifest.results[index]
 
@@ -229,15 +232,16 @@ def verify(
     folder = Folder(os.fspath(out), dict(storage_options or {}))
     manifest = Manifest.read(folder)
     if manifest is None:
-        raise DataFileError.of("verify", "out", f"a folder with a {MANIFEST}", "one without")
+        code = "E-DATA-FILE-MANIFEST"
+        raise DataFileError.of("verify", "out", f"a folder with a {MANIFEST}", "one without", code=code)
 
-    def wrong(got: str, fix: str) -> DataFileError:
-        return DataFileError.of("verify", "out", f"a folder with what its {MANIFEST} says", got, fix=fix)
+    def wrong(got: str, fix: str, code: str = "E-DATA-FILE-PART") -> DataFileError:
+        return DataFileError.of("verify", "out", f"a folder with what its {MANIFEST} says", got, fix=fix, code=code)
 
     names = set(folder.sizes())
     if further := _further_files(names, manifest):
-        raise wrong(f"{len(further)} further files, such as {further[0]}",
-                    "Readers of the folder would take their rows for protected ones: move them elsewhere.")  # fmt: skip
+        fix = "Readers of the folder would take their rows for protected ones: move them elsewhere."
+        raise wrong(f"{len(further)} further files, such as {further[0]}", fix, "E-DATA-FILE-FURTHER")
     parts = manifest.parts
     for part in progress(parts, "Verifying", total=len(parts), show=show_progress, unit="part"):
         result, name = manifest.results.get(part["index"]), part["output"]

@@ -38,10 +38,11 @@ _SECONDS = 5.0
 
 @dataclass(frozen=True)
 class PartFailure:
-    """A part whose input is not usable; the others continue. ``error`` is our own message."""
+    """A part whose input is not usable; the others continue. ``error`` and ``code`` are of our own error."""
 
     index: int
     error: str
+    code: str
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def attempt(worker: PartWorker, part: Part) -> PartResult | PartFailure:
     except NotWrittenError:  # other parts would fail alike: end the run
         raise
     except DataFileError as error:
-        return PartFailure(part.index, str(error))
+        return PartFailure(part.index, str(error), error.code)
 
 
 def protect_files(
@@ -133,14 +134,16 @@ def protect_files(
         known = Manifest.read(folder)
         if known is None and not all(map(left_by_a_start, here)):
             raise DataFileError.of("protect", "out", "an empty folder, a new one, or one of the same run",
-                                   "one with other files", fix="Give another folder.")  # fmt: skip
+                                   "one with other files", fix="Give another folder.",
+                                   code="E-DATA-FILE-FURTHER")  # fmt: skip
         paths = [os.fspath(path) for path in inputs]
         try:
             parts = plan(paths, options, part_bytes=part_bytes, format=job.format, out=folder)
         except DataFileError as error:
-            raise DataFileError(f"{error} This run has released nothing.") from None
+            raise DataFileError(f"{error} This run has released nothing.", code=error.code, param=error.param) from None
         if not parts:
-            raise DataFileError.of("protect", "input", "files with rows, outside the output", "none")
+            raise DataFileError.of("protect", "input", "files with rows, outside the output", "none",
+                                   code="E-DATA-FILE-NO-ROWS")  # fmt: skip
         manifest = Manifest.of(job.to_record(), parts)
         if known is not None:
             check_same(known, manifest)
@@ -165,13 +168,14 @@ def protect_files(
         else:
             manifest.write(folder)
     if failures:
-        first = min(failures, key=lambda failure: failure.index).error
-        if not manifest.results:
-            raise DataFileError(f"{first} No part could be protected, and nothing was released.")
-        raise DataFileError(
-            f"{first} {len(failures)} of {len(parts)} parts could not be protected; the others are there. "
-            "Repair what is wrong and protect it alone, into another folder: the others are released already."
-        )
+        first = min(failures, key=lambda failure: failure.index)
+        rest = "No part could be protected, and nothing was released."
+        if manifest.results:
+            rest = (
+                f"{len(failures)} of {len(parts)} parts could not be protected; the others are finished. "
+                "Repair the inputs of these parts and protect them alone, into another folder."
+            )
+        raise DataFileError(f"{first.error} {rest}", code=first.code)
     return manifest
 
 
@@ -192,7 +196,8 @@ def _collect(
             if outcome.rows and not folder.has(Part.output_of(outcome.index)):
                 raise DataFileError.of("protect", "out", "a folder that every worker reaches",
                                        "one without a finished part",
-                                       fix="Name a folder that all machines share, or a URL.")  # fmt: skip
+                                       fix="Name a folder that all machines share, or a URL.",
+                                       code="E-DATA-FILE-PART")  # fmt: skip
             manifest.results[outcome.index] = outcome
             if monotonic() >= due:
                 began = monotonic()
@@ -220,9 +225,10 @@ def _locked(folder: Folder) -> Iterator[None]:
         try:
             stack.enter_context(exclusive(local / LOCK))
         except LockedError:
-            raise DataFileError.of("protect", "out", "a folder that no other run writes to",
-                                   "one in which another process runs",
-                                   fix="Wait for it, or give another folder.") from None  # fmt: skip
+            raise DataFileError.of(
+                "protect", "out", "a folder that no other run writes to", "one in which another process runs",
+                fix="Wait for it, or give another folder.", code="E-DATA-FILE-LOCKED",
+            ) from None  # fmt: skip
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
             constraint = "a folder that you may write to"

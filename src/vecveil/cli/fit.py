@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from vecveil.cli import options as shared
-from vecveil.cli.output import check_new_file, data_json, note, number, share, writing
+from vecveil.cli.output import data_json, note, number, share, writing
 from vecveil.cli.tables import (
     TableFormat,
     chosen_task,
@@ -29,6 +29,7 @@ from vecveil.concepts.expansion import (
     WordListSource,
 )
 from vecveil.data import read_texts
+from vecveil.data.writing import check_new_file
 from vecveil.protector import METHODS, TEXT_METHODS, Protector, fit, fit_pairs
 from vecveil.protector.pairs import MIN_PAIRS
 from vecveil.textcrafter.training import forget_checkpoint
@@ -151,7 +152,7 @@ def command(input: Path | None, out: Path, force: bool, as_json: bool, **options
     form = TableFormat.of(options)
     _check_usage(input, options)
     files = (options[name] for name in ("concept", "positive", "negative", "background", "labels"))
-    check_new_file(out, force=force, inputs=(input, *files))
+    check_new_file(out, overwrite=force, inputs=(input, *files))
     options["work"] = work = _work_folder(out, options)
     protector = _from_vectors(options) if input is None else _from_texts(input, form, options)
     with writing(out):

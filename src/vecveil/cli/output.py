@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
-import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -14,18 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.data.writing import check_new_file, not_written
 
 if TYPE_CHECKING:
     from vecveil.accounting import Guarantee
     from vecveil.auditing import AuditResult
 
 __all__ = [
-    "as_typed", "check_new_file", "data", "data_json", "note", "number", "report_files", "say_keyed", "share", "warn",
+    "as_typed", "data", "data_json", "note", "number", "report_files", "say_keyed", "share", "warn",
     "write_reports", "writing",
 ]  # fmt: skip
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def as_typed(shown: Mapping[str, str] | None = None) -> str:
@@ -91,34 +87,15 @@ def number(value: Any) -> str:
 # Files -------------------------------------------------------------------------------------------
 
 
-def check_new_file(output: Path, *, force: bool, inputs: tuple[Path | None, ...] = ()) -> None:
-    """Refuse an output that is a folder, one of the inputs, or exists already without ``force``."""
-    if output.is_dir():
-        raise DataFileError.of(output.name, "output", "a file", "a folder")
-    if not output.exists():
-        return
-    if any(path is not None and path.exists() and path.samefile(output) for path in inputs):
-        raise InvalidInputError.of(output.name, "output", "another file than the inputs", "one of them",
-                                   fix="Choose another name.")  # fmt: skip
-    if not force:
-        raise DataFileError.of(output.name, "output", "a file that does not exist yet", "one that exists",
-                               fix="Choose another name, or replace it with --force.")  # fmt: skip
-
-
 @contextlib.contextmanager
 def writing(output: Path) -> Iterator[None]:
     """Turn an OSError inside the block into one error about ``output``."""
-    nothing = "The unfinished file was removed; a file that was there before is unchanged."
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        if error.errno in _FULL:
-            raise DataFileError.of(output.name, "output", "on a disk with enough space", "a full disk", nothing,
-                                   "Free some space or write to another disk.") from error  # fmt: skip
-        reason = f"the error {(os.strerror(error.errno) if error.errno else type(error).__name__)!r}"
-        raise DataFileError.of(output.name, "output", "in a folder that you may write to", reason, nothing) from error
+        raise not_written(output.name, error) from error
 
 
 def report_files(reports: Mapping[str, Path | None], *, inputs: tuple[Path | None, ...] = ()) -> dict[str, Path]:
@@ -137,7 +114,7 @@ def report_files(reports: Mapping[str, Path | None], *, inputs: tuple[Path | Non
         for other, earlier in files.items():
             if earlier.absolute() == path.absolute():
                 raise click.UsageError(f"{other} and {option} name the same file: give each report its own.")
-        check_new_file(path, force=True, inputs=inputs)  # an earlier report may be replaced, an input never
+        check_new_file(path, overwrite=True, inputs=inputs)  # an earlier report may be replaced, an input never
         files[option] = path
     return files
 

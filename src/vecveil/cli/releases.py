@@ -12,7 +12,8 @@ import click
 
 from vecveil.accounting.ledger import Ledger, LedgerSummary
 from vecveil.cli import options as shared
-from vecveil.cli.output import check_new_file, data, data_json, note, number, writing
+from vecveil.cli.output import data, data_json, note, number, writing
+from vecveil.data.writing import check_new_file
 from vecveil.randomness import NoiseKey, NoiseKeys
 
 __all__ = ["Release", "key", "ledger"]
@@ -184,7 +185,7 @@ def show(ledger: Path, as_json: bool) -> None:
 @shared.json_option
 def export(ledger: Path, output: Path, force: bool, as_json: bool) -> None:
     """Check LEDGER and write one line per release, with hashed ids."""
-    check_new_file(output, force=force, inputs=(ledger,))
+    check_new_file(output, overwrite=force, inputs=(ledger,))
     with Ledger(ledger, create=False) as opened:
         opened.verify()
         with writing(output):

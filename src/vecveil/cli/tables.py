@@ -83,7 +83,6 @@ def read_corpus(path: Path | None) -> tuple[str, ...]:
     """Return the texts that are not blank of the file of --corpus."""
     if path is None:
         return ()
-
     return tuple(text for text in read_texts(path).texts if text.strip())
 
 
@@ -91,7 +90,6 @@ def is_protected(path: Path, form: TableFormat) -> bool:
     """Return whether ``path`` is a Parquet file that vecveil wrote."""
     if str(path) == "-" or form.of_path(path) != "parquet":
         return False
-
     return "protected" in ParquetSource(find_input(path, form.format)).metadata
 
 

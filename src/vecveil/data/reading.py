@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -274,22 +273,15 @@ class TextRows:
     """Texts of a file with the requested columns. Its repr shows no contents."""
 
     texts: list[str] = field(repr=False)
-    spans: list[list[tuple[int, int, str]]] | None = field(repr=False)
-    """(start, end, label) per text, checked against its length; None without a column of spans."""
-    labels: list[Any] | None = field(repr=False)
     embeddings: Embeddings | None = field(repr=False)
     columns: dict[str, list[Any]] = field(repr=False)
     text_column: str
-    total: int
-    """Rows of the file, also beyond a limit."""
 
 
 def read_texts(
     path: str | os.PathLike[str],
     text_column: str | None = None,
     *,
-    spans_column: str | None = None,
-    labels_column: str | None = None,
     columns: Sequence[str] = (),
     embeddings: bool = False,
     embedding_column: str | None = None,
@@ -299,12 +291,9 @@ def read_texts(
     delimiter: str | None = None,
     max_memory: int | None = None,
 ) -> TextRows:
-    """Return the texts of a file, at most ``limit``, with spans, labels and further columns.
+    """Return the texts of a file, at most ``limit``, with further columns.
 
     Args:
-        spans_column: lists of objects with start, end and label (JSON lines, a Parquet column of structs, or JSON text
-            in a CSV cell). Null and empty mean none.
-        labels_column: any values; JSON text of a list is read as that list.
         columns: further columns, as Python values.
         embeddings: also return the vectors of ``embedding_column``, if the file has them.
         max_memory: bytes of all texts, columns and vectors together; None as in `read_table`.
@@ -319,15 +308,12 @@ def read_texts(
     )  # fmt: skip
     if reader.text_column is None:
         raise missing_column(reader.name, "text_column", None, reader.types)
-    reader._check_columns("spans_column", [spans_column])
-    reader._check_columns("labels_column", [labels_column])
     reader._check_columns("columns", columns)
     account = MemoryAccount(reader.name, max_memory)
     texts: list[str] = []
     vectors: list[Embeddings] = []
-    read = dict.fromkeys(name for name in (spans_column, labels_column, *columns) if name is not None)
-    values: dict[str, list[Any]] = {name: [] for name in read}
-    for chunk in reader.select(tuple(read), vectors=embeddings):
+    values: dict[str, list[Any]] = {name: [] for name in columns}
+    for chunk in reader.select(tuple(values), vectors=embeddings):
         take = chunk.rows if limit is None else min(chunk.rows, limit - len(texts))
         # Counted before the lists grow: the limit covers all chunks together.
         account.add(chunk.texts, *chunk.columns.values())
@@ -335,55 +321,13 @@ def read_texts(
         if chunk.vectors is not None:
             account.add(chunk.vectors)
             vectors.append(chunk.vectors[:take])
-        for name in read:
+        for name in values:
             values[name] += python_values(chunk.columns[name])[:take]
         if limit is not None and len(texts) >= limit:
             break
     return TextRows(
         texts=texts,
-        spans=None if spans_column is None else _spans(values[spans_column], texts, reader.name),
-        labels=None if labels_column is None else [_from_json(value) for value in values[labels_column]],
         embeddings=np.concatenate(vectors) if vectors else None,
-        columns={name: values[name] for name in columns},
+        columns=values,
         text_column=reader.text_column,
-        total=reader.rows,
     )
-
-
-def _from_json(value: Any) -> Any:
-    """Return the list in a JSON text, and anything else unchanged."""
-    if not isinstance(value, str) or not value.lstrip().startswith("["):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
-
-
-def _spans(column: list[Any], texts: list[str], source: str) -> list[list[tuple[int, int, str]]]:
-    def wrong(row: int, got: str, why: str = "") -> DataFileError:
-        constraint = "a list of {start, end, label} in each row"
-        return DataFileError.of(source, "spans_column", constraint, f"{got} in {row_number(row)}", why)
-
-    def span(item: Any, row: int, length: int) -> tuple[int, int, str]:
-        if isinstance(item, dict):
-            item = [item.get("start"), item.get("end"), item.get("label")]
-        if not isinstance(item, list | tuple) or len(item) != 3:
-            raise wrong(row, "something else")
-        start, end, label = item
-        if type(start) is not int or type(end) is not int:
-            raise wrong(row, "an offset that is not an integer")
-        if not isinstance(label, str):
-            raise wrong(row, "a label that is not a text")
-        if not 0 <= start < end <= length:
-            raise wrong(row, f"offsets {start}:{end} in a text of {length} characters",
-                        "Offsets count characters, not bytes, and the end is exclusive.")  # fmt: skip
-        return start, end, label
-
-    spans = []
-    for row, (value, text) in enumerate(zip(column, texts, strict=True)):
-        items = [] if value is None or value == "" else _from_json(value)
-        if not isinstance(items, list):
-            raise wrong(row, "something else")
-        spans.append([span(item, row, len(text)) for item in items])
-    return spans

@@ -7,7 +7,7 @@ import errno
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,8 +22,8 @@ from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings
 
 __all__ = [
-    "ArrowWriter", "EmbeddingWriter", "FileWriter", "NotWrittenError", "NpyWriter", "ParquetWriter", "check_output",
-    "open_writer",
+    "ArrowWriter", "EmbeddingWriter", "FileWriter", "NotWrittenError", "NpyWriter", "ParquetWriter", "check_new_file",
+    "check_output", "not_written", "open_writer",
 ]  # fmt: skip
 
 GROUP_ROWS = 65_536
@@ -205,6 +205,20 @@ class ParquetWriter(FileWriter):
             self._writer.is_open = False
 
 
+def check_new_file(path: Path, *, overwrite: bool, inputs: Iterable[str | os.PathLike[str] | None] = ()) -> None:
+    """Reject an output that is a folder, one of the inputs, or an existing file without ``overwrite``."""
+    if path.is_dir():
+        raise DataFileError.of(path.name, "output", "a file", "a folder")
+    if not path.exists():
+        return
+    if any(source is not None and os.path.exists(source) and path.samefile(source) for source in inputs):
+        raise InvalidInputError.of(path.name, "output", "another file than the inputs", "one of them",
+                                   fix="Choose another name.")  # fmt: skip
+    if not overwrite:
+        raise DataFileError.of(path.name, "output", "a file that does not exist yet", "one that exists",
+                               fix="Choose another name, or replace it with overwrite=True (--force).")  # fmt: skip
+
+
 def check_output(
     path: str | os.PathLike[str], *, overwrite: bool, source: str | os.PathLike[str] | None = None
 ) -> type[FileWriter]:
@@ -214,19 +228,11 @@ def check_output(
     if kind is None:
         got = f"the suffix {path.suffix!r}" if path.suffix else "a name without a suffix"
         raise InvalidInputError.of(path.name, "output", "a file named *.parquet or *.npy", got)
-    if path.is_dir():
-        raise not_usable(path.name, "a file", "a folder")
-    is_file = source is not None and os.fspath(source) != "-" and path.exists() and Path(source).exists()
-    if is_file and path.samefile(source):  # type: ignore[arg-type]
-        raise InvalidInputError.of(path.name, "output", "another file than the input", "the input itself",
-                                   fix="Choose another name.")  # fmt: skip
     if path.is_symlink():
         # Also a dangling one: whoever placed the link would choose where the vectors go.
-        raise DataFileError.of(path.name, "output", "a file of its own", "a symbolic link",
+        raise DataFileError.of(path.name, "output", "a regular file", "a symbolic link",
                                fix="Choose another name, or remove the link.")  # fmt: skip
-    if path.exists() and not overwrite:
-        raise DataFileError.of(path.name, "output", "a file that does not exist yet", "one that exists",
-                               fix="Choose another name, or replace it with overwrite=True (--force).")  # fmt: skip
+    check_new_file(path, overwrite=overwrite, inputs=() if source is None or os.fspath(source) == "-" else (source,))
     if kind == "parquet":
         import_pyarrow()
         return ParquetWriter
@@ -281,13 +287,15 @@ def open_writer(
             raise
         if only_new and isinstance(error, FileExistsError):
             raise
-        raise _not_written(target.name, error, 0 if writer is None else writer.rows) from None
+        raise not_written(target.name, error, 0 if writer is None else writer.rows) from None
 
 
-def _not_written(name: str, error: OSError, rows: int) -> NotWrittenError:
+def not_written(name: str, error: OSError, rows: int | None = None) -> NotWrittenError:
+    """Return the error for an output that the system refuses, after ``rows`` rows of a table."""
     nothing = "The unfinished file was removed; a file that was there before is unchanged."
     if error.errno in DISK_FULL:
-        return NotWrittenError.of(name, "output", "on a disk with enough space", f"a full disk after {rows} rows",
-                                  nothing, "Free some space or write to another disk.")  # fmt: skip
+        got = "a full disk" if rows is None else f"a full disk after {rows} rows"
+        return NotWrittenError.of(name, "output", "on a disk with enough space", got, nothing,
+                                  "Free some space or write to another disk.")  # fmt: skip
     reason = os.strerror(error.errno) if error.errno else type(error).__name__
     return NotWrittenError.of(name, "output", "in a folder that you may write to", f"the error {reason!r}", nothing)

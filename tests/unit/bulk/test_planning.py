@@ -75,20 +75,20 @@ def test_texts_are_whole_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "param"),
     [
-        ("missing.parquet", None, "files that are there"),
-        ("empty.parquet", b"", "a file with rows"),
-        ("cut.parquet", b"PAR1xxxx", "whole Parquet file"),
-        ("other.parquet", b"not one of these", "a Parquet file"),
+        ("missing.parquet", None, "input"),
+        ("empty.parquet", b"", "path"),
+        ("cut.parquet", b"PAR1xxxx", "path"),
+        ("other.parquet", b"not one of these", "path"),
     ],
 )
 def test_files_that_cannot_be_used_are_named(
-    tmp_path: Path, name: str, content: bytes | None, said: str
+    tmp_path: Path, name: str, content: bytes | None, param: str
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataFileError, match=said) as caught:
+    with raises("E-DATA-FILE", param) as caught:
         plan([str(tmp_path / name)])
     assert name in str(caught.value)
 

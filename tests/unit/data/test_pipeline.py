@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from harness.errors import raises
 from vecveil.data import protect_table, read_table
 from vecveil.data.columns import import_pyarrow
 from vecveil.errors import (
@@ -352,14 +353,15 @@ class TestFailsClosed:
             protect_table(source, source.with_name("b.npy"), protect)
         assert os.listdir(source.parent) == ["a.npy"]
 
-    def test_output_is_the_input(self, source, refuses):
+    def test_output_is_the_input(self, source):
         before = source.read_bytes()
         link = source.with_name("link.npy")
         link.symlink_to(source)
         hard = source.with_name("hard.npy")
         hard.hardlink_to(source)
-        for target in (source, link, hard, source.parent / "." / "a.npy"):
-            with refuses("the input itself", error=InvalidInputError):
+        same = [(target, "E-INPUT") for target in (source, hard, source.parent / "." / "a.npy")]
+        for target, code in [*same, (link, "E-DATA-FILE")]:
+            with raises(code, "output"):
                 protect_table(source, target, double, overwrite=True)
         assert source.read_bytes() == before
 
