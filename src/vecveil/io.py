@@ -168,7 +168,6 @@ def write_text(target: str | os.PathLike[str], text: str) -> None:
     write_bytes(target, text.encode("utf-8"))
 
 
-
 _EXIT_SECONDS = 1.0
 """Seconds to wait for a killed process, whose child may still hold its open files, to disappear."""
 

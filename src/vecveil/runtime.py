@@ -27,7 +27,6 @@ __all__ = [
     "resolve_device",
     "stopping",
     "thread_count",
-
 ]
 
 T = TypeVar("T")
@@ -143,8 +142,6 @@ def one_thread() -> Iterator[None]:
             _blocks -= 1
             if depth == 0:
                 torch.set_num_threads(_default)
-
-
 
 
 class DeviceMemoryWarning(UserWarning):

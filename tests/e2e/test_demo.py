@@ -139,7 +139,7 @@ def test_bundled_notes_are_said_to_be_synthetic(
     assert "synthetic" in result.summary()
     assert all(name in result.summary() for name in job.FILES)
     assert result.to_record()["synthetic"] is True
-    monkeypatch.setattr(job, "run_demo", lambda *arguments, **options: result)
+    monkeypatch.setattr("vecveil.cli.demo.run_demo", lambda *arguments, **options: result)
     done = run("demo", "--json", "--out", tmp_path / "x")
     assert done.code == 0
     assert done.json["audit"]["schema"] == "vecveil.audit/2"

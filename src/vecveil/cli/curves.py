@@ -18,13 +18,8 @@ from vecveil.report import training_csv, training_lines, training_page
 
 __all__ = ["command"]
 
-EXAMPLE = """\b
-Example:
-  vecveil curves pii.vecveil --html curves.html
-"""
 
-
-@click.command("curves", epilog=EXAMPLE)
+@click.command("curves", epilog="\b\nExample:\n  vecveil curves pii.vecveil --html curves.html\n")
 @click.argument("protector", type=shared.FILE)
 @click.option("--html", "html_file", type=shared.FILE, help="Draw the curves in this HTML file.")
 @click.option("--csv", "csv_file", type=shared.FILE, help="Write one row per epoch to this file.")

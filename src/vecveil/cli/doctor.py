@@ -30,10 +30,6 @@ from vecveil.version import __version__
 
 __all__ = ["command", "examine", "examine_extras", "requirements"]
 
-EXAMPLE = """\b
-Example:
-  vecveil doctor
-"""
 CORE = ""
 """Name of the packages that are needed without any extra."""
 SHOWN = (
@@ -44,7 +40,7 @@ SHOWN = (
 NOT_SHOWN = "set (value not shown)"
 
 
-@click.command("doctor", epilog=EXAMPLE)
+@click.command("doctor", epilog="\b\nExample:\n  vecveil doctor\n")
 @shared.json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:

@@ -12,13 +12,8 @@ from vecveil.protector import METHODS, TEXT_METHODS
 
 __all__ = ["command"]
 
-EXAMPLE = """\b
-Example:
-  vecveil methods
-"""
 
-
-@click.command("methods", epilog=EXAMPLE)
+@click.command("methods", epilog="\b\nExample:\n  vecveil methods\n")
 @shared.json_option
 def command(as_json: bool) -> None:
     """List the methods: what each guarantees and does, its scales, and the options of --option."""

@@ -39,10 +39,6 @@ Examples:
   vecveil protect notes.csv -p drug.vecveil -o protected.parquet \\
       --key-file noise.key --id-column note_id --ledger releases.ledger --cap 1
 """
-VERIFY_EXAMPLE = """\b
-Example:
-  vecveil verify protected
-"""
 
 
 @click.command("protect", epilog=EXAMPLE)
@@ -271,7 +267,7 @@ def _engine(name: str) -> Engine:
     return run_here
 
 
-@click.command("verify", epilog=VERIFY_EXAMPLE)
+@click.command("verify", epilog="\b\nExample:\n  vecveil verify protected\n")
 @click.argument("folder", metavar="FOLDER")
 @shared.json_option
 def verify_command(folder: str, as_json: bool) -> None:

@@ -91,14 +91,6 @@ Example:
   vecveil key new noise.key
   vecveil key list noise.key
 """
-NEW_KEY_EXAMPLE = """\b
-Example:
-  vecveil key new noise.key --id 2026-11
-"""
-LIST_KEYS_EXAMPLE = """\b
-Example:
-  vecveil key list noise.key
-"""
 
 
 @click.group("key", epilog=KEY_EXAMPLE)
@@ -109,7 +101,7 @@ def key() -> None:
     """
 
 
-@key.command("new", epilog=NEW_KEY_EXAMPLE)
+@key.command("new", epilog="\b\nExample:\n  vecveil key new noise.key --id 2026-11\n")
 @click.argument("file", type=shared.FILE)
 @click.option("--id", "key_id", help="Name of the key [default: the time].")
 @shared.json_option
@@ -127,7 +119,7 @@ def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
         data_json({"key_file": str(file), "current": keys.current, "ids": sorted(keys.keys)})
 
 
-@key.command("list", epilog=LIST_KEYS_EXAMPLE)
+@key.command("list", epilog="\b\nExample:\n  vecveil key list noise.key\n")
 @click.argument("file", type=shared.FILE)
 @shared.json_option
 def list_keys(file: Path, as_json: bool) -> None:
@@ -145,14 +137,6 @@ Example:
   vecveil ledger show releases.ledger
   vecveil ledger export releases.ledger -o releases.csv
 """
-SHOW_EXAMPLE = """\b
-Example:
-  vecveil ledger show releases.ledger --json
-"""
-EXPORT_EXAMPLE = """\b
-Example:
-  vecveil ledger export releases.ledger -o releases.csv
-"""
 
 
 @click.group("ledger", epilog=LEDGER_EXAMPLE)
@@ -164,7 +148,7 @@ def ledger() -> None:
     """
 
 
-@ledger.command("show", epilog=SHOW_EXAMPLE)
+@ledger.command("show", epilog="\b\nExample:\n  vecveil ledger show releases.ledger --json\n")
 @click.argument("ledger", type=shared.FILE)
 @shared.json_option
 def show(ledger: Path, as_json: bool) -> None:
@@ -178,7 +162,7 @@ def show(ledger: Path, as_json: bool) -> None:
         data("\n".join(_ledger_lines(summary)))
 
 
-@ledger.command("export", epilog=EXPORT_EXAMPLE)
+@ledger.command("export", epilog="\b\nExample:\n  vecveil ledger export releases.ledger -o releases.csv\n")
 @click.argument("ledger", type=shared.FILE)
 @click.option("-o", "--output", type=shared.FILE, required=True, help="A file that ends in .csv or .jsonl.")
 @click.option("--force", is_flag=True, help="Replace the output.")

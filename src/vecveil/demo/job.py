@@ -94,7 +94,6 @@ def run_demo(
     *,
     input: Path | None = None,
     concept_file: Path | None = None,
-    text_column: str | None = None,
     group_column: str | None = None,
     table: dict[str, Any] | None = None,
     encoder: str = "minilm",
@@ -105,7 +104,6 @@ def run_demo(
     force: bool = False,
     command: str | None = None,
     say: Callable[[str], None] = lambda line: None,
-    show_progress: bool | None = None,
 ) -> DemoResult:
     """Return the result of the main job and write its files into ``folder``.
 
@@ -125,7 +123,7 @@ def run_demo(
     """
     started = time.perf_counter()
     check_folder(folder, force=force)
-    form = {"text_column": "text"} if input is None else {"text_column": text_column, **(table or {})}
+    form = {"text_column": "text"} if input is None else table or {}
     source = NOTES_FILE if input is None else input
     kind = "the bundled synthetic notes" if input is None else source.name
     say(f"1/{STEPS} Reading {kind}")
@@ -151,22 +149,19 @@ def run_demo(
     say(f"2/{STEPS} Learning the concept {concept.name!r} from {counted}")
     model = load_encoder(encoder, precision=precision, cache="default" if cache else None)
     fit_texts, fit_concept = part(half.tolist())
-    protector = fit(
-        fit_texts, fit_concept, model, target_utility=target_utility, seed=seed, show_progress=show_progress
-    )
+    protector = fit(fit_texts, fit_concept, model, target_utility=target_utility, seed=seed)
     say(f"3/{STEPS} Encoding the other {len(other):,} with {encoder}")
-    X = model.encode(texts, show_progress=show_progress)
+    X = model.encode(texts)
     with staging(folder) as draft:
         say(f"4/{STEPS} Protecting all {len(texts):,} vectors")
         private = {*concept.columns, reader.text_column}
-        _write_protected(draft / FILES[0], protector, reader, X, private, show_progress)
+        _write_protected(draft / FILES[0], protector, reader, X, private)
         protector.save(draft / FILES[1])
         say(f"5/{STEPS} Attacking clean and protected vectors of the other {len(other):,} texts")
         audit_texts, audit_concept = part(other.tolist())
         result = audit(
             protector, audit_texts, audit_concept, embeddings=np.ascontiguousarray(X[other]),
             groups=None if groups is None else [groups[i] for i in other], seed=seed, command=command,
-            show_progress=show_progress,
         )  # fmt: skip
         result.save(draft / FILES[2])
         result.to_html(draft / FILES[3])
@@ -174,9 +169,8 @@ def run_demo(
 
 
 def _write_protected(
-    path: Path, protector: Protector, reader: TableReader, X: Embeddings, private: set[str | None],
-    show_progress: bool | None,
-) -> None:  # fmt: skip
+    path: Path, protector: Protector, reader: TableReader, X: Embeddings, private: set[str | None]
+) -> None:
     """Write the vectors with the plain columns: no text, no spans, nothing nested, no vectors."""
     types = {
         name: kind
@@ -185,7 +179,7 @@ def _write_protected(
     }
     metadata = metadata_of(protector, None, noise=True)
     selected, total = reader.select(tuple(types), vectors=False), -(-reader.rows // reader.chunk_rows)
-    chunks = progress(selected, "Protecting", total=total, show=show_progress, unit="chunk")
+    chunks = progress(selected, "Protecting", total=total, unit="chunk")
     with open_writer(path, types=types, metadata=metadata) as writer:
         for chunk in chunks:
             clean = X[chunk.first_row : chunk.first_row + chunk.rows]
