@@ -362,7 +362,7 @@ def test_stopped_in_the_middle_and_gone_on_with(
     assert process.returncode == 130, said
     counted = json.loads(state.read_text())["rows"]
     assert 5 < counted < ROWS
-    assert "the same command goes on from there" in said
+    assert "run the same command again to continue" in said
     done = run(*given[:-1], 50, "--json")
     assert done.code == 0, done.err
     assert (done.json["resumed"], done.json["verification"]["ok"]) == (counted, True)

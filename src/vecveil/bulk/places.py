@@ -99,7 +99,7 @@ def list_files(
                 url = each if _speaks(fs, _LOCAL) else cast(str, fs.unstrip_protocol(each))
                 files[url] = InputEntry(url, os.path.basename(each), *_size_and_stamp(info))
         if not paths:
-            raise DataFileError.of("protect", "input", "files that are there", f"{_short(entry)!r}, which names none",
+            raise DataFileError.of("protect", "input", "existing files", f"{_short(entry)!r}, which names none",
                                    "Names that begin with _ or . are left out.")  # fmt: skip
     if format is None:
         for file in files.values():
@@ -352,8 +352,8 @@ def _explained(url: str, kind: type[DataFileError] = DataFileError) -> Iterator[
     except VecveilError:
         raise
     except FileNotFoundError:
-        got = f"{_short(url)!r}, where there is none"
-        raise kind.of("protect", "input", "files that are there", got) from None
+        got = f"{_short(url)!r}, which does not exist"
+        raise kind.of("protect", "input", "existing files", got) from None
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
     except Exception as error:

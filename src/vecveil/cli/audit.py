@@ -62,7 +62,7 @@ attack_options = shared.stacked(
     ),
     click.option(
         "--work", type=shared.FILE, metavar="FOLDER",
-        help="Keep finished attacks here until the audit is complete; the same command then goes on "
+        help="Keep finished attacks here until the audit is complete; the same command then continues "
         "[default: beside the embedding cache; none with --no-cache].",
     ),
 )  # fmt: skip

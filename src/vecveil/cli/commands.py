@@ -79,6 +79,7 @@ def vecveil() -> None:
 
 
 FAILED, MISUSED, INTERRUPTED, NOBODY_READS, TERMINATED = 1, 2, 130, 141, 143
+_CONTINUE = "run the same command again to continue."
 _NO_MEMORY = ("cannot allocate memory", "failed to map segment", "start new thread")
 _SOURCE = Path(__file__).resolve().parents[1]
 
@@ -153,23 +154,20 @@ def _left_behind(arguments: Sequence[str]) -> str:
         case ["fit", *_]:
             out = option("-o", "--out")
             if out is not None and Path(f"{out}.training").is_dir():
-                learnt = "What the policy had learnt by its last finished epoch is kept in"
-                return f"{learnt} {out}.training: the same command goes on from there."
+                return f"The checkpoint of the last finished epoch is kept in {out}.training; {_CONTINUE}"
         case ["migrate", *_]:
-            rows = "Rows that the destination confirmed are counted in the state file"
-            return f"{rows}: the same command goes on from there."
+            return f"The state file counts the rows that the destination confirmed; {_CONTINUE}"
         case ["experiment", "run"]:
-            return "Every finished cell is recorded: the same command goes on from there."
+            return f"Every finished cell is recorded; {_CONTINUE}"
         case ["audit", *_]:
             folder = option("--work")
             if folder is None and "--no-cache" in arguments:
-                return "Finished attacks were not kept: --work FOLDER keeps them, and the same command then goes on."
+                return "Finished attacks were not kept; pass --work FOLDER to keep them."
             if folder is None:
                 from vecveil.encoders.cache import default_cache_folder
 
                 folder = str(default_cache_folder() / "audits")
-            finished = "Attacks that had finished, and what long ones had learnt, are kept in"
-            return f"{finished} {folder}: the same command goes on from there."
+            return f"Finished attacks and checkpoints are kept in {folder}; {_CONTINUE}"
     return "Nothing unfinished was left behind."
 
 

@@ -57,7 +57,7 @@ def command(
     """Copy the rows of SOURCE to DEST with protected vectors, and verify the copy.
 
     DEST is made, or must be empty. Fields of texts, lists of numbers and binary values are left out; other fields and
-    the ids are written as they are. Whatever stops the copy, the same command goes on with it. SOURCE is not changed.
+    the ids are copied unchanged. After an interruption the same command continues the copy. SOURCE is not changed.
     """
     release = Release.of(options, noise=True)
     if protector_file is None and not verify_only:

@@ -85,8 +85,8 @@ def command(
     use keyed noise.
 
     Into a folder go any number of files: paths, folders, patterns with * and URLs (s3://, gs://, ...). They are cut
-    into parts, each of which becomes a Parquet file that is there whole or not at all. The same command again does
-    what is missing, and nothing twice.
+    into parts, each of which becomes a Parquet file that appears whole or not at all. The same command again writes
+    the missing parts, and no part twice.
     """
     into_folder = _is_folder(inputs, out) or options["engine"] is not None
     if into_folder and force:
@@ -233,7 +233,7 @@ def _protect_folder(
                 again=options["again"],
             )  # fmt: skip
         except KeyboardInterrupt:
-            note("The parts that are done stay; the same command does the rest.")
+            note("Finished parts stay; run the same command again to write the others.")
             raise
     made, before = len(manifest.parts) - manifest.resumed, manifest.resumed
     note(f"{manifest.rows:,} rows are protected, in {_parts(len(manifest.parts))}.")

@@ -77,10 +77,10 @@ def command(
     csv_file: Path | None,
     **options: Any,
 ) -> None:
-    """Read STORE and say what it gives away: texts beside the vectors, vectors that nobody protected.
+    """Read STORE and report what it gives away: texts beside the vectors, vectors without protection.
 
-    Nothing is written to the store, and no text is shown. With --concept a random sample is attacked, by somebody
-    who knows the texts of a part of it: with texts that lie beside the vectors, or of --texts.
+    Nothing is written to the store, and no text is shown. With --concept a random sample is attacked by somebody
+    who knows the texts of a part of it: the texts beside the vectors, or those of --texts.
     """
     reports = {"--audit-json": audit_json, "--html": html_file, "--md": md_file, "--csv": csv_file}
     if (texts_file is None) != (id_column is None):
@@ -118,7 +118,7 @@ def command(
     elif hidden is not None:
         fix = "Give them with --texts FILE --id-column NAME."
         constraint = "given with texts to look for it in"
-        refused = ConceptError.of("scan", "concept", constraint, "no texts", "None lie beside the vectors.", fix)
+        refused = ConceptError.of("scan", "concept", constraint, "no texts", "The store has none.", fix)
     # Signs are guesses: the comparison with the encoder makes them unnecessary.
     signs = [finding for finding in seen.findings if not (clean and finding.code in SIGN_CODES)]
     findings = in_order([*_findings_of_audit(result, clean=clean), *signs])

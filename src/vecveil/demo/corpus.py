@@ -128,7 +128,7 @@ LOCALES = ("en_US", "en_GB", "en_IN", "es_ES", "fr_FR", "de_DE", "it_IT", "pl_PL
 PLACE_LOCALES = tuple(locale for locale in LOCALES if locale != "it_IT")
 """Faker's Italian towns depend on the hash seed of the process."""
 SHORTEST, LONGEST = 12, 42
-"""Bounds on the words of a note; a draft outside is written anew."""
+"""Bounds on the words of a note; a draft outside is written again."""
 RETRIES = 200
 """Drafts of one note; the first half must differ from earlier notes in more than values."""
 

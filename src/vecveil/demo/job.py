@@ -42,7 +42,7 @@ MIN_GROUPS = 40
 
 @dataclass(frozen=True, eq=False)
 class DemoResult:
-    """What a run of the demo did.
+    """Result of a run of the demo.
 
     Attributes:
         audit: what attackers find in the half of the texts that the protector was not fitted on.

@@ -1,4 +1,4 @@
-"""What a folder says of itself when a run comes back to it."""
+"""Checks of an output folder when a run returns to it."""
 
 from __future__ import annotations
 

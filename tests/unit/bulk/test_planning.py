@@ -1,4 +1,4 @@
-"""How inputs are found and cut into parts: every row in exactly one, whatever the files are."""
+"""Inputs are listed and cut into parts: every row in exactly one, whatever the files are."""
 
 from __future__ import annotations
 

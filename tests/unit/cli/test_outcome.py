@@ -1,4 +1,4 @@
-"""What is said of a command that was stopped."""
+"""Message and exit code of a command that was stopped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from vecveil.cli.commands import _failure, _Terminated
 
-KEPT = "Attacks that had finished, and what long ones had learnt, are kept in"
+KEPT = "Finished attacks and checkpoints are kept in"
 
 
 @pytest.mark.parametrize(
@@ -14,9 +14,9 @@ KEPT = "Attacks that had finished, and what long ones had learnt, are kept in"
     [
         (["protect", "a.npy", "--work", "w"], "Nothing unfinished was left behind."),
         ([], "Nothing unfinished was left behind."),
-        (["audit", "a.csv", "--work", "w"], f"{KEPT} w: the same command goes on from there."),
-        (["audit", "--work=w", "--no-cache"], f"{KEPT} w: the same command goes on from there."),
-        (["audit", "a.csv", "--no-cache"], "Finished attacks were not kept: --work FOLDER keeps"),
+        (["audit", "a.csv", "--work", "w"], f"{KEPT} w; run the same command again"),
+        (["audit", "--work=w", "--no-cache"], f"{KEPT} w; run the same command again"),
+        (["audit", "a.csv", "--no-cache"], "Finished attacks were not kept; pass --work FOLDER"),
         (["audit", "a.csv"], f"{KEPT} "),
     ],
 )
@@ -35,4 +35,4 @@ def test_the_default_folder_is_named(
 ) -> None:
     monkeypatch.setenv("VECVEIL_CACHE", "/somewhere")
     _failure(KeyboardInterrupt(), ["audit", "a.csv"])
-    assert "/somewhere/audits: the same" in capsys.readouterr().err
+    assert "/somewhere/audits; run the same" in capsys.readouterr().err

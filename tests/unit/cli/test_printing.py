@@ -1,4 +1,4 @@
-"""What the record of a result says of the command that made it."""
+"""The command line in the record of a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the table tests share: a planted text that no error message may show."""
+"""Fixtures of the table tests, with a planted text that no error message may show."""
 
 from __future__ import annotations
 
