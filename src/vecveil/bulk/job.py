@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from vecveil.accounting import Ledger
 from vecveil.bulk.manifest import PartResult
 from vecveil.bulk.places import Folder, Part, open_input, source_of, unchanged
 from vecveil.data import RowItems, TableReader, open_writer, read_table
@@ -24,6 +25,7 @@ from vecveil.data.files import NoRowsError
 from vecveil.data.parquet import metadata_in
 from vecveil.data.pipeline import TableProtection
 from vecveil.data.writing import ArrowWriter
+from vecveil.encoders import TextEncoder
 from vecveil.errors import (
     DataFileError,
     IncompatibleError,
@@ -35,10 +37,6 @@ from vecveil.protector import Protector, load
 from vecveil.randomness import NoiseKey, NoiseKeys
 from vecveil.types import Embeddings
 from vecveil.version import __version__
-
-if TYPE_CHECKING:
-    from vecveil.accounting import Ledger
-    from vecveil.encoders import TextEncoder
 
 __all__ = [
     "ArrowProtection", "BulkJob", "OpenJob", "PartWorker", "already_protected", "metadata_of", "reader_of",

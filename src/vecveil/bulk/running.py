@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from vecveil.accounting import Ledger
 from vecveil.bulk.job import BulkJob, PartWorker
 from vecveil.bulk.manifest import (
     LOCK,
@@ -26,9 +27,6 @@ from vecveil.data.writing import NotWrittenError
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.io import LockedError, exclusive, remove_left_over
 from vecveil.runtime import check_room, progress
-
-if TYPE_CHECKING:
-    from vecveil.accounting import Ledger
 
 __all__ = ["Engine", "PartFailure", "Run", "attempt", "protect_files", "run_here"]
 
