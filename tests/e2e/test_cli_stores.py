@@ -299,7 +299,7 @@ def test_a_collection_is_migrated_and_checked_again(
     assert done.json["verification"]["ok"]
     assert (done.json["rows"], done.json["withheld"]) == (ROWS, {TEXT: "text"})
     assert "query_protection='map-only'" in done.err
-    assert "field 'mail' looks like data of persons" in done.err
+    assert "field 'mail' looks like personal data" in done.err
     before, after = rows_of(source), rows_of(dest)
     assert {one: fields for one, (_, fields) in after.items()} == {
         one: {name: value for name, value in fields.items() if name != TEXT} for one, (_, fields) in before.items()
@@ -326,7 +326,7 @@ def test_texts_are_kept_only_when_asked_for(
         done = run("migrate", table, dest, "-p", vectors_protector, *options)
         assert done.code == 0, done.err
         clean_of(done)
-        assert ("needs no attack" in done.err) == (name == "b")
+        assert ("reads the text" in done.err) == (name == "b")
         assert set(rows_of(dest)["n3"][1]) == kept
         content = b"".join(path.read_bytes() for path in tmp_path.glob(f"{name}.db*"))
         assert (CANARY.encode() in content) == (name == "b")
