@@ -27,7 +27,7 @@ This page is written by `python benchmarks/command_line_page.py`.
 
 def page() -> str:
     """Return the page as it should be."""
-    context = click.Context(vecveil, info_name="vecveil")
+    context = click.Context(vecveil, info_name="vecveil", **vecveil.context_settings)
     listed = ["| command | what it does |", "| :-- | :-- |"]
     listed += [f"| [`{name}`](#vecveil-{name}) | {_cell(short)} |" for name, (_, _, short) in COMMANDS.items()]
     sections = [INTRODUCTION, "\n".join(listed) + "\n"]
