@@ -110,7 +110,7 @@ def test_rows_come_back(store: VectorStore, case: StoreCase, metric: str) -> Non
     store.write(batch)
     assert_same_rows(store, batch, store.read(batch.ids))
     assert store.read(batch.ids).ids == batch.ids
-    assert_same_rows(store, batch, _joined(everything(store)))
+    assert_same_rows(store, batch, Batch.joined(everything(store)))
     info = store.info()
     assert (info.count, info.dimension) == (40, 6)
     assert info.metric in (metric, None)
@@ -132,13 +132,13 @@ def test_many_rows_in_a_stable_order(store: VectorStore, case: StoreCase) -> Non
     tenth = case.many // 10
     batch = rows(case.many, fields=case.fields)
     store.create(6, metric="euclidean")
-    store.write(_part(batch, 0, 9 * tenth))
-    store.write(_part(batch, 9 * tenth, case.many))
+    store.write(batch.rows(range(9 * tenth)))
+    store.write(batch.rows(range(9 * tenth, case.many)))
     size = case.many * 7 // 30
     first, second = everything(store, size), everything(store, case.many // 3)
     assert [len(one) for one in first] == [size] * 4 + [case.many - 4 * size]
     assert ids_of(first) == ids_of(second)
-    assert_same_rows(store, batch, _joined(first))
+    assert_same_rows(store, batch, Batch.joined(first))
 
 
 def test_reading_goes_on_behind_each_batch(store: VectorStore, case: StoreCase) -> None:
@@ -167,10 +167,10 @@ def test_writing_again_replaces(store: VectorStore, case: StoreCase) -> None:
     store.write(old)
     other = {"page": 99} if case.fields else {}
     new = Batch(old.ids, np.float32(2) * old.vectors[::-1], ({**other},) * 12)
-    store.write(_part(new, 0, 5))
+    store.write(new.rows(range(5)))
     assert store.info().count == 12
-    assert_same_rows(store, _part(new, 0, 5), store.read(old.ids[:5]))
-    assert_same_rows(store, _part(old, 5, 12), store.read(old.ids[5:]))
+    assert_same_rows(store, new.rows(range(5)), store.read(old.ids[:5]))
+    assert_same_rows(store, old.rows(range(5, 12)), store.read(old.ids[5:]))
     assert sorted(ids_of(everything(store, 5))) == sorted(old.ids)
 
 
@@ -249,7 +249,7 @@ def test_ids_and_fields_in_any_writing(store: VectorStore, case: StoreCase) -> N
     batch = Batch(ids, X, fields if case.fields else ({},) * 7)
     store.write(batch)
     assert_same_rows(store, batch, store.read(ids))
-    assert_same_rows(store, batch, _joined(everything(store, 2)))
+    assert_same_rows(store, batch, Batch.joined(everything(store, 2)))
 
 
 def test_an_error_repeats_nothing_of_the_rows(store: VectorStore) -> None:
@@ -297,10 +297,10 @@ def test_deleted_rows_are_gone(store: VectorStore, case: StoreCase) -> None:
     store.write(batch)
     store.delete([*batch.ids[:5], "987654321"])
     assert store.count() == 7
-    assert_same_rows(store, _part(batch, 5, 12), _joined(everything(store, 5)))
+    assert_same_rows(store, batch.rows(range(5, 12)), Batch.joined(everything(store, 5)))
     with pytest.raises(StoreError):
         store.read(batch.ids[:1])
-    store.write(_part(batch, 0, 2))
+    store.write(batch.rows(range(2)))
     assert store.count() == 9
 
 
@@ -347,13 +347,3 @@ def test_what_an_adapter_adds_is_protected_and_read_by_the_store(
         assert store.count() == 3
         assert store.search(policy.queries(clean[1:2])[0], k=1)[0].id in ("11", 11)
     assert adapter.search(TEXTS[1], 1) == ["11"]
-
-
-def _part(batch: Batch, start: int, stop: int) -> Batch:
-    return Batch(batch.ids[start:stop], batch.vectors[start:stop], batch.fields[start:stop])
-
-
-def _joined(batches: list[Batch]) -> Batch:
-    vectors = np.concatenate([one.vectors for one in batches])
-    fields = tuple(row for one in batches for row in one.fields)
-    return Batch(tuple(ids_of(batches)), vectors, fields)

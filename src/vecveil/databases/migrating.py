@@ -18,7 +18,7 @@ from vecveil.databases.fields import OTHERS, Field, carried, matches
 from vecveil.databases.signs import Signs, signs_of_protection
 from vecveil.databases.state import MigrationState, locked, read_state, write_state
 from vecveil.databases.store import Batch, StoreInfo, VectorStore
-from vecveil.databases.survey import BadRows, Reservoir, Survey, judged
+from vecveil.databases.survey import BadRows, Reservoir, Survey, usable_rows
 from vecveil.databases.verifying import (
     Verification,
     add_rows,
@@ -44,8 +44,8 @@ __all__ = ["Migration", "MigrationOptions", "SourceCheck", "migrate", "verify_mi
 
 _OWNER = "migrate"
 _SAMPLE = 1000
-_ALONE = "left alone while it is copied"
-_WRITER = "Another program seems to write to it."
+_UNCHANGED = "unchanged during the migration"
+_WRITER = "Another program may be writing to it."
 _RESTART = "Remove the state file and the destination, and start again."
 
 
@@ -164,7 +164,7 @@ def migrate(
             check = _check_source(source, protector, options, run)
             # A row already in the destination could be clean, or be overwritten by id.
             if dest.exists() and (rows := dest.info().count):
-                raise StoreError.of(_OWNER, "dest", "a store that is not there yet, or empty", f"{rows:,} rows",
+                raise StoreError.of(_OWNER, "dest", "a store that does not exist yet, or is empty", f"{rows:,} rows",
                                     "No state file says that this migration wrote them.",
                                     "Use another destination, or name the state file with --state.")  # fmt: skip
             if on_checked is not None:
@@ -207,7 +207,7 @@ def verify_migration(
         state = read_state(state_file)
         if state is None or (state.source, state.dest) != names or not state.copied:
             raise StoreError.of(_OWNER, "state", "that of a finished migration of these stores",
-                                "none" if state is None else "another one", "It holds the checksum.",
+                                "none" if state is None else "another one", "The state file holds the checksum.",
                                 "Name it with --state, or finish the migration with the same command.")  # fmt: skip
         run.save(state)
         return run.verified(state.rows)
@@ -283,21 +283,21 @@ class _Run:
                 items=error.items,
             ) from None
         if (read := self.state.rows + self.state.skipped) != total:
-            raise StoreError.of(_OWNER, "source", f"{_ALONE}, with {total:,} rows", f"{read:,} rows that were read",
+            raise StoreError.of(_OWNER, "source", f"{_UNCHANGED}, with {total:,} rows", f"{read:,} rows that were read",
                                 _WRITER, _RESTART)  # fmt: skip
         self.save(replace(self.state, copied=True, ahead=0))
 
     def _written(self, rows: Batch, policy: ReleasePolicy, most: int) -> MigrationState:
         """Protect and write one batch; return the state after it."""
         state = self.state
-        good, bad = judged(rows, policy.protector.dimension)
+        good, bad = usable_rows(rows, policy.protector.dimension)
         if good.any():
             finite = np.flatnonzero(good)
             good[finite] = _releasable(policy.protector, np.ascontiguousarray(rows.vectors[finite]))
             bad += BadRows(refused=len(finite) - int(good.sum()))
         # Without skip_bad the check found no bad rows: these are new.
         if bad.total and not state.options.get("skip_bad"):
-            raise StoreError.of(_OWNER, "source", _ALONE, f"bad rows that were not there before ({bad})",
+            raise StoreError.of(_OWNER, "source", _UNCHANGED, f"new bad rows ({bad})",
                                 _WRITER, f"Correct them. {_RESTART}")  # fmt: skip
         chosen = np.flatnonzero(good)
         checksum = int(state.checksum, 16)
@@ -332,9 +332,9 @@ class _Run:
             return released
         stored = self.dest.read(ids).vectors
         if wrong := int((~same_directions(released, stored)).sum()):
-            raise StoreError.of(_OWNER, "dest", "a store that gives back the directions that were written",
+            raise StoreError.of(_OWNER, "dest", "a store that keeps the directions of written vectors",
                                 f"{wrong:,} rows of another direction", "It may store vectors in fewer bits.",
-                                "Turn quantisation of stored vectors off.")  # fmt: skip
+                                "Turn off quantisation of stored vectors.")  # fmt: skip
         return stored
 
 
@@ -354,7 +354,7 @@ def _check_source(
     for rows in run.progress(source.batches(run.batch), "check", info.count):
         reservoir.add(rows, survey.add(rows))
     if survey.rows != info.count:
-        raise StoreError.of(_OWNER, "source", _ALONE, f"{survey.rows:,} rows where it counts {info.count:,}",
+        raise StoreError.of(_OWNER, "source", _UNCHANGED, f"{survey.rows:,} rows where it counts {info.count:,}",
                             _WRITER, "Stop that program, and start again.")  # fmt: skip
     bad = survey.bad
     if bad.total == survey.rows or (bad.total and not options.skip_bad):
@@ -369,7 +369,8 @@ def _check_source(
     if survey.equal_ids.count():
         raise StoreError.of(_OWNER, "source", "a store in which each row has its own id",
                             f"{survey.equal_ids} rows that share theirs",
-                            "Rows are written by id: one of each would be left.", "Give them other ids.")  # fmt: skip
+                            "Rows are written by id, so one row of each id would remain.",
+                            "Give each row its own id.")  # fmt: skip
     copied, withheld = _choose_fields(survey.fields, options)
     signs = signs_of_protection(reservoir.sample(protector.dimension).vectors)
     return SourceCheck(info, survey.rows, bad, survey.fields, copied, withheld, signs)
@@ -447,14 +448,14 @@ def _check_destination(state: MigrationState, dest: VectorStore) -> None:
     rows = dest.info().count if dest.exists() else 0
     if not state.rows <= rows <= state.rows + state.ahead:
         raise StoreError.of(_OWNER, "dest",
-                            f"as the migration left it, with {state.rows:,} rows or up to {state.ahead:,} more",
+                            f"unchanged since the last run, with {state.rows:,} to {state.rows + state.ahead:,} rows",
                             f"{rows:,} rows", "Another program has written to it.", _RESTART)  # fmt: skip
 
 
 def _check_unchanged(state: MigrationState, source: VectorStore) -> None:
     rows = source.info().count
     if rows != state.total:
-        raise StoreError.of(_OWNER, "source", f"{_ALONE}, with {state.total:,} rows", f"{rows:,} rows",
+        raise StoreError.of(_OWNER, "source", f"{_UNCHANGED}, with {state.total:,} rows", f"{rows:,} rows",
                             f"{state.rows:,} rows of it are copied; which ones are missing is unknown.",
                             _RESTART)  # fmt: skip
 

@@ -77,7 +77,7 @@ class Scan:
         """Findings, worst first."""
         if not self.survey.rows:
             return (
-                ScanFinding("empty", "info", "The store has no rows.", "Nothing is to be done."),
+                ScanFinding("empty", "info", "The store has no rows.", "No action is needed."),
             )
         rows = self.survey.rows
         about_fields = [f for one in self.survey.fields if (f := _field_finding(one, rows))]
@@ -107,7 +107,7 @@ class Scan:
         if looks in _LOOKS:
             yield ScanFinding(
                 "telling-ids", "medium", f"Ids look like {_LOOKS[looks]}.",
-                "Ids are copied as they are: write rows under ids that say nothing.",
+                "Migrations copy ids unchanged: write rows under ids without meaning.",
             )  # fmt: skip
 
     def _sign_finding(self) -> ScanFinding:
@@ -152,12 +152,12 @@ class Scan:
         if survey.bad.total:
             yield ScanFinding(
                 "bad-rows", "low", f"Rows whose vector cannot be used: {survey.bad}.",
-                "Write them again, or leave them out of a migration with --skip-bad.",
+                "Write them again, or omit them from a migration with --skip-bad.",
             )  # fmt: skip
         if survey.norms.zeros:
             yield ScanFinding(
                 "zero-vectors", "low", f"{survey.norms.zeros:,} vectors are zero: they have no direction.",
-                "Look at what was encoded there.",
+                "Check which texts were encoded.",
             )  # fmt: skip
         if survey.equal_vectors.count():
             yield ScanFinding(
@@ -173,7 +173,7 @@ class Scan:
         if self.complete and survey.rows != self.info.count:
             yield ScanFinding(
                 "count", "low", f"{survey.rows:,} rows were read; the store counts {self.info.count:,}.",
-                "Another program may have written to it: scan again.",
+                "Another program may have written to the store: scan again.",
             )  # fmt: skip
 
 
@@ -185,7 +185,7 @@ def _field_finding(field: Field, rows: int) -> ScanFinding | None:
             "plaintext-beside-vectors", "high",
             f"{name} holds texts beside the vectors, in {field.text_rows / rows:.0%} of the rows: whoever reads the "
             "store needs no attack.",
-            f"Keep texts in another place, by id; {_MIGRATE} and leaves them out.",
+            f"Keep texts elsewhere, by id; {_MIGRATE}, and omits them.",
         )  # fmt: skip
     if field.withheld is not None:
         numbers = "lists of numbers, which may be clean vectors"
@@ -193,14 +193,14 @@ def _field_finding(field: Field, rows: int) -> ScanFinding | None:
         return ScanFinding(
             f"{field.withheld}-beside-vectors", "medium",
             f"{name} holds {values}, in {field.rows / rows:.0%} of the rows: nothing protects them.",
-            f"Look at the field, and leave it out; {_MIGRATE} and leaves it out unless --keep names it.",
+            f"Check the field; {_MIGRATE}, and omits the field unless --keep names it.",
         )  # fmt: skip
     if field.personal is not None:
         share = field.kinds[field.personal] / rows
         return ScanFinding(
             "personal-data-beside-vectors", "medium",
             f"{name} looks like {_LOOKS[field.personal]}, in {share:.0%} of the rows.",
-            f"Leave it out, or put a pseudonym in its place: vecveil migrate --drop {field.name}.",
+            f"Omit it, or replace it with a pseudonym: vecveil migrate --drop {field.name}.",
         )  # fmt: skip
     return None
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from vecveil.databases.fields import Field, FieldTally
 from vecveil.databases.store import Batch
 
-__all__ = ["BadRows", "EqualRows", "Norms", "Reservoir", "Sample", "Survey", "judged"]
+__all__ = ["BadRows", "EqualRows", "Norms", "Reservoir", "Sample", "Survey", "usable_rows"]
 
 _UNIT = 1e-3  # tolerance of unit norms: half-precision vectors deviate by about 5e-4
 
@@ -53,7 +53,7 @@ class BadRows:
         return ", ".join(f"{count:,} {reason}" for count, reason in counts if count) or "none"
 
 
-def judged(batch: Batch, dimension: int) -> tuple[npt.NDArray[np.bool_], BadRows]:
+def usable_rows(batch: Batch, dimension: int) -> tuple[npt.NDArray[np.bool_], BadRows]:
     """Return a mask (N,) of the rows with a finite vector of ``dimension``, and the counts of the others."""
     # Stores return a missing vector as all NaN, and rows of another dimension in a batch of their dimension.
     rows = len(batch)
@@ -148,7 +148,7 @@ class Survey:
 
     def add(self, batch: Batch) -> npt.NDArray[np.bool_]:
         """Count the rows of ``batch``; return a mask (N,) of the usable ones."""
-        good, bad = judged(batch, self.dimension)
+        good, bad = usable_rows(batch, self.dimension)
         self.rows += len(batch)
         self.bad += bad
         vectors = batch.vectors[good] if good.any() else np.empty((0, self.dimension), np.float32)
