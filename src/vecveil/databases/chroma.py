@@ -307,7 +307,9 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
                                        "Upgrade: pip install -U chromadb")  # fmt: skip
         query_encoder = getattr(encoder, "embed_query", None) if callable(encoder) else None
         self._items: Items | None = Items(policy, encoder, query_encoder, owner=_OWNER)
-        names = {n: v if isinstance(v, str | os.PathLike) else None for n, v in given.items()}
+        names: dict[str, Any] = {
+            n: v if isinstance(v, str | os.PathLike) else None for n, v in given.items()
+        }
         encoder_config, missing = _encoder_config(encoder)
         missing += [name for name in _NAMED if given[name] is not None and names[name] is None]
         self._config: dict[str, Any] = {
