@@ -184,7 +184,7 @@ def _distance_at(distances: Vector, quantile: float, owner: str) -> float:
     rho = float(np.quantile(check_distances(distances, owner=owner), share))
     if rho == 0:
         raise CalibrationError.of(owner, "distances", f"above 0 at the quantile {share:g}", "0",
-                                  "Pairs at distance 0 cannot be told apart with any noise or none.",
+                                  "Inputs at distance 0 are equal, whatever the noise.",
                                   "Raise the quantile, or check that the concept changes the vectors.")  # fmt: skip
     return rho
 

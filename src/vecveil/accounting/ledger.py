@@ -294,7 +294,7 @@ class Ledger:
     def verify(self) -> None:
         """Check the file and the checksum of every row; raise `LedgerError` with the first bad row's number.
 
-        A changed, inserted or removed row is found. Rows missing at the end go unnoticed.
+        The checksums show changed, inserted and removed rows, but not rows cut off at the end.
         """
         caps = "SELECT row, chain, cap FROM caps ORDER BY row"
         events = "SELECT row, chain, item, protector, epsilon, release FROM events ORDER BY row"

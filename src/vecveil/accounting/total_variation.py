@@ -46,20 +46,20 @@ def over_many_pairs(
     result = np.zeros(distances.shape)
     apart = distances > 0
     inside = np.maximum(distances[apart], min(_LINEAR / epsilon, 1e300))
-    found, where = np.unique(inside, return_inverse=True)
-    if not found.size:
+    distinct, where = np.unique(inside, return_inverse=True)
+    if not distinct.size:
         return result
-    nodes = _FEW + math.ceil((math.log(found[-1]) - math.log(found[0])) / _SPACING)
-    if found.size <= nodes:
-        values = total_variation(found)
+    nodes = _FEW + math.ceil((math.log(distinct[-1]) - math.log(distinct[0])) / _SPACING)
+    if distinct.size <= nodes:
+        values = total_variation(distinct)
     else:
         from scipy import interpolate  # slow to import, and not needed to protect
 
         # The end points are set exactly: geomspace rounds, and the spline must not extrapolate.
-        grid = np.geomspace(found[0], found[-1], nodes)
-        grid[0], grid[-1] = found[0], found[-1]
+        grid = np.geomspace(distinct[0], distinct[-1], nodes)
+        grid[0], grid[-1] = distinct[0], distinct[-1]
         rates = -np.log1p(-np.minimum(total_variation(grid), 1 - 1e-16)) / grid
-        values = -np.expm1(-interpolate.CubicSpline(np.log(grid), rates)(np.log(found)) * found)
+        values = -np.expm1(-interpolate.CubicSpline(np.log(grid), rates)(np.log(distinct)) * distinct)
     # Distances below the linear limit were evaluated at it; their TV shrinks in proportion.
     result[apart] = values[where] * np.minimum(distances[apart] / inside, 1.0)
     return np.asarray(np.clip(result, 0.0, 1.0))

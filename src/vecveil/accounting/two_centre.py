@@ -1,9 +1,9 @@
 """Privacy losses of distance-based noise: elliptical Laplace and Purkayastha.
 
-If the density of the output y falls with its distance from the input, ∝ exp(−ε d(x, y)), then the
-privacy loss is L = ε(d(x', y) − d(x, y)), between −r and r with r = ε d(x, x'). In the coordinates sum
-and difference of the two distances (prolate spheroidal ones) the volume element of Euclidean space and
-that of the sphere are sums of products, so the loss has a density that is closed but for a constant:
+If the density of the output y is ∝ exp(−ε d(x, y)), then the privacy loss is L = ε(d(x', y) − d(x, y)),
+between −r and r with r = ε d(x, x'). With the sum and the difference of the two distances as coordinates
+(prolate spheroidal ones) the volume elements of Euclidean space and of the sphere are sums of products, so
+the loss has a density in closed form up to a constant:
 
     f(l) ∝ e^(l/2) w(l), w even.
 

@@ -97,8 +97,8 @@ class LdpGaussian(Gaussian):
     """(ε, δ)-local DP for any two inputs of norm at most 1, by Gaussian noise.
 
     Guarantee:
-        (ε, δ)-LDP: inputs in the unit ball differ by at most 2, and σ is that of the analytic Gaussian
-        mechanism for this sensitivity (Balle & Wang 2018, Algorithm 1).
+        (ε, δ)-LDP: inputs in the unit ball differ by at most 2, and the analytic Gaussian mechanism gives σ
+        for this sensitivity (Balle & Wang 2018, Algorithm 1).
     """
 
     name: ClassVar[str] = "ldp-gaussian"
@@ -137,7 +137,7 @@ class LdpGaussian(Gaussian):
         outside = np.flatnonzero(~self.takes(X))
         if len(outside):
             raise InvalidInputError.of("LdpGaussian.protect", "X", "of rows with norm at most 1",
-                                       f"{len(outside)} longer rows", "The guarantee speaks of the unit ball.",
+                                       f"{len(outside)} longer rows", "The guarantee covers the unit ball.",
                                        "Normalise or clip the rows first.")  # fmt: skip
 
     def parameters(self) -> dict[str, float]:

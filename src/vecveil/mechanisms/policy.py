@@ -33,21 +33,14 @@ def branch_shapes(dimension: int, tokens: int, hidden: int) -> dict[str, tuple[i
     n, c = dimension, dimension // tokens
     return {
         "position": (tokens, c),
-        "attention.qkv.weight": (3 * c, c),
-        "attention.qkv.bias": (3 * c,),
-        "attention.out.weight": (c, c),
-        "attention.out.bias": (c,),
-        "norm1.weight": (c,),
-        "norm1.bias": (c,),
-        "expand.weight": (hidden, c),
-        "expand.bias": (hidden,),
-        "contract.weight": (c, hidden),
-        "contract.bias": (c,),
-        "norm2.weight": (c,),
-        "norm2.bias": (c,),
-        "head.weight": (n, n),
-        "head.bias": (n,),
-    }
+        "attention.qkv.weight": (3 * c, c), "attention.qkv.bias": (3 * c,),
+        "attention.out.weight": (c, c), "attention.out.bias": (c,),
+        "norm1.weight": (c,), "norm1.bias": (c,),
+        "expand.weight": (hidden, c), "expand.bias": (hidden,),
+        "contract.weight": (c, hidden), "contract.bias": (c,),
+        "norm2.weight": (c,), "norm2.bias": (c,),
+        "head.weight": (n, n), "head.bias": (n,),
+    }  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,13 +72,13 @@ class PolicyWeights:
                 shapes[f"{branch}.{name}"] = shape
         if set(self.arrays) != set(shapes) or not len(expand):
             raise ValueError("policy")
-        kept = {}
+        checked = {}
         for name, shape in shapes.items():
             array = np.ascontiguousarray(self.arrays[name], dtype=np.float32)
             if array.shape != shape or not np.isfinite(array).all():
                 raise ValueError(f"policy.{name}")
-            kept[name] = array
-        object.__setattr__(self, "arrays", kept)
+            checked[name] = array
+        object.__setattr__(self, "arrays", checked)
 
     def mean(self, X: Embeddings) -> Embeddings:
         """Return μ(e) for each row of ``X`` (N, n), in the same dtype."""

@@ -33,8 +33,8 @@ class Shuffle(Mechanism):
     """Permute the coordinates in the same way for every vector (a baseline of TextCrafter).
 
     Guarantee:
-        None. Norms and inner products stay those of the clean vectors, so attacks on distances read shuffled
-        vectors too, and a few known clean vectors reveal the permutation.
+        None. Norms and inner products do not change, so attacks on distances also work on shuffled vectors, and a
+        few known clean vectors reveal the permutation.
 
     Attributes:
         permutation: (n,); coordinate i of a release is coordinate permutation[i] of the vector.

@@ -7,7 +7,7 @@ would make it a two-time pad: the same noise on two different vectors gives thei
 at two scales gives the vector.
 
 Repeated releases of an item are equal, so averaging gains nothing; equal inputs are visibly equal; the
-guarantee holds against attackers who cannot break AES and HMAC; and whoever has the key removes the noise from
+guarantee holds against attackers who cannot break AES and HMAC; and a holder of the key removes the noise from
 every release made with it.
 
 Counters of N items of b blocks overlap with probability about b·N²/2¹²⁸: 2⁻³⁸ for 2⁴⁰ items of 2¹⁰ blocks.
@@ -97,7 +97,7 @@ class NoiseKey:
         # Fewer than 8 distinct bytes: a placeholder or padding, not 32 random bytes.
         if not isinstance(secret, bytes) or len(secret) < KEY_BYTES or len(set(secret)) < 8:
             raise KeyFileError.of("NoiseKey", "secret", f"at least {KEY_BYTES} random bytes", "something else",
-                                  "Whoever guesses the key removes the noise.",
+                                  "A guessed key suffices to remove the noise.",
                                   "Make one with `vecveil key new FILE`.")  # fmt: skip
         self.key_id = key_id
         self._secret = secret
@@ -167,7 +167,7 @@ class NoiseKeys:
                         fix="Make one with `vecveil key new FILE`.") from None  # fmt: skip
         if others:
             raise KeyFileError.of(owner, "path", "readable by its owner alone", f"mode {others:o} for others",
-                                  "Whoever has the key removes the noise.", f"Run: chmod 600 {path.name}")  # fmt: skip
+                                  "The key suffices to remove the noise.", f"Run: chmod 600 {path.name}")  # fmt: skip
         return cls._parsed(text, owner, "path")
 
     @classmethod
@@ -194,7 +194,7 @@ class NoiseKeys:
         keys = dict(cls.from_file(path).keys) if path.exists() else {}
         if key_id in keys:
             raise KeyFileError.of("NoiseKeys.create", "key_id", "new in this file", repr(key_id)[:60],
-                                  "Two keys of one id could not be told apart.", "Choose another id.")  # fmt: skip
+                                  "A release records the id of its key.", "Choose another id.")  # fmt: skip
         # Older keys stay: their releases must remain repeatable.
         keys[key_id] = NoiseKey(key_id, secrets.token_bytes(KEY_BYTES))
         made = cls(key_id, keys)

@@ -5,7 +5,7 @@ same result; two rows never share a counter. The source of the key decides the p
 
 - the operating system, afresh for every call (the default): unpredictable, with no state that a forked or
   spawned worker could repeat;
-- a seed or a NumPy generator: repeatable and insecure, since whoever knows the seed removes the noise;
+- a seed or a NumPy generator: repeatable and insecure, since the seed suffices to remove the noise;
 - a secret key and each item's identity (`vecveil.randomness.keyed`): the same item always gets the same words.
 """
 
