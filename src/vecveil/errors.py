@@ -50,6 +50,10 @@ class VecveilError(Exception):
     code: str = "E-VECVEIL"
     param: str = ""
 
+    def __init_subclass__(cls, *, code: str = "") -> None:
+        if code:
+            cls.code = code
+
     def __init__(self, text: str = "", *, code: str = "", param: str = "") -> None:
         super().__init__(text)
         if code:
@@ -69,87 +73,63 @@ class VecveilError(Exception):
         return cls(message(owner, param, constraint, got, why, fix), code=code, param=param)
 
 
-class InvalidInputError(VecveilError, ValueError):
+class InvalidInputError(VecveilError, ValueError, code="E-INPUT"):
     """An argument has the wrong type, shape or range."""
 
-    code = "E-INPUT"
 
-
-class ConceptError(VecveilError, ValueError):
+class ConceptError(VecveilError, ValueError, code="E-CONCEPT"):
     """A concept matches no text, too few texts, or leaves nothing of them."""
 
-    code = "E-CONCEPT"
 
-
-class DataFileError(VecveilError, ValueError):
+class DataFileError(VecveilError, ValueError, code="E-DATA-FILE"):
     """An input file is empty, damaged, wrongly encoded, or lacks a column."""
 
-    code = "E-DATA-FILE"
 
-
-class ProtectorFileError(VecveilError, ValueError):
+class ProtectorFileError(VecveilError, ValueError, code="E-PROTECTOR-FILE"):
     """A saved protector cannot be read: truncated, damaged or of an unknown format."""
 
-    code = "E-PROTECTOR-FILE"
 
-
-class IncompatibleError(VecveilError, ValueError):
+class IncompatibleError(VecveilError, ValueError, code="E-INCOMPATIBLE"):
     """Two parts do not match, such as a protector and vectors of another encoder."""
 
-    code = "E-INCOMPATIBLE"
 
-
-class CalibrationError(VecveilError, ValueError):
+class CalibrationError(VecveilError, ValueError, code="E-CALIBRATION"):
     """The requested utility or noise cannot be reached; the message names the nearest that can."""
 
-    code = "E-CALIBRATION"
 
-
-class ReleaseError(VecveilError, RuntimeError):
+class ReleaseError(VecveilError, RuntimeError, code="E-RELEASE"):
     """Protection failed after the input was accepted; nothing was released."""
 
-    code = "E-RELEASE"
 
-
-class EncoderError(VecveilError, RuntimeError):
+class EncoderError(VecveilError, RuntimeError, code="E-ENCODER"):
     """A remote encoder did not answer with one finite vector per text; the message holds neither texts nor vectors."""
 
-    code = "E-ENCODER"
 
-
-class KeyFileError(VecveilError, ValueError):
+class KeyFileError(VecveilError, ValueError, code="E-KEY-FILE"):
     """A key of keyed noise is missing, malformed or readable by others; the message never holds it."""
 
-    code = "E-KEY-FILE"
 
-
-class LedgerError(VecveilError, RuntimeError):
+class LedgerError(VecveilError, RuntimeError, code="E-LEDGER"):
     """A ledger of releases is damaged, altered, locked, or not a ledger; nothing was recorded."""
 
-    code = "E-LEDGER"
 
-
-class LedgerCapError(LedgerError):
+class LedgerCapError(LedgerError, code="E-LEDGER-CAP"):
     """A batch would exceed the cap on releases of an item; nothing was recorded.
 
     Attributes:
         items: number of items of the batch above the cap; the error never names them.
     """
 
-    code = "E-LEDGER-CAP"
-
     def __init__(self, text: str, items: int) -> None:
         self.items = items
         super().__init__(text)
 
 
-class StoreError(VecveilError, RuntimeError):
+class StoreError(VecveilError, RuntimeError, code="E-STORE"):
     """A vector database is missing, disconnected, or has another content; the message holds none of its content."""
 
-    code = "E-STORE"
 
-
-class TrainingError(VecveilError, RuntimeError):
+class TrainingError(VecveilError, RuntimeError, code="E-TRAINING"):
     """Training stopped because a reward or gradient became NaN or infinite; the last good checkpoint stays.
 
     Attributes:
@@ -157,23 +137,17 @@ class TrainingError(VecveilError, RuntimeError):
         step: of the epoch, from 1.
     """
 
-    code = "E-TRAINING"
-
     def __init__(self, text: str, epoch: int, step: int) -> None:
         self.epoch, self.step = epoch, step
         super().__init__(text)
 
 
-class MemoryLimitError(VecveilError, MemoryError):
+class MemoryLimitError(VecveilError, MemoryError, code="E-MEMORY-LIMIT"):
     """A memory limit is too low for the work; the work did not begin."""
 
-    code = "E-MEMORY-LIMIT"
 
-
-class MissingDependencyError(VecveilError, ImportError):
+class MissingDependencyError(VecveilError, ImportError, code="E-MISSING-DEPENDENCY"):
     """An optional package is not installed; the message has the pip command."""
-
-    code = "E-MISSING-DEPENDENCY"
 
     def __init__(self, feature: str, package: str, extra: str) -> None:
         self.feature, self.package, self.extra = feature, package, extra

@@ -94,15 +94,10 @@ def declared_laplace(
         return float(shares @ np.where(radii + tau < 0, 1.0, _cosine_above(cosines, n)))
 
     return DeclaredPair(
-        name="elliptical Laplace",
-        x=x,
-        x_prime=x_prime,
-        worst_case=eps * rho,
+        "elliptical Laplace", x, x_prime, worst_case=eps * rho, tail=tail, length=length,
         score=lambda Y: eps * (length(Y, x_prime) - length(Y, x)),
-        tail=tail,
-        length=length,
         normal_score=lambda r: _normal(special.gammainc(n, eps * r), special.gammaincc(n, eps * r)),
-    )
+    )  # fmt: skip
 
 
 def declared_gaussian(
@@ -119,17 +114,13 @@ def declared_gaussian(
         return np.asarray(np.linalg.norm(white(Y - centre), axis=1)) / scale
 
     return DeclaredPair(
-        name="Gaussian",
-        x=x,
-        x_prime=x_prime,
-        worst_case=float("inf"),
+        "Gaussian", x, x_prime, worst_case=float("inf"), length=length,
         score=lambda Y: (length(Y, x_prime) ** 2 - length(Y, x) ** 2) / 2,
         tail=lambda t: float(special.ndtr(mu / 2 - t / mu)),
-        length=length,
         normal_score=lambda r: _normal(
             special.gammainc(n / 2, r**2 / 2), special.gammaincc(n / 2, r**2 / 2)
         ),
-    )
+    )  # fmt: skip
 
 
 def declared_purkayastha(x: Vector, x_prime: Vector, *, epsilon: float) -> DeclaredPair:
@@ -169,15 +160,10 @@ def declared_purkayastha(x: Vector, x_prime: Vector, *, epsilon: float) -> Decla
         return float(weights @ further)
 
     return DeclaredPair(
-        name="Purkayastha",
-        x=x,
-        x_prime=x_prime,
-        worst_case=eps * phi,
+        "Purkayastha", x, x_prime, worst_case=eps * phi, tail=tail, length=_angle,
         score=lambda Y: eps * (_angle(Y, x_prime) - _angle(Y, x)),
-        tail=tail,
-        length=_angle,
         normal_score=lambda a: _normal(np.interp(a, edges, below), np.interp(a, edges, above)),
-    )
+    )  # fmt: skip
 
 
 def _pair(x: Any, x_prime: Any, owner: str, *, least: int) -> tuple[Vector, Vector, int]:
