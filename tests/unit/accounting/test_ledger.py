@@ -156,30 +156,19 @@ def test_an_empty_batch_records_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    "change",
     [
-        ({"ids": "abc"}, "`ids` must be a sequence of ids; got str"),
-        ({"ids": 7}, "`ids` must be a sequence of ids; got int"),
-        ({"ids": ["a", True]}, "got bool at position 1"),
-        ({"ids": ["a", 1.5]}, "got float at position 1"),
-        ({"ids": [None]}, "got NoneType at position 0"),
-        ({"protector": ""}, "`protector`"),
-        ({"protector": "a text\n"}, "`protector`"),
-        ({"protector": b"a"}, "`protector`"),
-        ({"epsilon": -1.0}, "`epsilon`"),
-        ({"epsilon": math.nan}, "`epsilon`"),
-        ({"epsilon": "1"}, "`epsilon`"),
-        ({"releases": [b"1", b"2"]}, "same length"),
-        ({"releases": ["1"]}, "got str at position 0"),
+        {"ids": "abc"}, {"ids": 7}, {"ids": ["a", True]}, {"ids": ["a", 1.5]}, {"ids": [None]},
+        {"protector": ""}, {"protector": "a text\n"}, {"protector": b"a"}, {"epsilon": -1.0},
+        {"epsilon": math.nan}, {"epsilon": "1"}, {"releases": [b"1", b"2"]}, {"releases": ["1"]},
     ],
-)
+)  # fmt: skip
 def test_bad_arguments_are_refused_and_nothing_is_recorded(
-    path: Path, change: dict[str, Any], says: str
+    path: Path, change: dict[str, Any]
 ) -> None:
     ledger = Ledger(path)
-    with pytest.raises(InvalidInputError) as caught:
+    with raises("E-INPUT", next(iter(change))):
         ledger.record(**{"ids": ["a"], "protector": P, "epsilon": 1.0, **change})
-    assert says in str(caught.value)
     assert ledger.total == 0
 
 

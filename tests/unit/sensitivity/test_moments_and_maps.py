@@ -7,7 +7,6 @@ import pytest
 
 from harness.errors import raises
 from harness.token_data import token_data
-from vecveil.errors import InvalidInputError
 from vecveil.sensitivity import Moments, concept_covariance_shape, concept_directions, subspace_map
 from vecveil.sensitivity.moments import (
     RIDGE,
@@ -150,11 +149,11 @@ def test_nothing_erased_and_everything_kept_is_the_identity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "match"),
-    [({"erased": 10}, "`erased`"), ({"erased": -1}, "`erased`"), ({"erased": 2, "kept": 9}, "kept"),
-     ({"erased": 2, "kept": 0}, "`kept`"), ({"erased": 2, "flattening": -1}, "`flattening`")],
+    ("options", "param"),
+    [({"erased": 10}, "erased"), ({"erased": -1}, "erased"), ({"erased": 2, "kept": 9}, "kept"),
+     ({"erased": 2, "kept": 0}, "kept"), ({"erased": 2, "flattening": -1}, "flattening")],
 )  # fmt: skip
-def test_maps_out_of_range(options: dict[str, float], match: str) -> None:
+def test_maps_out_of_range(options: dict[str, float], param: str) -> None:
     found = concept_directions(Moments.of(DATA.positive, DATA.negative))
-    with pytest.raises(InvalidInputError, match=match):
+    with raises("E-INPUT-RANGE", param):
         subspace_map(found, **options)  # type: ignore[arg-type]
