@@ -10,25 +10,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # read when it is imported
-pytest.importorskip("haystack")
-
-from haystack import Document, Pipeline
-from haystack.components.embedders import MockDocumentEmbedder, MockTextEmbedder
-from haystack.components.retrievers.in_memory import InMemoryEmbeddingRetriever
-from haystack.components.writers import DocumentWriter
-from haystack.core.errors import DeserializationError, PipelineRuntimeError
-from haystack.document_stores.in_memory import InMemoryDocumentStore
-
 import vecveil
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, LedgerCapError
-from vecveil.integrations.haystack import DocumentProtector, QueryProtector, QueryRewriter
 from vecveil.integrations.opening import PlaintextWarning
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 _encoder: list[Any] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports() -> None:
+    """Import Haystack only in the process that runs this file; every process collects it."""
+    os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # read when it is imported
+    pytest.importorskip("haystack")
+    global DeserializationError, Document, DocumentProtector, DocumentWriter, InMemoryDocumentStore
+    global InMemoryEmbeddingRetriever, MockDocumentEmbedder, MockTextEmbedder
+    global Pipeline, PipelineRuntimeError, QueryProtector, QueryRewriter
+    from haystack import Document, Pipeline
+    from haystack.components.embedders import MockDocumentEmbedder, MockTextEmbedder
+    from haystack.components.retrievers.in_memory import InMemoryEmbeddingRetriever
+    from haystack.components.writers import DocumentWriter
+    from haystack.core.errors import DeserializationError, PipelineRuntimeError
+    from haystack.document_stores.in_memory import InMemoryDocumentStore
+
+    from vecveil.integrations.haystack import DocumentProtector, QueryProtector, QueryRewriter
 
 
 def minilm(texts: list[str]) -> np.ndarray:

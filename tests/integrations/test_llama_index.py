@@ -10,58 +10,34 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("llama_index.core")
-
-from llama_index.core import StorageContext, VectorStoreIndex, load_index_from_storage
-from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.bridge.pydantic import PrivateAttr, ValidationError
-from llama_index.core.instrumentation import get_dispatcher
-from llama_index.core.instrumentation.event_handlers import BaseEventHandler
-from llama_index.core.schema import TextNode
-from llama_index.core.storage.kvstore import SimpleKVStore
-
 import vecveil
 from harness.errors import raises
 from harness.http_encoder import hashed_vectors
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.errors import KeyFileError, LedgerCapError
-from vecveil.integrations.llama_index import ProtectedEmbedding
 from vecveil.integrations.opening import PlaintextWarning
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
-_encoder: list[Any] = []
 
 
-def minilm(texts: list[str]) -> np.ndarray:
-    if not _encoder:
-        _encoder.append(vecveil.load_encoder("minilm", precision="fp32"))
-    return _encoder[0].encode(texts, show_progress=False)
+@pytest.fixture(scope="module", autouse=True)
+def _imports() -> None:
+    """Import LlamaIndex only in the process that runs this file; every process collects it."""
+    pytest.importorskip("llama_index.core")
+    global BaseEventHandler, Inner, ProtectedEmbedding, SimpleKVStore, StorageContext, TextNode
+    global ValidationError, VectorStoreIndex, get_dispatcher, load_index_from_storage, minilm
+    from llama_index.core import StorageContext, VectorStoreIndex, load_index_from_storage
+    from llama_index.core.bridge.pydantic import ValidationError
+    from llama_index.core.instrumentation import get_dispatcher
+    from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+    from llama_index.core.schema import TextNode
+    from llama_index.core.storage.kvstore import SimpleKVStore
+
+    from harness.llama_embedding import Inner, minilm
+    from vecveil.integrations.llama_index import ProtectedEmbedding
 
 
-class Inner(BaseEmbedding):
-    """MiniLM as a LlamaIndex embedding, which writes down what it is asked; other vectors on demand."""
-
-    _asked: list[str] = PrivateAttr(default_factory=list)
-    _vectors: Any = PrivateAttr(default=None)
-
-    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        self._asked.extend(texts)
-        found = (self._vectors or minilm)(texts)
-        return found.tolist() if isinstance(found, np.ndarray) else found
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return self._get_text_embeddings([text])[0]
-
-    _get_query_embedding = _get_text_embedding
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return self._get_text_embedding(query)
-
-    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return self._get_text_embeddings(texts)
-
-
-def wrap(protector: Any, inner: BaseEmbedding | None = None, **options: Any) -> ProtectedEmbedding:
+def wrap(protector: Any, inner: Any = None, **options: Any) -> ProtectedEmbedding:
     return ProtectedEmbedding(protector, inner, **{"text_stored": False, **options})
 
 
@@ -69,9 +45,9 @@ def nodes(texts: list[str]) -> list[TextNode]:
     return [TextNode(text=text, id_=str(i)) for i, text in enumerate(texts)]
 
 
-@pytest.mark.parametrize("inner", [None, Inner], ids=["own encoder", "wrapped"])
-def test_an_index_holds_and_finds_protected_vectors(protector, notes, inner):
-    texts, embedding = notes[:40], wrap(protector, inner and inner())
+@pytest.mark.parametrize("wrapped", [False, True], ids=["own encoder", "wrapped"])
+def test_an_index_holds_and_finds_protected_vectors(protector, notes, wrapped):
+    texts, embedding = notes[:40], wrap(protector, Inner() if wrapped else None)
     index = VectorStoreIndex(nodes(texts), embed_model=embedding)
     held = index.vector_store.data.embedding_dict
     assert len(held) == 40
@@ -85,10 +61,10 @@ def test_an_index_holds_and_finds_protected_vectors(protector, notes, inner):
     assert len(later) == 3
 
 
-@pytest.mark.parametrize("inner", [None, Inner], ids=["own encoder", "wrapped"])
-def test_queries_are_protected_as_they_are_told(protector, inner):
+@pytest.mark.parametrize("wrapped", [False, True], ids=["own encoder", "wrapped"])
+def test_queries_are_protected_as_they_are_told(protector, wrapped):
     mapped = protector.protect(minilm(TEXTS[:1]), noise=False)
-    inner = inner and inner()
+    inner = Inner() if wrapped else None
     bare = wrap(protector, inner, query_protection="map-only")
     assert same_direction([bare.get_query_embedding(TEXTS[0])], mapped)[0] > 0.999
     assert same_direction([bare.get_text_embedding(TEXTS[0])], mapped)[0] < 0.998
@@ -102,9 +78,9 @@ def test_queries_are_protected_as_they_are_told(protector, inner):
     )  # 4 to 1; one of 20 means varies by a few percent
 
 
-@pytest.mark.parametrize("inner", [None, Inner], ids=["own encoder", "wrapped"])
-def test_without_waiting_the_same_vectors(protector, key_file, inner):
-    embedding = wrap(protector, inner and inner(), key=key_file, embed_batch_size=2)
+@pytest.mark.parametrize("wrapped", [False, True], ids=["own encoder", "wrapped"])
+def test_without_waiting_the_same_vectors(protector, key_file, wrapped):
+    embedding = wrap(protector, Inner() if wrapped else None, key=key_file, embed_batch_size=2)
 
     async def all_of_them() -> Any:
         batch = await embedding.aget_text_embedding_batch(TEXTS)
@@ -118,7 +94,7 @@ def test_without_waiting_the_same_vectors(protector, key_file, inner):
     assert documents == embedding.get_text_embedding_batch(TEXTS)
     assert one == documents[2]
     assert query == embedding.get_query_embedding(TEXTS[1]) == documents[1]
-    assert wrap(protector, inner and inner()).get_query_embedding(TEXTS[1]) != query
+    assert wrap(protector, Inner() if wrapped else None).get_query_embedding(TEXTS[1]) != query
 
 
 def test_no_event_shows_a_clean_vector(protector, key_file):

@@ -24,11 +24,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("ray")
-
-import ray
-import ray.data
-
 import vecveil
 from harness.bulk_tables import expected, laplace_file, rows_of, table_of, write_parts
 from harness.command_line import run
@@ -38,8 +33,6 @@ from vecveil.bulk import BulkJob, protect_files, verify
 from vecveil.bulk.places import Folder
 from vecveil.bulk.running import Run
 from vecveil.encoders import LsaEncoder
-from vecveil.integrations import ray as engine
-from vecveil.integrations.ray import protect_dataset, run_on_ray
 
 # Ray 2.60 warns of its own deprecated settings, of its files and of a coming default for GPUs.
 pytestmark = pytest.mark.filterwarnings(
@@ -52,6 +45,18 @@ KEYS = "VECVEIL_TEST_RAY_KEYS"
 MARK = "a-password-for-the-store"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _imports() -> None:
+    """Import Ray only in the process that runs this file; every process collects it."""
+    pytest.importorskip("ray")
+    global engine, protect_dataset, ray, run_on_ray
+    import ray
+    import ray.data
+
+    from vecveil.integrations import ray as engine
+    from vecveil.integrations.ray import protect_dataset, run_on_ray
+
+
 @pytest.fixture(scope="module")
 def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("keys") / "noise.key"
@@ -60,7 +65,7 @@ def key_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def session(key_file: Path) -> Iterator[Path]:
+def session(_imports: None, key_file: Path) -> Iterator[Path]:
     """Start one Ray for all tests; return the folder of its logs."""
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # sockets in it: a short name
     with pytest.MonkeyPatch.context() as patch:

@@ -14,7 +14,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-import openai
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -38,6 +37,13 @@ from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import HttpUpstream, LocalUpstream
 
 TEXTS = ["The patient takes alphamab.", "Nothing to see here."]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports() -> None:
+    """Import OpenAI's client only in the process that runs this file; every process collects it."""
+    global openai
+    import openai
 
 
 @pytest.fixture(scope="module")

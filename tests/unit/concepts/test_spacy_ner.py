@@ -11,7 +11,12 @@ from harness.errors import raises
 from vecveil.concepts import Concept, SpacyDetector
 from vecveil.errors import MissingDependencyError
 
-spacy = pytest.importorskip("spacy")
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports() -> None:
+    """Import spaCy only in the process that runs this file; every process collects it."""
+    global spacy
+    spacy = pytest.importorskip("spacy")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,7 @@
-"""What callers may pass as ``rng``, and what the words of the default are."""
+"""What callers may pass as ``rng``, and what the words of the default are.
+
+Processes that tests start import this file: packages that one test uses are imported there.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,8 @@ import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
-import joblib
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from joblib.externals.loky import get_reusable_executor
-from scipy import stats
 
 from harness.errors import raises
 from harness.fresh_process import in_fresh_process
@@ -25,6 +24,8 @@ from vecveil.randomness import resolve_generator, resolve_stream
 def test_the_default_key_has_256_bits_of_the_operating_system(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
     asked: list[int] = []
 
     def key(size: int) -> bytes:
@@ -48,6 +49,8 @@ def test_each_call_has_a_new_key() -> None:
 
 def test_words_are_uniform_bytes() -> None:
     """Null: bytes are uniform. False failure: 1e-6. Control: bytes with a cleared bit fail."""
+    from scipy import stats
+
     drawn = resolve_stream(None, 64).words(1024).view(np.uint8).ravel()
     assert stats.chisquare(np.bincount(drawn, minlength=256)).pvalue > 1e-6
     skewed = np.where(np.arange(drawn.size) % 50 == 0, drawn & 0x7F, drawn)
@@ -86,6 +89,9 @@ def test_worker_processes_never_share_noise(start: str) -> None:
 
 @in_fresh_process
 def test_workers_of_joblib_and_of_a_pool_never_share_noise() -> None:
+    import joblib
+    from joblib.externals.loky import get_reusable_executor
+
     drawn = joblib.Parallel(n_jobs=2)(joblib.delayed(_noise)(i) for i in range(20))
     get_reusable_executor().shutdown()  # its workers would be waited for
     with multiprocessing.get_context("fork").Pool(2) as pool:
