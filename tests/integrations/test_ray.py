@@ -77,6 +77,8 @@ def session(_imports: None, key_file: Path) -> Iterator[Path]:
             num_cpus=2, object_store_memory=100 * 2**20, include_dashboard=False, log_to_driver=False,
             logging_level=logging.CRITICAL, _temp_dir=str(folder),
         )  # fmt: skip
+        # Of so few rows, two hundred blocks would be two hundred tasks.
+        patch.setattr(ray.data.DataContext.get_current(), "read_op_min_num_blocks", 4)
         try:
             yield folder
         finally:

@@ -117,10 +117,11 @@ def test_inverse_trade_off_and_mu(n: int, epsilon: float, angle: float) -> None:
     alpha = np.array([0.0, 1e-9, 0.01, 0.2, 0.7, 1.0])
     beta = loss.trade_off(alpha)
     np.testing.assert_allclose(loss.trade_off(beta), alpha, atol=1e-9)
-    for eps in np.linspace(0, loss.worst_case, 30):
-        assert (1 - math.exp(eps) * alpha - beta <= loss.delta(epsilon=eps) + 1e-11).all()
-        gaussian = GaussianPrivacyLoss(1.0, loss.gaussian_mu).delta(epsilon=float(eps))
-        assert loss.delta(epsilon=float(eps)) <= gaussian * (1 + 1e-10)
+    grid = np.linspace(0, loss.worst_case, 30)
+    delta = loss.delta(epsilon=grid)
+    assert (1 - np.exp(grid)[:, None] * alpha - beta <= delta[:, None] + 1e-11).all()
+    gaussian = GaussianPrivacyLoss(1.0, loss.gaussian_mu).delta(epsilon=grid)
+    assert (delta <= gaussian * (1 + 1e-10)).all()
     assert loss.to_record()["angle"] == angle
 
 
