@@ -41,7 +41,7 @@ $(STAMP): pyproject.toml $(CONSTRAINTS) setup.py src/vecveil/randomness/_kernel.
 demo: venv
 	$(BIN)/vecveil demo --out vecveil-demo
 
-# In the order of the folders: those of whole programs come first, so that no process is left alone with them.
+# In the order that tests/conftest.py gives: long files come first, so that no process is left alone with one.
 # uv compiles nothing: the first import of a module writes its bytecode, whatever the shell says, for all later processes.
 test: venv
 	@$(MAKE) --no-print-directory browser
