@@ -42,7 +42,7 @@ class Setting:
         (folder / "api.keys").chmod(0o600)
         (folder / "serve.yaml").write_text(
             f"port: 0\napi_keys: api.keys\n"
-            f"upstream: {{encoder: 'http://127.0.0.1:{self.upstream.port}/v1#up', key: none, timeout: 5, "
+            f"upstream: {{encoder: 'http://127.0.0.1:{self.upstream.port}/v1#up', key: none, timeout: 2, "
             "retries: 1}\n"
             "policies: {drug: {protector: drug.vecveil, key: noise.key}}\n"
         )
