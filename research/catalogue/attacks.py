@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from research import tables as draw
 from research.bench import Bench, Material
@@ -14,6 +15,7 @@ from research.catalogue.tradeoff import AXES
 from research.decoders import (
     WRITERS,
     DecoderSpec,
+    Rows,
     check_decoders,
     corpus_digest,
     every_word,
@@ -79,14 +81,57 @@ class WriterSpec(GridSpec):
     def decoder(self, kind: str) -> DecoderSpec:
         return self.decoders.get(kind, DecoderSpec())
 
-    def judging(self) -> dict[str, Any]:
-        """Return the settings that decide which texts are judged."""
+
+W = TypeVar("W", bound=WriterSpec)
+
+
+class WriterGrid(Grid[W]):
+    """A grid whose cells may run a reconstruction attack."""
+
+    @abstractmethod
+    def writer(self, spec: W, cell: Cell) -> str | None:
+        """Return the reconstruction attack of a cell; None for token inference."""
+
+    def settings(self, spec: W, cell: Cell) -> dict[str, Any]:
+        """Return the settings of a cell: token inference depends on no decoder, decoders on no ``attacks``."""
         given = {
             kind: [one.corpus, one.sentences]
-            for kind, one in sorted(self.decoders.items())
+            for kind, one in sorted(spec.decoders.items())
             if one.start_from is not None
         }
-        return {"judged": self.judged, "left_out": given}
+        found = {**super().settings(spec, cell), "judged": spec.judged, "left_out": given}
+        kind = self.writer(spec, cell)
+        if kind is None:
+            return found
+        decoder = dataclasses.asdict(spec.decoder(kind))
+        return {**found, "attacks": [], "further": False, "decoder": decoder}
+
+    def data_digest(self, spec: W, bench: Bench, cell: Cell) -> str | None:
+        own, kind = super().data_digest(spec, bench, cell), self.writer(spec, cell)
+        return own if kind is None else digest([own, corpus_digest(bench, spec.decoder(kind))])
+
+    def prepare(self, spec: W, bench: Bench, cells: Sequence[Cell]) -> None:
+        super().prepare(spec, bench, cells)
+        for problem, kind in dict.fromkeys((c["problem"], self.writer(spec, c)) for c in cells):
+            if kind is not None:
+                prepare_decoder(bench, problem, kind, spec.decoder(kind))
+
+    def defended(
+        self, spec: W, cell: Cell, bench: Bench
+    ) -> tuple[Material, Protector | None, Rows, dict[str, Any]]:
+        """Return a cell's material, protector and judged rows, and the part of ``found`` that they decide."""
+        material, method, scale = bench.material(cell["problem"], cell["seed"]), cell["method"], cell["scale"]
+        options = spec.method_options(method)
+        # A process fits the protector once for all attacks.
+        key = ("defence", cell["problem"], method, scale, cell["seed"], repr(options))
+        protector = bench.once(key, lambda: defend(bench, material, method, parse_scale(scale), **options))
+        rows, left_out = judged_rows(bench, material, spec.decoders, spec.judged)
+        found = {
+            "utility": utility(material.task, protector, material.seed),
+            "protector": protector_record(protector),
+            "texts": {"judged": len(rows), "left_out": left_out},
+        }
+        return material, protector, rows, found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +149,7 @@ class AttackModelsSpec(WriterSpec):
         check_names("models", self.models, ("mlc", *WRITERS))
 
 
-class AttackModels(Grid[AttackModelsSpec]):
+class AttackModels(WriterGrid[AttackModelsSpec]):
     """Three attacks on every defence."""
 
     name = "attacks"
@@ -116,35 +161,12 @@ class AttackModels(Grid[AttackModelsSpec]):
         grid = super().cells(spec)
         return [Cell.of(attack=kind, **c.to_record()) for kind in spec.models for c in grid]
 
-    def settings(self, spec: AttackModelsSpec, cell: Cell) -> dict[str, Any]:
-        """Return the settings of a cell: token inference depends on no decoder, decoders on no ``attacks``."""
-        found = {**super().settings(spec, cell), **spec.judging()}
-        if cell["attack"] == "mlc":
-            return found
-        decoder = dataclasses.asdict(spec.decoder(cell["attack"]))
-        return {**found, "attacks": [], "further": False, "decoder": decoder}
-
-    def data_digest(self, spec: AttackModelsSpec, bench: Bench, cell: Cell) -> str | None:
-        own = super().data_digest(spec, bench, cell)
-        if cell["attack"] == "mlc":
-            return own
-        return digest([own, corpus_digest(bench, spec.decoder(cell["attack"]))])
-
-    def prepare(self, spec: AttackModelsSpec, bench: Bench, cells: Sequence[Cell]) -> None:
-        super().prepare(spec, bench, cells)
-        for problem, kind in dict.fromkeys((c["problem"], c["attack"]) for c in cells):
-            if kind != "mlc":
-                prepare_decoder(bench, problem, kind, spec.decoder(kind))
+    def writer(self, spec: AttackModelsSpec, cell: Cell) -> str | None:
+        return None if cell["attack"] == "mlc" else str(cell["attack"])
 
     def measure(self, spec: AttackModelsSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        material, kind = bench.material(cell["problem"], cell["seed"]), cell["attack"]
-        protector = defence_of(spec, cell, bench, material)
-        rows, left_out = judged_rows(bench, material, spec.decoders, spec.judged)
-        common = {
-            "utility": utility(material.task, protector, material.seed),
-            "protector": protector_record(protector),
-            "texts": {"judged": len(rows), "left_out": left_out},
-        }
+        material, protector, rows, common = self.defended(spec, cell, bench)
+        kind = cell["attack"]
         if kind == "mlc":
             # The same texts are judged as by the attacks that write.
             narrowed = dataclasses.replace(
@@ -178,14 +200,6 @@ class AttackModels(Grid[AttackModelsSpec]):
             findings=attack_findings(records),
             notes=[AXES, SETTING, MEASURES, *_training_notes(spec, records)],
         )
-
-
-def defence_of(spec: GridSpec, cell: Cell, bench: Bench, material: Material) -> Protector | None:
-    """Return a cell's protector; a process fits it once for all attacks."""
-    method, scale = cell["method"], cell["scale"]
-    options = spec.method_options(method)
-    key = ("defence", cell["problem"], method, scale, cell["seed"], repr(options))
-    return bench.once(key, lambda: defend(bench, material, method, parse_scale(scale), **options))
 
 
 def label_of(cell: Cell) -> str:

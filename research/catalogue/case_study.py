@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +14,9 @@ from research import tables as draw
 from research.bench import Bench, Material
 from research.catalogue.attacks import (
     ATTACK_NAMES,
+    WriterGrid,
     WriterSpec,
     above_chance,
-    defence_of,
     judged_texts,
     label_of,
 )
@@ -26,17 +25,13 @@ from research.decoders import (
     WRITERS,
     Rewritten,
     copied,
-    corpus_digest,
     corpus_texts,
     every_word,
-    judged_rows,
-    prepare_decoder,
     rewrite,
     target_words,
 )
 from research.experiment import Cell, Records
-from research.grid import Grid
-from research.points import protector_record, short, utility
+from research.points import short
 from research.published import published
 from research.specification import check_names, digest, wrong
 from vecveil.encoders.lsa import LsaEncoder
@@ -79,7 +74,7 @@ class CaseStudySpec(WriterSpec):
             raise wrong("given", "texts", "one without a letter")
 
 
-class CaseStudy(Grid[CaseStudySpec]):
+class CaseStudy(WriterGrid[CaseStudySpec]):
     """Reconstructions side by side."""
 
     name = "case-study"
@@ -87,27 +82,15 @@ class CaseStudy(Grid[CaseStudySpec]):
     source = "SPARSE, Table 12"
     spec_type = CaseStudySpec
 
+    def writer(self, spec: CaseStudySpec, cell: Cell) -> str:
+        return spec.attack
+
     def settings(self, spec: CaseStudySpec, cell: Cell) -> dict[str, Any]:
-        own = ("attack", "shown", "judge", "show_texts")
-        return {
-            **super().settings(spec, cell), **spec.judging(), "attacks": [], "further": False,
-            "decoder": dataclasses.asdict(spec.decoder(spec.attack)), "given": digest(spec.given),
-            **{name: getattr(spec, name) for name in own},
-        }  # fmt: skip
-
-    def data_digest(self, spec: CaseStudySpec, bench: Bench, cell: Cell) -> str | None:
-        own = super().data_digest(spec, bench, cell)
-        return digest([own, corpus_digest(bench, spec.decoder(spec.attack))])
-
-    def prepare(self, spec: CaseStudySpec, bench: Bench, cells: Sequence[Cell]) -> None:
-        super().prepare(spec, bench, cells)
-        for problem in dict.fromkeys(cell["problem"] for cell in cells):
-            prepare_decoder(bench, problem, spec.attack, spec.decoder(spec.attack))
+        own = {name: getattr(spec, name) for name in ("attack", "shown", "judge", "show_texts")}
+        return {**super().settings(spec, cell), **own, "given": digest(spec.given)}
 
     def measure(self, spec: CaseStudySpec, cell: Cell, bench: Bench) -> dict[str, Any]:
-        material = bench.material(cell["problem"], cell["seed"])
-        protector = defence_of(spec, cell, bench, material)
-        rows, left_out = judged_rows(bench, material, spec.decoders, spec.judged)
+        material, protector, rows, common = self.defended(spec, cell, bench)
         written = rewrite(
             bench, material, spec.attack, spec.decoder(spec.attack), protector, label_of(cell), rows,
             spec.given,
@@ -117,9 +100,7 @@ class CaseStudy(Grid[CaseStudySpec]):
         groups, words_of = material.case.groups[rows], target_words(material)
         leak = reconstruction_leakage(words_of(written.texts), words_of(written.written), groups)
         return {
-            "utility": utility(material.task, protector, material.seed),
-            "protector": protector_record(protector),
-            "texts": {"judged": len(rows), "left_out": left_out},
+            **common,
             "semantic": short(embedding_cosine(before, after, groups)),
             "leakage": short(leak),
             "shown": _shown(spec, bench, material, written, judge),

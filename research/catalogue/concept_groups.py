@@ -455,9 +455,8 @@ def _findings(
             for kind in KINDS
             if not math.isnan(value := change_of(records, group, recipes[0], kind)[0])
         ]
-        for group, (inside, outside) in (
-            overlaps[recipes[0]].by_group if recipes[0] in overlaps else {}
-        ).items():
+        shares = overlaps[recipes[0]].by_group if recipes[0] in overlaps else {}
+        for group, (inside, outside) in shares.items():
             if not math.isnan(inside + outside):
                 rows.append({"group": group, "words": "same-group", "mask_overlap": inside})
                 rows.append({"group": group, "words": "other-group", "mask_overlap": outside})  # fmt: skip
@@ -479,7 +478,7 @@ def _findings(
             ClaimFinding(
                 f"The word, not the seed, decides the highest dimensions of its mask ({one_recipe.recipe}).",
                 "SPARSE, Fig. 2",
-                "agrees" if agreement >= 0.8 else "unclear" if agreement >= 0.5 else "disagrees",
+                draw.share_verdict(agreement, 1),
                 f"{agreement:.0%} of the {top} are the same with another seed", "not tested",
             )
         )  # fmt: skip
@@ -506,7 +505,7 @@ def _beyond_noise(
         ClaimFinding(
             f"Noise shaped for a word ({draw.method_name(method)}) hides it more than isotropic noise of equal norm.",
             "SPARSE, Table 5" if method != "subspace" else "own",
-            "agrees" if better >= 0.8 * len(gaps) else "unclear" if better > 0.5 * len(gaps) else "disagrees",
+            draw.share_verdict(better, len(gaps)),
             f"its leakage falls by more than 5 points further than under Laplace noise in {better} of {len(gaps)} "
             f"groups; {100 * min(gaps):+.1f} to {100 * max(gaps):+.1f} points (scale '{scale}')",
             "not compared",
@@ -549,9 +548,7 @@ def shared(one: Vector, other: Vector, top: int) -> float:
     return len(both) / top
 
 
-def mask_overlap(
-    masks: Sequence[Vector], groups: Sequence[str], *, top: int, seed: int = 0
-) -> Overlap:
+def mask_overlap(masks: Sequence[Vector], groups: Sequence[str], *, top: int) -> Overlap:
     """Return the agreement of masks (n,) within and across groups, with a permutation test."""
     names = list(dict.fromkeys(groups))
     index = np.array([names.index(group) for group in groups])
@@ -578,7 +575,7 @@ def mask_overlap(
         )
     if np.isnan([within, across]).any():
         return Overlap(within, across, by_group, 1.0)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     differences = [
         one - other for one, other in (means(rng.permutation(index)) for _ in range(PERMUTATIONS))
     ]

@@ -258,8 +258,8 @@ def noise_tests(
     return circular, held_out
 
 
-def share_below(tests: Sequence[DecileTest], alpha: float = ALPHA) -> float:
-    return float(np.mean([test.p_value <= alpha for test in tests]))
+def share_below(tests: Sequence[DecileTest]) -> float:
+    return float(np.mean([test.p_value <= ALPHA for test in tests]))
 
 
 TABLE = "sparse-appendix-a"
