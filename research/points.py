@@ -7,6 +7,7 @@ parameters, guarantee, distance of the pairs).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -97,20 +98,24 @@ def utility(task: UtilityTask, protector: Protector | None, seed: int) -> dict[s
     """Return a task's figure with both sides protected, the mean of three draws of noise."""
     clean = task.clean()
     if protector is None:
-        return {"metric": clean.metric, "value": clean.value, "clean": clean.value, "relative": 1.0,
-                "low": clean.low, "high": clean.high}  # fmt: skip
+        return utility_record(clean, clean)
 
     def release(X: Embeddings, rng: np.random.Generator | None) -> Embeddings:
         return protector.protect(X, rng, noise=rng is not None)
 
     rng = np.random.default_rng([seed, 11])
     draws = [task.protected(release, rng) for _ in range(UTILITY_DRAWS)]
-    value, low, high = (
-        float(np.mean([getattr(d, k) for d in draws])) for k in ("value", "low", "high")
-    )
-    relative = value / clean.value if clean.value > 0 else None
-    return {"metric": clean.metric, "value": value, "clean": clean.value, "relative": relative,
-            "low": low, "high": high}  # fmt: skip
+    means = {k: float(np.mean([getattr(d, k) for d in draws])) for k in ("value", "low", "high")}
+    return utility_record(dataclasses.replace(clean, **means), clean)
+
+
+def utility_record(figure: Estimate, clean: Estimate) -> dict[str, Any]:
+    """Return a task's figure for a record, also as a share of the figure on clean vectors."""
+    return {
+        "metric": figure.metric, "value": figure.value, "clean": clean.value,
+        "relative": figure.value / clean.value if clean.value > 0 else None,
+        "low": figure.low, "high": figure.high,
+    }  # fmt: skip
 
 
 def released(

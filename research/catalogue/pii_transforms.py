@@ -15,7 +15,7 @@ from research.bench import Bench, Material
 from research.catalogue.tradeoff import AXES
 from research.experiment import Cell, Records
 from research.grid import Grid, GridSpec
-from research.points import attacks_named, judged_by
+from research.points import attacks_named, judged_by, utility_record
 from research.problems import grouped_concept
 from research.specification import check_names, wrong
 from research.tasks import read_task, task_texts
@@ -89,12 +89,7 @@ class PiiTransforms(Grid[TransformSpec]):
             bench.utility_of(cell["problem"]), bench.data,
             lambda texts: encoder.encode(rewriter.rewrite(list(texts), show_progress=False)),
         )  # fmt: skip
-        clean, found = material.task.clean(), task.clean()
-        kept = {
-            "metric": found.metric, "value": found.value, "clean": clean.value,
-            "relative": found.value / clean.value if clean.value > 0 else None,
-            "low": found.low, "high": found.high,
-        }  # fmt: skip
+        kept = utility_record(task.clean(), material.task.clean())
         return {"utility": kept, **_leakage(material, Y, spec.attacks), "protector": None}
 
     def summary(self, spec: TransformSpec, records: Records) -> Summary:

@@ -53,30 +53,40 @@ class PiiSpec:
     texts: int | None = None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class TaskSet:
-    """One labelled set.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class SplitTexts:
+    """Texts with a concept, split by group.
 
     Attributes:
-        classes: (N,) integer class of each text.
-        groups: (N,) group of each text.
+        groups: (N,) group (abstract, template) of each text; none is in both splits.
         train, test: row numbers of the splits.
         concept: target of token inference, and hidden by the default protector.
-        dropped: number of training rows left out because they equal a test row.
     """
 
-    name: str
     texts: list[str]
-    classes: npt.NDArray[np.intp]
     groups: Rows
     train: Rows
     test: Rows
     concept: Concept
-    dropped: int
 
     @cached_property
     def matches(self) -> ConceptMatches:
         return self.concept.find(self.texts, min_texts=1, show_progress=False)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class TaskSet(SplitTexts):
+    """One labelled set.
+
+    Attributes:
+        name: in the specification.
+        classes: (N,) integer class of each text.
+        dropped: number of training rows left out because they equal a test row.
+    """
+
+    name: str
+    classes: npt.NDArray[np.intp]
+    dropped: int
 
     @cached_property
     def digest(self) -> str:
@@ -85,27 +95,12 @@ class TaskSet:
         return _digest(self.texts, self.matches, *numbers)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class PiiTexts:
-    """Texts with marked PII, and plain sentences.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class PiiTexts(SplitTexts):
+    """Texts with marked PII, and plain sentences."""
 
-    Attributes:
-        groups: (N,) template of each text.
-        train, test: row numbers; no template is in both.
-        concept: the marked spans.
-    """
-
-    texts: list[str]
-    groups: Rows
-    train: Rows
-    test: Rows
-    concept: Concept
     plain_train: list[str]
     plain_test: list[str]
-
-    @cached_property
-    def matches(self) -> ConceptMatches:
-        return self.concept.find(self.texts, min_texts=1, show_progress=False)
 
     @cached_property
     def digest(self) -> str:
@@ -124,34 +119,22 @@ def _digest(texts: Sequence[str], matches: ConceptMatches, *numbers: npt.NDArray
     return found.hexdigest()[:16]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _Split:
-    """Training rows of a data set, then judged rows."""
-
-    found: TextSet
-    rows: Rows
-    groups: Rows
-    train: Rows
-    test: Rows
-    dropped: int
-
-    @property
-    def texts(self) -> list[str]:
-        return [self.found.texts[i] for i in self.rows]
-
-    def concept(self, name: str, spec: ConceptSpec, data: Path) -> Concept:
-        spans = None if self.found.spans is None else [self.found.spans[i] for i in self.rows]
-        return make_concept(name, spec, spans, data)
-
-
-def _split_rows(found: TextSet, most: Sequence[int | None], *, dev_learns: bool) -> _Split:
+def _split_rows(
+    found: TextSet, most: Sequence[int | None], name: str, concept: ConceptSpec, data: Path, *, dev_learns: bool
+) -> tuple[dict[str, Any], Rows, int]:  # fmt: skip
+    """Return the fields of `SplitTexts`, the rows of ``found`` in them, and how many training rows were left out."""
     groups = text_groups(found.texts, found.groups.tolist())
     train, test = _sides(found, groups, dev_learns=dev_learns)
     shared = np.isin(groups[train], groups[test])
     parts = [_draw(part, cap) for part, cap in zip((train[~shared], test), most, strict=True)]
-    rows, count = np.concatenate(parts), len(parts[0])
-    numbers = np.arange(len(rows))
-    return _Split(found, rows, groups[rows], numbers[:count], numbers[count:], int(shared.sum()))
+    rows, numbers = np.concatenate(parts), np.arange(sum(map(len, parts)))
+    spans = None if found.spans is None else [found.spans[i] for i in rows]
+    fields = {
+        "texts": [found.texts[i] for i in rows], "groups": groups[rows],
+        "train": numbers[: len(parts[0])], "test": numbers[len(parts[0]) :],
+        "concept": make_concept(name, concept, spans, data),
+    }  # fmt: skip
+    return fields, rows, int(shared.sum())
 
 
 def read_set(name: str, problem: ProblemSpec, data: Path, rows: Sequence[int]) -> TaskSet:
@@ -167,23 +150,18 @@ def read_set(name: str, problem: ProblemSpec, data: Path, rows: Sequence[int]) -
     if found.labels is None:
         what = "data sets of texts with classes"
         raise InvalidInputError.of(f"set {name!r}", "data", what, "one without")
-    split = _split_rows(found, rows, dev_learns=False)
+    split, taken, dropped = _split_rows(found, rows, name, problem.concept, data, dev_learns=False)
     _, classes = np.unique(np.array(found.labels), return_inverse=True)
-    concept = split.concept(name, problem.concept, data)
-    return TaskSet(
-        name, split.texts, classes[split.rows], split.groups, split.train, split.test, concept, split.dropped
-    )  # fmt: skip
+    return TaskSet(name=name, classes=classes[taken], dropped=dropped, **split)
 
 
 def read_pii(spec: PiiSpec, data: Path) -> PiiTexts:
     """Return the PII corpus and plain sentences."""
-    split = _split_rows(_texts(spec.data, data), (spec.texts, spec.texts), dev_learns=True)
+    corpus, caps = _texts(spec.data, data), (spec.texts, spec.texts)
+    split, _, _ = _split_rows(corpus, caps, "pii", spec.concept, data, dev_learns=True)
     plain = _texts((spec.plain,), data)
-    sides = (
-        plain_texts(plain, names)[: spec.texts] for names in (spec.plain_train, spec.plain_test)
-    )
-    concept = split.concept("pii", spec.concept, data)
-    return PiiTexts(split.texts, split.groups, split.train, split.test, concept, *sides)
+    train, test = (plain_texts(plain, names)[: spec.texts] for names in (spec.plain_train, spec.plain_test))
+    return PiiTexts(plain_train=train, plain_test=test, **split)
 
 
 def plain_texts(found: TextSet, names: Sequence[str]) -> list[str]:
