@@ -105,8 +105,8 @@ def utility(task: UtilityTask, protector: Protector | None, seed: int) -> dict[s
 
     rng = np.random.default_rng([seed, 11])
     draws = [task.protected(release, rng) for _ in range(UTILITY_DRAWS)]
-    means = {k: float(np.mean([getattr(d, k) for d in draws])) for k in ("value", "low", "high")}
-    return utility_record(dataclasses.replace(clean, **means), clean)
+    value, low, high = np.mean([(d.value, d.low, d.high) for d in draws], axis=0).tolist()
+    return utility_record(dataclasses.replace(clean, value=value, low=low, high=high), clean)
 
 
 def utility_record(figure: Estimate, clean: Estimate) -> dict[str, Any]:
