@@ -12,10 +12,9 @@ import numpy.typing as npt
 
 from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import Knowledge, LabelledVectors, split_groups
-from vecveil.attacks.release_model import choose_penalty, release_moments
-from vecveil.attacks.token_inference.base import TRIALS, held_out
+from vecveil.attacks.token_inference.base import held_out
 from vecveil.attacks.token_inference.kernel import KernelModel, choose_setting, fit_kernel_ridge
-from vecveil.attacks.token_inference.linear import PENALTIES
+from vecveil.attacks.token_inference.linear import fit_linear
 from vecveil.attacks.training import Perceptron, Schedule, perceptron_epochs
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import advantage, auc, tpr_at_fpr
@@ -133,8 +132,8 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
 
 
 def validation_auc(scores: Array, L: Array) -> float:
-    """Return the AUC for choosing a setting."""
-    return auc(scores, L[:, 0]).value
+    """Return the AUC of scores (N, 1) for choosing a setting."""
+    return auc(scores[:, 0], L[:, 0]).value
 
 
 def _one_class(L: Array) -> bool:
@@ -170,16 +169,9 @@ class LinearProbe(ProbeAttack):
     def _learn(
         self, train: LabelledVectors, validation: LabelledVectors, session: Session
     ) -> _LinearModel:
-        knowledge, rng = session.knowledge, session.rng
-        moments = release_moments(train.X, train.L, knowledge, rng, draws=self.draws)
-        trials = TRIALS if knowledge.adaptive else 1
-        held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
-        labels = np.tile(validation.L, (trials, 1))
-
-        def judge(scores: Array) -> float:
-            return validation_auc(scores[:, 0], labels)
-
-        penalty, weights = choose_penalty(moments, held, judge, PENALTIES)
+        moments, penalty, weights = fit_linear(
+            train, validation, session, validation_auc, draws=self.draws
+        )
         return _LinearModel(moments.mean, weights[:, 0], penalty)
 
     def _scores(self, model: _LinearModel, X: Embeddings) -> FloatArray:
@@ -218,7 +210,7 @@ class KernelProbe(ProbeAttack):
         held, labels = held_out(validation, knowledge, rng)
 
         def judge(scores: Array) -> float:
-            return validation_auc(scores[:, 0], labels)
+            return validation_auc(scores, labels)
 
         S = knowledge.noise_covariance
         setting = choose_setting(knowledge.draw(pilot.X, rng), pilot.L, held, judge, S)
@@ -268,7 +260,7 @@ class MLPProbe(ProbeAttack):
         inputs, epochs = perceptron_epochs(train, validation, self.schedule, session, self.name)
         best = -1.0
         for epoch, (network, logits) in enumerate(epochs, start=1):
-            value = validation_auc(logits[:, 0], validation.L)
+            value = validation_auc(logits, validation.L)
             if value >= best:  # of equal epochs the last, whose learning rate is lowest
                 best, best_network, best_epoch = value, network.copy(), epoch
         return Perceptron(inputs, best_network, best_epoch)

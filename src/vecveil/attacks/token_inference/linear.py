@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,14 @@ import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import LabelledVectors
-from vecveil.attacks.release_model import CUT_OFF, choose_penalty, release_moments, ridge, spectrum
+from vecveil.attacks.release_model import (
+    CUT_OFF,
+    ReleaseMoments,
+    choose_penalty,
+    release_moments,
+    ridge,
+    spectrum,
+)
 from vecveil.attacks.token_inference.base import (
     TRIALS,
     TokenInferenceAttack,
@@ -19,11 +26,11 @@ from vecveil.attacks.token_inference.base import (
 )
 from vecveil.types import Embeddings
 
-__all__ = ["PENALTIES", "FaintDirectionsAttack", "LinearAttack"]
+__all__ = ["FaintDirectionsAttack", "LinearAttack", "fit_linear"]
 
 FloatArray = npt.NDArray[np.float64]
 
-PENALTIES = tuple(10.0**e for e in (-6, -5, -4, -3, -2.5, -2, -1.5, -1, 0))
+_PENALTIES = tuple(10.0**e for e in (-6, -5, -4, -3, -2.5, -2, -1.5, -1, 0))
 _FAINT_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
 _MOST_SPREAD = 4.0  # of validation texts, in standard deviations of the training texts
 
@@ -34,6 +41,28 @@ class _LinearFit:
     label_mean: FloatArray
     weights: FloatArray
     penalty: float
+
+
+def fit_linear(
+    train: LabelledVectors,
+    validation: LabelledVectors,
+    session: Session,
+    judge: Callable[[FloatArray, npt.NDArray[Any]], float],
+    *,
+    draws: int,
+) -> tuple[ReleaseMoments, float, FloatArray]:
+    """Return the moments of the training releases, the ridge penalty that ``judge`` prefers, and its weights.
+
+    ``judge(scores, L)`` returns the figure of scores of validation texts.
+    """
+    knowledge, rng = session.knowledge, session.rng
+    moments = release_moments(train.X, train.L, knowledge, rng, draws=draws)
+    trials = TRIALS if knowledge.adaptive else 1
+    # Several releases of each validation text make the choice of the penalty less noisy.
+    held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
+    labels = np.tile(validation.L, (trials, 1))
+    chosen = choose_penalty(moments, held, lambda scores: judge(scores, labels), _PENALTIES)
+    return moments, *chosen
 
 
 class LinearAttack(TokenInferenceAttack):
@@ -60,15 +89,8 @@ class LinearAttack(TokenInferenceAttack):
         self, train: LabelledVectors, validation: LabelledVectors, session: Session
     ) -> _LinearFit:
         knowledge, rng = session.knowledge, session.rng
-        own = release_moments(train.X, train.L, knowledge, rng, draws=self.draws)
-        trials = TRIALS if knowledge.adaptive else 1
-        held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
-        labels = np.tile(validation.L, (trials, 1))
-
-        def judge(scores: FloatArray) -> float:
-            return validation_r_precision(scores, labels)
-
-        penalty, _ = choose_penalty(own, held, judge, PENALTIES)
+        judge = validation_r_precision
+        _, penalty, _ = fit_linear(train, validation, session, judge, draws=self.draws)
         # With the penalty chosen, the final fit uses the validation texts as well.
         X = np.concatenate([train.X, validation.X])
         L = np.concatenate([train.L, validation.L])
