@@ -33,7 +33,7 @@ _BLOCK = 20_000_000  # scores held at once: 160 MB
 _CUT_OFF = 1e-9  # share of the largest singular value below which a direction is not reached
 _FOLDS = 5
 _ENOUGH = 100  # pairs from which one held-out fifth suffices
-_LIKENESSES = ("product", "covariance", "correlation")
+_SIMILARITIES = ("product", "covariance", "correlation")
 _SHARES = (1.0, 0.5, 0.25)  # of the directions that the pairs determine
 _PENALTIES = tuple(10.0**e for e in range(-10, 3))  # shares of the mean squared singular value
 _RIDGE_CUT_OFF = 1e-12  # drops rounding errors only; the penalty handles weak directions
@@ -295,7 +295,7 @@ def _ranks(
 class PermutationAlignment(AlignmentAttack):
     """Find a secret order of the coordinates, possibly with secret signs and one secret scale.
 
-    Coordinates are matched by the assignment that maximises the sum of their likenesses over the known
+    Coordinates are matched by the assignment that maximises the sum of their similarities over the known
     pairs: products, covariances or correlations, with signs or without, whichever separates held-out pairs
     best. It needs only enough pairs to distinguish n coordinates, far fewer than n.
     """
@@ -310,19 +310,19 @@ class PermutationAlignment(AlignmentAttack):
 
 
 def _assignments(Y: FloatArray, clean: FloatArray) -> dict[str, AffineMap]:
-    """Return the map by each likeness, with secret signs and without."""
-    maps = [_assign(Y, clean, kind, signs) for kind in _LIKENESSES for signs in (False, True)]
+    """Return the map by each similarity, with secret signs and without."""
+    maps = [_assign(Y, clean, kind, signs) for kind in _SIMILARITIES for signs in (False, True)]
     return {each.choice: each for each in maps}
 
 
-def _assign(Y: FloatArray, clean: FloatArray, likeness: str, signs: bool) -> AffineMap:
+def _assign(Y: FloatArray, clean: FloatArray, similarity: str, signs: bool) -> AffineMap:
     source, target = np.zeros(Y.shape[1]), np.zeros(clean.shape[1])
-    if likeness != "product":
+    if similarity != "product":
         source, target = Y.mean(axis=0), clean.mean(axis=0)
     y, x = Y - source, clean - target
     # Means carry information on the coordinates, unless a shift hides them: products keep them, covariances do not.
     like = y.T @ x
-    if likeness == "correlation":
+    if similarity == "correlation":
         norms = np.outer(np.linalg.norm(y, axis=0), np.linalg.norm(x, axis=0))
         like = np.divide(like, norms, out=np.zeros_like(like), where=norms > 0)
     # With secret signs a coordinate may correlate negatively with its partner.
@@ -332,7 +332,7 @@ def _assign(Y: FloatArray, clean: FloatArray, likeness: str, signs: bool) -> Aff
     weights *= fit_scale(y @ weights, x)
     # With fewer released coordinates, the unmatched clean ones cannot be compared.
     reach = None if len(own) == len(target) else np.eye(len(target))[:, own]
-    return AffineMap(weights, source, target, f"{likeness}{', signs' if signs else ''}", reach)
+    return AffineMap(weights, source, target, f"{similarity}{', signs' if signs else ''}", reach)
 
 
 class ProcrustesAlignment(AlignmentAttack):

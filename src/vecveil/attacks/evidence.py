@@ -442,7 +442,7 @@ class Knowledge:
         if self.noise_covariance is not None:
             hashed.update(np.ascontiguousarray(self.noise_covariance, dtype=np.float64).tobytes())
         if self.adaptive:
-            # Only an oracle that repeats with the seed can be told from another by its releases.
+            # Only an oracle that repeats with the seed can be distinguished from another by its releases.
             one, other = (self.draw(X[:2], np.random.default_rng(0)) for _ in range(2))
             if np.array_equal(one, other):
                 hashed.update(np.ascontiguousarray(one).tobytes())

@@ -53,19 +53,20 @@ def neighbour_recall(
     owner = "neighbour_recall"
     clean = check_embeddings(clean, owner=owner, param="clean", min_rows=2)
     protected = check_embeddings(protected, owner=owner, param="protected")
-    asked = protected
-    if queries is not None:
-        asked = check_embeddings(queries, owner=owner, param="queries")
-    rows = check_same_length(owner, clean=clean, protected=protected, queries=asked)
-    if asked.shape[1] != protected.shape[1]:
-        constraint, got = f"of dimension {protected.shape[1]}", f"dimension {asked.shape[1]}"
+    if queries is None:
+        queries = protected
+    else:
+        queries = check_embeddings(queries, owner=owner, param="queries")
+    rows = check_same_length(owner, clean=clean, protected=protected, queries=queries)
+    if queries.shape[1] != protected.shape[1]:
+        constraint, got = f"of dimension {protected.shape[1]}", f"dimension {queries.shape[1]}"
         raise InvalidInputError.of(owner, "queries", constraint, got)
     k = check_count(k, owner=owner, param="k", maximum=rows - 1)
     index, _ = group_index(groups, rows, owner=owner)
     chosen = np.arange(rows)
     if sample is not None and check_count(sample, owner=owner, param="sample") < rows:
         chosen = np.sort(np.random.default_rng(seed).choice(rows, size=sample, replace=False))
-    clean, protected, asked = unit_rows(clean), unit_rows(protected), unit_rows(asked)
+    clean, protected, queries = unit_rows(clean), unit_rows(protected), unit_rows(queries)
     kept = np.empty(len(chosen))
     step = max(1, _BLOCK // (2 * rows))  # there are two arrays of similarities
     for start in range(0, len(chosen), step):
@@ -74,7 +75,7 @@ def neighbour_recall(
         near = clean[block] @ clean.T
         near[own] = -np.inf  # a text is not its own neighbour
         kth = np.partition(near, rows - k, axis=1)[:, rows - k, None]
-        got = (asked[block] @ protected.T).astype(np.float64)  # ties are compared exactly
+        got = (queries[block] @ protected.T).astype(np.float64)  # ties are compared exactly
         got[own] = -np.inf
         credit = top_credit(got, np.full(len(block), k))
         kept[start : start + step] = np.where(near >= kth - _SAME, credit, 0.0).sum(axis=1) / k

@@ -198,7 +198,7 @@ def token_f1(
     """
 
     def score(reference: str, hypothesis: str) -> float:
-        # Sets: a repeated word must not count as found twice.
+        # Sets: a repeated word must not count twice.
         A, B = (set(_WORD.findall(text.lower())) for text in (reference, hypothesis))
         return 2 * len(A & B) / max(1, len(A) + len(B))
 

@@ -25,7 +25,7 @@ def trade_off_rate(
 
     The interval is Fieller's (1954) for a ratio of two independent differences, from the ends of
     the four intervals given (the longer side of each). It is the whole line where the utility's
-    change cannot be told from zero: no finite interval would be honest there. Clean and protected
+    change cannot be distinguished from zero: no finite interval would be honest there. Clean and protected
     figures of the same texts are taken as independent, which is too wide if, as usual, they rise
     and fall together.
 

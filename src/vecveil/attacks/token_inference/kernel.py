@@ -283,7 +283,7 @@ def _joined(parts: list[LabelledVectors]) -> tuple[Embeddings, Array]:
 
 
 class TransplantAttack(KernelAttack):
-    """Kernel ridge regression on real vectors and on made-up ones; it needs `LabelledVectors.without`.
+    """Kernel ridge regression on real and on synthetic vectors; it needs `LabelledVectors.without`.
 
     An attacker who has texts with and without the concept can add the difference Φ(s⁺) − Φ(s⁻) of one text to Φ(t⁻)
     of another, scale the sum to the usual norm, and release it: a text that says t about the words of s. There are N²
@@ -292,7 +292,7 @@ class TransplantAttack(KernelAttack):
 
     name = "transplant"
     description = (
-        "Kernel ridge regression that also learns from made-up texts: the difference that a concept word "
+        "Kernel ridge regression that also learns from synthetic texts: the difference that a concept word "
         "makes, moved to other texts."
     )
     cost = "as kernel, and encoding the training texts without the concept"
@@ -317,7 +317,7 @@ class TransplantAttack(KernelAttack):
         made = max(0, self.rows - len(real))
         source, target = (rng.integers(0, len(X), made) for _ in range(2))
         moved = without[target] + (X[source] - without[source])
-        # Encoders give nearly constant norms; a made-up vector of another norm would stand out.
+        # Encoders give nearly constant norms; a synthetic vector of another norm would stand out.
         norms = np.linalg.norm(X[source], axis=1) / np.maximum(np.linalg.norm(moved, axis=1), 1e-12)
         moved = (moved * norms[:, None]).astype(X.dtype)
         rows, labels = np.concatenate([X[real], moved]), np.concatenate([L[real], L[source]])
@@ -397,7 +397,7 @@ class _EnsembleFit:
 class EnsembleAttack(TokenInferenceAttack):
     """Sum of the scores of the kernel attacks, each divided by its spread.
 
-    The members learn from different releases and made-up texts, so that their errors differ. `TransplantAttack` needs
+    The members learn from different releases and synthetic texts, so that their errors differ. `TransplantAttack` needs
     `LabelledVectors.without`, `FurtherKernelAttack` needs `LabelledVectors.further`. A member joins the best if the
     sum then finds more in validation texts; weights are equal, so that few validation texts suffice.
     """
@@ -442,7 +442,7 @@ class EnsembleAttack(TokenInferenceAttack):
             if name in chosen:
                 models[name] = members[name].learn([train, validation], setting, knowledge, rng)
                 shares[i] = 1 / spreads[name]
-        # No member found anything: the constant model scores all texts alike.
+        # No member beats the label mean: the constant model scores all texts alike.
         if not shares.any():
             shares[0] = 1.0
         return _EnsembleFit(shares=shares / shares.sum(), **models)
