@@ -114,7 +114,7 @@ def main() -> None:
             "mean_characters": round(float(np.mean([len(text) for text in texts])), 1),
         },
         "repeats": args.repeats,
-        "chosen": auto.precision_record(),
+        "chosen": auto.precision,
         "rows": rows,
         "cpu": {
             "machine": platform.machine(),
@@ -134,7 +134,7 @@ def main() -> None:
             f"x {row['processor_ratio']:.2f} by processor time, lowest cosine "
             f"{row['lowest_cosine']:.5f}"
         )
-    print(f"auto chose {auto.precision}: {record['chosen']['reason']}")
+    print(f"auto chose {auto.precision}")
 
 
 if __name__ == "__main__":

@@ -92,9 +92,11 @@ def torch_forward(trained: Any, X: np.ndarray) -> Callable[[], Any]:
     """Return what computes mean and direction of ``X`` in torch, as training does but without gradients."""
     import torch
 
-    from vecveil.textcrafter.network import module_of
+    from vecveil.textcrafter.network import build_policy
 
-    module = module_of(trained.weights, trained.settings).eval()
+    module = build_policy(X.shape[1], trained.settings, torch.Generator()).eval()
+    arrays = trained.weights.arrays
+    module.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
 
     def run() -> Any:
         with torch.no_grad():

@@ -8,8 +8,9 @@ import numpy as np
 
 from vecveil.mechanisms import PolicyWeights, TextCrafter
 from vecveil.mechanisms.policy import BRANCHES, branch_shapes
+from vecveil.textcrafter import PolicySettings
 
-__all__ = ["crafter", "drawn_policy", "unit"]
+__all__ = ["crafter", "drawn_policy", "reward_lower_bound", "unit"]
 
 
 def drawn_policy(
@@ -40,3 +41,10 @@ def crafter(
 def unit(X: np.ndarray) -> np.ndarray:
     """Return the rows at norm 1."""
     return np.asarray(X / np.linalg.norm(X, axis=-1, keepdims=True))
+
+
+def reward_lower_bound(e: np.ndarray, c: np.ndarray, settings: PolicySettings) -> np.ndarray:
+    """Return −(α r + β + γ(‖e − c‖ + r)), a lower bound of R for perturbations of norm r (TextCrafter, Lemma 2)."""
+    # p ≤ 1, and ‖e' − c‖ ≤ ‖e − c‖ + r by the triangle inequality.
+    s, apart = settings, np.linalg.norm(e - c, axis=-1)
+    return np.asarray(-(s.alpha * s.radius + s.beta + s.gamma * (apart + s.radius)))

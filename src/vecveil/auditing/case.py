@@ -18,6 +18,7 @@ from vecveil.attacks.evidence import normalise_text
 from vecveil.concepts import ConceptMatches, TokenVocabulary
 from vecveil.concepts.folding import words
 from vecveil.concepts.matching import Span
+from vecveil.encoders import TextEncoder
 from vecveil.errors import ConceptError, InvalidInputError, VecveilError
 from vecveil.types import Embeddings, Matrix, Release, Texts
 from vecveil.validation import check_embeddings
@@ -362,7 +363,7 @@ def encoder_name(encoder: Any) -> str | None:
 def encode_with(encoder: Any, dimension: int | None, *, show_progress: bool | None) -> Encode:
     """Return the function from texts to vectors (N, n), safe to call from several threads."""
     turn = threading.Lock()  # attacks run in parallel, and encoders need not be thread-safe
-    bar = {"show_progress": show_progress} if hasattr(encoder, "encode_chunks") else {}
+    bar = {"show_progress": show_progress} if isinstance(encoder, TextEncoder) else {}
 
     def encode(texts: Sequence[str]) -> Embeddings:
         with turn:

@@ -12,7 +12,7 @@ from vecveil.concepts.concept_file import read_concept_file
 from vecveil.concepts.entities import HuggingFaceDetector, PresidioDetector, SpacyDetector
 from vecveil.concepts.expansion import Expansion, MemberSource, expand
 from vecveil.concepts.matching import Detector, Span, detect_all, remove, removed_again
-from vecveil.concepts.pairs import ConceptMatches, build_matches
+from vecveil.concepts.pairs import LEAST_TEXTS, ConceptMatches, build_matches
 from vecveil.concepts.patterns import PatternDetector
 from vecveil.concepts.terms import TermDetector
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError
@@ -213,12 +213,16 @@ class Concept:
         return detect_all(self.name, self.detectors, checked, show_progress)
 
     def find(
-        self, texts: Sequence[str], *, min_texts: int = 20, show_progress: bool | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        min_texts: int = LEAST_TEXTS,
+        show_progress: bool | None = None,
     ) -> ConceptMatches:
         """Return the matches of the concept in ``texts``: spans, pairs D+ / D-, token labels.
 
-        From fewer than ``min_texts`` texts with the concept nothing reliable can be learnt: `ConceptError`. A concept
-        that is found nowhere, or whose removal leaves nothing of any text, raises it too.
+        Raises:
+            ConceptError: fewer than ``min_texts`` texts hold the concept, or its removal leaves nothing of them.
         """
         owner = "Concept.find"
         checked = check_texts(texts, owner=owner)
@@ -248,7 +252,7 @@ class Concept:
         members: int = 2000,
         substitutions: int | None = None,
         occurrences: bool = True,
-        min_texts: int = 20,
+        min_texts: int = LEAST_TEXTS,
         seed: int = 0,
         show_progress: bool | None = None,
     ) -> Expansion:

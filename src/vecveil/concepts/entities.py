@@ -18,7 +18,7 @@ from vecveil.concepts.matching import Span
 from vecveil.errors import InvalidInputError, MissingDependencyError, unknown_name, wrong_type
 from vecveil.validation import check_count, check_probability
 
-__all__ = ["EntityDetector", "HuggingFaceDetector", "PresidioDetector", "SpacyDetector"]
+__all__ = ["HuggingFaceDetector", "PresidioDetector", "SpacyDetector"]
 
 
 class EntityDetector:

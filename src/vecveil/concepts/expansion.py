@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vecveil.concepts.folding import canonical, words
 from vecveil.concepts.matching import Span, merge_spans, remove
@@ -32,7 +31,7 @@ from vecveil.concepts.member_sources import (
     nearest,
     unit_vectors,
 )
-from vecveil.concepts.pairs import ConceptMatches, TokenVocabulary
+from vecveil.concepts.pairs import ConceptMatches
 from vecveil.concepts.terms import TermDetector
 from vecveil.errors import ConceptError, InvalidInputError, wrong_type
 from vecveil.validation import check_count
@@ -40,20 +39,12 @@ from vecveil.validation import check_count
 __all__ = [
     "CorpusNeighbourSource",
     "DetectorSource",
-    "ExpandedText",
     "Expansion",
     "ExpansionContext",
     "FakerSource",
-    "MemberPool",
     "MemberSource",
     "WordListSource",
     "expand",
-    "gather",
-    "is_plural",
-    "occurrences_of",
-    "substituted",
-    "substitutions_of",
-    "written_like",
 ]
 
 _VOWEL_SOUND = re.compile(r"[aeiou]", re.IGNORECASE)
@@ -375,19 +366,6 @@ class Expansion:
         count = len({member for row in self.rows for member in row.members})
         return f"Expansion({self.concept!r}, {len(self)} texts, {count} members)"
 
-    def token_labels(
-        self, vocabulary: TokenVocabulary | None = None, min_count: int = 3
-    ) -> tuple[npt.NDArray[np.uint8], TokenVocabulary]:
-        """Return a 0/1 array (N, V), dtype uint8, of the concept's words in each text, and the words.
-
-        The words are listed terms and members; without ``vocabulary`` those in at least ``min_count`` texts.
-        """
-        least = check_count(min_count, owner="Expansion.token_labels", param="min_count")
-        tokens = [row.tokens for row in self.rows]
-        if vocabulary is None:
-            vocabulary = TokenVocabulary.most_frequent(tokens, least)
-        return vocabulary.labels(tokens), vocabulary
-
     def report(self) -> dict[str, Any]:
         """Return counts and cost as JSON-ready values, without any text.
 
@@ -414,13 +392,8 @@ def expand(
     started = time.perf_counter()
     chosen = _checked_sources(sources, owner)
     if isinstance(encoder, str) or not (encoder is None or hasattr(encoder, "encode")):
-        raise wrong_type(
-            owner,
-            "encoder",
-            "an object with a method encode(texts)",
-            encoder,
-            fix="vecveil.load_encoder gives one.",
-        )
+        raise wrong_type(owner, "encoder", "an object with a method encode(texts)", encoder,
+                         fix="Load one with vecveil.load_encoder.")  # fmt: skip
     most = check_count(members, owner=owner, param="members")
     own = min(MOST_SUBSTITUTIONS, max(LEAST_SUBSTITUTIONS, len(matches.with_concept)))
     count = own if substitutions is None else substitutions
@@ -463,7 +436,7 @@ class _CountingEncoder:
     def __init__(self, encoder: Any, show_progress: bool | None) -> None:
         self._encoder = encoder
         # The package's encoders have a progress bar; others may not accept the argument.
-        own = hasattr(encoder, "encode_chunks")
+        own = hasattr(encoder, "model_fingerprint")
         self._options = {"show_progress": show_progress} if own else {}
         self.texts = 0
 

@@ -109,30 +109,15 @@ def checked_members(source: MemberSource, proposed: Any) -> dict[str, list[str]]
     owner = type(source).__name__
     if not isinstance(proposed, Mapping):
         raise wrong_type(owner, "members", "returning a mapping of groups to members", proposed)
-    checked: dict[str, list[str]] = {}
-    for i, (group, members) in enumerate(proposed.items()):
-        plain = isinstance(members, Iterable) and not isinstance(members, str | bytes)
-        if not isinstance(group, str) or not plain:
-            got = f"{type(group).__name__} to {type(members).__name__} at position {i}"
-            raise InvalidInputError.of(
-                owner, "members", "returning strings mapped to sequences of strings", got
-            )
-        rows = list(members)
-        wrong = next((m for m in rows if not isinstance(m, str)), None)
-        if wrong is not None:
-            got = f"{type(wrong).__name__} in group {i}"
-            raise InvalidInputError.of(owner, "members", "returning strings", got)
-        checked[group] = [
-            " ".join(m.split()) for m in rows if len(m) <= LONGEST_MEMBER and words(canonical(m))
-        ]
-    return checked
+    return {
+        group: [" ".join(m.split()) for m in rows if len(m) <= LONGEST_MEMBER and words(canonical(m))]
+        for group, rows in _checked_groups(proposed, owner, "members").items()
+    }
 
 
 def unit_vectors(encoder: Any, texts: Sequence[str]) -> npt.NDArray[np.float64]:
     """Return float64 vectors of ``texts`` with norm 1 (a zero vector stays zero)."""
-    X = np.asarray(encoder.encode(list(texts)), dtype=np.float64)
-    unit: npt.NDArray[np.float64] = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12)
-    return unit
+    return _unit(np.asarray(encoder.encode(list(texts)), dtype=np.float64))
 
 
 Vectors = npt.NDArray[np.float64]

@@ -15,7 +15,10 @@ from vecveil.concepts.matching import Span
 from vecveil.errors import ConceptError, InvalidInputError, wrong_type
 from vecveil.validation import check_count
 
-__all__ = ["ConceptMatches", "TokenVocabulary", "build_matches"]
+__all__ = ["LEAST_TEXTS", "ConceptMatches", "TokenVocabulary", "build_matches"]
+
+LEAST_TEXTS = 20
+"""Fewest texts with the concept that a fit learns from."""
 
 Indices = npt.NDArray[np.int64]
 
@@ -221,19 +224,20 @@ def build_matches(
         whole = partly if without else "every text"
         raise ConceptError.of(owner, "texts", needed, "0",
                               f"The concept covers the whole of {whole}: removing it leaves nothing.",
-                              "Narrow the concept to the words that are to be hidden.")  # fmt: skip
+                              "Narrow the concept to the words to hide.", code="E-CONCEPT-WHOLE")  # fmt: skip
+    # A fit takes no fewer than 20, so only a higher minimum can be lowered.
+    lower = ", or lower min_texts." if min_texts > LEAST_TEXTS else "."
     if len(holding) < min_texts:
         alone = f" ({len(empty)} more consist of it alone)" if empty else ""
         raise ConceptError.of(owner, "texts", needed, f"{len(holding)} of {len(texts)}{alone}",
-                              "From so few nothing reliable can be learnt.",
-                              "Give more texts or a wider concept, or lower min_texts.",
+                              fix=f"Give more texts or a wider concept{lower}",
                               code="E-CONCEPT-FEW")  # fmt: skip
     # Copies reach the count but add no information.
     different = len({texts[i] for i in holding})
     if different < min_texts:
         raise ConceptError.of(owner, "texts", needed, f"{different} different ones among {len(holding)}",
-                              "Copies of a text teach nothing new.",
-                              "Remove the copies and give more texts, or lower min_texts.",
+                              "Copies of a text add no information.",
+                              f"Remove the copies and give more texts{lower}",
                               code="E-CONCEPT-FEW")  # fmt: skip
     # Every span leaves with its canonical term, which token labels are made of.
     complete = tuple(

@@ -11,11 +11,7 @@ from vecveil.concepts.matching import Span
 from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
 from vecveil.validation import check_positive
 
-__all__ = [
-    "LARGEST_PATTERN",
-    "PatternDetector",
-    "unrolled_size",
-]
+__all__ = ["PatternDetector"]
 
 LARGEST_PATTERN = 100_000
 """Largest number of elements: beyond any hand-written pattern, compiled within a second."""

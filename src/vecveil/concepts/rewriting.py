@@ -25,10 +25,9 @@ from vecveil.concepts.member_sources import ExpansionContext, FakerSource
 from vecveil.concepts.pairs import ConceptMatches
 from vecveil.errors import ConceptError, InvalidInputError, ReleaseError
 from vecveil.types import Texts
-from vecveil.validation import check_count, check_texts
+from vecveil.validation import check_texts
 
 __all__ = [
-    "PROVIDERS",
     "Redacting",
     "ReplacingAtRandom",
     "ReplacingByMembers",
@@ -80,7 +79,7 @@ class Rewriter(ABC):
             spans: of the concept in each text; None detects them.
 
         Raises:
-            ReleaseError: the concept is still found in the output; nothing is returned.
+            ReleaseError: the concept still matches the output; nothing is returned.
         """
         owner = "Rewriter.rewrite"
         texts = check_texts(texts, owner=owner, min_rows=0)
@@ -89,7 +88,7 @@ class Rewriter(ABC):
             rows = [merge_spans(text, row) for text, row in zip(texts, given, strict=True)]
         elif self.needs_spans:
             raise InvalidInputError.of(owner, "spans", "given for a concept of given spans", None,
-                                       "Those that it has belong to other texts by position.")  # fmt: skip
+                                       "Its own spans belong to other texts by position.")  # fmt: skip
         else:
             self.concept.require_spans(owner)
             rows = self.concept.detect(texts, show_progress=show_progress)
@@ -113,8 +112,8 @@ class Rewriter(ABC):
             if not todo:
                 return written
         raise ReleaseError(
-            f"Rewriter.rewrite: the concept is still found in {len(todo)} of {len(written)} texts after it was "
-            "blackened, so nothing was returned. Make its patterns match no asterisks."
+            f"Rewriter.rewrite: the concept still matches {len(todo)} of {len(written)} texts after redaction, so "
+            "nothing was returned. Change its patterns so that they match no asterisks."
         )
 
     @abstractmethod
@@ -199,9 +198,6 @@ class ReplacingAtRandom(Rewriter):
                 texts' words into a saved protector.
             min_texts: least number of texts with the word outside the concept; rare words may be names.
         """
-        owner = "ReplacingAtRandom.of"
-        count = check_count(count, owner=owner, param="words")
-        least = check_count(min_texts, owner=owner, param="min_word_texts")
         held: Counter[str] = Counter()
         own: set[str] = set()
         for text, spans in zip(matches.texts, matches.spans, strict=True):
@@ -209,7 +205,7 @@ class ReplacingAtRandom(Rewriter):
             held.update(set(_WORD.findall(replace(text, spans, lambda _: " ").casefold())))
             own.update(word for span in spans for word in _WORD.findall(span.term))
         known = sorted(
-            (word for word, texts in held.items() if texts >= least and word not in own),
+            (word for word, texts in held.items() if texts >= min_texts and word not in own),
             key=lambda word: (-held[word], word),
         )
         # Drop words that the concept's detectors match; given spans cannot match a word list.
@@ -218,8 +214,8 @@ class ReplacingAtRandom(Rewriter):
             known = [word for word, spans in zip(known, rows, strict=True) if not spans]
         if len(known) < FEWEST_WORDS:
             raise ConceptError.of("fit", "texts",
-                                  f"with {FEWEST_WORDS} words that {least} texts hold beside the concept",
-                                  len(known), "Words in place of the concept are drawn from them.",
+                                  f"with {FEWEST_WORDS} words that {min_texts} texts hold beside the concept",
+                                  len(known), "The replacements are drawn from them.",
                                   "Give more texts, or lower min_word_texts.")  # fmt: skip
         return cls(concept, seed, tuple(sorted(known[:count])))
 
@@ -271,7 +267,7 @@ class ReplacingByMembers(Rewriter):
         fewest = min((len(terms) for terms in terms_of.values()), default=0)
         if fewest < FEWEST_MEMBERS:
             raise ConceptError.of("fit", "texts", "with two members or more of every type of the concept",
-                                  f"a type with {fewest}", "A member of its type takes the place of each.",
+                                  f"a type with {fewest}", "Each mention is replaced by a member of its type.",
                                   "Give more texts, or take members='faker' or method 'redact'.")  # fmt: skip
         members = {
             label: tuple(sorted(terms.values())) for label, terms in sorted(terms_of.items())
@@ -327,8 +323,9 @@ def made_up_members(
     unknown = sum(label.upper() not in PROVIDERS for label in labels)
     if unknown:
         raise ConceptError.of("fit", "members",
-                              "'own', or lists of your own, for types that Faker knows nothing of",
-                              f"{unknown} such", f"It makes up {', '.join(sorted(PROVIDERS))}.")  # fmt: skip
+                              "'own' or lists of members for types without a Faker provider",
+                              f"{unknown} such types", f"Faker has {', '.join(sorted(PROVIDERS))}.",
+                              code="E-CONCEPT-TYPES")  # fmt: skip
     source = FakerSource(
         {label: [PROVIDERS[label.upper()]] for label in labels}, locales=locales, count=count
     )

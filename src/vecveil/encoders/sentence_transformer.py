@@ -12,7 +12,6 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +22,7 @@ from vecveil.encoders.protocol import Advance, checked_vectors
 from vecveil.errors import InvalidInputError
 from vecveil.validation import check_count
 
-__all__ = [
-    "CALIBRATION_TEXTS",
-    "MIN_COSINE",
-    "MIN_SPEEDUP",
-    "PrecisionChoice",
-    "SentenceTransformerBackend",
-    "cpu_has_bf16",
-    "fingerprint_folder",
-    "fingerprint_model",
-    "lowest_cosine",
-    "plan_batches",
-    "verify_bf16",
-]
+__all__ = ["SentenceTransformerBackend", "cpu_has_bf16", "lowest_cosine"]
 
 # Files that decide the vectors; training logs and read-me files change without changing them.
 _SUFFIXES = {".json", ".safetensors", ".bin", ".pt", ".pth", ".model", ".py", ".jinja", ".npz"}
@@ -167,6 +154,7 @@ MIN_COSINE = 0.9999
 """Least cosine to fp32 that every calibration text must keep for bf16."""
 MIN_SPEEDUP = 1.2
 """Least speedup for bf16."""
+TIMINGS = 3
 
 CALIBRATION_TEXTS = (
     "",
@@ -193,20 +181,6 @@ CALIBRATION_TEXTS = (
 """Sentences of mixed length and script, encoded in both precisions before bf16 is chosen."""
 
 EncodeWith = Callable[[list[str], str], "np.ndarray[Any, np.dtype[np.float32]]"]
-
-
-@dataclass(frozen=True)
-class PrecisionChoice:
-    """The precision in use and its reason; ``cosine`` and ``speedup`` only if bf16 was tried."""
-
-    precision: str
-    reason: str
-    cosine: float | None = None
-    speedup: float | None = None
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the fields as JSON-ready values."""
-        return asdict(self)
 
 
 def cpu_has_bf16() -> bool:
@@ -241,28 +215,24 @@ def lowest_cosine(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> 
     return float(np.nan_to_num(cosines, nan=-1.0).min())
 
 
-def verify_bf16(encode_with: EncodeWith, *, repeats: int = 3) -> PrecisionChoice:
-    """Return bf16 if it preserves every calibration vector and saves time on this machine, else fp32.
+def verify_bf16(encode_with: EncodeWith) -> str:
+    """Return ``"bf16"`` if it preserves every calibration vector and saves time on this machine, else ``"fp32"``.
 
     bf16 means autocast: matrix products in bfloat16; residual stream, normalisation and pooling in float32.
     With MiniLM the lowest cosine to fp32 over 153 texts was .99995; with all weights in bfloat16 it was
-    .99986, below the limit. The best of ``repeats`` alternating timings counts.
+    .99986, below the limit.
     """
     texts = list(CALIBRATION_TEXTS)
-    cosine = lowest_cosine(encode_with(texts, "fp32"), encode_with(texts, "bf16"))
-    if cosine < MIN_COSINE:
-        return PrecisionChoice("fp32", f"bf16 keeps a cosine of {cosine:.5f} only", cosine)
+    if lowest_cosine(encode_with(texts, "fp32"), encode_with(texts, "bf16")) < MIN_COSINE:
+        return "fp32"
     # Alternating timings: a busy moment of the machine hits both precisions.
     best = {"fp32": float("inf"), "bf16": float("inf")}
-    for _ in range(repeats):
+    for _ in range(TIMINGS):
         for precision in best:
             start = time.perf_counter()
             encode_with(texts, precision)
             best[precision] = min(best[precision], time.perf_counter() - start)
-    speedup = best["fp32"] / best["bf16"]
-    if speedup < MIN_SPEEDUP:
-        return PrecisionChoice("fp32", "bf16 is not faster on this machine", cosine, speedup)
-    return PrecisionChoice("bf16", "bf16 is faster and close enough", cosine, speedup)
+    return "bf16" if best["fp32"] >= MIN_SPEEDUP * best["bf16"] else "fp32"
 
 
 def plan_batches(
@@ -347,8 +317,7 @@ class SentenceTransformerBackend:
         self._normalize = normalize
         # A prompt or truncation needs steps of the library that the direct forward pass omits.
         self._sliceable = self._prompt is None and getattr(model, "truncate_dim", None) is None
-        self.precision_choice = self._choose(precision)
-        self.precision = self.precision_choice.precision
+        self.precision = self._choose(precision)
         settings = {
             "max_seq_length": getattr(model, "max_seq_length", None),
             "normalize": normalize,
@@ -372,22 +341,21 @@ class SentenceTransformerBackend:
         """Return the vectors of ``texts``, float32 of shape (N, n)."""
         return self._run(texts, self.precision, advance)
 
-    def _choose(self, precision: str) -> PrecisionChoice:
+    def _choose(self, precision: str) -> str:
         import torch
 
         weights = {value.dtype for value in self._model.parameters() if value.is_floating_point()}
         if not weights <= {torch.float32}:
             if precision == "auto":
-                return PrecisionChoice("native", "the weights of this object are not float32")
+                return "native"
             got = f"{precision!r} for a model of other weights"
             fix = "Convert it with model.float() first."
             raise InvalidInputError.of(_OWNER, "precision", "'auto'", got, fix=fix)
         if precision != "auto":
-            return PrecisionChoice(precision, "asked for")
-        if self._model.device.type != "cpu":
-            return PrecisionChoice("fp32", "bf16 is chosen by itself on CPUs only")
-        if not cpu_has_bf16():
-            return PrecisionChoice("fp32", "this CPU has no bf16 in hardware")
+            return precision
+        # bf16 is verified on CPUs only, and is slower on one that lacks it in hardware.
+        if self._model.device.type != "cpu" or not cpu_has_bf16():
+            return "fp32"
         return verify_bf16(lambda texts, name: self._run(texts, name, lambda _: None))
 
     def _run(self, texts: list[str], precision: str, advance: Advance) -> Vectors:

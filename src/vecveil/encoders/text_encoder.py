@@ -7,31 +7,25 @@ import itertools
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
 from vecveil.encoders.cache import EmbeddingCache, default_cache_folder
+from vecveil.encoders.loading import load_model
 from vecveil.encoders.lsa import LSA_FILE, LsaEncoder
 from vecveil.encoders.openai_compatible import OpenAICompatibleBackend, is_endpoint
 from vecveil.encoders.protocol import Advance, Backend, Encoder, checked_vectors, encode_in_batches
+from vecveil.encoders.sentence_transformer import SentenceTransformerBackend
 from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
 from vecveil.runtime import progress
 from vecveil.types import Texts
 from vecveil.validation import check_count, check_texts
 
-if TYPE_CHECKING:
-    from vecveil.encoders.sentence_transformer import SentenceTransformerBackend
-
-__all__ = [
-    "CHUNK_SIZE",
-    "TextEncoder",
-    "as_text_encoder",
-    "load_encoder",
-]
+__all__ = ["TextEncoder", "as_text_encoder", "load_encoder"]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -93,11 +87,6 @@ class TextEncoder:
             raise InvalidInputError.of(_OWNER, "encode", "able to encode a word", "nothing")
         return self._dimension
 
-    def precision_record(self) -> dict[str, Any]:
-        """Return the precision in use and its reason as JSON-ready values."""
-        choice = getattr(self._backend, "precision_choice", None)
-        return {"precision": self.precision} if choice is None else dict(choice.to_record())
-
     def encode(self, texts: Texts, *, show_progress: bool | None = None) -> Vectors:
         """Return the vectors of ``texts``, float32 of shape (N, n); equal texts are encoded once."""
         texts = _checked(texts)
@@ -121,34 +110,6 @@ class TextEncoder:
             # copies take the row of their first occurrence
             out[:] = out[[first[text] for text in texts]]
         return out
-
-    def encode_chunks(
-        self,
-        texts: Iterable[str],
-        *,
-        chunk_size: int = CHUNK_SIZE,
-        total: int | None = None,
-        show_progress: bool | None = None,
-    ) -> Iterator[Vectors]:
-        """Yield the vectors of ``texts``, any iterable, in order, ``chunk_size`` rows at a time.
-
-        A smaller chunk takes less memory, a larger one wastes less time on padding. ``total`` is for the progress bar.
-        """
-        chunk_size = check_count(chunk_size, owner=_OWNER, param="chunk_size")
-        if isinstance(texts, str | bytes):
-            check_texts(texts, owner=_OWNER)
-        iterator = iter(texts)
-        with _Bar(total, self._show(show_progress)) as bar:
-            while chunk := _checked(itertools.islice(iterator, chunk_size)):
-                # Duplicates are removed within a chunk only: memory must not grow with the iterable.
-                position = {text: i for i, text in enumerate(dict.fromkeys(chunk))}
-                vectors = self._encode_distinct(list(position), bar.advance)
-                bar.advance(len(chunk) - len(position))
-                yield (
-                    vectors
-                    if len(position) == len(chunk)
-                    else vectors[[position[text] for text in chunk]]
-                )
 
     def _show(self, show_progress: bool | None) -> bool | None:
         return self._show_progress if show_progress is None else show_progress
@@ -278,8 +239,6 @@ def load_encoder(
         remote = OpenAICompatibleBackend(str(name), batch_size=batch_size, **options)
         kept = _cache(cache, remote.fingerprint)
         return TextEncoder(remote, cache=kept, show_progress=show_progress)
-    from vecveil.encoders.loading import load_model
-
     check_count(batch_size, owner=_LOADER, param="batch_size")
     backend = load_model(
         _minilm_folder() if name == "minilm" else name,
@@ -325,8 +284,6 @@ def as_text_encoder(
     # Looked up, not imported: a SentenceTransformer object exists only if its library is loaded.
     library = sys.modules.get("sentence_transformers")
     if library is not None and isinstance(encoder, library.SentenceTransformer):
-        from vecveil.encoders.sentence_transformer import SentenceTransformerBackend
-
         _refuse_unknown(options, {"prompt", "normalize"})
         backend = SentenceTransformerBackend(
             encoder,

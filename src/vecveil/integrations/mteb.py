@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from vecveil.encoders import load_encoder
 from vecveil.errors import InvalidInputError, MissingDependencyError, unknown_name
 from vecveil.types import Embeddings, Texts
 from vecveil.validation import check_count
@@ -82,8 +83,6 @@ class ProtectedEncoder:
         if encoder is None:
             self.encoder: Any = protector.loaded_encoder()
         else:
-            from vecveil.encoders import load_encoder
-
             self.encoder = load_encoder(encoder)
             protector.check_encoder(self.encoder)
         self._fresh = secrets.token_hex(8)

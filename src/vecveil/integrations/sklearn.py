@@ -129,7 +129,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         if learns and len(X) < MIN_PAIRS:
             raise InvalidInputError.of(f"{_OWNER}.fit", "X", f"at least {MIN_PAIRS} rows",
                                        f"n_samples={len(X)}, n_features={X.shape[1]}",
-                                       "From so few nothing reliable can be learnt.")  # fmt: skip
+                                       code="E-INPUT-SHAPE")  # fmt: skip
         n = X.shape[1]
         if self.protector is not None:
             if n != self.protector_.dimension:

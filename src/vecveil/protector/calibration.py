@@ -16,7 +16,6 @@ from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.types import Embeddings
 
 __all__ = [
-    "LARGEST_NOISE",
     "SMALLEST_NOISE",
     "CommonDraws",
     "bisect",
@@ -183,7 +182,7 @@ def noise_of_advantage(
     return exceeded * 1.002  # bisection stops up to 0.2 % below the root
 
 
-def bisect(holds: Callable[[float], bool], *, steps: int = 24) -> float | None:
+def bisect(holds: Callable[[float], bool]) -> float | None:
     """Return the largest noise-to-signal ratio from `SMALLEST_NOISE` to `LARGEST_NOISE` at which ``holds``, or None.
 
     Args:
@@ -195,15 +194,10 @@ def bisect(holds: Callable[[float], bool], *, steps: int = 24) -> float | None:
         return None
     if holds(high):
         return high
-    for _ in range(steps):
+    while high / low >= 1.002:
         # Geometric mean: the range spans almost four decades.
         middle = float(np.sqrt(low * high))
-        if holds(middle):
-            low = middle
-        else:
-            high = middle
-        if high / low < 1.002:
-            break
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return low
 
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from vecveil.accounting.calibration import epsilon_meaning
 from vecveil.accounting.guarantee import WEAK_EPSILON
 from vecveil.accounting.total_variation import concept_level
+from vecveil.concepts import Concept
+from vecveil.concepts.expansion import Expansion
+from vecveil.encoders import load_encoder
 from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.mechanisms import (
     OPEN_RANGE,
@@ -43,12 +46,9 @@ from vecveil.protector.pairs import MIN_PAIRS, FitVectors, PairTexts, sample
 from vecveil.protector.protector import EncoderInfo, Output, Protector, norm_range
 from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.textcrafter import contains_pii
 from vecveil.types import Embeddings, Groups, Texts, TokenLabels
 from vecveil.validation import check_count, check_texts
-
-if TYPE_CHECKING:
-    from vecveil.concepts import Concept
-    from vecveil.concepts.expansion import Expansion
 
 __all__ = ["fit", "fit_labels", "fit_pairs", "refit", "refit_refusal"]
 
@@ -152,7 +152,7 @@ def fit(
         if expansion.concept != concept.name:
             raise IncompatibleError.of("fit", "expansion", f"of the concept {concept.name!r}", repr(expansion.concept))
     # Load once: the object that encodes is also the one the protector keeps.
-    settings = replace(settings, encoder=_load_encoder(encoder))
+    settings = replace(settings, encoder=load_encoder(encoder))
     matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
     report: dict[str, Any] = {"texts": matches.report()}
     if labelled:
@@ -175,8 +175,6 @@ def fit(
     if expansion is not None:
         report["expansion"] = expansion.report()
     if relabel is not None:
-        from vecveil.textcrafter.corpus import contains_pii
-
         # Texts in which the detector finds PII move to the PII side (TextCrafter, Eq. 6, 7).
         detector = None if isinstance(relabel, str) else relabel
         pii = contains_pii(pairs.ordinary, detector, show_progress=show_progress)
@@ -346,7 +344,7 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions) -> Protector:
     )
     assert positive is not None
     pairs = None if negative is None else (positive, negative)
-    encoder = None if options.encoder is None else _load_encoder(options.encoder)
+    encoder = None if options.encoder is None else load_encoder(options.encoder)
     # Before the search, so that an encoder behind a failing URL costs no fit.
     norms = norm_range(*clean) if options.before.kind == "none" else ()
     encoder_info = EncoderInfo.of(encoder, norms=norms)
@@ -405,12 +403,6 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions) -> Protector:
 
 
 # -- the steps of a fit, in their order
-
-
-def _load_encoder(encoder: Any) -> Any:
-    from vecveil.encoders import load_encoder  # fits on vectors alone load no encoder
-
-    return load_encoder(encoder)
 
 
 def _check_relabel(value: Any) -> Any:
@@ -607,7 +599,7 @@ def _fit_text_level(
     chosen = TEXT_METHODS[method]
     check_option_names(method, chosen.options, options)
     concept.require_spans("fit")
-    loaded = _load_encoder(encoder)
+    loaded = load_encoder(encoder)
     matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
     rewriter = chosen.build(matches, concept, seed, options)
     rng = np.random.default_rng(seed)

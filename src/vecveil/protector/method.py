@@ -28,16 +28,7 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Groups, TokenLabels
 from vecveil.validation import check_positive, check_probability
 
-__all__ = [
-    "ELLIPTICAL_LAPLACE",
-    "Candidate",
-    "FitData",
-    "Method",
-    "NoiseFamily",
-    "NoiseScale",
-    "isotropic",
-    "no_map",
-]
+__all__ = ["Candidate", "FitData", "Method", "NoiseFamily", "NoiseScale", "isotropic"]
 
 LEAST_RATIO, MOST_RATIO = 1e-9, 1e9
 SCALES = (

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.concepts import ConceptMatches, TokenVocabulary
+from vecveil.concepts.expansion import Expansion
+from vecveil.concepts.pairs import LEAST_TEXTS
 from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.sensitivity.kernel_reader import near_duplicate_groups
 from vecveil.types import Embeddings, Groups, Texts, TokenLabels
 from vecveil.validation import check_embeddings
 
-if TYPE_CHECKING:
-    from vecveil.concepts import ConceptMatches, TokenVocabulary
-    from vecveil.concepts.expansion import Expansion
+__all__ = ["MIN_PAIRS", "FitVectors", "PairTexts", "sample"]
 
-__all__ = ["MIN_PAIRS", "FitVectors", "PairTexts", "classes_of"]
-
-MIN_PAIRS = 20
+MIN_PAIRS = LEAST_TEXTS
 MIN_CLASS = 10
-"""Fewest texts of a class: a fit learns nothing reliable from fewer."""
+"""Fewest rows of a label."""
 # Fewest texts for a word to be a label: the next count where one covers too few occurrences.
 TOKEN_COUNTS = (10, 5, 3)
 MAX_PAIRS = 20_000
@@ -142,9 +140,9 @@ def classes_of(labels: Any, rows: int, *, owner: str) -> TokenLabels:
         raise InvalidInputError.of(owner, "labels", expected, got)
     held = marks.sum(axis=0)
     if not held.size or held.min() < MIN_CLASS:
-        got = "none" if not held.size else f"one that {int(held.min())} hold"
-        raise InvalidInputError.of(owner, "labels", f"classes that at least {MIN_CLASS} texts hold each", got,
-                                   "From so few nothing reliable can be learnt.")  # fmt: skip
+        got = "no label" if not held.size else f"one of {int(held.min())}"
+        raise InvalidInputError.of(owner, "labels", f"labels of at least {MIN_CLASS} rows each", got,
+                                   code="E-INPUT-FEW")  # fmt: skip
     return marks
 
 
@@ -255,21 +253,15 @@ class PairTexts:
         # User's texts that the expansion covers: its rows also mark the members, so ours are dropped.
         members = {row.text for row in expansion.rows if row.text == row.original}
         own = [i for i, text in enumerate(self.positive) if text not in members]
-        words = [*(tokens[i] for i in own), *(row.tokens for row in expansion.rows)]
-        counts = Counter(word for row in expansion.rows for word in row.tokens)
+        rows = [*(tokens[i] for i in own), *(row.tokens for row in expansion.rows)]
         # Columns of the concept's words keep their places; members follow, most frequent first.
-        columns = {word: j for j, word in enumerate(listed.tokens)}
-        for word in sorted(counts, key=lambda word: (-counts[word], word)):
-            if counts[word] >= MEMBER_COUNT:
-                columns.setdefault(word, len(columns))
-        labels = np.zeros((len(words), len(columns)), dtype=np.uint8)
-        for i, row in enumerate(words):
-            labels[i, [columns[word] for word in row if word in columns]] = 1
+        fresh = TokenVocabulary.most_frequent((row.tokens for row in expansion.rows), MEMBER_COUNT)
+        columns = TokenVocabulary(tuple(dict.fromkeys((*listed, *fresh))))
         return PairTexts(
             positive=[*(self.positive[i] for i in own), *expansion.texts],
             negative=[*(self.negative[i] for i in own), *expansion.negatives],
             ordinary=[text for text in self.ordinary if text not in members],
-            labels=labels,
+            labels=columns.labels(rows),
             originals=[*(self.positive[i] for i in own), *(row.original for row in expansion.rows)],
         )
 

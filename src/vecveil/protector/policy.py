@@ -13,18 +13,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
+from vecveil.accounting import Ledger
 from vecveil.errors import InvalidInputError, out_of_range, unknown_name, wrong_type
 from vecveil.protector.protector import Protector
 from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, content_ids
 from vecveil.types import Embeddings, RandomSource, Texts
 from vecveil.validation import check_embeddings, check_texts
-
-if TYPE_CHECKING:
-    from vecveil.accounting import Ledger
 
 __all__ = ["QUERY_PROTECTIONS", "STRONGER", "QueryProtection", "ReleasePolicy"]
 

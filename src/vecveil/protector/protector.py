@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.accounting import Guarantee
+from vecveil.accounting import Guarantee, Ledger
+from vecveil.encoders import TextEncoder, load_encoder
 from vecveil.encoders.protocol import PROBE_TOLERANCE, probe_cosines, probe_distance
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.io import write_bytes
@@ -48,10 +49,8 @@ from vecveil.types import Embeddings, Matrix, RandomSource, Texts, Vector
 from vecveil.validation import check_embeddings, check_positive, check_texts
 
 if TYPE_CHECKING:
-    from vecveil.accounting import Ledger
     from vecveil.concepts.matching import Span
     from vecveil.concepts.rewriting import Rewriter
-    from vecveil.encoders import TextEncoder
 
 __all__ = ["EncoderInfo", "Output", "Protector", "encoder_fingerprint", "load", "norm_range"]
 
@@ -63,9 +62,9 @@ NORMALISED_RATIO = 1.01
 NORM_SLACK_NORMALISED, NORM_SLACK = 1.1, 2.0
 """Largest norm of a row over that in the fit, for encoders that normalise and for others."""
 
-LABELS_NOT_PROMISED = (
+LABELS_NOT_COVERED = (
     "Anything about the labels themselves. The neighbours are texts: labels give no pairs of texts with and without "
-    "the concept, so how far apart texts of different labels are is not known, and what an attacker tells is measured."
+    "the concept, so the distance between texts of different labels is unknown, and an audit measures what leaks."
 )
 
 
@@ -210,7 +209,7 @@ class Protector:
         down = None if self.map is None else self.map.down
         guarantee = self.mechanism.guarantee(down=down, fitted_on=fitted_on)
         if "labelled" in report:
-            guarantee = replace(guarantee, not_promised=(LABELS_NOT_PROMISED, *guarantee.not_promised))
+            guarantee = replace(guarantee, not_promised=(LABELS_NOT_COVERED, *guarantee.not_promised))
         if self.before.largest_norm is not None:
             guarantee = guarantee.within_norm(self.before.largest_norm)
         after = [] if self.map is None else ["a linear map"]
@@ -358,8 +357,8 @@ class Protector:
             digests = row_digests(X)
         elif self.encoder_info.fingerprint is None:
             raise InvalidInputError.of(_OWNER, "texts", "left out for this protector", "texts",
-                                       "It does not know the encoder: another one would give other vectors of these "
-                                       "texts under the same noise, and their difference.")  # fmt: skip
+                                       "It records no encoder: vectors of two encoders for one text would get the same "
+                                       "noise, and their difference would be free of it.")  # fmt: skip
         else:
             digests = text_digests(texts, X, self.encoder_info.fingerprint)
         # Id, content and fingerprint all enter the stream: without one of them different releases would
@@ -398,7 +397,7 @@ class Protector:
             check_embeddings(X, owner=owner, param="X")
             got = f"a longer one at row {int(np.argmax(norms))}"
             raise IncompatibleError.of(owner, "X", f"rows of norm at most {limit:.4g}", got,
-                                       "The noise was fitted to vectors of other lengths, and hides little of longer.",
+                                       "The noise was fitted to shorter vectors and hides little of longer ones.",
                                        "Use vectors of the same encoder and normalisation, or fit a new protector.",
                                        code="E-INCOMPATIBLE-NORM")  # fmt: skip
 
@@ -430,7 +429,7 @@ class Protector:
         owner = "Protector.direction"
         if not isinstance(self.mechanism, TextCrafter):
             raise InvalidInputError.of(owner, "method", "'textcrafter'", repr(self.method),
-                                       "Only its perturbations keep to a reference direction.")  # fmt: skip
+                                       "Only its perturbations have a reference direction.")  # fmt: skip
         X = check_embeddings(X, owner=owner, param="X", dimension=self.dimension)
         x = self.before.apply(X, owner=owner)
         self.mechanism.check_rows(x)
@@ -531,8 +530,8 @@ class Protector:
             # The name of a user's own object ("native") means nothing to a model hub.
             if info.name is None or info.precision == "native":
                 raise InvalidInputError.of("Protector.encode", "encoder", "one that can be loaded by name", "none",
-                                           "It was fitted on vectors alone, or with an encoder of your own.",
-                                           "Encode yourself and call protect.")  # fmt: skip
+                                           "It was fitted on vectors alone, or with an encoder object.",
+                                           "Encode the texts and call protect with the vectors.")  # fmt: skip
             object.__setattr__(self, "encoder", self.encoder_for(cache=True))
         return self.encoder
 
@@ -544,10 +543,8 @@ class Protector:
         name = name or info.name
         if name is None:
             raise InvalidInputError.of("Protector", "encoder", "given (--encoder)", "none",
-                                       "The protector was fitted on vectors alone and knows no encoder.",
+                                       "The protector was fitted on vectors alone and records no encoder.",
                                        "Name the encoder, or give an input with vectors.")  # fmt: skip
-        from vecveil.encoders import load_encoder  # the protect path loads no encoder
-
         # "auto" would take the faster precision here, not that of the fit.
         fitted = info.precision if info.precision in ("fp32", "bf16") else "auto"
         encoder = load_encoder(
@@ -649,24 +646,21 @@ def _check_repetition(
         # The type alone is shown: the value may be the secret itself.
         raise wrong_type(_OWNER, "key", "a vecveil.randomness.NoiseKey or NoiseKeys", key,
                          fix="Read it with NoiseKeys.from_file(path).")  # fmt: skip
-    if ledger is not None:
-        from vecveil.accounting import Ledger  # loads SQLite
-
-        if not isinstance(ledger, Ledger):
-            raise wrong_type(_OWNER, "ledger", "a vecveil.accounting.Ledger", ledger)
+    if ledger is not None and not isinstance(ledger, Ledger):
+        raise wrong_type(_OWNER, "ledger", "a vecveil.accounting.Ledger", ledger)
     for name, value in (("key", key), ("ledger", ledger)):
         if value is not None and ids is None:
-            raise InvalidInputError.of(_OWNER, "ids", f"given with `{name}`", "None", "It names the item of each row.",
-                                       "Pass the primary keys of the rows.")  # fmt: skip
+            raise InvalidInputError.of(_OWNER, "ids", f"one id per row for `{name}`", "None",
+                                       fix="Pass the primary keys of the rows.")  # fmt: skip
         if value is not None and not noise:
-            raise InvalidInputError.of(_OWNER, name, "left out without noise", "a value")
+            raise InvalidInputError.of(_OWNER, name, "None with noise=False", "a value")
     if ids is not None and key is None and ledger is None:
         fix = "For noise that repeats, pass key=NoiseKeys.from_file(path) (--key-file)."
-        raise InvalidInputError.of(_OWNER, "ids", "given with `key` or `ledger`", "ids alone",
+        raise InvalidInputError.of(_OWNER, "ids", "None without `key` or `ledger`", "ids",
                                    "Fresh noise does not use ids.", fix)  # fmt: skip
     if key is not None and rng is not None:
-        raise InvalidInputError.of(_OWNER, "rng", "None with `key`", type(rng).__name__, "The key decides the noise.")
+        raise InvalidInputError.of(_OWNER, "rng", "None with `key`", type(rng).__name__, "The key determines the noise.")
     if texts is not None and key is None:
-        raise InvalidInputError.of(_OWNER, "texts", "given with `key`", "texts alone")
+        raise InvalidInputError.of(_OWNER, "texts", "None without `key`", "texts", "Fresh noise does not use texts.")
     if texts is not None and len(texts) != rows:
         raise InvalidInputError.of(_OWNER, "texts", f"{rows} texts, one for each row", len(texts))

@@ -3,10 +3,10 @@
 A trained policy is applied by `vecveil.mechanisms`, which needs no torch.
 """
 
-from vecveil.textcrafter.corpus import PiiCorpus, contains_pii, label_corpus, pii_detector
+from vecveil.textcrafter.corpus import contains_pii, pii_detector
 from vecveil.textcrafter.pii_classifier import HeldOutFigures, PiiClassifier, fit_pii_classifier
 from vecveil.textcrafter.policy_gradient import EpochMeasures, LearningCurves
-from vecveil.textcrafter.reward import nearest, plain_centroids, reward_lower_bound
+from vecveil.textcrafter.reward import nearest, plain_centroids
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.textcrafter.training import TrainedPolicy, train_policy
 
@@ -15,15 +15,12 @@ __all__ = [
     "HeldOutFigures",
     "LearningCurves",
     "PiiClassifier",
-    "PiiCorpus",
     "PolicySettings",
     "TrainedPolicy",
     "contains_pii",
     "fit_pii_classifier",
-    "label_corpus",
     "nearest",
     "pii_detector",
     "plain_centroids",
-    "reward_lower_bound",
     "train_policy",
 ]

@@ -18,7 +18,7 @@ try:
 except ImportError as error:
     raise MissingDependencyError("Training a policy", "torch", "textcrafter") from error
 
-__all__ = ["ProtectPolicy", "build_policy", "log_probability", "module_of", "to_weights"]
+__all__ = ["ProtectPolicy", "build_policy"]
 
 _POSITION_DEVIATION = 0.02  # standard deviation of initial positions, as in BERT
 _LOST = 1e-12  # a shorter vector has no direction: the first axis replaces it
@@ -71,12 +71,16 @@ class ProtectPolicy(nn.Module):
         out: Tensor = torch.where(lost, first, raw / torch.where(lost, 1.0, norms))
         return out
 
+    def log_probability(self, d: Tensor, mean: Tensor) -> Tensor:
+        """Return log π(d | e) of N(μ, diag σ²) for μ(e) = ``mean``, summed over the last dimension (Eq. 15)."""
+        whitened = (d - mean) * (-self.log_sigma).exp()
+        constant = 0.5 * math.log(2 * math.pi) * d.shape[-1]
+        return -0.5 * whitened.square().sum(dim=-1) - self.log_sigma.sum() - constant
 
-def log_probability(d: Tensor, mean: Tensor, log_sigma: Tensor) -> Tensor:
-    """Return log π(d | e) of N(μ, diag σ²), summed over the last dimension (Eq. 15)."""
-    whitened = (d - mean) * (-log_sigma).exp()
-    constant = 0.5 * math.log(2 * math.pi) * d.shape[-1]
-    return -0.5 * whitened.square().sum(dim=-1) - log_sigma.sum() - constant
+    def to_weights(self) -> PolicyWeights:
+        """Return the network as arrays that can be applied and saved without torch."""
+        arrays = {name: t.detach().cpu().numpy().copy() for name, t in self.state_dict().items()}
+        return PolicyWeights(self.dimension, self.tokens, self.heads, arrays)
 
 
 class _Dropout(nn.Module):
@@ -178,26 +182,3 @@ def build_policy(
     module = ProtectPolicy(dimension, settings.tokens, heads, hidden, settings.dropout, generator)
     nn.init.constant_(module.log_sigma, settings.initial_log_sigma)
     return module
-
-
-def to_weights(module: ProtectPolicy) -> PolicyWeights:
-    """Return the network as arrays that can be applied and saved without torch."""
-    arrays = {
-        name: tensor.detach().cpu().numpy().copy() for name, tensor in module.state_dict().items()
-    }
-    return PolicyWeights(module.dimension, module.tokens, module.heads, arrays)
-
-
-def module_of(weights: PolicyWeights, settings: PolicySettings) -> ProtectPolicy:
-    """Return the network with ``weights``, in evaluation mode; of ``settings`` only dropout is used."""
-    hidden = len(weights.arrays["mean.expand.bias"])
-    module = ProtectPolicy(
-        weights.dimension,
-        weights.tokens,
-        weights.heads,
-        hidden,
-        settings.dropout,
-        torch.Generator().manual_seed(0),
-    )
-    module.load_state_dict({name: torch.from_numpy(a.copy()) for name, a in weights.arrays.items()})
-    return module.eval()

@@ -16,21 +16,9 @@ from vecveil.metrics.detection import auc
 from vecveil.metrics.estimates import Estimate, cluster_bootstrap, share_interval
 from vecveil.textcrafter.corpus import balanced_rows, row_groups, split_by_group
 from vecveil.types import Embeddings, Vector
-from vecveil.validation import (
-    check_count,
-    check_embeddings,
-    check_positive,
-    check_probability,
-)
+from vecveil.validation import check_count, check_embeddings, check_positive
 
-__all__ = [
-    "MIN_ROWS",
-    "HeldOutFigures",
-    "PiiClassifier",
-    "doubts",
-    "fit_pii_classifier",
-    "measure",
-]
+__all__ = ["HeldOutFigures", "PiiClassifier", "fit_pii_classifier"]
 
 Array = npt.NDArray[Any]
 
@@ -121,6 +109,7 @@ def doubts(figures: Mapping[str, Estimate]) -> list[str]:
     ]
 
 
+HELD_OUT = 0.2  # share of the groups behind the figures
 MIN_ROWS = 20  # of each class: with fewer, a held-out fifth has fewer than four
 _STEPS = 2000  # iterations of L-BFGS
 
@@ -181,7 +170,6 @@ def fit_pii_classifier(
     *,
     groups_positive: Any = None,
     groups_plain: Any = None,
-    held_out: float = 0.2,
     regularisation: float = 1.0,
     seed: int = 0,
 ) -> PiiClassifier:
@@ -197,7 +185,6 @@ def fit_pii_classifier(
         groups_positive: (P,) groups; rows of one group, such as the two halves of a pair, are held out together.
             Equal names in both arguments are one group. None makes each row a group.
         groups_plain: (Q,) the same for ``plain``.
-        held_out: share of the groups that is held out.
         regularisation: λ of the squared weights, the inverse of scikit-learn's C; larger makes p(e) flatter.
 
     Raises:
@@ -209,7 +196,6 @@ def fit_pii_classifier(
     if plain.shape[1] != positive.shape[1]:
         raise IncompatibleError.of(owner, "plain", f"of the dimension {positive.shape[1]} of `positive`",
                                    f"dimension {plain.shape[1]}", fix="Encode both with one encoder.")  # fmt: skip
-    share = check_probability(held_out, owner=owner, param="held_out", open_interval=True)
     regularisation = check_positive(regularisation, owner=owner, param="regularisation")
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     groups = row_groups(groups_positive, groups_plain, len(positive), len(plain), owner=owner)
@@ -219,7 +205,7 @@ def fit_pii_classifier(
     X = np.concatenate([positive[rows_positive], plain[rows_plain]]).astype(np.float64)
     y = np.repeat([True, False], used)
     groups = groups[np.concatenate([rows_positive, len(positive) + rows_plain])]
-    test = split_by_group(groups, y, share, rng, owner=owner)
+    test = split_by_group(groups, y, HELD_OUT, rng, owner=owner)
     # The figures need unseen rows; the weights in use may come from all rows.
     trial, converged = _fit(X[~test], y[~test], regularisation)
     figures = measure(trial.logit(X[test]), y[test], groups[test], y[~test], seed)

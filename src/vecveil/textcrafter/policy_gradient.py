@@ -26,17 +26,8 @@ if TYPE_CHECKING:
 
     from vecveil.textcrafter.network import ProtectPolicy
 
-__all__ = [
-    "EpochMeasures",
-    "LearningCurves",
-    "NotFinite",
-    "PolicyGradient",
-    "fixed_orthogonal",
-    "group_numbers",
-    "hold_out",
-    "orthogonal_part",
-    "perturbation",
-]
+__all__ = ["EpochMeasures", "LearningCurves", "NotFinite", "PolicyGradient", "group_numbers"]
+
 
 @dataclass(frozen=True, slots=True)
 class LearningCurves:
@@ -304,8 +295,6 @@ class PolicyGradient:
 
         Advantages are normalised among these rows.
         """
-        from vecveil.textcrafter.network import log_probability
-
         torch, settings = self._torch, self.settings
         e, c = self._vectors[rows], self._targets[rows]
         mean = self.module.mean(e)  # μ(e), (rows, n)
@@ -333,7 +322,7 @@ class PolicyGradient:
         if settings.normalise_advantage:
             advantage = advantage - advantage.mean()
             advantage = advantage / (advantage.square().mean().sqrt() + 1e-8)
-        loss = -(advantage * log_probability(d, mean, log_sigma)).mean()
+        loss = -(advantage * self.module.log_probability(d, mean)).mean()
         # The entropy of N(μ, diag σ²) is Σ log σ plus a constant.
         if settings.entropy:
             loss = loss - settings.entropy * log_sigma.sum()

@@ -1,4 +1,4 @@
-"""The reward R = −α‖e' − e‖ − β p(e') − γ‖e' − c‖ and its lower bound (TextCrafter, Eq. 19 to 28)."""
+"""The reward R = −α‖e' − e‖ − β p(e') − γ‖e' − c‖, its baseline and its targets (TextCrafter, Eq. 19 to 28)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = [
-    "Reward",
-    "RewardTerms",
-    "least_pii",
-    "nearest",
-    "plain_centroids",
-    "reward_lower_bound",
-    "target_centroids",
-]
+__all__ = ["Reward", "RewardTerms", "nearest", "plain_centroids", "target_centroids"]
 
 Array = npt.NDArray[Any]
 
@@ -110,8 +102,7 @@ def least_pii(centroids: Array, classifier: PiiClassifier) -> int:
 def _distinct(X: Array, enough: int) -> int:
     """Return the number of distinct rows of ``X``, counted up to ``enough``."""
     seen: set[bytes] = set()
-    # −0.0 and 0.0 are equal numbers with different bytes
-    for row in X + 0.0:  # −0.0 and 0.0 are one number
+    for row in X + 0.0:  # −0.0 becomes 0.0, which has other bytes
         seen.add(row.tobytes())
         if len(seen) >= enough:
             break
@@ -187,14 +178,3 @@ def target_centroids(
         rows = nearest(X, centroids)
     targets: npt.NDArray[np.float64] = np.asarray(centroids, dtype=np.float64)[rows]
     return targets
-
-
-def reward_lower_bound(e: Any, c: Any, settings: PolicySettings) -> Any:
-    """Return −(α r + β + γ(‖e − c‖ + r)), a lower bound of R for perturbations of norm r (Lemma 2).
-
-    ``e`` (..., n) are NumPy vectors, ``c`` their centroids, broadcastable to ``e``.
-    """
-    # p ≤ 1, and ‖e' − c‖ ≤ ‖e − c‖ + r by the triangle inequality.
-    s = settings
-    apart = np.linalg.norm(np.asarray(e) - np.asarray(c), axis=-1)
-    return -(s.alpha * s.radius + s.beta + s.gamma * (apart + s.radius))

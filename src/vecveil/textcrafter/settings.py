@@ -9,7 +9,7 @@ from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.textcrafter import check_radius
 from vecveil.validation import check_count, check_positive, check_probability
 
-__all__ = ["CLUSTER_CHOICES", "DIRECTIONS", "PolicySettings"]
+__all__ = ["PolicySettings"]
 
 DIRECTIONS = ("learnt", "untrained")
 CLUSTER_CHOICES = ("nearest", "fixed")

@@ -37,17 +37,9 @@ from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings
 
-__all__ = [
-    "SCHEMA",
-    "PolicyCheckpoint",
-    "TrainedPolicy",
-    "array_digest",
-    "forget_checkpoint",
-    "train_policy",
-]
+__all__ = ["TrainedPolicy", "forget_checkpoint", "train_policy"]
 
-_STATE, _RECORD = "policy.safetensors", "training.json"
-
+_STATE = "policy.safetensors"
 SCHEMA = "vecveil.policy-training/1"
 _OWNER = "train_policy"
 
@@ -68,7 +60,7 @@ class PolicyCheckpoint:
 
     ``policy.safetensors`` has weights, Adam's moments, the generator's state and, in its header, the identity and the
     curves so far; it is replaced atomically after every epoch, so a crash leaves the last epoch or the one before.
-    ``training.json`` repeats the header for people and is never read. Reading a checkpoint cannot run code.
+    Reading a checkpoint cannot run code.
 
     Args:
         folder: created, readable by its owner only, at the first write.
@@ -104,16 +96,21 @@ class PolicyCheckpoint:
                 header = file.metadata() or {}
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             schema = header["schema"]
+        except Exception as error:  # safetensors has its own exceptions
+            raise self.damaged() from error
+        # Before the rest is read: another version may store it in another form.
+        if schema != SCHEMA:
+            raise DataFileError.of(_OWNER, "checkpoint", f"of the schema {SCHEMA!r}", repr(schema)[:40],
+                                   "Another version of vecveil wrote it.",
+                                   "Train with that version, or remove the folder.",
+                                   code="E-DATA-VERSION")  # fmt: skip
+        try:
             identity = dict(json.loads(header["identity"]))
             curves = LearningCurves.from_record(json.loads(header["curves"]))
             if not curves.epochs:
                 raise ValueError("epochs")
-        except Exception as error:  # safetensors has its own exceptions
+        except (LookupError, TypeError, ValueError, RecursionError) as error:
             raise self.damaged() from error
-        if schema != SCHEMA:
-            raise DataFileError.of(
-                _OWNER, "checkpoint", f"of the schema {SCHEMA!r}", repr(schema)[:40]
-            )
         self._compare(identity)
         return arrays, curves
 
@@ -130,7 +127,7 @@ class PolicyCheckpoint:
                 )
             raise DataFileError.of(_OWNER, "checkpoint", f"one with {key} {str(expected)[:60]}",
                         f"one with {key} {str(other)[:60]}",
-                        "A training goes on only with the data, settings and seed that it began with.",
+                        "A training resumes only with the data, settings and seed that it started with.",
                         "Give another folder (on the command line: another --out), or remove "
                         f"{str(self.folder)[:200]}.")  # fmt: skip
 
@@ -138,19 +135,15 @@ class PolicyCheckpoint:
         """Replace the folder's file with this epoch's."""
         from safetensors.numpy import save as to_bytes
 
-        record = curves.to_record()
         header = {
             "schema": SCHEMA,
             "identity": json.dumps(self.identity),
-            "curves": json.dumps(record),
+            "curves": json.dumps(curves.to_record()),
         }
-        whole = {"schema": SCHEMA, "identity": self.identity, "curves": record}
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             # write_bytes, not safetensors' writer: atomic, and a full disk is an OSError.
             write_bytes(self._path, to_bytes(dict(arrays), metadata=header), mode=0o600)
-            text = json.dumps(whole, indent=1) + "\n"
-            write_bytes(self.folder / _RECORD, text.encode(), mode=0o600)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
             raise DataFileError.of(_OWNER, "checkpoint", "a folder that can be written",
@@ -163,9 +156,8 @@ class PolicyCheckpoint:
 
 
 def forget_checkpoint(folder: Path) -> None:
-    """Remove the files of a finished training, and the folder if nothing else is in it."""
-    for name in (_STATE, _RECORD):
-        (folder / name).unlink(missing_ok=True)
+    """Remove the file of a finished training, and the folder if nothing else is in it."""
+    (folder / _STATE).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # not empty: other files are not ours to remove
         folder.rmdir()
 
@@ -291,15 +283,13 @@ def _train(
                     kept.save(learner.to_arrays(), curves)
     except NotFinite as cause:
         raise TrainingError(_stopped(at, str(cause), kept), *at) from cause
-    from vecveil.textcrafter.network import to_weights
-
-    weights = to_weights(learner.module)
+    weights = learner.module.to_weights()
     return TrainedPolicy(weights, curves, settings, seed, curves.last.seconds or 0.0)
 
 
 def _stopped(at: tuple[int, int], cause: str, kept: PolicyCheckpoint | None) -> str:
     where = f"in epoch {at[0]}, step {at[1]}" if at[1] else f"after epoch {at[0]}, before a step"
-    stays = "No checkpoint was asked for."
+    stays = "It has no checkpoint."
     if kept is not None:
         stored = kept.load()
         stays = "No checkpoint has been written."

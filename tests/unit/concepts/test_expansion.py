@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from harness.errors import raises
-from vecveil.concepts import Concept
+from vecveil.concepts import Concept, TokenVocabulary
 from vecveil.concepts.expansion import Expansion, WordListSource
 from vecveil.errors import InvalidInputError
 
@@ -110,7 +110,9 @@ def test_labels_are_of_members_and_of_the_terms_beside_them() -> None:
         [f"Case {i}: from France to Spain." for i in range(30)],
         sources=[WordListSource(["Chile"])], substitutions=60,
     )  # fmt: skip
-    labels, vocabulary = made.token_labels()
+    tokens = [row.tokens for row in made.rows]
+    vocabulary = TokenVocabulary.most_frequent(tokens, 3)
+    labels = vocabulary.labels(tokens)
     assert set(vocabulary.tokens) == {"chile", "france", "spain"}
     assert labels[:, vocabulary.index("chile")].all()
     beside = labels[:, [vocabulary.index("france"), vocabulary.index("spain")]]

@@ -104,21 +104,9 @@ def test_models_without_attention_masks_go_by_the_library(mixed_texts: list[str]
     np.testing.assert_allclose(ours, model.encode(texts), atol=1e-5)
 
 
-def test_chunks_equal_one_call_and_keep_order(tiny_folder: Path, mixed_texts: list[str]) -> None:
-    # On a busy machine "auto" may choose bf16, whose rounding depends on the batch.
-    encoder = load_encoder(tiny_folder, precision="fp32", cache=None)
-    texts = [*mixed_texts, *mixed_texts[:4]]
-    chunks = list(encoder.encode_chunks(iter(texts), chunk_size=7))
-    assert [len(chunk) for chunk in chunks] == [7] * (len(texts) // 7) + [len(texts) % 7] * bool(
-        len(texts) % 7
-    )
-    np.testing.assert_allclose(np.concatenate(chunks), encoder.encode(texts), atol=1e-5)
-
-
 def test_no_texts_give_no_rows(tiny_folder: Path) -> None:
     encoder = load_encoder(tiny_folder, cache=None)
     assert encoder.encode([]).shape == (0, 32)
-    assert list(encoder.encode_chunks([])) == []
 
 
 def test_a_lone_surrogate_is_refused_by_position(tiny_folder: Path) -> None:
@@ -132,8 +120,6 @@ def test_a_bare_string_is_refused(tiny_folder: Path) -> None:
     encoder = load_encoder(tiny_folder, cache=None)
     with raises("E-INPUT-TYPE", "texts"):
         encoder.encode("text")
-    with raises("E-INPUT-TYPE", "texts"):
-        next(encoder.encode_chunks("text"))
 
 
 def test_the_bar_counts_texts(tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vecveil.encoders import load_encoder, sentence_transformer
-from vecveil.encoders.sentence_transformer import PrecisionChoice, lowest_cosine, verify_bf16
+from vecveil.encoders.sentence_transformer import lowest_cosine, verify_bf16
 
 
 class Machine:
@@ -38,9 +38,7 @@ def test_bf16_must_be_close_and_faster(
 ) -> None:
     machine = Machine(error, speedup)
     monkeypatch.setattr(sentence_transformer.time, "perf_counter", machine)
-    choice = verify_bf16(machine.encode)
-    assert choice.precision == chosen
-    assert choice.to_record()["precision"] == chosen
+    assert verify_bf16(machine.encode) == chosen
 
 
 def test_lowest_cosine_is_of_the_worst_row() -> None:
@@ -54,7 +52,6 @@ def test_auto_without_hardware_is_fp32(monkeypatch: pytest.MonkeyPatch, tiny_fol
     monkeypatch.setattr(sentence_transformer, "cpu_has_bf16", lambda: False)
     encoder = load_encoder(tiny_folder, cache=None)
     assert encoder.precision == "fp32"
-    assert "no bf16" in encoder.precision_record()["reason"]
 
 
 def test_auto_with_hardware_asks_the_check(
@@ -62,10 +59,10 @@ def test_auto_with_hardware_asks_the_check(
 ) -> None:
     seen: list[float] = []
 
-    def check(encode_with: sentence_transformer.EncodeWith) -> PrecisionChoice:
+    def check(encode_with: sentence_transformer.EncodeWith) -> str:
         texts = list(sentence_transformer.CALIBRATION_TEXTS)
         seen.append(lowest_cosine(encode_with(texts, "fp32"), encode_with(texts, "bf16")))
-        return PrecisionChoice("bf16", "test")
+        return "bf16"
 
     monkeypatch.setattr(sentence_transformer, "cpu_has_bf16", lambda: True)
     monkeypatch.setattr(sentence_transformer, "verify_bf16", check)

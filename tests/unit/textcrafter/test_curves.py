@@ -13,7 +13,6 @@ import torch
 from harness.errors import raises
 from unit.textcrafter.planted_policy import N, centroids, classifier, column, settings, vectors
 from vecveil.textcrafter import EpochMeasures, LearningCurves, train_policy
-from vecveil.textcrafter.network import to_weights
 from vecveil.textcrafter.policy_gradient import PolicyGradient
 
 
@@ -109,7 +108,7 @@ def test_resultants_tell_one_direction_for_all_from_one_for_each() -> None:
     X = np.concatenate([e, -e] * 50)
     learner = PolicyGradient(X, classifier(), centroids(), settings(), seed=0)
     held_out = learner._held_out.numpy()
-    weights = to_weights(learner.module)
+    weights = learner.module.to_weights()
     measures = learner.measure(0, None, 0.0)
     mu, v = weights.mean(held_out), weights.direction(held_out)
     mu = mu / np.linalg.norm(mu, axis=1, keepdims=True)

@@ -11,7 +11,7 @@ from torch import nn
 
 from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.policy import BRANCHES, branch_shapes
-from vecveil.textcrafter.network import ProtectPolicy, build_policy, module_of, to_weights
+from vecveil.textcrafter.network import ProtectPolicy, build_policy
 from vecveil.textcrafter.settings import PolicySettings
 
 N = 24
@@ -84,11 +84,11 @@ def test_a_branch_is_torchs_encoder_layer_and_a_head(tokens: int, branch: str) -
 @pytest.mark.parametrize("tokens", [1, 2, 6])
 def test_the_numpy_form_equals_it(tokens: int) -> None:
     module = _policy(tokens).eval()
-    weights = to_weights(module)
+    weights = module.to_weights()
     x = _vectors(37)
     with torch.no_grad():
         mean, v = module(x)
-        exact_mean, exact_v = module_of(weights, SETTINGS).double()(x.double())
+        exact_mean, exact_v = module.double()(x.double())
     np.testing.assert_allclose(weights.mean(x.numpy()), mean.numpy(), atol=1e-5)
     np.testing.assert_allclose(weights.direction(x.numpy()), v.numpy(), atol=1e-5)
     exact = x.double().numpy()
@@ -113,8 +113,10 @@ def test_names_and_shapes_are_those_of_the_file(tokens: int) -> None:
 
 def test_weights_and_module_are_each_others_copy() -> None:
     module = _policy(2)
-    weights = to_weights(module)
-    again = to_weights(module_of(weights, SETTINGS))
+    weights = module.to_weights()
+    other = _policy(2, seed=9)
+    other.load_state_dict({n: torch.from_numpy(array.copy()) for n, array in weights.arrays.items()})
+    again = other.to_weights()
     assert (again.dimension, again.tokens, again.heads) == (N, 2, module.heads)
     for name, array in weights.arrays.items():
         np.testing.assert_array_equal(array, again.arrays[name])
@@ -169,7 +171,7 @@ def test_dropout_keeps_the_mean_of_what_it_masks() -> None:
 
 def test_branches_start_apart_and_the_seed_decides() -> None:
     weights = [
-        to_weights(build_policy(N, SETTINGS, torch.Generator().manual_seed(s))) for s in (0, 0, 1)
+        build_policy(N, SETTINGS, torch.Generator().manual_seed(s)).to_weights() for s in (0, 0, 1)
     ]
     for name in ("mean.head.weight", "direction.position"):
         np.testing.assert_array_equal(weights[0].arrays[name], weights[1].arrays[name])
@@ -192,7 +194,7 @@ def test_a_direction_of_zeros_is_the_first_axis() -> None:
         torch.isfinite(p.grad).all() for p in module.direction.parameters() if p.grad is not None
     )
     np.testing.assert_array_equal(
-        to_weights(module).direction(_vectors(3).numpy()), v.detach().numpy()
+        module.to_weights().direction(_vectors(3).numpy()), v.detach().numpy()
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vecveil.textcrafter import PiiClassifier, PolicySettings, reward_lower_bound
+from vecveil.textcrafter import PiiClassifier, PolicySettings
 from vecveil.textcrafter.reward import Reward, target_centroids
 
 CLASSIFIER = PiiClassifier(np.array([2.0, 0.0, -1.0]), 0.5)
@@ -47,11 +47,6 @@ def test_the_baseline_is_the_reward_of_leaving_the_vector_as_it_is() -> None:
         asked = _settings(baseline_scale=scale, baseline_offset=offset)
         found = Reward(CLASSIFIER, asked, dtype=torch.float64).baseline(E, C)
         assert found.item() == pytest.approx(scale * clean + offset)
-
-
-def test_the_lower_bound_by_hand() -> None:
-    found = reward_lower_bound(E.numpy(), C.numpy(), _settings())
-    assert found == pytest.approx([-(0.1 * 5 + 10 + 7 * (4 + 5))])
 
 
 def test_the_probability_is_the_classifiers() -> None:

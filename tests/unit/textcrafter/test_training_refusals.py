@@ -19,7 +19,6 @@ from vecveil.errors import (
     TrainingError,
 )
 from vecveil.textcrafter import PiiClassifier, train_policy
-from vecveil.textcrafter.network import to_weights
 from vecveil.textcrafter.policy_gradient import PolicyGradient
 
 
@@ -102,7 +101,7 @@ def test_a_value_out_of_range_stops_it_and_says_where_and_why(
     error = caught.value
     assert cause in str(error)
     assert (error.epoch, error.step) == place
-    assert "No checkpoint was asked for." in str(error)
+    assert "It has no checkpoint." in str(error)
     again = pickle.loads(pickle.dumps(error))  # workers send errors to their parent
     assert (str(again), again.epoch, again.step) == (str(error), error.epoch, error.step)
 
@@ -110,9 +109,9 @@ def test_a_value_out_of_range_stops_it_and_says_where_and_why(
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_a_gradient_out_of_range_stops_it_before_the_weights_change(value: float) -> None:
     learner = PolicyGradient(vectors(), classifier(), centroids(), settings(), seed=0)
-    before = to_weights(learner.module).arrays
+    before = learner.module.to_weights().arrays
     learner.module.mean.contract.bias.register_hook(lambda gradient: gradient.fill_(value))
     with pytest.raises(ArithmeticError, match=r"gradient of mean\.contract\.bias"):
         learner.step(learner.order()[0])
-    for name, array in to_weights(learner.module).arrays.items():
+    for name, array in learner.module.to_weights().arrays.items():
         np.testing.assert_array_equal(array, before[name])

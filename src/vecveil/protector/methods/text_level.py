@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
 from vecveil.accounting import Guarantee, rewriting_guarantee
+from vecveil.concepts import Concept, ConceptMatches
+from vecveil.concepts.concept import concept_from_record
+from vecveil.concepts.rewriting import (
+    Redacting,
+    ReplacingAtRandom,
+    ReplacingByMembers,
+    Rewriter,
+    made_up_members,
+)
 from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.mechanisms import Mechanism
 from vecveil.mechanisms.base import Arrays
@@ -16,17 +25,7 @@ from vecveil.randomness import WordStream
 from vecveil.types import Embeddings, Matrix
 from vecveil.validation import check_count
 
-if TYPE_CHECKING:
-    from vecveil.concepts import Concept, ConceptMatches
-    from vecveil.concepts.rewriting import Rewriter
-
-__all__ = [
-    "TEXT_METHODS",
-    "TextMethod",
-    "TextPlaceholder",
-    "released_rows",
-    "rewriter_from_record",
-]
+__all__ = ["TEXT_METHODS", "TextPlaceholder", "released_rows", "rewriter_from_record"]
 
 REPLACEMENTS = {
     "redact": (
@@ -67,29 +66,23 @@ class TextMethod:
     postprocess: ClassVar[str] = "none"
 
 
-# The builders import concepts when they run: `vecveil.load` reads this module for saved rewriters.
-
-
 def _redact(matches: ConceptMatches, concept: Concept, seed: int, options: dict[str, Any]) -> Rewriter:
-    from vecveil.concepts.rewriting import Redacting
-
     return Redacting(concept, seed)
 
 
 def _replace_random(
     matches: ConceptMatches, concept: Concept, seed: int, options: dict[str, Any]
 ) -> Rewriter:
-    from vecveil.concepts.rewriting import ReplacingAtRandom
-
-    count, least = options.get("words", 2000), options.get("min_word_texts", 5)
+    count, least = (
+        check_count(options.get(name, default), owner="fit", param=name)
+        for name, default in (("words", 2000), ("min_word_texts", 5))
+    )
     return ReplacingAtRandom.of(matches, concept, seed=seed, count=count, min_texts=least)
 
 
 def _replace_semantic(
     matches: ConceptMatches, concept: Concept, seed: int, options: dict[str, Any]
 ) -> Rewriter:
-    from vecveil.concepts.rewriting import ReplacingByMembers, made_up_members
-
     members = options.get("members", "own")
     if members == "own":
         return ReplacingByMembers.of(matches, concept, seed=seed)
@@ -198,9 +191,6 @@ class TextPlaceholder(Mechanism):
 
 def rewriter_from_record(record: Mapping[str, Any]) -> Rewriter:
     """Return the rewriter of a protector file; ValueError, LookupError or TypeError for a wrong record."""
-    from vecveil.concepts.concept import concept_from_record
-    from vecveil.concepts.rewriting import Redacting, ReplacingAtRandom, ReplacingByMembers
-
     concept, seed, kind = concept_from_record(record["concept"]), record["seed"], record["kind"]
     # type, not isinstance: True is an int.
     if type(seed) is not int or seed < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,13 +15,13 @@ from vecveil.records.training import TrainingRecord
 from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import subspace_map
-from vecveil.textcrafter.settings import PolicySettings
+from vecveil.textcrafter import PolicySettings, fit_pii_classifier, plain_centroids, train_policy
 from vecveil.types import Embeddings, Groups, Matrix
 from vecveil.validation import check_count, check_embeddings
 
 __all__ = ["TEXTCRAFTER", "TEXTCRAFTER_SUBSPACE"]
 
-SETTINGS = tuple(field.name for field in fields(PolicySettings) if field.name != "radius")
+SETTINGS = sorted(PolicySettings.__dataclass_fields__.keys() - {"radius"})  # the radius is a scale
 OPTIONS = (*SETTINGS, "checkpoint", "further_positive", "relabel")
 TRAINING_ROWS = 20_000
 SPREAD_ROWS = 4000
@@ -44,11 +44,6 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
 
     The PII side is the texts with the concept, the plain side the same texts without it and the ordinary ones.
     """
-    # These load torch and scikit-learn.
-    from vecveil.textcrafter.pii_classifier import fit_pii_classifier
-    from vecveil.textcrafter.reward import plain_centroids
-    from vecveil.textcrafter.training import train_policy
-
     if options.pop("relabel", None) is not None:
         raise InvalidInputError.of("fit_pairs", "relabel", "left out", "a value", "A recogniser reads texts.",
                                    "Use vecveil.fit, or move such rows to further_positive yourself.")  # fmt: skip
