@@ -77,9 +77,11 @@ def checked_vectors(
     Accepts NumPy arrays, torch tensors (any device, any float type) and lists of either or of numbers.
     """
 
-    def refuse(constraint: str, got: object, why: str = "") -> InvalidInputError:
+    def refuse(kind: str, constraint: str, got: str) -> InvalidInputError:
         fix = "Make encode(texts) return one finite vector per text, all of one dimension."
-        return InvalidInputError.of(owner, "encode", constraint, got, why, fix)
+        return InvalidInputError.of(
+            owner, "encode", f"a function that returns {constraint}", got, fix=fix, code=f"E-INPUT-{kind}"
+        )
 
     try:
         array = np.asarray(_to_numpy(value))
@@ -89,26 +91,17 @@ def checked_vectors(
         with np.errstate(over="ignore"):
             array = np.ascontiguousarray(array, dtype=np.float32)
     except (TypeError, ValueError):
-        raise refuse("a function that returns an array of numbers", type(value).__name__) from None
+        raise refuse("TYPE", "an array of numbers", type(value).__name__) from None
     if array.ndim != 2 or array.shape[1] == 0:
-        raise refuse("a function that returns shape (N, n)", f"shape {array.shape}")
+        raise refuse("SHAPE", "shape (N, n)", f"shape {array.shape}")
     if array.shape[0] != rows:
-        raise refuse(
-            "a function that returns one row per text", f"{array.shape[0]} rows for {rows} texts"
-        )
+        raise refuse("SHAPE", "one row per text", f"{array.shape[0]} rows for {rows} texts")
     if dimension is not None and array.shape[1] != dimension:
-        raise refuse(
-            f"a function that returns dimension {dimension} every time",
-            f"dimension {array.shape[1]}",
-        )
-    if not all_finite(array):
-        finite = np.isfinite(array).all(axis=1)
-        if finite.all():  # all_finite tests a sum, which can overflow for finite values
-            return array
-        raise refuse(
-            "a function that returns finite vectors",
-            f"{int((~finite).sum())} rows with NaN or infinity",
-        )
+        raise refuse("SHAPE", f"dimension {dimension} every time", f"dimension {array.shape[1]}")
+    # all_finite tests a sum, which can overflow for finite values.
+    if not all_finite(array) and not (finite := np.isfinite(array).all(axis=1)).all():
+        got = f"{int((~finite).sum())} rows with NaN or infinity"
+        raise refuse("FINITE", "finite vectors", got)
     return array
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
 import itertools
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, final
 
@@ -83,8 +84,7 @@ class TextEncoder:
         """The dimension n; an object that does not state it encodes one word, once."""
         if self._dimension is None:
             self._run(["text"], lambda _: None)
-        if self._dimension is None:  # pragma: no cover - _run sets it or raises
-            raise InvalidInputError.of(_OWNER, "encode", "able to encode a word", "nothing")
+        assert self._dimension is not None
         return self._dimension
 
     def encode(self, texts: Texts, *, show_progress: bool | None = None) -> Vectors:
@@ -96,23 +96,21 @@ class TextEncoder:
             first.setdefault(text, i)
         distinct = list(first.values())
         out: Vectors | None = None
-        with _Bar(len(texts), self._show(show_progress)) as bar:
+        show = self._show_progress if show_progress is None else show_progress
+        with _bar(len(texts), show) as advance:
             for start in range(0, len(distinct), CHUNK_SIZE):
                 rows = distinct[start : start + CHUNK_SIZE]
-                vectors = self._encode_distinct([texts[i] for i in rows], bar.advance)
+                vectors = self._encode_distinct([texts[i] for i in rows], advance)
                 if out is None:
                     out = np.empty((len(texts), vectors.shape[1]), np.float32)
                 out[rows] = vectors
-            bar.advance(len(texts) - len(distinct))
+            advance(len(texts) - len(distinct))
         if out is None:
             return np.empty((0, self.dimension), np.float32)
         if len(distinct) < len(texts):
             # copies take the row of their first occurrence
             out[:] = out[[first[text] for text in texts]]
         return out
-
-    def _show(self, show_progress: bool | None) -> bool | None:
-        return self._show_progress if show_progress is None else show_progress
 
     def _encode_distinct(self, texts: list[str], advance: Advance) -> Vectors:
         if self._cache is None:
@@ -137,10 +135,7 @@ class TextEncoder:
 
     def _run(self, texts: list[str], advance: Advance) -> Vectors:
         vectors = checked_vectors(
-            self._backend.run(texts, advance),
-            rows=len(texts),
-            owner=_OWNER,
-            dimension=self._dimension,
+            self._backend.run(texts, advance), rows=len(texts), owner=_OWNER, dimension=self._dimension
         )
         self._dimension = vectors.shape[1]
         return vectors
@@ -164,24 +159,20 @@ def _checked(texts: Iterable[str]) -> list[str]:
     return checked
 
 
-class _Bar:
-    """A progress bar that advances by several texts at once."""
+@contextlib.contextmanager
+def _bar(total: int, show: bool | None) -> Iterator[Advance]:
+    """Show a progress bar; the function that it yields advances it by a number of texts."""
+    # The bar wraps an iterator, so advancing by n consumes n items of it.
+    steps = progress(range(total), "Encoding", total=total, show=show, unit=" texts")
 
-    def __init__(self, total: int | None, show: bool | None) -> None:
-        # The bar wraps an iterator, so advancing by n consumes n items of it.
-        steps = itertools.count() if total is None else range(total)
-        self._steps = progress(steps, "Encoding", total=total, show=show, unit=" texts")
+    def advance(count: int) -> None:
+        deque(itertools.islice(steps, count), maxlen=0)
 
-    def advance(self, count: int) -> None:
-        deque(itertools.islice(self._steps, count), maxlen=0)
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.advance(1)  # past the end: the bar closes itself as complete
-        close = getattr(self._steps, "close", None)
+    try:
+        yield advance
+        advance(1)  # past the end: the bar closes itself as complete
+    finally:
+        close = getattr(steps, "close", None)
         if close is not None:
             close()
 
@@ -237,8 +228,9 @@ def load_encoder(
     if is_endpoint(name):
         _refuse_unknown(options, {"api_key", "dimensions", "timeout", "max_retries", "fingerprint"})
         remote = OpenAICompatibleBackend(str(name), batch_size=batch_size, **options)
-        kept = _cache(cache, remote.fingerprint)
-        return TextEncoder(remote, cache=kept, show_progress=show_progress)
+        return TextEncoder(
+            remote, cache=_cache(cache, remote.fingerprint), show_progress=show_progress
+        )
     check_count(batch_size, owner=_LOADER, param="batch_size")
     backend = load_model(
         _minilm_folder() if name == "minilm" else name,
@@ -313,12 +305,8 @@ class _CallableBackend:
     ) -> None:
         encode = getattr(encoder, "encode", None) or encoder
         if not callable(encode):
-            raise wrong_type(
-                _LOADER,
-                "encoder",
-                "a model name, a folder, a callable or an object with .encode",
-                encoder,
-            )
+            constraint = "a model name, a folder, a callable or an object with .encode"
+            raise wrong_type(_LOADER, "encoder", constraint, encoder)
         given = fingerprint if fingerprint is not None else getattr(encoder, "fingerprint", None)
         if fingerprint is not None and (not isinstance(fingerprint, str) or not fingerprint):
             raise wrong_type(_LOADER, "fingerprint", "a non-empty string", fingerprint)
@@ -355,10 +343,8 @@ def _lsa(name: str | os.PathLike[str]) -> str | os.PathLike[str] | Encoder:
     if name != "minilm" and (Path(name).expanduser() / LSA_FILE).is_file():
         return LsaEncoder.load(Path(name).expanduser())
     if name == LsaEncoder.name:  # the name that protectors record; it is no model of the hub
-        why = "An LSA encoder is fitted on your own texts, and there is no other by that name."
-        raise InvalidInputError.of(
-            _LOADER, "name", "the folder of the saved LsaEncoder", repr(name), why
-        )
+        why = "An LSA encoder is fitted on your texts and loaded from its folder."
+        raise InvalidInputError.of(_LOADER, "name", "the folder of the saved LsaEncoder", repr(name), why)
     return name
 
 

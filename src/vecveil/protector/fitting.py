@@ -1,6 +1,6 @@
 """Fit a protector: texts → pairs and labels → noise shape and map → search of the scale → artefact.
 
-`fit`, `fit_pairs` and `fit_labels` check their arguments into `FitOptions` and `FitVectors` for `_fit_vectors`.
+`fit`, `fit_pairs` and `fit_labels` turn their arguments into `FitOptions` and `FitVectors`; `_fit_vectors` fits them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from vecveil.accounting.calibration import epsilon_meaning
 from vecveil.accounting.guarantee import WEAK_EPSILON
 from vecveil.accounting.total_variation import concept_level
-from vecveil.concepts import Concept
+from vecveil.concepts import Concept, ConceptMatches
 from vecveil.concepts.expansion import Expansion
 from vecveil.encoders import load_encoder
 from vecveil.errors import IncompatibleError, InvalidInputError
@@ -154,44 +154,16 @@ def fit(
     # Load once: the object that encodes is also the one the protector keeps.
     settings = replace(settings, encoder=load_encoder(encoder))
     matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
-    report: dict[str, Any] = {"texts": matches.report()}
+    findings: dict[str, Any] = {"texts": matches.report()}
     if labelled:
-        assert matches.labels is not None
-        rows = sample(len(texts), LABELLED_TEXTS, np.random.default_rng(seed))
-        X = settings.encoder.encode([texts[int(i)] for i in rows], show_progress=show_progress)
-        labels = [matches.labels[i] for i in rows]
-        protector = _fit_vectors(FitVectors.of_labels(X, labels, None, None), settings)
-        protector.report.update(report)
-        return protector
+        return _fit_vectors(_encoded_labels(texts, matches, settings), settings, findings)
     pairs = PairTexts.of(
         matches, texts, min_token_count=min_token_count, expansion=expansion, seed=seed
     )
-    # One call for all texts, so that the encoder batches them by length.
-    everything = settings.encoder.encode(
-        pairs.positive + pairs.negative + pairs.ordinary, show_progress=show_progress
-    )
-    count = len(pairs.positive)
-    positive, negative, background = np.split(everything, [count, 2 * count])
     if expansion is not None:
-        report["expansion"] = expansion.report()
-    if relabel is not None:
-        # Texts in which the detector finds PII move to the PII side (TextCrafter, Eq. 6, 7).
-        detector = None if isinstance(relabel, str) else relabel
-        pii = contains_pii(pairs.ordinary, detector, show_progress=show_progress)
-        settings.method_options["further_positive"] = background[pii]
-        background = background[~pii]
-        name = relabel if isinstance(relabel, str) else type(relabel).__name__
-        report["relabelled"] = {"by": name, "texts": len(pii), "moved": int(pii.sum())}
-    vectors = FitVectors.of_pairs(
-        positive,
-        negative,
-        pairs.labels if pairs.labels.shape[1] else None,
-        background if len(background) else None,
-        pairs.groups(positive),
-    )
-    protector = _fit_vectors(vectors, settings)
-    protector.report.update(report)
-    return protector
+        findings["expansion"] = expansion.report()
+    vectors = _encoded_pairs(pairs, relabel, settings, findings)
+    return _fit_vectors(vectors, settings, findings)
 
 
 def fit_pairs(
@@ -273,7 +245,7 @@ def fit_pairs(
         method_options=options,
     )  # fmt: skip
     vectors = FitVectors.of_pairs(positive, negative, token_labels, background, groups)
-    return _fit_vectors(vectors, settings)
+    return _fit_vectors(vectors, settings, {})
 
 
 def fit_labels(
@@ -332,10 +304,13 @@ def fit_labels(
         before=before, postprocess=postprocess, output=output, encoder=encoder, concept=concept_name,
         seed=seed, show_progress=show_progress, method_options=options,
     )  # fmt: skip
-    return _fit_vectors(FitVectors.of_labels(X, labels, background, groups), settings)
+    return _fit_vectors(FitVectors.of_labels(X, labels, background, groups), settings, {})
 
 
-def _fit_vectors(vectors: FitVectors, options: FitOptions) -> Protector:
+def _fit_vectors(
+    vectors: FitVectors, options: FitOptions, findings: dict[str, Any]
+) -> Protector:
+    """Return the protector of checked vectors; ``findings`` join its report."""
     started = time.perf_counter()
     scale, labels, seed = options.scale, vectors.labels, options.seed
     clean = (vectors.positive, vectors.negative, vectors.background)
@@ -396,6 +371,7 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions) -> Protector:
         "warnings": [*method_warnings, *_epsilon_warnings(protector, moments.rms_norm)],
         "seed": seed,
         "seconds": time.perf_counter() - started,
+        **findings,
     }
     # Updated in place: the steps above cache nothing that reads the report.
     protector.report.update(report)
@@ -403,6 +379,41 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions) -> Protector:
 
 
 # -- the steps of a fit, in their order
+
+
+def _encoded_labels(texts: Texts, matches: ConceptMatches, options: FitOptions) -> FitVectors:
+    """Return the vectors of at most 40,000 texts and their labels, for a concept given by labels."""
+    assert matches.labels is not None
+    rows = sample(len(texts), LABELLED_TEXTS, np.random.default_rng(options.seed))
+    X = options.encoder.encode([texts[int(i)] for i in rows], show_progress=options.show_progress)
+    return FitVectors.of_labels(X, [matches.labels[i] for i in rows], None, None)
+
+
+def _encoded_pairs(
+    pairs: PairTexts, relabel: Any, options: FitOptions, findings: dict[str, Any]
+) -> FitVectors:
+    """Return the vectors of the pairs and of the ordinary texts, those with PII apart if ``relabel`` asks for it."""
+    # One call for all texts, so that the encoder batches them by length.
+    everything = options.encoder.encode(
+        pairs.positive + pairs.negative + pairs.ordinary, show_progress=options.show_progress
+    )
+    count = len(pairs.positive)
+    positive, negative, background = np.split(everything, [count, 2 * count])
+    if relabel is not None:
+        # Texts in which the detector finds PII move to the PII side (TextCrafter, Eq. 6, 7).
+        detector = None if isinstance(relabel, str) else relabel
+        pii = contains_pii(pairs.ordinary, detector, show_progress=options.show_progress)
+        options.method_options["further_positive"] = background[pii]
+        background = background[~pii]
+        name = relabel if isinstance(relabel, str) else type(relabel).__name__
+        findings["relabelled"] = {"by": name, "texts": len(pii), "moved": int(pii.sum())}
+    return FitVectors.of_pairs(
+        positive,
+        negative,
+        pairs.labels if pairs.labels.shape[1] else None,
+        background if len(background) else None,
+        pairs.groups(positive),
+    )
 
 
 def _check_relabel(value: Any) -> Any:

@@ -137,7 +137,7 @@ def classes_of(labels: Any, rows: int, *, owner: str) -> TokenLabels:
         size = f"{len(labels)} of them, " if shape is None and hasattr(labels, "__len__") else ""
         got = f"{size}{type(labels).__name__}" + ("" if shape is None else f" of shape {shape}")
         expected = f"{rows} strings, integers or None, or a 0/1 array ({rows}, V)"
-        raise InvalidInputError.of(owner, "labels", expected, got)
+        raise InvalidInputError.of(owner, "labels", expected, got, code="E-INPUT-TYPE")
     held = marks.sum(axis=0)
     if not held.size or held.min() < MIN_CLASS:
         got = "no label" if not held.size else f"one of {int(held.min())}"

@@ -659,7 +659,7 @@ def _check_repetition(
         raise InvalidInputError.of(_OWNER, "ids", "None without `key` or `ledger`", "ids",
                                    "Fresh noise does not use ids.", fix)  # fmt: skip
     if key is not None and rng is not None:
-        raise InvalidInputError.of(_OWNER, "rng", "None with `key`", type(rng).__name__, "The key determines the noise.")
+        raise InvalidInputError.of(_OWNER, "rng", "None with `key`", type(rng).__name__, "The key sets the noise.")
     if texts is not None and key is None:
         raise InvalidInputError.of(_OWNER, "texts", "None without `key`", "texts", "Fresh noise does not use texts.")
     if texts is not None and len(texts) != rows:

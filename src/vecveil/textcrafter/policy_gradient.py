@@ -60,21 +60,14 @@ class LearningCurves:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """Return the curves of a record; raise `DataFileError` for another schema or missing measures."""
-        schema = record.get("schema") if isinstance(record, Mapping) else None
-        if schema != TrainingRecord.SCHEMA:
-            constraint = f"of the schema {TrainingRecord.SCHEMA!r}"
-            raise DataFileError.of("LearningCurves", "record", constraint, repr(schema)[:40])
-        try:
-            epochs = [EpochMeasures.read(epoch, owner="LearningCurves") for epoch in record["epochs"]]
-            # Reports tolerate missing measures; resuming training needs all of them.
-            measures = [{**vars(epoch), "reward_training": 0.0}.values() for epoch in epochs]
-            if any(None in each for each in measures):
-                raise ValueError("measures")
-            if [epoch.epoch for epoch in epochs] != list(range(len(epochs))):
-                raise ValueError("epochs")
-        except (KeyError, TypeError, ValueError) as error:
+        owner = "LearningCurves"
+        epochs = TrainingRecord.read(record, owner=owner, error=DataFileError).epochs
+        # Reports accept missing measures and epochs; resuming training needs all of them.
+        measures = [{**vars(epoch), "reward_training": 0.0}.values() for epoch in epochs]
+        numbers = [epoch.epoch for epoch in epochs]
+        if any(None in each for each in measures) or numbers != list(range(len(epochs))):
             constraint = "a list of epochs with all their measures"
-            raise DataFileError.of("LearningCurves", "record", constraint, "one without") from error
+            raise DataFileError.of(owner, "record", constraint, "one without")
         return cls(tuple(epochs))
 
 

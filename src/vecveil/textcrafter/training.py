@@ -107,8 +107,6 @@ class PolicyCheckpoint:
         try:
             identity = dict(json.loads(header["identity"]))
             curves = LearningCurves.from_record(json.loads(header["curves"]))
-            if not curves.epochs:
-                raise ValueError("epochs")
         except (LookupError, TypeError, ValueError, RecursionError) as error:
             raise self.damaged() from error
         self._compare(identity)

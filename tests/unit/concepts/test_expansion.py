@@ -13,7 +13,6 @@ import pytest
 from harness.errors import raises
 from vecveil.concepts import Concept, TokenVocabulary
 from vecveil.concepts.expansion import Expansion, WordListSource
-from vecveil.errors import InvalidInputError
 
 TERMS = ["Friday", "Monday", "France", "Spain", "seven"]
 KINDS = {
@@ -195,7 +194,7 @@ class Faulty:
 
 @pytest.mark.parametrize("answer", [["a"], {"g": "word"}, {"g": [1]}, {1: ["a"]}, None])
 def test_a_source_that_answers_something_else_is_refused(answer: Any) -> None:
-    with pytest.raises(InvalidInputError, match="Faulty: `members` must be returning"):
+    with raises("E-INPUT", "members"):
         expanded([Faulty(answer)])
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from harness.errors import raises
 from vecveil.concepts import Concept, Span, TokenVocabulary
-from vecveil.errors import ConceptError, InvalidInputError
+from vecveil.errors import InvalidInputError
 
 DRUGS = Concept.from_terms("drug", ["aspirin", "vitamin d", "co-trimoxazole", "foo bar"])
 TEXTS = [
@@ -68,19 +68,24 @@ def test_what_removal_joins_is_removed_as_well() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "minimum", "complaint"),
+    ("texts", "minimum", "code"),
     [
-        (["no", "not"], 1, "got 0 of 2. The concept matches nothing"),
-        (TEXTS, 4, r"at least 4 texts .* got 3 of 5 \(1 more consist of it alone\)"),
-        (TEXTS, 20, "at least 20 texts"),
-        (["aspirin", "Aspirin."], 1, "covers the whole of every text"),
-        (["aspirin", "no"], 1, r"every text that it matches \(1 of 2\)"),
+        (["no", "not"], 1, "E-CONCEPT-NO-MATCH"), (TEXTS, 4, "E-CONCEPT-FEW"),
+        (["aspirin", "Aspirin."], 1, "E-CONCEPT-WHOLE"), (["aspirin", "no"], 1, "E-CONCEPT-WHOLE"),
     ],
-)
-def test_refusals(texts: list[str], minimum: int, complaint: str) -> None:
-    with pytest.raises(ConceptError, match=complaint) as error:
+)  # fmt: skip
+def test_refusals(texts: list[str], minimum: int, code: str) -> None:
+    with raises(code, "texts") as error:
         DRUGS.find(texts, min_texts=minimum)
     assert "aspirin" not in str(error.value).lower()
+
+
+@pytest.mark.parametrize(("minimum", "lower"), [(20, False), (21, True)])
+def test_the_advice_names_no_minimum_that_a_fit_refuses(minimum: int, lower: bool) -> None:
+    for texts in (TEXTS, ["take aspirin"] * 300):
+        with raises("E-CONCEPT-FEW", "texts") as error:
+            DRUGS.find(texts, min_texts=minimum)
+        assert ("lower min_texts" in str(error.value)) == lower
 
 
 def test_the_default_minimum_is_twenty() -> None:
@@ -126,7 +131,7 @@ def test_labels_are_one_hot_and_have_no_negatives() -> None:
 
 @pytest.mark.parametrize("labels", ["abc", [1.5], [True], [["x"]], None])
 def test_refused_labels(labels: object) -> None:
-    with pytest.raises(InvalidInputError, match=r"Concept\.from_labels: `labels` must be"):
+    with raises("E-INPUT", "labels"):
         Concept.from_labels("topic", labels)  # type: ignore[arg-type]
 
 

@@ -53,12 +53,9 @@ def test_the_same_pattern_on_an_easy_text_passes() -> None:
     assert len(PatternDetector([r"(?:(a|aa|b|ab)+)+$"]).detect(["aabab"])[0]) == 1
 
 
-@pytest.mark.parametrize(
-    ("patterns", "complaint"),
-    [("a+", "got str"), ([], "got none"), (["a", 3], "got int at position 1")],
-)
-def test_refused_patterns(patterns: object, complaint: str) -> None:
-    with pytest.raises(InvalidInputError, match=complaint):
+@pytest.mark.parametrize("patterns", ["a+", [], ["a", 3]])
+def test_refused_patterns(patterns: object) -> None:
+    with raises("E-INPUT", "patterns"):
         PatternDetector(patterns)  # type: ignore[arg-type]
 
 
@@ -70,5 +67,5 @@ def test_the_repr_has_no_pattern() -> None:
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan"), "2"])
 def test_refused_time_limits(limit: object) -> None:
-    with pytest.raises(InvalidInputError, match="time_limit"):
+    with raises("E-INPUT", "time_limit"):
         PatternDetector(["a"], time_limit=limit)  # type: ignore[arg-type]

@@ -133,16 +133,9 @@ def test_a_users_engine_is_taken_as_it_is() -> None:
         PresidioDetector(["WARD"], model=engine, language="de")
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"model": 5}, "`model` must be None"),
-        ({"language": "xx-none"}, "`language` must be"),
-        ({"min_score": 2}, "`min_score`"),
-    ],
-)
-def test_refused_options(options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(InvalidInputError, match=complaint):
+@pytest.mark.parametrize("options", [{"model": 5}, {"language": "xx-none"}, {"min_score": 2}])
+def test_refused_options(options: dict[str, Any]) -> None:
+    with raises("E-INPUT", next(iter(options))):
         PresidioDetector(["EMAIL_ADDRESS"], **options)
 
 

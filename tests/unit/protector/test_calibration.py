@@ -11,7 +11,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.token_data import token_data
-from vecveil.errors import CalibrationError, InvalidInputError
+from vecveil.errors import CalibrationError
 from vecveil.metrics import ClassificationTask, NeighbourTask, SimilarityTask
 from vecveil.protector import Protector
 from vecveil.protector.calibration import SMALLEST_NOISE, largest_noise
@@ -52,7 +52,7 @@ def test_exactly_one_scale(scales: dict[str, float]) -> None:
      {"target_utility": -0.1}],
 )  # fmt: skip
 def test_scales_out_of_range(scale: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInputError, match=f"`{next(iter(scale))}`"):
+    with raises("E-INPUT", next(iter(scale))):
         fit(**scale)
 
 

@@ -115,7 +115,7 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(
 
 @pytest.mark.parametrize("radius", [0, -1.0, float("nan"), float("inf"), "1", None, True])
 def test_a_radius_must_be_a_positive_number(radius: Any) -> None:
-    with pytest.raises(InvalidInputError, match="radius"):
+    with raises("E-INPUT", "radius"):
         fit(radius=radius)
 
 
@@ -140,7 +140,7 @@ def test_vectors_of_another_norm_are_refused_and_brought_to_norm_1_if_asked(whic
     arrays[which] = 3 * arrays[which]
     labels = DATA.labels
     given = (arrays["positive"], arrays["negative"], labels, arrays["background"])
-    with pytest.raises(InvalidInputError, match=r"norm 1.*before='normalise'"):
+    with raises("E-INPUT", which):
         fit(*given)
     one = fit(*given, before="normalise")
     assert one.guarantee.kind == "empirical"

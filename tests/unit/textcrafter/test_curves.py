@@ -38,7 +38,6 @@ def test_the_record_comes_back() -> None:
     record = curves().to_record()
     assert (record["schema"], record["best_epoch"]) == ("vecveil.training/1", 1)
     assert LearningCurves.from_record(record) == curves()
-    assert LearningCurves.from_record(LearningCurves(()).to_record()) == LearningCurves(())
 
 
 def _bad(**changes: Any) -> Any:
@@ -50,13 +49,14 @@ def _bad(**changes: Any) -> Any:
 @pytest.mark.parametrize(
     "record",
     [
-        None, {}, {"schema": "vecveil.training/2", "epochs": []}, {"schema": "vecveil.training/1"},
+        None, {}, LearningCurves(()).to_record(),
+        {"schema": "vecveil.training/2", "epochs": []}, {"schema": "vecveil.training/1"},
         {"schema": "vecveil.training/1", "epochs": [{}]}, {"schema": "vecveil.training/1", "epochs": 3},
         _bad(epoch=0), _bad(reward="high"), _bad(p_pii=None), _bad(drift=True), _bad(seconds=[1]),
     ],
 )  # fmt: skip
 def test_other_records_are_refused(record: Any) -> None:
-    with raises("E-DATA-FILE", "record"):
+    with raises("E-DATA-FILE"):
         LearningCurves.from_record(record)
 
 
