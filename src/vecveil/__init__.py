@@ -1,6 +1,6 @@
-"""vecveil: store and send text embeddings without giving away what the text said about a chosen subject.
+"""vecveil: store and send text embeddings without revealing what the texts say about a chosen concept.
 
-``import vecveil`` loads NumPy and SciPy at most; every other name loads its part when it is used.
+``import vecveil`` loads no other package: each name loads its part on first use.
 """
 
 import importlib

@@ -9,7 +9,8 @@ No message ever holds a text, a vector or a key: only names, shapes, counts and 
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "VecveilError",
     "message",
     "not_finite",
+    "optional_import",
     "out_of_range",
     "unknown_name",
     "wrong_shape",
@@ -155,6 +157,15 @@ class MissingDependencyError(VecveilError, ImportError, code="E-MISSING-DEPENDEN
             f"{feature} needs the package {package!r}, which is not installed. "
             f"Install it with: pip install 'vecveil[{extra}]'"
         )
+
+
+@contextmanager
+def optional_import(feature: str, package: str, extra: str) -> Iterator[None]:
+    """Raise `MissingDependencyError` for a failed import of ``package`` inside the block."""
+    try:
+        yield
+    except ImportError:
+        raise MissingDependencyError(feature, package, extra) from None
 
 
 # Constructors for the recurring kinds, so that a check is one line where the argument enters.

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from vecveil.errors import InvalidInputError, MemoryLimitError, MissingDependencyError
+from vecveil.errors import InvalidInputError, MemoryLimitError, optional_import
 
 __all__ = [
     "Batches",
@@ -150,10 +150,8 @@ class DeviceMemoryWarning(UserWarning):
 
 def import_torch(feature: str = "Learning", extra: str = "attacks") -> Any:
     """Return torch, or raise `MissingDependencyError` with the feature that needs it and the extra that installs it."""
-    try:
+    with optional_import(feature, "torch", extra):
         import torch
-    except ImportError as error:
-        raise MissingDependencyError(feature, "torch", extra) from error
     return torch
 
 

@@ -229,7 +229,7 @@ CASES = [
     Case(
         "protector that is not there",
         lambda f, p: protect(f, f / "no.vecveil", write_pairs(f)[0]),
-        ("no.vecveil", "not there"),
+        ("no.vecveil", "does not exist"),
     ),
     Case(
         "truncated vectors",

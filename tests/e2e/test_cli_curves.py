@@ -94,7 +94,7 @@ def test_what_cannot_be_written_or_read_is_one_clear_error(trained: Path, tmp_pa
         ((trained, "--html", trained), "another file than the inputs"),
         ((trained, "--html", tmp_path), "a folder"),
         ((trained, "--csv", trained / "x.csv"), "in a folder that you may write to"),
-        ((tmp_path / "nothing.vecveil",), "is not there"),
+        ((tmp_path / "nothing.vecveil",), "does not exist"),
     ):
         done = run("curves", *arguments)
         assert (done.code, done.out) == (1, "")

@@ -64,7 +64,7 @@ def test_fit_protect_and_refuse(
 
     bare = run("protect", "clean.npy", *words, "-o", tmp_path / "bare.npy")
     assert bare.code == 1
-    assert "vectors hold the concept already" in bare.errors[0]
+    assert "vectors already hold the concept" in bare.errors[0]
     assert not (tmp_path / "bare.npy").exists()
     quiet = run("protect", "texts.csv", *words, "--no-noise", "-o", tmp_path / "bare.npy")
     assert quiet.code == 1

@@ -6,13 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from vecveil.concepts.matching import Span, check_range
 from vecveil.errors import InvalidInputError, wrong_type
 
-__all__ = [
-    "AnnotatedSpans",
-    "checked_labels",
-]
+__all__ = ["AnnotatedSpans", "checked_labels"]
 
 
 class AnnotatedSpans:
@@ -94,10 +93,11 @@ def checked_labels(labels: Sequence[Any], *, owner: str) -> tuple[str | None, ..
     """Return one string or None for each text; an empty string counts as None."""
     if isinstance(labels, str | bytes | Mapping) or not hasattr(labels, "__iter__"):
         raise wrong_type(owner, "labels", "a sequence, one label a text", labels)
-    # NumPy scalars become Python's
+    # tolist: the scalars of an array become Python's
     values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     for i, value in enumerate(values):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
+        known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
+        if value is not None and not known:
             got = f"{type(value).__name__} at position {i}"
-            raise InvalidInputError.of(owner, "labels", "strings, integers or None", got)
+            raise InvalidInputError.of(owner, "labels", "strings, integers or None", got, code="E-INPUT-TYPE")
     return tuple(None if value is None or value == "" else str(value) for value in values)

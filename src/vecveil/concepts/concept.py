@@ -18,11 +18,7 @@ from vecveil.concepts.terms import TermDetector
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError
 from vecveil.validation import check_count, check_texts
 
-__all__ = [
-    "Concept",
-    "concept_from_record",
-    "concept_record",
-]
+__all__ = ["Concept", "concept_from_record", "concept_record"]
 
 _ENGINES = ("presidio", "spacy", "huggingface")
 
@@ -58,7 +54,7 @@ class Concept:
         by_label = self.labels is not None or self.labels_column is not None
         if by_label and (self.detectors or self.spans_column is not None):
             raise InvalidInputError.of("Concept", "labels", "alone", "labels together with detectors",
-                                       "A label says nothing about where in the text the concept is.")  # fmt: skip
+                                       "A label does not locate the concept in its text.")  # fmt: skip
         if not by_label and not self.detectors and self.spans_column is None:
             raise InvalidInputError.of("Concept", "detectors", "at least one", "none")
 
@@ -280,7 +276,7 @@ class Concept:
         if self.labels is not None or self.labels_column is not None:
             raise ConceptError.of(owner, "concept", "one with spans",
                                   f"{self.name!r}, which is given by labels",
-                                  "A label says nothing about where in the text the concept is.",
+                                  "A label does not locate the concept in its text.",
                                   "Give terms, patterns, entity types or spans.")  # fmt: skip
 
     def _require_columns(self, owner: str) -> None:
@@ -301,7 +297,7 @@ def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
     if concept.columns or concept.labels is not None or None in detectors:
         raise ConceptError.of(owner, "concept", "of terms, patterns, or Presidio's entities without a model",
                               "one with other detectors",
-                              "A file holds no code and names no model, and spans belong to their texts.")  # fmt: skip
+                              "A file holds no code and no model names, and spans belong to their texts.")  # fmt: skip
     return {"name": concept.name, "detectors": detectors}
 
 
@@ -313,19 +309,11 @@ def concept_from_record(record: dict[str, Any]) -> Concept:
 def _record(detector: Detector) -> dict[str, Any] | None:
     # Exact types: a subclass may detect differently, which the record could not restore.
     if type(detector) is TermDetector:
-        return {
-            "kind": "terms",
-            "terms": list(detector.terms),
-            "case_sensitive": detector.case_sensitive,
-            "label": detector.label,
-        }
+        own = {"terms": list(detector.terms), "case_sensitive": detector.case_sensitive}
+        return {"kind": "terms", **own, "label": detector.label}
     if type(detector) is PatternDetector:
-        return {
-            "kind": "patterns",
-            "patterns": list(detector.patterns),
-            "time_limit": detector.time_limit,
-            "label": detector.label,
-        }
+        limits = {"patterns": list(detector.patterns), "time_limit": detector.time_limit}
+        return {"kind": "patterns", **limits, "label": detector.label}
     described = detector.describe() if hasattr(detector, "describe") else {}
     # A file names no model: loading one could run code.
     if described.get("engine") == "presidio" and described.get("model") is None:
@@ -342,13 +330,10 @@ def _detector(record: dict[str, Any]) -> Detector:
             raise TypeError("terms")
         return TermDetector(record["terms"], case_sensitive=sensitive, label=label)
     if kind == "patterns":
-        if not 0 < record["time_limit"] <= LONGEST_TIME_LIMIT or not isinstance(
-            record["label"], str
-        ):
+        limit, label = record["time_limit"], record["label"]
+        if not 0 < limit <= LONGEST_TIME_LIMIT or not isinstance(label, str):
             raise ValueError("patterns")
-        return PatternDetector(
-            record["patterns"], time_limit=record["time_limit"], label=record["label"]
-        )
+        return PatternDetector(record["patterns"], time_limit=limit, label=label)
     if kind == "entities":
         return PresidioDetector(
             record["types"], language=record["language"], min_score=record["min_score"]

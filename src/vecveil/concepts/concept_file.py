@@ -23,7 +23,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, wrong_type
+from vecveil.errors import DataFileError, InvalidInputError, optional_import, wrong_type
 
 __all__ = ["load_yaml", "read_concept_file", "read_text", "shared_line"]
 
@@ -132,10 +132,8 @@ def load_yaml(text: str, name: str, *, owner: str) -> Any:
 
     Wrong YAML raises `DataFileError` with the line.
     """
-    try:
+    with optional_import("Reading a YAML file", "yaml", "concepts"):
         import yaml
-    except ImportError:
-        raise MissingDependencyError("Reading a YAML file", "yaml", "concepts") from None
     try:
         shared = shared_line(yaml, text)
         if shared is not None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from vecveil.concepts.folding import without_surrogates
 from vecveil.concepts.matching import Span
-from vecveil.errors import InvalidInputError, MissingDependencyError, unknown_name, wrong_type
+from vecveil.errors import InvalidInputError, optional_import, unknown_name, wrong_type
 from vecveil.validation import check_count, check_probability
 
 __all__ = ["HuggingFaceDetector", "PresidioDetector", "SpacyDetector"]
@@ -89,12 +89,8 @@ class PresidioDetector(EntityDetector):
         # An engine object is described by its type: its settings may hold paths.
         named = model is None or isinstance(model, str)
         self._model = model if named else type(model).__name__
-        try:
+        with optional_import("Finding entities with Presidio", "presidio_analyzer", "presidio"):
             import presidio_analyzer
-        except ImportError:
-            raise MissingDependencyError(
-                "Finding entities with Presidio", "presidio_analyzer", "presidio"
-            ) from None
         if isinstance(model, presidio_analyzer.AnalyzerEngine):
             self._engine = model
             if language not in model.supported_languages:
@@ -109,7 +105,7 @@ class PresidioDetector(EntityDetector):
         if model is None and (wanting := wanting & _model_entities(language)):
             constraint = f"a spaCy pipeline for the types {', '.join(sorted(wanting))}"
             raise InvalidInputError.of(owner, "model", constraint, None,
-                                       "Presidio finds these with a model, and fetches none here.",
+                                       "Presidio needs a model for these types and downloads none.",
                                        "Install one (python -m spacy download en_core_web_lg) and pass its name, "
                                        "or use engine='huggingface' and a model (vecveil[huggingface]).")  # fmt: skip
         self._check_known(known)
@@ -241,10 +237,8 @@ class SpacyDetector(EntityDetector):
     ) -> None:
         super().__init__(entities, owner=owner)
         self.batch_size = batch_size
-        try:
+        with optional_import("Finding entities with spaCy", "spacy", "spacy"):
             import spacy
-        except ImportError:
-            raise MissingDependencyError("Finding entities with spaCy", "spacy", "spacy") from None
         if isinstance(model, spacy.language.Language):
             self._pipeline = model
             self._model = f"{model.meta.get('lang', '')}_{model.meta.get('name', '')}"
@@ -278,7 +272,7 @@ class SpacyDetector(EntityDetector):
             if len(text) > self._pipeline.max_length:
                 limit = self._pipeline.max_length
                 raise InvalidInputError.of(self._owner, "texts", f"at most {limit} characters long each",
-                            f"{len(text)} in row {row}", "The pipeline takes no longer texts.")  # fmt: skip
+                            f"{len(text)} in row {row}", "The pipeline rejects longer texts.")  # fmt: skip
         types = set(self.entities)
         docs = self._pipeline.pipe(map(without_surrogates, texts), batch_size=self.batch_size)
         return [
@@ -318,12 +312,8 @@ class HuggingFaceDetector(EntityDetector):
         super().__init__(entities, owner=owner)
         self.batch_size = check_count(batch_size, owner=owner, param="batch_size")
         self.min_score = check_probability(min_score, owner=owner, param="min_score")
-        try:
+        with optional_import("Finding entities with Hugging Face", "transformers", "huggingface"):
             import transformers
-        except ImportError:
-            raise MissingDependencyError(
-                "Finding entities with Hugging Face", "transformers", "huggingface"
-            ) from None
         if isinstance(model, transformers.TokenClassificationPipeline):
             self._pipeline: Any = model
             path = str(getattr(model.model.config, "_name_or_path", ""))
@@ -335,14 +325,14 @@ class HuggingFaceDetector(EntityDetector):
             except (OSError, ValueError, KeyError):
                 raise InvalidInputError.of(owner, "model", "a token-classification model with its tokenizer",
                             repr(self._model), "It cannot be loaded.",
-                            "Give the folder of a saved model, or a name that can be fetched.") from None  # fmt: skip
+                            "Give the folder of a saved model, or a name on the hub.") from None  # fmt: skip
         else:
             constraint = "the name or folder of a model, or a loaded pipeline"
             raise wrong_type(owner, "model", constraint, model)
         tokenizer, config = self._pipeline.tokenizer, self._pipeline.model.config
         if not getattr(tokenizer, "is_fast", False):
             raise InvalidInputError.of(owner, "model", "one with a fast tokenizer", type(tokenizer).__name__,
-                                       "Only fast tokenizers say where in the text a token is.")  # fmt: skip
+                                       "Only fast tokenizers return character offsets.")  # fmt: skip
         self._check_known({_PREFIX.sub("", str(x)) for x in config.id2label.values()} - {"O"})
         # Tokenizers without a limit report 1e30; some models (RoBERTa) reserve two positions.
         positions = int(getattr(config, "max_position_embeddings", 514) or 514)

@@ -21,7 +21,7 @@ from vecveil.concepts.matching import Detector, checked_spans, merge_spans
 from vecveil.errors import (
     DataFileError,
     InvalidInputError,
-    MissingDependencyError,
+    optional_import,
     wrong_type,
 )
 from vecveil.runtime import progress
@@ -334,10 +334,8 @@ class FakerSource:
 
 
 def _faker(locales: Sequence[str], owner: str) -> Any:
-    try:
+    with optional_import("Making members up", "faker", "faker"):
         import faker
-    except ImportError:
-        raise MissingDependencyError("Making members up", "faker", "faker") from None
     # Faker reads and advances Python's global generator; the caller's state must not change.
     state = random.getstate()
     try:

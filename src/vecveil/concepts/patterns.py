@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vecveil.concepts.matching import Span
-from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
+from vecveil.errors import InvalidInputError, optional_import, wrong_type
 from vecveil.validation import check_positive
 
 __all__ = ["PatternDetector"]
@@ -100,10 +100,8 @@ class PatternDetector:
         label: str = "pattern",
         owner: str = "PatternDetector",
     ) -> None:
-        try:
+        with optional_import("Finding patterns", "regex", "concepts"):
             import regex
-        except ImportError:
-            raise MissingDependencyError("Finding patterns", "regex", "concepts") from None
         if isinstance(patterns, str | bytes) or not hasattr(patterns, "__iter__"):
             raise wrong_type(owner, "patterns", "a sequence of strings", patterns)
         self.time_limit = check_positive(time_limit, owner=owner, param="time_limit")

@@ -8,7 +8,7 @@ from typing import Any
 
 from vecveil.concepts.folding import canonical, fold, is_boundary, offsets
 from vecveil.concepts.matching import Span
-from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
+from vecveil.errors import InvalidInputError, optional_import, wrong_type
 
 __all__ = ["TermDetector"]
 
@@ -121,10 +121,8 @@ class TermDetector:
 
 
 def _matcher(patterns: list[str]) -> Any:
-    try:
+    with optional_import("Finding terms", "ahocorasick_rs", "concepts"):
         import ahocorasick_rs
-    except ImportError:
-        raise MissingDependencyError("Finding terms", "ahocorasick_rs", "concepts") from None
     return ahocorasick_rs.AhoCorasick(
         patterns,
         # Leftmost-longest matching would drop a term inside a longer one that is no whole word.

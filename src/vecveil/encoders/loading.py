@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vecveil.encoders.sentence_transformer import SentenceTransformerBackend
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import InvalidInputError, optional_import
 
 __all__ = ["load_model"]
 
@@ -33,7 +33,8 @@ def load_model(
     if unknown := sorted(set(options) - _FOR_LIBRARY - _FOR_BACKEND):
         known = ", ".join(sorted(_FOR_LIBRARY | _FOR_BACKEND | {"max_seq_length"}))
         raise InvalidInputError.of(_OWNER, "options", f"among: {known}", ", ".join(unknown))
-    library = _import_library()
+    with optional_import("Encoding texts", "sentence-transformers", "encoders"):
+        import sentence_transformers as library
     arguments: dict[str, Any] = {"device": _device(device), "trust_remote_code": False}
     arguments |= {key: value for key, value in options.items() if key in _FOR_LIBRARY}
     folder: Path | None = Path(source).expanduser()
@@ -45,7 +46,7 @@ def load_model(
             name = os.fspath(source)
             if isinstance(source, os.PathLike) or _looks_like_path(name):
                 raise InvalidInputError.of(_OWNER, "name", "'minilm', an existing folder or a hub model",
-                                           "a folder that is not there")  # fmt: skip
+                                           "a folder that does not exist")  # fmt: skip
             model, folder = _from_hub(library, name, arguments)
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
@@ -161,16 +162,6 @@ def _remote_code_hint(error: Exception | None) -> str:
     if error is not None and "trust_remote_code" in str(error):
         return "The model brings its own code; if you trust it, pass trust_remote_code=True."
     return ""
-
-
-def _import_library() -> Any:
-    try:
-        import sentence_transformers
-    except ImportError as error:
-        raise MissingDependencyError(
-            "Encoding texts", "sentence-transformers", "encoders"
-        ) from error
-    return sentence_transformers
 
 
 def _device(device: str) -> str:

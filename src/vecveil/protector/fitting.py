@@ -432,10 +432,10 @@ def _check_relabel(value: Any) -> Any:
 def _check_concept(moments: Moments, pairs: bool, owner: str) -> None:
     if pairs and not moments.C.any():
         raise InvalidInputError.of(owner, "negative", "different from `positive`", "the same rows",
-                                   "There is nothing to hide.")  # fmt: skip
+                                   "The concept changes no vector.")  # fmt: skip
     if not pairs and (moments.B is None or not moments.B.any()):
         raise InvalidInputError.of(owner, "labels", "of texts whose vectors differ", "equal vectors",
-                                   "There is nothing to hide.")  # fmt: skip
+                                   "The labels do not change the vectors.")  # fmt: skip
 
 
 def _own_texts(positive: Embeddings, ordinary: Embeddings | None, seed: int) -> Embeddings:

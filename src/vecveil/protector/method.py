@@ -218,7 +218,7 @@ class FitData:
     def pairs(self, param: str, value: object) -> tuple[Embeddings, Embeddings]:
         """Return positives and negatives; the error for a concept given by labels names ``param``."""
         if self.negative is None:
-            raise InvalidInputError.of("fit", param, "one that labels without pairs are enough for",
+            raise InvalidInputError.of("fit", param, "one that works without pairs for a concept given by labels",
                                        repr(value)[:40],
                                        "It compares texts with the same texts without the concept.")  # fmt: skip
         return self.positive, self.negative

@@ -81,16 +81,16 @@ class FitOptions:
         map_name, after = check_postprocess(postprocess, chosen.postprocess)
         if map_name == "wiener" and chosen.kind != "formal":
             raise InvalidInputError.of("fit", "postprocess", f"without 'wiener' for method {method!r}", "'wiener'",
-                                       "It filters noise of a given shape, and there is none.")  # fmt: skip
+                                       "The filter needs noise of a known shape.")  # fmt: skip
         first = Before.of(chosen.before if before is None else before)
         if chosen.before == "normalise" and first.kind != "normalise":
             raise InvalidInputError.of("fit", "before", f"'normalise' for method {method!r}", repr(first.kind),
-                                       "Its guarantee speaks of the unit sphere.")  # fmt: skip
+                                       "Its guarantee holds on the unit sphere.")  # fmt: skip
         if output not in ("full", "reduced"):
             raise unknown_name("fit", "output", ("'full'", "'reduced'"), output)
         if output == "reduced" and map_name != "own map":
             raise InvalidInputError.of("fit", "output", "'full'", "'reduced'",
-                                       "Only the own map of a subspace method drops dimensions.")  # fmt: skip
+                                       "Only a subspace method's own map drops dimensions.")  # fmt: skip
         # Such a task needs clean and released vectors of one dimension.
         other_space = output == "reduced" or any(s.kind in ("truncate", "project") for s in after)
         if other_space and isinstance(utility, UtilityTask) and utility.same_space:
@@ -156,7 +156,7 @@ def _step(text: str) -> Step:
 
 def check_label_method(method: str, target_advantage: float | None) -> None:
     """Raise InvalidInputError for methods and scales that need pairs."""
-    why = "Labels name no words to remove, so there is no text with the concept removed."
+    why = "Labels name no words to remove, so there are no pairs."
     if not method_named(method).labels:
         known = ", ".join(name for name, each in METHODS.items() if each.labels)
         raise InvalidInputError.of(

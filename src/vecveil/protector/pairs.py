@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.concepts import ConceptMatches, TokenVocabulary
+from vecveil.concepts.annotated import checked_labels
 from vecveil.concepts.expansion import Expansion
 from vecveil.concepts.pairs import LEAST_TEXTS
 from vecveil.errors import IncompatibleError, InvalidInputError
@@ -102,7 +103,7 @@ def _check_labels(value: Any, rows: int) -> TokenLabels | None:
     if labels.ndim != 2 or len(labels) != rows or not numbers or not np.isin(labels, (0, 1)).all():
         raise InvalidInputError.of("fit_pairs", "token_labels", f"a 0/1 array of shape ({rows}, V)",
                                    f"dtype {labels.dtype}, shape {labels.shape}",
-                                   "Row i tells which concept terms the text of positive row i holds.")  # fmt: skip
+                                   "Row i marks the concept terms in the text of positive row i.")  # fmt: skip
     labels = labels.astype(np.uint8)
     # A label that all texts hold, or none, has no variance: it distinguishes no texts.
     labels = np.ascontiguousarray(labels[:, labels.any(axis=0) & ~labels.all(axis=0)])
@@ -130,43 +131,25 @@ def classes_of(labels: Any, rows: int, *, owner: str) -> TokenLabels:
     Raises:
         InvalidInputError: no labels, a wrong number, or a class of fewer than ten rows.
     """
-    # Two dimensions are a 0/1 array, everything else one value per row.
-    marks = _given_marks(labels, rows) if getattr(labels, "ndim", 1) == 2 else _one_hot(labels, rows)
-    if marks is None:
-        shape = getattr(labels, "shape", None)
-        size = f"{len(labels)} of them, " if shape is None and hasattr(labels, "__len__") else ""
-        got = f"{size}{type(labels).__name__}" + ("" if shape is None else f" of shape {shape}")
-        expected = f"{rows} strings, integers or None, or a 0/1 array ({rows}, V)"
-        raise InvalidInputError.of(owner, "labels", expected, got, code="E-INPUT-TYPE")
+    if getattr(labels, "ndim", 1) == 2:
+        marks = np.asarray(labels)
+        if marks.dtype.kind not in "biuf" or len(marks) != rows or not np.isin(marks, (0, 1)).all():
+            raise InvalidInputError.of(owner, "labels", f"a 0/1 array ({rows}, V)",
+                                       f"dtype {marks.dtype}, shape {marks.shape}", code="E-INPUT-TYPE")  # fmt: skip
+        marks = marks.astype(np.uint8)
+    else:
+        values = checked_labels(labels, owner=owner)
+        if len(values) != rows:
+            raise InvalidInputError.of(owner, "labels", f"{rows} strings, integers or None", len(values),
+                                       code="E-INPUT-SHAPE")  # fmt: skip
+        classes = np.array(sorted({value for value in values if value is not None}), dtype=object)
+        marks = np.asarray(np.array(values, dtype=object)[:, None] == classes, dtype=np.uint8)
     held = marks.sum(axis=0)
     if not held.size or held.min() < MIN_CLASS:
         got = "no label" if not held.size else f"one of {int(held.min())}"
         raise InvalidInputError.of(owner, "labels", f"labels of at least {MIN_CLASS} rows each", got,
                                    code="E-INPUT-FEW")  # fmt: skip
     return marks
-
-
-def _given_marks(labels: Any, rows: int) -> TokenLabels | None:
-    marks = np.asarray(labels)
-    if marks.dtype.kind not in "biuf" or len(marks) != rows or not np.isin(marks, (0, 1)).all():
-        return None
-    return marks.astype(np.uint8)
-
-
-def _one_hot(labels: Any, rows: int) -> TokenLabels | None:
-    if isinstance(labels, str | bytes | dict) or not hasattr(labels, "__len__"):
-        return None
-    values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
-    valid = all(
-        value is None or (isinstance(value, str | int | np.integer) and not isinstance(value, bool))
-        for value in values
-    )
-    if len(values) != rows or not valid:
-        return None
-    # An empty cell of a table means no label, like None.
-    names = ["" if value is None else str(value) for value in values]
-    classes = np.array(sorted({name for name in names if name}), dtype=object)
-    return np.asarray(np.array(names, dtype=object)[:, None] == classes, dtype=np.uint8)
 
 
 def _with_classes(
@@ -187,8 +170,8 @@ def _with_classes(
                                        f"{int(constant.sum())} that hold in each")  # fmt: skip
         return X[held], labels[held], others if len(others) else None
     if len(others) < MIN_CLASS:
-        raise InvalidInputError.of(owner, "labels", "two classes or more, or one and texts without it",
-                                   "one alone", "There is nothing to tell it from.")  # fmt: skip
+        raise InvalidInputError.of(owner, "labels", "two labels or more, or one and texts without it",
+                                   "one label that all texts hold")  # fmt: skip
     both = np.concatenate([X[held], others])
     marks = np.zeros((len(both), 2), dtype=np.uint8)
     marks[: held.sum(), 0] = marks[held.sum() :, 1] = 1

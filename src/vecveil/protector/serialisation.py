@@ -104,7 +104,7 @@ def read(path: str | os.PathLike[str]) -> bytes:
     path = Path(path)
     try:
         if not path.is_file():
-            raise refuse(path.name, "is not there" if not path.exists() else "is not a file")
+            raise refuse(path.name, "does not exist" if not path.exists() else "is not a file")
         size = path.stat().st_size
         # Before reading: a huge file would fill the memory.
         if size == 0 or size > LARGEST_FILE:

@@ -59,7 +59,7 @@ def row_groups(
     if len({array.dtype.kind == "U" for array in known}) > 1:  # NumPy would turn 1 into "1"
         got = " and ".join(str(array.dtype) for array in known)
         raise InvalidInputError.of(owner, "groups_plain", "of the kind of `groups_positive`", got,
-                                   "One name in both is one group.")  # fmt: skip
+                                   "A name in both arguments is one group.")  # fmt: skip
     numbers, count = np.empty(0, dtype=np.int64), 0
     # Numbered together: a name in both arguments is one group.
     if known:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 
-from vecveil.errors import MissingDependencyError
+from vecveil.errors import optional_import
 from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.textcrafter.settings import PolicySettings
 
-try:
+with optional_import("Training a policy", "torch", "textcrafter"):
     import torch
     from torch import Tensor, nn
-except ImportError as error:
-    raise MissingDependencyError("Training a policy", "torch", "textcrafter") from error
 
 __all__ = ["ProtectPolicy", "build_policy"]
 

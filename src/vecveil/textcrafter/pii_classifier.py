@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
+from vecveil.errors import IncompatibleError, InvalidInputError, optional_import
 from vecveil.metrics.classification import macro_f1
 from vecveil.metrics.detection import auc
 from vecveil.metrics.estimates import Estimate, cluster_bootstrap, share_interval
@@ -52,6 +52,7 @@ class HeldOutFigures:
 
     def to_record(self) -> dict[str, Any]:
         """Return the figures as JSON-ready values."""
+        figures = ("accuracy", "macro_f1", "positive_f1", "auc")
         return {
             "rows": {
                 "positive": self.positive_rows,
@@ -59,10 +60,7 @@ class HeldOutFigures:
                 "used_of_each": self.used_rows,
                 "held_out": self.held_out_rows,
             },
-            "accuracy": self.accuracy.to_record(),
-            "macro_f1": self.macro_f1.to_record(),
-            "positive_f1": self.positive_f1.to_record(),
-            "auc": self.auc.to_record(),
+            **{name: getattr(self, name).to_record() for name in figures},
             "regularisation": self.regularisation,
             "seed": self.seed,
             "warnings": list(self.warnings),
@@ -212,21 +210,12 @@ def fit_pii_classifier(
     weights, again = _fit(X, y, regularisation)
     sentences = doubts(figures)
     if not (converged and again):
-        sentences.append(f"The fit was stopped after {_STEPS} steps, before it had converged.")
-    return PiiClassifier(
-        weights.weights,
-        weights.intercept,
-        HeldOutFigures(
-            len(positive),
-            len(plain),
-            used,
-            int(test.sum()),
-            **figures,
-            regularisation=regularisation,
-            seed=seed,
-            warnings=tuple(sentences),
-        ),
-    )
+        sentences.append(f"The fit stopped after {_STEPS} steps, before it converged.")
+    held_out = HeldOutFigures(
+        len(positive), len(plain), used, int(test.sum()), **figures,
+        regularisation=regularisation, seed=seed, warnings=tuple(sentences),
+    )  # fmt: skip
+    return replace(weights, held_out=held_out)
 
 
 def _class_rows(value: Any, owner: str, param: str, absence: str) -> Embeddings:
@@ -234,19 +223,17 @@ def _class_rows(value: Any, owner: str, param: str, absence: str) -> Embeddings:
     if len(checked) < MIN_ROWS:
         why = f"This is {absence}: one class only." if not len(checked) else ""
         raise InvalidInputError.of(owner, param, f"at least {MIN_ROWS} rows", f"{len(checked)} rows",
-                                   why or "A classifier is neither learnt nor judged from so few.",
+                                   why or "Its figures need at least four held-out rows of each class.",
                                    "Give more texts of this class.")  # fmt: skip
     return checked
 
 
 def _fit(X: Array, y: Array, regularisation: float) -> tuple[PiiClassifier, bool]:
     """Return the logistic regression of ``y`` on ``X``, and True if it converged."""
-    try:
+    with optional_import("The PII classifier", "scikit-learn", "textcrafter"):
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression
         from threadpoolctl import threadpool_limits
-    except ImportError:
-        raise MissingDependencyError("The PII classifier", "scikit-learn", "textcrafter") from None
     model = LogisticRegression(C=1 / regularisation, max_iter=_STEPS)
     # Several threads would add in a varying order: the last bits would differ between runs.
     with threadpool_limits(1), warnings.catch_warnings():

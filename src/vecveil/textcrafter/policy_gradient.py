@@ -141,7 +141,7 @@ def group_numbers(groups: Any, rows: int, *, owner: str) -> Indices | None:
     given = check_groups(groups, rows, owner=owner, param="groups")
     values, numbers = np.unique(given, return_inverse=True)
     if len(values) < 2:
-        why = "Rows of one group are held out together, and others must be left to learn from."
+        why = "One group is held out whole, and the policy learns from the others."
         raise InvalidInputError.of(owner, "groups", "of at least 2 groups", "1", why)
     return numbers.reshape(-1).astype(np.int64)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import InvalidInputError, optional_import
 from vecveil.textcrafter.pii_classifier import PiiClassifier
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
@@ -59,13 +59,9 @@ def plain_centroids(
     if distinct < k:
         raise InvalidInputError.of(owner, "clusters", f"at most {distinct}, the number of distinct rows", k,
                                    fix="Ask for fewer clusters, or give more plain texts.")  # fmt: skip
-    try:
+    with optional_import("Clustering plain vectors", "scikit-learn", "textcrafter"):
         from sklearn.cluster import KMeans
         from threadpoolctl import threadpool_limits
-    except ImportError:
-        raise MissingDependencyError(
-            "Clustering plain vectors", "scikit-learn", "textcrafter"
-        ) from None
     # Several threads would add in a varying order: the last bits would differ between runs.
     with threadpool_limits(1):
         model = KMeans(k, n_init=_STARTS, random_state=int(rng.integers(2**31)))

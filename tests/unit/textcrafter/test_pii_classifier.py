@@ -119,7 +119,7 @@ def test_another_dimension_is_incompatible() -> None:
 def test_a_fit_that_does_not_converge_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vecveil.textcrafter.pii_classifier._STEPS", 1)
     held = figures(fit_pii_classifier(*planted(0)))
-    assert held.warnings == ("The fit was stopped after 1 steps, before it had converged.",)
+    assert held.warnings == ("The fit stopped after 1 steps, before it converged.",)
 
 
 def test_missing_scikit_learn_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

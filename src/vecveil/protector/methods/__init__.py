@@ -40,9 +40,8 @@ def register_method(method: Method) -> None:
     if not isinstance(method, Method):
         raise wrong_type("register_method", "method", "a Method", method)
     if method.name in METHODS or method.name in TEXT_METHODS:
-        raise InvalidInputError.of(
-            "register_method", "method", "of a name that no method has", repr(method.name)[:60]
-        )
+        got = repr(method.name)[:60]
+        raise InvalidInputError.of("register_method", "method", "one with a new name", got)
     METHODS[method.name] = method
 
 
@@ -50,8 +49,8 @@ def method_named(name: str) -> Method:
     """Return the method of this name that protects vectors."""
     if isinstance(name, str) and name in TEXT_METHODS:
         raise InvalidInputError.of("fit", "method", "one that protects vectors", repr(name),
-                                   "It rewrites texts before they are encoded, and vectors hold the concept already.",
-                                   "Call vecveil.fit with texts and a concept that is found in them.")  # fmt: skip
+                                   "It rewrites texts before they are encoded; vectors already hold the concept.",
+                                   "Call vecveil.fit with texts and a concept that matches them.")  # fmt: skip
     if not isinstance(name, str) or name not in METHODS:
         raise unknown_name("fit", "method", sorted(METHODS), name)
     return METHODS[name]

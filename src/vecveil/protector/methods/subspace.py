@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import CalibrationError, InvalidInputError, wrong_type
-from vecveil.metrics import UtilityTask
 from vecveil.protector.calibration import (
     SMALLEST_NOISE,
     CommonDraws,
@@ -106,10 +105,7 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     # All fields are given: no search, and all texts fit the map.
     if fixed.keys() >= {"rank", "kept", "flattening", "pairs"}:
         return _candidate(data, SubspaceSetting(**fixed), transplants=transplants)
-    search = SubspaceSearch(
-        data.positive, data.negative, data.token_labels, data.background,
-        task=data.task, groups=data.groups, seed=data.seed, transplants=transplants,
-    )  # fmt: skip
+    search = SubspaceSearch(data, transplants=transplants)
     target = data.scale.target_utility
     try:
         best = search.run(data.scale, fixed, show_progress=data.show_progress)
@@ -301,32 +297,22 @@ class SubspaceSearch:
     """Searches the best `SubspaceSetting` with the fields that the caller leaves open.
 
     Args:
-        positive, negative, token_labels, background: as in `fit_pairs`; without negatives, as in `fit_labels`.
-        groups: (N,) ids of rows that stay in one part; None groups near-duplicates by cosine.
-        task: the utility to keep.
+        data: without negatives, of `fit_labels`.
         transplants: True fits the maps on transplanted texts as well.
     """
 
-    def __init__(
-        self,
-        positive: Embeddings,
-        negative: Embeddings | None,
-        token_labels: TokenLabels | None,
-        background: Embeddings | None,
-        *,
-        task: UtilityTask,
-        groups: Groups | None,
-        seed: int,
-        transplants: bool = False,
-    ) -> None:
-        self.task, self.seed, self.transplants = task, seed, transplants
-        fit, read, test = _three_parts(positive, groups, np.random.default_rng(seed))
-        labels = token_labels
+    def __init__(self, data: FitData, *, transplants: bool) -> None:
+        self.task, self.seed, self.transplants = data.task, data.seed, transplants
+        positive, negative, background = data.positive, data.negative, data.background
+        fit, read, test = _three_parts(positive, data.groups, np.random.default_rng(data.seed))
+        labels = data.token_labels
         marks = None if labels is None else labels[fit]
         removed = None if negative is None else negative[fit]
         if transplants:
             assert removed is not None
-            self.moments = transplanted_moments(positive[fit], removed, marks, background, seed=seed)
+            self.moments = transplanted_moments(
+                positive[fit], removed, marks, background, seed=data.seed
+            )
         else:
             self.moments = Moments.of(
                 positive[fit], removed, token_labels=marks, background=background

@@ -110,7 +110,7 @@ def _member_lists(members: Any, labels: set[str]) -> dict[str, tuple[str, ...]]:
     if not valid:
         raise wrong_type("fit", "members", expected, members)
     if missing := len(labels - set(members)):
-        got = f"one without {missing} of the types that are in the texts"
+        got = f"a mapping that lacks {missing} types of the texts"
         raise InvalidInputError.of("fit", "members", expected, got)
     return {str(label): tuple(names) for label, names in members.items()}
 
@@ -156,10 +156,9 @@ class TextPlaceholder(Mechanism):
         return 0.0
 
     def _refuse(self, X: Embeddings) -> NoReturn:
-        why = "It rewrites texts before they are encoded, and vectors hold the concept already."
-        raise InvalidInputError.of("Protector.protect", "X", "left to methods that protect vectors",
-                                   f"vectors for method {self.kind!r}", why,
-                                   "Call encode or rewrite with texts.")  # fmt: skip
+        why = "It rewrites texts before they are encoded; vectors already hold the concept."
+        raise InvalidInputError.of("Protector.protect", "X", f"left out for method {self.kind!r}", "vectors",
+                                   why, "Call encode or rewrite with texts.")  # fmt: skip
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         self._refuse(X)
@@ -227,9 +226,9 @@ def released_rows(
         try:
             rows = [place[np.asarray(row, dtype=np.float32).tobytes()] for row in X]
         except KeyError:
-            why = "A task has vectors, and what they were encoded from cannot be rewritten."
-            constraint = "on these texts alone for a method that rewrites texts"
-            raise InvalidInputError.of(owner, "tasks", constraint, "one of other texts", why) from None
+            why = "A task holds vectors, and the method can rewrite only known texts."
+            constraint = "tasks on these texts for a method that rewrites texts"
+            raise InvalidInputError.of(owner, "tasks", constraint, "one on other texts", why) from None
         return np.ascontiguousarray(released[rows])
 
     return release

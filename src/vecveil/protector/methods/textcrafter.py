@@ -45,8 +45,8 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     The PII side is the texts with the concept, the plain side the same texts without it and the ordinary ones.
     """
     if options.pop("relabel", None) is not None:
-        raise InvalidInputError.of("fit_pairs", "relabel", "left out", "a value", "A recogniser reads texts.",
-                                   "Use vecveil.fit, or move such rows to further_positive yourself.")  # fmt: skip
+        raise InvalidInputError.of("fit_pairs", "relabel", "left out", "a value", "Relabelling reads texts.",
+                                   "Use vecveil.fit, or pass such rows as further_positive.")  # fmt: skip
     checkpoint = options.pop("checkpoint", None)
     further = options.pop("further_positive", None)
     if further is not None:
