@@ -92,9 +92,9 @@ def torch_forward(trained: Any, X: np.ndarray) -> Callable[[], Any]:
     """Return what computes mean and direction of ``X`` in torch, as training does but without gradients."""
     import torch
 
-    from vecveil.textcrafter.network import build_policy
+    from vecveil.textcrafter.network import ProtectPolicy
 
-    module = build_policy(X.shape[1], trained.settings, torch.Generator()).eval()
+    module = ProtectPolicy(X.shape[1], trained.settings, torch.Generator()).eval()
     arrays = trained.weights.arrays
     module.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
 

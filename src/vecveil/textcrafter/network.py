@@ -16,43 +16,35 @@ with optional_import("Training a policy", "torch", "textcrafter"):
     import torch
     from torch import Tensor, nn
 
-__all__ = ["ProtectPolicy", "build_policy"]
+__all__ = ["ProtectPolicy"]
 
 _POSITION_DEVIATION = 0.02  # standard deviation of initial positions, as in BERT
 _LOST = 1e-12  # a shorter vector has no direction: the first axis replaces it
 
 
 class ProtectPolicy(nn.Module):
-    """The policy π(d | e) = N(μ(e), diag σ²) and its reference direction v(e).
+    """The policy π(d | e) = N(μ(e), diag σ²) and its reference direction v(e), initially drawn, float32 on the CPU.
 
     Args:
         dimension: n.
-        tokens: T, a divisor of n.
-        heads: of the attention; a divisor of n/T.
-        hidden: units of the feed-forward part.
-        dropout: on attention weights, on the attention's output, inside and behind the feed-forward part.
+        settings: tokens T, heads, expansion, dropout and initial log σ.
         generator: on the CPU for every device, so that a seed gives equal draws everywhere. All initial
             weights and dropout masks come from it.
     """
 
     def __init__(
-        self,
-        dimension: int,
-        tokens: int,
-        heads: int,
-        hidden: int,
-        dropout: float,
-        generator: torch.Generator,
+        self, dimension: int, settings: PolicySettings, generator: torch.Generator
     ) -> None:
         super().__init__()
-        self.dimension, self.tokens, self.heads = dimension, tokens, heads
+        self.dimension, self.tokens = dimension, settings.tokens
+        self.heads = settings.heads_for(dimension)
         # Each branch has its dropout module: evaluation mode of one must not switch off the other's.
         # Both draw their initial weights from one generator, in this order.
         self.mean, self.direction = (
-            _Branch(dimension, tokens, heads, hidden, _Dropout(dropout, generator), generator)
+            _Branch(dimension, self.heads, settings, _Dropout(settings.dropout, generator), generator)
             for _ in range(2)
         )
-        self.log_sigma = nn.Parameter(torch.zeros(dimension))
+        self.log_sigma = nn.Parameter(torch.full((dimension,), float(settings.initial_log_sigma)))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return μ(e) and v(e), both (N, n), for vectors (N, n)."""
@@ -102,15 +94,15 @@ class _Branch(nn.Module):
     def __init__(
         self,
         dimension: int,
-        tokens: int,
         heads: int,
-        hidden: int,
+        settings: PolicySettings,
         drop: _Dropout,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        width = dimension // tokens
-        first = torch.randn(tokens, width, generator=generator)
+        width = dimension // settings.tokens
+        hidden = settings.expansion * width
+        first = torch.randn(settings.tokens, width, generator=generator)
         self.position = nn.Parameter(_POSITION_DEVIATION * first)
         self.attention = _Attention(width, heads, drop, generator)
         self.norm1 = nn.LayerNorm(width)
@@ -169,14 +161,3 @@ def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
         layer.weight.uniform_(-bound, bound, generator=generator)
         layer.bias.uniform_(-bound, bound, generator=generator)
     return layer
-
-
-def build_policy(
-    dimension: int, settings: PolicySettings, generator: torch.Generator
-) -> ProtectPolicy:
-    """Return the initial network, drawn from ``generator``, float32 on the CPU."""
-    heads = settings.heads_for(dimension)
-    hidden = settings.expansion * (dimension // settings.tokens)
-    module = ProtectPolicy(dimension, settings.tokens, heads, hidden, settings.dropout, generator)
-    nn.init.constant_(module.log_sigma, settings.initial_log_sigma)
-    return module

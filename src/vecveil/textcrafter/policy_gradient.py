@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from vecveil.textcrafter.network import ProtectPolicy
-
 __all__ = ["EpochMeasures", "LearningCurves", "NotFinite", "PolicyGradient", "group_numbers"]
 
 
@@ -214,13 +212,13 @@ class PolicyGradient:
         groups: Indices | None = None,
     ) -> None:
         torch = import_torch()
-        from vecveil.textcrafter.network import build_policy
+        from vecveil.textcrafter.network import ProtectPolicy
 
         self._torch: Any = torch
         self.settings, self.seed = settings, seed
         self.device = resolve_device(settings.device, owner="train_policy")
         self.generator = torch.Generator().manual_seed(seed)
-        self.module: ProtectPolicy = build_policy(X.shape[1], settings, self.generator)
+        self.module = ProtectPolicy(X.shape[1], settings, self.generator)
         self.module.to(self.device)
         if settings.direction == "untrained":
             self.module.direction.requires_grad_(False)  # the literal reading: v stays as drawn

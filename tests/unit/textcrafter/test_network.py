@@ -11,7 +11,7 @@ from torch import nn
 
 from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.policy import BRANCHES, branch_shapes
-from vecveil.textcrafter.network import ProtectPolicy, build_policy
+from vecveil.textcrafter.network import ProtectPolicy
 from vecveil.textcrafter.settings import PolicySettings
 
 N = 24
@@ -20,7 +20,7 @@ SETTINGS = PolicySettings(radius=1.0, initial_log_sigma=-0.5)
 
 def _policy(tokens: int, seed: int = 0, **changes: object) -> ProtectPolicy:
     settings = dataclasses.replace(SETTINGS, tokens=tokens, **changes)
-    module = build_policy(N, settings, torch.Generator().manual_seed(seed))
+    module = ProtectPolicy(N, settings, torch.Generator().manual_seed(seed))
     scrambled = torch.Generator().manual_seed(seed + 1)
     with (
         torch.no_grad()
@@ -100,7 +100,7 @@ def test_the_numpy_form_equals_it(tokens: int) -> None:
 
 @pytest.mark.parametrize("tokens", [1, 3])
 def test_names_and_shapes_are_those_of_the_file(tokens: int) -> None:
-    module = build_policy(
+    module = ProtectPolicy(
         N, dataclasses.replace(SETTINGS, tokens=tokens, expansion=3), torch.Generator()
     )
     wanted: dict[str, tuple[int, ...]] = {"log_sigma": (N,)}
@@ -171,7 +171,7 @@ def test_dropout_keeps_the_mean_of_what_it_masks() -> None:
 
 def test_branches_start_apart_and_the_seed_decides() -> None:
     weights = [
-        build_policy(N, SETTINGS, torch.Generator().manual_seed(s)).to_weights() for s in (0, 0, 1)
+        ProtectPolicy(N, SETTINGS, torch.Generator().manual_seed(s)).to_weights() for s in (0, 0, 1)
     ]
     for name in ("mean.head.weight", "direction.position"):
         np.testing.assert_array_equal(weights[0].arrays[name], weights[1].arrays[name])
@@ -201,4 +201,4 @@ def test_a_direction_of_zeros_is_the_first_axis() -> None:
 def test_what_does_not_divide_is_refused() -> None:
     for changes in ({"tokens": 5}, {"heads": 7}, {"tokens": 6, "heads": 3}):
         with pytest.raises(InvalidInputError, match="a divisor of"):
-            build_policy(N, dataclasses.replace(SETTINGS, **changes), torch.Generator())
+            ProtectPolicy(N, dataclasses.replace(SETTINGS, **changes), torch.Generator())

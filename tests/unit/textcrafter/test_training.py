@@ -11,7 +11,7 @@ import torch
 from unit.textcrafter.planted_policy import N, centroids, classifier, column, settings, vectors
 from vecveil.runtime import DeviceMemoryWarning
 from vecveil.textcrafter import TrainedPolicy, train_policy
-from vecveil.textcrafter.network import build_policy
+from vecveil.textcrafter.network import ProtectPolicy
 from vecveil.textcrafter.policy_gradient import PolicyGradient
 
 
@@ -61,7 +61,7 @@ def test_with_one_aim_it_finds_the_best_perturbation() -> None:
     mean = policy.weights.mean(X)
     cosines = -mean[:, 0] / np.linalg.norm(mean, axis=1)
     assert np.median(cosines) > 0.9
-    start = build_policy(N, asked, torch.Generator().manual_seed(0)).to_weights()
+    start = ProtectPolicy(N, asked, torch.Generator().manual_seed(0)).to_weights()
     along = [np.abs(weights.direction(X)[:, 0]).mean() for weights in (start, policy.weights)]
     assert along[0] > 0.2
     assert along[1] < 0.1  # v has learnt not to stand in the way
@@ -103,7 +103,7 @@ def test_threads_of_torch_do_not_matter_and_are_as_before() -> None:
 
 def test_what_has_no_gradient_stays_as_it_was_drawn() -> None:
     for asked in (settings(), settings(direction="untrained"), settings(tokens=3)):
-        start = build_policy(N, asked, torch.Generator().manual_seed(0)).to_weights().arrays
+        start = ProtectPolicy(N, asked, torch.Generator().manual_seed(0)).to_weights().arrays
         end = train_policy(vectors(), classifier(), centroids(), asked, show_progress=False)
         for name, array in end.weights.arrays.items():
             same = array == start[name]

@@ -10,7 +10,7 @@ import torch
 
 from unit.textcrafter.planted_policy import N, centroids, classifier, settings, vectors
 from vecveil.textcrafter import PolicySettings
-from vecveil.textcrafter.network import build_policy
+from vecveil.textcrafter.network import ProtectPolicy
 from vecveil.textcrafter.policy_gradient import PolicyGradient, perturbation
 from vecveil.textcrafter.reward import Reward
 
@@ -20,7 +20,7 @@ def test_the_log_probability_is_torchs() -> None:
     d, mean = (torch.randn(3, 5, N, generator=generator, dtype=torch.float64) for _ in range(2))
     log_sigma = torch.randn(N, generator=generator, dtype=torch.float64)
     law = torch.distributions.Normal(mean, log_sigma.exp())
-    module = build_policy(N, settings(), generator).double()
+    module = ProtectPolicy(N, settings(), generator).double()
     module.log_sigma.data = log_sigma
     torch.testing.assert_close(
         module.log_probability(d, mean), law.log_prob(d).sum(dim=-1), rtol=1e-12, atol=1e-12
@@ -68,7 +68,7 @@ def _written_out(
     learner: PolicyGradient, d: torch.Tensor, asked: PolicySettings
 ) -> dict[str, torch.Tensor]:
     """Return the gradient of the two losses as stated, in float64: of μ and σ with d held fixed, of v alone."""
-    module = build_policy(N, asked, torch.Generator())
+    module = ProtectPolicy(N, asked, torch.Generator())
     module.load_state_dict(learner.module.state_dict())
     module = module.double().eval()
     e, c = learner._vectors.double(), learner._targets.double()
