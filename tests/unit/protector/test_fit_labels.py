@@ -152,7 +152,7 @@ def test_several_labels_a_text() -> None:
 @pytest.mark.parametrize(
     ("labels", "code"),
     [
-        (["a"] * 3, "E-INPUT-TYPE"),
+        (["a"] * 3, "E-INPUT-SHAPE"),
         ("a" * 600, "E-INPUT-TYPE"),
         ([1.5] * 600, "E-INPUT-TYPE"),
         ([True, False] * 300, "E-INPUT-TYPE"),
