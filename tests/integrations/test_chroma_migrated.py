@@ -15,7 +15,8 @@ import vecveil
 from harness.command_line import run
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret
-from vecveil.databases import Batch, open_store
+from vecveil.databases import Batch
+from vecveil.databases.locations import in_this_process
 from vecveil.integrations.opening import PlaintextWarning
 from vecveil.protector.policy import ReleasePolicy
 
@@ -38,7 +39,7 @@ def source(
     """Clean MiniLM vectors, in a file: each folder of Chroma costs a migration one more process."""
     location = f"faiss:{tmp_path_factory.mktemp('clean')}/notes.faiss"
     X = protector.loaded_encoder().encode(notes[:ROWS])
-    with open_store(location) as store:
+    with in_this_process(location) as store:
         store.create(X.shape[1], metric="cosine")
         store.write(Batch(tuple(map(str, range(ROWS))), X, ({},) * ROWS))
     return location
