@@ -10,7 +10,7 @@ texts = [note.text for note in load_notes()]
 concept = vecveil.Concept.from_file(CONCEPT_FILE)
 shape = {"rank": 115, "kept": 96, "flattening": 0.0, "pairs": True}
 protector = vecveil.fit(texts[::6], concept, "minilm", noise_to_signal=0.15, **shape)
-result = vecveil.audit(protector, texts[1::12], concept)
+result = vecveil.audit(protector, texts[1::6], concept)
 
 with TemporaryDirectory() as folder:
     result.save(Path(folder) / "audit.json")

@@ -3,7 +3,7 @@
 import vecveil
 from vecveil.demo.corpus import CONCEPT_FILE, load_notes
 
-texts = [note.text for note in load_notes()][::12]  # the texts of the store that you know
+texts = [note.text for note in load_notes()][::6]  # the texts of the store that you know
 concept = vecveil.Concept.from_file(CONCEPT_FILE)
 vectors = vecveil.load_encoder("minilm").encode(texts)  # the store; yours is read from a file
 
