@@ -8,7 +8,7 @@ from typing import Any
 
 from research.experiment import Records
 from research.published import claims, published
-from research.scales import Scale, parse_scale
+from research.scales import parse_scale
 from vecveil.records.experiment import Cell as TableCell
 from vecveil.records.experiment import (
     ClaimFinding,
@@ -86,8 +86,9 @@ def plain(name: str, *path: str, digits: int = 0) -> Drawn:
 def table(title: str, groups: Iterable[Group], columns: Sequence[Drawn], caption: str = "",
           notes: Sequence[str] = ()) -> Table:
     """Return a table with a row for each group."""
-    rows = [[cell(key, own) for _, cell in columns] for key, own in groups]
-    return Table(title, [column for column, _ in columns], rows, caption, notes)
+    heads, cells = zip(*columns, strict=True)
+    rows = [[cell(key, own) for cell in cells] for key, own in groups]
+    return Table(title, heads, rows, caption, notes)
 
 
 def share_verdict(
@@ -156,9 +157,9 @@ def share_beside(tables: Sequence[str], figure: str, **keys: Any) -> float | Non
     return None if found is None else found / 100
 
 
-def epsilon_of(scale: str | Scale) -> float | None:
+def epsilon_of(scale: str) -> float | None:
     """Return the paper's ε of a scale; None for a scale without a counterpart."""
-    parsed = parse_scale(scale) if isinstance(scale, str) else scale
+    parsed = parse_scale(scale)
     return parsed.value if parsed.kind in ("effective", "clean") else None
 
 
@@ -267,13 +268,11 @@ def excess(rows: Records, *path: str) -> float:
     return math.nan if value is None or chance is None else value.value - chance.value
 
 
-def excess_ratio(
-    records: Records, problem: str, method: str, against: str, scale: str, *path: str
-) -> float:
+def excess_ratio(records: Records, problem: str, method: str, against: str, scale: str) -> float:
     """Return the leakage of one method above chance as a share of another's at the same scale.
 
     NaN if either was not measured, or if the other's is not above chance.
     """
     at = records.where(problem=problem, scale=scale)
-    base = excess(at.where(method=against), *path)
-    return excess(at.where(method=method), *path) / base if base > 0 else math.nan
+    base = excess(at.where(method=against))
+    return excess(at.where(method=method)) / base if base > 0 else math.nan
