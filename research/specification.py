@@ -24,7 +24,6 @@ from vecveil.errors import (
     InvalidInputError,
     MissingDependencyError,
     VecveilError,
-    message,
     unknown_name,
 )
 
@@ -44,10 +43,9 @@ def import_modules(names: Sequence[str]) -> None:
         except VecveilError:
             raise
         except Exception as error:
-            raise DataFileError(
-                message("experiment", "modules", "Python files or modules that can be imported", repr(name)[:80],
-                        f"Importing it raised {type(error).__name__}.")
-            ) from error  # fmt: skip
+            why = f"Importing it raised {type(error).__name__}."
+            raise DataFileError.of("experiment", "modules", "Python files or modules that can be imported",
+                                   repr(name)[:80], why) from error  # fmt: skip
 
 
 def _import_file(path: Path) -> None:
@@ -273,7 +271,7 @@ def _typed(kind: type[T], given: Any, owner: str, path: str) -> T:
     try:
         return kind(**values)
     except InvalidInputError as error:
-        raise DataFileError(f"{owner}: {error}") from None
+        raise DataFileError(f"{owner}: {error}", param=error.param) from None
 
 
 def _value(hint: Any, given: Any, owner: str, path: str) -> Any:

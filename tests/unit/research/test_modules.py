@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.documents import ROOT, blocks
+from harness.errors import raises
 from harness.experiment_data import checkout_environment
 from research import summarise
 from vecveil.attacks import LinearAttack, register_attack
@@ -60,7 +61,7 @@ def test_what_the_pages_say_works_in_a_run(data: Path, encoder: Path, tmp_path: 
     assert '"nearest-mean"' in records
     assert '"method": "quiet-outside"' in records
     assert "quiet-outside" not in METHODS  # it was registered there, not here
-    with pytest.raises(DataFileError, match="modules"):
+    with raises("E-DATA-FILE", "modules"):
         summarise("frontier", tmp_path / "out")  # from another folder the file is not found
 
 
@@ -71,7 +72,7 @@ def test_a_file_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "broken.py").write_text("1 / 0\n")
     with pytest.raises(DataFileError, match=r"broken\.py.*ZeroDivisionError"):
         import_modules(["broken.py"])
-    with pytest.raises(DataFileError, match="no_such_module"):
+    with raises("E-DATA-FILE", "modules"):
         import_modules(["no_such_module"])
 
 

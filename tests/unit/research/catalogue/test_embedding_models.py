@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.errors import raises
 from research import load_spec, run, summarise
 from research.catalogue import experiment_named
 from research.experiment import Records
@@ -116,5 +117,5 @@ def test_wrong_options_are_refused(data: Path, encoder: Path, tmp_path: Path) ->
     spec = tmp_path / "spec.yaml"
     text = SPEC.format(mine=encoder, absent=encoder)
     spec.write_text(text.replace("{dimension: 24}", "{size: 24}"))
-    with pytest.raises(DataFileError, match="lsa"):
+    with raises("E-DATA-FILE", "lsa"):
         run(spec, data, tmp_path / "out", workers=0)

@@ -293,7 +293,7 @@ def test_a_setting_is_two_shares_and_a_flattening(setting: str) -> None:
 def test_sources_are_needed_for_an_expansion(data: Path, encoder: Path, tmp_path: Path) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(HELD_OUT.format(encoder=encoder).partition("sources:")[0])
-    with pytest.raises(DataFileError, match=r"sources\.sts"):
+    with raises("E-DATA-FILE", "sources.sts"):
         run(spec, data, tmp_path / "out", workers=0)
 
 

@@ -121,7 +121,7 @@ def test_cells_that_measure_time_have_one_worker(
 def test_wrong_methods_and_options_are_refused(data: Path, encoder: Path, tmp_path: Path) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC.format(encoder=encoder).replace("gaussian", "shuffle"))
-    with pytest.raises(DataFileError, match="methods"):
+    with raises("E-DATA-FILE", "methods"):
         run(spec, data, tmp_path / "out", workers=0)
     with raises("E-INPUT-NAME", "mask options"):
         mask_options({"loss": 1.0})

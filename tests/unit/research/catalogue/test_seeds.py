@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import raises
 from research import load_spec, shipped_spec
 from research.catalogue import experiment_named
-from vecveil.errors import DataFileError
 
 NAMES = ("attributes", "lambda", "pii-transforms", "tradeoff", "frontier", "whitebox")
 
@@ -58,5 +58,5 @@ def test_decoders_are_trained_for_five_where_the_noise_is_the_papers(
 @pytest.mark.parametrize("name", ["attributes", "lambda"])
 def test_a_scale_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
     text = shipped_spec(name).replace("more_scales: [", "more_scales: [often, ")
-    with pytest.raises(DataFileError, match="often"):
+    with raises("E-DATA-FILE", "scales"):
         seeds_by_scale(name, text, tmp_path)

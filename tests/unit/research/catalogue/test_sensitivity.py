@@ -133,5 +133,5 @@ def test_the_experiment_says_that_the_circular_test_shows_nothing(
 def test_an_unknown_change_is_refused(data: Path, encoder: Path, tmp_path: Path) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC.format(encoder=encoder) + "over: [rows]\n")
-    with pytest.raises(DataFileError, match="over"):
+    with raises("E-DATA-FILE", "over"):
         run(spec, data, tmp_path / "out", workers=0)
