@@ -189,7 +189,7 @@ def test_no_text_key_or_vector_in_logs_errors_and_metrics(setting: Setting) -> N
     [
         ([], "Give -p FILE", 2),
         (["-p", "none.vecveil"], "none.vecveil", 1),
-        (["--config", "none.yaml"], "FileNotFoundError", 1),
+        (["--config", "none.yaml"], "none.yaml", 1),
         (["--config", "a.yaml", "--ledger", "b"], "--ledger", 2),
         (["-p", "a=x", "-p", "a=y"], "two", 2),
         (["-p", "x", "--key-file", "a", "--key-env", "B"], "not both", 2),
