@@ -28,9 +28,9 @@ _HOME = {
     "VecveilError": "vecveil.errors",
     "audit": "vecveil.auditing",
     "audit_store": "vecveil.auditing",
-    "fit": "vecveil.protector",
-    "fit_labels": "vecveil.protector",
-    "fit_pairs": "vecveil.protector",
+    "fit": "vecveil.protector.fitting",
+    "fit_labels": "vecveil.protector.fitting",
+    "fit_pairs": "vecveil.protector.fitting",
     "load": "vecveil.protector",
     "load_encoder": "vecveil.encoders",
 }

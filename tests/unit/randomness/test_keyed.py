@@ -10,7 +10,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.token_data import token_data
-from vecveil.errors import InvalidInputError, KeyFileError
+from vecveil.errors import KeyFileError
 from vecveil.protector import METHODS, EncoderInfo, Protector
 from vecveil.randomness import NoiseKey, NoiseKeys, check_ids, keyed_stream, row_digests
 
@@ -184,23 +184,23 @@ def test_different_items_have_independent_noise() -> None:
 def test_bad_arguments_are_refused_by_name() -> None:
     one = fitted()
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"key": KEY}, "`ids` must be given with `key`"),
-        ({"key": KEY, "ids": IDS[:3]}, "`ids` must be 40 ids"),
-        ({"key": KEY, "ids": "abc"}, "`ids` must be 40 ids"),
-        ({"key": KEY, "ids": [1.5] * 40}, "float at position 0"),
-        ({"key": KEY, "ids": [None] * 40}, "NoneType at position 0"),
-        ({"key": KEY, "ids": [True] * 40}, "bool at position 0"),
-        ({"key": KEY, "ids": IDS, "rng": 0}, "`rng` must be None with `key`"),
-        ({"key": KEY, "ids": IDS, "noise": False}, "`key` must be left out without noise"),
-        ({"key": "sesame-secret", "ids": IDS}, "`key` must be a vecveil.randomness.NoiseKey"),
-        ({"key": b"sesame-secret" * 4, "ids": IDS}, "`key` must be a vecveil"),
-        ({"texts": ["a"] * 40}, "`texts` must be given with `key`"),
-        ({"ids": IDS}, "`ids` must be given with `key` or `ledger`"),
-        ({"key": KEY, "ids": IDS, "texts": ["a"]}, "`texts` must be 40 texts"),
-        ({"ledger": "x", "ids": IDS}, "`ledger` must be a vecveil.accounting.Ledger"),
+        ({"key": KEY}, "ids"),
+        ({"key": KEY, "ids": IDS[:3]}, "ids"),
+        ({"key": KEY, "ids": "abc"}, "ids"),
+        ({"key": KEY, "ids": [1.5] * 40}, "ids"),
+        ({"key": KEY, "ids": [None] * 40}, "ids"),
+        ({"key": KEY, "ids": [True] * 40}, "ids"),
+        ({"key": KEY, "ids": IDS, "rng": 0}, "rng"),
+        ({"key": KEY, "ids": IDS, "noise": False}, "key"),
+        ({"key": "sesame-secret", "ids": IDS}, "key"),
+        ({"key": b"sesame-secret" * 4, "ids": IDS}, "key"),
+        ({"texts": ["a"] * 40}, "texts"),
+        ({"ids": IDS}, "ids"),
+        ({"key": KEY, "ids": IDS, "texts": ["a"]}, "texts"),
+        ({"ledger": "x", "ids": IDS}, "ledger"),
     ]
-    for options, match in cases:
-        with pytest.raises(InvalidInputError, match=match) as caught:
+    for options, param in cases:
+        with raises("E-INPUT", param) as caught:
             one.protect(X, **options)
         assert "sesame" not in str(caught.value)
 
