@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from types import ModuleType
 from typing import Any
 
 from vecveil.attacks import AttackResult
@@ -125,28 +126,19 @@ class AuditResult:
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the report as one self-contained HTML page."""
-        # Imported on use, here and below: reports need Jinja2, which audits do not.
-        from vecveil.report import write_audit_html
-
-        write_audit_html(self.record, path)
+        _report().write_audit_html(self.record, path)
 
     def to_markdown(self, path: str | os.PathLike[str]) -> None:
         """Write the report as Markdown."""
-        from vecveil.report import write_audit_markdown
-
-        write_audit_markdown(self.record, path)
+        _report().write_audit_markdown(self.record, path)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write every figure of every attack as CSV, one row each."""
-        from vecveil.report import write_audit_csv
-
-        write_audit_csv(self.record, path)
+        _report().write_audit_csv(self.record, path)
 
     def summary(self) -> str:
         """Return a short table for a terminal."""
-        from vecveil.report import summary_table
-
-        return summary_table(self.record)
+        return str(_report().summary_table(self.record))
 
     def __str__(self) -> str:
         return self.summary()
@@ -159,6 +151,13 @@ class AuditResult:
             f"AuditResult({what!r}, worst {worst['name']!r}: "
             f"{worst['value']:.1%} of concept tokens{clean}, chance {worst['chance']:.1%})"
         )
+
+
+def _report() -> ModuleType:
+    # Imported on use: reports draw records, and an audit needs none of them.
+    from vecveil import report
+
+    return report
 
 
 def assemble(

@@ -319,8 +319,6 @@ def _standing(attack: AttackRecord) -> str:
     return " · ".join(part for part in (status(attack), over) if part)
 
 
-
-
 def sentence(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str]]:
     """Return the verdict, one sentence, as (kind, words) parts.
 
@@ -473,8 +471,6 @@ def _terms(audit: AuditRecord, side: str) -> dict[str, Any]:
     }
 
 
-
-
 @dataclass(frozen=True)
 class LeakageSeries:
     """Figures that differ only in the number of releases or of known pairs.
@@ -536,30 +532,21 @@ def family_group(audit: AuditRecord, family: str) -> FamilyGroup:
 
 
 UNITS = {"averaging": "releases", "alignment": "known pairs"}
-SERIES = {"spheres": "distances", "keyed": "keyed noise"}
-# Records have no key for the number. It stands in the metric's name ("top-1 with 200 pairs", "R-precision over 16
-# releases", "R-precision, k = 16") or, for averaging, in the attack's ("averaging-16").
-_IN_METRIC = re.compile(
-    r"\bk\s*=\s*(\d[\d,]*)"
-    r"|(?<![\w.-])(\d[\d,]*)\s+(?:fresh |keyed |known |averaged )*(?:releases?|pairs?)\b"
-)
-_IN_NAME = re.compile(r"(?:^|[-_ ])(\d+)(?=$|[-_ ])")
+# Records have no key for the number: it stands in the attack's name, or in the metric.
+_RELEASES = re.compile(r"averaging-(\d{1,9})(?:-(keyed|spheres))?(?![\w.])")
+_PAIRS = re.compile(r"top-1 with (\d{1,9}) pairs")
+# Distances are attacked for fewer texts: their figures are no points of the line of means.
+_LABELS = {None: "fresh noise", "keyed": "keyed noise", "spheres": "distances"}
 
 
 def leakage_series(attacks: Sequence[AttackRecord]) -> list[LeakageSeries]:
     """Return the series of averaging or alignment attacks; none for a single point."""
     points: dict[str, dict[int | None, LeakageFigure]] = {}
-    for attack in attacks:
-        for number, figure in _counted(attack) if attack.family in UNITS else ():
-            label = attack.name
-            if attack.family == "averaging":
-                words = f"{attack.name} {figure.metric}".lower()
-                # Distances are attacked for fewer texts: their figures are no points of the line of means.
-                label = next((SERIES[each] for each in SERIES if each in words), "fresh noise")
-            line = points.setdefault(label, {})
-            # Several attacks may use one number of releases: the line shows the strongest.
-            if number not in line or (figure.value or 0.0) > (line[number].value or 0.0):
-                line[number] = figure
+    for label, number, figure in (point for attack in attacks for point in _counted(attack)):
+        line = points.setdefault(label, {})
+        # Several attacks may use one number of releases: the line shows the strongest.
+        if number not in line or (figure.value or 0.0) > (line[number].value or 0.0):
+            line[number] = figure
     if sum(map(len, points.values())) < 2:
         return []
     unit = UNITS[attacks[0].family]
@@ -569,26 +556,18 @@ def leakage_series(attacks: Sequence[AttackRecord]) -> list[LeakageSeries]:
     ]
 
 
-def _counted(attack: AttackRecord) -> list[tuple[int | None, LeakageFigure]]:
-    """Return (number, figure) for the figures in the main metric; None for a main figure that names no number."""
-    counted: list[tuple[int | None, LeakageFigure]] = []
-    for figure in attack.figures:
-        number = _number(_IN_METRIC.search(figure.metric))
-        if number is None and figure is attack and attack.family == "averaging":
-            number = _number(_IN_NAME.search(attack.name))
-        if number is not None and _stem(figure.metric) == _stem(attack.metric):
-            counted.append((number, figure))
-    # An alignment attack's main figure uses all known pairs, and its metric does not say how many.
-    if counted and all(figure is not attack for _, figure in counted):
-        counted.append((None, attack))
-    return counted
-
-
-def _number(match: re.Match[str] | None) -> int | None:
-    digits = "" if match is None else next(group for group in match.groups() if group)
-    digits = digits.replace(",", "")
-    # At most nine digits: a longer one is no count, and would make int() slow.
-    return int(digits) if 0 < len(digits) <= 9 else None
+def _counted(attack: AttackRecord) -> list[tuple[str, int | None, LeakageFigure]]:
+    """Return (label, number, figure) for the figures in the main metric."""
+    if attack.family == "averaging":
+        named = _RELEASES.match(attack.name)
+        return [] if named is None else [(_LABELS[named[2]], int(named[1]), attack)]
+    if attack.family != "alignment":
+        return []
+    matches = [(_PAIRS.fullmatch(figure.metric), figure) for figure in attack.figures]
+    counted = [(attack.name, int(pairs[1]), figure) for pairs, figure in matches if pairs]
+    # A main figure that does not say how many known pairs it used has used all.
+    main = [(attack.name, None, attack)] if counted and matches[0][0] is None else []
+    return [*counted, *main]
 
 
 def _stem(metric: str) -> str:
@@ -599,8 +578,6 @@ def _stem(metric: str) -> str:
 def _by_count(number: int | None) -> tuple[bool, int]:
     """Return the sort key of a number; None sorts last."""
     return (number is None, number or 0)
-
-
 
 
 def _parameters(audit: AuditRecord) -> list[str]:
@@ -645,7 +622,6 @@ def _provenance(audit: AuditRecord) -> list[tuple[str, str | None]]:
         ("Time taken", duration(audit.seconds)),
         ("Made", f"{audit.created} with vecveil {audit.vecveil}"),
     ]
-
 
 
 WIDTH = 80

@@ -164,8 +164,6 @@ def _notes(table: Table) -> list[str]:
     return [*table.notes, *([NOT_MEASURED] if missing else [])]
 
 
-
-
 def _scaled(number: float, cell: Number) -> str:
     words = f"{100 * number if cell.percent else number:,.{cell.digits}f}"
     # −0.04 with one decimal is "-0.0": a number that rounds to 0 loses its sign.
