@@ -47,7 +47,7 @@ def audited(notes: Path, notes_protector: Path) -> tuple[Path, Outcome]:
     done = run(
         "audit", notes, "-p", notes_protector, "--concept", folder / "concept.yaml",
         "--json", folder / "audit.json", "--html", folder / "audit.html", "--group-column", "id",
-        "--label-column", "domain", "--sts", folder / "sts.csv", "--retrieval", beir,
+        "--label-column", "domain", "--sts", folder / "sts.csv", "--retrieval", beir, "--limit", 300,
     )  # fmt: skip
     return folder, done
 
