@@ -42,7 +42,7 @@ def test_into_a_folder(damaged: Path, clean: np.ndarray, protector: Path, tmp_pa
     assert done.code == 1
     assert len(done.errors) == 1
     assert DAMAGED in done.errors[0]
-    assert "1 of 8 parts could not be protected; the others are there" in done.errors[0]
+    assert "1 of 8 parts could not be protected; the others are finished" in done.errors[0]
     assert sorted(path.name for path in out.iterdir()) == [
         "_manifest.json", *(f"part-{part:06d}.parquet" for part in range(8) if part != 3)
     ]  # fmt: skip

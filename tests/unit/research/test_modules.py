@@ -11,7 +11,7 @@ from harness.errors import raises
 from harness.experiment_data import checkout_environment
 from research import summarise
 from vecveil.attacks import LinearAttack, register_attack
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import DataFileError
 from vecveil.protector import METHODS, register_method
 
 SPEC = """
@@ -77,11 +77,11 @@ def test_a_file_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_names_that_are_taken_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="a new name"):
+    with raises("E-INPUT-NAME", "make"):
         register_attack(LinearAttack)
-    with pytest.raises(InvalidInputError, match="TokenInferenceAttack"):
+    with raises("E-INPUT-TYPE", "make"):
         register_attack(lambda: None)  # type: ignore[arg-type,return-value]
-    with pytest.raises(InvalidInputError, match="no method has"):
+    with raises("E-INPUT-NAME", "method"):
         register_method(METHODS["laplace"])
-    with pytest.raises(InvalidInputError, match="a Method"):
+    with raises("E-INPUT-TYPE", "method"):
         register_method("laplace")  # type: ignore[arg-type]

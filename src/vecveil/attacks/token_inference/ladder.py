@@ -19,7 +19,7 @@ from vecveil.attacks.token_inference.kernel import (
 from vecveil.attacks.token_inference.linear import FaintDirectionsAttack, LinearAttack
 from vecveil.attacks.token_inference.neighbours import BayesPosteriorAttack, NearestNeighboursAttack
 from vecveil.attacks.token_inference.perceptrons import MLCAttack, MLPAttack
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.types import Embeddings, Groups, Matrix, Release, TokenLabels
 from vecveil.validation import check_count
 
@@ -92,11 +92,11 @@ def register_attack(make: Callable[[], TokenInferenceAttack]) -> None:
     attack = make()
     if not isinstance(attack, TokenInferenceAttack):
         expected = "a callable that returns a TokenInferenceAttack"
-        raise InvalidInputError.of("register_attack", "make", expected, type(attack).__name__)
+        raise wrong_type("register_attack", "make", expected, attack)
     # Names identify attacks in records and must stay unique.
     if attack.name in {each.name for each in ladder_attacks("full", device="cpu")}:
         expected = "a callable that returns an attack with a new name"
-        raise InvalidInputError.of("register_attack", "make", expected, repr(attack.name))
+        raise InvalidInputError.of("register_attack", "make", expected, repr(attack.name), code="E-INPUT-NAME")
     _own[attack.name] = make
 
 

@@ -41,7 +41,7 @@ def register_method(method: Method) -> None:
         raise wrong_type("register_method", "method", "a Method", method)
     if method.name in METHODS or method.name in TEXT_METHODS:
         got = repr(method.name)[:60]
-        raise InvalidInputError.of("register_method", "method", "one with a new name", got)
+        raise InvalidInputError.of("register_method", "method", "one with a new name", got, code="E-INPUT-NAME")
     METHODS[method.name] = method
 
 
