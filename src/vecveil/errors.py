@@ -27,6 +27,7 @@ __all__ = [
     "MissingDependencyError",
     "ProtectorFileError",
     "ReleaseError",
+    "SealingError",
     "StoreError",
     "TrainingError",
     "VecveilError",
@@ -125,6 +126,10 @@ class LedgerCapError(LedgerError, code="E-LEDGER-CAP"):
     def __init__(self, text: str, items: int) -> None:
         self.items = items
         super().__init__(text)
+
+
+class SealingError(VecveilError, ValueError, code="E-SEAL"):
+    """A sealed blob does not open; nothing of it was decrypted."""
 
 
 class StoreError(VecveilError, RuntimeError, code="E-STORE"):

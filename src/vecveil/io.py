@@ -18,6 +18,7 @@ __all__ = [
     "exclusive",
     "hold",
     "is_temporary_of",
+    "locked_folder",
     "remove_left_over",
     "sync_folder",
     "temporary_beside",
@@ -228,4 +229,20 @@ def exclusive(path: Path) -> Iterator[None]:
         yield
     finally:
         path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Let one process at a time change files in ``folder``; wait for the lock. Without POSIX locks nothing is held."""
+    if fcntl is None:
+        yield
+        return
+    # The folder is locked, not the file, which every atomic write replaces.
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
         os.close(descriptor)

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import hashlib
 import hmac
 import json
@@ -32,7 +31,7 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -40,7 +39,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from vecveil.errors import InvalidInputError, KeyFileError, message
-from vecveil.io import write_bytes
+from vecveil.io import locked_folder, write_bytes
 from vecveil.randomness.stream import BlockCipher, WordStream
 from vecveil.types import Embeddings
 
@@ -59,24 +58,6 @@ SCHEMA = "vecveil.keys/1"
 KEY_BYTES = 32
 _LONGEST_ID = 100
 _LARGEST_FILE = 2**20
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time change key files in ``folder``: a second writer would drop a new key."""
-    try:
-        import fcntl
-    except ImportError:  # no POSIX: writes are still atomic
-        yield
-        return
-    # The folder is locked, not the file, which every write replaces.
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 class NoiseKey:
@@ -186,7 +167,7 @@ class NoiseKeys:
     def create(cls, path: str | os.PathLike[str], key_id: str) -> NoiseKeys:
         """Add a new key to the file at ``path``, created if missing, and make it current."""
         path = Path(os.path.realpath(path))  # an atomic write would replace a link by a file
-        with _locked(path.parent):
+        with locked_folder(path.parent):
             return cls._create(path, key_id)
 
     @classmethod
@@ -198,7 +179,9 @@ class NoiseKeys:
         # Older keys stay: their releases must remain repeatable.
         keys[key_id] = NoiseKey(key_id, secrets.token_bytes(KEY_BYTES))
         made = cls(key_id, keys)
-        record = {
+        # Other members stay: the wrapped data keys of `vecveil.sealing` live in the same file.
+        others = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        record = others | {
             "schema": SCHEMA,
             "current": key_id,
             "keys": {

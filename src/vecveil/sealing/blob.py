@@ -1,0 +1,156 @@
+"""The format of a sealed blob: one row's exact vector, text and metadata, encrypted.
+
+::
+
+    blob       = version (1 byte, 1) | key id (8) | nonce (12) | AES-256-GCM-SIV(plaintext) | tag (16)
+    plaintext  = precision (1) | flags (1) | dimension (4) | vector | [length (4) | payload | zeros]
+    associated = purpose | version | key id | collection UUID (16) | id | [generation]
+
+The associated data bind a blob to its row: under another id, collection, key or generation it does not open.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import uuid
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.errors import InvalidInputError
+from vecveil.randomness.keyed import check_ids
+from vecveil.sealing.keystore import KEY_ID_BYTES, NONCE_BYTES, framed
+from vecveil.types import Embeddings
+
+__all__ = ["HEADER_BYTES", "NONCE_END", "PRECISIONS", "VERSION", "associated_prefix", "canonical_ids", "decode_payload",
+           "decode_vectors", "encode_payload", "encode_vectors", "padded_length"]  # fmt: skip
+
+VERSION = b"\x01"
+HEADER_BYTES = 1 + KEY_ID_BYTES
+NONCE_END = HEADER_BYTES + NONCE_BYTES
+PRECISIONS = ("float16", "int8", "float32")
+_HEAD = struct.Struct("<BBI")
+_PAYLOAD, _COMPRESSED = 1, 2
+_PURPOSE = b"vecveil sealed blob"
+# The spellings of a UUID that databases normalise: Qdrant and pgvector return the form with hyphens.
+_UUID = re.compile(
+    rb"s(?:urn:uuid:)?\{?[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}\}?",
+    re.IGNORECASE,
+)
+
+
+def canonical_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:
+    """Return ids as typed, length-prefixed bytes: ``1`` and ``"1"`` differ, spellings of a UUID agree."""
+    if isinstance(ids, Sequence) and not isinstance(ids, str | bytes):
+        ids = [str(item) if isinstance(item, uuid.UUID) else item for item in ids]
+    return [
+        framed(b"u" + uuid.UUID(item[1:].decode()).bytes if _UUID.fullmatch(item) else item)
+        for item in check_ids(ids, rows, owner=owner)
+    ]
+
+
+def associated_prefix(header: bytes, collection: uuid.UUID) -> bytes:
+    """Return the part of the associated data that the blobs of one key share; ``header`` is version and key id."""
+    return framed(_PURPOSE) + header + collection.bytes
+
+
+def encode_vectors(X: Embeddings, precision: str, *, owner: str) -> list[bytes]:
+    """Return head and values of each row of ``X`` (N, n)."""
+    rows, n = X.shape
+    if precision == "int8":  # one scale a row; a row of zeros has scale 0
+        scale = np.abs(X).max(axis=1).astype(np.float32) / np.float32(127)
+        _check_range(scale, X, precision, owner)
+        safe = np.where(scale > 0, scale, 1)[:, None]
+        body = np.hstack(
+            [scale[:, None].view(np.int8), np.rint(X / safe).clip(-127, 127).astype(np.int8)]
+        )
+    else:
+        with np.errstate(over="ignore"):
+            body = X.astype("<f2" if precision == "float16" else "<f4")
+        _check_range(body, X, precision, owner)
+    return [body[i].tobytes() for i in range(rows)]
+
+
+def _check_range(values: npt.NDArray[Any], X: Embeddings, precision: str, owner: str) -> None:
+    if not np.isfinite(values).all():
+        raise InvalidInputError.of(owner, "vectors", f"within the range of {precision}", "larger values",
+                                   fix="Normalise the vectors, or use precision='float32'.",
+                                   code="E-SEAL-RANGE")  # fmt: skip
+
+
+def head(precision: str, n: int, *, payload: bool, compressed: bool) -> bytes:
+    """Return the first six bytes of a plaintext."""
+    return _HEAD.pack(PRECISIONS.index(precision), payload * _PAYLOAD + compressed * _COMPRESSED, n)
+
+
+def decode_vectors(plaintexts: Sequence[bytes]) -> npt.NDArray[np.float32]:
+    """Return the vectors (N, n) of plaintexts that share precision and dimension, as their heads say."""
+    precision, _, n = _HEAD.unpack_from(plaintexts[0])
+    end = _vector_end(plaintexts[0])
+    raw = np.frombuffer(b"".join([plain[_HEAD.size : end] for plain in plaintexts]), np.uint8)
+    raw = raw.reshape(len(plaintexts), -1)
+    if PRECISIONS[precision] == "int8":
+        scale = np.ascontiguousarray(raw[:, :4]).view("<f4")
+        return np.multiply(raw[:, 4:].view(np.int8), scale, dtype=np.float32)
+    stored = raw.view("<f2" if PRECISIONS[precision] == "float16" else "<f4")
+    return stored.reshape(len(plaintexts), n).astype(np.float32)
+
+
+def _vector_end(plain: bytes) -> int:
+    precision, _, n = _HEAD.unpack_from(plain)
+    size: int = {"float16": 2 * n, "int8": 4 + n, "float32": 4 * n}[PRECISIONS[precision]]
+    return _HEAD.size + size
+
+
+def encode_payload(
+    text: str | None,
+    metadata: Mapping[str, Any] | None,
+    *,
+    padding: int,
+    compress: bool,
+    owner: str,
+) -> bytes:
+    """Return text and metadata as JSON behind their length, padded with zeros to `padded_length`."""
+    try:
+        record = {"text": text, "metadata": None if metadata is None else dict(metadata)}
+        body = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:  # the message may quote a value
+        raise InvalidInputError.of(owner, "metadata", "JSON objects without NaN", type(error).__name__,
+                                   code="E-SEAL-METADATA") from None  # fmt: skip
+    data = body.encode("utf-8", "surrogatepass")
+    if compress:
+        data = zlib.compress(data)
+    # Padding comes last: the length of compressed text tells about its content.
+    return framed(data).ljust(padded_length(len(data) + 4, padding), b"\0")
+
+
+def decode_payload(plain: bytes) -> tuple[str | None, dict[str, Any] | None]:
+    """Return the text and the metadata of a plaintext, or None for each that it has not."""
+    _, flags, _ = _HEAD.unpack_from(plain)
+    if not flags & _PAYLOAD:
+        return None, None
+    start = _vector_end(plain)
+    length = int.from_bytes(plain[start : start + 4], "little")
+    data = plain[start + 4 : start + 4 + length]
+    if flags & _COMPRESSED:
+        data = zlib.decompress(data)
+    record = json.loads(data.decode("utf-8", "surrogatepass"))
+    return record["text"], record["metadata"]
+
+
+def padded_length(length: int, padding: int) -> int:
+    """Return ``length`` rounded up: to ``padding`` at least, above it to Padmé's next length.
+
+    Padmé (Nikitin et al., PURBs, PoPETs 2019, algorithm 1) keeps the leading bits of a length, so that it reveals
+    O(log log L) bits and adds at most 12 %. ``padding`` 0 adds nothing.
+    """
+    if padding == 0 or length <= padding:
+        return max(length, padding)
+    exponent = length.bit_length() - 1
+    last = exponent - exponent.bit_length()
+    return (length + (1 << last) - 1) >> last << last

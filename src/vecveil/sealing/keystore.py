@@ -1,0 +1,377 @@
+"""Keys of sealed search: a master key wraps data keys, a random data key seals the rows of a collection.
+
+A key store is a JSON file outside of the database. It extends the key file of `vecveil key new`, whose current
+key is the master key, by one member::
+
+    {"schema": "vecveil.keys/1", "current": "2026-11", "keys": {"2026-11": "<base64 of 32 bytes>"},
+     "collections": {"notes": {"uuid": "…", "current": "<key id>",
+                               "keys": {"<key id>": {"wrapped": "<base64>", "sealed": 65536}}}}}
+
+With a `KeyProvider`, such as a cloud KMS, the file has no ``keys``: the provider wraps and unwraps.
+
+No data key is derived from the master key or stored with the rows. Deleting a data key therefore makes its
+rows unreadable, those in backups of the database included, once no backup of the key store is left either.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import secrets
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, runtime_checkable
+
+from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, hmac
+from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from vecveil.errors import InvalidInputError, KeyFileError, MissingDependencyError
+from vecveil.io import locked_folder, write_bytes
+from vecveil.randomness import NoiseKeys
+from vecveil.randomness.keyed import SCHEMA
+
+__all__ = ["CollectionKeys", "DataKey", "KeyProvider", "KeyStore", "SingleKey", "aead", "framed"]
+
+KEY_BYTES = 32
+KEY_ID_BYTES = 8
+NONCE_BYTES = 12
+# RFC 8452 §6 allows 2^32 random nonces a key and more; renewal leaves a wide margin.
+MOST_BLOBS = 2**31
+# A process counts its blobs in the key store by shares of this size, so that few writes suffice.
+_SHARE = 2**16
+_LONGEST_NAME = 200
+_OWNER = "KeyStore"
+
+
+def aead(key: bytes) -> AESGCMSIV:
+    """Return AES-256-GCM-SIV (RFC 8452) under ``key``; raise where OpenSSL lacks it."""
+    try:
+        return AESGCMSIV(key)
+    except UnsupportedAlgorithm:
+        raise MissingDependencyError(
+            "AES-GCM-SIV (OpenSSL 3.2 or later)", "cryptography>=42", "all"
+        ) from None
+
+
+def framed(part: bytes) -> bytes:
+    """Return ``part`` behind its length, so that a concatenation of parts is unambiguous."""
+    return len(part).to_bytes(4, "little") + part
+
+
+def _derived(secret: bytes, purpose: bytes) -> bytes:
+    # HKDF separates the purposes of one secret, and these from keyed noise under the same key file.
+    return HKDF(hashes.SHA256(), KEY_BYTES, salt=b"vecveil sealing 1", info=purpose).derive(secret)
+
+
+@runtime_checkable
+class KeyProvider(Protocol):
+    """Wraps data keys under a master key that vecveil never sees, such as one in a cloud KMS or in Vault.
+
+    ``context`` names the collection and the data key; it is not secret. `unwrap` must raise for another context
+    than that of `wrap` (associated data, encryption context).
+    """
+
+    def wrap(self, key: bytes, context: bytes, /) -> bytes:
+        """Return ``key`` encrypted."""
+
+    def unwrap(self, wrapped: bytes, context: bytes, /) -> bytes:
+        """Return the key that `wrap` encrypted."""
+
+
+class _MasterKeys:
+    """The `KeyProvider` of a key file: wraps under its current key, unwraps under every one."""
+
+    def __init__(self, keys: NoiseKeys) -> None:
+        self._keys = keys
+
+    def wrap(self, key: bytes, context: bytes) -> bytes:
+        name = self._keys.current.encode()
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        return framed(name) + nonce + self._cipher(self._keys.current).encrypt(nonce, key, context)
+
+    def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
+        end = 4 + int.from_bytes(wrapped[:4], "little")
+        name, nonce, body = (
+            wrapped[4:end],
+            wrapped[end : end + NONCE_BYTES],
+            wrapped[end + NONCE_BYTES :],
+        )
+        return self._cipher(name.decode()).decrypt(nonce, body, context)
+
+    def _cipher(self, key_id: str) -> AESGCMSIV:
+        secret = self._keys.key(key_id).secret_for_noise()
+        return aead(_derived(secret, b"wrap" + framed(key_id.encode())))
+
+
+class DataKey:
+    """One data key of a collection: the cipher of its blobs, and the key of its filter tokens."""
+
+    __slots__ = ("_filter", "cipher", "key_id")
+
+    def __init__(self, key_id: bytes, secret: bytes, collection: uuid.UUID) -> None:
+        self.key_id = key_id
+        self.cipher = aead(_derived(secret, b"blob" + collection.bytes))
+        self._filter = _derived(secret, b"filter" + collection.bytes)
+
+    def __repr__(self) -> str:
+        return f"DataKey({self.key_id.hex()!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("DataKey: a key is not pickled; let each worker open the key store.")
+
+    def token(self, message: bytes) -> str:
+        """Return the first 128 bits of HMAC-SHA256 of ``message`` in base64."""
+        mac = hmac.HMAC(self._filter, hashes.SHA256())
+        mac.update(message)
+        return base64.urlsafe_b64encode(mac.finalize()[:16]).decode().rstrip("=")
+
+
+@dataclass(frozen=True)
+class CollectionKeys:
+    """The data keys of one collection, the current one first."""
+
+    uuid: uuid.UUID
+    keys: tuple[DataKey, ...]
+
+    @property
+    def current(self) -> DataKey:
+        return self.keys[0]
+
+
+class SingleKey:
+    """One data key of 32 bytes for all collections: no renewal, no rotation, no erasure by collection.
+
+    The name of a collection takes the place of its UUID.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) != KEY_BYTES or len(set(secret)) < 8:
+            raise KeyFileError.of("Sealer", "key", f"{KEY_BYTES} random bytes", "something else",
+                                  fix="Make them with secrets.token_bytes(32).")  # fmt: skip
+        self._secret = secret
+
+    def __repr__(self) -> str:
+        return "SingleKey()"
+
+    def read(self, collection: str) -> CollectionKeys:
+        named = uuid.UUID(
+            bytes=_derived(self._secret, b"collection" + _checked(collection).encode())[:16]
+        )
+        key_id = _derived(self._secret, b"key id")[:KEY_ID_BYTES]
+        return CollectionKeys(named, (DataKey(key_id, self._secret, named),))
+
+    def reserve(self, collection: str, blobs: int) -> CollectionKeys:
+        return self.read(collection)
+
+
+@dataclass(repr=False)
+class KeyStore:
+    """The wrapped data keys of all collections, in one file.
+
+    Args:
+        path: key file of `vecveil key new`; with ``provider``, a file that need not exist yet.
+        provider: wraps the data keys instead of the key file's master key.
+
+    Several processes may use one file: each change locks its folder, reads the file anew and replaces it atomically.
+
+    Raises:
+        KeyFileError: the file is missing, damaged or readable by other users.
+    """
+
+    path: str | os.PathLike[str]
+    provider: KeyProvider | None = None
+    _reserved: dict[str, int] = field(default_factory=dict, init=False)
+    _cached: dict[str, tuple[tuple[int, ...], CollectionKeys]] = field(
+        default_factory=dict, init=False
+    )
+
+    def __post_init__(self) -> None:
+        self.path = Path(os.path.realpath(self.path))
+        self._load()
+
+    def __repr__(self) -> str:
+        return f"KeyStore({Path(self.path).name!r})"
+
+    def collections(self) -> dict[str, uuid.UUID]:
+        """Return the collections that have a data key, with their UUIDs."""
+        return {
+            name: uuid.UUID(entry["uuid"]) for name, entry in self._load()["collections"].items()
+        }
+
+    def read(self, collection: str) -> CollectionKeys:
+        """Return the keys of ``collection`` as the file has them now.
+
+        Raises:
+            KeyFileError: the collection has no key, or the master key does not unwrap it.
+        """
+        # Another process may rotate or erase keys at any time; a stat is cheap enough for every search.
+        stamp = self._stamp()
+        if _checked(collection) not in self._cached or self._cached[collection][0] != stamp:
+            self._cached.pop(collection, None)
+            self._cached[collection] = (stamp, self._unwrapped(collection, self._load()))
+        return self._cached[collection][1]
+
+    def _stamp(self) -> tuple[int, ...]:
+        try:
+            status = os.stat(self.path)
+        except FileNotFoundError:
+            return ()
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def reserve(self, collection: str, blobs: int) -> CollectionKeys:
+        """Return keys whose current one may seal ``blobs`` rows; make the collection, or a new key, as needed."""
+        if self._reserved.get(collection, -1) < blobs or collection not in self.collections():
+            share = max(blobs, _SHARE)
+            with self._changing() as record:
+                entry = record["collections"].get(_checked(collection)) or self._new_collection(
+                    collection, record
+                )
+                if entry["keys"][entry["current"]]["sealed"] + share > MOST_BLOBS:
+                    self._new_key(entry)
+                entry["keys"][entry["current"]]["sealed"] += share
+            self._reserved[collection] = share
+        self._reserved[collection] -= blobs
+        return self.read(collection)
+
+    def rotate(self, collection: str) -> CollectionKeys:
+        """Make a new data key current, wrapped under the current master key; older keys still open their blobs."""
+        with self._changing() as record:
+            entry = self._entry(collection, record)
+            keys = self._unwrapped_bytes(entry)
+            for key_id, secret in keys.items():  # older keys move to the current master key
+                entry["keys"][key_id]["wrapped"] = self._wrapped(secret, entry["uuid"], key_id)
+            self._new_key(entry)
+        self._reserved.pop(collection, None)
+        return self.read(collection)
+
+    def retire(self, collection: str) -> int:
+        """Delete all data keys of ``collection`` but the current one; return how many. Blobs under them stay closed."""
+        with self._changing() as record:
+            entry = self._entry(collection, record)
+            older = [key_id for key_id in entry["keys"] if key_id != entry["current"]]
+            for key_id in older:
+                del entry["keys"][key_id]
+        return len(older)
+
+    def rename(self, collection: str, name: str) -> None:
+        """Rename a collection; its blobs are bound to its UUID and stay valid."""
+        with self._changing() as record:
+            self._entry(collection, record)
+            if _checked(name) in record["collections"]:
+                raise InvalidInputError.of(
+                    _OWNER, "name", "new in the key store", repr(name)[:60], code="E-SEAL-NAME"
+                )
+            record["collections"][name] = record["collections"].pop(collection)
+        self._reserved.pop(collection, None)
+
+    def erase(self, collection: str) -> None:
+        """Delete all data keys of ``collection``: its blobs open no more, but with a backup of this file."""
+        with self._changing() as record:
+            self._entry(collection, record)
+            del record["collections"][collection]
+        self._reserved.pop(collection, None)
+
+    def _entry(self, collection: str, record: dict[str, Any]) -> dict[str, Any]:
+        if collection not in record["collections"]:
+            raise _no_collection(collection)
+        entry: dict[str, Any] = record["collections"][collection]
+        return entry
+
+    def _new_collection(self, collection: str, record: dict[str, Any]) -> dict[str, Any]:
+        entry: dict[str, Any] = {"uuid": str(uuid.uuid4()), "current": "", "keys": {}}
+        record["collections"][collection] = entry
+        self._new_key(entry)
+        return entry
+
+    def _new_key(self, entry: dict[str, Any]) -> None:
+        key_id = secrets.token_hex(KEY_ID_BYTES)
+        wrapped = self._wrapped(secrets.token_bytes(KEY_BYTES), entry["uuid"], key_id)
+        entry["keys"][key_id] = {"wrapped": wrapped, "sealed": 0}
+        entry["current"] = key_id
+
+    def _wrapped(self, secret: bytes, name: str, key_id: str) -> str:
+        return base64.b64encode(self._provider().wrap(secret, _context(name, key_id))).decode()
+
+    def _unwrapped(self, collection: str, record: dict[str, Any]) -> CollectionKeys:
+        entry = self._entry(collection, record)
+        named = uuid.UUID(entry["uuid"])
+        keys = {key_id: DataKey(bytes.fromhex(key_id), secret, named)
+                for key_id, secret in self._unwrapped_bytes(entry).items()}  # fmt: skip
+        current = keys.pop(entry["current"])
+        return CollectionKeys(named, (current, *keys.values()))
+
+    def _unwrapped_bytes(self, entry: dict[str, Any]) -> dict[str, bytes]:
+        provider = self._provider()
+        opened = {}
+        for key_id, row in entry["keys"].items():
+            try:
+                opened[key_id] = provider.unwrap(
+                    base64.b64decode(row["wrapped"]), _context(entry["uuid"], key_id)
+                )
+            except (InvalidTag, KeyFileError, ValueError):  # the cause may quote key material
+                raise KeyFileError.of(_OWNER, "path", "a key store whose data keys the master key unwraps",
+                                      f"the key {key_id}, which it does not", "The master key is another.",
+                                      "Use the key file or provider that made it.") from None  # fmt: skip
+        return opened
+
+    def _provider(self) -> KeyProvider:
+        return self.provider or _MasterKeys(NoiseKeys.from_file(self.path))
+
+    def _load(self) -> dict[str, Any]:
+        path = Path(self.path)
+        if self.provider is None:
+            NoiseKeys.from_file(path)  # checks permissions and the master keys
+        elif not path.exists():
+            return {"schema": SCHEMA, "collections": {}}
+        try:
+            record: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            collections = record.setdefault("collections", {})
+            for entry in collections.values():
+                uuid.UUID(entry["uuid"])
+                if entry["current"] not in entry["keys"]:
+                    raise ValueError
+                for key_id, row in entry["keys"].items():
+                    if len(bytes.fromhex(key_id)) != KEY_ID_BYTES or not isinstance(
+                        row["sealed"], int
+                    ):
+                        raise ValueError
+                    base64.b64decode(row["wrapped"], validate=True)
+        except (OSError, KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+            raise KeyFileError.of(_OWNER, "path", "a key store", f"{path.name}: {type(error).__name__}",
+                                  fix="Restore it from a backup; no blob opens without it.") from None  # fmt: skip
+        return record
+
+    @contextmanager
+    def _changing(self) -> Iterator[dict[str, Any]]:
+        path = Path(self.path)
+        with locked_folder(path.parent):
+            record = self._load()
+            yield record
+            write_bytes(path, (json.dumps(record, indent=1) + "\n").encode(), mode=0o600)
+
+
+def _context(collection: str, key_id: str) -> bytes:
+    return b"vecveil data key 1" + framed(collection.encode()) + framed(key_id.encode())
+
+
+def _checked(collection: str) -> str:
+    if (
+        not isinstance(collection, str)
+        or not 0 < len(collection) <= _LONGEST_NAME
+        or not collection.isprintable()
+    ):
+        raise InvalidInputError.of("Sealer", "collection", f"a printable name of at most {_LONGEST_NAME} characters",
+                                   type(collection).__name__, code="E-SEAL-NAME")  # fmt: skip
+    return collection
+
+
+def _no_collection(collection: str) -> KeyFileError:
+    return KeyFileError.of(_OWNER, "collection", "one that has a data key", repr(collection)[:60],
+                           "It was erased, or sealed with another key store.", code="E-SEAL-COLLECTION")  # fmt: skip

@@ -1,0 +1,357 @@
+"""`Sealer`: seal exact vectors and texts, open them again, and rank candidates by exact cosines."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.exceptions import InvalidTag
+
+from vecveil.errors import (
+    InvalidInputError,
+    KeyFileError,
+    SealingError,
+    unknown_name,
+    wrong_shape,
+    wrong_type,
+)
+from vecveil.sealing.blob import (
+    HEADER_BYTES,
+    NONCE_END,
+    PRECISIONS,
+    VERSION,
+    associated_prefix,
+    canonical_ids,
+    decode_payload,
+    decode_vectors,
+    encode_payload,
+    encode_vectors,
+    head,
+)
+from vecveil.sealing.keystore import (
+    NONCE_BYTES,
+    CollectionKeys,
+    KeyProvider,
+    KeyStore,
+    SingleKey,
+    framed,
+)
+from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_embeddings, check_same_length, check_texts
+
+__all__ = ["Ranking", "Sealer", "Unsealed"]
+
+OnInvalid = Literal["raise", "skip"]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Unsealed:
+    """Opened rows.
+
+    Attributes:
+        ids: ids of the opened rows, as given.
+        vectors: (N, n) float32.
+        texts: text of each row, or None.
+        metadata: metadata of each row, or None.
+        skipped: ids of blobs that did not open (``on_invalid="skip"``).
+    """
+
+    ids: list[Any]
+    vectors: npt.NDArray[np.float32]
+    texts: list[str | None]
+    metadata: list[dict[str, Any] | None]
+    skipped: list[Any]
+
+    def __repr__(self) -> str:
+        return f"Unsealed({len(self.ids)} rows, {len(self.skipped)} skipped)"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Ranking:
+    """Candidates in the order of their exact cosines, largest first.
+
+    Attributes:
+        ids: ids as given.
+        scores: cosine of the query and each exact vector, float32; 0 for a vector of zeros.
+        texts: text of each row, or None.
+        metadata: metadata of each row, or None.
+        skipped: ids of blobs that did not open (``on_invalid="skip"``).
+    """
+
+    ids: list[Any]
+    scores: npt.NDArray[np.float32]
+    texts: list[str | None]
+    metadata: list[dict[str, Any] | None]
+    skipped: list[Any]
+
+    def __repr__(self) -> str:
+        return f"Ranking({len(self.ids)} rows, {len(self.skipped)} skipped)"
+
+
+class Sealer:
+    """Seals rows under the data key of their collection, with AES-256-GCM-SIV and random nonces.
+
+    Args:
+        key: path of a key store (a key file of `vecveil key new`), a `KeyStore`, a `KeyProvider` together with
+            ``store``, or 32 random bytes (one data key for all collections, no erasure by collection).
+        store: path of the file for the data keys that a `KeyProvider` wraps.
+        precision: of the sealed vector: ``float16`` (2 bytes a value), ``int8`` (1 byte and a scale a row) or
+            ``float32``.
+        padding: least length of text and metadata in bytes; longer ones are padded by Padmé. 0: no padding, so
+            that a blob's length reveals the text's.
+        compress: compress text and metadata before padding.
+
+    Guarantee:
+        Without the key a blob reveals its length, its key id and nothing else (AES-256-GCM-SIV; equal rows get
+        different blobs). A blob that was changed, or moved to another id or collection, does not open. The
+        database can still withhold rows, return deleted ones, and return an older blob of the same id; pass
+        ``generations`` to detect the last.
+    """
+
+    def __init__(
+        self,
+        key: str | os.PathLike[str] | KeyStore | KeyProvider | bytes,
+        *,
+        store: str | os.PathLike[str] | None = None,
+        precision: str = "float16",
+        padding: int = 256,
+        compress: bool = False,
+    ) -> None:
+        if precision not in PRECISIONS:
+            raise unknown_name("Sealer", "precision", PRECISIONS, precision)
+        self._keys = _opened(key, store)
+        self._precision, self._compress = precision, bool(compress)
+        self._padding = check_count(padding, owner="Sealer", param="padding", minimum=0)
+
+    def __repr__(self) -> str:
+        return f"Sealer({self._keys!r}, precision={self._precision!r})"
+
+    def seal(
+        self,
+        vectors: Embeddings,
+        *,
+        ids: Any,
+        collection: str,
+        texts: Sequence[str] | None = None,
+        metadata: Sequence[Mapping[str, Any] | None] | None = None,
+        generations: Sequence[int] | None = None,
+    ) -> list[bytes]:
+        """Return one blob for each row of ``vectors`` (N, n).
+
+        Args:
+            ids: str, int, bytes or UUID for each row.
+            collection: name; a data key is made for a new one.
+            generations: number for each row that the caller keeps and passes again to `unseal` and `rank`.
+
+        Raises:
+            InvalidInputError: vectors are not finite or beyond the range of the precision; lengths differ.
+        """
+        owner = "Sealer.seal"
+        X = check_embeddings(vectors, owner=owner, param="vectors")
+        columns = {"vectors": X, "texts": texts, "metadata": metadata, "generations": generations}
+        check_same_length(
+            owner, **{name: column for name, column in columns.items() if column is not None}
+        )
+        items = _bound_ids(ids, generations, len(X), owner)
+        if texts is not None:
+            texts = check_texts(texts, owner=owner, min_rows=0)
+        bodies = encode_vectors(X, self._precision, owner=owner)
+        payload = texts is not None or metadata is not None
+        start = head(
+            self._precision, X.shape[1], payload=payload, compressed=payload and self._compress
+        )
+        if payload:
+            no = [None] * len(X)
+            bodies = [
+                body
+                + encode_payload(text, row, padding=self._padding, compress=self._compress, owner=owner)
+                for body, text, row in zip(bodies, texts or no, metadata or no, strict=True)
+            ]
+        keys = self._keys.reserve(collection, len(X))
+        header = VERSION + keys.current.key_id
+        prefix, encrypt = associated_prefix(header, keys.uuid), keys.current.cipher.encrypt
+        random = secrets.token_bytes(NONCE_BYTES * len(X))  # one system call
+        nonces = [random[i : i + NONCE_BYTES] for i in range(0, len(random), NONCE_BYTES)]
+        return [
+            header + nonce + encrypt(nonce, start + body, prefix + item)
+            for nonce, body, item in zip(nonces, bodies, items, strict=True)
+        ]
+
+    def unseal(
+        self,
+        blobs: Sequence[bytes],
+        *,
+        ids: Any,
+        collection: str,
+        generations: Sequence[int] | None = None,
+        on_invalid: OnInvalid = "raise",
+    ) -> Unsealed:
+        """Return the rows of ``blobs``.
+
+        Raises:
+            SealingError: a blob does not open: changed, moved, of another collection, key or generation.
+            KeyFileError: the collection has no data key.
+        """
+        opened = self._open(blobs, ids, collection, generations, on_invalid, "Sealer.unseal")
+        payloads = [decode_payload(plain) for plain in opened.plaintexts]
+        vectors = _stacked(opened.plaintexts, "Sealer.unseal")
+        return Unsealed(
+            opened.ids, vectors, [p[0] for p in payloads], [p[1] for p in payloads], opened.skipped
+        )
+
+    def rank(
+        self,
+        query: npt.NDArray[np.floating[Any]],
+        blobs: Sequence[bytes],
+        *,
+        ids: Any,
+        collection: str,
+        top: int = 10,
+        generations: Sequence[int] | None = None,
+        on_invalid: OnInvalid = "raise",
+    ) -> Ranking:
+        """Return the ``top`` rows by the cosine of ``query`` (n,) and their exact vectors; ties keep the given order.
+
+        Raises:
+            SealingError: as `unseal`.
+        """
+        owner = "Sealer.rank"
+        top = check_count(top, owner=owner, param="top")
+        q = check_embeddings(np.atleast_2d(np.asarray(query)), owner=owner, param="query")[
+            0
+        ].astype(np.float32)
+        length = float(np.linalg.norm(q))
+        if length == 0 or query.ndim != 1:
+            raise InvalidInputError.of(
+                owner, "query", "one vector (n,) that is not zero", f"shape {np.shape(query)}"
+            )
+        opened = self._open(blobs, ids, collection, generations, on_invalid, owner)
+        X = _stacked(opened.plaintexts, owner)
+        if len(X) and X.shape[1] != len(q):
+            raise wrong_shape(owner, "query", f"({X.shape[1]},), the sealed dimension", q.shape)
+        norms = np.sqrt(np.einsum("ij,ij->i", X, X)) * length
+        scores = (
+            np.divide(X @ q, norms, out=np.zeros(len(X), np.float32), where=norms > 0)
+            if len(X)
+            else norms
+        )
+        order = np.argsort(-scores, kind="stable")[:top]
+        payloads = [decode_payload(opened.plaintexts[i]) for i in order]
+        texts, metadata = [p[0] for p in payloads], [p[1] for p in payloads]
+        return Ranking([opened.ids[i] for i in order], scores[order], texts, metadata, opened.skipped)
+
+    def filter_tokens(self, collection: str, field: str, value: str | int | bool) -> list[str]:
+        """Return the tokens of an equality filter: the first is stored with new rows, a query matches any.
+
+        Equal values of a field have equal tokens: the store sees which rows agree and how often a value occurs,
+        and so may guess values whose frequencies it knows. Tokens of other fields and collections differ.
+        """
+        if not isinstance(value, str | int):
+            raise wrong_type("Sealer.filter_tokens", "value", "a string, integer or boolean", value)
+        typed = type(value).__name__.encode() + framed(str(value).encode("utf-8", "surrogatepass"))
+        bound = framed(field.encode()) + typed
+        return [key.token(bound) for key in self._keys.reserve(collection, 0).keys]
+
+    def _open(
+        self, blobs: Sequence[bytes], ids: Any, collection: str, generations: Sequence[int] | None,
+        on_invalid: OnInvalid, owner: str,
+    ) -> _Opened:  # fmt: skip
+        if on_invalid not in ("raise", "skip"):
+            raise unknown_name(owner, "on_invalid", ("raise", "skip"), on_invalid)
+        if isinstance(blobs, bytes | str) or not isinstance(blobs, Sequence):
+            raise wrong_type(owner, "blobs", "a sequence of bytes", blobs)
+        items = _bound_ids(ids, generations, len(blobs), owner)
+        given = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+        ciphers = _ciphers(self._keys.read(collection))
+        opened = _Opened([], [], [])
+        for position, (blob, item) in enumerate(zip(blobs, items, strict=True)):
+            try:
+                decrypt, prefix = ciphers[blob[:HEADER_BYTES]]
+                plain = decrypt(blob[HEADER_BYTES:NONCE_END], blob[NONCE_END:], prefix + item)
+            except (KeyError, InvalidTag, ValueError, TypeError):
+                if on_invalid == "raise":
+                    raise SealingError.of(owner, "blobs", "blobs of these ids and this collection",
+                                          f"one at position {position} that does not open",
+                                          "It was changed, or sealed for another id, collection, generation or key.",
+                                          "Seal the row again, or pass on_invalid='skip'.",
+                                          code="E-SEAL-OPEN") from None  # fmt: skip
+                opened.skipped.append(given[position])
+                continue
+            opened.ids.append(given[position])
+            opened.plaintexts.append(plain)
+        return opened
+
+
+@dataclass(frozen=True)
+class _Opened:
+    ids: list[Any]
+    plaintexts: list[bytes]
+    skipped: list[Any]
+
+
+def _ciphers(keys: CollectionKeys) -> dict[bytes, tuple[Any, bytes]]:
+    headers = [VERSION + key.key_id for key in keys.keys]
+    return {
+        header: (key.cipher.decrypt, associated_prefix(header, keys.uuid))
+        for header, key in zip(headers, keys.keys, strict=True)
+    }
+
+
+def _stacked(plaintexts: list[bytes], owner: str) -> npt.NDArray[np.float32]:
+    """Return the vectors of plaintexts that may differ in precision, (N, n)."""
+    groups: dict[bytes, list[int]] = {}
+    for i, plain in enumerate(plaintexts):
+        groups.setdefault(plain[:1] + plain[2:6], []).append(i)
+    if len(groups) <= 1:
+        return decode_vectors(plaintexts) if plaintexts else np.zeros((0, 0), np.float32)
+    if len({head[1:] for head in groups}) > 1:
+        raise InvalidInputError.of(
+            owner, "blobs", "of one dimension", f"{len(groups)} kinds", code="E-SEAL-DIMENSION"
+        )
+    parts = [
+        (places, decode_vectors([plaintexts[i] for i in places])) for places in groups.values()
+    ]
+    joined = np.empty((len(plaintexts), parts[0][1].shape[1]), np.float32)
+    for places, vectors in parts:
+        joined[places] = vectors
+    return joined
+
+
+def _bound_ids(ids: Any, generations: Sequence[int] | None, rows: int, owner: str) -> list[bytes]:
+    items = canonical_ids(ids, rows, owner=owner)
+    if generations is None:
+        return items
+    numbers = [
+        check_count(number, owner=owner, param="generations", minimum=0) for number in generations
+    ]
+    check_same_length(owner, ids=items, generations=numbers)
+    return [
+        item + b"g" + number.to_bytes(8, "little")
+        for item, number in zip(items, numbers, strict=True)
+    ]
+
+
+def _opened(key: Any, store: Any) -> KeyStore | SingleKey:
+    if isinstance(key, KeyProvider):
+        if store is None:
+            raise InvalidInputError.of("Sealer", "store", "the path of a file for the wrapped data keys", "none",
+                                       fix="Pass Sealer(provider, store='search.keys').")  # fmt: skip
+        return KeyStore(store, key)
+    if store is not None:
+        raise InvalidInputError.of(
+            "Sealer", "store", "given with a KeyProvider only", "another key"
+        )
+    if isinstance(key, KeyStore):
+        return key
+    if isinstance(key, bytes):
+        return SingleKey(key)
+    if isinstance(key, str | os.PathLike):
+        return KeyStore(key)
+    raise KeyFileError.of(
+        "Sealer", "key", "a path, a KeyStore, a KeyProvider or 32 bytes", type(key).__name__
+    )

@@ -1,0 +1,329 @@
+"""Blobs open for their own row alone, rank exactly, and hold nothing readable."""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESGCMSIV
+
+from harness.errors import raises
+from vecveil.errors import SealingError
+from vecveil.randomness import NoiseKeys
+from vecveil.sealing import KeyStore, Sealer
+from vecveil.sealing.blob import canonical_ids, padded_length
+
+IDS = ["a", "b", "c", "d"]
+CANARY = "canary-3f9c2 metformin"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    NoiseKeys.create(tmp_path / "search.keys", "one")
+    return tmp_path / "search.keys"
+
+
+@pytest.fixture
+def X() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("plaintext", "associated", "result"),
+    [
+        ("", "", "07f5f4169bbf55a8400cd47ea6fd400f"),
+        ("0100000000000000", "", "c2ef328e5c71c83b843122130f7364b761e0b97427e3df28"),
+        (
+            "010000000000000000000000",
+            "",
+            "9aab2aeb3faa0a34aea8e2b18ca50da9ae6559e48fd10f6e5c9ca17e",
+        ),
+        ("0200000000000000", "01", "1de22967237a813291213f267e3b452f02d01ae33e4ec854"),
+    ],
+)
+def test_the_cipher_is_that_of_rfc_8452(plaintext: str, associated: str, result: str) -> None:
+    """Appendix C.2 of RFC 8452."""
+    cipher = AESGCMSIV(b"\x01" + bytes(31))
+    sealed = cipher.encrypt(
+        b"\x03" + bytes(11), bytes.fromhex(plaintext), bytes.fromhex(associated)
+    )
+    assert sealed.hex() == result
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("precision", "error"), [("float16", 2**-10), ("int8", 1 / 100), ("float32", 1e-7)]
+)
+def test_vectors_come_back_within_their_precision(
+    path: Path, X: np.ndarray, precision: str, error: float, dtype: type
+) -> None:
+    sealer = Sealer(path, precision=precision)
+    opened = sealer.unseal(
+        sealer.seal(X.astype(dtype), ids=IDS, collection="notes"), ids=IDS, collection="notes"
+    )
+    assert opened.vectors.dtype == np.float32
+    assert np.abs(opened.vectors - X).max() <= error * np.abs(X).max()
+
+
+def test_texts_and_metadata_come_back(path: Path, X: np.ndarray) -> None:
+    texts, metadata = (
+        ["", CANARY, "lone \ud800", "ü" * 3000],
+        [None, {"year": 2026, "tags": ["x"]}, {}, {"a": None}],
+    )
+    for compress in (False, True):
+        sealer = Sealer(path, compress=compress)
+        blobs = sealer.seal(X, ids=IDS, collection="notes", texts=texts, metadata=metadata)
+        opened = sealer.unseal(blobs, ids=IDS, collection="notes")
+        assert (opened.texts, opened.metadata) == (texts, metadata)
+
+
+def test_a_blob_opens_for_its_row_alone(path: Path, X: np.ndarray) -> None:
+    sealer = Sealer(path)
+    ids = [1, "1", b"1", uuid.UUID(int=1)]
+    blobs = sealer.seal(X, ids=ids, collection="notes", generations=[0, 0, 0, 0])
+    sealer.seal(X, ids=ids, collection="other")
+    right = {"ids": ids, "collection": "notes", "generations": [0, 0, 0, 0]}
+    assert len(sealer.unseal(blobs, **right).ids) == 4
+    for wrong in (
+        {"ids": ["1", 1, "x", "y"]},
+        {"collection": "other"},
+        {"generations": [1] * 4},
+        {"generations": None},
+    ):
+        assert not sealer.unseal(blobs, **{**right, **wrong}, on_invalid="skip").ids
+    with raises("E-SEAL-OPEN", "blobs"):
+        sealer.unseal(blobs, **{**right, "ids": [2, "1", b"1", ids[3]]})
+    # The spelling of a UUID that a database returns is the same id.
+    spelled = [1, "1", b"1", f"urn:uuid:{ids[3]}".upper().replace("URN:UUID", "urn:uuid")]
+    assert len(sealer.unseal(blobs, **{**right, "ids": spelled}).ids) == 4
+    # Renaming a collection changes no blob; another key store opens none.
+    KeyStore(path).rename("notes", "memos")
+    assert len(sealer.unseal(blobs, **{**right, "collection": "memos"}).ids) == 4
+    with raises("E-SEAL-COLLECTION", "collection"):
+        sealer.unseal(blobs, **right)
+
+
+def test_any_changed_byte_is_refused(path: Path, X: np.ndarray) -> None:
+    sealer = Sealer(path)
+    blob = sealer.seal(X[:1], ids=["a"], collection="notes", texts=[CANARY])[0]
+    for position in range(len(blob)):
+        changed = blob[:position] + bytes([blob[position] ^ 1]) + blob[position + 1 :]
+        with pytest.raises(SealingError):
+            sealer.unseal([changed], ids=["a"], collection="notes")
+    for cut in (b"", blob[:5], blob[:-1], blob + b"\0", "text", None):
+        skipped = sealer.unseal([cut], ids=["a"], collection="notes", on_invalid="skip")  # type: ignore[list-item]
+        assert (skipped.ids, skipped.skipped) == ([], ["a"])
+
+
+def test_ranks_by_exact_cosines(path: Path) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((300, 24)).astype(np.float32) * rng.uniform(0.1, 9, (300, 1)).astype(
+        np.float32
+    )
+    X[7] = 0
+    query = rng.standard_normal(24)
+    ids = [f"id {i}" for i in range(300)]
+    blobs = [*Sealer(path, precision="float32").seal(X[:150], ids=ids[:150], collection="notes", texts=ids[:150]),
+             *Sealer(path, precision="float16").seal(X[150:], ids=ids[150:], collection="notes")]  # fmt: skip
+    blobs[11] = blobs[12]
+    ranking = Sealer(path).rank(
+        query, blobs, ids=ids, collection="notes", top=20, on_invalid="skip"
+    )
+    norms = np.linalg.norm(X, axis=1) * np.linalg.norm(query)
+    cosines = np.divide(X @ query, norms, out=np.zeros(300), where=norms > 0)
+    cosines[11] = -np.inf
+    assert ranking.ids == [ids[i] for i in np.argsort(-cosines)[:20]]
+    np.testing.assert_allclose(ranking.scores, np.sort(cosines)[::-1][:20], atol=1e-3)
+    assert ranking.skipped == ["id 11"]
+    assert [
+        t == i if int(i[3:]) < 150 else t is None
+        for t, i in zip(ranking.texts, ranking.ids, strict=True)
+    ].count(False) == 0
+    assert not Sealer(path).rank(query, [], ids=[], collection="notes").ids
+
+
+def test_rotation_keeps_readers_going_and_retiring_closes_old_blobs(
+    path: Path, X: np.ndarray
+) -> None:
+    writer, reader, store = Sealer(path), Sealer(path), KeyStore(path)
+    old = writer.seal(X, ids=IDS, collection="notes")
+    before = reader.filter_tokens("notes", "tenant", "x")
+    store.rotate("notes")
+    new = writer.seal(X, ids=IDS, collection="notes")
+    assert old[0][1:9] != new[0][1:9]
+    assert reader.filter_tokens("notes", "tenant", "x")[1:] == before
+    assert len(reader.unseal([*old, *new], ids=[*IDS, *IDS], collection="notes").ids) == 8
+    assert store.retire("notes") == 1
+    opened = reader.unseal([*old, *new], ids=[*IDS, *IDS], collection="notes", on_invalid="skip")
+    assert (opened.ids, opened.skipped) == (IDS, IDS)
+    NoiseKeys.create(
+        path, "two"
+    )  # a new master key keeps the collections and opens what the old one wrapped
+    assert len(Sealer(path).unseal(new, ids=IDS, collection="notes").ids) == 4
+    store.erase("notes")
+    with raises("E-SEAL-COLLECTION", "collection"):
+        reader.unseal(new, ids=IDS, collection="notes")
+    # A collection made anew under the old name does not open the old blobs.
+    reader.seal(X, ids=IDS, collection="notes")
+    assert reader.unseal(new, ids=IDS, collection="notes", on_invalid="skip").skipped == IDS
+
+
+def test_data_keys_are_renewed_by_volume(
+    path: Path, X: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vecveil.sealing.keystore.MOST_BLOBS", 8)
+    monkeypatch.setattr("vecveil.sealing.keystore._SHARE", 4)
+    sealer = Sealer(path)
+    blobs = [sealer.seal(X[:3], ids=IDS[:3], collection="notes") for _ in range(6)]
+    used = {
+        part[0][1:9]: sum(other[0][1:9] == part[0][1:9] for other in blobs) * 3 for part in blobs
+    }
+    assert len(used) > 1
+    assert max(used.values()) <= 8
+    for part in blobs:
+        assert len(sealer.unseal(part, ids=IDS[:3], collection="notes").ids) == 3
+
+
+def test_nothing_readable_leaves(path: Path, X: np.ndarray) -> None:
+    sealer = Sealer(path)
+    blobs = sealer.seal(
+        X, ids=IDS, collection="notes", texts=[CANARY] * 4, metadata=[{"drug": CANARY}] * 4
+    )
+    vector = X.astype(np.float16).tobytes()
+    assert all(CANARY.encode() not in blob and vector[:16] not in blob for blob in blobs)
+    assert len({blob[-16:] for blob in blobs}) == 4
+    opened = sealer.unseal(blobs, ids=IDS, collection="notes")
+    ranking = sealer.rank(X[0], blobs, ids=IDS, collection="notes")
+    secret = NoiseKeys.from_file(path).key().secret_for_noise()
+    shown = " ".join(
+        map(
+            repr,
+            (
+                sealer,
+                opened,
+                ranking,
+                KeyStore(path),
+                KeyStore(path).read("notes"),
+                KeyStore(path).read("notes").current,
+            ),
+        )
+    )
+    with pytest.raises(SealingError) as caught:
+        sealer.unseal(blobs, ids=IDS[::-1], collection="notes")
+    shown += repr(caught.value) + repr(caught.value.__cause__)
+    with raises("E-SEAL-METADATA", "metadata"):
+        sealer.seal(X, ids=IDS, collection="notes", metadata=[{"drug": object()}] * 4)
+    assert CANARY not in shown
+    assert secret.hex() not in shown
+    assert repr(secret) not in shown
+    assert CANARY.encode() not in path.read_bytes()
+    with pytest.raises(TypeError):
+        pickle.dumps(KeyStore(path).read("notes").current)
+
+
+def test_padding_hides_lengths(path: Path, X: np.ndarray) -> None:
+    texts = ["", "x" * 200, "y" * 100, "z"]
+    assert (
+        len({len(blob) for blob in Sealer(path).seal(X, ids=IDS, collection="notes", texts=texts)})
+        == 1
+    )
+    assert (
+        len(
+            {
+                len(blob)
+                for blob in Sealer(path, padding=0).seal(
+                    X, ids=IDS, collection="notes", texts=texts
+                )
+            }
+        )
+        == 4
+    )
+    lengths = np.arange(1, 20_000)
+    padded = np.array([padded_length(int(length), 256) for length in lengths])
+    assert (padded >= lengths).all()
+    assert (np.diff(padded) >= 0).all()
+    assert (padded[lengths > 256] <= lengths[lengths > 256] * 1.12).all()
+    assert len(set(padded)) < 120
+
+
+class Wrapper:
+    """A provider with a key of its own, as a key service has."""
+
+    def __init__(self) -> None:
+        self.secret = secrets.token_bytes(32)
+
+    def wrap(self, key: bytes, context: bytes) -> bytes:
+        nonce = secrets.token_bytes(12)
+        return nonce + AESGCM(self.secret).encrypt(nonce, key, context)
+
+    def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
+        return AESGCM(self.secret).decrypt(wrapped[:12], wrapped[12:], context)
+
+
+def test_other_kinds_of_keys(tmp_path: Path, X: np.ndarray) -> None:
+    provider, secret = Wrapper(), secrets.token_bytes(32)
+    for sealer in (Sealer(provider, store=tmp_path / "wrapped.json"), Sealer(secret)):
+        blobs = sealer.seal(X, ids=IDS, collection="notes")
+        again = (
+            Sealer(provider, store=tmp_path / "wrapped.json")
+            if "Single" not in repr(sealer)
+            else Sealer(secret)
+        )
+        assert len(again.unseal(blobs, ids=IDS, collection="notes").ids) == 4
+        again.seal(X, ids=IDS, collection="other")
+        assert again.unseal(blobs, ids=IDS, collection="other", on_invalid="skip").skipped == IDS
+    assert provider.secret.hex() not in (tmp_path / "wrapped.json").read_text()
+    with raises("E-KEY-FILE", "path"):
+        Sealer(Wrapper(), store=tmp_path / "wrapped.json").unseal(
+            blobs, ids=IDS, collection="notes"
+        )
+
+
+def test_wrong_input_is_one_clear_error(path: Path, X: np.ndarray, tmp_path: Path) -> None:
+    sealer = Sealer(path)
+    with raises("E-INPUT-FINITE", "vectors"):
+        sealer.seal(np.full((1, 4), np.nan), ids=["a"], collection="notes")
+    with raises("E-SEAL-RANGE", "vectors"):
+        sealer.seal(np.full((1, 4), 1e6), ids=["a"], collection="notes")
+    with raises("E-INPUT", "ids"):
+        sealer.seal(X, ids=["a"], collection="notes")
+    with raises("E-SEAL-NAME", "collection"):
+        sealer.seal(X, ids=IDS, collection="")
+    with raises("E-INPUT-NAME", "precision"):
+        Sealer(path, precision="float8")
+    with raises("E-KEY-FILE"):
+        Sealer(tmp_path / "absent.keys")
+    with raises("E-KEY-FILE", "key"):
+        Sealer(bytes(32))
+    with raises("E-INPUT", "store"):
+        Sealer(Wrapper())
+    with raises("E-INPUT-SHAPE", "query"):
+        sealer.rank(
+            np.ones(3), sealer.seal(X, ids=IDS, collection="notes"), ids=IDS, collection="notes"
+        )
+    with raises("E-INPUT", "query"):
+        sealer.rank(np.zeros(16), [], ids=[], collection="notes")
+    path.write_text('{"schema": "vecveil.keys/1", "collections": 3}')
+    with raises("E-KEY-FILE"):
+        sealer.unseal([], ids=[], collection="notes")
+
+
+def test_canonical_ids_never_collide() -> None:
+    ids = [
+        0,
+        -1,
+        255,
+        256,
+        "0",
+        b"0",
+        "",
+        b"",
+        "s0",
+        uuid.UUID(int=0),
+        "00000000000000000000000000000001",
+    ]
+    assert len(set(canonical_ids(ids, len(ids), owner="test"))) == len(ids)
