@@ -106,6 +106,9 @@ class Sealer:
             that a blob's length reveals the text's.
         compress: compress text and metadata before padding.
 
+    Attributes:
+        keys: key store, for rotation and erasure.
+
     Guarantee:
         Without the key a blob reveals its length, its key id and nothing else (AES-256-GCM-SIV; equal rows get
         different blobs). A blob that was changed, or moved to another id or collection, does not open. The
@@ -124,12 +127,12 @@ class Sealer:
     ) -> None:
         if precision not in PRECISIONS:
             raise unknown_name("Sealer", "precision", PRECISIONS, precision)
-        self._keys = _opened(key, store)
+        self.keys = _opened(key, store)
         self._precision, self._compress = precision, bool(compress)
         self._padding = check_count(padding, owner="Sealer", param="padding", minimum=0)
 
     def __repr__(self) -> str:
-        return f"Sealer({self._keys!r}, precision={self._precision!r})"
+        return f"Sealer({self.keys!r}, precision={self._precision!r})"
 
     def seal(
         self,
@@ -137,7 +140,7 @@ class Sealer:
         *,
         ids: Any,
         collection: str,
-        texts: Sequence[str] | None = None,
+        texts: Sequence[str | None] | None = None,
         metadata: Sequence[Mapping[str, Any] | None] | None = None,
         generations: Sequence[int] | None = None,
     ) -> list[bytes]:
@@ -159,7 +162,7 @@ class Sealer:
         )
         items = _bound_ids(ids, generations, len(X), owner)
         if texts is not None:
-            texts = check_texts(texts, owner=owner, min_rows=0)
+            check_texts([text for text in texts if text is not None], owner=owner, min_rows=0)
         bodies = encode_vectors(X, self._precision, owner=owner)
         payload = texts is not None or metadata is not None
         start = head(
@@ -172,7 +175,7 @@ class Sealer:
                 + encode_payload(text, row, padding=self._padding, compress=self._compress, owner=owner)
                 for body, text, row in zip(bodies, texts or no, metadata or no, strict=True)
             ]
-        keys = self._keys.reserve(collection, len(X))
+        keys = self.keys.reserve(collection, len(X))
         header = VERSION + keys.current.key_id
         prefix, encrypt = associated_prefix(header, keys.uuid), keys.current.cipher.encrypt
         random = secrets.token_bytes(NONCE_BYTES * len(X))  # one system call
@@ -255,7 +258,7 @@ class Sealer:
             raise wrong_type("Sealer.filter_tokens", "value", "a string, integer or boolean", value)
         typed = type(value).__name__.encode() + framed(str(value).encode("utf-8", "surrogatepass"))
         bound = framed(field.encode()) + typed
-        return [key.token(bound) for key in self._keys.reserve(collection, 0).keys]
+        return [key.token(bound) for key in self.keys.reserve(collection, 0).keys]
 
     def _open(
         self, blobs: Sequence[bytes], ids: Any, collection: str, generations: Sequence[int] | None,
@@ -267,7 +270,7 @@ class Sealer:
             raise wrong_type(owner, "blobs", "a sequence of bytes", blobs)
         items = _bound_ids(ids, generations, len(blobs), owner)
         given = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
-        ciphers = _ciphers(self._keys.read(collection))
+        ciphers = _ciphers(self.keys.read(collection))
         opened = _Opened([], [], [])
         for position, (blob, item) in enumerate(zip(blobs, items, strict=True)):
             try:

@@ -1,0 +1,258 @@
+"""`ProtectedCollection`: the database proposes candidates by protected vectors, the sealed exact vectors rank them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.databases.locations import open_store
+from vecveil.databases.release import WrappedEmbedder, open_policy
+from vecveil.databases.store import Batch, VectorStore
+from vecveil.encoders import Encoder
+from vecveil.errors import InvalidInputError, wrong_type
+from vecveil.protector import Protector
+from vecveil.protector.policy import ReleasePolicy
+from vecveil.sealing import Ranking, Sealer, Unsealed
+from vecveil.sealing.sealer import OnInvalid
+from vecveil.types import Embeddings
+from vecveil.validation import check_count, check_same_length, check_texts
+
+__all__ = ["SEALED_FIELD", "ProtectedCollection"]
+
+SEALED_FIELD = "vecveil_sealed"
+"""Field of a row that holds its sealed blob in base64: not every database stores bytes beside a vector."""
+
+_OWNER = "ProtectedCollection"
+_BATCH = 1000
+
+
+class ProtectedCollection:
+    """One collection of a database, searched without letting the database read it.
+
+    The database stores the protected vector of each text and a sealed blob of its exact vector, text and metadata.
+    A search fetches ``candidates`` rows by the protected query, opens their blobs here and ranks them by the exact
+    cosine. The database sees protected vectors, lengths of blobs, and which rows a query fetches.
+
+    Args:
+        database: store, or its location as for `vecveil scan`; made at the first `add` if it is not there.
+        protector: protector or its path, or a `ReleasePolicy` with a noise key or ledger.
+        sealer: sealer, or the path of its key store.
+        name: name of the collection in the key store; by default that of the database's collection.
+        candidates: rows to fetch for a search. More find more of the exact neighbours and cost more to open.
+        query_noise: False sends queries through the map without noise: better candidates, but the database can
+            read a query as well as erasure alone permits.
+        encoder: embeds the texts; by default the protector's encoder. It must be the one of the fit.
+        blobs: where the blobs live instead of the database, such as a dict or another trust zone's store.
+    """
+
+    def __init__(
+        self,
+        database: VectorStore | str,
+        protector: Protector | ReleasePolicy | str | os.PathLike[str],
+        sealer: Sealer | str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        candidates: int = 200,
+        query_noise: bool = True,
+        encoder: Encoder | None = None,
+        blobs: MutableMapping[str, bytes] | None = None,
+    ) -> None:
+        self.database = open_store(database) if isinstance(database, str) else database
+        if not isinstance(self.database, VectorStore):
+            raise wrong_type(
+                _OWNER, "database", "a vecveil.databases.VectorStore or its location", database
+            )
+        policy = open_policy(protector)
+        if not query_noise:
+            policy = ReleasePolicy(
+                policy.protector, "map-only", key=policy.key, ledger=policy.ledger
+            )
+        self._embedder = WrappedEmbedder(policy, owner=_OWNER)
+        self.policy = policy
+        self.sealer = sealer if isinstance(sealer, Sealer) else Sealer(sealer)
+        self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
+        self._encoder, self._blobs, self._given_name = encoder, blobs, name
+
+    @property
+    def name(self) -> str:
+        """Name of the collection in the key store."""
+        return self._given_name or self.database.info().name
+
+    def add(
+        self,
+        texts: Sequence[str],
+        *,
+        ids: Sequence[str],
+        metadata: Sequence[Mapping[str, Any] | None] | None = None,
+        vectors: Embeddings | None = None,
+    ) -> None:
+        """Protect, seal and write rows, replacing equal ids.
+
+        Args:
+            ids: ids as text.
+            metadata: sealed with the text.
+            vectors: exact vectors of ``texts`` (N, n), if they are at hand.
+
+        Raises:
+            InvalidInputError: lengths differ, or vectors are not finite.
+            IncompatibleError: the encoder is not the one of the fit.
+        """
+        texts, ids = check_texts(texts, owner=f"{_OWNER}.add", min_rows=0), _checked_ids(ids)
+        check_same_length(f"{_OWNER}.add", texts=texts, ids=ids)
+        if len(set(ids)) != len(ids):
+            raise InvalidInputError.of(
+                f"{_OWNER}.add", "ids", "distinct", "equal ids", code="E-INPUT-IDS"
+            )
+        if not texts:
+            return
+        exact = self._exact(texts) if vectors is None else vectors
+        stored = np.asarray(
+            self._embedder.released(self._protected_source(texts, exact), texts, ids), np.float32
+        )
+        if not self.database.exists():
+            self.database.create(stored.shape[1], metric="cosine")
+        blobs = self.sealer.seal(
+            exact, ids=ids, collection=self.name, texts=texts, metadata=metadata
+        )
+        if self._blobs is None:
+            fields: tuple[Mapping[str, Any], ...] = tuple(
+                {SEALED_FIELD: base64.b64encode(blob).decode()} for blob in blobs
+            )
+        else:
+            # Before the rows: a search never meets a row without its blob.
+            self._blobs.update(zip(ids, blobs, strict=True))
+            fields = ({},) * len(ids)
+        self.database.write(Batch(tuple(ids), stored, fields))
+
+    def search(
+        self,
+        query: str | npt.NDArray[np.floating[Any]],
+        *,
+        top: int = 10,
+        candidates: int | None = None,
+        on_invalid: OnInvalid = "raise",
+    ) -> Ranking:
+        """Return the ``top`` candidates by the exact cosine of ``query``, a text or its clean vector (n,).
+
+        Raises:
+            SealingError: a candidate's blob is missing or does not open; ``on_invalid="skip"`` reports its id.
+        """
+        k = check_count(
+            candidates or self.candidates, owner=f"{_OWNER}.search", param="candidates", minimum=top
+        )
+        if isinstance(query, str):
+            exact = self._exact([query])
+            released = self._embedder.released(
+                self._protected_source([query], exact), [query], query=True
+            )
+        elif self.policy.rewrites_texts:
+            raise wrong_type(
+                f"{_OWNER}.search", "query", "a text, since the protector rewrites texts", query
+            )
+        else:
+            exact = np.atleast_2d(np.asarray(query))
+            released = self._embedder.released(exact, [""], query=True)
+        matches = self.database.search(released[0], k)
+        ids = [str(match.id) for match in matches]
+        blobs = self._blobs_of(ids, [match.fields for match in matches])
+        return self.sealer.rank(
+            exact[0], blobs, ids=ids, collection=self.name, top=top, on_invalid=on_invalid
+        )
+
+    def get(self, ids: Sequence[str], *, on_invalid: OnInvalid = "raise") -> Unsealed:
+        """Return the exact vectors, texts and metadata of ``ids``; raise `StoreError` for a missing id."""
+        batch = self.database.read(_checked_ids(ids))
+        blobs = self._blobs_of(list(batch.ids), batch.fields)
+        return self.sealer.unseal(
+            blobs, ids=list(batch.ids), collection=self.name, on_invalid=on_invalid
+        )
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete rows and their blobs; unknown ids are ignored. Backups of the database may keep both."""
+        listed = _checked_ids(ids)
+        self.database.delete(listed)
+        for name in listed if self._blobs is not None else ():
+            self._blobs.pop(name, None)  # type: ignore[union-attr]
+
+    def reseal(self, *, batch: int = _BATCH) -> int:
+        """Seal every row again under a new data key and delete the older keys; return the number of rows resealed.
+
+        Readers keep working meanwhile. After an interruption, call it again: rows under the newest key stay.
+        Protected vectors do not change.
+        """
+        keys = self.sealer.keys
+        if len(keys.read(self.name).keys) == 1:
+            keys.rotate(self.name)
+        rows = 0
+        # Names first: in some databases a row that is written moves to the end and would be read again. Once more
+        # after that, for rows that another process sealed with the old key meanwhile.
+        while stale := list(self._under_older_keys(batch)):
+            for start in range(0, len(stale), batch):
+                self._write_sealed(self.database.read(stale[start : start + batch]))
+            rows += len(stale)
+        keys.retire(self.name)
+        return rows
+
+    def _under_older_keys(self, batch: int) -> Iterator[str]:
+        current = self.sealer.keys.read(self.name).current.key_id
+        for part in self.database.batches(batch):
+            blobs = self._blobs_of(list(part.ids), part.fields)
+            yield from (name for name, blob in zip(part.ids, blobs, strict=True) if blob[1:9] != current)
+
+    def _write_sealed(self, part: Batch) -> None:
+        ids = list(part.ids)
+        blobs = self._blobs_of(ids, part.fields)
+        opened = self.sealer.unseal(blobs, ids=ids, collection=self.name)
+        sealed = self.sealer.seal(
+            opened.vectors,
+            ids=ids,
+            collection=self.name,
+            texts=opened.texts,
+            metadata=opened.metadata,
+        )
+        if self._blobs is not None:
+            self._blobs.update(zip(ids, sealed, strict=True))
+            return
+        fields = tuple(
+            {**row, SEALED_FIELD: base64.b64encode(blob).decode()}
+            for row, blob in zip(part.fields, sealed, strict=True)
+        )
+        self.database.write(Batch(part.ids, part.vectors, fields))
+
+    def _exact(self, texts: Sequence[str]) -> Embeddings:
+        encoder = self._encoder or self.policy.protector.loaded_encoder()
+        if self._encoder is not None and (sentences := self._embedder.probe()):
+            self._embedder.compare(encoder.encode(sentences))
+        return np.asarray(encoder.encode(list(texts)))
+
+    def _protected_source(self, texts: Sequence[str], exact: Embeddings) -> Embeddings:
+        # A text-level method protects by rewriting; the blob still holds the vector of the original text.
+        return self._exact(self._embedder.seen(texts)) if self.policy.rewrites_texts else exact
+
+    def _blobs_of(self, ids: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> list[bytes]:
+        if self._blobs is not None:
+            return [self._blobs.get(name, b"") for name in ids]
+        return [_decoded(row.get(SEALED_FIELD)) for row in fields]
+
+
+def _decoded(value: Any) -> bytes:
+    try:
+        return base64.b64decode(value or "", validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        return b""  # refused like a damaged blob
+
+
+def _checked_ids(ids: Any) -> list[str]:
+    if (
+        isinstance(ids, str | bytes)
+        or not isinstance(ids, Sequence)
+        or not all(isinstance(name, str) for name in ids)
+    ):
+        raise wrong_type(_OWNER, "ids", "a list of strings", ids, fix="Write numbers in decimal.")
+    return list(ids)

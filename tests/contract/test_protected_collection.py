@@ -1,0 +1,199 @@
+"""A protected collection over every database: exact answers from sealed rows, nothing readable in the files."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vecveil
+from harness.errors import raises
+from harness.store_factories import STORES
+from vecveil.databases.collection import SEALED_FIELD, ProtectedCollection
+from vecveil.databases.locations import in_this_process
+from vecveil.databases.store import VectorStore
+from vecveil.protector import Protector
+from vecveil.randomness import NoiseKeys
+from vecveil.sealing import Sealer
+
+_names = itertools.count()
+DIMENSION = 24
+TEXTS = [f"canary-{i % 7} text number {i}" for i in range(120)]
+IDS = [str(i + 1) for i in range(120)]
+
+
+class Hashed:
+    """An encoder without a model: unit vectors drawn from the text's hash, near to that of the text's first word."""
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        rows = [self._drawn(text) + 1.5 * self._drawn(text.split()[0]) for text in texts]
+        return np.array([row / np.linalg.norm(row) for row in rows], np.float32).reshape(
+            -1, DIMENSION
+        )
+
+    def _drawn(self, text: str) -> np.ndarray:
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+        return np.random.default_rng(seed).standard_normal(DIMENSION)
+
+
+@pytest.fixture(scope="module")
+def protector() -> Protector:
+    rng = np.random.default_rng(0)
+    positive, negative = rng.standard_normal((2, 300, DIMENSION)).astype(np.float32)
+    return vecveil.fit_pairs(positive, negative, method="laplace", noise_to_signal=0.7)
+
+
+@pytest.fixture(params=sorted(STORES), scope="module")
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def folder(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp(kind)
+
+
+@pytest.fixture
+def database(kind: str, folder: Path) -> Iterator[VectorStore]:
+    with in_this_process(STORES[kind].locate(folder, f"rows_{next(_names)}")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def sealer(tmp_path: Path) -> Sealer:
+    NoiseKeys.create(tmp_path / "search.keys", "one")
+    return Sealer(tmp_path / "search.keys")
+
+
+@pytest.fixture
+def collection(database: VectorStore, protector: Protector, sealer: Sealer) -> ProtectedCollection:
+    made = ProtectedCollection(database, protector, sealer, candidates=120, encoder=Hashed())
+    made.add(TEXTS, ids=IDS, metadata=[{"page": i} for i in range(120)])
+    return made
+
+
+def test_search_gives_exact_scores_and_texts(collection: ProtectedCollection) -> None:
+    X, query = Hashed().encode(TEXTS), "canary-3 question"
+    cosines = X @ Hashed().encode([query])[0]
+    ranking = collection.search(query, top=7)
+    assert ranking.ids == [IDS[i] for i in np.argsort(-cosines, kind="stable")[:7]]
+    np.testing.assert_allclose(ranking.scores, np.sort(cosines)[::-1][:7], atol=1e-3)
+    assert ranking.texts == [TEXTS[int(name) - 1] for name in ranking.ids]
+    assert ranking.metadata == [{"page": int(name) - 1} for name in ranking.ids]
+    by_vector = collection.search(Hashed().encode([query])[0], top=7)
+    assert by_vector.ids == ranking.ids
+
+
+def test_the_database_holds_protected_vectors_and_ciphertext(
+    collection: ProtectedCollection, database: VectorStore, folder: Path
+) -> None:
+    stored = next(database.batches())
+    order = [int(name) - 1 for name in stored.ids]
+    cosines = np.einsum("ij,ij->i", stored.vectors, Hashed().encode(TEXTS)[order])
+    assert (cosines / np.linalg.norm(stored.vectors, axis=1) < 0.999).all()
+    assert {name for row in stored.fields for name in row} == {SEALED_FIELD}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            assert b"canary-" not in path.read_bytes()
+
+
+def test_rows_are_replaced_got_and_deleted(
+    collection: ProtectedCollection, database: VectorStore
+) -> None:
+    collection.add(["canary-9 new"], ids=["5"])
+    assert database.count() == 120
+    got = collection.get(["5", "6"])
+    assert (got.texts, got.metadata) == (["canary-9 new", TEXTS[5]], [None, {"page": 5}])
+    collection.delete(["5", "777"])
+    assert "5" not in collection.search("canary-9 new").ids
+    with raises("E-STORE-NOT-FOUND"):
+        collection.get(["5"])
+
+
+def test_a_moved_blob_is_refused_or_skipped(
+    collection: ProtectedCollection, database: VectorStore
+) -> None:
+    row = database.read(["1", "2"])
+    database.write(
+        type(row)(
+            row.ids, row.vectors, (row.fields[1], {**row.fields[0], SEALED_FIELD: "no base64!"})
+        )
+    )
+    with raises("E-SEAL-OPEN"):
+        collection.search("canary-1 x", top=100)
+    ranking = collection.search("canary-1 x", top=100, on_invalid="skip")
+    assert sorted(ranking.skipped) == ["1", "2"]
+    assert not {"1", "2"} & set(ranking.ids)
+
+
+def test_resealing_goes_on_after_an_interruption(
+    collection: ProtectedCollection, database: VectorStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {
+        name: row
+        for part in database.batches()
+        for name, row in zip(part.ids, part.vectors, strict=True)
+    }
+    write, calls = type(database).write, itertools.count()
+
+    def interrupted(self: VectorStore, batch: object) -> None:
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        write(self, batch)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(database), "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            collection.reseal(batch=40)
+    assert len(collection.search("canary-2 x", top=120).ids) == 120  # readers open both keys
+    assert collection.reseal(batch=50) == 80
+    assert len(collection.sealer.keys.read(collection.name).keys) == 1
+    assert len(collection.search("canary-2 x", top=120).ids) == 120
+    for part in database.batches():
+        for name, row in zip(part.ids, part.vectors, strict=True):
+            np.testing.assert_allclose(row, before[name], atol=1e-6)
+
+
+def test_blobs_may_live_elsewhere(
+    database: VectorStore, protector: Protector, sealer: Sealer
+) -> None:
+    blobs: dict[str, bytes] = {}
+    made = ProtectedCollection(
+        database,
+        protector,
+        sealer,
+        candidates=120,
+        encoder=Hashed(),
+        blobs=blobs,
+        query_noise=False,
+    )
+    made.add(TEXTS, ids=IDS)
+    assert sorted(blobs) == sorted(IDS)
+    assert all(not row for row in next(database.batches()).fields)
+    assert made.search("canary-3 question").ids[0] in IDS
+    made.delete(IDS[:3])
+    assert len(blobs) == 117
+    del blobs["9"]
+    with raises("E-SEAL-OPEN"):
+        made.search("canary-3 question", top=100)
+
+
+def test_wrong_input_writes_nothing(
+    database: VectorStore, protector: Protector, sealer: Sealer
+) -> None:
+    made = ProtectedCollection(database, protector, sealer, encoder=Hashed())
+    with raises("E-INPUT", "ids"):
+        made.add(["a", "b"], ids=["1", "1"])
+    with raises("E-INPUT"):
+        made.add(["a", "b"], ids=["1"])
+    with raises("E-INPUT", "ids"):
+        made.add(["a"], ids=[1])  # type: ignore[list-item]
+    with raises("E-INPUT"):
+        made.add(["a"], ids=["1"], vectors=np.full((1, DIMENSION), np.nan, np.float32))
+    with raises("E-INPUT", "candidates"):
+        made.search("a", top=300)
+    assert not database.exists() or database.count() == 0
