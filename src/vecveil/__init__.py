@@ -14,17 +14,21 @@ if TYPE_CHECKING:
     from vecveil.auditing import AuditResult, audit_store
     from vecveil.auditing.audit import audit
     from vecveil.concepts import Concept
+    from vecveil.databases.collection import ProtectedCollection
     from vecveil.encoders import load_encoder
     from vecveil.errors import VecveilError
     from vecveil.protector import Protector, fit, fit_labels, fit_pairs, load
     from vecveil.randomness import NoiseKeys
+    from vecveil.sealing import Sealer
 
 _HOME = {
     "AuditResult": "vecveil.auditing",
     "Concept": "vecveil.concepts",
     "Ledger": "vecveil.accounting",
     "NoiseKeys": "vecveil.randomness",
+    "ProtectedCollection": "vecveil.databases.collection",
     "Protector": "vecveil.protector",
+    "Sealer": "vecveil.sealing",
     "VecveilError": "vecveil.errors",
     "audit": "vecveil.auditing",
     "audit_store": "vecveil.auditing",
@@ -41,7 +45,9 @@ __all__ = [
     "Concept",
     "Ledger",
     "NoiseKeys",
+    "ProtectedCollection",
     "Protector",
+    "Sealer",
     "VecveilError",
     "__version__",
     "accounting",
