@@ -34,6 +34,7 @@ COMMANDS = {
     "serve": ("serve", "command", "Answer OpenAI's embeddings API, protected."),
     "scan": ("scan", "command", "Report what a vector database gives away; audit a sample."),
     "migrate": ("migrate", "command", "Copy a vector database to a protected one."),
+    "search": ("search", "command", "Search a sealed store and rank exactly."),
     "curves": ("curves", "command", "Show how a learnt perturbation was trained."),
     "key": ("releases", "key", "Make and list keys of keyed noise."),
     "ledger": ("releases", "ledger", "Show how often items were released."),

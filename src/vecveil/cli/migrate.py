@@ -22,6 +22,7 @@ from vecveil.databases.migrating import (
 from vecveil.errors import StoreError
 from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
+from vecveil.sealing import Sealer
 
 __all__ = ["command"]
 
@@ -30,6 +31,8 @@ Examples:
   vecveil migrate chroma:db#notes chroma:db#notes-protected -p drug.vecveil
   vecveil migrate faiss:notes.faiss pgvector:postgresql://writer@db/app#notes -p drug.vecveil \\
       --key-file noise.key --ledger releases.ledger --cap 1 --drop author
+  vecveil key new search.keys
+  vecveil migrate chroma:db#notes chroma:db#notes-sealed -p drug.vecveil --seal-key search.keys
   vecveil migrate chroma:db#notes chroma:db#notes-protected --verify-only
 
 Locations are written as for `vecveil scan`. A password is best left to what the database's own
@@ -45,6 +48,8 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @click.option("--keep", multiple=True, metavar="FIELD", help="Write this field whatever it holds; may be repeated.")
 @click.option("--drop", multiple=True, metavar="FIELD", help="Leave out this field; may be repeated.")
 @click.option("--skip-bad", is_flag=True, help="Leave out rows without a finite vector of the right dimension.")
+@click.option("--seal-key", type=shared.FILE, metavar="FILE",
+              help="Also write the exact vector and all fields, sealed under this key file.")
 @click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")
 @click.option("--state", "state_file", type=shared.FILE, help="Progress file [default: beside DEST].")
 @click.option("--verify-only", is_flag=True, help="Verify a finished copy again.")
@@ -52,7 +57,7 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @shared.json_option
 def command(
     source: str, dest: str, protector_file: Path | None, batch: int, state_file: Path | None, verify_only: bool,
-    as_json: bool, **options: Any,
+    as_json: bool, seal_key: Path | None, **options: Any,
 ) -> None:  # fmt: skip
     """Copy the rows of SOURCE to DEST with protected vectors, and verify the copy.
 
@@ -64,15 +69,18 @@ def command(
         raise click.UsageError("Missing option '-p' / '--protector'.")
     names = (public_name(source), public_name(dest))
     state_file = state_file or default_state_file(dest)
+    sealer = None if seal_key is None else Sealer(seal_key)
+    if sealer is not None and options["keep_text"]:
+        raise click.UsageError("--keep-text stores texts readable beside their sealed copy; give one of the two.")
     with open_store(source) as opened, open_store(dest) as made:
         if verify_only:
             existing = _if_exists(opened)
             if existing is None:
                 note("The source does not exist: the copy is not compared with clean vectors.")
-            done = verify_migration(made, existing, state_file, names=names, batch=batch)
+            done = verify_migration(made, existing, state_file, names=names, batch=batch, sealer=sealer)
         else:
             assert protector_file is not None
-            done = _migrate(opened, made, protector_file, release, state_file, names, batch, options,
+            done = _migrate(opened, made, protector_file, release, state_file, names, batch, options, sealer,
                             is_chroma=dest.partition(":")[0] == "chroma")  # fmt: skip
     _report(done, short_name(dest), state_file, verify_only=verify_only)
     if as_json:
@@ -93,7 +101,8 @@ def _if_exists(source: VectorStore) -> VectorStore | None:
 
 def _migrate(
     source: VectorStore, dest: VectorStore, protector_file: Path, release: Release, state_file: Path,
-    names: tuple[str, str], batch: int, options: dict[str, Any], *, is_chroma: bool,
+    names: tuple[str, str], batch: int, options: dict[str, Any],
+    sealer: Sealer | None, *, is_chroma: bool,
 ) -> Migration:  # fmt: skip
     protector = load(protector_file)
     with release.ledger() as ledger:
@@ -101,9 +110,14 @@ def _migrate(
         if is_chroma and not policy.rewrites_texts:
             _name_function(dest, policy, protector_file, release)
         done = migrate(
-            source, dest, policy, state_file, names=names, batch=batch, options=MigrationOptions(**options),
+            source, dest, policy, state_file, names=names, batch=batch, sealer=sealer,
+            options=MigrationOptions(**options, seal=sealer is not None),
             on_checked=lambda checked: _plan(checked, state_file),
         )  # fmt: skip
+    if sealer is not None:
+        note("Search the copy with `vecveil search`, or vecveil.ProtectedCollection. Keep the key file: without it "
+             "no blob opens.")  # fmt: skip
+        return done
     note(
         "Queries must pass the same protector from now on: as documents do (vecveil protect QUERIES -p "
         f"{protector_file.name}), or through its map alone where they stay on the trusted side (--no-noise; "
@@ -127,7 +141,7 @@ def _plan(checked: SourceCheck, state_file: Path) -> None:
     """Print what is about to be written."""
     left_out = ", ".join(f"{name} ({why})" for name, why in checked.withheld.items()) or "none"
     note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
-    note(f"Fields copied unchanged: {', '.join(checked.carried) or 'none'}. Left out: {left_out}.")
+    note(f"Fields copied unchanged: {', '.join(checked.carried) or 'none'}. Left out, or sealed: {left_out}.")
     note(f"State: {state_file}")
     for name in checked.texts_kept:
         warn(f"field {name!r} keeps text beside the protected vectors: whoever reads the store reads the text.")

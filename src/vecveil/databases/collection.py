@@ -23,7 +23,7 @@ from vecveil.sealing.sealer import OnInvalid
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_same_length, check_texts
 
-__all__ = ["SEALED_FIELD", "ProtectedCollection"]
+__all__ = ["SEALED_FIELD", "ProtectedCollection", "decoded"]
 
 SEALED_FIELD = "vecveil_sealed"
 """Field of a row that holds its sealed blob in base64: not every database stores bytes beside a vector."""
@@ -238,10 +238,11 @@ class ProtectedCollection:
     def _blobs_of(self, ids: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> list[bytes]:
         if self._blobs is not None:
             return [self._blobs.get(name, b"") for name in ids]
-        return [_decoded(row.get(SEALED_FIELD)) for row in fields]
+        return [decoded(row.get(SEALED_FIELD)) for row in fields]
 
 
-def _decoded(value: Any) -> bytes:
+def decoded(value: Any) -> bytes:
+    """Return the blob in a field, or nothing if it is missing or damaged."""
     try:
         return base64.b64decode(value or "", validate=True)
     except (binascii.Error, TypeError, ValueError):

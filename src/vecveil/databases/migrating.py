@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.databases.collection import SEALED_FIELD
 from vecveil.databases.fields import OTHERS, Field, carried, matches
 from vecveil.databases.signs import Signs, signs_of_protection
 from vecveil.databases.state import MigrationState, locked, read_state, write_state
-from vecveil.databases.store import Batch, StoreInfo, VectorStore
+from vecveil.databases.store import Batch, StoreInfo, VectorStore, plain
 from vecveil.databases.survey import BadRows, Reservoir, Survey, usable_rows
 from vecveil.databases.verifying import (
     Verification,
@@ -38,6 +40,7 @@ from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.randomness import NoiseKeys
 from vecveil.runtime import progress
+from vecveil.sealing import Sealer
 from vecveil.validation import check_count
 
 __all__ = ["Migration", "MigrationOptions", "SourceCheck", "migrate", "verify_migration"]
@@ -57,6 +60,7 @@ class MigrationOptions:
         keep_text: copy text fields.
         keep: fields to copy regardless of their content.
         drop: fields to leave out.
+        seal: write a sealed blob of the exact vector and all fields but dropped ones beside each protected vector.
         skip_bad: skip rows without a finite vector of the right dimension and rows that the protector refuses or does
             not change; otherwise they stop the migration.
     """
@@ -65,6 +69,7 @@ class MigrationOptions:
     keep: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     skip_bad: bool = False
+    seal: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +133,7 @@ def migrate(
     names: tuple[str, str],
     options: MigrationOptions | None = None,
     batch: int = 1000,
+    sealer: Sealer | None = None,
     on_checked: Callable[[SourceCheck], None] | None = None,
     show_progress: bool | None = None,
 ) -> Migration:
@@ -140,6 +146,7 @@ def migrate(
     Args:
         names: public names of both stores, kept in the state file.
         batch: rows to read and write at once; a destination may take more, see `VectorStore.rows_at_once`.
+        sealer: for `MigrationOptions.seal`; the collection in its key store has the name of the destination's.
         on_checked: called with the check of the source before anything is written, but not on resuming.
 
     Raises:
@@ -150,6 +157,8 @@ def migrate(
     """
     check_count(batch, owner=_OWNER, param="batch")
     options = options or MigrationOptions()
+    if options.seal != (sealer is not None):
+        raise InvalidInputError.of(_OWNER, "sealer", "given with MigrationOptions.seal", "one of the two alone")
     protector = policy.protector
     if policy.rewrites_texts:
         raise InvalidInputError.of(_OWNER, "protector", "of a method that protects vectors", repr(protector.method),
@@ -157,7 +166,7 @@ def migrate(
                                    "Rewrite and encode the texts, and fill a new store with them.")  # fmt: skip
     if names[0] == names[1]:
         raise StoreError.of(_OWNER, "dest", "another store than the source", "the source itself")
-    with _run(source, dest, state_file, batch, show_progress) as run:
+    with _run(source, dest, state_file, batch, show_progress, sealer) as run:
         dest = run.dest
         state = read_state(state_file)
         if state is None:
@@ -196,14 +205,17 @@ def verify_migration(
     *,
     names: tuple[str, str],
     batch: int = 1000,
+    sealer: Sealer | None = None,
     show_progress: bool | None = None,
 ) -> Migration:
     """Verify that ``dest`` still holds the rows of the finished migration in ``state_file``.
 
+    With ``sealer`` the blob of every row must open.
+
     Raises:
         StoreError: no finished migration of these stores, or a store does not answer.
     """
-    with _run(source, dest, state_file, batch, show_progress) as run:
+    with _run(source, dest, state_file, batch, show_progress, sealer) as run:
         state = read_state(state_file)
         if state is None or (state.source, state.dest) != names or not state.copied:
             raise StoreError.of(_OWNER, "state", "that of a finished migration of these stores",
@@ -220,12 +232,13 @@ def _run(
     state_file: Path,
     batch: int,
     show_progress: bool | None,
+    sealer: Sealer | None,
 ) -> Iterator[_Run]:
     """Lock the state file and open the destination, in a subprocess if its database requires that."""
     with locked(state_file):
         apart = dest.apart()
         try:
-            yield _Run(source, apart, state_file, batch, show_progress)
+            yield _Run(source, apart, state_file, batch, show_progress, sealer)
         finally:
             if apart is not dest:
                 apart.close()
@@ -240,6 +253,7 @@ class _Run:
     state_file: Path
     batch: int
     show_progress: bool | None
+    sealer: Sealer | None
     state: MigrationState = field(init=False)
 
     def progress(
@@ -254,7 +268,7 @@ class _Run:
 
     def verified(self, resumed: int) -> Migration:
         result = verify(
-            self.dest, self.state, self.source, batch=self.batch, show_progress=self.show_progress
+            self.dest, self.state, self.source, batch=self.batch, sealer=self.sealer, show_progress=self.show_progress
         )
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) if result.ok else None
         self.save(replace(self.state, verified=when))
@@ -311,6 +325,9 @@ class _Run:
                                       "one that leaves some", "Nothing of this batch is written.")  # fmt: skip
             names = frozenset(state.carried)
             fields = tuple(carried(rows.fields[i], names) for i in chosen)
+            if self.sealer is not None:
+                blobs = self._sealed(ids, clean, [rows.fields[i] for i in chosen])
+                fields = tuple({**row, SEALED_FIELD: blob} for row, blob in zip(fields, blobs, strict=True))
             self.dest.write(Batch(ids, released, fields))
             # The checksum covers the values that the store returns, so that `verify` needs no released copy.
             checksum = add_rows(checksum, ids, self._stored(ids, released))
@@ -323,6 +340,22 @@ class _Run:
             cursor=rows.cursor,
             checksum=as_hex(checksum),
         )
+
+    def _sealed(
+        self, ids: tuple[str, ...], clean: npt.NDArray[np.float32], rows: Sequence[Mapping[str, Any]]
+    ) -> list[str]:
+        """Return the blobs of the rows in base64: the field of texts, if there is one, is the text of the blob."""
+        assert self.sealer is not None
+        dropped = {name for name, why in self.state.withheld.items() if why == "dropped"}
+        named = [name for name, why in self.state.withheld.items() if why == "text"]
+        texts = named if len(named) == 1 else []
+        metadata = [
+            plain({k: v for k, v in row.items() if k not in dropped and k not in texts}, owner=_OWNER) for row in rows
+        ]
+        values = [str(row[texts[0]]) if texts and row.get(texts[0]) is not None else None for row in rows]
+        name = self.dest.info().name
+        blobs = self.sealer.seal(clean, ids=ids, collection=name, texts=values, metadata=metadata)
+        return [base64.b64encode(blob).decode() for blob in blobs]
 
     def _stored(
         self, ids: tuple[str, ...], released: npt.NDArray[np.float32]
@@ -431,7 +464,8 @@ def _check_same(
         ("dest", state.dest, names[1]),
         ("protector", state.protector[:12], policy.protector.fingerprint[:12]),
         ("key", state.key_id, key[0]),
-        ("options", state.options, json.loads(json.dumps(asdict(options)))),
+        # Options that an older version did not write had their defaults.
+        ("options", asdict(MigrationOptions()) | state.options, json.loads(json.dumps(asdict(options)))),
     ]
     if state.key_check is not None:  # state files of older versions lack it
         pairs.append(("key", f"check value {state.key_check}", f"check value {key[1]}"))

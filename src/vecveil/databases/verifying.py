@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.databases.collection import SEALED_FIELD, decoded
 from vecveil.databases.state import MigrationState
 from vecveil.databases.store import Batch, VectorStore
 from vecveil.errors import StoreError
 from vecveil.runtime import progress
+from vecveil.sealing import Sealer
 
 __all__ = ["Verification", "add_rows", "as_hex", "is_clean", "same_directions", "verify"]
 
@@ -30,6 +32,7 @@ class Verification:
         checksum: ids and values equal the written ones.
         bad: number of rows without a finite vector of the right dimension.
         clean: number of rows that equal the source's vector; None if the source could not be read.
+        unopened: number of rows whose sealed blob does not open; None without a sealer.
         directions: the store normalises, so vectors were compared by direction when written.
     """
 
@@ -39,6 +42,7 @@ class Verification:
     bad: int
     clean: int | None
     directions: bool
+    unopened: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -54,6 +58,7 @@ class Verification:
             (not self.checksum, "Ids or vectors in the destination are not those that were written."),
             (self.bad, f"{self.bad:,} rows of the destination have no finite vector of the right dimension."),
             (self.clean, f"{self.clean or 0:,} rows of the destination hold their clean vector."),
+            (self.unopened, f"{self.unopened or 0:,} rows of the destination have no sealed blob that opens."),
         )  # fmt: skip
         return tuple(sentence for wrong, sentence in sentences if wrong)
 
@@ -67,6 +72,7 @@ def verify(
     source: VectorStore | None,
     *,
     batch: int = 1000,
+    sealer: Sealer | None = None,
     show_progress: bool | None = None,
 ) -> Verification:
     """Compare all rows of ``dest`` with the checksum in ``state``, and by id with the clean ``source`` if given.
@@ -76,6 +82,8 @@ def verify(
     """
     rows = checksum = bad = 0
     clean: int | None = None if source is None else 0
+    unopened: int | None = None if sealer is None else 0
+    name = "" if sealer is None else dest.info().name
     total = -(-state.rows // batch)
     for part in progress(
         dest.batches(batch), "verify", total=total, show=show_progress, unit="batch"
@@ -86,11 +94,15 @@ def verify(
             continue
         bad += int((~np.isfinite(part.vectors).all(axis=1)).sum())
         checksum = add_rows(checksum, part.ids, part.vectors)
+        if sealer is not None and unopened is not None:
+            blobs = [decoded(row.get(SEALED_FIELD)) for row in part.fields]
+            opened = sealer.unseal(blobs, ids=part.ids, collection=name, on_invalid="skip")
+            unopened += len(opened.skipped)
         if source is not None and clean is not None:
             count = _clean_rows(part, source)
             clean = None if count is None else clean + count
     same = as_hex(checksum) == state.checksum
-    return Verification(rows, state.rows, same, bad, clean, dest.normalises)
+    return Verification(rows, state.rows, same, bad, clean, dest.normalises, unopened)
 
 
 def _clean_rows(part: Batch, source: VectorStore) -> int | None:

@@ -118,9 +118,9 @@ def encode_payload(
     """Return text and metadata as JSON behind their length, padded with zeros to `padded_length`."""
     try:
         record = {"text": text, "metadata": None if metadata is None else dict(metadata)}
-        body = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        body = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:  # the message may quote a value
-        raise InvalidInputError.of(owner, "metadata", "JSON objects without NaN", type(error).__name__,
+        raise InvalidInputError.of(owner, "metadata", "JSON objects", type(error).__name__,
                                    code="E-SEAL-METADATA") from None  # fmt: skip
     data = body.encode("utf-8", "surrogatepass")
     if compress:

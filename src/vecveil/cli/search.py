@@ -1,0 +1,88 @@
+"""``vecveil search``: search a sealed store, rank exactly, and print the texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from vecveil.cli import options as shared
+from vecveil.cli.output import data, data_json, note
+from vecveil.databases import open_store
+from vecveil.databases.collection import ProtectedCollection
+from vecveil.encoders import load_encoder
+
+__all__ = ["command"]
+
+EXAMPLE = """\b
+Example:
+  vecveil migrate chroma:db#notes chroma:db#notes-sealed -p drug.vecveil --seal-key search.keys
+  vecveil search chroma:db#notes-sealed "nausea after dinner" -p drug.vecveil --seal-key search.keys
+"""
+
+
+@click.command("search", epilog=EXAMPLE)
+@click.argument("database")
+@click.argument("query")
+@click.option(
+    "-p", "--protector", "protector_file", type=shared.FILE, required=True, help="Protector file."
+)
+@click.option(
+    "--seal-key",
+    type=shared.FILE,
+    required=True,
+    metavar="FILE",
+    help="Key file of the sealed rows.",
+)
+@click.option(
+    "--encoder",
+    metavar="NAME|FOLDER|URL#MODEL",
+    help="Encoder of the query [default: the protector's].",
+)
+@click.option(
+    "--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows to print."
+)
+@click.option(
+    "--candidates",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Rows to open and rank.",
+)
+@click.option(
+    "--map-queries",
+    is_flag=True,
+    help="Send the query without noise: finds more, tells the database more.",
+)
+@shared.json_option
+def command(
+    database: str, query: str, protector_file: Path, seal_key: Path, encoder: str | None, top: int, candidates: int,
+    map_queries: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Print the rows of DATABASE whose exact vectors are nearest to QUERY.
+
+    The database proposes candidates by protected vectors; their sealed rows are opened and ranked here.
+    """
+    with open_store(database) as store:
+        collection = ProtectedCollection(
+            store, protector_file, seal_key, candidates=max(candidates, top), query_noise=not map_queries,
+            encoder=None if encoder is None else load_encoder(encoder),
+        )  # fmt: skip
+        ranking = collection.search(query, top=top, on_invalid="skip")
+    if ranking.skipped:
+        note(
+            f"{len(ranking.skipped)} candidates have no sealed row that opens with this key; they are left out."
+        )
+    rows = [
+        {"id": name, "score": float(score), "text": text, "metadata": metadata}
+        for name, score, text, metadata in zip(
+            ranking.ids, ranking.scores, ranking.texts, ranking.metadata, strict=True
+        )
+    ]
+    if as_json:
+        data_json({"hits": rows, "skipped": ranking.skipped})
+        return
+    for row in rows:
+        data(
+            f"{row['score']:.4f}  {row['id']}  {row['text'] if row['text'] is not None else row['metadata']}"
+        )

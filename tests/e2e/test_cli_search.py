@@ -1,0 +1,110 @@
+"""``vecveil migrate --seal-key`` and ``vecveil search``: the copy is searched exactly and holds nothing readable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.command_line import run
+from vecveil.data import read_texts
+from vecveil.databases import Batch
+from vecveil.databases.locations import in_this_process
+from vecveil.encoders import load_encoder
+
+pytest.importorskip("sqlite_vec")
+
+QUERY = "trouble sleeping since the operation"
+
+
+@pytest.fixture(scope="module")
+def texts(notes: Path) -> list[str]:
+    return read_texts(notes, text_column="text").texts[:150]
+
+
+@pytest.fixture(scope="module")
+def sealed(
+    notes: Path, lsa: Path, texts: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A folder with a clean store, a protector, a key file and the sealed copy."""
+    folder = tmp_path_factory.mktemp("sealed")
+    vectors = np.asarray(load_encoder(lsa).encode(texts), np.float32)
+    with in_this_process(f"sqlite-vec:{folder}/clean.db#notes") as store:
+        store.create(vectors.shape[1], metric="cosine")
+        fields = tuple({"note": text, "page": i} for i, text in enumerate(texts))
+        store.write(Batch(tuple(f"n{i}" for i in range(len(texts))), vectors, fields))
+    for command in (
+        ("key", "new", folder / "search.keys"),
+        ("fit", notes, "--text-column", "text", "--concept", notes.with_name("concept.yaml"), "--encoder", lsa,
+         "--method", "laplace", "--noise-to-signal", 0.5, "-o", folder / "p.vecveil"),
+        ("migrate", f"sqlite-vec:{folder}/clean.db#notes", f"sqlite-vec:{folder}/safe.db#notes",
+         "-p", folder / "p.vecveil", "--seal-key", folder / "search.keys"),
+    ):  # fmt: skip
+        done = run(*command)
+        assert done.code == 0, done.err
+    return folder
+
+
+def test_hits_are_the_exact_neighbours_with_their_texts(
+    sealed: Path, lsa: Path, texts: list[str]
+) -> None:
+    done = run("search", f"sqlite-vec:{sealed}/safe.db#notes", QUERY, "-p", sealed / "p.vecveil", "--encoder", lsa,
+               "--seal-key", sealed / "search.keys", "--top", 5, "--json")  # fmt: skip
+    assert done.code == 0, done.err
+    encoder = load_encoder(lsa)
+    X, q = np.asarray(encoder.encode(texts)), np.asarray(encoder.encode([QUERY]))[0]
+    cosines = X @ q / np.linalg.norm(X, axis=1) / np.linalg.norm(q)
+    hits = done.json["hits"]
+    # Equal notes tie: compare scores, and texts with their rows.
+    np.testing.assert_allclose(
+        [hit["score"] for hit in hits], np.sort(cosines)[::-1][:5], atol=2e-3
+    )
+    for hit in hits:
+        row = int(hit["id"][1:])
+        assert hit["text"] == texts[row]
+        assert hit["metadata"] == {"page": row}
+    assert not done.json["skipped"]
+
+
+def test_the_copy_holds_no_text(sealed: Path, texts: list[str]) -> None:
+    content = b"".join(path.read_bytes() for path in sealed.glob("safe.*"))
+    assert texts[3].encode() not in content
+    assert texts[3].encode() in (sealed / "clean.db").read_bytes()  # control
+
+
+def test_a_blob_that_was_removed_fails_the_verification(sealed: Path) -> None:
+    names = (f"sqlite-vec:{sealed}/clean.db#notes", f"sqlite-vec:{sealed}/safe.db#notes")
+    again = run("migrate", *names, "--verify-only", "--seal-key", sealed / "search.keys", "--json")
+    assert (again.code, again.json["verification"]["unopened"]) == (0, 0)
+    with in_this_process(names[1]) as store:
+        row = store.read(["n7"])
+        store.write(Batch(row.ids, row.vectors, ({"page": 7},)))
+    again = run("migrate", *names, "--verify-only", "--seal-key", sealed / "search.keys", "--json")
+    assert (again.code, again.json["verification"]["unopened"]) == (1, 1)
+    with in_this_process(names[1]) as store:
+        store.write(row)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"--seal-key": "other.keys"}, 1),
+        ({"--seal-key": "absent.keys"}, 1),
+        ({"-p": "search.keys"}, 1),
+    ],
+)
+def test_wrong_arguments_are_one_error_line(
+    sealed: Path, lsa: Path, change: dict[str, object], code: int
+) -> None:
+    if not (sealed / "other.keys").exists():
+        assert run("key", "new", sealed / "other.keys").code == 0
+    options = {"-p": "p.vecveil", "--seal-key": "search.keys", "--top": 3} | change
+    given = [
+        part
+        for name, value in options.items()
+        for part in (name, sealed / value if isinstance(value, str) else value)
+    ]
+    done = run("search", f"sqlite-vec:{sealed}/safe.db#notes", QUERY, "--encoder", lsa, *given)
+    assert done.code == code
+    assert len(done.errors) == 1, done.err
