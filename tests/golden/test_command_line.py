@@ -18,8 +18,8 @@ from harness.command_line import run, write_csv
 from harness.contracts import GOLDEN, differences, read_contract
 
 COMMANDS = (
-    "demo", "fit", "protect", "verify", "audit", "experiment", "serve", "scan", "migrate", "curves", "key", "ledger",
-    "methods", "doctor",
+    "demo", "fit", "protect", "verify", "audit", "experiment", "serve", "scan", "migrate", "search", "curves", "key",
+    "ledger", "methods", "doctor",
 )  # fmt: skip
 PROTECTOR = str(GOLDEN / "laplace.vecveil")
 INVOCATIONS: tuple[str, ...] = (

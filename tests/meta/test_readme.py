@@ -30,6 +30,8 @@ COMMANDS = (
     "serve",
     "scan",
     "migrate",
+    "search",
+    "key",
     "methods",
     "doctor",
 )

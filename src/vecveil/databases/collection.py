@@ -18,7 +18,7 @@ from vecveil.encoders import Encoder
 from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
-from vecveil.sealing import Ranking, Sealer, Unsealed
+from vecveil.sealing import KeyStore, Ranking, Sealer, Unsealed
 from vecveil.sealing.sealer import OnInvalid
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_same_length, check_texts
@@ -187,6 +187,8 @@ class ProtectedCollection:
         Protected vectors do not change.
         """
         keys = self.sealer.keys
+        if not isinstance(keys, KeyStore):
+            raise wrong_type(f"{_OWNER}.reseal", "sealer", "a sealer with a key store", keys)
         if len(keys.read(self.name).keys) == 1:
             keys.rotate(self.name)
         rows = 0

@@ -96,7 +96,8 @@ def decode_vectors(plaintexts: Sequence[bytes]) -> npt.NDArray[np.float32]:
     raw = raw.reshape(len(plaintexts), -1)
     if PRECISIONS[precision] == "int8":
         scale = np.ascontiguousarray(raw[:, :4]).view("<f4")
-        return np.multiply(raw[:, 4:].view(np.int8), scale, dtype=np.float32)
+        scaled: npt.NDArray[np.float32] = raw[:, 4:].view(np.int8).astype(np.float32) * scale
+        return scaled
     stored = raw.view("<f2" if PRECISIONS[precision] == "float16" else "<f4")
     return stored.reshape(len(plaintexts), n).astype(np.float32)
 
