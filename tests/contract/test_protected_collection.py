@@ -13,6 +13,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.store_factories import STORES
+from vecveil.databases import Batch
 from vecveil.databases.collection import SEALED_FIELD, ProtectedCollection
 from vecveil.databases.locations import in_this_process
 from vecveil.databases.store import VectorStore
@@ -71,7 +72,7 @@ def sealer(tmp_path: Path) -> Sealer:
 
 @pytest.fixture
 def collection(database: VectorStore, protector: Protector, sealer: Sealer) -> ProtectedCollection:
-    made = ProtectedCollection(database, protector, sealer, candidates=120, encoder=Hashed())
+    made = ProtectedCollection(database, protector, sealer, name="notes", candidates=120, encoder=Hashed())
     made.add(TEXTS, ids=IDS, metadata=[{"page": i} for i in range(120)])
     return made
 
@@ -169,7 +170,7 @@ def test_blobs_may_live_elsewhere(
         candidates=120,
         encoder=Hashed(),
         blobs=blobs,
-        query_noise=False,
+        name="notes",
     )
     made.add(TEXTS, ids=IDS)
     assert sorted(blobs) == sorted(IDS)
@@ -185,7 +186,7 @@ def test_blobs_may_live_elsewhere(
 def test_wrong_input_writes_nothing(
     database: VectorStore, protector: Protector, sealer: Sealer
 ) -> None:
-    made = ProtectedCollection(database, protector, sealer, encoder=Hashed())
+    made = ProtectedCollection(database, protector, sealer, name="notes", encoder=Hashed())
     with raises("E-INPUT", "ids"):
         made.add(["a", "b"], ids=["1", "1"])
     with raises("E-INPUT"):
@@ -197,3 +198,40 @@ def test_wrong_input_writes_nothing(
     with raises("E-INPUT", "candidates"):
         made.search("a", top=300)
     assert not database.exists() or database.count() == 0
+
+
+def test_reseal_keeps_precision_and_reports_damaged_rows(
+    database: VectorStore, collection: ProtectedCollection
+) -> None:
+    keys = collection.sealer.keys
+    exact = Sealer(keys, precision="float32")
+    one = ProtectedCollection(database, collection.policy, exact, name="notes", encoder=Hashed())
+    one.add(["canary-9 exact"], ids=["200"])
+    row = database.read(["3"])
+    database.write(type(row)(row.ids, row.vectors, ({SEALED_FIELD: "AQ=="},)))
+    with raises("E-SEAL-OPEN", "database"):
+        collection.reseal()
+    assert len(keys.read("notes").keys) == 2  # the older key stays
+    collection.delete(["3"])
+    collection.reseal()
+    assert len(keys.read("notes").keys) == 1
+    got = collection.get(["200"]).vectors[0]
+    np.testing.assert_array_equal(got, Hashed().encode(["canary-9 exact"])[0])
+
+
+def test_rows_without_a_blob_are_not_joined(database: VectorStore, protector: Protector, sealer: Sealer) -> None:
+    database.create(DIMENSION, metric="cosine")
+    clean = np.ones((1, DIMENSION), np.float32)
+    database.write(Batch(("1",), clean, ({"page": 1},)))
+    made = ProtectedCollection(database, protector, sealer, name="notes", encoder=Hashed())
+    with raises("E-STORE-UNSEALED", "database"):
+        made.add(["a"], ids=["2"])
+
+
+def test_names_and_queries_that_would_give_something_away_are_refused(
+    database: VectorStore, protector: Protector, sealer: Sealer
+) -> None:
+    with raises("E-INPUT", "name"):  # two stores of one name would share a key
+        ProtectedCollection(database, protector, sealer)
+    with raises("E-INPUT", "query_noise"):  # laplace has no map: the query would be clean
+        ProtectedCollection(database, protector, sealer, name="notes", query_noise=False)

@@ -108,3 +108,15 @@ def test_wrong_arguments_are_one_error_line(
     done = run("search", f"sqlite-vec:{sealed}/safe.db#notes", QUERY, "--encoder", lsa, *given)
     assert done.code == code
     assert len(done.errors) == 1, done.err
+
+
+def test_a_sealed_migration_goes_on_with_its_own_key_only(sealed: Path, tmp_path: Path) -> None:
+    names = (f"sqlite-vec:{sealed}/clean.db#notes", f"sqlite-vec:{sealed}/safe.db#notes")
+    assert run("key", "new", tmp_path / "fresh.keys").code == 0
+    for more in ((), ("--seal-key", tmp_path / "fresh.keys")):
+        again = run("migrate", *names, "-p", sealed / "p.vecveil", *more)
+        assert again.code == 1
+        assert len(again.errors) == 1, again.err
+    assert run("migrate", *names, "--verify-only").code == 1
+    with in_this_process(names[1]) as store:
+        assert {name for row in next(store.batches()).fields for name in row} == {"vecveil_sealed"}

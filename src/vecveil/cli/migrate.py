@@ -141,7 +141,7 @@ def _plan(checked: SourceCheck, state_file: Path) -> None:
     """Print what is about to be written."""
     left_out = ", ".join(f"{name} ({why})" for name, why in checked.withheld.items()) or "none"
     note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
-    note(f"Fields copied unchanged: {', '.join(checked.carried) or 'none'}. Left out, or sealed: {left_out}.")
+    note(f"Fields copied unchanged: {', '.join(checked.carried) or 'none'}. Left out or sealed: {left_out}.")
     note(f"State: {state_file}")
     for name in checked.texts_kept:
         warn(f"field {name!r} keeps text beside the protected vectors: whoever reads the store reads the text.")

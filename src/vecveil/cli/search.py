@@ -10,6 +10,7 @@ from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note
 from vecveil.databases import open_store
 from vecveil.databases.collection import ProtectedCollection
+from vecveil.databases.locations import public_name
 from vecveil.encoders import load_encoder
 
 __all__ = ["command"]
@@ -65,8 +66,8 @@ def command(
     """
     with open_store(database) as store:
         collection = ProtectedCollection(
-            store, protector_file, seal_key, candidates=max(candidates, top), query_noise=not map_queries,
-            encoder=None if encoder is None else load_encoder(encoder),
+            store, protector_file, seal_key, name=public_name(database), candidates=max(candidates, top),
+            query_noise=not map_queries, encoder=None if encoder is None else load_encoder(encoder),
         )  # fmt: skip
         ranking = collection.search(query, top=top, on_invalid="skip")
     if ranking.skipped:

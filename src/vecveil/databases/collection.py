@@ -6,24 +6,25 @@ import base64
 import binascii
 import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.databases.locations import open_store
+from vecveil.databases.locations import open_store, public_name
 from vecveil.databases.release import WrappedEmbedder, open_policy
 from vecveil.databases.store import Batch, VectorStore
 from vecveil.encoders import Encoder
-from vecveil.errors import InvalidInputError, wrong_type
+from vecveil.errors import InvalidInputError, SealingError, StoreError, wrong_type
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import KeyStore, Ranking, Sealer, Unsealed
+from vecveil.sealing.blob import key_id_of
 from vecveil.sealing.sealer import OnInvalid
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_same_length, check_texts
 
-__all__ = ["SEALED_FIELD", "ProtectedCollection", "decoded"]
+__all__ = ["SEALED_FIELD", "ProtectedCollection", "decoded", "with_blob"]
 
 SEALED_FIELD = "vecveil_sealed"
 """Field of a row that holds its sealed blob in base64: not every database stores bytes beside a vector."""
@@ -43,10 +44,11 @@ class ProtectedCollection:
         database: store, or its location as for `vecveil scan`; made at the first `add` if it is not there.
         protector: protector or its path, or a `ReleasePolicy` with a noise key or ledger.
         sealer: sealer, or the path of its key store.
-        name: name of the collection in the key store; by default that of the database's collection.
+        name: name of the collection in the key store; by default the database's location, if one is given. Two
+            collections must not share a name.
         candidates: rows to fetch for a search. More find more of the exact neighbours and cost more to open.
         query_noise: False sends queries through the map without noise: better candidates, but the database can
-            read a query as well as erasure alone permits.
+            read a query as well as erasure alone permits. Refused for a protector without a map.
         encoder: embeds the texts; by default the protector's encoder. It must be the one of the fit.
         blobs: where the blobs live instead of the database, such as a dict or another trust zone's store.
     """
@@ -63,26 +65,24 @@ class ProtectedCollection:
         encoder: Encoder | None = None,
         blobs: MutableMapping[str, bytes] | None = None,
     ) -> None:
+        if name is None and not isinstance(database, str):
+            raise InvalidInputError.of(_OWNER, "name", "given with an open store", "None",
+                                       fix="Name the collection in the key store.")  # fmt: skip
+        self.name = public_name(database) if name is None and isinstance(database, str) else str(name)
         self.database = open_store(database) if isinstance(database, str) else database
         if not isinstance(self.database, VectorStore):
-            raise wrong_type(
-                _OWNER, "database", "a vecveil.databases.VectorStore or its location", database
-            )
+            raise wrong_type(_OWNER, "database", "a vecveil.databases.VectorStore or its location", database)
         policy = open_policy(protector)
         if not query_noise:
-            policy = ReleasePolicy(
-                policy.protector, "map-only", key=policy.key, ledger=policy.ledger
-            )
+            policy = ReleasePolicy(policy.protector, "map-only", key=policy.key, ledger=policy.ledger)
+        if policy.gives_clean_queries:
+            raise InvalidInputError.of(_OWNER, "query_noise", f"True for method {policy.protector.method!r}", "False",
+                                       "It has no map: the database would get clean queries.")  # fmt: skip
         self._embedder = WrappedEmbedder(policy, owner=_OWNER)
         self.policy = policy
         self.sealer = sealer if isinstance(sealer, Sealer) else Sealer(sealer)
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
-        self._encoder, self._blobs, self._given_name = encoder, blobs, name
-
-    @property
-    def name(self) -> str:
-        """Name of the collection in the key store."""
-        return self._given_name or self.database.info().name
+        self._encoder, self._blobs, self._checked = encoder, blobs, False
 
     def add(
         self,
@@ -111,19 +111,15 @@ class ProtectedCollection:
             )
         if not texts:
             return
+        self._check_rows()
         exact = self._exact(texts) if vectors is None else vectors
-        stored = np.asarray(
-            self._embedder.released(self._protected_source(texts, exact), texts, ids), np.float32
-        )
+        # Sealed first: what cannot be sealed is not released and not counted.
+        blobs = self.sealer.seal(exact, ids=ids, collection=self.name, texts=texts, metadata=metadata)
+        stored = np.asarray(self._embedder.released(self._protected_source(texts, exact), texts, ids), np.float32)
         if not self.database.exists():
             self.database.create(stored.shape[1], metric="cosine")
-        blobs = self.sealer.seal(
-            exact, ids=ids, collection=self.name, texts=texts, metadata=metadata
-        )
         if self._blobs is None:
-            fields: tuple[Mapping[str, Any], ...] = tuple(
-                {SEALED_FIELD: base64.b64encode(blob).decode()} for blob in blobs
-            )
+            fields: tuple[Mapping[str, Any], ...] = tuple(with_blob({}, blob) for blob in blobs)
         else:
             # Before the rows: a search never meets a row without its blob.
             self._blobs.update(zip(ids, blobs, strict=True))
@@ -157,10 +153,11 @@ class ProtectedCollection:
             )
         else:
             exact = np.atleast_2d(np.asarray(query))
-            released = self._embedder.released(exact, [""], query=True)
-        matches = self.database.search(released[0], k)
-        ids = [str(match.id) for match in matches]
-        blobs = self._blobs_of(ids, [match.fields for match in matches])
+            released = self.policy.queries(exact)
+        # A hostile or faulty database may return a row twice.
+        matches = {str(match.id): match for match in self.database.search(released[0], k)}
+        ids = list(matches)
+        blobs = self._blobs_of(ids, [match.fields for match in matches.values()])
         return self.sealer.rank(
             exact[0], blobs, ids=ids, collection=self.name, top=top, on_invalid=on_invalid
         )
@@ -183,49 +180,64 @@ class ProtectedCollection:
     def reseal(self, *, batch: int = _BATCH) -> int:
         """Seal every row again under a new data key and delete the older keys; return the number of rows resealed.
 
-        Readers keep working meanwhile. After an interruption, call it again: rows under the newest key stay.
-        Protected vectors do not change.
+        Readers keep working. Stop writers first: a row that is written meanwhile may get its old content back. After
+        an interruption call it again. Protected vectors and the content of the blobs stay as they are.
+
+        Raises:
+            SealingError: some blobs do not open. All others are resealed, and the older keys stay.
         """
         keys = self.sealer.keys
         if not isinstance(keys, KeyStore):
             raise wrong_type(f"{_OWNER}.reseal", "sealer", "a sealer with a key store", keys)
         if len(keys.read(self.name).keys) == 1:
             keys.rotate(self.name)
-        rows = 0
-        # Names first: in some databases a row that is written moves to the end and would be read again. Once more
-        # after that, for rows that another process sealed with the old key meanwhile.
-        while stale := list(self._under_older_keys(batch)):
-            for start in range(0, len(stale), batch):
-                self._write_sealed(self.database.read(stale[start : start + batch]))
-            rows += len(stale)
-        keys.retire(self.name)
-        return rows
+        target = keys.read(self.name).current.key_id
+        # Names first: in some databases a row that is written moves to the end and would be read again.
+        stale = list(self._under_older_keys(target, batch))
+        step = max(batch, self.database.rows_at_once(batch, len(stale)))
+        closed: list[str] = []
+        for start in range(0, len(stale), step):
+            closed += self._reseal_rows(self.database.read(stale[start : start + step]))
+        if closed:
+            raise SealingError.of(f"{_OWNER}.reseal", "database", "one whose blobs open",
+                                  f"{len(closed)} rows whose blobs do not, such as {closed[0][:60]!r}",
+                                  "The older keys stay.", "Add or delete these rows, and reseal again.",
+                                  code="E-SEAL-OPEN")  # fmt: skip
+        if next(iter(self._under_older_keys(target, batch)), None) is None:
+            keys.retire(self.name, keep=target)
+        return len(stale)
 
-    def _under_older_keys(self, batch: int) -> Iterator[str]:
-        current = self.sealer.keys.read(self.name).current.key_id
+    def _under_older_keys(self, target: bytes, batch: int) -> Iterator[str]:
         for part in self.database.batches(batch):
             blobs = self._blobs_of(list(part.ids), part.fields)
-            yield from (name for name, blob in zip(part.ids, blobs, strict=True) if blob[1:9] != current)
+            yield from (name for name, blob in zip(part.ids, blobs, strict=True) if key_id_of(blob) != target)
 
-    def _write_sealed(self, part: Batch) -> None:
-        ids = list(part.ids)
-        blobs = self._blobs_of(ids, part.fields)
-        opened = self.sealer.unseal(blobs, ids=ids, collection=self.name)
-        sealed = self.sealer.seal(
-            opened.vectors,
-            ids=ids,
-            collection=self.name,
-            texts=opened.texts,
-            metadata=opened.metadata,
-        )
+    def _reseal_rows(self, part: Batch) -> list[str]:
+        """Write the rows under the current key; return the ids of those whose blob does not open."""
+        blobs = self._blobs_of(list(part.ids), part.fields)
+        opened = self.sealer.unseal(blobs, ids=list(part.ids), collection=self.name, on_invalid="skip")
+        closed = set(opened.skipped)
+        order = [i for i, name in enumerate(part.ids) if name not in closed]
+        ids = [part.ids[i] for i in order]
+        sealed = self.sealer.reseal([blobs[i] for i in order], ids=ids, collection=self.name)
         if self._blobs is not None:
             self._blobs.update(zip(ids, sealed, strict=True))
+        elif ids:
+            rows = part.rows(order)
+            fields = tuple(with_blob(row, blob) for row, blob in zip(rows.fields, sealed, strict=True))
+            self.database.write(Batch(rows.ids, rows.vectors, fields))
+        return opened.skipped
+
+    def _check_rows(self) -> None:
+        """Raise if the collection already holds rows without a blob, whose vectors may be clean."""
+        if self._checked or self._blobs is not None or not self.database.exists():
             return
-        fields = tuple(
-            {**row, SEALED_FIELD: base64.b64encode(blob).decode()}
-            for row, blob in zip(part.fields, sealed, strict=True)
-        )
-        self.database.write(Batch(part.ids, part.vectors, fields))
+        part = next(iter(self.database.batches(1)), None)
+        if part is not None and len(part) and SEALED_FIELD not in part.fields[0]:
+            raise StoreError.of(_OWNER, "database", "an empty collection, or one of sealed rows",
+                                "one with other rows", "Their vectors may be clean.",
+                                "Copy them with `vecveil migrate --seal-key`.", code="E-STORE-UNSEALED")  # fmt: skip
+        self._checked = True
 
     def _exact(self, texts: Sequence[str]) -> Embeddings:
         encoder = self._encoder or self.policy.protector.loaded_encoder()
@@ -241,6 +253,14 @@ class ProtectedCollection:
         if self._blobs is not None:
             return [self._blobs.get(name, b"") for name in ids]
         return [decoded(row.get(SEALED_FIELD)) for row in fields]
+
+
+def with_blob(fields: Mapping[str, Any], blob: bytes) -> Mapping[str, Any]:
+    """Return ``fields`` with the blob among them."""
+    values = {**fields, SEALED_FIELD: base64.b64encode(blob).decode()}
+    # Rows of typed tables carry their layout along (`pgvector.TableRow`).
+    with_values = getattr(fields, "with_values", None)
+    return values if with_values is None else cast(Mapping[str, Any], with_values(values))
 
 
 def decoded(value: Any) -> bytes:

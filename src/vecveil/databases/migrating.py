@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.databases.collection import SEALED_FIELD
+from vecveil.databases.collection import with_blob
 from vecveil.databases.fields import OTHERS, Field, carried, matches
 from vecveil.databases.signs import Signs, signs_of_protection
 from vecveil.databases.state import MigrationState, locked, read_state, write_state
@@ -60,7 +60,8 @@ class MigrationOptions:
         keep_text: copy text fields.
         keep: fields to copy regardless of their content.
         drop: fields to leave out.
-        seal: write a sealed blob of the exact vector and all fields but dropped ones beside each protected vector.
+        seal: write a sealed blob of the exact vector and all fields but dropped ones beside each protected vector,
+            and copy the fields of ``keep`` only.
         skip_bad: skip rows without a finite vector of the right dimension and rows that the protector refuses or does
             not change; otherwise they stop the migration.
     """
@@ -146,7 +147,7 @@ def migrate(
     Args:
         names: public names of both stores, kept in the state file.
         batch: rows to read and write at once; a destination may take more, see `VectorStore.rows_at_once`.
-        sealer: for `MigrationOptions.seal`; the collection in its key store has the name of the destination's.
+        sealer: for `MigrationOptions.seal`; the collection in its key store has the destination's public name.
         on_checked: called with the check of the source before anything is written, but not on resuming.
 
     Raises:
@@ -182,9 +183,10 @@ def migrate(
             state = MigrationState(
                 *names, protector.fingerprint, _key_of(policy)[0], asdict(options), check.rows,
                 protector.released_dimension, list(check.carried), check.withheld, key_check=_key_of(policy)[1],
+                sealed=_seal_of(sealer, names[1]),
             )  # fmt: skip
         else:
-            _check_same(state, names, policy, options)
+            _check_same(state, names, policy, options, _seal_of(sealer, names[1]))
             if not state.copied:
                 _check_destination(state, dest)
                 _check_unchanged(state, source)
@@ -221,6 +223,9 @@ def verify_migration(
             raise StoreError.of(_OWNER, "state", "that of a finished migration of these stores",
                                 "none" if state is None else "another one", "The state file holds the checksum.",
                                 "Name it with --state, or finish the migration with the same command.")  # fmt: skip
+        if state.sealed is not None and sealer is None:
+            raise StoreError.of(_OWNER, "sealer", "given for a sealed copy", "none", "Its blobs would stay unverified.",
+                                "Give the key file with --seal-key.", code="E-STORE-STATE")  # fmt: skip
         run.save(state)
         return run.verified(state.rows)
 
@@ -327,7 +332,7 @@ class _Run:
             fields = tuple(carried(rows.fields[i], names) for i in chosen)
             if self.sealer is not None:
                 blobs = self._sealed(ids, clean, [rows.fields[i] for i in chosen])
-                fields = tuple({**row, SEALED_FIELD: blob} for row, blob in zip(fields, blobs, strict=True))
+                fields = tuple(with_blob(row, blob) for row, blob in zip(fields, blobs, strict=True))
             self.dest.write(Batch(ids, released, fields))
             # The checksum covers the values that the store returns, so that `verify` needs no released copy.
             checksum = add_rows(checksum, ids, self._stored(ids, released))
@@ -343,19 +348,19 @@ class _Run:
 
     def _sealed(
         self, ids: tuple[str, ...], clean: npt.NDArray[np.float32], rows: Sequence[Mapping[str, Any]]
-    ) -> list[str]:
-        """Return the blobs of the rows in base64: the field of texts, if there is one, is the text of the blob."""
+    ) -> list[bytes]:
+        """Return the blobs of the rows: the field of texts, if there is one, is the text of the blob."""
         assert self.sealer is not None
-        dropped = {name for name, why in self.state.withheld.items() if why == "dropped"}
-        named = [name for name, why in self.state.withheld.items() if why == "text"]
-        texts = named if len(named) == 1 else []
+        withheld = self.state.withheld
+        texts = [name for name, why in withheld.items() if why == "text"]
+        text = texts[0] if len(texts) == 1 else None
+        leaves = frozenset([*self.state.carried, *(name for name, why in withheld.items() if why != "dropped")])
+        values = [None if text is None or row.get(text) is None else str(row[text]) for row in rows]
         metadata = [
-            plain({k: v for k, v in row.items() if k not in dropped and k not in texts}, owner=_OWNER) for row in rows
+            plain(_without_bytes(carried(row, leaves - {text if value is not None else None})), owner=_OWNER)
+            for row, value in zip(rows, values, strict=True)
         ]
-        values = [str(row[texts[0]]) if texts and row.get(texts[0]) is not None else None for row in rows]
-        name = self.dest.info().name
-        blobs = self.sealer.seal(clean, ids=ids, collection=name, texts=values, metadata=metadata)
-        return [base64.b64encode(blob).decode() for blob in blobs]
+        return self.sealer.seal(clean, ids=ids, collection=self.state.dest, texts=values, metadata=metadata)
 
     def _stored(
         self, ids: tuple[str, ...], released: npt.NDArray[np.float32]
@@ -438,11 +443,17 @@ def _choose_fields(
             withheld[one.name] = "dropped"
         elif one.name == OTHERS:
             withheld[one.name] = "too many fields to look at"
-        elif one.withheld is None or keep or (one.withheld == "text" and options.keep_text):
+        elif keep or (one.withheld == "text" and options.keep_text) or (one.withheld is None and not options.seal):
             copied.append(one.name)
         else:
-            withheld[one.name] = one.withheld
+            withheld[one.name] = one.withheld or "sealed"
     return tuple(copied), withheld
+
+
+def _without_bytes(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``fields`` with binary values in base64, which JSON can hold."""
+    binary = bytes | bytearray | memoryview
+    return {k: base64.b64encode(v).decode() if isinstance(v, binary) else v for k, v in fields.items()}
 
 
 def _key_of(policy: ReleasePolicy) -> tuple[str | None, str | None]:
@@ -453,8 +464,13 @@ def _key_of(policy: ReleasePolicy) -> tuple[str | None, str | None]:
     return key.key_id, key.check_value
 
 
+def _seal_of(sealer: Sealer | None, collection: str) -> str | None:
+    """Return the UUID of the sealed collection, made if it is new; None without a sealer."""
+    return None if sealer is None else str(sealer.keys.reserve(collection, 0).uuid)
+
+
 def _check_same(
-    state: MigrationState, names: tuple[str, str], policy: ReleasePolicy, options: MigrationOptions
+    state: MigrationState, names: tuple[str, str], policy: ReleasePolicy, options: MigrationOptions, sealed: str | None
 ) -> None:
     """Raise `StoreError` if the state belongs to another migration."""
     # Two protectors or keys in one destination: vectors that cannot be compared, and independent releases of a row.
@@ -467,6 +483,7 @@ def _check_same(
         # Options that an older version did not write had their defaults.
         ("options", asdict(MigrationOptions()) | state.options, json.loads(json.dumps(asdict(options)))),
     ]
+    pairs.append(("sealer", state.sealed, sealed))
     if state.key_check is not None:  # state files of older versions lack it
         pairs.append(("key", f"check value {state.key_check}", f"check value {key[1]}"))
     for param, former, now in pairs:

@@ -193,10 +193,18 @@ class MilvusStore(DatabaseStore):
             rows.append({key: self._key(name, is_text), vector: values.tolist(), **beside})
         for start in range(0, len(rows), _PAGE):
             part = slice(start, start + _PAGE)
-            # Milvus Lite's upsert keeps old fields that the new row lacks.
             if not self._remote:
-                self._delete(list(batch.ids[part]))
+                self._delete_shrinking(rows[part], key)
             self._client().upsert(self._name, rows[part])
+
+    def _delete_shrinking(self, rows: list[dict[str, Any]], key: str) -> None:
+        """Delete the rows that lose a field: Milvus Lite's upsert keeps old fields that the new row lacks."""
+        # Only these: a process that ends between the two requests loses the row.
+        new = {str(row[key]): row for row in rows}
+        old = self._client().get(self._name, ids=[row[key] for row in rows])
+        fewer = [str(row[key]) for row in old if {k for k, v in row.items() if v is not None} - set(new[str(row[key])])]
+        if fewer:
+            self._delete(fewer)
 
     def _search(self, vector: Any, k: int) -> list[Match]:
         key, column, _, _ = self._layout()

@@ -28,6 +28,7 @@ class MigrationState:
         protector: fingerprint of the protector.
         key_id: id of the noise key; None for fresh noise.
         key_check: check value of the key; None also in files of older versions.
+        sealed: UUID of the sealed collection in the key store, or None.
         options: `MigrationOptions` as JSON.
         total: number of rows of the source when it was checked.
         dimension: dimension of the released vectors.
@@ -58,6 +59,7 @@ class MigrationState:
     copied: bool = False
     verified: str | None = None
     key_check: str | None = None
+    sealed: str | None = None
 
 
 def read_state(path: Path) -> MigrationState | None:

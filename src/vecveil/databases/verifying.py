@@ -83,7 +83,6 @@ def verify(
     rows = checksum = bad = 0
     clean: int | None = None if source is None else 0
     unopened: int | None = None if sealer is None else 0
-    name = "" if sealer is None else dest.info().name
     total = -(-state.rows // batch)
     for part in progress(
         dest.batches(batch), "verify", total=total, show=show_progress, unit="batch"
@@ -96,7 +95,7 @@ def verify(
         checksum = add_rows(checksum, part.ids, part.vectors)
         if sealer is not None and unopened is not None:
             blobs = [decoded(row.get(SEALED_FIELD)) for row in part.fields]
-            opened = sealer.unseal(blobs, ids=part.ids, collection=name, on_invalid="skip")
+            opened = sealer.unseal(blobs, ids=part.ids, collection=state.dest, on_invalid="skip")
             unopened += len(opened.skipped)
         if source is not None and clean is not None:
             count = _clean_rows(part, source)

@@ -57,7 +57,7 @@ __all__ = [
 SCHEMA = "vecveil.keys/1"
 KEY_BYTES = 32
 _LONGEST_ID = 100
-_LARGEST_FILE = 2**20
+_LARGEST_FILE = 2**26  # a key store has some 300 bytes for each collection
 
 
 class NoiseKey:

@@ -28,7 +28,8 @@ from vecveil.sealing.keystore import KEY_ID_BYTES, NONCE_BYTES, framed
 from vecveil.types import Embeddings
 
 __all__ = ["HEADER_BYTES", "NONCE_END", "PRECISIONS", "VERSION", "associated_prefix", "canonical_ids", "decode_payload",
-           "decode_vectors", "encode_payload", "encode_vectors", "padded_length"]  # fmt: skip
+           "decode_vectors", "dimension_of", "encode_payload", "encode_vectors", "head", "key_id_of",
+           "padded_length"]  # fmt: skip
 
 VERSION = b"\x01"
 HEADER_BYTES = 1 + KEY_ID_BYTES
@@ -64,21 +65,25 @@ def encode_vectors(X: Embeddings, precision: str, *, owner: str) -> list[bytes]:
     rows, n = X.shape
     if precision == "int8":  # one scale a row; a row of zeros has scale 0
         scale = np.abs(X).max(axis=1).astype(np.float32) / np.float32(127)
-        _check_range(scale, X, precision, owner)
+        _check_range(scale, precision, owner)
         safe = np.where(scale > 0, scale, 1)[:, None]
         body = np.hstack(
             [scale[:, None].view(np.int8), np.rint(X / safe).clip(-127, 127).astype(np.int8)]
         )
     else:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", under="ignore"):
             body = X.astype("<f2" if precision == "float16" else "<f4")
-        _check_range(body, X, precision, owner)
+        _check_range(body, precision, owner)
+        if precision == "float16":
+            # Below 2⁻¹⁴ float16 keeps fewer bits: a row of such values would lose its direction.
+            largest = np.abs(X).max(axis=1)
+            _check_range(np.where((largest > 0) & (largest < 2.0**-10), np.inf, 0), precision, owner)
     return [body[i].tobytes() for i in range(rows)]
 
 
-def _check_range(values: npt.NDArray[Any], X: Embeddings, precision: str, owner: str) -> None:
+def _check_range(values: npt.NDArray[Any], precision: str, owner: str) -> None:
     if not np.isfinite(values).all():
-        raise InvalidInputError.of(owner, "vectors", f"within the range of {precision}", "larger values",
+        raise InvalidInputError.of(owner, "vectors", f"within the range of {precision}", "values beyond it",
                                    fix="Normalise the vectors, or use precision='float32'.",
                                    code="E-SEAL-RANGE")  # fmt: skip
 
@@ -102,6 +107,16 @@ def decode_vectors(plaintexts: Sequence[bytes]) -> npt.NDArray[np.float32]:
     return stored.reshape(len(plaintexts), n).astype(np.float32)
 
 
+def key_id_of(blob: bytes) -> bytes:
+    """Return the id of the data key in the header of a blob."""
+    return blob[1:HEADER_BYTES]
+
+
+def dimension_of(plain: bytes) -> int:
+    """Return the dimension of the vector in a plaintext."""
+    return int(_HEAD.unpack_from(plain)[2])
+
+
 def _vector_end(plain: bytes) -> int:
     precision, _, n = _HEAD.unpack_from(plain)
     size: int = {"float16": 2 * n, "int8": 4 + n, "float32": 4 * n}[PRECISIONS[precision]]
@@ -119,9 +134,11 @@ def encode_payload(
     """Return text and metadata as JSON behind their length, padded with zeros to `padded_length`."""
     try:
         record = {"text": text, "metadata": None if metadata is None else dict(metadata)}
+        if metadata is not None and not all(isinstance(name, str) for name in metadata):
+            raise TypeError
         body = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
-    except (TypeError, ValueError) as error:  # the message may quote a value
-        raise InvalidInputError.of(owner, "metadata", "JSON objects", type(error).__name__,
+    except (TypeError, ValueError, RecursionError) as error:  # the message may quote a value
+        raise InvalidInputError.of(owner, "metadata", "JSON objects with string keys", type(error).__name__,
                                    code="E-SEAL-METADATA") from None  # fmt: skip
     data = body.encode("utf-8", "surrogatepass")
     if compress:

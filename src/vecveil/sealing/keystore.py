@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, hmac
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -46,7 +46,7 @@ NONCE_BYTES = 12
 MOST_BLOBS = 2**31
 # A process counts its blobs in the key store by shares of this size, so that few writes suffice.
 _SHARE = 2**16
-_LONGEST_NAME = 200
+_LONGEST_NAME = 1000
 _OWNER = "KeyStore"
 
 
@@ -111,26 +111,19 @@ class _MasterKeys:
 
 
 class DataKey:
-    """One data key of a collection: the cipher of its blobs, and the key of its filter tokens."""
+    """One data key of a collection, with the cipher of its blobs."""
 
-    __slots__ = ("_filter", "cipher", "key_id")
+    __slots__ = ("cipher", "key_id")
 
     def __init__(self, key_id: bytes, secret: bytes, collection: uuid.UUID) -> None:
         self.key_id = key_id
         self.cipher = aead(_derived(secret, b"blob" + collection.bytes))
-        self._filter = _derived(secret, b"filter" + collection.bytes)
 
     def __repr__(self) -> str:
         return f"DataKey({self.key_id.hex()!r})"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("DataKey: a key is not pickled; let each worker open the key store.")
-
-    def token(self, message: bytes) -> str:
-        """Return the first 128 bits of HMAC-SHA256 of ``message`` in base64."""
-        mac = hmac.HMAC(self._filter, hashes.SHA256())
-        mac.update(message)
-        return base64.urlsafe_b64encode(mac.finalize()[:16]).decode().rstrip("=")
 
 
 @dataclass(frozen=True)
@@ -160,6 +153,9 @@ class SingleKey:
     def __repr__(self) -> str:
         return "SingleKey()"
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("SingleKey: a key is not pickled; let each worker read it.")
+
     def read(self, collection: str) -> CollectionKeys:
         named = uuid.UUID(
             bytes=_derived(self._secret, b"collection" + _checked(collection).encode())[:16]
@@ -180,6 +176,7 @@ class KeyStore:
         provider: wraps the data keys instead of the key file's master key.
 
     Several processes may use one file: each change locks its folder, reads the file anew and replaces it atomically.
+    Without POSIX locks (Windows) one process at a time may seal, rotate or erase.
 
     Raises:
         KeyFileError: the file is missing, damaged or readable by other users.
@@ -213,10 +210,11 @@ class KeyStore:
         """
         # Another process may rotate or erase keys at any time; a stat is cheap enough for every search.
         stamp = self._stamp()
-        if _checked(collection) not in self._cached or self._cached[collection][0] != stamp:
-            self._cached.pop(collection, None)
-            self._cached[collection] = (stamp, self._unwrapped(collection, self._load()))
-        return self._cached[collection][1]
+        cached = self._cached.get(_checked(collection))
+        if cached is None or cached[0] != stamp:
+            self._cached.pop(collection, None)  # an erased key does not stay in memory
+            cached = self._cached[collection] = (stamp, self._unwrapped(collection, self._load()))
+        return cached[1]
 
     def _stamp(self) -> tuple[int, ...]:
         try:
@@ -251,11 +249,14 @@ class KeyStore:
         self._reserved.pop(collection, None)
         return self.read(collection)
 
-    def retire(self, collection: str) -> int:
-        """Delete all data keys of ``collection`` but the current one; return how many. Blobs under them stay closed."""
+    def retire(self, collection: str, *, keep: bytes) -> int:
+        """Delete the data keys of ``collection`` but the current one and ``keep``, a key id; return how many.
+
+        Blobs under them open no more: delete a key only when no row is sealed with it and no writer still holds it.
+        """
         with self._changing() as record:
             entry = self._entry(collection, record)
-            older = [key_id for key_id in entry["keys"] if key_id != entry["current"]]
+            older = [key_id for key_id in entry["keys"] if key_id not in (entry["current"], keep.hex())]
             for key_id in older:
                 del entry["keys"][key_id]
         return len(older)
@@ -269,6 +270,7 @@ class KeyStore:
                     _OWNER, "name", "new in the key store", repr(name)[:60], code="E-SEAL-NAME"
                 )
             record["collections"][name] = record["collections"].pop(collection)
+        self._cached.pop(collection, None)
         self._reserved.pop(collection, None)
 
     def erase(self, collection: str) -> None:
@@ -276,6 +278,7 @@ class KeyStore:
         with self._changing() as record:
             self._entry(collection, record)
             del record["collections"][collection]
+        self._cached.pop(collection, None)
         self._reserved.pop(collection, None)
 
     def _entry(self, collection: str, record: dict[str, Any]) -> dict[str, Any]:
@@ -332,6 +335,8 @@ class KeyStore:
             return {"schema": SCHEMA, "collections": {}}
         try:
             record: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            if record["schema"] != SCHEMA:
+                raise ValueError
             collections = record.setdefault("collections", {})
             for entry in collections.values():
                 uuid.UUID(entry["uuid"])

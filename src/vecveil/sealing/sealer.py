@@ -17,7 +17,6 @@ from vecveil.errors import (
     KeyFileError,
     SealingError,
     unknown_name,
-    wrong_shape,
     wrong_type,
 )
 from vecveil.sealing.blob import (
@@ -29,6 +28,7 @@ from vecveil.sealing.blob import (
     canonical_ids,
     decode_payload,
     decode_vectors,
+    dimension_of,
     encode_payload,
     encode_vectors,
     head,
@@ -39,7 +39,6 @@ from vecveil.sealing.keystore import (
     KeyProvider,
     KeyStore,
     SingleKey,
-    framed,
 )
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_same_length, check_texts
@@ -165,25 +164,22 @@ class Sealer:
             check_texts([text for text in texts if text is not None], owner=owner, min_rows=0)
         bodies = encode_vectors(X, self._precision, owner=owner)
         payload = texts is not None or metadata is not None
-        start = head(
+        front = head(
             self._precision, X.shape[1], payload=payload, compressed=payload and self._compress
         )
         if payload:
-            no = [None] * len(X)
+            blank = [None] * len(X)
             bodies = [
                 body
                 + encode_payload(text, row, padding=self._padding, compress=self._compress, owner=owner)
-                for body, text, row in zip(bodies, texts or no, metadata or no, strict=True)
+                for body, text, row in zip(
+                    bodies,
+                    blank if texts is None else texts,
+                    blank if metadata is None else metadata,
+                    strict=True,
+                )
             ]
-        keys = self.keys.reserve(collection, len(X))
-        header = VERSION + keys.current.key_id
-        prefix, encrypt = associated_prefix(header, keys.uuid), keys.current.cipher.encrypt
-        random = secrets.token_bytes(NONCE_BYTES * len(X))  # one system call
-        nonces = [random[i : i + NONCE_BYTES] for i in range(0, len(random), NONCE_BYTES)]
-        return [
-            header + nonce + encrypt(nonce, start + body, prefix + item)
-            for nonce, body, item in zip(nonces, bodies, items, strict=True)
-        ]
+        return self._sealed([front + body for body in bodies], items, collection)
 
     def unseal(
         self,
@@ -202,7 +198,7 @@ class Sealer:
         """
         opened = self._open(blobs, ids, collection, generations, on_invalid, "Sealer.unseal")
         payloads = [decode_payload(plain) for plain in opened.plaintexts]
-        vectors = _stacked(opened.plaintexts, "Sealer.unseal")
+        vectors = _stacked(opened.plaintexts)
         return Unsealed(
             opened.ids, vectors, [p[0] for p in payloads], [p[1] for p in payloads], opened.skipped
         )
@@ -224,8 +220,8 @@ class Sealer:
             SealingError: as `unseal`.
         """
         owner = "Sealer.rank"
-        top = check_count(top, owner=owner, param="top")
-        q = check_embeddings(np.atleast_2d(np.asarray(query)), owner=owner, param="query")[
+        top, query = check_count(top, owner=owner, param="top"), np.asarray(query)
+        q = check_embeddings(np.atleast_2d(query), owner=owner, param="query")[
             0
         ].astype(np.float32)
         length = float(np.linalg.norm(q))
@@ -233,10 +229,8 @@ class Sealer:
             raise InvalidInputError.of(
                 owner, "query", "one vector (n,) that is not zero", f"shape {np.shape(query)}"
             )
-        opened = self._open(blobs, ids, collection, generations, on_invalid, owner)
-        X = _stacked(opened.plaintexts, owner)
-        if len(X) and X.shape[1] != len(q):
-            raise wrong_shape(owner, "query", f"({X.shape[1]},), the sealed dimension", q.shape)
+        opened = self._open(blobs, ids, collection, generations, on_invalid, owner, len(q))
+        X = _stacked(opened.plaintexts)
         norms = np.sqrt(np.einsum("ij,ij->i", X, X)) * length
         scores = (
             np.divide(X @ q, norms, out=np.zeros(len(X), np.float32), where=norms > 0)
@@ -248,21 +242,29 @@ class Sealer:
         texts, metadata = [p[0] for p in payloads], [p[1] for p in payloads]
         return Ranking([opened.ids[i] for i in order], scores[order], texts, metadata, opened.skipped)
 
-    def filter_tokens(self, collection: str, field: str, value: str | int | bool) -> list[str]:
-        """Return the tokens of an equality filter: the first is stored with new rows, a query matches any.
+    def reseal(self, blobs: Sequence[bytes], *, ids: Any, collection: str) -> list[bytes]:
+        """Return ``blobs`` sealed again under the current data key, their content unchanged.
 
-        Equal values of a field have equal tokens: the store sees which rows agree and how often a value occurs,
-        and so may guess values whose frequencies it knows. Tokens of other fields and collections differ.
+        Raises:
+            SealingError: a blob does not open.
         """
-        if not isinstance(value, str | int):
-            raise wrong_type("Sealer.filter_tokens", "value", "a string, integer or boolean", value)
-        typed = type(value).__name__.encode() + framed(str(value).encode("utf-8", "surrogatepass"))
-        bound = framed(field.encode()) + typed
-        return [key.token(bound) for key in self.keys.reserve(collection, 0).keys]
+        opened = self._open(blobs, ids, collection, None, "raise", "Sealer.reseal")
+        return self._sealed(opened.plaintexts, _bound_ids(ids, None, len(blobs), "Sealer.reseal"), collection)
+
+    def _sealed(self, plaintexts: list[bytes], items: list[bytes], collection: str) -> list[bytes]:
+        keys = self.keys.reserve(collection, len(items))
+        header = VERSION + keys.current.key_id
+        prefix, encrypt = associated_prefix(header, keys.uuid), keys.current.cipher.encrypt
+        random = secrets.token_bytes(NONCE_BYTES * len(items))  # one system call
+        nonces = [random[i : i + NONCE_BYTES] for i in range(0, len(random), NONCE_BYTES)]
+        return [
+            header + nonce + encrypt(nonce, plain, prefix + item)
+            for nonce, plain, item in zip(nonces, plaintexts, items, strict=True)
+        ]
 
     def _open(
         self, blobs: Sequence[bytes], ids: Any, collection: str, generations: Sequence[int] | None,
-        on_invalid: OnInvalid, owner: str,
+        on_invalid: OnInvalid, owner: str, dimension: int | None = None,
     ) -> _Opened:  # fmt: skip
         if on_invalid not in ("raise", "skip"):
             raise unknown_name(owner, "on_invalid", ("raise", "skip"), on_invalid)
@@ -274,13 +276,16 @@ class Sealer:
         opened = _Opened([], [], [])
         for position, (blob, item) in enumerate(zip(blobs, items, strict=True)):
             try:
-                decrypt, prefix = ciphers[blob[:HEADER_BYTES]]
+                decrypt, prefix = ciphers[bytes(blob[:HEADER_BYTES])]
                 plain = decrypt(blob[HEADER_BYTES:NONCE_END], blob[NONCE_END:], prefix + item)
+                size = dimension_of(plain)
+                if size != (dimension := dimension or size):
+                    raise ValueError
             except (KeyError, InvalidTag, ValueError, TypeError):
                 if on_invalid == "raise":
                     raise SealingError.of(owner, "blobs", "blobs of these ids and this collection",
                                           f"one at position {position} that does not open",
-                                          "It was changed, or sealed for another id, collection, generation or key.",
+                                          "It was changed, or is of another id, collection, generation, key or size.",
                                           "Seal the row again, or pass on_invalid='skip'.",
                                           code="E-SEAL-OPEN") from None  # fmt: skip
                 opened.skipped.append(given[position])
@@ -305,24 +310,17 @@ def _ciphers(keys: CollectionKeys) -> dict[bytes, tuple[Any, bytes]]:
     }
 
 
-def _stacked(plaintexts: list[bytes], owner: str) -> npt.NDArray[np.float32]:
-    """Return the vectors of plaintexts that may differ in precision, (N, n)."""
+def _stacked(plaintexts: list[bytes]) -> npt.NDArray[np.float32]:
+    """Return the vectors of plaintexts of one dimension, which may differ in precision, (N, n)."""
     groups: dict[bytes, list[int]] = {}
     for i, plain in enumerate(plaintexts):
-        groups.setdefault(plain[:1] + plain[2:6], []).append(i)
+        groups.setdefault(plain[:1], []).append(i)
     if len(groups) <= 1:
         return decode_vectors(plaintexts) if plaintexts else np.zeros((0, 0), np.float32)
-    if len({head[1:] for head in groups}) > 1:
-        raise InvalidInputError.of(
-            owner, "blobs", "of one dimension", f"{len(groups)} kinds", code="E-SEAL-DIMENSION"
-        )
-    parts = [
-        (places, decode_vectors([plaintexts[i] for i in places])) for places in groups.values()
-    ]
-    joined = np.empty((len(plaintexts), parts[0][1].shape[1]), np.float32)
-    for places, vectors in parts:
-        joined[places] = vectors
-    return joined
+    X = np.empty((len(plaintexts), dimension_of(plaintexts[0])), np.float32)
+    for rows in groups.values():
+        X[rows] = decode_vectors([plaintexts[i] for i in rows])
+    return X
 
 
 def _bound_ids(ids: Any, generations: Sequence[int] | None, rows: int, owner: str) -> list[bytes]:
@@ -330,7 +328,7 @@ def _bound_ids(ids: Any, generations: Sequence[int] | None, rows: int, owner: st
     if generations is None:
         return items
     numbers = [
-        check_count(number, owner=owner, param="generations", minimum=0) for number in generations
+        check_count(number, owner=owner, param="generations", minimum=0, maximum=2**64 - 1) for number in generations
     ]
     check_same_length(owner, ids=items, generations=numbers)
     return [
