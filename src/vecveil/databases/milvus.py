@@ -201,7 +201,7 @@ class MilvusStore(DatabaseStore):
         """Delete the rows that lose a field: Milvus Lite's upsert keeps old fields that the new row lacks."""
         # Only these: a process that ends between the two requests loses the row.
         new = {str(row[key]): row for row in rows}
-        old = self._client().get(self._name, ids=[row[key] for row in rows])
+        old = self._client().query(self._name, filter=self._among(list(new)), output_fields=["*"])
         fewer = [str(row[key]) for row in old if {k for k, v in row.items() if v is not None} - set(new[str(row[key])])]
         if fewer:
             self._delete(fewer)
