@@ -8,7 +8,6 @@ No message ever holds a text, a vector or a key: only names, shapes, counts and 
 
 from __future__ import annotations
 
-import copyreg
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -66,7 +65,7 @@ class VecveilError(Exception):
 
     def __reduce__(self) -> Any:
         """Return the parts that rebuild the error in another process without a call of ``__init__``."""
-        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
+        return _rebuilt, (type(self), *self.args), self.__dict__
 
     @classmethod
     def of(
@@ -74,6 +73,11 @@ class VecveilError(Exception):
     ) -> Self:
         """Return the error whose sentence `message` builds; ``code`` defaults to the code of the class."""
         return cls(message(owner, param, constraint, got, why, fix), code=code, param=param)
+
+
+def _rebuilt(kind: type[VecveilError], *arguments: Any) -> VecveilError:
+    # MemoryError's own __new__ refuses subclasses of two bases.
+    return BaseException.__new__(kind, *arguments)
 
 
 class InvalidInputError(VecveilError, ValueError, code="E-INPUT"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import numpy as np
@@ -123,10 +124,11 @@ def test_an_error_keeps_its_attributes_between_processes(protocol: int) -> None:
         errors.LedgerCapError("too many", 3),
         errors.TrainingError("diverged", 2, 7),
         MissingDependencyError("The kernel attack", "sklearn", "attacks"),
+        errors.MemoryLimitError("too little"),
     ):
-        sent = pickle.loads(pickle.dumps(error, protocol))
-        assert (type(sent), str(sent), sent.code) == (type(error), str(error), error.code)
-        assert vars(sent) == vars(error)
+        for sent in (pickle.loads(pickle.dumps(error, protocol)), copy.deepcopy(error)):
+            assert (type(sent), str(sent), sent.code) == (type(error), str(error), error.code)
+            assert vars(sent) == vars(error)
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ _OPTIONS = {
 }  # fmt: skip
 _OF_A_PROTECTOR = {"method", "concept", "encoder", "guarantee", "conditional_on", "not_promised"}
 """Fields of a job that its protector and key determine."""
+_PROSE = {"guarantee", "conditional_on", "not_promised"}
+"""Fields in sentences, which another version may word differently."""
 
 
 @dataclass(frozen=True)
@@ -150,9 +152,9 @@ def left_by_a_start(name: str) -> bool:
 
 def check_same(known: Manifest, now: Manifest) -> None:
     """Raise DataFileError for other inputs, another protector or other options."""
-    if known.run == now.run:
+    names = sorted(key for key in {*known.job, *now.job} - _PROSE if known.job.get(key) != now.job.get(key))
+    if not names and known.parts == now.parts:
         return
-    names = sorted(key for key in {*known.job, *now.job} if known.job.get(key) != now.job.get(key))
     got = _difference(names, known.job, now.job) if names else "other inputs, or inputs that changed"
     fix = "Give another folder."
     if not known.results:

@@ -12,6 +12,7 @@ from vecveil.databases import open_store
 from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.locations import public_name
 from vecveil.encoders import load_encoder
+from vecveil.errors import SealingError
 
 __all__ = ["command"]
 
@@ -35,6 +36,7 @@ Example:
     metavar="FILE",
     help="Key file of the sealed rows.",
 )
+@click.option("--seal-name", metavar="NAME", help="Name in the key file [default: the location of DATABASE].")
 @click.option(
     "--encoder",
     metavar="NAME|FOLDER|URL#MODEL",
@@ -57,8 +59,8 @@ Example:
 )
 @shared.json_option
 def command(
-    database: str, query: str, protector_file: Path, seal_key: Path, encoder: str | None, top: int, candidates: int,
-    map_queries: bool, as_json: bool,
+    database: str, query: str, protector_file: Path, seal_key: Path, seal_name: str | None,
+    encoder: str | None, top: int, candidates: int, map_queries: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the rows of DATABASE whose exact vectors are nearest to QUERY.
 
@@ -66,10 +68,14 @@ def command(
     """
     with open_store(database) as store:
         collection = ProtectedCollection(
-            store, protector_file, seal_key, name=public_name(database), candidates=max(candidates, top),
+            store, protector_file, seal_key, name=seal_name or public_name(database), candidates=max(candidates, top),
             query_noise=not map_queries, encoder=None if encoder is None else load_encoder(encoder),
         )  # fmt: skip
         ranking = collection.search(query, top=top, on_invalid="skip")
+    if ranking.skipped and not ranking.ids:
+        raise SealingError.of("search", "database", "a store of rows sealed with this key", "other rows",
+                              "No candidate has a blob that opens.",
+                              "Fill it with `vecveil migrate --seal-key`.", code="E-SEAL-OPEN")  # fmt: skip
     if ranking.skipped:
         note(
             f"{len(ranking.skipped)} candidates have no sealed row that opens with this key; they are left out."

@@ -139,18 +139,18 @@ class ProtectedCollection:
         Raises:
             SealingError: a candidate's blob is missing or does not open; ``on_invalid="skip"`` reports its id.
         """
-        k = check_count(
-            candidates or self.candidates, owner=f"{_OWNER}.search", param="candidates", minimum=top
-        )
+        owner = f"{_OWNER}.search"
+        top = check_count(top, owner=owner, param="top")
+        k = check_count(candidates or self.candidates, owner=owner, param="candidates", minimum=top)
         if isinstance(query, str):
+            if not query.strip():
+                raise InvalidInputError.of(owner, "query", "a text", "an empty one")
             exact = self._exact([query])
             released = self._embedder.released(
                 self._protected_source([query], exact), [query], query=True
             )
         elif self.policy.rewrites_texts:
-            raise wrong_type(
-                f"{_OWNER}.search", "query", "a text, since the protector rewrites texts", query
-            )
+            raise wrong_type(owner, "query", "a text, since the protector rewrites texts", query)
         else:
             exact = np.atleast_2d(np.asarray(query))
             released = self.policy.queries(exact)

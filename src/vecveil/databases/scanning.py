@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vecveil.databases.collection import SEALED_FIELD
 from vecveil.databases.fields import Field
 from vecveil.databases.signs import Signs, signs_of_protection
 from vecveil.databases.store import Batch, StoreInfo, VectorStore
@@ -180,6 +181,8 @@ class Scan:
 def _field_finding(field: Field, rows: int) -> ScanFinding | None:
     # From the most to the least serious: a field gives one finding.
     name = f"Field {field.name!r}"
+    if field.name == SEALED_FIELD:
+        return None  # ciphertext
     if field.withheld == "text":
         return ScanFinding(
             "plaintext-beside-vectors", "high",

@@ -21,7 +21,7 @@ import json
 import os
 import secrets
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -283,7 +283,7 @@ class KeyStore:
 
     def _entry(self, collection: str, record: dict[str, Any]) -> dict[str, Any]:
         if collection not in record["collections"]:
-            raise _no_collection(collection)
+            raise _no_collection(collection, record["collections"])
         entry: dict[str, Any] = record["collections"][collection]
         return entry
 
@@ -377,6 +377,8 @@ def _checked(collection: str) -> str:
     return collection
 
 
-def _no_collection(collection: str) -> KeyFileError:
-    return KeyFileError.of(_OWNER, "collection", "one that has a data key", repr(collection)[:60],
-                           "It was erased, or sealed with another key store.", code="E-SEAL-COLLECTION")  # fmt: skip
+def _no_collection(collection: str, known: Iterable[str]) -> KeyFileError:
+    listed = ", ".join(repr(name)[:80] for name in sorted(known)[:5]) or "none"
+    return KeyFileError.of(_OWNER, "collection", "one that has a data key", repr(collection)[:80],
+                           "It was moved, renamed, erased, or sealed with another key store.",
+                           f"The key store has: {listed}.", code="E-SEAL-COLLECTION")  # fmt: skip

@@ -404,3 +404,17 @@ def test_another_key_of_the_same_name_is_refused(
             replace(keyed, key=str(tmp_path / "other.keys")),
         )
     assert "another noise key" in str(caught.value)
+
+
+def test_a_guarantee_in_other_words_is_the_same_run(
+    tmp_path: Path, keyed: BulkJob, write_table: WriteTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that a version with other sentences began."""
+    write_table(tmp_path / "a.parquet", 57)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "a.parquet", tmp_path / "out", keyed, engine=stopping_after(1))
+    record = BulkJob.to_record
+    other = {"guarantee": "in other words", "conditional_on": [], "not_promised": ["nothing"]}
+    monkeypatch.setattr(BulkJob, "to_record", lambda job: {**record(job), **other})
+    assert run(tmp_path / "a.parquet", tmp_path / "out", keyed).complete
+    assert verify(tmp_path / "out", show_progress=False).complete
