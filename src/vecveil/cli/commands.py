@@ -36,7 +36,7 @@ COMMANDS = {
     "migrate": ("migrate", "command", "Copy a vector database to a protected one."),
     "search": ("search", "command", "Search a sealed store and rank exactly."),
     "curves": ("curves", "command", "Show how a learnt perturbation was trained."),
-    "key": ("releases", "key", "Make and list keys of keyed noise."),
+    "key": ("releases", "key", "Make and list keys of keyed noise and sealed search."),
     "ledger": ("releases", "ledger", "Show how often items were released."),
     "methods": ("methods", "command", "List the methods and their options."),
     "doctor": ("doctor", "command", "Report what is installed and whether it works."),

@@ -113,7 +113,8 @@ def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
     named = key_id or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
     keys = NoiseKeys.create(file, named)
     note(
-        f"Wrote {file}: the key {keys.current!r} is current. Keep the file secret, and a copy of it safe."
+        f"{'Added a key to' if len(keys.keys) > 1 else 'Wrote'} {file}: the key {keys.current!r} is current. "
+        "Keep the file secret, and a copy of it safe."
     )
     if as_json:
         data_json({"key_file": str(file), "current": keys.current, "ids": sorted(keys.keys)})
