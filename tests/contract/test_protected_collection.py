@@ -183,6 +183,12 @@ def test_blobs_may_live_elsewhere(
         made.search("canary-3 question", top=100)
 
 
+def test_another_protector_is_noticed(collection: ProtectedCollection, database: VectorStore) -> None:
+    other = collection.policy.protector.rescaled(2.0)
+    with raises("E-INCOMPATIBLE-PROTECTOR", "protector"):
+        ProtectedCollection(database, other, collection.sealer, name="notes", encoder=Hashed()).search("canary-1 x")
+
+
 def test_wrong_input_writes_nothing(
     database: VectorStore, protector: Protector, sealer: Sealer
 ) -> None:

@@ -15,7 +15,13 @@ from vecveil.databases.locations import open_store, public_name
 from vecveil.databases.release import WrappedEmbedder, open_policy
 from vecveil.databases.store import Batch, VectorStore
 from vecveil.encoders import Encoder
-from vecveil.errors import InvalidInputError, SealingError, StoreError, wrong_type
+from vecveil.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    SealingError,
+    StoreError,
+    wrong_type,
+)
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import KeyStore, Ranking, Sealer, Unsealed
@@ -112,6 +118,7 @@ class ProtectedCollection:
         if not texts:
             return
         self._check_rows()
+        self._check_protector(adding=True)
         exact = self._exact(texts) if vectors is None else vectors
         # Sealed first: what cannot be sealed is not released and not counted.
         blobs = self.sealer.seal(exact, ids=ids, collection=self.name, texts=texts, metadata=metadata)
@@ -142,6 +149,7 @@ class ProtectedCollection:
         owner = f"{_OWNER}.search"
         top = check_count(top, owner=owner, param="top")
         k = check_count(candidates or self.candidates, owner=owner, param="candidates", minimum=top)
+        self._check_protector(adding=False)
         if isinstance(query, str):
             if not query.strip():
                 raise InvalidInputError.of(owner, "query", "a text", "an empty one")
@@ -227,6 +235,21 @@ class ProtectedCollection:
             fields = tuple(with_blob(row, blob) for row, blob in zip(rows.fields, sealed, strict=True))
             self.database.write(Batch(rows.ids, rows.vectors, fields))
         return opened.skipped
+
+    def _check_protector(self, *, adding: bool) -> None:
+        """Raise if the candidate vectors are another protector's: a query by this one would find other rows."""
+        keys, fingerprint = self.sealer.keys, self.policy.protector.fingerprint
+        if not isinstance(keys, KeyStore):
+            return
+        # A search makes no key: its name may be mistyped.
+        noted = (keys.reserve(self.name, 0) if adding else keys.read(self.name)).protector
+        if noted is None and adding:
+            keys.note_protector(self.name, fingerprint)
+        elif noted not in (None, fingerprint):
+            raise IncompatibleError.of(_OWNER, "protector", f"the one of the stored vectors ({str(noted)[:12]})",
+                                       fingerprint[:12], "Another protector's query finds other candidates.",
+                                       "Use the protector file that filled the collection.",
+                                       code="E-INCOMPATIBLE-PROTECTOR")  # fmt: skip
 
     def _check_rows(self) -> None:
         """Raise if the collection already holds rows without a blob, whose vectors may be clean."""

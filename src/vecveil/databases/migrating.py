@@ -40,7 +40,7 @@ from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.randomness import NoiseKeys
 from vecveil.runtime import progress
-from vecveil.sealing import Sealer
+from vecveil.sealing import KeyStore, Sealer
 from vecveil.validation import check_count
 
 __all__ = ["Migration", "MigrationOptions", "SourceCheck", "migrate", "verify_migration"]
@@ -196,6 +196,8 @@ def migrate(
         resumed = state.rows
         run.save(state)
         if not state.copied:
+            if sealer is not None and isinstance(sealer.keys, KeyStore):
+                sealer.keys.note_protector(names[1], protector.fingerprint)
             run.copy(policy, source)
         return run.verified(resumed)
 

@@ -128,10 +128,11 @@ class DataKey:
 
 @dataclass(frozen=True)
 class CollectionKeys:
-    """The data keys of one collection, the current one first."""
+    """The data keys of one collection, the current one first, and the fingerprint of its protector if it is noted."""
 
     uuid: uuid.UUID
     keys: tuple[DataKey, ...]
+    protector: str | None = None
 
     @property
     def current(self) -> DataKey:
@@ -238,6 +239,11 @@ class KeyStore:
         self._reserved[collection] -= blobs
         return self.read(collection)
 
+    def note_protector(self, collection: str, fingerprint: str) -> None:
+        """Note the protector of the collection's candidate vectors, so that a query by another one is noticed."""
+        with self._changing() as record:
+            self._entry(collection, record)["protector"] = fingerprint
+
     def rotate(self, collection: str) -> CollectionKeys:
         """Make a new data key current, wrapped under the current master key; older keys still open their blobs."""
         with self._changing() as record:
@@ -308,7 +314,7 @@ class KeyStore:
         keys = {key_id: DataKey(bytes.fromhex(key_id), secret, named)
                 for key_id, secret in self._unwrapped_bytes(entry).items()}  # fmt: skip
         current = keys.pop(entry["current"])
-        return CollectionKeys(named, (current, *keys.values()))
+        return CollectionKeys(named, (current, *keys.values()), entry.get("protector"))
 
     def _unwrapped_bytes(self, entry: dict[str, Any]) -> dict[str, bytes]:
         provider = self._provider()
