@@ -1,4 +1,4 @@
-"""What programs write through: `Items`, and the base classes of protecting clients and tables."""
+"""Base classes of the clients and tables that protect what programs write, and `Items`, the rows they share."""
 
 from __future__ import annotations
 

@@ -223,18 +223,14 @@ class ProtectedCollection:
     def _reseal_rows(self, part: Batch) -> list[str]:
         """Write the rows under the current key; return the ids of those whose blob does not open."""
         blobs = self._blobs_of(list(part.ids), part.fields)
-        opened = self.sealer.unseal(blobs, ids=list(part.ids), collection=self.name, on_invalid="skip")
-        closed = set(opened.skipped)
-        order = [i for i, name in enumerate(part.ids) if name not in closed]
-        ids = [part.ids[i] for i in order]
-        sealed = self.sealer.reseal([blobs[i] for i in order], ids=ids, collection=self.name)
+        sealed = self.sealer.reseal(blobs, ids=list(part.ids), collection=self.name)
         if self._blobs is not None:
-            self._blobs.update(zip(ids, sealed, strict=True))
-        elif ids:
-            rows = part.rows(order)
-            fields = tuple(with_blob(row, blob) for row, blob in zip(rows.fields, sealed, strict=True))
+            self._blobs.update(sealed)
+        elif sealed:
+            rows = part.rows([i for i, name in enumerate(part.ids) if name in sealed])
+            fields = tuple(with_blob(row, sealed[name]) for name, row in zip(rows.ids, rows.fields, strict=True))
             self.database.write(Batch(rows.ids, rows.vectors, fields))
-        return opened.skipped
+        return [name for name in part.ids if name not in sealed]
 
     def _check_protector(self, *, adding: bool) -> None:
         """Raise if the candidate vectors are another protector's: a query by this one would find other rows."""

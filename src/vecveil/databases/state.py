@@ -112,7 +112,7 @@ def locked(path: Path) -> Iterator[None]:
     Raises:
         StoreError: another process holds the lock.
     """
-    # A lock of the operating system, which a killed process releases. On a file of its own: writing the state
+    # The operating system releases the lock of a killed process. The lock has a separate file, because each write
     # replaces the state file, and with it a lock on that file.
     lock = path.with_name(f"{path.name}.lock")
     with contextlib.ExitStack() as stack:

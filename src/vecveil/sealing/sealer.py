@@ -242,14 +242,11 @@ class Sealer:
         texts, metadata = [p[0] for p in payloads], [p[1] for p in payloads]
         return Ranking([opened.ids[i] for i in order], scores[order], texts, metadata, opened.skipped)
 
-    def reseal(self, blobs: Sequence[bytes], *, ids: Any, collection: str) -> list[bytes]:
-        """Return ``blobs`` sealed again under the current data key, their content unchanged.
-
-        Raises:
-            SealingError: a blob does not open.
-        """
-        opened = self._open(blobs, ids, collection, None, "raise", "Sealer.reseal")
-        return self._sealed(opened.plaintexts, _bound_ids(ids, None, len(blobs), "Sealer.reseal"), collection)
+    def reseal(self, blobs: Sequence[bytes], *, ids: Any, collection: str) -> dict[Any, bytes]:
+        """Return by id the blobs that open, sealed again under the current data key, their content unchanged."""
+        opened = self._open(blobs, ids, collection, None, "skip", "Sealer.reseal")
+        items = _bound_ids(opened.ids, None, len(opened.ids), "Sealer.reseal")
+        return dict(zip(opened.ids, self._sealed(opened.plaintexts, items, collection), strict=True))
 
     def _sealed(self, plaintexts: list[bytes], items: list[bytes], collection: str) -> list[bytes]:
         keys = self.keys.reserve(collection, len(items))
