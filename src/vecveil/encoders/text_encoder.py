@@ -202,7 +202,7 @@ def load_encoder(
             (``https://api.openai.com/v1#text-embedding-3-small``, its key in ``OPENAI_API_KEY``), or
             any callable or object with ``encode`` (see ``as_text_encoder``).
         precision: ``"fp32"``, ``"bf16"``, or ``"auto"``: bf16 on a CPU that has it in hardware if a
-            startup check finds it close enough (cosine ≥ .9999) and faster, else fp32.
+            startup check finds it close enough (cosine ≥ .9999) and it has 1,000,000 weights, else fp32.
         device: ``"auto"`` takes the first available of cuda, mps and cpu.
         batch_size: largest number of texts in a batch.
         cache: ``"default"`` (``$VECVEIL_CACHE`` or a folder under ``~/.cache``), a folder, or None.
