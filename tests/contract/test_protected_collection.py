@@ -14,12 +14,13 @@ import vecveil
 from harness.errors import raises
 from harness.store_factories import STORES
 from vecveil.databases import Batch
-from vecveil.databases.collection import SEALED_FIELD, ProtectedCollection
+from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.locations import in_this_process
 from vecveil.databases.store import VectorStore
 from vecveil.protector import Protector
 from vecveil.randomness import NoiseKeys
 from vecveil.sealing import Sealer
+from vecveil.sealing.blob import SEALED_FIELD
 
 _names = itertools.count()
 DIMENSION = 24
@@ -219,7 +220,10 @@ def test_reseal_keeps_precision_and_reports_damaged_rows(
         collection.reseal()
     assert len(keys.read("notes").keys) == 2  # the older key stays
     collection.delete(["3"])
-    collection.reseal()
+    by_key_alone = ProtectedCollection(database, None, exact, name="notes")
+    by_key_alone.reseal()
+    with raises("E-INPUT", "protector"):
+        by_key_alone.search(Hashed().encode(["a"])[0])
     assert len(keys.read("notes").keys) == 1
     got = collection.get(["200"]).vectors[0]
     np.testing.assert_array_equal(got, Hashed().encode(["canary-9 exact"])[0])

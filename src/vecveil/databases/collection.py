@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +16,6 @@ from vecveil.databases.release import WrappedEmbedder, open_policy
 from vecveil.databases.store import Batch, VectorStore
 from vecveil.encoders import Encoder
 from vecveil.errors import (
-    IncompatibleError,
     InvalidInputError,
     SealingError,
     StoreError,
@@ -24,16 +23,14 @@ from vecveil.errors import (
 )
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
+from vecveil.runtime import progress
 from vecveil.sealing import KeyStore, Ranking, Sealer, Unsealed
-from vecveil.sealing.blob import key_id_of
+from vecveil.sealing.blob import SEALED_FIELD, decoded, key_id_of
 from vecveil.sealing.sealer import OnInvalid
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_same_length, check_texts
 
-__all__ = ["SEALED_FIELD", "ProtectedCollection", "decoded", "with_blob"]
-
-SEALED_FIELD = "vecveil_sealed"
-"""Field of a row that holds its sealed blob in base64: not every database stores bytes beside a vector."""
+__all__ = ["ProtectedCollection", "with_blob"]
 
 _OWNER = "ProtectedCollection"
 _BATCH = 1000
@@ -48,7 +45,8 @@ class ProtectedCollection:
 
     Args:
         database: store, or its location as for `vecveil scan`; made at the first `add` if it is not there.
-        protector: protector or its path, or a `ReleasePolicy` with a noise key or ledger.
+        protector: protector or its path, or a `ReleasePolicy` with a noise key or ledger. None opens the collection
+            for `get`, `delete` and `reseal`, which need the key alone.
         sealer: sealer, or the path of its key store.
         name: name of the collection in the key store; by default the database's location, if one is given. Two
             collections must not share a name.
@@ -62,7 +60,7 @@ class ProtectedCollection:
     def __init__(
         self,
         database: VectorStore | str,
-        protector: Protector | ReleasePolicy | str | os.PathLike[str],
+        protector: Protector | ReleasePolicy | str | os.PathLike[str] | None,
         sealer: Sealer | str | os.PathLike[str],
         *,
         name: str | None = None,
@@ -78,17 +76,25 @@ class ProtectedCollection:
         self.database = open_store(database) if isinstance(database, str) else database
         if not isinstance(self.database, VectorStore):
             raise wrong_type(_OWNER, "database", "a vecveil.databases.VectorStore or its location", database)
-        policy = open_policy(protector)
-        if not query_noise:
-            policy = ReleasePolicy(policy.protector, "map-only", key=policy.key, ledger=policy.ledger)
-        if policy.gives_clean_queries:
-            raise InvalidInputError.of(_OWNER, "query_noise", f"True for method {policy.protector.method!r}", "False",
-                                       "It has no map: the database would get clean queries.")  # fmt: skip
-        self._embedder = WrappedEmbedder(policy, owner=_OWNER)
-        self.policy = policy
+        self._policy = None if protector is None else _query_policy(open_policy(protector), query_noise)
         self.sealer = sealer if isinstance(sealer, Sealer) else Sealer(sealer)
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
         self._encoder, self._blobs, self._checked = encoder, blobs, False
+
+    @property
+    def policy(self) -> ReleasePolicy:
+        """Release policy of rows and queries.
+
+        Raises:
+            InvalidInputError: the collection was opened without a protector.
+        """
+        if self._policy is None:
+            raise InvalidInputError.of(_OWNER, "protector", "given to add and to search", "None")
+        return self._policy
+
+    @cached_property
+    def _embedder(self) -> WrappedEmbedder:
+        return WrappedEmbedder(self.policy, owner=_OWNER)
 
     def add(
         self,
@@ -185,11 +191,15 @@ class ProtectedCollection:
         for name in listed if self._blobs is not None else ():
             self._blobs.pop(name, None)  # type: ignore[union-attr]
 
-    def reseal(self, *, batch: int = _BATCH) -> int:
+    def reseal(self, *, batch: int = _BATCH, show_progress: bool | None = None) -> int:
         """Seal every row again under a new data key and delete the older keys; return the number of rows resealed.
 
         Readers keep working. Stop writers first: a row that is written meanwhile may get its old content back. After
         an interruption call it again. Protected vectors and the content of the blobs stay as they are.
+
+        Args:
+            batch: rows per read and write.
+            show_progress: None shows a bar on a terminal.
 
         Raises:
             SealingError: some blobs do not open. All others are resealed, and the older keys stay.
@@ -204,7 +214,8 @@ class ProtectedCollection:
         stale = list(self._under_older_keys(target, batch))
         step = max(batch, self.database.rows_at_once(batch, len(stale)))
         closed: list[str] = []
-        for start in range(0, len(stale), step):
+        starts = range(0, len(stale), step)
+        for start in progress(starts, "Resealing", show=show_progress, unit="batch"):
             closed += self._reseal_rows(self.database.read(stale[start : start + step]))
         if closed:
             raise SealingError.of(f"{_OWNER}.reseal", "database", "one whose blobs open",
@@ -233,19 +244,10 @@ class ProtectedCollection:
         return [name for name in part.ids if name not in sealed]
 
     def _check_protector(self, *, adding: bool) -> None:
-        """Raise if the candidate vectors are another protector's: a query by this one would find other rows."""
         keys, fingerprint = self.sealer.keys, self.policy.protector.fingerprint
-        if not isinstance(keys, KeyStore):
-            return
-        # A search makes no key: its name may be mistyped.
-        noted = (keys.reserve(self.name, 0) if adding else keys.read(self.name)).protector
-        if noted is None and adding:
-            keys.note_protector(self.name, fingerprint)
-        elif noted not in (None, fingerprint):
-            raise IncompatibleError.of(_OWNER, "protector", f"the one of the stored vectors ({str(noted)[:12]})",
-                                       fingerprint[:12], "Another protector's query finds other candidates.",
-                                       "Use the protector file that filled the collection.",
-                                       code="E-INCOMPATIBLE-PROTECTOR")  # fmt: skip
+        if isinstance(keys, KeyStore):
+            # A search makes no key: its name may be mistyped.
+            keys.check_protector(self.name, fingerprint, adding=adding)
 
     def _check_rows(self) -> None:
         """Raise if the collection already holds rows without a blob, whose vectors may be clean."""
@@ -274,20 +276,22 @@ class ProtectedCollection:
         return [decoded(row.get(SEALED_FIELD)) for row in fields]
 
 
+def _query_policy(policy: ReleasePolicy, query_noise: bool) -> ReleasePolicy:
+    """Return ``policy`` with the queries that ``query_noise`` chooses."""
+    if not query_noise:
+        policy = ReleasePolicy(policy.protector, "map-only", key=policy.key, ledger=policy.ledger)
+    if policy.gives_clean_queries:
+        raise InvalidInputError.of(_OWNER, "query_noise", f"True for method {policy.protector.method!r}", "False",
+                                   "It has no map: the database would get clean queries.")  # fmt: skip
+    return policy
+
+
 def with_blob(fields: Mapping[str, Any], blob: bytes) -> Mapping[str, Any]:
     """Return ``fields`` with the blob among them."""
     values = {**fields, SEALED_FIELD: base64.b64encode(blob).decode()}
     # Rows of typed tables carry their layout along (`pgvector.TableRow`).
     with_values = getattr(fields, "with_values", None)
     return values if with_values is None else cast(Mapping[str, Any], with_values(values))
-
-
-def decoded(value: Any) -> bytes:
-    """Return the blob in a field, or nothing if it is missing or damaged."""
-    try:
-        return base64.b64decode(value or "", validate=True)
-    except (binascii.Error, TypeError, ValueError):
-        return b""  # refused like a damaged blob
 
 
 def _checked_ids(ids: Any) -> list[str]:

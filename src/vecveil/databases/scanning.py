@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vecveil.databases.collection import SEALED_FIELD
 from vecveil.databases.fields import Field
 from vecveil.databases.signs import Signs, signs_of_protection
 from vecveil.databases.store import Batch, StoreInfo, VectorStore
 from vecveil.databases.survey import Reservoir, Sample, Survey
 from vecveil.runtime import progress
+from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.validation import check_count
 
 __all__ = ["SCHEMA", "SIGN_CODES", "Scan", "ScanFinding", "in_order", "scan"]

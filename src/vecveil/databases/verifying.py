@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.databases.collection import SEALED_FIELD, decoded
 from vecveil.databases.state import MigrationState
 from vecveil.databases.store import Batch, VectorStore
 from vecveil.errors import StoreError
 from vecveil.runtime import progress
 from vecveil.sealing import Sealer
+from vecveil.sealing.blob import SEALED_FIELD, decoded
 
 __all__ = ["Verification", "add_rows", "as_hex", "is_clean", "same_directions", "verify"]
 

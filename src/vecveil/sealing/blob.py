@@ -11,6 +11,8 @@ The associated data bind a blob to its row: under another id, collection, key or
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
 import struct
@@ -27,10 +29,13 @@ from vecveil.randomness.keyed import check_ids
 from vecveil.sealing.keystore import KEY_ID_BYTES, NONCE_BYTES, framed
 from vecveil.types import Embeddings
 
-__all__ = ["HEADER_BYTES", "NONCE_END", "PRECISIONS", "VERSION", "associated_prefix", "canonical_ids", "decode_payload",
-           "decode_vectors", "dimension_of", "encode_payload", "encode_vectors", "head", "key_id_of",
-           "padded_length"]  # fmt: skip
+__all__ = ["HEADER_BYTES", "NONCE_END", "PRECISIONS", "SEALED_FIELD", "VERSION", "associated_prefix", "canonical_ids",
+           "decode_payload", "decode_vectors", "decoded", "dimension_of", "encode_payload", "encode_vectors", "head",
+           "key_id_of", "padded_length"]  # fmt: skip
 
+SEALED_FIELD = "vecveil_sealed"
+"""Field of a row, or column of a table, that holds its sealed blob. Databases hold base64, since not every one stores
+bytes beside a vector."""
 VERSION = b"\x01"
 HEADER_BYTES = 1 + KEY_ID_BYTES
 NONCE_END = HEADER_BYTES + NONCE_BYTES
@@ -172,3 +177,13 @@ def padded_length(length: int, padding: int) -> int:
     exponent = length.bit_length() - 1
     last = exponent - exponent.bit_length()
     return (length + (1 << last) - 1) >> last << last
+
+
+def decoded(value: Any) -> bytes:
+    """Return the blob in a field, as bytes or base64, or nothing if it is missing or damaged."""
+    if isinstance(value, bytes):
+        return value
+    try:
+        return base64.b64decode(value or "", validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        return b""  # refused like a damaged blob

@@ -32,7 +32,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from vecveil.errors import InvalidInputError, KeyFileError, MissingDependencyError
+from vecveil.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    KeyFileError,
+    MissingDependencyError,
+)
 from vecveil.io import locked_folder, write_bytes
 from vecveil.randomness import NoiseKeys
 from vecveil.randomness.keyed import SCHEMA
@@ -238,6 +243,21 @@ class KeyStore:
             self._reserved[collection] = share
         self._reserved[collection] -= blobs
         return self.read(collection)
+
+    def check_protector(self, collection: str, fingerprint: str, *, adding: bool) -> None:
+        """Raise if the collection's candidate vectors are another protector's: its queries would find other rows.
+
+        Args:
+            adding: make the collection if it is new, and note its first protector.
+        """
+        noted = (self.reserve(collection, 0) if adding else self.read(collection)).protector
+        if noted is None and adding:
+            self.note_protector(collection, fingerprint)
+        elif noted not in (None, fingerprint):
+            raise IncompatibleError.of(_OWNER, "protector", f"the one of the stored vectors ({str(noted)[:12]})",
+                                       fingerprint[:12], "Another protector's query finds other candidates.",
+                                       "Use the protector file that filled the collection.",
+                                       code="E-INCOMPATIBLE-PROTECTOR")  # fmt: skip
 
     def note_protector(self, collection: str, fingerprint: str) -> None:
         """Note the protector of the collection's candidate vectors, so that a query by another one is noticed."""
