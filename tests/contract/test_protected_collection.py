@@ -86,6 +86,7 @@ def test_search_gives_exact_scores_and_texts(collection: ProtectedCollection) ->
     np.testing.assert_allclose(ranking.scores, np.sort(cosines)[::-1][:7], atol=1e-3)
     assert ranking.texts == [TEXTS[int(name) - 1] for name in ranking.ids]
     assert ranking.metadata == [{"page": int(name) - 1} for name in ranking.ids]
+    np.testing.assert_allclose(ranking.vectors, X[[int(name) - 1 for name in ranking.ids]], atol=1e-3)
     by_vector = collection.search(Hashed().encode([query])[0], top=7)
     assert by_vector.ids == ranking.ids
 
@@ -182,6 +183,48 @@ def test_blobs_may_live_elsewhere(
     del blobs["9"]
     with raises("E-SEAL-OPEN"):
         made.search("canary-3 question", top=100)
+
+
+def test_filters_by_tokens(database: VectorStore, protector: Protector, sealer: Sealer) -> None:
+    values = ["1", 1, True, 2.5, "o'neil"]
+    metadata = [{"tenant": values[i % 5], "year": 2020 + i % 2, "page": i} for i in range(120)]
+    given = {"name": "notes", "encoder": Hashed()}
+    made = ProtectedCollection(database, protector, sealer, filter_fields=("tenant", "year"), **given)
+    made.add(TEXTS, ids=IDS, metadata=metadata)
+    made.add(["canary-3 no tenant"], ids=["500"], metadata=[{"page": 1}])
+
+    def matching(**where: object) -> list[str]:
+        return sorted(made.search("canary-3 x", top=120, where=where).ids, key=int)
+
+    # Another program learns the fields from the key store; 1 and 1.0 agree, "1" and True differ.
+    reader = ProtectedCollection(database, protector, Sealer(sealer.keys), candidates=120, **given)
+    for i, value in enumerate(values):
+        expected = [name for at, name in enumerate(IDS) if at % 5 == i]
+        assert matching(tenant=value) == expected
+        assert sorted(reader.search("canary-3 x", top=120, where={"tenant": value}).ids, key=int) == expected
+    assert matching(tenant=1.0) == matching(tenant=1)
+    both = [name for at, name in enumerate(IDS) if at % 5 in (0, 4) and at % 2]
+    assert matching(tenant=["1", "o'neil"], year=2021) == both
+    assert matching(tenant=[]) == matching(tenant="2") == []
+    with raises("E-INPUT-NAME", "where"):
+        matching(page=3)
+    with raises("E-SEAL-FILTER", "where"):
+        matching(tenant=None)
+    # The database sees tokens, which differ from field to field, and changes none of the results.
+    row = database.read(["1"])
+    assert set(row.fields[0]) == {SEALED_FIELD, "vecveil_filter_tenant", "vecveil_filter_year"}
+    other = {**row.fields[0], "vecveil_filter_tenant": database.read(["2"]).fields[0]["vecveil_filter_tenant"]}
+    database.write(Batch(row.ids, row.vectors, (other,)))
+    assert "1" not in matching(tenant=1)
+    # During a rotation queries match older and newer tokens; resealing rewrites them.
+    sealer.keys.rotate("notes")
+    made.add(TEXTS[:10], ids=IDS[:10], metadata=metadata[:10])
+    assert matching(tenant="1") == [name for at, name in enumerate(IDS) if at % 5 == 0]
+    reader.reseal()
+    assert len(sealer.keys.read("notes").keys) == 1
+    assert matching(tenant="o'neil", year=2020) == [name for at, name in enumerate(IDS) if at % 10 == 4]
+    with raises("E-SEAL-FILTER", "metadata"):
+        made.add(["a"], ids=["600"], metadata=[{"tenant": ["a"]}])
 
 
 def test_another_protector_is_noticed(collection: ProtectedCollection, database: VectorStore) -> None:

@@ -291,6 +291,39 @@ def test_a_search_returns_the_nearest_rows(
         store.search(query[:5])
 
 
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_a_search_takes_the_nearest_of_the_matching_rows(store: VectorStore, metric: str) -> None:
+    batch = rows(60)
+    sources = [("a", "b", "it's \"c\"")[i % 3] for i in range(60)]
+    fields = tuple(
+        {"source": source, **({"Year": "2026"} if i < 30 else {}), "page": i}
+        for i, source in enumerate(sources)
+    )
+    batch = Batch(batch.ids, batch.vectors, fields)
+    store.create(6, metric=metric, filter_fields=("source", "Year"))
+    store.create(6, filter_fields=("source",))
+    store.write(batch)
+    X, query = batch.vectors.astype(np.float64), np.linspace(-1, 1, 6)
+    lengths = np.linalg.norm(X, axis=1)
+    distances = -X @ query / lengths if metric == "cosine" else np.linalg.norm(X - query, axis=1)
+    order = [int(i) for i in np.argsort(distances)]
+
+    def nearest(k: int, where: dict[str, list[str]]) -> list[str]:
+        return [str(hit.id) for hit in store.search(query, k, where)]
+
+    quoted = [i for i in order if sources[i] == "it's \"c\""]
+    assert nearest(20, {"source": ["it's \"c\""]}) == [batch.ids[i] for i in quoted]
+    both = [i for i in order if sources[i] != "b" and i < 30]
+    where = {"source": ["a", "it's \"c\"", "z"], "Year": ["2026"]}
+    assert nearest(7, where) == [batch.ids[i] for i in both[:7]]
+    assert len(nearest(60, where)) == 20
+    assert nearest(5, {"source": []}) == nearest(5, {"source": ["z"]}) == []
+    assert_same_rows(store, batch, store.read(batch.ids))
+    for wrong in ({"source": "a"}, {"source": [1]}, {"source' = ''": ["a"]}):
+        with pytest.raises(InvalidInputError):
+            store.search(query, 5, wrong)  # type: ignore[arg-type]
+
+
 def test_deleted_rows_are_gone(store: VectorStore, case: StoreCase) -> None:
     batch = rows(12, fields=case.fields)
     store.create(6, metric="euclidean")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from vecveil.databases import Batch, StoreInfo, VectorStore
-from vecveil.databases.store import Match
+from vecveil.databases.store import Match, Where
 from vecveil.errors import StoreError
 
 __all__ = ["FolderStore", "filled"]
@@ -39,7 +39,9 @@ class FolderStore(VectorStore):
     def exists(self) -> bool:
         return (self.folder / "about.json").exists()
 
-    def create(self, dimension: int, *, metric: str | None = None) -> None:
+    def create(
+        self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()
+    ) -> None:
         if self.exists():
             if self._about()["dimension"] != dimension:
                 raise StoreError("FolderStore: another dimension.")
@@ -103,8 +105,12 @@ class FolderStore(VectorStore):
         stacked = np.stack(vectors) if vectors else np.empty((0, dimension), np.float32)
         return Batch(tuple(ids), stacked, tuple(row[1] for row in loaded))
 
-    def search(self, vector: Any, k: int = 10) -> list[Match]:
+    def search(self, vector: Any, k: int = 10, where: Where | None = None) -> list[Match]:
         batch = self.read(list(self.rows()))
+        batch = batch.rows([
+            i for i, row in enumerate(batch.fields)
+            if all(row.get(name) in values for name, values in (where or {}).items())
+        ])  # fmt: skip
         distances = np.linalg.norm(batch.vectors - vector, axis=1)
         order = np.argsort(distances)[:k]
         return [Match(batch.ids[i], float(distances[i]), dict(batch.fields[i])) for i in order]

@@ -28,7 +28,7 @@ import numpy as np
 
 from vecveil import errors
 from vecveil.databases.locations import store_of
-from vecveil.databases.store import Batch, Match, StoreInfo, VectorStore
+from vecveil.databases.store import Batch, Match, StoreInfo, VectorStore, Where
 from vecveil.errors import InvalidInputError, StoreError, VecveilError
 
 __all__ = ["StoreApart", "serve"]
@@ -98,8 +98,8 @@ class StoreApart(VectorStore):
     def exists(self) -> bool:
         return bool(self._request("exists"))
 
-    def create(self, dimension: int, *, metric: str | None = None) -> None:
-        self._request("create", dimension=dimension, metric=metric)
+    def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
+        self._request("create", dimension=dimension, metric=metric, filter_fields=list(filter_fields))
 
     def write(self, batch: Batch) -> None:
         self._request("write", batch=_record_of(batch))
@@ -107,9 +107,10 @@ class StoreApart(VectorStore):
     def read(self, ids: Sequence[str]) -> Batch:
         return _batch_of(self._request("read", ids=list(ids)))
 
-    def search(self, vector: Any, k: int = 10) -> list[Match]:
+    def search(self, vector: Any, k: int = 10, where: Where | None = None) -> list[Match]:
         values = np.asarray(vector, dtype=np.float64).tolist()
-        return [Match(*hit) for hit in self._request("search", vector=values, k=k)]
+        beside = None if where is None else {name: list(strings) for name, strings in where.items()}
+        return [Match(*hit) for hit in self._request("search", vector=values, k=k, where=beside)]
 
     def delete(self, ids: Sequence[str]) -> None:
         self._request("delete", ids=list(ids))

@@ -30,6 +30,7 @@ from vecveil.databases.store import (
     Match,
     StoreInfo,
     VectorStore,
+    Where,
     check_cursor,
 )
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, StoreError
@@ -157,7 +158,7 @@ class ChromaStore(DatabaseStore):
     def dimension(self) -> int:
         return int((self._collection().metadata or {}).get(_DIMENSION, 0)) or self._info().dimension
 
-    def _create(self, dimension: int, metric: str | None) -> None:
+    def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         if metric is None and self.embedding_function is not None:
             metric = "euclidean"  # Chroma's default metric instead of the function's
         self._opened = self._client().create_collection(
@@ -167,7 +168,7 @@ class ChromaStore(DatabaseStore):
             configuration=None if metric is None else {"hnsw": {"space": self.metrics[metric]}},
         )
 
-    def _check_reuse(self) -> None:
+    def _check_reuse(self, filter_fields: Sequence[str]) -> None:
         """Raise if an existing collection has another embedding function."""
         # Programs that add texts use the collection's function: another one would write clean vectors.
         ours = self.embedding_function
@@ -246,10 +247,14 @@ class ChromaStore(DatabaseStore):
         if stale:
             collection.delete(ids=stale)
 
-    def _search(self, vector: Any, k: int) -> list[Match]:
+    def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
         columns = ["metadatas", "documents", "uris"]
+        conditions = [{name: {"$in": list(values)}} for name, values in where.items()]
         answer = self._collection().query(
-            query_embeddings=[vector], n_results=k, include=["distances", *columns]
+            query_embeddings=[vector],
+            n_results=k,
+            include=["distances", *columns],
+            where={"$and": conditions} if len(conditions) > 1 else conditions[0] if conditions else None,
         )
         ids, distances = answer["ids"][0], answer["distances"][0]
         fields = _fields(len(ids), *(answer[name] and answer[name][0] for name in columns))

@@ -269,7 +269,10 @@ class SqlTable(_Closing):
         for name in where or {}:
             self._check_column(name, "where")
         matches: list[Match] = self.store.search_where(
-            self.items.query(query), int(k), self.metric, where
+            self.items.query(query),
+            int(k),
+            self.metric,
+            {name: [value] for name, value in (where or {}).items()},
         )
         return matches
 

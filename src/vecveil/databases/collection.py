@@ -13,12 +13,14 @@ import numpy.typing as npt
 
 from vecveil.databases.locations import open_store, public_name
 from vecveil.databases.release import WrappedEmbedder, open_policy
-from vecveil.databases.store import Batch, VectorStore
+from vecveil.databases.store import Batch, VectorStore, check_filter_field
 from vecveil.encoders import Encoder
 from vecveil.errors import (
     InvalidInputError,
+    KeyFileError,
     SealingError,
     StoreError,
+    unknown_name,
     wrong_type,
 )
 from vecveil.protector import Protector
@@ -26,11 +28,15 @@ from vecveil.protector.policy import ReleasePolicy
 from vecveil.runtime import progress
 from vecveil.sealing import KeyStore, Ranking, Sealer, Unsealed
 from vecveil.sealing.blob import SEALED_FIELD, decoded, key_id_of
+from vecveil.sealing.keystore import CollectionKeys, typed_value
 from vecveil.sealing.sealer import OnInvalid
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_same_length, check_texts
 
-__all__ = ["ProtectedCollection", "with_blob"]
+__all__ = ["FILTER_PREFIX", "ProtectedCollection", "filter_tokens", "with_blob"]
+
+FILTER_PREFIX = "vecveil_filter_"
+"""Start of the field that holds the token of a metadata field."""
 
 _OWNER = "ProtectedCollection"
 _BATCH = 1000
@@ -55,6 +61,8 @@ class ProtectedCollection:
             read a query as well as erasure alone permits. Refused for a protector without a map.
         encoder: embeds the texts; by default the protector's encoder. It must be the one of the fit.
         blobs: where the blobs live instead of the database, such as a dict or another trust zone's store.
+        filter_fields: metadata fields for the ``where`` of `search`. The database gets a token for each value: it sees
+            which rows have equal values, not the values. The key store notes these names.
     """
 
     def __init__(
@@ -68,6 +76,7 @@ class ProtectedCollection:
         query_noise: bool = True,
         encoder: Encoder | None = None,
         blobs: MutableMapping[str, bytes] | None = None,
+        filter_fields: Sequence[str] = (),
     ) -> None:
         if name is None and not isinstance(database, str):
             raise InvalidInputError.of(_OWNER, "name", "given with an open store", "None",
@@ -79,7 +88,13 @@ class ProtectedCollection:
         self._policy = None if protector is None else _query_policy(open_policy(protector), query_noise)
         self.sealer = sealer if isinstance(sealer, Sealer) else Sealer(sealer)
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
-        self._encoder, self._blobs, self._checked = encoder, blobs, False
+        self._encoder, self._blobs, self._checked, self._made = encoder, blobs, False, False
+        self._filter_fields = tuple(filter_fields)
+        # SQL folds the case of columns.
+        if isinstance(filter_fields, str) or len({str(name).lower() for name in filter_fields}) < len(filter_fields):
+            raise InvalidInputError.of(_OWNER, "filter_fields", "a list of distinct names", "others")
+        for field in self._filter_fields:
+            check_filter_field(f"{FILTER_PREFIX}{field}", owner=_OWNER, param="filter_fields")
 
     @property
     def policy(self) -> ReleasePolicy:
@@ -108,7 +123,7 @@ class ProtectedCollection:
 
         Args:
             ids: ids as text.
-            metadata: sealed with the text.
+            metadata: sealed with the text. A filter field holds a text, a number, true or false, or is left out.
             vectors: exact vectors of ``texts`` (N, n), if they are at hand.
 
         Raises:
@@ -128,15 +143,16 @@ class ProtectedCollection:
         exact = self._exact(texts) if vectors is None else vectors
         # Sealed first: what cannot be sealed is not released and not counted.
         blobs = self.sealer.seal(exact, ids=ids, collection=self.name, texts=texts, metadata=metadata)
+        self._note_filters()
+        fields = self._fields([{}] * len(ids), blobs, metadata)
         stored = np.asarray(self._embedder.released(self._protected_source(texts, exact), texts, ids), np.float32)
-        if not self.database.exists():
-            self.database.create(stored.shape[1], metric="cosine")
-        if self._blobs is None:
-            fields: tuple[Mapping[str, Any], ...] = tuple(with_blob({}, blob) for blob in blobs)
-        else:
+        if not self._made:  # also of an existing table, which may lack a column to filter by
+            filters = [f"{FILTER_PREFIX}{field}" for field in self.filter_fields]
+            self.database.create(stored.shape[1], metric="cosine", filter_fields=filters)
+            self._made = True
+        if self._blobs is not None:
             # Before the rows: a search never meets a row without its blob.
             self._blobs.update(zip(ids, blobs, strict=True))
-            fields = ({},) * len(ids)
         self.database.write(Batch(tuple(ids), stored, fields))
 
     def search(
@@ -145,9 +161,14 @@ class ProtectedCollection:
         *,
         top: int = 10,
         candidates: int | None = None,
+        where: Mapping[str, Any] | None = None,
         on_invalid: OnInvalid = "raise",
     ) -> Ranking:
         """Return the ``top`` candidates by the exact cosine of ``query``, a text or its clean vector (n,).
+
+        Args:
+            where: value, or list of values, by filter field. The database proposes rows with their tokens; rows whose
+                sealed metadata do not match are left out.
 
         Raises:
             SealingError: a candidate's blob is missing or does not open; ``on_invalid="skip"`` reports its id.
@@ -156,6 +177,7 @@ class ProtectedCollection:
         top = check_count(top, owner=owner, param="top")
         k = check_count(candidates or self.candidates, owner=owner, param="candidates", minimum=top)
         self._check_protector(adding=False)
+        values = self._values(where, owner)
         if isinstance(query, str):
             if not query.strip():
                 raise InvalidInputError.of(owner, "query", "a text", "an empty one")
@@ -168,13 +190,27 @@ class ProtectedCollection:
         else:
             exact = np.atleast_2d(np.asarray(query))
             released = self.policy.queries(exact)
+        keys = self.sealer.keys.read(self.name).keys
+        tokens = {  # during rotation some rows have tokens under the older key
+            f"{FILTER_PREFIX}{field}": [key.token(field, value) for key in keys for value in some.values()]
+            for field, some in values.items()
+        }
         # A hostile or faulty database may return a row twice.
-        matches = {str(match.id): match for match in self.database.search(released[0], k)}
+        matches = {str(match.id): match for match in self.database.search(released[0], k, tokens or None)}
         ids = list(matches)
         blobs = self._blobs_of(ids, [match.fields for match in matches.values()])
-        return self.sealer.rank(
-            exact[0], blobs, ids=ids, collection=self.name, top=top, on_invalid=on_invalid
+        ranking = self.sealer.rank(
+            exact[0],
+            blobs,
+            ids=ids,
+            collection=self.name,
+            top=k if values else top,
+            on_invalid=on_invalid,
         )
+        if not values:
+            return ranking
+        # The database is not trusted to filter.
+        return ranking.rows([i for i, row in enumerate(ranking.metadata) if _matches(row, values)][:top])
 
     def get(self, ids: Sequence[str], *, on_invalid: OnInvalid = "raise") -> Unsealed:
         """Return the exact vectors, texts and metadata of ``ids``; raise `StoreError` for a missing id."""
@@ -235,13 +271,53 @@ class ProtectedCollection:
         """Write the rows under the current key; return the ids of those whose blob does not open."""
         blobs = self._blobs_of(list(part.ids), part.fields)
         sealed = self.sealer.reseal(blobs, ids=list(part.ids), collection=self.name)
+        rows = part.rows([i for i, name in enumerate(part.ids) if name in sealed])
+        metadata = None
+        if filters := self.filter_fields:
+            metadata = self.sealer.unseal(list(sealed.values()), ids=list(sealed), collection=self.name).metadata
+        fields = self._fields(rows.fields, list(sealed.values()), metadata)
+        # Rows with tokens first: the older ones match as long as the older key is there.
+        if sealed and (filters or self._blobs is None):
+            self.database.write(Batch(rows.ids, rows.vectors, fields))
         if self._blobs is not None:
             self._blobs.update(sealed)
-        elif sealed:
-            rows = part.rows([i for i, name in enumerate(part.ids) if name in sealed])
-            fields = tuple(with_blob(row, sealed[name]) for name, row in zip(rows.ids, rows.fields, strict=True))
-            self.database.write(Batch(rows.ids, rows.vectors, fields))
         return [name for name in part.ids if name not in sealed]
+
+    @property
+    def filter_fields(self) -> tuple[str, ...]:
+        """Return the fields of ``where``: those given here and those that the key store notes."""
+        try:
+            noted = self.sealer.keys.read(self.name).filter_fields
+        except KeyFileError:  # no row yet
+            noted = ()
+        return tuple(dict.fromkeys([*noted, *self._filter_fields]))
+
+    def _note_filters(self) -> None:
+        keys = self.sealer.keys
+        if isinstance(keys, KeyStore) and set(self._filter_fields) - set(keys.read(self.name).filter_fields):
+            keys.note_filter_fields(self.name, self.filter_fields)
+
+    def _values(self, where: Mapping[str, Any] | None, owner: str) -> dict[str, dict[bytes, Any]]:
+        """Return the values of ``where`` by field and `typed_value`."""
+        values: dict[str, dict[bytes, Any]] = {}
+        for field, value in (where or {}).items():
+            if field not in self.filter_fields:
+                raise unknown_name(owner, "where", self.filter_fields or ["filter_fields"], field)
+            listed = value if isinstance(value, list | tuple | set | frozenset) else [value]
+            values[field] = {typed_value(one, param="where"): one for one in listed}
+        return values
+
+    def _fields(
+        self, rows: Sequence[Mapping[str, Any]], blobs: Sequence[bytes], metadata: Any
+    ) -> tuple[Mapping[str, Any], ...]:
+        """Return the fields of rows with their blobs, unless these live elsewhere, and the tokens of ``metadata``."""
+        filters = self.filter_fields
+        keys = self.sealer.keys.read(self.name) if filters else None
+        tokens = [{}] * len(blobs) if keys is None else filter_tokens(keys, filters, blobs, metadata)
+        return tuple(
+            with_blob(row, blob if self._blobs is None else None, beside)
+            for row, blob, beside in zip(rows, blobs, tokens, strict=True)
+        )
 
     def _check_protector(self, *, adding: bool) -> None:
         keys, fingerprint = self.sealer.keys, self.policy.protector.fingerprint
@@ -286,9 +362,38 @@ def _query_policy(policy: ReleasePolicy, query_noise: bool) -> ReleasePolicy:
     return policy
 
 
-def with_blob(fields: Mapping[str, Any], blob: bytes) -> Mapping[str, Any]:
-    """Return ``fields`` with the blob among them."""
-    values = {**fields, SEALED_FIELD: base64.b64encode(blob).decode()}
+def filter_tokens(
+    keys: CollectionKeys, filter_fields: Sequence[str], blobs: Sequence[bytes], metadata: Sequence[Any] | None
+) -> list[dict[str, str]]:
+    """Return for each row the tokens of its metadata by field of the database."""
+    # Under the blob's key: another process may have made a new one since.
+    by_id = {key.key_id: key for key in keys.keys}
+    return [
+        {
+            f"{FILTER_PREFIX}{field}": by_id[key_id_of(blob)].token(field, row[field])
+            for field in filter_fields
+            if row and row.get(field) is not None
+        }
+        for blob, row in zip(blobs, metadata or [None] * len(blobs), strict=True)
+    ]
+
+
+def _matches(row: Mapping[str, Any] | None, values: Mapping[str, Mapping[bytes, Any]]) -> bool:
+    # Sealed before the field was one to filter by, a row may hold any value there.
+    return row is not None and all(
+        isinstance(row.get(field), str | bool | int | float) and typed_value(row[field]) in some
+        for field, some in values.items()
+    )
+
+
+def with_blob(
+    fields: Mapping[str, Any], blob: bytes | None, tokens: Mapping[str, str] | None = None
+) -> Mapping[str, Any]:
+    """Return ``fields`` with the blob, if one is given, and filter tokens instead of older ones."""
+    values = {name: value for name, value in fields.items() if not name.startswith(FILTER_PREFIX)}
+    values |= tokens or {}
+    if blob is not None:
+        values[SEALED_FIELD] = base64.b64encode(blob).decode()
     # Rows of typed tables carry their layout along (`pgvector.TableRow`).
     with_values = getattr(fields, "with_values", None)
     return values if with_values is None else cast(Mapping[str, Any], with_values(values))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
 
@@ -24,6 +24,7 @@ from vecveil.databases.store import (
     DatabaseStore,
     Match,
     StoreInfo,
+    Where,
     as_json,
     check_cursor,
     database_errors,
@@ -75,6 +76,8 @@ class FaissStore(DatabaseStore):
         self._fields: list[dict[str, Any]] = []
         self._metric: str | None = None
         self._stamp: tuple[int, ...] = ()
+        self._norms: npt.NDArray[np.float32] | None = None
+        self._places: dict[str, dict[str, list[int]]] = {}  # rows by field and value
 
     def rows_at_once(self, batch: int, total: int) -> int:
         """Return a twentieth of a copy: more writes cost more than a crash loses."""
@@ -89,7 +92,7 @@ class FaissStore(DatabaseStore):
         metric = self._metric or known.get(index.metric_type)
         return StoreInfo(self.kind, self._name, index.ntotal, index.d, metric)
 
-    def _create(self, dimension: int, metric: str | None) -> None:
+    def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         flat = getattr(self._faiss, self.metrics[metric or "euclidean"])
         self._save(flat(dimension), [], [], metric)
 
@@ -159,25 +162,64 @@ class FaissStore(DatabaseStore):
             index.add(added)
         self._save(index, ids, fields, metric)
 
-    def _search(self, vector: Any, k: int) -> list[Match]:
+    def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
         index = self._loaded()
+        rows = self._matching(where)
+        hits = self._nearest_cosines if self._metric == "cosine" else self._nearest
+        return [
+            Match(self._ids[at], distance, dict(self._fields[at])) for at, distance in hits(index, vector, k, rows)
+        ]
+
+    def _nearest_cosines(self, index: Any, vector: Any, k: int, rows: Any) -> list[tuple[int, float]]:
         # FAISS has no cosine metric; an inner-product index would rank by length as well. Exact, over all rows.
-        if self._metric == "cosine":
-            X = self._vectors(index, 0, index.ntotal).astype(np.float64)
-            norms = np.linalg.norm(X, axis=1) * np.linalg.norm(vector)
-            distances = 1 - X @ vector / np.where(norms > 0, norms, 1.0)
-            order = np.argsort(distances, kind="stable")[:k]
-            hits = [(int(at), float(distances[at])) for at in order]
+        inner = self._inner(index)
+        flat = isinstance(inner, self._faiss.IndexFlat) and index.ntotal
+        if flat:  # a view of FAISS's own memory
+            X = self._faiss.rev_swig_ptr(inner.get_xb(), index.ntotal * index.d)
+            X = X.reshape(index.ntotal, index.d)
         else:
-            sign = -1 if index.metric_type == self._faiss.METRIC_INNER_PRODUCT else 1
-            inner = self._inner(index)
-            distances, rows = inner.search(vector[None], min(k, max(index.ntotal, 1)))
+            X = self._vectors(index, 0, index.ntotal)
+        if self._norms is None:
+            self._norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+        norms = self._norms * np.linalg.norm(vector)
+        distances = 1 - (X @ vector) / np.where(norms > 0, norms, 1)
+        if rows is not None:
+            order = rows[np.argsort(distances[rows], kind="stable")[:k]]
+        else:
+            order = np.argsort(distances, kind="stable")[:k]
+        return [(int(at), float(distances[at])) for at in order]
+
+    def _nearest(self, index: Any, vector: Any, k: int, rows: Any) -> list[tuple[int, float]]:
+        sign = -1 if index.metric_type == self._faiss.METRIC_INNER_PRODUCT else 1
+        most, allowed = max(index.ntotal, 1), None if rows is None else set(rows.tolist())
+        take = min(k, most)
+        while True:
+            distances, found = self._inner(index).search(vector[None], take)
             hits = [
                 (int(at), sign * float(d))
-                for at, d in zip(rows[0], distances[0], strict=True)
-                if at >= 0  # FAISS fills up missing results with -1
-            ]
-        return [Match(self._ids[at], distance, dict(self._fields[at])) for at, distance in hits]
+                for at, d in zip(found[0], distances[0], strict=True)
+                # FAISS fills up missing results with -1
+                if at >= 0 and (allowed is None or int(at) in allowed)
+            ][:k]
+            # Not every kind of index filters: fetch more until k rows match.
+            if allowed is None or len(hits) == min(k, len(allowed)) or take == most:
+                return hits
+            take = min(4 * take, most)
+
+    def _matching(self, where: Where) -> npt.NDArray[np.intp] | None:
+        """Return the rows that match, in order, or None for all."""
+        rows = None
+        for name, values in where.items():
+            if name not in self._places:
+                places: dict[str, list[int]] = {}
+                for at, fields in enumerate(self._fields):
+                    if isinstance(value := fields.get(name), str):
+                        places.setdefault(value, []).append(at)
+                self._places[name] = places
+            listed = sorted({at for value in values for at in self._places[name].get(value, ())})
+            these = np.asarray(listed, dtype=np.intp)
+            rows = these if rows is None else np.intersect1d(rows, these)
+        return rows
 
     def _loaded(self) -> Any:
         """Return the index, read again if a file has changed."""
@@ -198,6 +240,7 @@ class FaissStore(DatabaseStore):
             self._ids = ids or [str(row) for row in range(index.ntotal)]
             self._fields = fields or [{} for _ in range(index.ntotal)]
             self._index, self._metric, self._stamp = index, metric, stamp
+            self._norms, self._places = None, {}
         return self._index
 
     def _lines(self, rows: int) -> tuple[list[str], list[dict[str, Any]], str | None]:

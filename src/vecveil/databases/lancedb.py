@@ -1,14 +1,15 @@
 """LanceDB: tables in a folder, and a protecting embedding function.
 
-`LanceStore.create` makes the columns ``id``, ``vector`` and ``fields`` (JSON). In other tables the vector is the first
-column of fixed-size float lists, the id is the column ``id`` or the row number, and all other columns are fields.
+`LanceStore.create` makes the columns ``id``, ``vector``, ``fields`` (JSON) and one for each field to filter by. In
+other tables the vector is the first column of fixed-size float lists, the id is the column ``id`` or the row number,
+and all other columns are fields.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +17,16 @@ import numpy as np
 
 from vecveil.databases.clients import Items
 from vecveil.databases.release import open_policy
-from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, as_json, check_cursor
+from vecveil.databases.store import (
+    Batch,
+    DatabaseStore,
+    Match,
+    StoreInfo,
+    Where,
+    as_json,
+    check_cursor,
+    unfiltered,
+)
 from vecveil.errors import MissingDependencyError, StoreError
 from vecveil.protector.policy import STRONGER, QueryProtection
 
@@ -33,6 +43,7 @@ __all__ = ["LanceEmbeddingFunction", "LanceStore", "register"]
 # Schema metadata of a table that `create` made; only such a table is written to.
 _MARK, _METRIC = b"vecveil", b"vecveil:metric"
 _DISTANCE = "_distance"
+_FIRST_FILTER = 3  # columns behind id, vector and fields
 
 
 class LanceStore(DatabaseStore):
@@ -67,14 +78,20 @@ class LanceStore(DatabaseStore):
         metric = (table.schema.metadata or {}).get(_METRIC, b"").decode() or None
         return StoreInfo(self.kind, table.name, int(table.count_rows()), size, metric)
 
-    def _create(self, dimension: int, metric: str | None) -> None:
+    def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         columns = [
             pa.field("id", pa.string()),
             pa.field("vector", pa.list_(pa.float32(), dimension)),
             pa.field("fields", pa.string()),
+            *(pa.field(name, pa.string()) for name in filter_fields),
         ]
         schema = pa.schema(columns, metadata={_MARK: b"1", _METRIC: (metric or "").encode()})
         lancedb.connect(self._where).create_table(self._name, schema=schema)
+
+    def _check_reuse(self, filter_fields: Sequence[str]) -> None:
+        table = self._table()
+        if missing := [name for name in filter_fields if name not in table.schema.names]:
+            self._own_table().add_columns([pa.field(name, pa.string()) for name in missing])
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         offset = check_cursor(after, owner=self._owner)
@@ -93,20 +110,26 @@ class LanceStore(DatabaseStore):
         table = self._own_table()
         kind = table.schema.field("vector").type
         values = pa.array(batch.vectors.ravel())
+        filters = table.schema.names[_FIRST_FILTER:]
+        rest = [{k: v for k, v in row.items() if k not in filters} for row in batch.fields]
         columns = {
             "id": pa.array(batch.ids, pa.string()),
             "vector": pa.FixedSizeListArray.from_arrays(values, kind.list_size),
-            "fields": pa.array(
-                [as_json(row, owner=self._owner) for row in batch.fields], pa.string()
-            ),
+            "fields": pa.array([as_json(row, owner=self._owner) for row in rest], pa.string()),
+            **{name: pa.array([row.get(name) for row in batch.fields], pa.string()) for name in filters},
         }
         merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         merge.execute(pa.table(columns, schema=table.schema))
 
-    def _search(self, vector: Any, k: int) -> list[Match]:
+    def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
         table = self._table()
         metric = (table.schema.metadata or {}).get(_METRIC, b"").decode() or "euclidean"
         query = table.search(vector, vector_column_name=self._vector(table.schema))
+        if where:
+            if set(where) - set(table.schema.names):
+                raise unfiltered(self._owner)
+            conditions = [f"`{name}` IN ({_literals(values)})" for name, values in where.items()]
+            query = query.where(" AND ".join(conditions), prefilter=True)
         rows = query.distance_type(self.metrics[metric]).limit(k).to_arrow()
         distances = rows[_DISTANCE].to_pylist()
         batch = self._batch(rows.drop_columns([_DISTANCE]), table.schema, 0)
@@ -125,10 +148,10 @@ class LanceStore(DatabaseStore):
         if "id" not in table.schema.names:
             raise StoreError.of(self._owner, "location", "a table with a column id", "another")
         if str(table.schema.field("id").type) in ("string", "large_string"):
-            quoted = ["'" + name.replace("'", "''") + "'" for name in ids]
+            listed = _literals(ids)
         else:
-            quoted = [name for name in ids if re.fullmatch(r"-?[0-9]+", name)]
-        return f"id IN ({', '.join(quoted)})" if quoted else "false"
+            listed = ", ".join(name for name in ids if re.fullmatch(r"-?[0-9]+", name))
+        return f"id IN ({listed})" if listed else "false"
 
     def _vector(self, schema: Any) -> str:
         for field in schema:
@@ -147,10 +170,17 @@ class LanceStore(DatabaseStore):
         ids = rows["id"].to_pylist() if has_id else range(offset, offset + len(rows))
         if _MARK in (schema.metadata or {}):
             fields = [json.loads(text) for text in rows["fields"].to_pylist()]
+            for name in schema.names[_FIRST_FILTER:]:
+                for row, value in zip(fields, rows[name].to_pylist(), strict=True):
+                    row |= {} if value is None else {name: value}
         else:
             fields = rows.drop_columns([column, *(["id"] if has_id else [])]).to_pylist()
             fields = fields or [{} for _ in range(len(rows))]
         return Batch(tuple(map(str, ids)), X.reshape(len(rows), size), tuple(fields))
+
+
+def _literals(values: Sequence[str]) -> str:
+    return ", ".join("'" + value.replace("'", "''") + "'" for value in values)
 
 
 class LanceEmbeddingFunction(embeddings.TextEmbeddingFunction):  # type: ignore[misc, unused-ignore]

@@ -22,6 +22,7 @@ from vecveil.databases.store import (
     DatabaseStore,
     Match,
     StoreInfo,
+    Where,
     database_errors,
     distance_of,
     integer_id,
@@ -115,7 +116,7 @@ class MilvusStore(DatabaseStore):
     def dimension(self) -> int:
         return self._layout()[2]
 
-    def _create(self, dimension: int, metric: str | None) -> None:
+    def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         self._client().create_collection(
             self._name,
             dimension=dimension,
@@ -206,11 +207,12 @@ class MilvusStore(DatabaseStore):
         if fewer:
             self._delete(fewer)
 
-    def _search(self, vector: Any, k: int) -> list[Match]:
+    def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
         key, column, _, _ = self._layout()
+        conditions = [f"{name} in [{', '.join(map(_literal, values))}]" for name, values in where.items()]
         (hits,) = self._client().search(
             self._name, data=[vector.tolist()], limit=k, anns_field=column, output_fields=["*"],
-            consistency_level="Strong",
+            filter=" and ".join(conditions), consistency_level="Strong",
         )  # fmt: skip
         metric = self._metric(column)
         matches = []

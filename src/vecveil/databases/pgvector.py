@@ -25,6 +25,7 @@ from vecveil.databases.store import (
     DatabaseStore,
     Match,
     StoreInfo,
+    Where,
     json_cursor,
 )
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, unknown_name
@@ -281,7 +282,8 @@ class PgvectorStore(DatabaseStore):
     def dimension(self) -> int:
         return self.layout().dimension
 
-    def _create(self, dimension: int, metric: str | None) -> None:
+    def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
+        # Writing adds the columns.
         self.make_table(dimension, metric, self._vector_column or _VECTOR)
 
     def make_table(
@@ -491,17 +493,20 @@ class PgvectorStore(DatabaseStore):
         raise StoreError.of(self._owner, "fields", "numbers, texts, times, bytes or JSON", type(value).__name__,
                             fix="Make the table with its columns first.")  # fmt: skip
 
-    def _search(self, vector: Any, k: int) -> list[Match]:
-        return self.search_where(vector, k, self.layout().metric or "euclidean", {})
+    def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
+        layout = self.layout()
+        if set(where) - {*layout.columns, *layout.generated}:
+            return []  # writing adds columns: no row has the field
+        return self.search_where(vector, k, layout.metric or "euclidean", where)
 
     def search_where(
-        self, vector: Any, k: int, metric: str, where: Mapping[str, Any] | None
+        self, vector: Any, k: int, metric: str, where: Mapping[str, Sequence[Any]]
     ) -> list[Match]:
-        """Return the ``k`` nearest rows in ``metric`` whose columns equal ``where``."""
+        """Return the ``k`` nearest rows in ``metric`` whose columns hold one of the values in ``where``."""
         layout = self.layout()
         names = [*layout.columns, *layout.generated]
         quoted, SQL = self._identifier, self._sql.SQL
-        conditions = [SQL("{} = %s").format(quoted(name)) for name in where or {}]
+        conditions = [SQL("{} = ANY(%s)").format(quoted(name)) for name in where]
         select = self._statement(
             "SELECT {id}, {vector} {operator} %s{beside} FROM {table} WHERE {vector} IS NOT NULL{conditions}"
             " ORDER BY {vector} {operator} %s LIMIT %s",
@@ -509,8 +514,15 @@ class PgvectorStore(DatabaseStore):
             beside=SQL("").join(SQL(", {}").format(quoted(name)) for name in names),
             conditions=SQL("").join(SQL(" AND {}").format(condition) for condition in conditions),
         )
-        with self.cursor("searching") as cursor:
-            rows = cursor.execute(select, [vector, *(where or {}).values(), vector, k]).fetchall()
+        values = [vector, *map(list, where.values()), vector, k]
+        # Rolled back, so that the settings end with the search in a caller's transaction too.
+        with self.cursor("searching") as cursor, cursor.connection.transaction(force_rollback=True):
+            # An index gives its nearest rows before the condition and never more than ef_search: 40 by default.
+            cursor.execute(f"SET LOCAL hnsw.ef_search = {min(max(k, 40), 1000)}")
+            rows = cursor.execute(select, values).fetchall()
+            if len(rows) < k:
+                cursor.execute("SET LOCAL enable_indexscan = off")
+                rows = cursor.execute(select, values).fetchall()
         return [
             Match(row[0], float(row[1]), dict(zip(names, row[2:], strict=True))) for row in rows
         ]

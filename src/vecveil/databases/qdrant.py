@@ -24,6 +24,7 @@ from vecveil.databases.store import (
     DatabaseStore,
     Match,
     StoreInfo,
+    Where,
     database_errors,
     distance_of,
     invalid_cursor,
@@ -125,9 +126,11 @@ class QdrantStore(DatabaseStore):
     def dimension(self) -> int:
         return int(self._vectors()[1].size)
 
-    def _create(self, dimension: int, metric: str | None) -> None:
+    def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         config = _vectors_config(dimension, self.metrics[metric or "cosine"], None)
         self._client().create_collection(self._name, vectors_config=config)
+        for name in filter_fields if self._remote else ():  # a folder has no payload index and scans
+            self._client().create_payload_index(self._name, name, self._qdrant.models.PayloadSchemaType.KEYWORD)
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         offset = self._offset(after)
@@ -174,11 +177,16 @@ class QdrantStore(DatabaseStore):
             # wait: a migration records the batch as durable afterwards.
             self._client().upsert(self._name, points[start : start + _CHUNK], wait=True)
 
-    def _search(self, vector: Any, k: int) -> list[Match]:
+    def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
         name, params = self._vectors()
+        models = self._qdrant.models
+        conditions = [
+            models.FieldCondition(key=field, match=models.MatchAny(any=list(values))) for field, values in where.items()
+        ]
         answer = self._client().query_points(
-            self._name, query=vector.tolist(), limit=k, with_payload=True, using=name or None
-        )
+            self._name, query=vector.tolist(), limit=k, with_payload=True, using=name or None,
+            query_filter=models.Filter(must=conditions) if conditions else None,
+        )  # fmt: skip
         _restore_ids(answer.points, payload=True)
         metric = self._metric(params)
         return [Match(str(p.id), distance_of(p.score, metric), p.payload) for p in answer.points]

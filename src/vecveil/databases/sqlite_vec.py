@@ -1,13 +1,14 @@
 """sqlite-vec: ``vec0`` tables in a SQLite file, and a protecting table for programs.
 
-A ``vec0`` table cannot get further columns, so `SqliteVecStore.create` makes one column of JSON for all fields. In
-other tables, fields go to the columns of their names.
+A ``vec0`` table cannot get further columns, so `SqliteVecStore.create` makes one for each field to filter by (at most
+16) and one of JSON for all others. In other tables, fields go to the columns of their names.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import json
 import os
 import re
@@ -24,10 +25,12 @@ from vecveil.databases.store import (
     DatabaseStore,
     Match,
     StoreInfo,
+    Where,
     as_json,
     check_cursor,
     integer_id,
     plain,
+    unfiltered,
 )
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, unknown_name
 from vecveil.protector import Protector
@@ -170,11 +173,16 @@ class SqliteVecStore(DatabaseStore):
             (count,) = cursor.execute(f"SELECT count(*) FROM {self._rowids()}").fetchone()
         return StoreInfo(self.kind, self._name, int(count), layout.dimension, layout.metric)
 
-    def _create(self, dimension: int, metric: str | None) -> None:
+    def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         option = "" if metric is None else f" distance_metric={self.metrics[metric]}"
+        filters = [f"{name} text" for name in filter_fields]
         self.make_table(
-            ["id text primary key", f"embedding float[{dimension}]{option}", f"+{_JSON} text"]
+            ["id text primary key", f"embedding float[{dimension}]{option}", *filters, f"+{_JSON} text"]
         )
+
+    def _check_reuse(self, filter_fields: Sequence[str]) -> None:
+        if set(filter_fields) - set(self._layout().columns):
+            raise unfiltered(self._owner)
 
     def make_table(self, columns: Sequence[str]) -> None:
         """Create the table with columns in sqlite-vec's notation."""
@@ -242,6 +250,8 @@ class SqliteVecStore(DatabaseStore):
         rest = {name: value for name, value in row.items() if name not in columns or name == _JSON}
         values = plain({name: row[name] for name in columns if name in row}, owner=self._owner)
         if _JSON in columns:
+            # Columns to filter by hold no NULL.
+            values = dict.fromkeys(columns, "") | values
             values[_JSON] = as_json(rest, owner=self._owner)
         # Dropping fields silently would lose data of the copy.
         elif any(value is not None for value in rest.values()):
@@ -249,21 +259,27 @@ class SqliteVecStore(DatabaseStore):
                                 "sqlite-vec cannot add columns.", "Let create make the table.")  # fmt: skip
         return values
 
-    def _search(self, vector: Any, k: int) -> list[Match]:
-        return self.search_where(vector, k, "", {})
+    def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
+        if set(where) - set(self._layout().columns):
+            raise unfiltered(self._owner)
+        return self.search_where(vector, k, "", where)
 
     def search_where(
-        self, vector: Any, k: int, metric: str, where: Mapping[str, Any] | None
+        self, vector: Any, k: int, metric: str, where: Mapping[str, Sequence[Any]]
     ) -> list[Match]:
-        """Return the ``k`` nearest rows in the table's metric whose columns equal ``where``."""
+        """Return the ``k`` nearest rows in the table's metric whose columns hold one of the values in ``where``."""
         layout = self._layout()
         columns = ", ".join(map(_quoted, (layout.key, *layout.columns)))
-        conditions = "".join(f" AND {_quoted(name)} = ?" for name in where or {})
+        # sqlite-vec has IN for texts and integers only.
+        conditions = "".join(
+            f" AND {_quoted(name)} " + ("= ?" if len(some) == 1 else f"IN ({', '.join('?' * len(some))})")
+            for name, some in where.items()
+        )
         select = (
             f"SELECT distance, {columns} FROM {_quoted(self._name)}"
             f" WHERE {_quoted(layout.vector)} MATCH ? AND k = ?{conditions} ORDER BY distance"
         )
-        values = [vector.astype("<f4").tobytes(), k, *(where or {}).values()]
+        values = [vector.astype("<f4").tobytes(), k, *itertools.chain(*where.values())]
         with self.cursor("searching") as cursor:
             rows = cursor.execute(select, values).fetchall()
         return [
@@ -397,5 +413,6 @@ def _quoted(name: str) -> str:
 
 
 def _fields(row: dict[str, Any]) -> dict[str, Any]:
+    absent = (None, "") if _JSON in row else (None,)
     rest = json.loads(row.pop(_JSON, None) or "{}")
-    return {**{name: value for name, value in row.items() if value is not None}, **rest}
+    return {**{name: value for name, value in row.items() if value not in absent}, **rest}

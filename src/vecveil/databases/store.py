@@ -6,6 +6,7 @@ import datetime
 import decimal
 import json
 import os
+import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +17,24 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError, StoreError, VecveilError, unknown_name
+from vecveil.errors import (
+    InvalidInputError,
+    StoreError,
+    VecveilError,
+    unknown_name,
+    wrong_type,
+)
 from vecveil.validation import check_count, check_embeddings
 
 __all__ = [
-    "Batch", "DatabaseStore", "Match", "StoreInfo", "VectorStore", "as_json", "check_cursor", "database_errors",
-    "distance_of", "integer_id", "invalid_cursor", "json_cursor", "no_place", "plain",
+    "Batch", "DatabaseStore", "Match", "StoreInfo", "VectorStore", "Where", "as_json", "check_cursor",
+    "check_filter_field", "database_errors", "distance_of", "integer_id", "invalid_cursor", "json_cursor", "no_place",
+    "plain", "unfiltered",
 ]  # fmt: skip
+
+Where = Mapping[str, Sequence[str]]
+"""Condition on rows: strings by field, of which the field must hold one."""
+_FILTER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +138,12 @@ class VectorStore(ABC):
         """Return whether the collection exists; without a name, whether exactly one does."""
 
     @abstractmethod
-    def create(self, dimension: int, *, metric: str | None = None) -> None:
-        """Create an empty collection; raise if it exists with another dimension."""
+    def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
+        """Create an empty collection; raise if it exists with another dimension.
+
+        Args:
+            filter_fields: fields of strings for the ``where`` of `search`; typed tables make a column for each.
+        """
 
     @abstractmethod
     def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
@@ -142,8 +158,13 @@ class VectorStore(ABC):
         """Write rows durably, replacing equal ids; of equal ids in ``batch`` the last row counts."""
 
     @abstractmethod
-    def search(self, vector: Any, k: int = 10) -> list[Match]:
-        """Return the ``k`` rows nearest to ``vector`` (m,) in the store's metric, nearest first."""
+    def search(self, vector: Any, k: int = 10, where: Where | None = None) -> list[Match]:
+        """Return the ``k`` rows nearest to ``vector`` (m,) in the store's metric, nearest first.
+
+        Args:
+            where: strings by field; a row matches if each field holds one of its strings. The ``k`` nearest of the
+                matching rows are returned.
+        """
 
     @abstractmethod
     def delete(self, ids: Sequence[str]) -> None:
@@ -222,7 +243,7 @@ class DatabaseStore(VectorStore):
     def _info(self) -> StoreInfo: ...
 
     @abstractmethod
-    def _create(self, dimension: int, metric: str | None) -> None: ...
+    def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None: ...
 
     @abstractmethod
     def _batches(self, size: int, after: str) -> Iterator[Batch]: ...
@@ -236,7 +257,7 @@ class DatabaseStore(VectorStore):
         """Write at least one row, with distinct ids and finite vectors of the right dimension."""
 
     @abstractmethod
-    def _search(self, vector: npt.NDArray[np.float32], k: int) -> list[Match]: ...
+    def _search(self, vector: npt.NDArray[np.float32], k: int, where: Where) -> list[Match]: ...
 
     @abstractmethod
     def _delete(self, ids: list[str]) -> None: ...
@@ -277,7 +298,9 @@ class DatabaseStore(VectorStore):
         with self._guard("the description"):
             return self._info()
 
-    def create(self, dimension: int, *, metric: str | None = None) -> None:
+    def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
+        for name in filter_fields:
+            check_filter_field(name, owner=self._owner, param="filter_fields")
         dimension = check_count(dimension, owner=self._owner, param="dimension")
         if metric is not None and metric not in self.metrics:
             raise unknown_name(self._owner, "metric", self.metrics, metric)
@@ -288,17 +311,17 @@ class DatabaseStore(VectorStore):
                 if existing not in (0, dimension):
                     raise StoreError.of(self._owner, "dimension", f"{existing}, that of the {self.noun}", dimension,
                                         fix=f"Name another {self.noun}.")  # fmt: skip
-                self._check_reuse()
+                self._check_reuse(filter_fields)
             return
         if not self._name:
             raise InvalidInputError.of(
                 self._owner, "location", f"one with a {self.noun} behind #", "none"
             )
         with self._guard(f"making the {self.noun}"):
-            self._create(dimension, metric)
+            self._create(dimension, metric, filter_fields)
 
-    def _check_reuse(self) -> None:
-        """Raise if an existing collection must not be written to."""
+    def _check_reuse(self, filter_fields: Sequence[str]) -> None:
+        """Raise if an existing collection must not be written to, or cannot filter by these fields."""
 
     def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
         size = check_count(size, owner=self._owner, param="size")
@@ -333,11 +356,18 @@ class DatabaseStore(VectorStore):
                 batch = Batch(batch.ids, vectors.astype(np.float32, copy=False), batch.fields)
                 self._write(batch if len(last) == len(batch) else batch.rows(list(last.values())))
 
-    def search(self, vector: Any, k: int = 10) -> list[Match]:
+    def search(self, vector: Any, k: int = 10, where: Where | None = None) -> list[Match]:
         query = check_embeddings(np.atleast_2d(vector), owner=self._owner, param="vector")
         k = check_count(k, owner=self._owner, param="k")
+        for name, values in (where or {}).items():
+            check_filter_field(name, owner=self._owner, param="where")
+            listed = isinstance(values, Sequence) and not isinstance(values, str)
+            if not listed or not all(isinstance(value, str) for value in values):
+                raise wrong_type(self._owner, "where", "lists of strings by field", values)
+            if not values:
+                return []
         with self._guard("searching"):
-            return self._search(np.ascontiguousarray(query[0], dtype=np.float32), k)
+            return self._search(np.ascontiguousarray(query[0], dtype=np.float32), k, where or {})
 
     def delete(self, ids: Sequence[str]) -> None:
         unique = list(dict.fromkeys(ids))
@@ -377,6 +407,19 @@ def distance_of(similarity: float, metric: str | None) -> float:
     if metric == "cosine":
         return 1 - float(similarity)
     return -float(similarity) if metric == "dot" else float(similarity)
+
+
+def check_filter_field(name: Any, *, owner: str, param: str) -> None:
+    """Raise for a name that some database would have to quote, nest or cut."""
+    if not isinstance(name, str) or not _FILTER.fullmatch(name):
+        raise InvalidInputError.of(owner, param, "fields of at most 63 letters, digits and _", "another name",
+                                   fix="Rename the field.")  # fmt: skip
+
+
+def unfiltered(owner: str) -> StoreError:
+    """Return the error for a typed table without a column to filter by."""
+    return StoreError.of(owner, "where", "fields with a column", "others",
+                         fix="Name them in filter_fields when the table is made.")  # fmt: skip
 
 
 def invalid_cursor(owner: str) -> InvalidInputError:

@@ -17,9 +17,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 import json
+import math
 import os
 import secrets
+import struct
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -42,7 +45,7 @@ from vecveil.io import locked_folder, write_bytes
 from vecveil.randomness import NoiseKeys
 from vecveil.randomness.keyed import SCHEMA
 
-__all__ = ["CollectionKeys", "DataKey", "KeyProvider", "KeyStore", "SingleKey", "aead", "framed"]
+__all__ = ["CollectionKeys", "DataKey", "KeyProvider", "KeyStore", "SingleKey", "aead", "framed", "typed_value"]
 
 KEY_BYTES = 32
 KEY_ID_BYTES = 8
@@ -68,6 +71,28 @@ def aead(key: bytes) -> AESGCMSIV:
 def framed(part: bytes) -> bytes:
     """Return ``part`` behind its length, so that a concatenation of parts is unambiguous."""
     return len(part).to_bytes(4, "little") + part
+
+
+def typed_value(value: str | bool | int | float, *, param: str = "metadata") -> bytes:
+    """Return a metadata value as bytes that begin with its type.
+
+    Numbers are compared by value, as JSON does not tell 1 from 1.0; ``1``, ``"1"`` and ``True`` differ. Strings are
+    compared by code points.
+
+    Raises:
+        InvalidInputError: another type, or a number that is not finite.
+    """
+    if isinstance(value, str):
+        return b"s" + value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bool):
+        return b"b1" if value else b"b0"
+    if isinstance(value, float) and math.isfinite(value) and not value.is_integer():
+        return b"f" + struct.pack("<d", value)
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return b"i" + f"{int(value):x}".encode()
+    raise InvalidInputError.of("ProtectedCollection", param, "texts, finite numbers, true or false in filter fields",
+                               type(value).__name__, "A filter compares single values.",
+                               code="E-SEAL-FILTER")  # fmt: skip
 
 
 def _derived(secret: bytes, purpose: bytes) -> bytes:
@@ -116,13 +141,23 @@ class _MasterKeys:
 
 
 class DataKey:
-    """One data key of a collection, with the cipher of its blobs."""
+    """One data key of a collection, with the cipher of its blobs and the key of its filter tokens."""
 
-    __slots__ = ("cipher", "key_id")
+    __slots__ = ("_filters", "cipher", "key_id")
 
     def __init__(self, key_id: bytes, secret: bytes, collection: uuid.UUID) -> None:
         self.key_id = key_id
         self.cipher = aead(_derived(secret, b"blob" + collection.bytes))
+        self._filters = _derived(secret, b"filter" + collection.bytes)
+
+    def token(self, field: str, value: str | bool | int | float) -> str:
+        """Return the token of a metadata value: 128 bits of HMAC-SHA256 over ``field`` and `typed_value`.
+
+        Equal values of one field and collection have equal tokens; nothing else is comparable without the key.
+        """
+        # The key is derived from the collection's UUID, which the message need not repeat.
+        framed_field = framed(field.encode("utf-8", "surrogatepass"))
+        return hmac.digest(self._filters, framed_field + framed(typed_value(value)), "sha256")[:16].hex()
 
     def __repr__(self) -> str:
         return f"DataKey({self.key_id.hex()!r})"
@@ -133,11 +168,12 @@ class DataKey:
 
 @dataclass(frozen=True)
 class CollectionKeys:
-    """The data keys of one collection, the current one first, and the fingerprint of its protector if it is noted."""
+    """The data keys of one collection, the current one first, its protector's fingerprint, and its filter fields."""
 
     uuid: uuid.UUID
     keys: tuple[DataKey, ...]
     protector: str | None = None
+    filter_fields: tuple[str, ...] = ()
 
     @property
     def current(self) -> DataKey:
@@ -264,6 +300,11 @@ class KeyStore:
         with self._changing() as record:
             self._entry(collection, record)["protector"] = fingerprint
 
+    def note_filter_fields(self, collection: str, fields: Iterable[str]) -> None:
+        """Note the metadata fields that have tokens, so that resealing rewrites them."""
+        with self._changing() as record:
+            self._entry(collection, record)["filter_fields"] = sorted(fields)
+
     def rotate(self, collection: str) -> CollectionKeys:
         """Make a new data key current, wrapped under the current master key; older keys still open their blobs."""
         with self._changing() as record:
@@ -334,7 +375,8 @@ class KeyStore:
         keys = {key_id: DataKey(bytes.fromhex(key_id), secret, named)
                 for key_id, secret in self._unwrapped_bytes(entry).items()}  # fmt: skip
         current = keys.pop(entry["current"])
-        return CollectionKeys(named, (current, *keys.values()), entry.get("protector"))
+        filters = tuple(entry.get("filter_fields", ()))
+        return CollectionKeys(named, (current, *keys.values()), entry.get("protector"), filters)
 
     def _unwrapped_bytes(self, entry: dict[str, Any]) -> dict[str, bytes]:
         provider = self._provider()

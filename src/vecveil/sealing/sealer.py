@@ -77,6 +77,7 @@ class Ranking:
     Attributes:
         ids: ids as given.
         scores: cosine of the query and each exact vector, float32; 0 for a vector of zeros.
+        vectors: exact vectors (N, n), float32.
         texts: text of each row, or None.
         metadata: metadata of each row, or None.
         skipped: ids of blobs that did not open (``on_invalid="skip"``).
@@ -84,9 +85,16 @@ class Ranking:
 
     ids: list[Any]
     scores: npt.NDArray[np.float32]
+    vectors: npt.NDArray[np.float32]
     texts: list[str | None]
     metadata: list[dict[str, Any] | None]
     skipped: list[Any]
+
+    def rows(self, order: Sequence[int]) -> Ranking:
+        """Return these rows; ``skipped`` stays."""
+        at = list(order)
+        texts, metadata = [self.texts[i] for i in at], [self.metadata[i] for i in at]
+        return Ranking([self.ids[i] for i in at], self.scores[at], self.vectors[at], texts, metadata, self.skipped)
 
     def __repr__(self) -> str:
         return f"Ranking({len(self.ids)} rows, {len(self.skipped)} skipped)"
@@ -230,7 +238,7 @@ class Sealer:
                 owner, "query", "one vector (n,) that is not zero", f"shape {np.shape(query)}"
             )
         opened = self._open(blobs, ids, collection, generations, on_invalid, owner, len(q))
-        X = _stacked(opened.plaintexts)
+        X = _stacked(opened.plaintexts).reshape(-1, len(q))
         norms = np.sqrt(np.einsum("ij,ij->i", X, X)) * length
         scores = (
             np.divide(X @ q, norms, out=np.zeros(len(X), np.float32), where=norms > 0)
@@ -240,7 +248,7 @@ class Sealer:
         order = np.argsort(-scores, kind="stable")[:top]
         payloads = [decode_payload(opened.plaintexts[i]) for i in order]
         texts, metadata = [p[0] for p in payloads], [p[1] for p in payloads]
-        return Ranking([opened.ids[i] for i in order], scores[order], texts, metadata, opened.skipped)
+        return Ranking([opened.ids[i] for i in order], scores[order], X[order], texts, metadata, opened.skipped)
 
     def reseal(self, blobs: Sequence[bytes], *, ids: Any, collection: str) -> dict[Any, bytes]:
         """Return by id the blobs that open, sealed again under the current data key, their content unchanged."""
