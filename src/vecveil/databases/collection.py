@@ -276,7 +276,10 @@ class ProtectedCollection:
         if filters := self.filter_fields:
             opened = self.sealer.unseal(list(sealed.values()), ids=list(sealed), collection=self.name)
             # Rows from before a field was one to filter by may hold lists there, which get no token.
-            metadata = [{k: v for k, v in (row or {}).items() if not isinstance(v, list | dict)} for row in opened.metadata]
+            metadata = [
+                {k: v for k, v in (row or {}).items() if not isinstance(v, list | dict)}
+                for row in opened.metadata
+            ]
         fields = self._fields(rows.fields, list(sealed.values()), metadata)
         # Rows with tokens first: the older ones match as long as the older key is there.
         if sealed and (filters or self._blobs is None):
