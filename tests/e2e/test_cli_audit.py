@@ -12,13 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import vecveil
-from harness.command_line import Outcome, run, write_csv
-
-TOKEN_INFERENCE_ALONE = [
-    word
-    for family in ("probe", "candidates", "averaging", "alignment", "held-out-terms")
-    for word in ("--skip", family)
-]
+from harness.command_line import TOKEN_INFERENCE_ALONE, Outcome, run, write_csv
 
 
 @pytest.fixture(scope="session")

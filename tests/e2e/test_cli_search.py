@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.command_line import run
+from harness.command_line import TOKEN_INFERENCE_ALONE, run, write_csv
 from vecveil.data import read_texts
 from vecveil.databases import Batch
 from vecveil.databases.locations import in_this_process
@@ -65,6 +65,26 @@ def test_hits_are_the_exact_neighbours_with_their_texts(
         assert hit["text"] == texts[row]
         assert hit["metadata"] == {"page": row}
     assert not done.json["skipped"]
+
+
+def test_what_the_database_sees_of_rows_and_of_queries_is_audited(
+    sealed: Path, notes: Path, lsa: Path, texts: list[str]
+) -> None:
+    store = f"sqlite-vec:{sealed}/safe.db#notes"
+    # Every text twice: equal queries are averaged, and their words are frequent enough to attack.
+    rows = [(f"n{i % len(texts)}", texts[i % len(texts)]) for i in range(2 * len(texts))]
+    write_csv(sealed / "sample.csv", ["id", "text"], rows)
+    common = (sealed / "sample.csv", "--text-column", "text", "--concept", notes.with_name("concept.yaml"),
+              "--min-token-count", 3, "--json", "-", *TOKEN_INFERENCE_ALONE)  # fmt: skip
+    seen = run("audit", *common, "--store", store, "--id-column", "id")
+    asked = run("audit", *common, "--store", store, "-p", sealed / "p.vecveil", "--encoder", lsa, "--candidates", 20)
+    for done in (seen, asked):
+        assert done.code == 0, done.err
+        assert done.json["kind"] == "store"
+        assert any(attack["name"].endswith("-beside") for attack in done.json["attacks"])
+    neither = run("audit", *common, "--store", store)
+    assert neither.code == 1
+    assert len(neither.errors) == 1, neither.err
 
 
 def test_the_copy_holds_no_text(sealed: Path, texts: list[str]) -> None:

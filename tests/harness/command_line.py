@@ -23,6 +23,12 @@ SECRET = "Margarethe Silberstein of 14 Foxglove Lane"
 """A planted piece of text that no message may hold either."""
 
 
+TOKEN_INFERENCE_ALONE = [
+    word
+    for family in ("probe", "candidates", "averaging", "alignment", "held-out-terms")
+    for word in ("--skip", family)
+]
+"""Options of an audit that leave its other families out."""
 ROWS = 430
 """Notes that `write_notes` writes."""
 

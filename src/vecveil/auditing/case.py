@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -74,6 +74,7 @@ class Side:
         release: the oracle, which draws fresh releases of clean vectors, or None.
         noise_covariance: (m, m) declared covariance of the released noise, or None.
         is_clean: True if the vectors are the encoder's, unprotected.
+        beside: (N, q) what stands readable beside each vector, such as the length of its sealed blob, or None.
     """
 
     name: str
@@ -82,6 +83,17 @@ class Side:
     release: Release | None = None
     noise_covariance: Matrix | None = None
     is_clean: bool = False
+    beside: Embeddings | None = None
+
+    def with_beside(self) -> Side:
+        """Return the side whose vectors have the columns of ``beside`` appended, with as much variance in all."""
+        assert self.beside is not None
+        columns = self.beside[:, np.ptp(self.beside, axis=0) > 0]
+        columns = columns - columns.mean(axis=0)
+        scale = np.sqrt(self.judged.var(axis=0).sum() / max(columns.shape[1], 1))
+        columns = (columns / columns.std(axis=0) * scale).astype(self.judged.dtype)
+        learn, judged = (np.hstack([X, columns]) for X in (self.learn, self.judged))
+        return replace(self, learn=learn, judged=judged, is_clean=False, beside=None)
 
     @property
     def knowledge(self) -> dict[str, Any]:

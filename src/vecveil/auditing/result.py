@@ -67,6 +67,11 @@ SAMPLE = (
     "The attackers learnt from this sample alone: an attacker with more texts of the store, or with its protector, "
     "may find more."
 )
+BESIDE = (
+    "Attacks whose name ends in -beside also saw what stands beside the vectors: lengths of sealed blobs and filter "
+    "tokens, or, of queries, the rows that they fetched. Blobs are under AES-256-GCM-SIV: whoever has the key reads "
+    "them. Which rows a query fetches is not hidden."
+)
 ONE_WORD = LintWarning(
     "one-word",
     "A single word of the concept is attacked: of one word, the best guess is always right, so the token-inference "
@@ -293,6 +298,7 @@ def _limits(case: Case, results: Results, is_store: bool) -> list[str]:
         *([WRITTEN] if "reconstruction" in families else []),
         *_unstated_rates(results),
         *([SAMPLE] if is_store else [FITTED, SINGLE]),
+        *([BESIDE] if any(name.endswith("-beside") for _, name in results) else []),
         RARE_WORDS,
     ]
 

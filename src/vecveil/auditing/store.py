@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from vecveil.auditing.audit import check_kind, check_options, work_folder
 from vecveil.auditing.case import (
     MIN_TEST_TEXTS,
@@ -23,7 +25,7 @@ from vecveil.concepts import Concept
 from vecveil.encoders import load_encoder
 from vecveil.records.audit import EncoderRecord
 from vecveil.types import Embeddings, Texts
-from vecveil.validation import check_texts
+from vecveil.validation import check_embeddings, check_same_length, check_texts
 
 __all__ = ["audit_store"]
 
@@ -35,6 +37,7 @@ def audit_store(
     texts: Texts,
     concept: Concept,
     *,
+    beside: Embeddings | None = None,
     encoder: Any = None,
     groups: Sequence[Any] | None = None,
     tier: str = "quick",
@@ -58,6 +61,8 @@ def audit_store(
     Args:
         vectors: (N, m) vectors of the store, one for each text.
         texts: N texts of the store, or of a sample of it.
+        beside: (N, q) numbers that the store shows beside each vector, such as lengths of sealed blobs and columns of
+            filter tokens (`vecveil.databases.exposure.visible_rows`). Token inference runs without and with them.
         encoder: name or object; with it the same attacks run on clean vectors, and attacks that compare with
             clean vectors run too.
         groups, tier, min_token_count, show_terms, show_reconstructions, corpus, skip, device, seed, work,
@@ -76,6 +81,9 @@ def audit_store(
     )  # fmt: skip
     # Any dimension: a store may hold vectors reduced to fewer coordinates.
     vectors = check_rows(vectors, texts, owner=_OWNER, param="vectors", dimension=None)
+    if beside is not None:
+        beside = check_embeddings(beside, owner=_OWNER, param="beside")
+        check_same_length(_OWNER, beside=beside, texts=texts)
     # Before encoding, which may take hours: a concept that too few texts hold fails here.
     matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
     loaded = None if encoder is None else load_encoder(encoder)
@@ -92,11 +100,12 @@ def audit_store(
     )  # fmt: skip
     unprotected = clean_vectors(vectors, embeddings)
     # No release: the attackers of a store have no oracle, and all learn from stored vectors.
-    sides = [Side("protected", vectors, vectors, is_clean=bool(unprotected))]
+    sides = [Side("protected", vectors, vectors, is_clean=bool(unprotected), beside=beside)]
     if embeddings is not None:
         sides.insert(0, Side("clean", embeddings, embeddings, is_clean=True))
     # The protector is unknown: its part of the folder's fingerprint is empty.
-    folder = work_folder(case, vectors, "", encoder_name(loaded))
+    seen = vectors if beside is None else np.hstack([vectors, beside])
+    folder = work_folder(case, seen, "", encoder_name(loaded))
     results, skipped = run_families(case, sides, folder)
     result = assemble(
         case,

@@ -25,10 +25,13 @@ from vecveil.cli.tables import (
     sts_task,
 )
 from vecveil.data.columns import is_text
+from vecveil.databases import open_store
+from vecveil.databases.exposure import visible_queries, visible_rows
 from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.metrics import UtilityTask
 from vecveil.protector import load
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.types import Embeddings
 
 __all__ = ["attack_arguments", "attack_options", "command"]
@@ -37,6 +40,8 @@ EXAMPLE = """\b
 Examples:
   vecveil audit notes.csv -p drug.vecveil --concept concept.yaml --json audit.json --html audit.html
   vecveil audit sample.csv --vectors store.npy --row-column row --concept concept.yaml --html leaks.html
+  vecveil audit sample.csv --store chroma:db#sealed --id-column id --concept concept.yaml --html leaks.html
+  vecveil audit queries.csv --store chroma:db#sealed -p drug.vecveil --concept concept.yaml --html queries.html
 """
 FAMILIES = ("probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms")
 EXAMINED_ROWS = 1000
@@ -80,6 +85,20 @@ attack_options = shared.stacked(
     help="The store: .npy, or Parquet with a vector column [default: the vectors in INPUT].",
 )  # fmt: skip
 @click.option("--row-column", metavar="NAME", help="Column of INPUT with the row (from 0) of each text in --vectors.")
+@click.option(
+    "--store", metavar="DATABASE",
+    help="Audit rows of this database: their vectors, and of sealed rows the lengths and filter tokens.",
+)
+@click.option(
+    "--id-column", metavar="NAME",
+    help="Column of INPUT with the id of each text in --store. With -p in its place the texts are queries: audited is "
+    "what --store sees of them, the released vectors and the rows fetched.",
+)  # fmt: skip
+@click.option(
+    "--candidates", type=click.IntRange(min=1), default=200, show_default=True,
+    help="Rows that a query fetches from --store.",
+)  # fmt: skip
+@click.option("--map-queries", is_flag=True, help="The queries are sent to --store without noise.")
 @shared.report_options
 @shared.table_options
 @click.option(
@@ -114,8 +133,11 @@ def command(
         inputs=(input, protector_file, concept, vectors_file, options["corpus"]),
     )
     form = TableFormat.of(options)
+    options["vectors"] = vectors_file
     attacks = {**attack_arguments(options), "command": as_typed()}
-    if protector_file is None:
+    if options["store"] is not None or options["id_column"] is not None:
+        result = _audit_database(input, protector_file, concept, form, options, attacks)
+    elif protector_file is None:
         result = _audit_store(input, concept, vectors_file, form, options, attacks)
     elif vectors_file is not None or options["row_column"] is not None:
         name = "vectors" if vectors_file is not None else "row_column"
@@ -220,6 +242,37 @@ def _audit_store(
         vectors, rows.texts, rows.concept, encoder=load_encoder_named(options), lint=lint,
         groups=_groups(rows, options), **attacks,
     )  # fmt: skip
+
+
+def _audit_database(
+    input: Path, protector_file: Path | None, concept: Path, form: TableFormat, options: dict[str, Any],
+    attacks: dict[str, Any],
+) -> AuditResult:  # fmt: skip
+    id_column = options["id_column"]
+    if (protector_file is None) == (id_column is None) or options["store"] is None:
+        raise InvalidInputError.of("audit", "id_column", "given with --store, or -p in its place", "other options",
+                                   "It says which row of the database each text is.",
+                                   "With -p the texts are queries.")  # fmt: skip
+    for name in ("sts", "retrieval", "label_column", "row_column", "vectors"):
+        if options[name] is not None:
+            raise InvalidInputError.of("audit", name, "given without --store", "both")
+    rows = read_rows(
+        input, concept, form, columns=(options["group_column"], id_column), limit=options["limit"]
+    )
+    encoder = load_encoder_named(options)
+    with open_store(options["store"]) as database:
+        if protector_file is None:
+            ids = [str(cell) for cell in rows.table.columns[id_column]]
+            vectors, beside = visible_rows(database, ids)
+        else:
+            policy = ReleasePolicy(load(protector_file), "map-only" if options["map_queries"] else "same")
+            encoder = encoder or policy.protector.loaded_encoder()
+            vectors, beside = visible_queries(
+                database, policy, rows.texts, encoder.encode, candidates=options["candidates"]
+            )
+    return audit_store(
+        vectors, rows.texts, rows.concept, beside=beside, encoder=encoder, groups=_groups(rows, options), **attacks
+    )
 
 
 def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: Path) -> Embeddings:

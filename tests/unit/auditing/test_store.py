@@ -129,3 +129,19 @@ def test_a_single_word_is_said_to_prove_nothing() -> None:
     assert [each["code"] for each in found.record["lint"]] == ["one-word"]
     assert named(found)["probe-linear"]["value"] > 0.8
     render_audit(found.to_record())
+
+
+def test_what_stands_beside_the_vectors_is_attacked_too() -> None:
+    """A column that tells a word, as the length of a blob might, is found although the vectors are noise."""
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal(X.shape).astype(np.float32)
+    column = np.array([[float(len(text)), float(DRUGS[0] in text)] for text in TEXTS])
+    rest = ["probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms"]
+    told = vecveil.audit_store(noise, TEXTS, CONCEPT, beside=column, skip=rest, **OPTIONS)
+    constant = np.full((len(TEXTS), 1), 811.0)
+    nothing = vecveil.audit_store(noise, TEXTS, CONCEPT, beside=constant, skip=rest, **OPTIONS)
+    assert told.worst["name"].endswith("-beside")
+    assert told.worst["value"] > nothing.worst["value"]
+    assert not any(name.endswith("-beside") for name in named(nothing))
+    with raises("E-INPUT", "beside"):
+        vecveil.audit_store(noise, TEXTS, CONCEPT, beside=column[:-1], skip=rest, **OPTIONS)

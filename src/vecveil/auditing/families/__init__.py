@@ -127,7 +127,14 @@ def run_families(
 
 
 def token_inference_jobs(case: Case, side: Side) -> Plan:
-    """Return the token-inference attacks of the tier."""
+    """Return the token-inference attacks of the tier, and those that also see the columns beside the vectors."""
+    runnable, skipped = _ladder(case, side, "")
+    if side.beside is not None and np.ptp(side.beside, axis=0).any():
+        runnable += _ladder(case, side.with_beside(), "-beside")[0]
+    return runnable, skipped
+
+
+def _ladder(case: Case, side: Side, suffix: str) -> Plan:
     train, test = case.labelled(side)
     # Without an encoder there are no such texts; without an oracle, no releases of them.
     code = NO_ENCODER if case.encode is None else "no-oracle"
@@ -139,7 +146,8 @@ def token_inference_jobs(case: Case, side: Side) -> Plan:
         elif isinstance(attack, FurtherKernelAttack) and train.further is None:
             skipped.append(SkippedAttack(attack.name, "token-inference", NO_FURTHER, code))
         else:
-            runnable.append(attack_job(attack, side, train, test, case.options, weight=10.0 + i))
+            name = attack.name + suffix
+            runnable.append(attack_job(attack, side, train, test, case.options, name=name, weight=10.0 + i))
     return runnable, skipped
 
 

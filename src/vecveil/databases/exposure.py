@@ -1,0 +1,59 @@
+"""What a database sees of sealed rows, and of the queries for them: evidence for an audit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from vecveil.databases.release import Encode, WrappedEmbedder
+from vecveil.databases.store import Batch, VectorStore
+from vecveil.protector.policy import ReleasePolicy
+from vecveil.sealing.blob import SEALED_FIELD, decoded
+from vecveil.types import Embeddings
+
+__all__ = ["visible_queries", "visible_rows"]
+
+_BATCH = 1000
+_TOKENS = 64  # filter tokens of a field that an audit tells apart
+
+
+def visible_rows(database: VectorStore, ids: Sequence[str]) -> tuple[Embeddings, Embeddings | None]:
+    """Return what a store shows of the rows ``ids``, for `vecveil.audit_store`.
+
+    Returns:
+        The vectors (N, m), and beside them (N, q) the length of each sealed blob in bytes and a column of zeros and
+        ones for each of the most frequent filter tokens; None for rows without blobs.
+    """
+    step = database.rows_at_once(_BATCH, len(ids))
+    batch = Batch.joined([database.read(ids[i : i + step]) for i in range(0, len(ids), step)])
+    if not any(SEALED_FIELD in row for row in batch.fields):
+        return batch.vectors, None
+    columns = [[float(len(decoded(row.get(SEALED_FIELD)))) for row in batch.fields]]
+    for name in sorted({name for row in batch.fields for name in row if name.startswith("vecveil_filter_")}):
+        tokens = Counter(row.get(name) for row in batch.fields)
+        columns += [[float(row.get(name) == token) for row in batch.fields] for token, _ in tokens.most_common(_TOKENS)]
+    return batch.vectors, np.array(columns).T
+
+
+def visible_queries(
+    database: VectorStore, policy: ReleasePolicy, queries: Sequence[str], encode: Encode, *, candidates: int = 200
+) -> tuple[Embeddings, Embeddings]:
+    """Release each query, send it, and return what ``database`` sees of it, for `vecveil.audit_store`.
+
+    Returns:
+        The released vectors (N, m), and beside each the mean vector of the rows that it fetched (N, m). Both are
+        means over equal queries, whose noise averages out.
+    """
+    released = WrappedEmbedder(policy, owner="visible_queries").embed(queries, encode, query=True)
+    fetched = [[str(match.id) for match in database.search(vector, candidates)] for vector in released]
+    names = sorted({name for ids in fetched for name in ids})
+    place = {name: i for i, name in enumerate(names)}
+    stored, _ = visible_rows(database, names)
+    centres = np.stack([stored[[place[name] for name in ids]].mean(axis=0) for ids in fetched])
+    equal = np.unique(np.array(queries, dtype=object), return_inverse=True)[1]
+    sums = np.zeros((equal.max() + 1, 2 * released.shape[1]))
+    np.add.at(sums, equal, np.hstack([released, centres]))
+    means = (sums / np.bincount(equal)[:, None])[equal].astype(np.float32)
+    return means[:, : released.shape[1]], means[:, released.shape[1] :]
