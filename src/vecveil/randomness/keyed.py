@@ -17,7 +17,7 @@ A key file is JSON, written by `NoiseKeys.create` with permissions for its owner
     {"schema": "vecveil.keys/1", "current": "2026-11", "keys": {"2026-11": "<base64 of 32 bytes>"}}
 
 Rotation adds a key and makes it current; older keys stay in the file as long as releases made with them
-must be repeatable. An environment variable holds the same JSON.
+must be repeatable. An environment variable holds the same JSON, or the base64 of one key, whose id is ``env``.
 """
 
 from __future__ import annotations
@@ -153,14 +153,17 @@ class NoiseKeys:
 
     @classmethod
     def from_environment(cls, variable: str = "VECVEIL_KEYS") -> NoiseKeys:
-        """Return the keys in the environment variable (the same JSON as a key file)."""
+        """Return the keys in the environment variable: the JSON of a key file, or one key in base64."""
         owner = "NoiseKeys.from_environment"
         # Only a name is quoted: a caller may pass the variable's value, the secret, by mistake.
         named = isinstance(variable, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,60}", variable)
         text = os.environ.get(variable) if named else None
         if not text:
             got = f"{variable} unset" if named else "something that is no variable's name"
-            raise KeyFileError.of(owner, "variable", "set to the JSON of a key file", got)
+            raise KeyFileError.of(owner, "variable", "set to the JSON of a key file, or to 32 bytes in base64", got)
+        if not text.lstrip().startswith("{"):
+            # One key, under a name that the JSON of a later rotation can give it.
+            text = json.dumps({"schema": SCHEMA, "current": "env", "keys": {"env": text.strip()}})
         return cls._parsed(text, owner, "variable")
 
     @classmethod

@@ -7,5 +7,6 @@ protected vectors only; see docs/sealed-search.md for what they can still see an
 
 from vecveil.sealing.keystore import KeyProvider, KeyStore
 from vecveil.sealing.sealer import Ranking, Sealer, Unsealed
+from vecveil.sealing.sqlite_blobs import SqliteBlobs
 
-__all__ = ["KeyProvider", "KeyStore", "Ranking", "Sealer", "Unsealed"]
+__all__ = ["KeyProvider", "KeyStore", "Ranking", "Sealer", "SqliteBlobs", "Unsealed"]

@@ -7,7 +7,8 @@ key is the master key, by one member::
      "collections": {"notes": {"uuid": "…", "current": "<key id>",
                                "keys": {"<key id>": {"wrapped": "<base64>", "sealed": 65536}}}}}
 
-With a `KeyProvider`, such as a cloud KMS, the file has no ``keys``: the provider wraps and unwraps.
+With a `KeyProvider`, such as a cloud KMS or `MasterKeys` of an environment variable, the file has no ``keys``: the
+provider wraps and unwraps.
 
 No data key is derived from the master key or stored with the rows. Deleting a data key therefore makes its
 rows unreadable, those in backups of the database included, once no backup of the key store is left either.
@@ -45,7 +46,8 @@ from vecveil.io import locked_folder, write_bytes
 from vecveil.randomness import NoiseKeys
 from vecveil.randomness.keyed import SCHEMA
 
-__all__ = ["CollectionKeys", "DataKey", "KeyProvider", "KeyStore", "SingleKey", "aead", "framed", "typed_value"]
+__all__ = ["CollectionKeys", "DataKey", "KeyProvider", "KeyStore", "MasterKeys", "SingleKey", "aead", "framed",
+           "typed_value"]  # fmt: skip
 
 KEY_BYTES = 32
 KEY_ID_BYTES = 8
@@ -115,8 +117,8 @@ class KeyProvider(Protocol):
         """Return the key that `wrap` encrypted."""
 
 
-class _MasterKeys:
-    """The `KeyProvider` of a key file: wraps under its current key, unwraps under every one."""
+class MasterKeys:
+    """The `KeyProvider` of a key file or variable: wraps under its current key, unwraps under every one."""
 
     def __init__(self, keys: NoiseKeys) -> None:
         self._keys = keys
@@ -393,7 +395,7 @@ class KeyStore:
         return opened
 
     def _provider(self) -> KeyProvider:
-        return self.provider or _MasterKeys(NoiseKeys.from_file(self.path))
+        return self.provider or MasterKeys(NoiseKeys.from_file(self.path))
 
     def _load(self) -> dict[str, Any]:
         path = Path(self.path)

@@ -19,6 +19,7 @@ from vecveil.errors import (
     unknown_name,
     wrong_type,
 )
+from vecveil.randomness import NoiseKeys
 from vecveil.sealing.blob import (
     HEADER_BYTES,
     NONCE_END,
@@ -38,6 +39,7 @@ from vecveil.sealing.keystore import (
     CollectionKeys,
     KeyProvider,
     KeyStore,
+    MasterKeys,
     SingleKey,
 )
 from vecveil.types import Embeddings
@@ -46,6 +48,7 @@ from vecveil.validation import check_count, check_embeddings, check_same_length,
 __all__ = ["Ranking", "Sealer", "Unsealed"]
 
 OnInvalid = Literal["raise", "skip"]
+_ENVIRONMENT = "env:"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -105,8 +108,9 @@ class Sealer:
 
     Args:
         key: path of a key store (a key file of `vecveil key new`), a `KeyStore`, a `KeyProvider` together with
-            ``store``, or 32 random bytes (one data key for all collections, no erasure by collection).
-        store: path of the file for the data keys that a `KeyProvider` wraps.
+            ``store``, ``env:NAME:STORE`` for a master key in an environment variable (base64 of 32 bytes, or the JSON
+            of a key file), or 32 random bytes (one data key for all collections, no erasure by collection).
+        store: path of the file for the data keys that a `KeyProvider` or the key of ``env:NAME`` wraps.
         precision: of the sealed vector: ``float16`` (2 bytes a value), ``int8`` (1 byte and a scale a row) or
             ``float32``.
         padding: least length of text and metadata in bytes; longer ones are padded by Padmé. 0: no padding, so
@@ -343,10 +347,14 @@ def _bound_ids(ids: Any, generations: Sequence[int] | None, rows: int, owner: st
 
 
 def _opened(key: Any, store: Any) -> KeyStore | SingleKey:
+    variable = os.fspath(key) if isinstance(key, str | os.PathLike) else ""
+    if isinstance(variable, str) and variable.startswith(_ENVIRONMENT):
+        variable, _, path = variable.removeprefix(_ENVIRONMENT).partition(":")
+        key, store = MasterKeys(NoiseKeys.from_environment(variable)), store or path or None
     if isinstance(key, KeyProvider):
         if store is None:
             raise InvalidInputError.of("Sealer", "store", "the path of a file for the wrapped data keys", "none",
-                                       fix="Pass Sealer(provider, store='search.keys').")  # fmt: skip
+                                       fix="Pass store='search.keys', or env:NAME:search.keys as the key.")  # fmt: skip
         return KeyStore(store, key)
     if store is not None:
         raise InvalidInputError.of(

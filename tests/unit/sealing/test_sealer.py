@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import multiprocessing
 import pickle
 import secrets
 import uuid
@@ -14,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESGCMSIV
 from harness.errors import raises
 from vecveil.errors import SealingError
 from vecveil.randomness import NoiseKeys
-from vecveil.sealing import KeyStore, Sealer
+from vecveil.sealing import KeyStore, Sealer, SqliteBlobs
 from vecveil.sealing.blob import canonical_ids, padded_length
 
 IDS = ["a", "b", "c", "d"]
@@ -280,6 +283,87 @@ def test_other_kinds_of_keys(tmp_path: Path, X: np.ndarray) -> None:
         Sealer(Wrapper(), store=tmp_path / "wrapped.json").unseal(
             blobs, ids=IDS, collection="notes"
         )
+
+
+def test_the_master_key_may_be_in_the_environment(
+    tmp_path: Path, X: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, store = secrets.token_bytes(32), tmp_path / "search.keys"
+    monkeypatch.setenv("SEAL_KEY", base64.b64encode(secret).decode())
+    blobs = Sealer("env:SEAL_KEY", store=store).seal(X, ids=IDS, collection="notes")
+    assert secret.hex() not in store.read_text()
+    # As one string, for a command line; the JSON of a key file rotates the master key.
+    assert len(Sealer(f"env:SEAL_KEY:{store}").unseal(blobs, ids=IDS, collection="notes").ids) == 4
+    NoiseKeys.create(tmp_path / "new.keys", "two")
+    record = json.loads((tmp_path / "new.keys").read_text())
+    record["keys"]["env"] = base64.b64encode(secret).decode()
+    monkeypatch.setenv("SEAL_KEY", json.dumps(record))
+    sealer = Sealer(f"env:SEAL_KEY:{store}")
+    sealer.keys.rotate("notes")
+    del record["keys"]["env"]
+    monkeypatch.setenv("SEAL_KEY", json.dumps(record))
+    again = Sealer(f"env:SEAL_KEY:{store}")
+    assert len(again.unseal(blobs, ids=IDS, collection="notes").ids) == 4
+    for value, code in (("AAAA", "E-KEY-FILE"), ("no base64!", "E-KEY-FILE"), (None, "E-KEY-FILE")):
+        monkeypatch.setenv("SEAL_KEY", value) if value else monkeypatch.delenv("SEAL_KEY")
+        with raises(code):
+            Sealer(f"env:SEAL_KEY:{store}")
+    monkeypatch.setenv("SEAL_KEY", base64.b64encode(secret).decode())
+    with raises("E-INPUT", "store"):
+        Sealer("env:SEAL_KEY")
+
+
+def _filled(path: Path, start: int) -> None:
+    blobs = SqliteBlobs(path)
+    for i in range(start, start + 100, 10):
+        blobs.update({f"row {j}": b"%d" % j for j in range(i, i + 10)})
+
+
+def test_blobs_in_a_sqlite_file(tmp_path: Path) -> None:
+    path = tmp_path / "blobs.db"
+    blobs = SqliteBlobs(path)
+    blobs.update({"a": b"1", "\ud800 \0": b"\0\xff"})
+    blobs["a"] = b"2"
+    again = pickle.loads(pickle.dumps(SqliteBlobs(path)))
+    assert dict(again) == {"a": b"2", "\ud800 \0": b"\0\xff"}
+    assert (again.get("b"), again.pop("a"), again.pop("a", None), len(blobs)) == (None, b"2", None, 1)
+    with pytest.raises(KeyError):
+        blobs["a"]
+    with pytest.raises(TypeError):  # nothing of a batch is written
+        blobs.update({"c": b"1", "d": None})  # type: ignore[dict-item]
+    assert "c" not in blobs
+    blobs[""] = b"0"
+    assert sorted(blobs) == ["", "\ud800 \0"]
+    del blobs[""]
+    # Writers of several processes wait for each other.
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_filled, args=(path, 100 * i)) for i in range(2)]
+    for worker in workers:
+        worker.start()
+    _filled(path, 200)
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    assert len(blobs) == 301
+    assert all(blobs[f"row {i}"] == b"%d" % i for i in range(300))
+    with raises("E-STORE-DATABASE", "path"):
+        SqliteBlobs(tmp_path / "absent" / "blobs.db")
+    (tmp_path / "text").write_text("no database " * 99)
+    with raises("E-STORE-DATABASE", "path"):
+        SqliteBlobs(tmp_path / "text")
+
+
+def test_tokens_compare_typed_values_of_one_field_and_collection(path: Path) -> None:
+    store = KeyStore(path)
+    key, other = store.reserve("notes", 0).current, store.reserve("other", 0).current
+    values = ["", "1", 1, -1, True, False, 1.5, 2**70, "b1"]
+    tokens = {key.token("a", value) for value in values} | {key.token("b", 1), other.token("a", 1)}
+    assert len(tokens) == len(values) + 2
+    assert key.token("a", 1) == key.token("a", 1.0) == KeyStore(path).read("notes").current.token("a", 1)
+    assert store.rotate("notes").current.token("a", 1) not in tokens
+    for wrong in (None, [1], float("nan"), b"1"):
+        with raises("E-SEAL-FILTER", "metadata"):
+            key.token("a", wrong)  # type: ignore[arg-type]
 
 
 def test_wrong_input_is_one_clear_error(path: Path, X: np.ndarray, tmp_path: Path) -> None:
