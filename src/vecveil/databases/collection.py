@@ -59,7 +59,8 @@ class ProtectedCollection:
         candidates: rows to fetch for a search. More find more of the exact neighbours and cost more to open.
         query_noise: False sends queries through the map without noise: better candidates, but the database can
             read a query as well as erasure alone permits. Refused for a protector without a map.
-        encoder: embeds the texts; by default the protector's encoder. It must be the one of the fit.
+        encoder: embeds the texts; by default the protector's encoder. It must be the one of the fit. Queries go
+            through its method ``encode_query`` if it has one.
         blobs: where the blobs live instead of the database, such as a dict or another trust zone's store.
         filter_fields: metadata fields for the ``where`` of `search`. The database gets a token for each value: it sees
             which rows have equal values, not the values. The key store notes these names.
@@ -181,9 +182,9 @@ class ProtectedCollection:
         if isinstance(query, str):
             if not query.strip():
                 raise InvalidInputError.of(owner, "query", "a text", "an empty one")
-            exact = self._exact([query])
+            exact = self._exact([query], query=True)
             released = self._embedder.released(
-                self._protected_source([query], exact), [query], query=True
+                self._protected_source([query], exact, query=True), [query], query=True
             )
         elif self.policy.rewrites_texts:
             raise wrong_type(owner, "query", "a text, since the protector rewrites texts", query)
@@ -341,15 +342,16 @@ class ProtectedCollection:
                                 "Copy them with `vecveil migrate --seal-key`.", code="E-STORE-UNSEALED")  # fmt: skip
         self._checked = True
 
-    def _exact(self, texts: Sequence[str]) -> Embeddings:
+    def _exact(self, texts: Sequence[str], *, query: bool = False) -> Embeddings:
         encoder = self._encoder or self.policy.protector.loaded_encoder()
         if self._encoder is not None and (sentences := self._embedder.probe()):
             self._embedder.compare(encoder.encode(sentences))
-        return np.asarray(encoder.encode(list(texts)))
+        encode = getattr(encoder, "encode_query", encoder.encode) if query else encoder.encode
+        return np.asarray(encode(list(texts)))
 
-    def _protected_source(self, texts: Sequence[str], exact: Embeddings) -> Embeddings:
+    def _protected_source(self, texts: Sequence[str], exact: Embeddings, *, query: bool = False) -> Embeddings:
         # A text-level method protects by rewriting; the blob still holds the vector of the original text.
-        return self._exact(self._embedder.seen(texts)) if self.policy.rewrites_texts else exact
+        return self._exact(self._embedder.seen(texts), query=query) if self.policy.rewrites_texts else exact
 
     def _blobs_of(self, ids: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> list[bytes]:
         if self._blobs is not None:

@@ -179,6 +179,7 @@ def _bar(total: int, show: bool | None) -> Iterator[Advance]:
 
 _LOADER = "load_encoder"
 _BATCH_SIZE = 256
+_METHODS = ("encode", "embed_documents")
 
 CacheChoice = str | os.PathLike[str] | None
 
@@ -200,7 +201,7 @@ def load_encoder(
             sentence-transformers model or of a saved `LsaEncoder`, a model name of the Hugging Face
             hub (downloaded once), ``URL#MODEL`` of an OpenAI-compatible server
             (``https://api.openai.com/v1#text-embedding-3-small``, its key in ``OPENAI_API_KEY``), or
-            any callable or object with ``encode`` (see ``as_text_encoder``).
+            any callable or object with ``encode`` or ``embed_documents`` (see ``as_text_encoder``).
         precision: ``"fp32"``, ``"bf16"``, or ``"auto"``: bf16 on a CPU that has it in hardware if a
             startup check finds it close enough (cosine ≥ .9999) and it has 1,000,000 weights, else fp32.
         device: ``"auto"`` takes the first available of cuda, mps and cpu.
@@ -256,7 +257,9 @@ def as_text_encoder(
     show_progress: bool | None = None,
     **options: Any,
 ) -> TextEncoder:
-    """Return ``encoder``, a callable or an object with ``encode``, as a checked ``TextEncoder``.
+    """Return ``encoder``, a callable or an object with a method for texts, as a checked ``TextEncoder``.
+
+    The method is ``encode``, or ``embed_documents`` of LangChain's embeddings.
 
     A ``TextEncoder`` is returned unchanged. A ``SentenceTransformer`` gets the same batching as one
     loaded by name. Any other encoder receives lists of at most ``batch_size`` texts, and its result is
@@ -303,7 +306,7 @@ class _CallableBackend:
     def __init__(
         self, encoder: Any, *, fingerprint: str | None, name: str | None, batch_size: int
     ) -> None:
-        encode = getattr(encoder, "encode", None) or encoder
+        encode = next((getattr(encoder, name) for name in _METHODS if hasattr(encoder, name)), encoder)
         if not callable(encode):
             constraint = "a model name, a folder, a callable or an object with .encode"
             raise wrong_type(_LOADER, "encoder", constraint, encoder)

@@ -1,17 +1,23 @@
-"""LangChain: `Embeddings` whose vectors are protected, around any other or the protector's own encoder.
+"""LangChain: protected `Embeddings`, and a vector store over any other that seals texts and exact vectors.
 
     embeddings = ProtectedEmbeddings("drug.vecveil", OpenAIEmbeddings())
-    store = Chroma(embedding_function=embeddings)
+    store = ProtectedVectorStore(Chroma("notes", embeddings), "search.keys", name="notes")
 
-LangChain's stores keep `page_content` beside the vector; the class warns of this once.
+A store with `ProtectedEmbeddings` alone keeps `page_content` beside the vector; the class warns of this once.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+import secrets
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
+import numpy as np
+
+from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.release import (
     PolicyOptions,
     WrappedEmbedder,
@@ -20,21 +26,35 @@ from vecveil.databases.release import (
     warn_plaintext,
     with_policy,
 )
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.databases.store import Batch, Match, StoreInfo, VectorStore, Where, database_errors
+from vecveil.errors import (
+    InvalidInputError,
+    KeyFileError,
+    MissingDependencyError,
+    StoreError,
+    wrong_type,
+)
+from vecveil.metrics.similarity import unit_rows
 from vecveil.protector.policy import ReleasePolicy
-from vecveil.validation import check_texts
+from vecveil.sealing.blob import SEALED_FIELD
+from vecveil.validation import check_same_length, check_texts
 
 try:
+    from langchain_core import vectorstores
+    from langchain_core.documents import Document
     from langchain_core.embeddings import Embeddings
 except ImportError:
     raise MissingDependencyError("LangChain embeddings", "langchain-core", "langchain") from None
 
 if TYPE_CHECKING:
     from vecveil.protector import Protector
+    from vecveil.sealing import Ranking, Sealer, Unsealed
 
-__all__ = ["ProtectedEmbeddings"]
+__all__ = ["ProtectedEmbeddings", "ProtectedVectorStore"]
 
 _OWNER = "ProtectedEmbeddings"
+_STORE = "ProtectedVectorStore"
+_ID_FIELD = "vecveil_id"
 _SIDES = ("query", "documents")
 
 
@@ -68,6 +88,7 @@ class ProtectedEmbeddings(Embeddings):
         self._wrapped = WrappedEmbedder(open_policy(protector, **policy), owner=_OWNER)
         self._given: dict[str, Any] = {"protector": protector, **policy}
         self._text_stored, self._warned = text_stored, False
+        self._handed: dict[str, list[float]] | None = None
 
     def __repr__(self) -> str:
         inner = "its own encoder" if self.embeddings is None else type(self.embeddings).__name__
@@ -86,21 +107,48 @@ class ProtectedEmbeddings(Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return the protected vectors of documents."""
+        if self._handed is not None:
+            return self._handed_over(texts, self._handed)
         embed = getattr(self.embeddings, "embed_documents", None)
         return _lists(self._wrapped.embed(self._documents(texts), embed))
 
     def embed_query(self, text: str) -> list[float]:
         """Return the protected vector of a query."""
+        if self._handed and text in self._handed:
+            return self._handed[text]
         embed, verify = (getattr(self.embeddings, f"embed_{side}", None) for side in _SIDES)
         return self._wrapped.embed_query(text, embed, verify)
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
+        if self._handed is not None:
+            return self._handed_over(texts, self._handed)
         embed = getattr(self.embeddings, "aembed_documents", None)
         return _lists(await self._wrapped.aembed(self._documents(texts), embed))
 
     async def aembed_query(self, text: str) -> list[float]:
+        if self._handed and text in self._handed:
+            return self._handed[text]
         embed, verify = (getattr(self.embeddings, f"aembed_{side}", None) for side in _SIDES)
         return await self._wrapped.aembed_query(text, embed, verify)
+
+    @contextmanager
+    def handing(self, vectors: Mapping[str, list[float]]) -> Iterator[None]:
+        """Return ``vectors`` for these texts meanwhile, to the store that a `ProtectedVectorStore` calls."""
+        self._handed = handed = {} if self._handed is None else self._handed
+        handed.update(vectors)
+        try:
+            yield
+        finally:
+            for text in vectors:
+                handed.pop(text, None)
+
+    @staticmethod
+    def _handed_over(texts: list[str], handed: Mapping[str, list[float]]) -> list[list[float]]:
+        if not all(text in handed for text in texts):
+            raise StoreError.of(_OWNER, "texts", f"added through {_STORE}", "texts added to its store",
+                                "They would lie there unsealed.", f"Add them to the {_STORE}; give another "
+                                "store its own ProtectedEmbeddings.", code="E-STORE-UNSEALED")  # fmt: skip
+        return [handed[text] for text in texts]
 
     def _documents(self, texts: Sequence[str]) -> list[str]:
         texts = list(check_texts(texts, owner=f"{_OWNER}.embed_documents", min_rows=0))
@@ -121,3 +169,289 @@ def _reopened(embeddings: Embeddings | None, config: dict[str, Any]) -> Protecte
 def _lists(vectors: Any) -> list[list[float]]:
     listed: list[list[float]] = vectors.tolist()
     return listed
+
+
+class ProtectedVectorStore(vectorstores.VectorStore):
+    """LangChain vector store that searches exactly over another one, which reads almost nothing.
+
+    The inner store holds protected vectors, and sealed blobs in place of texts. It proposes candidates; their blobs
+    are opened and ranked here by the exact cosine, and come back as documents with text, metadata and id. Relevance
+    scores are the cosines; negative ones are 0. Asynchronous methods run on threads.
+
+    Args:
+        store: any LangChain vector store made with a `ProtectedEmbeddings`, empty at first, that replaces equal ids.
+            From now on these embeddings refuse texts that are added to it directly.
+        sealer: sealer, or the path of its key store.
+        name: name of the collection in the key store.
+        embeddings: embeddings of ``store``, if it has no attribute ``embeddings``.
+        store_filter: converts ``{field: strings}`` to a filter of ``store`` for rows whose fields each hold one of
+            their strings. Default: a function for `InMemoryVectorStore`, a Qdrant filter, else
+            ``{field: {"$in": [...]}}`` (Chroma, PGVector, Pinecone, MongoDB).
+        options: ``candidates``, ``query_noise``, ``filter_fields`` and ``blobs`` of `ProtectedCollection`.
+
+    Attributes:
+        collection: the `ProtectedCollection` behind it.
+    """
+
+    def __init__(
+        self, store: vectorstores.VectorStore, sealer: Sealer | str | os.PathLike[str], *, name: str,
+        embeddings: ProtectedEmbeddings | None = None,
+        store_filter: Callable[[Where], Any] | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        if not isinstance(store, vectorstores.VectorStore):
+            raise wrong_type(_STORE, "store", "a LangChain vector store", store)
+        protected = store.embeddings or embeddings
+        if not isinstance(protected, ProtectedEmbeddings):
+            raise wrong_type(_STORE, "store", "a store made with ProtectedEmbeddings", protected)
+        if embeddings not in (None, protected):
+            raise InvalidInputError.of(_STORE, "embeddings", "those of the store", "others")
+        self._database = LangChainDatabase(store, protected, store_filter)
+        encoder = None if protected.embeddings is None else _Exact(protected.embeddings)
+        self.collection = ProtectedCollection(
+            self._database, protected.policy, sealer, name=name, encoder=encoder, **options
+        )
+
+    def __repr__(self) -> str:
+        return f"ProtectedVectorStore({self._database.info().name}, name={self.collection.name!r})"
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """Exact embeddings, for the vectors of `similarity_search_by_vector`; None for the protector's encoder."""
+        return self._database.embeddings.embeddings
+
+    @classmethod
+    def from_texts(
+        cls, texts: list[str], embedding: Embeddings, metadatas: list[dict[str, Any]] | None = None, *,
+        ids: list[str] | None = None, **options: Any,
+    ) -> Self:  # fmt: skip
+        """Return a store with ``texts``; ``options`` are arguments of the class, ``store`` and ``sealer`` included."""
+        made = cls(embeddings=embedding, **options)  # type: ignore[arg-type]
+        made.add_texts(texts, metadatas, ids=ids)
+        return made
+
+    def add_texts(
+        self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, *,
+        ids: Sequence[str | None] | None = None, **hints: Any,
+    ) -> list[str]:  # fmt: skip
+        """Seal and write documents, replacing equal ids; return their ids. Hints such as ``batch_size`` are ignored."""
+        texts = list(texts)
+        names = [str(name or uuid.uuid4()) for name in (ids or [None] * len(texts))]
+        check_same_length(_STORE, texts=texts, ids=names, metadatas=metadatas or texts)
+        metadata = [
+            {**row} if name == _row_id(name) else {**row, _ID_FIELD: name}
+            for row, name in zip(metadatas or [{}] * len(texts), names, strict=True)
+        ]
+        self.collection.add(texts, ids=[_row_id(name) for name in names], metadata=metadata)
+        return names
+
+    def delete(self, ids: list[str] | None = None, **hints: Any) -> bool | None:
+        """Delete documents by id; unknown ids are ignored."""
+        if ids is None:
+            raise InvalidInputError.of(_STORE, "ids", "a list", "None", "LangChain cannot list rows.")
+        self.collection.delete([_row_id(name) for name in ids])
+        return True
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        present = [match.id for match in self._database.present([_row_id(name) for name in ids])]
+        return _documents(self.collection.get(present)) if present else []
+
+    def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
+        return [document for document, _ in self.similarity_search_with_score(query, k, **options)]
+
+    def similarity_search_by_vector(self, embedding: list[float], k: int = 4, **options: Any) -> list[Document]:
+        return [document for document, _ in self.similarity_search_with_score(embedding, k, **options)]
+
+    def similarity_search_with_score(
+        self, query: str | list[float], k: int = 4, filter: Mapping[str, Any] | None = None, **options: Any
+    ) -> list[tuple[Document, float]]:
+        """Return documents with their exact cosines to a text or a clean vector, largest first.
+
+        Args:
+            filter: value, or list of values, by filter field.
+            options: ``candidates`` and ``on_invalid`` of `ProtectedCollection.search`.
+        """
+        hits = self._ranked(query, k, filter, **options)
+        return [] if hits is None else list(zip(_documents(hits), hits.scores.tolist(), strict=True))
+
+    def max_marginal_relevance_search(
+        self, query: str | list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5,
+        filter: Mapping[str, Any] | None = None, **options: Any,
+    ) -> list[Document]:  # fmt: skip
+        hits = self._ranked(query, max(k, fetch_k), filter, **options)
+        if hits is None or not hits.ids:
+            return []
+        X, chosen = unit_rows(hits.vectors), [0]
+        redundancy = X @ X[0]
+        # LangChain's own function needs the query's vector, which is not at hand for a text.
+        while len(chosen) < min(k, len(X)):
+            gain = lambda_mult * hits.scores - (1 - lambda_mult) * redundancy
+            gain[chosen] = -np.inf
+            chosen.append(int(np.argmax(gain)))
+            redundancy = np.maximum(redundancy, X @ X[chosen[-1]])
+        documents = _documents(hits)
+        return [documents[place] for place in chosen]
+
+    def max_marginal_relevance_search_by_vector(
+        self, embedding: list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, **options: Any
+    ) -> list[Document]:
+        return self.max_marginal_relevance_search(embedding, k, fetch_k, lambda_mult, **options)
+
+    def _select_relevance_score_fn(self) -> Callable[[float], float]:
+        # LangChain's relevance is from 0 to 1; rounding may take a cosine beyond 1.
+        return lambda cosine: min(max(cosine, 0.0), 1.0)
+
+    def _ranked(
+        self, query: str | list[float], top: int, where: Mapping[str, Any] | None, **options: Any
+    ) -> Ranking | None:
+        exact = query if isinstance(query, str) else np.asarray(query, np.float32)
+        try:
+            return self.collection.search(exact, top=top, where=where, **options)
+        except KeyFileError as error:
+            # Before its first document a collection has no data key.
+            if error.code == "E-SEAL-COLLECTION" and not self._database.exists():
+                return None
+            raise
+
+
+class LangChainDatabase(VectorStore):
+    """A LangChain vector store as the database of a `ProtectedCollection`.
+
+    The content of a row's document is ``id:blob`` (as for ``/v1/rerank``), its metadata are the tokens of filters.
+    Ids are UUIDs, which every database takes. LangChain can neither list rows nor return vectors.
+    """
+
+    kind = "langchain"
+
+    def __init__(
+        self, store: vectorstores.VectorStore, embeddings: ProtectedEmbeddings,
+        store_filter: Callable[[Where], Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.store, self.embeddings = store, embeddings
+        self._filter = store_filter or _filter_of(store)
+        self._first = np.ones(embeddings.policy.protector.released_dimension, np.float32)
+        with embeddings.handing({}):  # from now on they refuse other texts
+            pass
+
+    @classmethod
+    def open(cls, where: str, collection: str | None) -> Self:
+        raise _impossible("open a store by its location")
+
+    def info(self) -> StoreInfo:
+        return StoreInfo(self.kind, type(self.store).__name__, -1, 0)
+
+    def exists(self) -> bool:
+        """Return whether the store has rows: it makes its collection itself."""
+        return bool(self.search(self._first, 1))
+
+    def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
+        """Do nothing: the store makes its collection."""
+
+    def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
+        """Yield one row, then raise `StoreError`."""
+        yield _batch(self.search(self._first, 1))
+        raise _impossible("list its rows")
+
+    def read(self, ids: Sequence[str]) -> Batch:
+        """Return the rows of ``ids`` with empty vectors."""
+        matches = {match.id: match for match in self.present(list(dict.fromkeys(ids)))}
+        if missing := sum(name not in matches for name in ids):
+            raise StoreError.of(_STORE, "ids", "those of rows in the store", f"{missing} that are not there",
+                                code="E-STORE-NOT-FOUND")  # fmt: skip
+        return _batch([matches[name] for name in ids])
+
+    def present(self, ids: Sequence[str]) -> list[Match]:
+        """Return those of the rows of ``ids`` that the store has."""
+        with database_errors(_STORE, "reading rows"):
+            return [_match(document) for document in self.store.get_by_ids(ids)]
+
+    def write(self, batch: Batch) -> None:
+        if batch.vectors.shape[1] == 0:
+            raise _impossible("return the vectors to write again")
+        rows = zip(batch.ids, batch.fields, strict=True)
+        contents = [f"{name}:{row.get(SEALED_FIELD, '')}" for name, row in rows]
+        # Never empty: langchain-chroma cannot return a row without metadata by its id.
+        metadata = [{**row, SEALED_FIELD: "content"} for row in batch.fields]
+        # Rows of one length rank alike by cosine, dot product and Euclidean distance, whichever the store has.
+        vectors = dict(zip(contents, unit_rows(batch.vectors).tolist(), strict=True))
+        with database_errors(_STORE, "writing rows"), self.embeddings.handing(vectors):
+            self.store.add_texts(contents, metadata, ids=list(batch.ids))
+
+    def search(self, vector: Any, k: int = 10, where: Where | None = None) -> list[Match]:
+        """Return the rows in the store's order; a distance is the place in it."""
+        token, query = secrets.token_hex(16), unit_rows(np.atleast_2d(vector))[0].tolist()
+        options = {"filter": self._filter(where)} if where else {}
+        with database_errors(_STORE, "searching"), self.embeddings.handing({token: query}):
+            documents = self.store.similarity_search(token, k=k, **options)
+        return [_match(document, place) for place, document in enumerate(documents)]
+
+    def delete(self, ids: Sequence[str]) -> None:
+        with database_errors(_STORE, "deleting rows"):
+            if ids:
+                self.store.delete(list(ids))
+
+    @property
+    def normalises(self) -> bool:
+        return True
+
+
+class _Exact:
+    """The encoder of a collection: LangChain embeddings, which may treat queries apart."""
+
+    def __init__(self, embeddings: Embeddings) -> None:
+        self._embeddings = embeddings
+
+    def encode(self, texts: Sequence[str], /) -> list[list[float]]:
+        return self._embeddings.embed_documents(list(texts))
+
+    def encode_query(self, texts: Sequence[str], /) -> list[list[float]]:
+        return [self._embeddings.embed_query(text) for text in texts]
+
+
+def _row_id(name: str) -> str:
+    """Return the UUID ``name``, or the one made of it: Qdrant and Weaviate take no other ids."""
+    try:
+        return str(uuid.UUID(name))
+    except ValueError:
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, name))
+
+
+def _match(document: Document, place: int = 0) -> Match:
+    name, _, blob = document.page_content.partition(":")
+    sealed = {SEALED_FIELD: blob} if SEALED_FIELD in document.metadata else {}
+    return Match(name, float(place), {**document.metadata, **sealed})
+
+
+def _batch(matches: Sequence[Match]) -> Batch:
+    vectors = np.empty((len(matches), 0), np.float32)
+    return Batch(tuple(row.id for row in matches), vectors, tuple(row.fields for row in matches))
+
+
+def _documents(rows: Ranking | Unsealed) -> list[Document]:
+    documents = []
+    for name, text, metadata in zip(rows.ids, rows.texts, rows.metadata, strict=True):
+        own = dict(metadata or {})
+        documents.append(Document(text or "", id=own.pop(_ID_FIELD, name), metadata=own))
+    return documents
+
+
+def _filter_of(store: vectorstores.VectorStore) -> Callable[[Where], Any]:
+    if isinstance(store, vectorstores.InMemoryVectorStore):
+        return lambda where: lambda row: all(row.metadata.get(field) in some for field, some in where.items())
+    if type(store).__module__.startswith("langchain_qdrant"):
+        from qdrant_client import models
+
+        key, holds, any_of = vars(store)["metadata_payload_key"], models.FieldCondition, models.MatchAny
+        return lambda where: models.Filter(
+            must=[holds(key=f"{key}.{field}", match=any_of(any=list(some))) for field, some in where.items()]
+        )
+
+    def clauses(where: Where) -> dict[str, Any]:
+        parts = [{field: {"$in": list(some)}} for field, some in where.items()]
+        return parts[0] if len(parts) == 1 else {"$and": parts}
+
+    return clauses
+
+
+def _impossible(what: str) -> StoreError:
+    return StoreError.of(_STORE, "store", "a database of vecveil for this", "a LangChain store",
+                         f"LangChain has no call to {what}.")  # fmt: skip

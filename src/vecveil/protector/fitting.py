@@ -92,7 +92,8 @@ def fit(
 
     Args:
         texts: the user's texts, with and without the concept.
-        encoder: a name for `vecveil.load_encoder`, or any object with ``encode(texts) -> (N, n)``.
+        encoder: a name for `vecveil.load_encoder`, or any object with ``encode(texts) -> (N, n)`` or LangChain's
+            ``embed_documents``.
         method: a name of `vecveil.protector.METHODS`, or of `vecveil.protector.TEXT_METHODS`, which rewrite the
             texts and have no scale; ``vecveil methods`` lists them with their scales.
         epsilon, noise_to_signal, target_utility, target_cosine, target_advantage, sigma, radius: exactly one of

@@ -129,3 +129,13 @@ def test_other_objects_and_options_are_refused(tiny_folder: Path) -> None:
         load_encoder(tiny_folder, precision="int8")
     with raises("E-INPUT", "device"):
         load_encoder(tiny_folder, device="abacus")
+
+
+def test_embeddings_of_langchain_are_taken() -> None:
+    class Embeddings:
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            return [[float(len(text)), 1.0] for text in texts]
+
+    encoder = as_text_encoder(Embeddings())
+    np.testing.assert_array_equal(encoder.encode(["one", "three"]), [[3, 1], [5, 1]])
+    assert encoder.name == "Embeddings"

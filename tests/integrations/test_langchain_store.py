@@ -1,0 +1,279 @@
+"""`ProtectedVectorStore` over real LangChain stores: LangChain's own tests, and what the inner store holds."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("langchain_core")
+
+from langchain_core.documents import Document
+from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
+from langchain_core.indexing import InMemoryRecordManager, index
+from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
+from langchain_tests.integration_tests import VectorStoreIntegrationTests
+
+import vecveil
+from harness.errors import raises
+from harness.http_encoder import embedding_server
+from harness.postgres import fresh_database
+from vecveil.integrations.langchain import ProtectedEmbeddings, ProtectedVectorStore
+from vecveil.metrics.similarity import unit_rows
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:PGVector is being deprecated:PendingDeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The test .* is marked with:pytest.PytestWarning"),
+]
+
+DIMENSION = 6
+_names = itertools.count()
+TOPICS = ["canary-rent", "canary-loan", "canary-visa"]
+TEXTS = [f"{TOPICS[i % 3]} number {i}" for i in range(30)]
+METADATA = [{"tenant": "ab"[i % 2], "page": i} for i in range(30)]
+
+
+def in_memory(folder: Path, embeddings: Embeddings) -> Iterator[VectorStore]:
+    yield InMemoryVectorStore(embeddings)
+
+
+def chroma(folder: Path, embeddings: Embeddings) -> Iterator[VectorStore]:
+    from chromadb import PersistentClient
+    from langchain_chroma import Chroma
+
+    with PersistentClient(folder / "chroma") as client:
+        yield Chroma(f"notes{next(_names)}", embeddings, client=client)
+
+
+def qdrant(folder: Path, embeddings: Embeddings) -> Iterator[VectorStore]:
+    from langchain_qdrant import QdrantVectorStore
+
+    options = {"path": str(folder / f"qdrant{next(_names)}")}
+    store = QdrantVectorStore.construct_instance(embeddings, client_options=options, collection_name="notes")
+    yield store
+    store.client.close()
+
+
+def pgvector(folder: Path, embeddings: Embeddings) -> Iterator[VectorStore]:
+    from langchain_postgres import PGVector
+
+    url = _database().replace("postgresql://", "postgresql+psycopg://")
+    store = PGVector(embeddings, connection=url, collection_name=f"notes{next(_names)}")
+    yield store
+    store.delete_collection()  # its ids are unique in the database, not in the collection
+    store._engine.dispose()
+
+
+_urls: list[str] = []
+
+
+def _database() -> str:
+    """Return one database for all stores of this module."""
+    if not _urls:
+        _urls.append(fresh_database())
+    return _urls[0]
+
+
+STORES: dict[str, Callable[[Path, Embeddings], Iterator[VectorStore]]] = {
+    "in memory": in_memory, "chroma": chroma, "qdrant": qdrant, "pgvector": pgvector,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("stores")
+
+
+@pytest.fixture(scope="module")
+def small() -> vecveil.Protector:
+    rng = np.random.default_rng(0)
+    positive, negative = rng.standard_normal((2, 200, DIMENSION)).astype(np.float32)
+    return vecveil.fit_pairs(positive, negative, method="laplace", noise_to_signal=0.5)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    vecveil.NoiseKeys.create(tmp_path / "search.keys", "one")
+    return tmp_path / "search.keys"
+
+
+@pytest.fixture(params=sorted(STORES))
+def inner(request: pytest.FixtureRequest, folder: Path, small: vecveil.Protector) -> Iterator[VectorStore]:
+    """Return a real store made with `ProtectedEmbeddings`."""
+    embeddings = ProtectedEmbeddings(small, DeterministicFakeEmbedding(size=DIMENSION), text_stored=False)
+    yield from STORES[request.param](folder, embeddings)
+
+
+@pytest.mark.asyncio
+class TestStandard(VectorStoreIntegrationTests):
+    """LangChain's tests of vector stores."""
+
+    @pytest.fixture
+    def vectorstore(self, inner: VectorStore, keys: Path) -> VectorStore:
+        return ProtectedVectorStore(inner, keys, name="notes")
+
+
+class Topical(Embeddings):
+    """Embeddings without a model: a text is near to others of its first word; queries get another prompt."""
+
+    def __init__(self) -> None:
+        self._drawn = DeterministicFakeEmbedding(size=DIMENSION)
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        draw = self._drawn.embed_query
+        rows = [np.add(draw(text), 3 * np.array(draw(text.split()[0]))) for text in texts]
+        return [(2 * row / np.linalg.norm(row)).tolist() for row in rows]
+
+    def embed_query(self, text: str) -> list[float]:
+        return self.embed_documents([text])[0][::-1]
+
+
+def exact(query: str) -> np.ndarray:
+    X, q = np.array(Topical().embed_documents(TEXTS)), np.array(Topical().embed_query(query))
+    return X @ q / np.linalg.norm(X, axis=1) / np.linalg.norm(q)
+
+
+@pytest.fixture(params=sorted(STORES))
+def filled(
+    request: pytest.FixtureRequest, folder: Path, small: vecveil.Protector, keys: Path
+) -> Iterator[ProtectedVectorStore]:
+    embeddings = ProtectedEmbeddings(small, Topical(), text_stored=False)
+    for inner in STORES[request.param](folder, embeddings):
+        yield ProtectedVectorStore.from_texts(
+            TEXTS, embeddings, METADATA, ids=[f"note-{i}" for i in range(30)], store=inner, sealer=keys,
+            name="notes", filter_fields=("tenant",),
+        )  # fmt: skip
+
+
+def test_scores_are_exact_and_texts_come_back(filled: ProtectedVectorStore) -> None:
+    cosines = exact("canary-loan question")
+    order = np.argsort(-cosines, kind="stable")[:5]
+    hits = filled.similarity_search_with_score("canary-loan question", k=5)
+    assert [document.id for document, _ in hits] == [f"note-{i}" for i in order]
+    np.testing.assert_allclose([score for _, score in hits], cosines[order], atol=1e-3)
+    assert [(d.page_content, d.metadata) for d, _ in hits] == [(TEXTS[i], METADATA[i]) for i in order]
+    vector = filled.embeddings.embed_query("canary-loan question")
+    assert filled.similarity_search_by_vector(vector, k=5) == [document for document, _ in hits]
+    assert asyncio.run(filled.asimilarity_search("canary-loan question", k=5)) == [d for d, _ in hits]
+
+
+def test_retrievers_rank_filter_and_diversify(filled: ProtectedVectorStore) -> None:
+    cosines = exact("canary-visa question")
+    everything = filled.similarity_search_with_score("canary-visa question", k=15, filter={"tenant": "b"})
+    assert [d.id for d, _ in everything] == [f"note-{i}" for i in np.argsort(-cosines) if i % 2]
+    threshold = float(np.sort(cosines)[-4:-2].mean())
+    retriever = filled.as_retriever(
+        search_type="similarity_score_threshold", search_kwargs={"k": 10, "score_threshold": threshold}
+    )
+    assert [d.id for d in retriever.invoke("canary-visa question")] == [f"note-{i}" for i in np.argsort(-cosines)[:3]]
+    # The same embeddings in LangChain's own store, in clear.
+    clear = InMemoryVectorStore(Topical())
+    clear.add_texts(TEXTS, METADATA, ids=[f"note-{i}" for i in range(30)])
+    options = {"search_type": "mmr", "search_kwargs": {"k": 6, "fetch_k": 20, "lambda_mult": 0.4}}
+    expected = clear.as_retriever(**options).invoke("canary-visa question")
+    assert filled.as_retriever(**options).invoke("canary-visa question") == expected
+    vector = Topical().embed_query("canary-visa question")
+    assert filled.max_marginal_relevance_search_by_vector(vector, **options["search_kwargs"]) == expected
+    with raises("E-INPUT"):
+        filled.similarity_search("canary-visa question", filter={"page": 3})
+
+
+def stored_rows(inner: VectorStore) -> list[tuple[list[float], str]]:
+    """Return vector and everything else of each row, as the database has them."""
+    match type(inner).__name__:
+        case "InMemoryVectorStore":
+            return [(row["vector"], str(row)) for row in inner.store.values()]
+        case "Chroma":
+            got = inner.get(include=["embeddings", "documents", "metadatas"])
+            rest = zip(got["ids"], got["documents"], got["metadatas"], strict=True)
+            return list(zip(got["embeddings"], map(str, rest), strict=True))
+        case "QdrantVectorStore":
+            points, _ = inner.client.scroll("notes", limit=100, with_vectors=True, with_payload=True)
+            return [(point.vector, str(point)) for point in points]
+    with inner._engine.connect() as connection:
+        columns = "embedding::text, id, document, cmetadata::text"
+        rows = connection.exec_driver_sql(f"SELECT {columns} FROM langchain_pg_embedding").all()
+    return [(json.loads(row[0]), str(row[1:])) for row in rows]
+
+
+def test_the_database_holds_neither_text_nor_clean_vector(filled: ProtectedVectorStore, folder: Path) -> None:
+    rows = stored_rows(filled.collection.database.store)
+    assert len(rows) == 30
+    assert not [rest for _, rest in rows if "canary" in rest or "note-" in rest]
+    stored, clean = unit_rows(np.array([vector for vector, _ in rows])), unit_rows(Topical().embed_documents(TEXTS))
+    # Noise turns a row by about .5; that one of 900 pairs comes within .0045 by chance has probability 1e-8.
+    assert (stored @ clean.T).max() < 0.99999
+    for path in folder.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert b"canary-" not in content
+            assert b"note-1" not in content
+
+
+def test_texts_past_the_store_are_refused(filled: ProtectedVectorStore) -> None:
+    inner = filled.collection.database.store
+    with raises("E-STORE-UNSEALED", "texts"):
+        inner.add_texts(["a plain text"])
+    with raises("E-STORE-UNSEALED", "texts"):
+        asyncio.run(inner.embeddings.aembed_documents(["a plain text"]))
+    assert len(filled.similarity_search("canary-rent", k=40)) == 30
+
+
+def test_langchains_indexing_updates_what_changed(small: vecveil.Protector, keys: Path) -> None:
+    embeddings = ProtectedEmbeddings(small, Topical(), text_stored=False)
+    inner = InMemoryVectorStore(embeddings)
+    store = ProtectedVectorStore(inner, keys, name="notes")
+    records = InMemoryRecordManager("notes")
+    records.create_schema()
+    documents = [Document(text, metadata={"source": f"{i}.md"}) for i, text in enumerate(TEXTS)]
+    options = {"cleanup": "full", "source_id_key": "source", "key_encoder": "sha256"}
+    assert index(documents, records, store, **options)["num_added"] == 30
+    documents[3] = Document("canary-rent changed", metadata={"source": "3.md"})
+    outcome = index(documents[:20], records, store, **options)
+    assert (outcome["num_added"], outcome["num_skipped"], outcome["num_deleted"]) == (1, 19, 11)
+    assert len(inner.store) == 20
+
+
+def test_openais_embeddings_fit_protect_and_search(keys: Path) -> None:
+    from langchain_openai import OpenAIEmbeddings
+
+    with embedding_server() as (url, requests):
+        openai = OpenAIEmbeddings(
+            model="hashed", base_url=url, api_key="none", check_embedding_ctx_length=False
+        )
+        concept = vecveil.Concept.from_terms("bank", ["loan", "rent"])
+        texts = [f"{text}, again" for text in TEXTS] + TEXTS
+        protector = vecveil.fit(texts, concept, openai, method="laplace", noise_to_signal=0.5, seed=0)
+        embeddings = ProtectedEmbeddings(protector, openai, text_stored=False)
+        store = ProtectedVectorStore(InMemoryVectorStore(embeddings), keys, name="notes")
+        store.add_texts(TEXTS)
+        (hit, score), *_ = store.similarity_search_with_score(TEXTS[3])
+    assert hit.page_content == TEXTS[3]
+    assert score > 0.999
+    assert {request["model"] for request in requests} == {"hashed"}
+
+
+def test_wrong_arguments_are_refused(small: vecveil.Protector, keys: Path) -> None:
+    with raises("E-INPUT-TYPE", "store"):
+        ProtectedVectorStore(InMemoryVectorStore(Topical()), keys, name="notes")
+    embeddings = ProtectedEmbeddings(small, Topical(), text_stored=False)
+    with raises("E-INPUT", "embeddings"):
+        ProtectedVectorStore(
+            InMemoryVectorStore(embeddings), keys, name="notes", embeddings=ProtectedEmbeddings(small, Topical())
+        )
+    inner = InMemoryVectorStore(embeddings)
+    store = ProtectedVectorStore(inner, keys, name="notes")
+    with raises("E-INPUT", "ids"):
+        store.delete()
+    ids = store.add_texts(["canary-rent"])
+    assert store.get_by_ids(ids)[0].id == ids[0] == next(iter(inner.store))
+    with raises("E-STORE", "store"):
+        store.collection.reseal()
+    other = ProtectedVectorStore(inner, keys, name="mistyped")
+    with raises("E-SEAL-COLLECTION"):
+        other.similarity_search("canary-rent")
