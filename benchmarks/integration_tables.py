@@ -34,7 +34,7 @@ class Integration(NamedTuple):
 # fmt: off
 INTEGRATIONS: tuple[Integration, ...] = (
     Integration("LangChain", "langchain", "ProtectedEmbeddings",
-                "langchain", "langchain-core", "`Embeddings` around any other"),
+                "langchain", "langchain-core", "`Embeddings` around any other; sealed search in any vector store"),
     Integration("LlamaIndex", "llama_index", "ProtectedEmbedding",
                 "llama-index", "llama-index-core", "`BaseEmbedding` around any other"),
     Integration("Haystack", "haystack", "DocumentProtector",
