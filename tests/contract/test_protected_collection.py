@@ -111,7 +111,9 @@ def test_rows_are_replaced_got_and_deleted(
     assert database.count() == 120
     got = collection.get(["5", "6"])
     assert (got.texts, got.metadata) == (["canary-9 new", TEXTS[5]], [None, {"page": 5}])
+    assert collection.stored(["777", "6", "5", "6"]) == ["6", "5"]
     collection.delete(["5", "777"])
+    assert collection.stored(["5"]) == []
     assert "5" not in collection.search("canary-9 new").ids
     with raises("E-STORE-NOT-FOUND"):
         collection.get(["5"])
@@ -185,7 +187,9 @@ def test_blobs_may_live_elsewhere(
         made.search("canary-3 question", top=100)
 
 
-def test_filters_by_tokens(database: VectorStore, protector: Protector, sealer: Sealer) -> None:
+def test_filters_by_tokens(
+    database: VectorStore, protector: Protector, sealer: Sealer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     values = ["1", 1, True, 2.5, "o'neil"]
     metadata = [{"tenant": values[i % 5], "year": 2020 + i % 2, "page": i} for i in range(120)]
     given = {"name": "notes", "encoder": Hashed()}
@@ -202,6 +206,11 @@ def test_filters_by_tokens(database: VectorStore, protector: Protector, sealer: 
         expected = [name for at, name in enumerate(IDS) if at % 5 == i]
         assert matching(tenant=value) == expected
         assert sorted(reader.search("canary-3 x", top=120, where={"tenant": value}).ids, key=int) == expected
+        assert sorted(reader.ids({"tenant": value}), key=int) == expected
+    with monkeypatch.context() as patch:  # more rows than one search gives: all rows are read
+        patch.setattr("vecveil.databases.collection._BATCH", 10)
+        assert sorted(made.ids({"tenant": "1", "year": 2020}), key=int) == IDS[::10]
+    assert sorted(made.ids(), key=int) == [*IDS, "500"]
     assert matching(tenant=1.0) == matching(tenant=1)
     both = [name for at, name in enumerate(IDS) if at % 5 in (0, 4) and at % 2]
     assert matching(tenant=["1", "o'neil"], year=2021) == both

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import vecveil
+from harness.http_encoder import hashed_vectors
 from vecveil.demo.corpus import CONCEPT_FILE, load_notes
 
 NOTES = 240
@@ -70,3 +72,24 @@ def redactor(notes: list[str]) -> vecveil.Protector:
     # "auto" goes by how fast a precision is just now; tests compare with an encoder that they load themselves.
     encoder = vecveil.load_encoder("minilm", precision="fp32")
     return vecveil.fit(notes[:80], concept, encoder, method="redact", seed=0)
+
+
+class HashedEncoder:
+    """An encoder without a model, of 24 dimensions: the vector of a text is drawn from its hash."""
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        return np.array(hashed_vectors(list(texts), 24), np.float32).reshape(-1, 24)
+
+
+@pytest.fixture(scope="session")
+def hashed_protector(notes: list[str]) -> vecveil.Protector:
+    """Return a method that adds noise to hashed vectors."""
+    concept = vecveil.Concept.from_file(CONCEPT_FILE)
+    return vecveil.fit(notes[:80], concept, HashedEncoder(), method="laplace", noise_to_signal=0.7, seed=0)
+
+
+@pytest.fixture(scope="session")
+def hashed_redactor(notes: list[str]) -> vecveil.Protector:
+    """Return a method that rewrites texts before they are hashed."""
+    concept = vecveil.Concept.from_file(CONCEPT_FILE)
+    return vecveil.fit(notes[:80], concept, HashedEncoder(), method="redact", seed=0)

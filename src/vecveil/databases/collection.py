@@ -191,11 +191,7 @@ class ProtectedCollection:
         else:
             exact = np.atleast_2d(np.asarray(query))
             released = self.policy.queries(exact)
-        keys = self.sealer.keys.read(self.name).keys
-        tokens = {  # during rotation some rows have tokens under the older key
-            f"{FILTER_PREFIX}{field}": [key.token(field, value) for key in keys for value in some.values()]
-            for field, some in values.items()
-        }
+        tokens = self._tokens(values)
         # A hostile or faulty database may return a row twice.
         matches = {str(match.id): match for match in self.database.search(released[0], k, tokens or None)}
         ids = list(matches)
@@ -220,6 +216,30 @@ class ProtectedCollection:
         return self.sealer.unseal(
             blobs, ids=list(batch.ids), collection=self.name, on_invalid=on_invalid
         )
+
+    def ids(self, where: Mapping[str, Any] | None = None) -> list[str]:
+        """Return the ids of all rows, or of those whose tokens match ``where`` as in `search`.
+
+        Reads the whole collection, unless ``where`` matches fewer than 1,000 rows.
+        """
+        values = self._values(where, f"{_OWNER}.ids")
+        if not self.database.exists():
+            return []
+        if tokens := self._tokens(values):
+            nearest = self.database.search(np.ones(self.database.info().dimension), _BATCH, tokens)
+            if len(nearest) < _BATCH:
+                return [str(match.id) for match in nearest]
+        return [
+            name
+            for part in self.database.batches(_BATCH)
+            for name, row in zip(part.ids, part.fields, strict=True)
+            if all(row.get(field) in some for field, some in tokens.items())
+        ]
+
+    def stored(self, ids: Sequence[str]) -> list[str]:
+        """Return those of ``ids`` that have a row."""
+        listed = _checked_ids(ids)
+        return self.database.stored(listed) if listed and self.database.exists() else []
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete rows and their blobs; unknown ids are ignored. Backups of the database may keep both."""
@@ -312,6 +332,15 @@ class ProtectedCollection:
             listed = value if isinstance(value, list | tuple | set | frozenset) else [value]
             values[field] = {typed_value(one, param="where"): one for one in listed}
         return values
+
+    def _tokens(self, values: Mapping[str, Mapping[bytes, Any]]) -> dict[str, list[str]]:
+        """Return the tokens of `_values` by field of the database."""
+        # During rotation some rows have tokens under the older key.
+        keys = self.sealer.keys.read(self.name).keys if values else []
+        return {
+            f"{FILTER_PREFIX}{field}": [key.token(field, value) for key in keys for value in some.values()]
+            for field, some in values.items()
+        }
 
     def _fields(
         self, rows: Sequence[Mapping[str, Any]], blobs: Sequence[bytes], metadata: Any

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CleanQueryWarning", "KeySource", "PlaintextWarning", "PolicyOptions", "Vectors", "WrappedEmbedder",
-    "open_policy", "open_protector", "policy_config", "warn_plaintext", "with_policy",
+    "open_policy", "open_protector", "policy_config", "saved_source", "warn_plaintext", "with_policy",
 ]  # fmt: skip
 
 Vectors = npt.NDArray[np.float32]
@@ -146,16 +146,24 @@ def policy_config(
         "query_protection": query_protection, "query_noise": float(query_noise)
     }  # fmt: skip
     for name, value in (("protector", protector), ("key", key), ("ledger", ledger)):
-        if value is None:
-            continue
-        if not isinstance(value, str | os.PathLike):
-            raise wrong_type(owner, name, "a path (or env:NAME for a key) in a configuration that is saved", value,
-                             fix=f"Save it, and pass {name}='FILE'.")  # fmt: skip
-        text = os.fspath(value)
-        # Absolute, since another working directory may open it.
-        is_variable = name == "key" and text.startswith(_ENVIRONMENT)
-        config[name] = text if is_variable else str(Path(text).expanduser().absolute())
+        if value is not None:
+            config[name] = saved_source(owner, name, value)
     return config
+
+
+def saved_source(owner: str, name: str, value: Any) -> str:
+    """Return the name of a file, absolute, or of a variable, for an argument in a saved configuration.
+
+    Raises:
+        InvalidInputError: ``value`` is an object.
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise wrong_type(owner, name, "a path (or env:NAME for a key) in a configuration that is saved", value,
+                         fix=f"Save it, and pass {name}='FILE'.")  # fmt: skip
+    text = os.fspath(value)
+    # Absolute, since another working directory may open it.
+    is_variable = name in ("key", "sealer") and text.startswith(_ENVIRONMENT)
+    return text if is_variable else str(Path(text).expanduser().absolute())
 
 
 def warn_plaintext(where: str, fix: str, *, stacklevel: int = 3) -> None:

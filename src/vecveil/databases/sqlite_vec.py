@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Unpack
@@ -85,6 +86,7 @@ class SqliteVecStore(DatabaseStore):
         self._sqlite = _loadable() if path is not None else None
         self._owner = owner or self._owner
         self._opened: Any = None
+        self._lock = threading.RLock()
         self._known_layout: _VecLayout | None = None
 
     def close(self) -> None:
@@ -96,7 +98,7 @@ class SqliteVecStore(DatabaseStore):
     def cursor(self, doing: str) -> Iterator[Any]:
         """Yield a cursor in a savepoint, which is rolled back on an error."""
         # A savepoint, not a transaction: the caller's connection may be inside one.
-        with self._guard(doing):
+        with self._lock, self._guard(doing):
             cursor = self._connection().cursor()
             cursor.execute("SAVEPOINT vecveil")
             try:
@@ -123,7 +125,8 @@ class SqliteVecStore(DatabaseStore):
                 raise _no_extensions()
         else:
             assert self._sqlite is not None
-            opened = self._sqlite.connect(self._where, isolation_level=None)
+            # Any thread may search; `cursor` lets them in one by one.
+            opened = self._sqlite.connect(self._where, isolation_level=None, check_same_thread=False)
         import sqlite_vec
 
         # Extensions are allowed for this one only: SQL injected elsewhere must not load native code.

@@ -153,6 +153,17 @@ class VectorStore(ABC):
     def read(self, ids: Sequence[str]) -> Batch:
         """Return the rows of ``ids`` in that order; raise `StoreError` for a missing id."""
 
+    def stored(self, ids: Sequence[str]) -> list[str]:
+        """Return those of ``ids`` that have a row, each once, in that order."""
+        names: list[str] = []
+        for name in dict.fromkeys(ids):
+            try:
+                names += self.read([name]).ids
+            except StoreError as error:
+                if error.code != "E-STORE-NOT-FOUND":
+                    raise
+        return names
+
     @abstractmethod
     def write(self, batch: Batch) -> None:
         """Write rows durably, replacing equal ids; of equal ids in ``batch`` the last row counts."""
@@ -329,19 +340,24 @@ class DatabaseStore(VectorStore):
             yield from self._batches(size, after)
 
     def read(self, ids: Sequence[str]) -> Batch:
-        # Distinct ids: a database returns a row once, however often its id is given.
-        unique = list(dict.fromkeys(ids))
-        with self._guard("reading rows"):
-            parts = [
-                self._read(unique[i : i + self.page]) for i in range(0, len(unique), self.page)
-            ]
-        batch = Batch.joined(parts) if parts else Batch((), np.empty((0, 0), np.float32), ())
+        batch = self._distinct(ids)
         place = {name: at for at, name in enumerate(batch.ids)}
         missing = sum(name not in place for name in ids)
         if missing:
             raise StoreError.of(self._owner, "ids", "those of rows in the store", f"{missing} that are not there",
                                 code="E-STORE-NOT-FOUND")  # fmt: skip
         return batch.rows([place[name] for name in ids])
+
+    def stored(self, ids: Sequence[str]) -> list[str]:
+        names = set(self._distinct(ids).ids)
+        return [name for name in dict.fromkeys(ids) if name in names]
+
+    def _distinct(self, ids: Sequence[str]) -> Batch:
+        # Distinct ids: a database returns a row once, however often its id is given.
+        unique = list(dict.fromkeys(ids))
+        with self._guard("reading rows"):
+            parts = [self._read(unique[i : i + self.page]) for i in range(0, len(unique), self.page)]
+        return Batch.joined(parts) if parts else Batch((), np.empty((0, 0), np.float32), ())
 
     def write(self, batch: Batch) -> None:
         vectors = check_embeddings(np.asarray(batch.vectors), owner=self._owner, param="vectors")

@@ -1,5 +1,6 @@
-"""Haystack: components that protect embeddings between embedder and writer or retriever.
+"""Haystack: a document store of sealed documents, and components that protect embeddings on their way to other stores.
 
+    embedder ─► DocumentWriter(SealedDocumentStore)          text embedder ─► SealedEmbeddingRetriever
     embedder ─► DocumentProtector ─► DocumentWriter          text embedder ─► QueryProtector ─► retriever
 
 Text-level methods go before the embedder: `DocumentProtector` for documents, `QueryRewriter` for queries.
@@ -7,29 +8,47 @@ Text-level methods go before the embedder: `DocumentProtector` for documents, `Q
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from vecveil.databases.release import KeySource, open_policy, policy_config, warn_plaintext
+from vecveil.databases.collection import ProtectedCollection
+from vecveil.databases.locations import is_local, public_name
+from vecveil.databases.release import (
+    KeySource,
+    open_policy,
+    policy_config,
+    saved_source,
+    warn_plaintext,
+)
 from vecveil.encoders.protocol import checked_vectors
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import InvalidInputError, MissingDependencyError, unknown_name, wrong_type
 from vecveil.protector.policy import STRONGER, QueryProtection
 from vecveil.types import Embeddings
 
 try:
     from haystack import Document, component, default_from_dict, default_to_dict
+    from haystack.document_stores.errors import DuplicateDocumentError
+    from haystack.document_stores.types import DuplicatePolicy
+    from haystack.utils import Secret
 except ImportError:
     raise MissingDependencyError("Haystack components", "haystack-ai", "haystack") from None
 
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
     from vecveil.protector import Protector
+    from vecveil.sealing import Ranking, Sealer, Unsealed
 
-__all__ = ["DocumentProtector", "QueryProtector", "QueryRewriter"]
+__all__ = [
+    "DocumentProtector", "QueryProtector", "QueryRewriter", "SealedDocumentStore", "SealedEmbeddingRetriever",
+]  # fmt: skip
 
+_STORE, _RETRIEVER = "SealedDocumentStore", "SealedEmbeddingRetriever"
+_REST = "_haystack_document"  # in sealed metadata: what a document holds beside content and meta
 _CLEAR = "Drop it with keep_content=False, or guard the store as you guard the texts."
 
 
@@ -156,14 +175,9 @@ class DocumentProtector(_Saved):
             if any(one.content or one.blob or one.sparse_embedding for one in documents):
                 self._warned = True
                 warn_plaintext("the documents that Haystack writes", _CLEAR, stacklevel=4)
-        # keep_content=False, but the default id is an unsalted hash of the content: guessed texts can be confirmed.
         elif any(one.content and one.id == _own_id(one) for one in documents):
             self._warned = True
-            warn_plaintext(
-                "the documents that Haystack writes, as their ids: a plain hash, which tells whoever guesses a text",
-                "Give documents ids of your own.",
-                stacklevel=4,
-            )
+            _warn_ids(stacklevel=5)
 
 
 @component
@@ -219,8 +233,252 @@ class QueryRewriter(_Saved):
         return {"text": self._policy.protector.rewrite([text])[0]}
 
 
+def _warn_ids(stacklevel: int) -> None:
+    # The default id is an unsalted hash of the content: guessed texts can be confirmed.
+    warn_plaintext(
+        "the documents that Haystack writes, as their ids: a plain hash, which tells whoever guesses a text",
+        "Give documents ids of your own.",
+        stacklevel=stacklevel,
+    )
+
+
 def _own_id(document: Document) -> str:
     """Return Haystack's default id of a document before embedding: a hash of its fields."""
     # Haystack computes the default id for an empty one, when neither vectors nor score are set yet.
     hashed: str = replace(document, id="", embedding=None, sparse_embedding=None, score=None).id
     return hashed
+
+
+class SealedDocumentStore(_Saved):
+    """Haystack document store over a `ProtectedCollection`, for Haystack's own writers.
+
+    The database reads protected vectors, ids, lengths and filter tokens; content, meta and blob of a document are
+    sealed. Embeddings of documents must be clean ones of the encoder that the protector was fitted for; documents
+    without one are embedded by the protector's encoder. Documents come back without embeddings.
+
+    Args:
+        database: location as for `vecveil scan`; a Haystack `Secret` if it holds a password.
+        protector: protector or path of its file.
+        sealer: path of the key store, or ``env:NAME:STORE``.
+        name, candidates, query_noise, filter_fields: as for `ProtectedCollection`. Filters are ``==`` and ``in`` on the
+            meta fields ``filter_fields``, joined by ``AND``.
+        key: noise keys, path of a key file, or ``env:NAME``; item ids are the documents' ids.
+
+    Attributes:
+        collection: the `ProtectedCollection`.
+
+    A serialised pipeline holds names of files and variables, never their content; objects in memory are refused.
+    """
+
+    def __init__(
+        self,
+        database: str | Secret,
+        protector: Protector | str | os.PathLike[str],
+        sealer: Sealer | str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        candidates: int = 200,
+        query_noise: bool = True,
+        filter_fields: Sequence[str] = (),
+        key: KeySource = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._options = {"protector": protector, "key": key, "ledger": ledger}
+        self._database, self._sealer, self._warned = database, sealer, False
+        self._own: dict[str, Any] = {
+            "name": name, "candidates": candidates, "query_noise": query_noise, "filter_fields": list(filter_fields)
+        }  # fmt: skip
+        where: Any = database.resolve_value() if isinstance(database, Secret) else database
+        self.collection = ProtectedCollection(where, open_policy(**self._options), sealer, **self._own)
+
+    def _own_options(self) -> dict[str, Any]:
+        where: Any = self._database
+        if isinstance(where, str):
+            # Absolute, since another working directory may open it.
+            where, local = public_name(where), is_local(where)
+            if where != self._database and not local:
+                raise InvalidInputError.of(_STORE, "database", "a Secret in a configuration that is saved",
+                                           "a location with a user, password or option",
+                                           fix="Pass Secret.from_env_var('NAME').")  # fmt: skip
+        elif not isinstance(where, Secret):
+            raise wrong_type(_STORE, "database", "a location or Secret in a configuration that is saved", where)
+        return {"database": where, "sealer": saved_source(_STORE, "sealer", self._sealer), **self._own}
+
+    def count_documents(self) -> int:
+        """Return the number of documents."""
+        database = self.collection.database
+        return database.count() if database.exists() else 0
+
+    def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
+        """Return all documents that match ``filters``; reads the whole collection."""
+        where = _where(filters)
+        if not self.collection.database.exists():
+            return []
+        return _documents(self.collection.get(self.collection.ids(where=where)))
+
+    def write_documents(
+        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
+    ) -> int:
+        """Protect, seal and write documents; return their number.
+
+        Raises:
+            DuplicateDocumentError: an id is stored already, or given twice, and the policy is FAIL or NONE. Nothing
+                was written.
+        """
+        owner, chosen = f"{_STORE}.write_documents", dict[str, Document]()
+        if not isinstance(documents, list) or not all(isinstance(one, Document) for one in documents):
+            raise wrong_type(owner, "documents", "a list of Documents", documents)
+        if any(one.content is None and one.embedding is None for one in documents):
+            raise InvalidInputError.of(owner, "documents", "documents with content or an embedding", "others")
+        if not self._warned and any(one.content and one.id == _own_id(one) for one in documents):
+            self._warned = True
+            _warn_ids(stacklevel=4)
+        replaces = policy == DuplicatePolicy.OVERWRITE
+        stored = set() if replaces else set(self.collection.stored([one.id for one in documents]))
+        for document in documents:
+            if replaces or not (document.id in stored or document.id in chosen):
+                chosen[document.id] = document
+            elif policy != DuplicatePolicy.SKIP:
+                raise DuplicateDocumentError(f"{owner}: a document with the id {document.id[:80]!r} exists already.")
+        for embedded in (True, False):  # `add` takes vectors for all rows or none
+            rows = [one for one in chosen.values() if (one.embedding is not None) is embedded]
+            vectors = np.array([one.embedding for one in rows], np.float32) if embedded else None
+            self.collection.add(
+                [one.content or "" for one in rows],
+                ids=[one.id for one in rows],
+                metadata=[_sealed(one) for one in rows],
+                vectors=vectors,
+            )
+        return len(documents) if replaces else len(chosen)
+
+    def delete_documents(self, document_ids: list[str]) -> None:
+        """Delete documents; unknown ids are ignored."""
+        if self.collection.database.exists():
+            self.collection.delete(document_ids)
+
+    async def count_documents_async(self) -> int:
+        return await asyncio.to_thread(self.count_documents)
+
+    async def filter_documents_async(self, filters: dict[str, Any] | None = None) -> list[Document]:
+        return await asyncio.to_thread(self.filter_documents, filters)
+
+    async def write_documents_async(
+        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
+    ) -> int:
+        return await asyncio.to_thread(self.write_documents, documents, policy)
+
+    async def delete_documents_async(self, document_ids: list[str]) -> None:
+        await asyncio.to_thread(self.delete_documents, document_ids)
+
+
+@component
+class SealedEmbeddingRetriever:
+    """Retrieves documents of a `SealedDocumentStore`, decrypted, by the exact cosine.
+
+    Args:
+        filters, top_k: defaults of a run; its filters replace these.
+    """
+
+    def __init__(
+        self,
+        document_store: SealedDocumentStore,
+        *,
+        filters: dict[str, Any] | None = None,
+        top_k: int = 10,
+    ) -> None:
+        if not isinstance(document_store, SealedDocumentStore):
+            raise wrong_type(_RETRIEVER, "document_store", f"a {_STORE}", document_store)
+        self.document_store, self.filters, self.top_k = document_store, filters, top_k
+
+    def to_dict(self) -> dict[str, Any]:
+        store = self.document_store.to_dict()
+        saved: dict[str, Any] = default_to_dict(self, document_store=store, filters=self.filters, top_k=self.top_k)
+        return saved
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        options = data["init_parameters"]
+        store = SealedDocumentStore.from_dict(options["document_store"])
+        loaded: Self = default_from_dict(cls, {**data, "init_parameters": {**options, "document_store": store}})
+        return loaded
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self,
+        query_embedding: list[float] | None = None,
+        query: str | None = None,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+    ) -> dict[str, list[Document]]:
+        """Return the nearest documents.
+
+        Args:
+            query_embedding: clean embedding.
+            query: text, instead of the embedding; required for a protector that rewrites texts.
+        """
+        if (query is None) == (query_embedding is None):
+            raise InvalidInputError.of(f"{_RETRIEVER}.run", "query", "given, or query_embedding", "neither or both")
+        collection, top = self.document_store.collection, self.top_k if top_k is None else top_k
+        rows = collection.search(
+            np.asarray(query_embedding, np.float32) if query is None else query,
+            top=top,
+            candidates=max(collection.candidates, top),
+            where=_where(filters or self.filters),
+        )
+        return {"documents": _documents(rows)}
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self,
+        query_embedding: list[float] | None = None,
+        query: str | None = None,
+        filters: dict[str, Any] | None = None,
+        top_k: int | None = None,
+    ) -> dict[str, list[Document]]:
+        return await asyncio.to_thread(self.run, query_embedding, query, filters, top_k)
+
+
+def _sealed(document: Document) -> dict[str, Any]:
+    """Return what the blob of a document holds beside its content."""
+    fields = document.to_dict(flatten=False)
+    rest = {name: fields[name] for name in ("blob", "sparse_embedding") if fields[name] is not None}
+    if document.content is None:
+        rest["content"] = None
+    return {**document.meta, **({_REST: rest} if rest else {})}
+
+
+def _documents(rows: Ranking | Unsealed) -> list[Document]:
+    documents = []
+    scores = getattr(rows, "scores", None)
+    for at, (name, text, metadata) in enumerate(zip(rows.ids, rows.texts, rows.metadata, strict=True)):
+        meta = dict(metadata or {})
+        rest = meta.pop(_REST, {})
+        score = None if scores is None else float(scores[at])
+        documents.append(
+            Document.from_dict({"id": name, "content": text, "meta": meta, "score": score, **rest})
+        )
+    return documents
+
+
+def _where(filters: dict[str, Any] | None) -> dict[str, list[Any]]:
+    """Return the values that each field may have."""
+    where: dict[str, list[Any]] = {}
+    for field, values in _conditions(filters or {}):
+        where[field] = [value for value in where.get(field, values) if value in values]
+    return where
+
+
+def _conditions(filters: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    operator, fix = filters.get("operator"), "The database sees tokens, which can only be compared."
+    if "conditions" in filters:
+        if operator != "AND":
+            raise unknown_name(_STORE, "filters", ("AND",), operator, fix=fix)
+        for part in filters["conditions"]:
+            yield from _conditions(part)
+    elif filters:
+        values: Any = filters.get("value")
+        if operator not in ("==", "in") or not isinstance(filters.get("field"), str) or "value" not in filters:
+            raise unknown_name(_STORE, "filters", ("==", "in"), operator, fix=fix)
+        if operator == "in" and not isinstance(values, list):
+            raise wrong_type(_STORE, "filters", "a list of values for `in`", values)
+        yield filters["field"].removeprefix("meta."), values if operator == "in" else [values]

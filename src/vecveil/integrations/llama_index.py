@@ -1,30 +1,58 @@
-"""LlamaIndex: a protecting `BaseEmbedding`, around any other or the protector's encoder.
+"""LlamaIndex: a vector store of sealed nodes, and a protecting `BaseEmbedding` for other stores.
 
+    index = VectorStoreIndex.from_vector_store(SealedVectorStore(collection), embed_model=OpenAIEmbedding())
     Settings.embed_model = ProtectedEmbedding("drug.vecveil", OpenAIEmbedding())
 
-It calls the private methods of the embedding that it wraps: the public ones emit events with clean vectors.
+`SealedVectorStore` takes clean vectors and protects them itself: give its index the plain embedding. The other class
+calls the private methods of the embedding that it wraps: the public ones emit events with clean vectors.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.release import (
     KeySource,
     WrappedEmbedder,
     open_policy,
     policy_config,
+    saved_source,
     warn_plaintext,
 )
-from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
+from vecveil.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    MissingDependencyError,
+    unknown_name,
+    wrong_type,
+)
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
+from vecveil.sealing import Ranking, Unsealed
 
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.bridge.pydantic import Field, PrivateAttr
+    from llama_index.core.indices.query.embedding_utils import (
+        get_top_k_embeddings,
+        get_top_k_mmr_embeddings,
+    )
+    from llama_index.core.schema import BaseNode, MetadataMode, TextNode
+    from llama_index.core.vector_stores.types import (
+        BasePydanticVectorStore,
+        FilterCondition,
+        FilterOperator,
+        MetadataFilters,
+        VectorStoreQuery,
+        VectorStoreQueryMode,
+        VectorStoreQueryResult,
+    )
+    from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 except ImportError:
     raise MissingDependencyError("LlamaIndex embeddings", "llama-index-core", "llama-index") from None
 
@@ -32,11 +60,13 @@ if TYPE_CHECKING:
     from vecveil.accounting import Ledger
     from vecveil.protector import Protector
 
-__all__ = ["ProtectedEmbedding"]
+__all__ = ["ProtectedEmbedding", "SealedVectorStore"]
 
-_OWNER = "ProtectedEmbedding"
+_OWNER, _STORE = "ProtectedEmbedding", "SealedVectorStore"
 # Stands for an argument that was an object; `from_dict` asks for it again.
 _IN_MEMORY = "(in memory)"
+# LlamaIndex's names in metadata: id of the document of a node; the node as JSON, and its class.
+_DOCUMENT, _NODE = "ref_doc_id", ("_node_content", "_node_type")
 _SIDES = ("query_embedding", "text_embeddings")
 
 
@@ -187,12 +217,178 @@ def _name(value: Any) -> str | None:
     """Return the serialised form of an argument of `open_policy`: the name of a file or variable."""
     if value is None:
         return None
-    if not isinstance(value, str | os.PathLike):
-        return _IN_MEMORY
-    text = os.fspath(value)
-    return text if text.startswith("env:") else str(Path(text).expanduser().absolute())
+    return saved_source(_OWNER, "key", value) if isinstance(value, str | os.PathLike) else _IN_MEMORY
 
 
 def _lists(vectors: Any) -> list[list[float]]:
     listed: list[list[float]] = vectors.tolist()
     return listed
+
+
+class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-ignore]
+    """LlamaIndex vector store over a `ProtectedCollection`: nodes come back decrypted, with exact scores.
+
+    The database reads protected vectors, ids, lengths and the filter tokens; text, metadata and relationships of a
+    node are sealed. Filters: ``==`` and ``in`` on the collection's ``filter_fields``, joined by ``and``. Modes:
+    ``default`` and ``mmr``. With ``node_ids`` a query ranks these nodes exactly, without a search.
+
+    Args:
+        collection: with ``ref_doc_id`` among its ``filter_fields``, by which documents are deleted. Its candidates are
+            found by the index's embedding, which must be the clean one that the protector was fitted for.
+
+    Raises:
+        InvalidInputError: the collection has no filter on ``ref_doc_id``; another filter or mode.
+    """
+
+    stores_text: bool = True
+
+    _collection: ProtectedCollection = PrivateAttr()
+
+    def __init__(self, collection: ProtectedCollection) -> None:
+        if not isinstance(collection, ProtectedCollection):
+            raise wrong_type(_STORE, "collection", "a ProtectedCollection", collection)
+        if _DOCUMENT not in collection.filter_fields:
+            raise InvalidInputError.of(_STORE, "collection", f"one with {_DOCUMENT!r} among its filter_fields",
+                                       f"{', '.join(collection.filter_fields) or 'none'}",
+                                       "LlamaIndex deletes documents by it.")  # fmt: skip
+        super().__init__(stores_text=True)
+        self._collection = collection
+
+    @classmethod
+    def class_name(cls) -> str:
+        return _STORE
+
+    @property
+    def client(self) -> ProtectedCollection:
+        """The collection."""
+        return self._collection
+
+    def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """Protect, seal and write nodes with their embeddings, replacing equal ids."""
+        if not nodes:
+            return []
+        ids = [node.node_id for node in nodes]
+        self._collection.add(
+            [node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes],
+            ids=ids,
+            metadata=[self._sealed(node) for node in nodes],
+            vectors=np.array([node.get_embedding() for node in nodes], np.float32),
+        )
+        return ids
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """Return the nearest nodes by the exact cosine.
+
+        A protector that rewrites texts needs ``query_str``; others use ``query_embedding`` if there is one.
+
+        Raises:
+            SealingError: a candidate's blob is missing or does not open.
+        """
+        modes = {VectorStoreQueryMode.DEFAULT: get_top_k_embeddings, VectorStoreQueryMode.MMR: get_top_k_mmr_embeddings}
+        if query.mode not in modes:
+            raise unknown_name(f"{_STORE}.query", "mode", ("default", "mmr"), str(query.mode))
+        mmr, top = query.mode == VectorStoreQueryMode.MMR, query.similarity_top_k
+        where, embedding = _where(query.filters, query.doc_ids), query.query_embedding
+        rows: Any
+        if query.node_ids:  # an index over this store gives an empty list for all
+            rows = self._rows(query.node_ids, where)
+        else:
+            by_text = embedding is None or self._collection.policy.rewrites_texts
+            question = (query.query_str or "") if by_text else np.asarray(embedding, np.float32)
+            depth = max(self._collection.candidates, top)
+            rows = self._collection.search(question, top=depth if mmr else top, candidates=depth, where=where)
+        if mmr or query.node_ids:
+            threshold = kwargs.get("mmr_threshold", query.mmr_threshold)
+            options = {"mmr_threshold": threshold} if mmr else {}
+            scores, ids = modes[query.mode](
+                embedding or [], list(rows.vectors), similarity_top_k=top, embedding_ids=rows.ids, **options
+            )
+        else:
+            scores, ids = rows.scores, rows.ids
+        nodes = {node.node_id: node for node in _nodes(rows)}
+        return VectorStoreQueryResult([nodes[name] for name in ids], [float(score) for score in scores], ids)
+
+    def get_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
+    ) -> list[BaseNode]:
+        """Return nodes by id, by filter or both, else all; unknown ids are left out."""
+        return _nodes(self._rows(node_ids, _where(filters)))
+
+    def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
+        """Delete the nodes of a document."""
+        self._collection.delete(self._collection.ids(where={_DOCUMENT: [ref_doc_id]}))
+
+    def delete_nodes(
+        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
+    ) -> None:
+        """Delete nodes by id, by filter or both."""
+        if node_ids is None and filters is None:
+            raise InvalidInputError.of(f"{_STORE}.delete_nodes", "node_ids", "given, or filters", "neither",
+                                       fix="To delete all nodes, call clear().")  # fmt: skip
+        where = _where(filters)
+        self._collection.delete(self._rows(node_ids, where).ids if where else node_ids or [])
+
+    def clear(self) -> None:
+        """Delete all nodes; the collection and its key stay."""
+        self._collection.delete(self._collection.ids())
+
+    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        return await asyncio.to_thread(self.add, nodes, **kwargs)
+
+    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        return await asyncio.to_thread(self.query, query, **kwargs)
+
+    def _sealed(self, node: BaseNode) -> dict[str, Any]:
+        """Return what the node's blob holds beside its text: the node, and the values to filter by."""
+        row = node_to_metadata_dict(node, remove_text=True)
+        # LlamaIndex writes "None" for a node of no document.
+        values = {**node.metadata, _DOCUMENT: node.ref_doc_id}
+        beside = {name: values.get(name) for name in self._collection.filter_fields}
+        return {**{name: row[name] for name in _NODE}, **{k: v for k, v in beside.items() if v is not None}}
+
+    def _rows(self, node_ids: list[str] | None, where: dict[str, list[Any]]) -> Unsealed:
+        """Return the opened rows of ids, without unknown ones, or of all, that match the filters."""
+        if node_ids is None:
+            return self._collection.get(self._collection.ids(where=where))
+        rows = self._collection.get(self._collection.stored(node_ids))
+        keep = [
+            i for i, row in enumerate(rows.metadata)
+            if all((row or {}).get(name) in values for name, values in where.items())
+        ]  # fmt: skip
+        columns: Any = (rows.ids, rows.texts, rows.metadata)
+        ids, texts, metadata = ([column[i] for i in keep] for column in columns)
+        return Unsealed(ids, rows.vectors[keep], texts, metadata, rows.skipped)
+
+
+def _nodes(rows: Ranking | Unsealed) -> list[BaseNode]:
+    return [
+        metadata_dict_to_node(row, text=text)
+        if row and _NODE[0] in row
+        else TextNode(id_=name, text=text or "", metadata=row or {})  # written by another program
+        for name, text, row in zip(rows.ids, rows.texts, rows.metadata, strict=True)
+    ]
+
+
+def _where(filters: MetadataFilters | None, doc_ids: list[str] | None = None) -> dict[str, list[Any]]:
+    """Return the values that each field may have."""
+    where = {} if doc_ids is None else {_DOCUMENT: list(doc_ids)}
+    for key, values in _conditions(filters):
+        where[key] = [value for value in where.get(key, values) if value in values]
+    return where
+
+
+def _conditions(filters: MetadataFilters | None) -> Iterator[tuple[str, list[Any]]]:
+    if filters is None:
+        return
+    if filters.condition not in (None, FilterCondition.AND):
+        raise unknown_name(_STORE, "filters", ("and",), str(filters.condition))
+    for part in filters.filters:
+        if isinstance(part, MetadataFilters):
+            yield from _conditions(part)
+        elif part.operator == FilterOperator.EQ:
+            yield part.key, [part.value]
+        elif part.operator == FilterOperator.IN and isinstance(part.value, list):
+            yield part.key, part.value
+        else:
+            raise unknown_name(_STORE, "filters", ("==", "in"), part.operator.value,
+                               fix="The database sees tokens, which can only be compared.")  # fmt: skip

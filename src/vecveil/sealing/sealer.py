@@ -281,7 +281,7 @@ class Sealer:
             raise wrong_type(owner, "blobs", "a sequence of bytes", blobs)
         items = _bound_ids(ids, generations, len(blobs), owner)
         given = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
-        ciphers = _ciphers(self.keys.read(collection))
+        ciphers = _ciphers(self.keys.read(collection)) if items else {}
         opened = _Opened([], [], [])
         for position, (blob, item) in enumerate(zip(blobs, items, strict=True)):
             try:

@@ -1,0 +1,220 @@
+"""LlamaIndex over sealed rows: LlamaIndex's in-memory store over the clean vectors says what every query must give."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vecveil
+from harness.errors import raises
+from harness.http_encoder import hashed_vectors
+from vecveil.randomness import NoiseKeys
+
+DIMENSION, ROWS = 24, 60
+WORDS = ["amoxicillin", "train", "roof", "harbour", "violin"]
+TEXTS = [f"canary {WORDS[i % 5]} sentence number {i}" for i in range(ROWS)]
+QUESTION = hashed_vectors(["canary roof question"], DIMENSION)[0].tolist()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imports() -> None:
+    """Import LlamaIndex only in the process that runs this file; every process collects it."""
+    pytest.importorskip("llama_index.core")
+    global FilterCondition, Inner, MetadataFilter, MetadataFilters, MockLLM, SealedVectorStore, SimpleVectorStore
+    global TextNode, VectorStoreIndex, VectorStoreQuery, related
+    from llama_index.core import VectorStoreIndex
+    from llama_index.core.llms import MockLLM
+    from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+    from llama_index.core.vector_stores import (
+        FilterCondition,
+        MetadataFilter,
+        MetadataFilters,
+        SimpleVectorStore,
+        VectorStoreQuery,
+    )
+
+    from harness.llama_embedding import Inner
+    from vecveil.integrations.llama_index import SealedVectorStore
+
+    def related(document: str) -> dict[Any, Any]:
+        return {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)}
+
+
+def vectors_of(texts: list[str]) -> np.ndarray:
+    return np.array(hashed_vectors(texts, DIMENSION), np.float32)
+
+
+def collection_in(folder: Path, protector: Any, **options: Any) -> vecveil.ProtectedCollection:
+    if not (folder / "search.keys").exists():
+        NoiseKeys.create(folder / "search.keys", "one")
+    options = {"filter_fields": ("ref_doc_id", "page", "word"), "candidates": ROWS, **options}
+    return vecveil.ProtectedCollection(f"faiss:{folder}/rows.index", protector, folder / "search.keys", **options)
+
+
+def nodes() -> list[Any]:
+    return [
+        TextNode(
+            id_=f"node-{i}", text=text, embedding=row.tolist(), relationships=related(f"doc-{i // 4}"),
+            metadata={"page": i % 3, "word": text.split()[1], "secret": f"canary-{i}"},
+            excluded_embed_metadata_keys=["page", "word", "secret"],
+        )
+        for i, (text, row) in enumerate(zip(TEXTS, vectors_of(TEXTS), strict=True))
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path, hashed_protector: Any) -> Any:
+    made = SealedVectorStore(collection_in(tmp_path, hashed_protector))
+    assert made.add(nodes()) == [f"node-{i}" for i in range(ROWS)]
+    return made
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory, hashed_protector: Any) -> Any:
+    """Return a store that no test changes."""
+    made = SealedVectorStore(collection_in(tmp_path_factory.mktemp("asked"), hashed_protector))
+    made.add(nodes())
+    return made
+
+
+def embedding() -> Any:
+    inner = Inner()
+    inner._vectors = vectors_of
+    return inner
+
+
+def equal(key: str, value: Any, operator: str = "==") -> Any:
+    return MetadataFilter(key=key, value=value, operator=operator)
+
+
+def both(*filters: Any) -> Any:
+    return MetadataFilters(filters=list(filters))
+
+
+def cases() -> Iterator[dict[str, Any]]:
+    yield {}
+    yield {"similarity_top_k": 4 * ROWS}
+    yield {"filters": both(equal("page", 1))}
+    yield {"filters": both(equal("page", 1.0), equal("word", "train"))}
+    yield {"filters": both(equal("word", ["train", "roof"], "in"))}
+    yield {"filters": both(equal("word", ["train", "roof"], "in"), equal("word", "roof"))}
+    yield {"filters": both(equal("page", 1), equal("page", 2))}
+    yield {"filters": both(equal("word", "nothing"))}
+    yield {"node_ids": ["node-3", "node-8", "node-59", "none"]}
+    yield {"node_ids": ["node-3", "node-8", "node-59"], "filters": both(equal("page", 2))}
+    yield {"mode": "mmr", "similarity_top_k": 8}
+    yield {"mode": "mmr", "mmr_threshold": 0.2, "filters": both(equal("page", 0))}
+    yield {"mode": "mmr", "node_ids": ["node-3", "node-8", "node-59"]}
+
+
+@pytest.mark.parametrize("case", range(13))
+def test_queries_give_what_clean_vectors_give(asked: Any, case: int) -> None:
+    options = {"similarity_top_k": 5, **list(cases())[case]}
+    clean = SimpleVectorStore()
+    clean.add(nodes())
+    query = VectorStoreQuery(query_embedding=QUESTION, **options)
+    threshold = {"mmr_threshold": options["mmr_threshold"]} if "mmr_threshold" in options else {}
+    expected, result = clean.query(query, **threshold), asked.query(query)
+    assert result.ids == expected.ids
+    np.testing.assert_allclose(result.similarities, expected.similarities, atol=1e-3)
+    assert [node.get_content() for node in result.nodes] == [TEXTS[int(name[5:])] for name in result.ids]
+
+
+def test_an_index_retrieves_answers_and_gives_whole_nodes_back(asked: Any) -> None:
+    index = VectorStoreIndex.from_vector_store(asked, embed_model=embedding())
+    question = "canary violin question"
+    hits = index.as_retriever(similarity_top_k=3).retrieve(question)
+    cosines = vectors_of(TEXTS) @ vectors_of([question])[0]
+    best = np.argsort(-cosines, kind="stable")[:3]
+    assert [hit.node.node_id for hit in hits] == [f"node-{i}" for i in best]
+    np.testing.assert_allclose([hit.score for hit in hits], cosines[best], atol=1e-3)
+    given = nodes()[best[0]].model_copy(update={"embedding": None})
+    assert hits[0].node == given
+    assert asyncio.run(index.as_retriever(similarity_top_k=3).aretrieve(question)) == hits
+    answer = index.as_query_engine(llm=MockLLM(), similarity_top_k=3).query(question)
+    assert all(hit.node.get_content() in str(answer) for hit in hits)
+    of_document = index.as_retriever(similarity_top_k=9, doc_ids=["doc-2"]).retrieve(question)
+    assert {hit.node.ref_doc_id for hit in of_document} == {"doc-2"}
+    assert len(of_document) == 4
+
+
+def test_nodes_are_got_and_deleted(store: Any) -> None:
+    assert [node.node_id for node in store.get_nodes(["node-5", "none", "node-2"])] == ["node-5", "node-2"]
+    assert len(store.get_nodes(filters=both(equal("page", 1), equal("word", "roof")))) == 4
+    assert len(store.get_nodes()) == ROWS
+    store.delete("doc-1")
+    store.delete("doc-1")
+    assert {node.node_id for node in store.get_nodes()} == {f"node-{i}" for i in range(ROWS) if i // 4 != 1}
+    store.delete_nodes(["node-0", "none"])
+    store.delete_nodes(filters=both(equal("word", "violin")))
+    store.delete_nodes(["node-1", "node-2"], filters=both(equal("page", 1)))
+    left = {i for i in range(1, ROWS) if i // 4 != 1 and i % 5 != 4} - {1}
+    assert {node.node_id for node in store.get_nodes()} == {f"node-{i}" for i in left}
+    with raises("E-INPUT", "node_ids"):
+        store.delete_nodes()
+    store.clear()
+    assert store.get_nodes() == []
+    assert store.query(VectorStoreQuery(query_embedding=QUESTION)).ids == []
+    asyncio.run(store.async_add(nodes()[:3]))
+    asyncio.run(store.adelete("doc-0"))
+    assert store.get_nodes() == []
+
+
+def test_an_index_writes_replaces_and_forgets_documents(tmp_path: Path, hashed_protector: Any) -> None:
+    store = SealedVectorStore(collection_in(tmp_path, hashed_protector))
+    store.delete("nothing yet")
+    assert store.get_nodes() == []
+    index = VectorStoreIndex.from_vector_store(store, embed_model=embedding())
+    given = [node.model_copy(update={"embedding": None}) for node in nodes()[:8]]
+    index.insert_nodes(given)
+    index.delete_ref_doc("doc-0")
+    assert [node.node_id for node in store.get_nodes()] == [f"node-{i}" for i in range(4, 8)]
+    index.insert_nodes([given[4].model_copy(update={"text": "canary train changed"})])
+    (changed,) = store.get_nodes(["node-4"])
+    assert changed.get_content() == "canary train changed"
+    assert index.as_retriever(similarity_top_k=1).retrieve("canary train changed")[0].score > 0.999
+    reopened = SealedVectorStore(collection_in(tmp_path, hashed_protector))
+    assert [node.get_content() for node in reopened.get_nodes(["node-4"])] == ["canary train changed"]
+
+
+def test_the_database_holds_no_text_and_no_clean_vector(store: Any, tmp_path: Path) -> None:
+    """The control: the protected vectors are found in the same files in the same way."""
+    content = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.name.startswith("rows.index"))
+    assert b"canary" not in content
+    assert b"doc-" not in content
+    for row in vectors_of(TEXTS):
+        assert row.tobytes()[:32] not in content
+    stored = next(store.client.database.batches())
+    assert stored.vectors[0].tobytes() in content
+
+
+def test_texts_are_rewritten_for_candidates_alone(hashed_redactor: Any, tmp_path: Path) -> None:
+    texts = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
+    store = SealedVectorStore(collection_in(tmp_path, hashed_redactor, candidates=3))
+    index = VectorStoreIndex.from_vector_store(store, embed_model=embedding())
+    index.insert_nodes([TextNode(id_=str(i), text=text) for i, text in enumerate(texts)])
+    held = next(store.client.database.batches()).vectors
+    np.testing.assert_allclose(held, hashed_redactor.encode(texts), atol=1e-4)
+    hit = index.as_retriever(similarity_top_k=1).retrieve(texts[0])[0]
+    assert hit.node.get_content() == texts[0]
+    assert hit.score > 0.999
+
+
+def test_what_the_database_cannot_do_is_refused(asked: Any, tmp_path: Path, hashed_protector: Any) -> None:
+    with raises("E-INPUT", "collection"):
+        SealedVectorStore(collection_in(tmp_path, hashed_protector, filter_fields=("page",)))
+    with raises("E-INPUT-TYPE", "collection"):
+        SealedVectorStore("faiss:rows.index")
+    with raises("E-INPUT-NAME", "mode"):
+        asked.query(VectorStoreQuery(query_embedding=QUESTION, mode="sparse"))
+    either = MetadataFilters(filters=[equal("page", 1), equal("page", 2)], condition=FilterCondition.OR)
+    for filters in (either, both(equal("page", 1, ">")), both(either)):
+        with raises("E-INPUT-NAME", "filters"):
+            asked.get_nodes(filters=filters)
+    with raises("E-INPUT"):
+        asked.query(VectorStoreQuery(query_embedding=QUESTION, filters=both(equal("secret", "x"))))
