@@ -106,6 +106,22 @@ def test_a_blob_that_was_removed_fails_the_verification(sealed: Path) -> None:
         store.write(row)
 
 
+def test_resealed_rows_are_found_with_the_new_key_alone(sealed: Path, lsa: Path) -> None:
+    location = f"sqlite-vec:{sealed}/safe.db#notes"
+    key = ("--seal-key", sealed / "search.keys")
+    before = (sealed / "search.keys").read_bytes()
+    done = run("reseal", location, *key, "--batch", 40, "--json")
+    assert (done.code, done.json["rows"]) == (0, 150), done.err
+    query = ("search", location, QUERY, "-p", sealed / "p.vecveil", "--encoder", lsa)
+    assert run(*query, *key, "--json").json["skipped"] == []
+    (about,) = run("key", "list", key[1], "--json").json["collections"].values()
+    assert about["data_keys"] == 1
+    (sealed / "older.keys").write_bytes(before)
+    (sealed / "older.keys").chmod(0o600)
+    assert run(*query, "--seal-key", sealed / "older.keys").code == 1
+    assert run("reseal", location, *key, "--seal-name", "mistyped").code == 1
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

@@ -49,12 +49,12 @@ MARK = "a-password-for-the-store"
 def _imports() -> None:
     """Import Ray only in the process that runs this file; every process collects it."""
     pytest.importorskip("ray")
-    global engine, protect_dataset, ray, run_on_ray
+    global engine, protect_dataset, ray, run_on_ray, unseal_dataset
     import ray
     import ray.data
 
     from vecveil.integrations import ray as engine
-    from vecveil.integrations.ray import protect_dataset, run_on_ray
+    from vecveil.integrations.ray import protect_dataset, run_on_ray, unseal_dataset
 
 
 @pytest.fixture(scope="module")
@@ -236,6 +236,20 @@ def test_a_dataset_is_protected_with_its_columns(
     key = vecveil.NoiseKeys.from_file(key_file).key()
     for item, row in expected(vecveil.load(laplace), X, key).items():
         np.testing.assert_array_equal(released[item], row)
+
+
+def test_a_sealed_dataset_is_opened_with_its_texts(laplace: Path, key_file: Path) -> None:
+    X = np.random.default_rng(3).standard_normal((60, DIMENSION)).astype(np.float32)
+    texts = [f"a secret {i}" for i in range(60)]
+    ds = ray.data.from_arrow(table_of(X).append_column("text", pa.array(texts)))
+    given = {"seal_key": key_file, "seal_name": "notes"}
+    sealed = protect_dataset(ds, laplace, id_column="id", concurrency=1, **given).materialize()
+    assert sealed.schema().names == ["id", "vecveil_sealed", "embedding"]
+    opened = unseal_dataset(sealed, **given, concurrency=1, batch_size=20).take_all()
+    assert sorted(row["text"] for row in opened) == sorted(texts)
+    exact = {row["id"]: row["embedding"] for row in opened}
+    for i, row in enumerate(X):
+        np.testing.assert_allclose(exact[f"item-{i}"], row, atol=1e-2)
 
 
 def test_noise_is_fresh_in_every_worker(laplace: Path) -> None:

@@ -32,7 +32,7 @@ from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example
 from vecveil.bulk import ArrowProtection, BulkJob
 from vecveil.encoders import LsaEncoder
-from vecveil.integrations.spark import protect_dataframe
+from vecveil.integrations.spark import protect_dataframe, unseal_dataframe
 
 # py4j leaves its sockets to the garbage collector; pyspark 4.3 warns of pandas 3.
 pytestmark = pytest.mark.filterwarnings(
@@ -137,6 +137,21 @@ def test_the_schema_has_what_is_carried_and_no_text(
     assert first.text == "a secret"
     assert first.embedding == [0.5] * DIMENSION
     assert protect_dataframe(df.where("year < 0"), **keyed).count() == 0
+
+
+def test_a_sealed_frame_is_opened_with_its_texts(
+    spark: SparkSession, keyed: dict[str, Any]
+) -> None:
+    rows = [(f"i{i}", 2000 + i, f"a secret {i}", [0.5 + i] * DIMENSION) for i in range(4)]
+    df = spark.createDataFrame(rows, "id string, year int, text string, embedding array<float>")
+    given = {"seal_key": keyed["key"], "seal_name": "notes"}
+    sealed = protect_dataframe(df, **keyed, carry=["year"], **given)
+    assert sealed.columns == ["id", "year", "vecveil_sealed", "embedding"]
+    opened = unseal_dataframe(sealed, **given).collect()
+    assert [(row.id, row.text, row.metadata) for row in opened] == [
+        (name, text, f'{{"year": {year}}}') for name, year, text, _ in rows
+    ]
+    assert [row.embedding for row in opened] == [vector for *_, vector in rows]
 
 
 def test_noise_is_fresh_in_every_worker_and_every_time(spark: SparkSession, laplace: Path) -> None:

@@ -31,6 +31,7 @@ COMMANDS = (
     "scan",
     "migrate",
     "search",
+    "reseal",
     "key",
     "methods",
     "doctor",

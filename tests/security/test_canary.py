@@ -27,6 +27,7 @@ from vecveil.databases.faiss import FaissStore
 from vecveil.databases.store import Batch
 from vecveil.encoders.lsa import LsaEncoder
 from vecveil.protector.policy import ReleasePolicy
+from vecveil.sealing import KeyStore
 from vecveil.serving import Service
 from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import LocalUpstream
@@ -44,6 +45,11 @@ HOLDS: dict[str, set[str]] = {
     "out/moved.faiss.jsonl": {"id"},
     "out/moved.faiss.migration.json": {"id"},
     "out/folder/part-*.parquet": {"id"},
+    "out/sealed.parquet": {"id"},
+    "out/sealed/part-*.parquet": {"id"},
+    "out/closed.faiss.jsonl": {"id"},
+    "out/closed.faiss.migration.json": {"id"},
+    "clean/opened.parquet": {"text", "term", "id"},
     "out/redacted.csv": {"text"},
 }
 """The files that may hold what was planted, and what of it: the table of docs/threat-model.md. Ids go where rows go."""
@@ -92,6 +98,7 @@ class Planted:
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(self.X.reshape(-1)), N)
         pq.write_table(pa.table({"id": self.ids, "embedding": vectors}), clean / "vectors.parquet")
         self.said: dict[str, str] = {}
+        self.data_keys: list[bytes] = []
 
     def found(self, content: bytes, values: np.ndarray | None = None) -> set[str]:
         """Return which of the planted things ``content`` holds, or the numbers read from it."""
@@ -106,10 +113,11 @@ class Planted:
             for kind, words in kinds.items()
             if any(w in lowered or w.decode().encode("utf-16-le") in lowered for w in words)
         }
-        if self.key.encode() in content or base64.b64decode(self.key) in content:
-            hits.add("key")
+        for secret in (base64.b64decode(self.key), *self.data_keys):
+            if secret in content or base64.b64encode(secret) in content or secret.hex().encode() in content:
+                hits.add("key")
         rows = [np.float32(row).tobytes() for row in self.X] + [
-            np.float64(row).tobytes() for row in self.X
+            form(row).tobytes() for row in self.X for form in (np.float64, np.float16)
         ]
         numbers = [f"{value:.7f}"[:-1].encode() for value in self.X[:, 0] if abs(value) > 1e-3]
         if any(row in content for row in rows) or sum(n in content for n in set(numbers)) > 3:
@@ -195,6 +203,14 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
         patch.setattr(attacks, lambda tier, device: (LinearAttack(),))
         one.tell("audit", "audit", notes, "-p", protector, *concept, *encoder, "--json", out / "audit.json",
                  "--html", out / "audit.html", "--csv", out / "audit.csv", "--md", out / "audit.md")  # fmt: skip
+    name = ("--seal-key", key, "--seal-name", "notes")
+    sealing = (notes, "-p", protector, "--encoder", lsa, *name)
+    one.tell("seal", "seal", *sealing, "--no-cache", "-o", out / "sealed.parquet")
+    one.tell("seal folder", "seal", *sealing, "-o", f"{out / 'sealed'}/", "--json")
+    one.tell("unseal", "unseal", out / "sealed.parquet", *name, "-o", clean / "opened.parquet", "--json")
+    one.tell("wrong column", "seal", *sealing, "--id-column", "text", "--carry", CANARY[:3], "-o", out / "x.parquet",
+             code=1)  # fmt: skip
+    one.tell("wrong key", "unseal", notes, *name, "-o", out / "x.parquet", code=1)
     store = FaissStore(clean / "store.faiss")
     store.create(N)
     fields = tuple({"text": text} for text in one.texts)
@@ -202,6 +218,15 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     one.tell("scan", "scan", f"faiss:{clean / 'store.faiss'}", "--json", out / "scan.json")
     one.tell("migrate", "migrate", f"faiss:{clean / 'store.faiss'}", f"faiss:{out / 'moved.faiss'}", "-p", protector,
              "--key-file", key)  # fmt: skip
+    closed = f"faiss:{out / 'closed.faiss'}"
+    one.tell("migrate sealed", "migrate", f"faiss:{clean / 'store.faiss'}", closed, "-p", protector, "--seal-key", key)
+    keys = KeyStore(key)
+    for entry in keys._load()["collections"].values():
+        one.data_keys += keys._unwrapped_bytes(entry).values()
+    one.tell("reseal", "reseal", closed, "--seal-key", key)
+    one.tell("keys", "key", "list", key, "--json")
+    one.tell("erase", "key", "erase", key, "--collection", closed, "--yes", "--json")
+    one.tell("reseal erased", "reseal", closed, "--seal-key", key, code=1)
     return one
 
 
@@ -231,8 +256,8 @@ def test_every_file(planted: Planted) -> None:
         if path.suffix == ".parquet":
             table = pq.read_table(path)
             content += json.dumps(
-                [str(table.schema), *(table[c].to_pylist() for c in table.column_names)]
-            ).encode()
+                [str(table.schema), *(table[c].to_pylist() for c in table.column_names)], default=bytes.hex
+            ).encode() + b"".join(table["vecveil_sealed"].to_pylist() if "vecveil_sealed" in table.column_names else ())
             values = np.array(table["embedding"].to_pylist())
         elif path.suffix == ".npy":
             values = np.load(path)
@@ -246,6 +271,7 @@ def test_every_file(planted: Planted) -> None:
         "clean/store.faiss",
         "out/redact.vecveil",
         "out/kept.parquet",
+        "clean/opened.parquet",
     ):
         assert met[pattern], f"{pattern} should hold what it is there for"
 

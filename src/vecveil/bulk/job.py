@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,30 +24,33 @@ from vecveil.data.columns import (
 )
 from vecveil.data.files import NoRowsError
 from vecveil.data.parquet import metadata_in
-from vecveil.data.pipeline import TableProtection
+from vecveil.data.pipeline import SealedColumn, TableProtection
 from vecveil.data.writing import ArrowWriter
 from vecveil.encoders import TextEncoder
 from vecveil.errors import (
     DataFileError,
     IncompatibleError,
     InvalidInputError,
+    KeyFileError,
     LedgerCapError,
     wrong_type,
 )
 from vecveil.protector import Protector, load
 from vecveil.randomness import NoiseKey, NoiseKeys
+from vecveil.sealing import KeyStore, Sealer
+from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 
 __all__ = [
     "ArrowProtection", "BulkJob", "OpenJob", "PartWorker", "already_protected", "metadata_of", "reader_of",
-    "row_protection", "table_protection",
+    "row_protection", "sealed_column", "table_protection",
 ]  # fmt: skip
 
 TEXT_ROWS = 2048
 """Texts per call of the encoder."""
 _ENVIRONMENT = "env:"
-_NOT_RECORDED = ("protector", "key", "key_id", "check_lengths", "cache", "max_memory")
+_NOT_RECORDED = ("protector", "key", "key_id", "check_lengths", "cache", "max_memory", "seal_key")
 """Secrets, fields of the metadata, and options that only refuse rows: none changes the release of a row."""
 
 
@@ -68,6 +72,10 @@ class BulkJob:
         check_lengths: refuse vectors longer than those of the fit.
         encoder, precision: None is the protector's own.
         cache: keep clean vectors of texts in the cache of this machine.
+        seal_key: also write sealed originals, under this key store: a path or ``env:NAME`` that each worker has. Of
+            the other columns only ids and ``carry`` stay readable.
+        seal_name: collection in the key store.
+        seal_uuid: UUID of the collection, which each worker compares; see `pinned`.
 
     Raises:
         InvalidInputError: keyed noise without a column of ids, or without noise.
@@ -90,8 +98,14 @@ class BulkJob:
     delimiter: str | None = None
     cache: bool = False
     max_memory: int | None = None
+    seal_key: str | None = None
+    seal_name: str | None = None
+    seal_uuid: str | None = None
 
     def __post_init__(self) -> None:
+        if self.seal_key is not None and None in (self.seal_name, self.id_column):
+            raise InvalidInputError.of("seal", "seal_name", "given with seal_key and id_column", "None",
+                                       "A blob is bound to its collection and id.")  # fmt: skip
         if self.key is not None and self.id_column is None:
             raise InvalidInputError.of(
                 "protect", "id_column", "given for keyed noise", "None",
@@ -107,11 +121,18 @@ class BulkJob:
         return cls((protector if isinstance(protector, Protector) else load(protector)).to_bytes(), **options)
 
     def pinned(self) -> BulkJob:
-        """Return the job with the current key's id: a key added later would make other releases."""
-        if self.key is None or self.key_id is not None:
-            return self
-        key = self.noise_key()
-        return self if key is None else replace(self, key_id=key.key_id)
+        """Return the job with the id of the current key and the UUID of the sealed collection, made if it is new.
+
+        A key added later would make other releases, and workers that make the collection each on their own would seal
+        under keys that nobody else has.
+        """
+        job = self
+        if job.key is not None and job.key_id is None and (key := job.noise_key()) is not None:
+            job = replace(job, key_id=key.key_id)
+        if job.seal_key is not None and job.seal_uuid is None:
+            _, uuid = sealed_column(Protector.from_bytes(job.protector), job.seal_key, str(job.seal_name))
+            job = replace(job, seal_uuid=uuid)
+        return job
 
     def noise_key(self) -> NoiseKey | None:
         """Return the key from its source, or None for fresh noise."""
@@ -141,6 +162,9 @@ class OpenJob:
         self.job = job
         self.protector = Protector.from_bytes(job.protector)
         self.key = job.noise_key()
+        self.sealed: SealedColumn | None = None
+        if job.seal_key is not None:
+            self.sealed, _ = sealed_column(self.protector, job.seal_key, str(job.seal_name), job.seal_uuid)
         self._encoder: TextEncoder | None = None
 
     def encoder(self) -> TextEncoder:
@@ -182,6 +206,28 @@ def already_protected(name: str) -> DataFileError:
         "A second noise costs utility and adds little protection.", "Protect the clean table, or insist with --again.",
         code="E-DATA-FILE-PROTECTED",
     )  # fmt: skip
+
+
+def sealed_column(
+    protector: Protector, seal_key: str | os.PathLike[str], collection: str, uuid: str | None = None
+) -> tuple[SealedColumn, str]:
+    """Return the column of sealed originals and the UUID of their collection, made for ``uuid`` None if it is new.
+
+    Raises:
+        KeyFileError: the collection has another UUID than ``uuid``, or none.
+        IncompatibleError: the collection holds vectors of another protector.
+    """
+    if protector.rewriter is not None:
+        raise InvalidInputError.of("seal", "protector", "of a method that protects vectors", repr(protector.method),
+                                   fix="For one that rewrites texts use vecveil.ProtectedCollection.")  # fmt: skip
+    sealer = Sealer(seal_key)
+    if isinstance(sealer.keys, KeyStore):
+        sealer.keys.check_protector(collection, protector.fingerprint, adding=uuid is None)
+    present = str(sealer.keys.read(collection).uuid)
+    if uuid not in (None, present):
+        raise KeyFileError.of("seal", "seal_key", "the key store in which the run began", "another one",
+                              fix="Give all workers one key file.", code="E-SEAL-COLLECTION")  # fmt: skip
+    return SealedColumn(SEALED_FIELD, partial(sealer.seal, collection=collection)), present
 
 
 def row_protection(
@@ -243,7 +289,7 @@ def table_protection(opened: OpenJob, ledger: Ledger | None = None) -> TableProt
     )
     return TableProtection(
         protect, encode=encode, dimension=protector.dimension, carry=job.carry, keep_text=job.keep_text,
-        with_items=True, id_column=job.id_column, owned=True,
+        with_items=True, id_column=job.id_column, owned=True, sealed=opened.sealed,
     )  # fmt: skip
 
 

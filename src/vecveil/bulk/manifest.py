@@ -33,6 +33,7 @@ _OPTIONS = {
     "protected": "kind of noise", "protector": "protector", "vecveil": "version of vecveil",
     "carry": "choice of columns to carry", "keep_text": "choice of --keep-text", "text_column": "column of texts",
     "embedding_column": "column of vectors", "id_column": "column of ids",
+    "seal_name": "sealed collection", "seal_uuid": "sealed collection",
 }  # fmt: skip
 _OF_A_PROTECTOR = {"method", "concept", "encoder", "guarantee", "conditional_on", "not_promised"}
 """Fields of a job that its protector and key determine."""

@@ -28,6 +28,8 @@ COMMANDS = {
     "demo": ("demo", "command", "Fit, protect and audit bundled notes or your own texts."),
     "fit": ("fit", "command", "Learn how to hide a concept; write a protector."),
     "protect": ("protect", "command", "Write the protected vectors of tables."),
+    "seal": ("protect", "seal_command", "Write the protected vectors of tables, and the originals sealed."),
+    "unseal": ("sealing", "unseal_command", "Open sealed tables."),
     "verify": ("protect", "verify_command", "Compare a protected folder with its manifest."),
     "audit": ("audit", "command", "Attack clean and protected vectors; report what leaks."),
     "experiment": ("experiment", "command", "Run the papers' experiments and ours (in a checkout)."),
@@ -35,6 +37,7 @@ COMMANDS = {
     "scan": ("scan", "command", "Report what a vector database gives away; audit a sample."),
     "migrate": ("migrate", "command", "Copy a vector database to a protected one."),
     "search": ("search", "command", "Search a sealed store and rank exactly."),
+    "reseal": ("sealing", "reseal_command", "Seal the rows of a store under a new key."),
     "curves": ("curves", "command", "Show how a learnt perturbation was trained."),
     "key": ("releases", "key", "Make and list keys of keyed noise and sealed search."),
     "ledger": ("releases", "ledger", "Show how often items were released."),
@@ -42,7 +45,7 @@ COMMANDS = {
     "doctor": ("doctor", "command", "Report what is installed and whether it works."),
 }
 """Each command with its module, function and short help, in the order in which a user meets them."""
-NEEDS_ROOM = {"protect": 1 << 30}
+NEEDS_ROOM = dict.fromkeys(("protect", "seal", "unseal"), 1 << 30)
 """Bytes of address space for the libraries and the work of a command. Under a limit (ulimit -v), NumPy and pyarrow end
 the process without a message, so the room is checked before the command's module loads them."""
 
@@ -63,6 +66,17 @@ class LazyGroup(click.Group):
         module, function, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(f"vecveil.cli.{module}"), function)
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options before the command; tell where one of a command's belongs."""
+        command = next((word for word in args if word in COMMANDS), None)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if command is None:
+                raise
+            name = error.option_name
+            raise click.UsageError(f"{name} comes after the command: vecveil {command} ... {name}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their short help."""
@@ -122,7 +136,7 @@ def _failure(error: BaseException, arguments: Sequence[str]) -> int:
         case _Terminated():
             _say(f"stopped. {_left_behind(arguments)}", kind="")
             return TERMINATED
-        case KeyboardInterrupt():
+        case KeyboardInterrupt() | click.Abort():
             _say(f"stopped by Ctrl-C. {_left_behind(arguments)}", kind="")
             return INTERRUPTED
         case VecveilError() if not (isinstance(error, ImportError) and _short_of_memory(error)):
@@ -156,6 +170,8 @@ def _left_behind(arguments: Sequence[str]) -> str:
             out = option("-o", "--out")
             if out is not None and Path(f"{out}.training").is_dir():
                 return f"The checkpoint of the last finished epoch is kept in {out}.training; {_CONTINUE}"
+        case ["reseal", *_]:
+            return f"Resealed rows stay, and the older keys are kept; {_CONTINUE}"
         case ["migrate", *_]:
             return f"The state file counts the rows that the destination confirmed; {_CONTINUE}"
         case ["experiment", "run"]:

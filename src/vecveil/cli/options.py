@@ -20,9 +20,9 @@ else:
     _Pair = _Integer = click.ParamType  # no generic type in older versions of click
 
 __all__ = [
-    "FILE", "POSITIVE", "SHARE", "Assignment", "MemorySize", "encoder_options", "json_option",
-    "named_options", "page_options", "release_options", "report_options", "seed_option", "stacked", "table_options",
-    "task_options",
+    "FILE", "POSITIVE", "SHARE", "Assignment", "MemorySize", "database_seal_options", "encoder_options",
+    "file_options", "file_seal_options", "json_option", "named_options", "page_options", "release_options",
+    "report_options", "seed_option", "stacked", "table_options", "task_options",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -91,8 +91,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
 seed_option = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Makes the run repeatable."
 )
-table_options = stacked(
-    click.option("--text-column", metavar="NAME", help="Column of the texts [default: text, or the only one]."),
+file_options = stacked(
     click.option(
         "--format", "format", type=click.Choice(["csv", "tsv", "jsonl", "txt", "parquet", "npy"]),
         help="Format of INPUT [default: by its suffix].",
@@ -105,6 +104,10 @@ table_options = stacked(
         "[default: 1G, or a quarter of the memory if that is less].",
     ),
 )  # fmt: skip
+table_options = stacked(
+    click.option("--text-column", metavar="NAME", help="Column of the texts [default: text, or the only one]."),
+    file_options,
+)
 encoder_options = stacked(
     click.option(
         "--encoder", metavar="NAME|FOLDER|URL#MODEL",
@@ -155,6 +158,21 @@ named_options = stacked(
     click.option("--cap", type=click.IntRange(min=1), help="Of the ledger: refuse to release an item more often."),
 )
 """For commands whose rows have ids of their own."""
+seal_key_option = click.option(
+    "--seal-key", required=True, metavar="FILE", help="Key file of the sealed rows; see `vecveil key new`."
+)
+database_seal_options = stacked(
+    seal_key_option,
+    click.option("--seal-name", metavar="NAME", help="Name in the key file [default: the location of DATABASE]."),
+)
+file_seal_options = stacked(
+    seal_key_option,
+    click.option("--seal-name", metavar="NAME", required=True, help="Name of the collection in the key file."),
+    click.option(
+        "--id-column", metavar="NAME", default="id", show_default=True,
+        help="Column of ids; a blob opens under its id alone.",
+    ),
+)  # fmt: skip
 release_options = stacked(
     click.option(
         "--id-column", metavar="NAME",

@@ -1,9 +1,10 @@
-"""``vecveil protect`` and ``vecveil verify``: write protected vectors of tables; check a protected folder."""
+"""``vecveil protect``, ``seal`` and ``verify``: write protected vectors of tables; check a protected folder."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from vecveil.bulk import MANIFEST, BulkJob, protect_files, verify
-from vecveil.bulk.job import already_protected, metadata_of, row_protection
+from vecveil.bulk.job import already_protected, metadata_of, row_protection, sealed_column
 from vecveil.bulk.manifest import columns_of
 from vecveil.bulk.running import Engine, run_here
 from vecveil.cli import options as shared
@@ -25,7 +26,7 @@ from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.protector import Protector, load
 from vecveil.types import Embeddings
 
-__all__ = ["command", "verify_command"]
+__all__ = ["command", "seal_command", "verify_command"]
 
 TEXT_ROWS = 2048
 """Texts that are encoded between two moves of the progress bar."""
@@ -41,18 +42,48 @@ Examples:
 """
 
 
+SEAL_EXAMPLE = """\b
+Examples:
+  vecveil key new search.keys
+  vecveil seal notes.csv -p drug.vecveil --seal-key search.keys --seal-name notes -o sealed.parquet
+  vecveil seal 'lake/*.parquet' -p drug.vecveil --seal-key search.keys --seal-name notes -o sealed/
+  vecveil unseal sealed.parquet --seal-key search.keys --seal-name notes -o notes.parquet
+"""
+
+
+inputs_options = shared.stacked(
+    click.argument("inputs", nargs=-1, required=True, metavar="INPUT..."),
+    click.option("-p", "--protector", "protector_file", type=shared.FILE, required=True, help="Protector file."),
+    click.option(
+        "-o", "--out", required=True,
+        help="*.parquet, *.npy for vectors alone, or a folder: a path or URL without such a suffix.",
+    ),
+    shared.table_options,
+    click.option(
+        "--embedding-column", metavar="NAME",
+        help="Parquet column of clean vectors [default: embedding, if there is one].",
+    ),
+)  # fmt: skip
+run_options = shared.stacked(
+    click.option(
+        "--again", is_flag=True,
+        help="Accept an input that vecveil has protected already, and parts of a folder that are gone.",
+    ),
+    click.option("--force", is_flag=True, help="Replace an existing file."),
+    click.option(
+        "--engine", type=click.Choice(["local", "ray"]),
+        help="Engine that protects the parts of a folder [default: local, this machine].",
+    ),
+    click.option(
+        "--part-size", type=click.IntRange(1), default=256, show_default=True, metavar="MIB",
+        help="Size of a part of a folder, before compression.",
+    ),
+    shared.json_option,
+)  # fmt: skip
+
+
 @click.command("protect", epilog=EXAMPLE)
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("-p", "--protector", "protector_file", type=shared.FILE, required=True, help="Protector file.")
-@click.option(
-    "-o", "--out", required=True,
-    help="*.parquet, *.npy for vectors alone, or a folder: a path or URL without such a suffix.",
-)
-@shared.table_options
-@click.option(
-    "--embedding-column", metavar="NAME",
-    help="Parquet column of clean vectors [default: embedding, if there is one].",
-)
+@inputs_options
 @click.option(
     "--carry", multiple=True, metavar="NAME",
     help="Column to copy unchanged [default: all but the text; lists are refused].",
@@ -61,20 +92,7 @@ Examples:
 @shared.encoder_options
 @click.option("--no-noise", is_flag=True, help="Apply the map without noise: for queries on the trusted side.")
 @shared.release_options
-@click.option(
-    "--again", is_flag=True,
-    help="Accept an input that vecveil has protected already, and parts of a folder that are gone.",
-)
-@click.option("--force", is_flag=True, help="Replace an existing file.")
-@click.option(
-    "--engine", type=click.Choice(["local", "ray"]),
-    help="Engine that protects the parts of a folder [default: local, this machine].",
-)
-@click.option(
-    "--part-size", type=click.IntRange(1), default=256, show_default=True, metavar="MIB",
-    help="Size of a part of a folder, before compression.",
-)
-@shared.json_option
+@run_options
 def command(
     inputs: tuple[str, ...], protector_file: Path, out: str, no_noise: bool, force: bool, as_json: bool, **options: Any
 ) -> None:
@@ -88,10 +106,38 @@ def command(
     into parts, each of which becomes a Parquet file that appears whole or not at all. The same command again writes
     the missing parts, and no part twice.
     """
+    _run(inputs, protector_file, out, Release.of(options, noise=not no_noise), force, as_json, options)
+
+
+@click.command("seal", epilog=SEAL_EXAMPLE)
+@inputs_options
+@click.option("--carry", multiple=True, metavar="NAME", help="Column to copy readable, beside its sealed value.")
+@shared.encoder_options
+@shared.file_seal_options
+@shared.named_options
+@run_options
+def seal_command(
+    inputs: tuple[str, ...], protector_file: Path, out: str, id_column: str, force: bool, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Write the protected vectors of INPUT, and its clean vectors, texts and other columns sealed.
+
+    The output has the ids, the column vecveil_sealed and the column embedding. Load it into any database, and rank
+    what a search returns with `vecveil.Sealer`; or keep the columns in two places. Files and folders are treated as by
+    `vecveil protect`. The name of the collection is new, or that of earlier rows with the same protector.
+    """
+    release = replace(Release.of(options, noise=True), id_column=id_column)
+    options["keep_text"] = False
+    _run(inputs, protector_file, out, release, force, as_json, options)
+
+
+def _run(
+    inputs: tuple[str, ...], protector_file: Path, out: str, release: Release, force: bool, as_json: bool,
+    options: dict[str, Any],
+) -> None:  # fmt: skip
     into_folder = _is_folder(inputs, out) or options["engine"] is not None
     if into_folder and force:
         raise click.UsageError("--force replaces a file; a folder is finished or left alone: give another one.")
-    release = Release.of(options, noise=not no_noise)
     form = TableFormat.of(options)
     if into_folder:
         record, protector = _protect_folder(inputs, out, protector_file, form, release, options)
@@ -126,12 +172,18 @@ def _protect_file(
     release.check_ids(format)
     check_output(out, overwrite=force, source=input)
     protector = _load(protector_file, release)
-    for used, name in ((protector_file, "the protector"), *release.files()):
+    used_files = [(protector_file, "the protector"), *release.files()]
+    sealed = None
+    if options.get("seal_key") is not None:
+        used_files.append((Path(options["seal_key"]), "the key file"))
+    for used, name in used_files:
         if os.path.realpath(out) == os.path.realpath(used):
             raise DataFileError.of(out.name, "output", f"another file than {name}", f"{name} itself")
     if is_protected(input, form) and not options["again"]:
         raise already_protected(input.name)
     key = release.key()
+    if options.get("seal_key") is not None:
+        sealed, _ = sealed_column(protector, options["seal_key"], options["seal_name"])
     vectors_inside = options["embedding_column"] is not None or format in ("npy", "parquet")
     with release.ledger() as ledger:
         protect = row_protection(
@@ -141,12 +193,13 @@ def _protect_file(
             input, out, protect, encode=_encode(protector, options), dimension=protector.dimension,
             embedding_column=options["embedding_column"], carry=list(options["carry"]) or None,
             keep_text=options["keep_text"], with_items=True, id_column=release.id_column,
-            metadata=metadata_of(protector, key, noise=release.noise),
+            sealed=sealed, metadata=metadata_of(protector, key, noise=release.noise),
             chunk_rows=None if vectors_inside else TEXT_ROWS, overwrite=force, **vars(form),
         )  # fmt: skip
     verb = "encoded and protected" if counts.encoded else "protected"
     note(f"{counts.rows:,} rows {verb}, from column {counts.source!r}.")
-    note(f"Columns copied unchanged: {_listed(counts.carried)}. Left out: {_listed(counts.left_out)}.")
+    others = "Left out" if sealed is None else "Sealed, with the exact vectors"
+    note(f"Columns copied unchanged: {_listed(counts.carried)}. {others}: {_listed(counts.left_out)}.")
     note(f"Wrote {out}")
     return {
         "output": str(out),
@@ -224,7 +277,8 @@ def _protect_folder(
         protector, embedding_column=options["embedding_column"], carry=options["carry"] or None,
         keep_text=options["keep_text"], id_column=release.id_column, key=None if key is None else os.fspath(key),
         key_id=release.key_id, noise=release.noise, check_lengths=not options["again"], encoder=options["encoder"],
-        precision=options["precision"], cache=cache, max_memory=memory_limit.get(), **vars(form),
+        precision=options["precision"], cache=cache, max_memory=memory_limit.get(),
+        seal_key=options.get("seal_key"), seal_name=options.get("seal_name"), **vars(form),
     )  # fmt: skip
     with release.ledger() as ledger:
         try:

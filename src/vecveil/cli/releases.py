@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note, number, writing
 from vecveil.data.writing import check_new_file
 from vecveil.randomness import NoiseKey, NoiseKeys
+from vecveil.sealing import KeyStore
 
 __all__ = ["Release", "key", "ledger"]
 
@@ -95,9 +97,10 @@ Example:
 
 @click.group("key", epilog=KEY_EXAMPLE)
 def key() -> None:
-    """Make and list the secret keys of `vecveil protect --key-file`.
+    """Make and list the secret keys of keyed noise and sealed search; erase those of a collection.
 
-    Whoever has a key removes the noise from every release made with it. Both commands take --json.
+    Whoever has a key removes the noise from every release made with it, and opens every row sealed under it. All
+    commands take --json.
     """
 
 
@@ -124,13 +127,40 @@ def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
 @click.argument("file", type=shared.FILE)
 @shared.json_option
 def list_keys(file: Path, as_json: bool) -> None:
-    """Print the ids of the keys in FILE, never the keys."""
-    keys = NoiseKeys.from_file(file)
+    """Print the ids of the keys in FILE, never the keys, and its collections of sealed rows."""
+    keys, collections = NoiseKeys.from_file(file), KeyStore(file).collections()
     if as_json:
-        data_json({"current": keys.current, "ids": sorted(keys.keys)})
+        data_json({"current": keys.current, "ids": sorted(keys.keys), "collections": collections})
         return
     for name in sorted(keys.keys):
         data(f"{name}{'  (current)' if name == keys.current else ''}")
+    for name, about in sorted(collections.items()):
+        counted = f"data keys: {about['data_keys']}; rows sealed: at most {about['sealed_at_most']:,}"
+        data(f"collection {name}: {counted}; protector: {(about['protector'] or 'not noted')[:12]}")
+
+
+@key.command("erase", epilog="\b\nExample:\n  vecveil key erase search.keys --collection notes\n")
+@click.argument("file", type=shared.FILE)
+@click.option("--collection", required=True, metavar="NAME", help="Collection of sealed rows; see `vecveil key list`.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@shared.json_option
+def erase_keys(file: Path, collection: str, yes: bool, as_json: bool) -> None:
+    """Delete the data keys of a collection: its sealed rows open no more, those in backups of the database included.
+
+    Protected vectors and fields that were kept readable stay readable. Backups of FILE still open the sealed rows:
+    destroy them too.
+    """
+    store = KeyStore(file)
+    store.read(collection)  # a mistyped name is an error before the question
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("Without a terminal to ask at, confirm with --yes.")
+    if not yes and not click.confirm(f"Delete all data keys of {collection!r}? This cannot be undone.", err=True):
+        raise click.Abort
+    store.erase(collection)
+    note(f"The sealed rows of {collection!r} open no more. Their protected vectors stay readable, and backups of "
+         f"{file.name} still open the rows: destroy them too.")  # fmt: skip
+    if as_json:
+        data_json({"key_file": str(file), "erased": collection})
 
 
 LEDGER_EXAMPLE = """\b

@@ -29,14 +29,7 @@ Example:
 @click.option(
     "-p", "--protector", "protector_file", type=shared.FILE, required=True, help="Protector file."
 )
-@click.option(
-    "--seal-key",
-    type=shared.FILE,
-    required=True,
-    metavar="FILE",
-    help="Key file of the sealed rows.",
-)
-@click.option("--seal-name", metavar="NAME", help="Name in the key file [default: the location of DATABASE].")
+@shared.database_seal_options
 @click.option(
     "--encoder",
     metavar="NAME|FOLDER|URL#MODEL",
@@ -59,7 +52,7 @@ Example:
 )
 @shared.json_option
 def command(
-    database: str, query: str, protector_file: Path, seal_key: Path, seal_name: str | None,
+    database: str, query: str, protector_file: Path, seal_key: str, seal_name: str | None,
     encoder: str | None, top: int, candidates: int, map_queries: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the rows of DATABASE whose exact vectors are nearest to QUERY.

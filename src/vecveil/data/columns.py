@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from abc import ABC, abstractmethod
@@ -19,9 +20,9 @@ from vecveil.types import Embeddings
 
 __all__ = [
     "WIDEST", "ColumnBatch", "ColumnType", "TableSource", "arrow_column", "arrow_type", "as_type", "check_names",
-    "check_rows", "has_number_list", "import_pyarrow", "is_number_list", "is_plain", "is_text", "is_word",
-    "missing_column", "python_values", "row_number", "shown_name", "texts_from_arrow", "undictionaried", "vector_width",
-    "vectors_from_arrow",
+    "check_rows", "has_number_list", "ids_of", "import_pyarrow", "is_number_list", "is_plain", "is_text", "is_word",
+    "json_values", "missing_column", "python_values", "row_number", "shown_name", "texts_from_arrow", "undictionaried",
+    "vector_width", "vectors_from_arrow",
 ]  # fmt: skip
 
 ColumnType: TypeAlias = Any
@@ -205,6 +206,28 @@ def as_type(values: Any, kind: Any) -> Any:
 
 def python_values(values: Any) -> Sequence[Any]:
     return values if isinstance(values, list) else list(values.to_pylist())
+
+
+def json_values(values: Any) -> list[Any]:
+    """Return the values of a column as JSON holds them: bytes in base64, times and decimal numbers as text."""
+    pa = import_pyarrow() if not isinstance(values, list) else None
+    if pa is not None and (pa.types.is_temporal(values.type) or pa.types.is_decimal(values.type)):
+        values = values.cast(pa.int64() if pa.types.is_duration(values.type) else pa.string())
+    binary = bytes | bytearray | memoryview
+    return [base64.b64encode(v).decode() if isinstance(v, binary) else v for v in python_values(values)]
+
+
+def ids_of(values: Any, *, source: str, first_row: int) -> list[str]:
+    """Return the values of an id column as text."""
+    plain = python_values(values)
+    for i, value in enumerate(plain):
+        if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
+            got = "nothing" if value is None or value == "" else type(value).__name__
+            raise DataFileError.of(source, "id_column", "a column of texts or whole numbers",
+                                   f"{got} in {row_number(first_row + i)}",
+                                   "It names the item of each row.")  # fmt: skip
+    # A CSV's "7" and a Parquet file's 7 are one item: the format must not change an id.
+    return [str(value) for value in plain]
 
 
 def arrow_column(values: Any, kind: ColumnType, source: str) -> Any:

@@ -13,11 +13,11 @@ from typing import Any, ParamSpec, TypeVar
 from vecveil.data.columns import (
     ColumnType,
     has_number_list,
+    ids_of,
     is_plain,
     is_text,
+    json_values,
     missing_column,
-    python_values,
-    row_number,
     shown_name,
 )
 from vecveil.data.reading import EMBEDDING, Chunk, TableReader, read_table
@@ -27,7 +27,7 @@ from vecveil.runtime import check_room, progress
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings
 
-__all__ = ["ROOM", "PreparedTable", "ProtectionCounts", "RowItems", "TableProtection", "protect_table"]
+__all__ = ["ROOM", "PreparedTable", "ProtectionCounts", "RowItems", "SealedColumn", "TableProtection", "protect_table"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -84,6 +84,7 @@ def protect_table(
     metadata: Mapping[str, Any] | None = None,
     with_items: bool = False,
     id_column: str | None = None,
+    sealed: SealedColumn | None = None,
     chunk_rows: int | None = None,
     overwrite: bool = False,
     format: str | None = None,
@@ -107,6 +108,7 @@ def protect_table(
         metadata: see :func:`open_writer`.
         with_items: call ``protect(vectors, items)``, where `RowItems` has the rows' ids and texts.
         id_column: column of these ids; None counts the rows from 0.
+        sealed: also write the sealed originals; see `TableProtection`.
         overwrite: replace an existing output.
         show_progress: None shows a bar on a terminal.
 
@@ -126,11 +128,23 @@ def protect_table(
     )  # fmt: skip
     protection = TableProtection(
         protect, encode=encode, dimension=dimension, carry=carry, keep_text=keep_text, vectors_only=vectors_only,
-        with_items=with_items, id_column=id_column,
+        with_items=with_items, id_column=id_column, sealed=sealed,
     )  # fmt: skip
     prepared = protection.of(reader)
     with open_writer(output, types=prepared.types, metadata=metadata, overwrite=overwrite) as writer:
         return prepared.write(writer, show_progress=show_progress)
+
+
+@dataclass(frozen=True)
+class SealedColumn:
+    """A column of blobs, each of which holds a row's clean vector, its text and its other columns.
+
+    Attributes:
+        seal: `Sealer.seal` for one collection: ``seal(vectors, ids=..., texts=..., metadata=...)`` returns the blobs.
+    """
+
+    name: str
+    seal: Callable[..., list[bytes]] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -140,6 +154,8 @@ class TableProtection:
     Attributes:
         vectors_only: the output has no other columns.
         owned: ``protect`` returns a new array each time, so no copy is necessary before the next call.
+        sealed: column of sealed originals. It needs ``id_column``; of the other columns only ids and ``carry`` stay
+            readable.
     """
 
     protect: Callable[..., Embeddings]
@@ -151,6 +167,7 @@ class TableProtection:
     with_items: bool = False
     id_column: str | None = None
     owned: bool = False
+    sealed: SealedColumn | None = None
 
     def of(self, reader: TableReader) -> PreparedTable:
         """Return the table of ``reader`` after all checks that need no row."""
@@ -166,11 +183,22 @@ class TableProtection:
             param = "keep_text" if self.keep_text else "carry"
             raise InvalidInputError.of("protect_table", param, "left out for a .npy output", "columns to keep",
                                        "A .npy file has vectors only.", "Write .parquet to keep columns.")  # fmt: skip
-        types = {} if self.vectors_only else _carried_types(reader, self.carry, self.keep_text)
         if self.id_column is not None and self.id_column not in reader.types:
             raise missing_column(reader.name, "id_column", self.id_column, reader.types)
-        read = {*types, self.id_column}
-        selected = reader.select(tuple(name for name in reader.types if name in read), texts=encoded)
+        carry, sealed = self.carry, self.sealed
+        if sealed is not None:
+            if sealed.name in reader.types or self.vectors_only or self.id_column is None:
+                raise InvalidInputError.of("seal", "input", "a table with ids, not sealed yet, sealed into Parquet",
+                                           "another table or output")  # fmt: skip
+            carry = tuple(dict.fromkeys([self.id_column, *(carry or ())]))
+        types = {} if self.vectors_only else _carried_types(reader, carry, self.keep_text)
+        roles = (reader.text_column, reader.embedding_column)
+        read = {*types, self.id_column} if sealed is None else set(reader.types) - set(roles)
+        selected = reader.select(
+            tuple(name for name in reader.types if name in read), texts=encoded or sealed is not None
+        )
+        if sealed is not None:
+            types[sealed.name] = "binary"
         return PreparedTable(self, reader, selected, types)
 
 
@@ -200,7 +228,9 @@ class PreparedTable:
                         raise _perhaps_vectors(reader, name, "lists of numbers as text")
                 clean = self._clean(chunk, width)
                 width = clean.shape[1]
-                write(self._released(chunk, clean), {name: chunk.columns[name] for name in self.types})
+                # Sealed first: rows that cannot be sealed are not released and not counted.
+                columns = {**chunk.columns, **self._sealed(chunk, clean)}
+                write(self._released(chunk, clean), {name: columns[name] for name in self.types})
         encoded = reader.embedding_column is None
         absent = [name for name in reader.types if name not in self.types and name != reader.embedding_column]
         return ProtectionCounts(
@@ -209,7 +239,7 @@ class PreparedTable:
             released_dimension=writer.dimension,
             source=str(reader.text_column if encoded else reader.embedding_column),
             encoded=encoded,
-            carried=tuple(self.types),
+            carried=tuple(name for name in self.types if name in reader.types),
             left_out=tuple(absent),
         )
 
@@ -224,13 +254,29 @@ class PreparedTable:
             raise InvalidInputError.of("encode", "output", constraint, f"{len(vectors)}")
         return vectors
 
+    def _ids(self, chunk: Chunk) -> list[str]:
+        """Return the ids of a chunk's rows: the column's values, or row numbers from 0."""
+        column, first = self.protection.id_column, chunk.first_row
+        if column is None:
+            return [str(i) for i in range(first, first + chunk.rows)]
+        return ids_of(chunk.columns[column], source=self.reader.name, first_row=first)
+
+    def _sealed(self, chunk: Chunk, clean: Embeddings) -> dict[str, list[bytes]]:
+        """Return the sealed column of a chunk, or nothing."""
+        sealed = self.protection.sealed
+        if sealed is None:
+            return {}
+        names = [name for name in self.selected.others if name != self.protection.id_column]
+        columns = [json_values(chunk.columns[name]) for name in names]
+        metadata = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] if names else None
+        return {sealed.name: sealed.seal(clean, ids=self._ids(chunk), texts=chunk.texts, metadata=metadata)}
+
     def _released(self, chunk: Chunk, clean: Embeddings) -> Embeddings:
         """Return the output of ``protect``, checked to be one finite vector per row."""
         items: list[RowItems] = []
         if self.protection.with_items:
             encoded = self.reader.embedding_column is None
-            ids = _ids(chunk, self.protection.id_column, self.reader.name)
-            items.append(RowItems(ids, chunk.texts if encoded else None))
+            items.append(RowItems(self._ids(chunk), chunk.texts if encoded else None))
         value = self.protection.protect(clean, *items)
         try:
             released = check_embeddings(value, owner="protect", param="output")
@@ -241,21 +287,6 @@ class PreparedTable:
             raise ReleaseError.of("protect", "output", constraint, f"{len(released)}", "Nothing was released.")
         # The writer thread reads it while `protect` works on the next chunk, perhaps in the same array.
         return released if self.protection.owned else released.copy()
-
-
-def _ids(chunk: Chunk, id_column: str | None, source: str) -> list[str]:
-    """Return the ids of a chunk's rows: the column's values, or row numbers from 0."""
-    if id_column is None:
-        return [str(i) for i in range(chunk.first_row, chunk.first_row + chunk.rows)]
-    values = python_values(chunk.columns[id_column])
-    for i, value in enumerate(values):
-        if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
-            got = "nothing" if value is None or value == "" else type(value).__name__
-            raise DataFileError.of(source, "id_column", "a column of texts or whole numbers",
-                                   f"{got} in {row_number(chunk.first_row + i)}",
-                                   "It names the item of each row.")  # fmt: skip
-    # A CSV's "7" and a Parquet file's 7 are one item: the format must not change an id.
-    return [str(value) for value in values]
 
 
 # Columns -----------------------------------------------------------------------------------------

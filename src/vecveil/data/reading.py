@@ -31,7 +31,7 @@ from vecveil.errors import DataFileError
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["EMBEDDING", "Chunk", "TableReader", "TextRows", "read_table", "read_texts"]
+__all__ = ["EMBEDDING", "Chunk", "TableReader", "TextRows", "read_table", "read_texts", "table_source"]
 
 EMBEDDING, TEXT = "embedding", "text"
 CHUNK_ROWS = 16_384
@@ -247,14 +247,22 @@ def read_table(
     if chunk_rows is not None:
         chunk_rows = check_count(chunk_rows, owner="read_table", param="chunk_rows")
     if source is None:
-        file = path if isinstance(path, InputFile) else find_input(path, format)
-        source = _source(file, encoding, delimiter, max_memory)
+        source = table_source(path, format=format, encoding=encoding, delimiter=delimiter, max_memory=max_memory)
     return TableReader(
         source, text_column=text_column, embedding_column=embedding_column, columns=columns, chunk_rows=chunk_rows
     )
 
 
-def _source(file: InputFile, encoding: str, delimiter: str | None, max_memory: int | None) -> TableSource:
+def table_source(
+    path: str | os.PathLike[str] | InputFile,
+    *,
+    format: str | None = None,
+    encoding: str = "utf-8",
+    delimiter: str | None = None,
+    max_memory: int | None = None,
+) -> TableSource:
+    """Return the columns of the table at ``path``; the arguments are those of :func:`read_table`."""
+    file = path if isinstance(path, InputFile) else find_input(path, format)
     match file.format:
         case "csv" | "tsv":
             return DelimitedSource(file, encoding, delimiter)

@@ -178,8 +178,9 @@ class ParquetWriter(FileWriter):
             self._waiting: list[Any] = []
             self._batches = _ArrowBatches(self._types, self._metadata, self.dimension, self.dtype)
             self._writer = import_pyarrow().parquet.ParquetWriter(
-                # Without a dictionary for embeddings: noisy values do not repeat.
-                self._file, self._batches.schema, use_dictionary=list(self._types)
+                # Without a dictionary for embeddings and blobs: random values do not repeat.
+                self._file, self._batches.schema,
+                use_dictionary=[name for name, kind in self._types.items() if str(kind) != "binary"],
             )
         batch = self._batches.of(vectors if owned else vectors.copy(), columns, self._name)
         self._waiting.append(batch)

@@ -1,4 +1,4 @@
-"""Ray: protect many files on a cluster, and datasets of Ray Data batch by batch.
+"""Ray: protect many files on a cluster, and datasets of Ray Data batch by batch; open sealed datasets.
 
 vecveil protect 's3://bucket/notes/*.parquet' -p drug.vecveil --engine ray -o s3://bucket/protected
 protect_dataset(ray.data.read_parquet("notes"), "drug.vecveil").write_parquet("protected")
@@ -19,10 +19,18 @@ from vecveil.bulk.job import BulkJob, PartWorker, reader_of
 from vecveil.bulk.manifest import PartResult
 from vecveil.bulk.places import Folder, Part
 from vecveil.bulk.running import PartFailure, Run, attempt
+from vecveil.bulk.unsealing import Unsealing
 from vecveil.errors import InvalidInputError, MissingDependencyError, ReleaseError, VecveilError
-from vecveil.integrations.workers import Sealed, anywhere, batch_job, protect_batch
+from vecveil.integrations.workers import (
+    Sealed,
+    anywhere,
+    batch_job,
+    run_batch,
+    unsealing_anywhere,
+)
 from vecveil.protector import Protector
 from vecveil.runtime import inherited_variables
+from vecveil.sealing.sealer import OnInvalid
 from vecveil.validation import check_count
 
 try:
@@ -31,7 +39,7 @@ try:
 except ImportError:
     raise MissingDependencyError("The engine Ray", "ray[data]", "ray") from None
 
-__all__ = ["protect_dataset", "run_on_ray"]
+__all__ = ["protect_dataset", "run_on_ray", "unseal_dataset"]
 
 _OWNER = "protect_dataset"
 # Ray keeps metadata of each task in memory; more parts than this share tasks.
@@ -60,7 +68,7 @@ def protect_dataset(
         num_gpus: GPUs per worker; None uses 1 if texts are known to be encoded and Ray has GPUs, else 0.
         batch_size: rows per batch.
         options: options of `vecveil.bulk.BulkJob`, except those of files. ``key`` is the path of a key file or
-            ``env:NAME`` on each worker.
+            ``env:NAME`` on each worker. ``seal_key`` with ``seal_name`` and ``id_column`` adds the sealed originals.
 
     Raises:
         InvalidInputError: an unknown option, or a key instead of its source.
@@ -74,23 +82,58 @@ def protect_dataset(
     job = batch_job(protector, options, owner=_OWNER)
     if num_gpus is None:
         num_gpus = 1 if _known_texts(ds, job) and _gpus() else 0
+    return _mapped(ds, job, batch_size, concurrency, num_gpus)
+
+
+def unseal_dataset(
+    ds: Any,
+    seal_key: str | os.PathLike[str],
+    *,
+    seal_name: str,
+    id_column: str = "id",
+    on_invalid: OnInvalid = "raise",
+    concurrency: int | tuple[int, int] | None = None,
+    batch_size: int = 4096,
+) -> Any:
+    """Return a ``ray.data.Dataset`` of the opened rows of ``ds``: id, text, metadata (JSON) and the exact embedding.
+
+    Args:
+        ds: dataset of sealed rows, such as those of ``protect_dataset(..., seal_key=...)``.
+        seal_key: path of the key file, or ``env:NAME``, on each worker.
+        seal_name: name of the collection in the key file.
+        id_column: column of the ids.
+        on_invalid: ``skip`` leaves out rows whose blob does not open; their ids are missing in the result.
+        concurrency, batch_size: as of `protect_dataset`.
+
+    Raises:
+        KeyFileError: the key cannot be read, or has no such collection.
+
+    Errors in rows, such as `SealingError`, are raised when the dataset is used, inside an error of Ray.
+    """
+    work = unsealing_anywhere(
+        seal_key, seal_name=seal_name, id_column=id_column, on_invalid=on_invalid, owner="unseal_dataset"
+    )
+    return _mapped(ds, work, batch_size, concurrency, 0)
+
+
+def _mapped(ds: Any, work: BulkJob | Unsealing, batch_size: int, concurrency: Any, num_gpus: float) -> Any:
     return ds.map_batches(
         _BatchTask,
-        fn_constructor_args=(Sealed(job),),
+        fn_constructor_args=(Sealed(work),),
         batch_format="pyarrow",
         batch_size=batch_size,
         zero_copy_batch=True,
-        compute=_workers(concurrency),  # actors keep protector and encoder between batches
+        compute=_workers(concurrency),  # actors keep protector, keys and encoder between batches
         num_gpus=num_gpus or None,
     )
 
 
 class _BatchTask:
     def __init__(self, sealed: Sealed) -> None:
-        self._job: BulkJob = sealed.open()
+        self._work: BulkJob | Unsealing = sealed.open()
 
     def __call__(self, rows: Any) -> Any:
-        return protect_batch(self._job, rows)
+        return run_batch(self._work, rows)
 
 
 def _known_texts(ds: Any, job: BulkJob) -> bool:

@@ -1,4 +1,4 @@
-"""Spark: protect DataFrames of vectors or texts batch by batch.
+"""Spark: protect DataFrames of vectors or texts batch by batch; open sealed DataFrames.
 
 protect_dataframe(spark.read.parquet("notes"), "drug.vecveil").write.parquet("protected")
 """
@@ -11,17 +11,27 @@ from functools import partial
 from typing import Any
 
 from vecveil.bulk import ArrowProtection, BulkJob
+from vecveil.bulk.unsealing import Unsealing
 from vecveil.data.columns import import_pyarrow
 from vecveil.errors import InvalidInputError, MissingDependencyError
-from vecveil.integrations.workers import batch_job, protect_batch
+from vecveil.integrations.workers import batch_job, run_batch, unsealing_anywhere
 from vecveil.protector import Protector
+from vecveil.sealing.blob import SEALED_FIELD
+from vecveil.sealing.sealer import OnInvalid
 
 try:
-    from pyspark.sql.types import ArrayType, DoubleType, FloatType, StructField, StructType
+    from pyspark.sql.types import (
+        ArrayType,
+        BinaryType,
+        DoubleType,
+        FloatType,
+        StructField,
+        StructType,
+    )
 except ImportError:
     raise MissingDependencyError("Protecting DataFrames of Spark", "pyspark", "spark") from None
 
-__all__ = ["protect_dataframe"]
+__all__ = ["protect_dataframe", "unseal_dataframe"]
 
 _OWNER = "protect_dataframe"
 _EMBEDDING = "embedding"
@@ -41,7 +51,7 @@ def protect_dataframe(
         df: DataFrame of vectors (arrays of floats or doubles), or of texts to encode.
         protector: protector or path of its file on this machine.
         options: options of `vecveil.bulk.BulkJob`, except those of files. ``key`` is the path of a key file or
-            ``env:NAME`` on each worker.
+            ``env:NAME`` on each worker. ``seal_key`` with ``seal_name`` and ``id_column`` adds the sealed originals.
 
     Raises:
         InvalidInputError: an unknown option, or a key instead of its source.
@@ -58,17 +68,46 @@ def protect_dataframe(
     kept = {field.name: field for field in df.schema.fields}
     value = released.field(_EMBEDDING).type.value_type
     number = DoubleType() if value == import_pyarrow().float64() else FloatType()
+    sealed = StructField(SEALED_FIELD, BinaryType(), nullable=False)
     schema = StructType(
-        [kept[name] for name in released.names if name != _EMBEDDING]
+        [kept.get(name, sealed) for name in released.names if name != _EMBEDDING]
         + [StructField(_EMBEDDING, ArrayType(number, containsNull=False), nullable=False)]
     )
-    return df.mapInArrow(partial(_protected, job), schema)
+    return df.mapInArrow(partial(_mapped, job), schema)
 
 
-def _protected(job: BulkJob, batches: Iterable[Any]) -> Iterator[Any]:
+def unseal_dataframe(
+    df: Any,
+    seal_key: str | os.PathLike[str],
+    *,
+    seal_name: str,
+    id_column: str = "id",
+    on_invalid: OnInvalid = "raise",
+) -> Any:
+    """Return a DataFrame of the opened rows of ``df``: id, text, metadata (JSON) and the exact embedding.
+
+    Args:
+        df: DataFrame of sealed rows, such as those of ``protect_dataframe(..., seal_key=...)``.
+        seal_key: path of the key file, or ``env:NAME``, on each worker.
+        seal_name: name of the collection in the key file.
+        id_column: column of the ids.
+        on_invalid: ``skip`` leaves out rows whose blob does not open; their ids are missing in the result.
+
+    Raises:
+        KeyFileError: the key cannot be read, or has no such collection.
+
+    Errors in rows, such as `SealingError`, are raised at the action, inside a ``PythonException``.
+    """
+    work = unsealing_anywhere(
+        seal_key, seal_name=seal_name, id_column=id_column, on_invalid=on_invalid, owner="unseal_dataframe"
+    )
+    return df.mapInArrow(partial(_mapped, work), f"id string, text string, metadata string, {_EMBEDDING} array<float>")
+
+
+def _mapped(work: BulkJob | Unsealing, batches: Iterable[Any]) -> Iterator[Any]:
     pa = import_pyarrow()
     for batch in batches:
-        table = protect_batch(job, batch)
+        table = run_batch(work, batch)
         at = table.schema.get_field_index(_EMBEDDING)
         # Spark has no fixed-size lists.
         flexible = table.column(at).cast(pa.list_(table.schema.field(at).type.value_type))

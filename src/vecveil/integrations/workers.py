@@ -1,4 +1,4 @@
-"""Job arguments for the workers of Ray and Spark: a protector and names of keys, no secrets."""
+"""Arguments for the workers of Ray and Spark: a protector and names of keys, no secrets."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from functools import lru_cache
 from typing import Any
 
 from vecveil.bulk import ArrowProtection, BulkJob
+from vecveil.bulk.unsealing import Unsealing
 from vecveil.errors import InvalidInputError, ReleaseError, VecveilError, unknown_name
 from vecveil.protector import Protector
+from vecveil.sealing import Sealer
 
-__all__ = ["Sealed", "anywhere", "batch_job", "protect_batch"]
+__all__ = ["Sealed", "anywhere", "batch_job", "run_batch", "unsealing_anywhere"]
 
 _ENVIRONMENT = "env:"
-_OF_FILES = {"protector", "format", "encoding", "delimiter"}
+_OF_FILES = {"protector", "format", "encoding", "delimiter", "seal_uuid"}
 _BATCH_OPTIONS = tuple(field.name for field in fields(BulkJob) if field.name not in _OF_FILES)
 """Options of `BulkJob` that apply to batches."""
 
@@ -53,50 +55,69 @@ def batch_job(
     for name in options:
         if name not in _BATCH_OPTIONS:
             raise unknown_name(owner, "options", _BATCH_OPTIONS, name)
-    key = options.get("key")
-    if key is not None and not isinstance(key, str | os.PathLike):
-        raise InvalidInputError.of(owner, "key", "the path of a key file, or env:NAME", type(key).__name__,
-                                   "Arguments of workers are stored, and spilled to disks.",
-                                   "Put the key where every worker finds it, and give its name.")  # fmt: skip
     given = dict(options)
-    if key is not None:
-        given["key"] = os.fspath(key)
+    for param in ("key", "seal_key"):
+        if given.get(param) is not None:
+            given[param] = _key_place(given[param], owner, param)
     if given.get("carry") is not None:
-        # Hashable, for the cache of `_protection`.
+        # Hashable, for the cache of `_opened`.
         given["carry"] = tuple(given["carry"])
     return anywhere(BulkJob.of(protector, **given))
 
 
+def unsealing_anywhere(seal_key: str | os.PathLike[str], *, owner: str, **options: Any) -> Unsealing:
+    """Return an `Unsealing` that every worker can open.
+
+    Raises:
+        InvalidInputError: a key instead of its source.
+        KeyFileError: the key cannot be read here, or has no such collection.
+    """
+    unsealing = Unsealing(_key_place(seal_key, owner, "seal_key"), **options)
+    Sealer(unsealing.seal_key).keys.read(unsealing.seal_name)
+    return unsealing
+
+
+def _key_place(key: Any, owner: str, param: str) -> str:
+    """Return the source of a key for workers in any folder."""
+    if not isinstance(key, str | os.PathLike):
+        raise InvalidInputError.of(owner, param, "the path of a key file, or env:NAME", type(key).__name__,
+                                   "Arguments of workers are stored, and spilled to disks.",
+                                   "Put the key where every worker finds it, and give its name.")  # fmt: skip
+    place = os.fspath(key)
+    return place if place.startswith(_ENVIRONMENT) else os.path.abspath(place)
+
+
 def anywhere(job: BulkJob) -> BulkJob:
-    """Return ``job`` with absolute paths and the id of the current key."""
+    """Return ``job`` with absolute paths, the id of the current key and the UUID of the sealed collection."""
+    job = job.pinned()
     # Opened here for its errors and for the key id: all workers then use one key, even if the file gets a newer one.
     opened = job.opened()
     encoder = job.encoder or opened.protector.encoder_info.name
     if encoder is not None and os.path.exists(encoder):
         job = replace(job, encoder=os.path.abspath(encoder))
     if job.key is not None and opened.key is not None:
-        named = job.key.startswith(_ENVIRONMENT)
-        key = job.key if named else os.path.abspath(job.key)
-        job = replace(job, key=key, key_id=opened.key.key_id)
+        job = replace(job, key=_key_place(job.key, "protect", "key"), key_id=opened.key.key_id)
+    if job.seal_key is not None:
+        job = replace(job, seal_key=_key_place(job.seal_key, "protect", "seal_key"))
     return job
 
 
 @lru_cache(maxsize=1)
-def _protection(job: BulkJob) -> ArrowProtection:
-    """Return this process's protection, which loads protector, key and encoder once."""
-    return ArrowProtection(job)
+def _opened(work: BulkJob | Unsealing) -> ArrowProtection | Unsealing:
+    """Return this process's work, which loads protector, keys and encoder once."""
+    return ArrowProtection(work) if isinstance(work, BulkJob) else work
 
 
-def protect_batch(job: BulkJob, rows: Any) -> Any:
-    """Return the protected rows of a ``pyarrow.Table`` or ``RecordBatch`` as a table.
+def run_batch(work: BulkJob | Unsealing, rows: Any) -> Any:
+    """Return the protected or opened rows of a ``pyarrow.Table`` or ``RecordBatch`` as a table.
 
     Raises:
-        VecveilError: raised by `ArrowProtection`; ReleaseError for any other error.
+        VecveilError: raised by `ArrowProtection` or `Unsealing`; ReleaseError for any other error.
     """
     try:
-        return _protection(job)(rows)
+        return _opened(work)(rows)
     except VecveilError as error:
         raise error.with_traceback(None) from None
     except Exception as error:  # engines log errors, and messages of libraries may quote values
-        raise ReleaseError.of("protect", "rows", "protected", f"the error {type(error).__name__}",
+        raise ReleaseError.of("protect", "rows", "protected or opened", f"the error {type(error).__name__}",
                               "Nothing of this batch was released.") from None  # fmt: skip

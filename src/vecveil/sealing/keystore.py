@@ -240,10 +240,20 @@ class KeyStore:
     def __repr__(self) -> str:
         return f"KeyStore({Path(self.path).name!r})"
 
-    def collections(self) -> dict[str, uuid.UUID]:
-        """Return the collections that have a data key, with their UUIDs."""
+    def collections(self) -> dict[str, dict[str, Any]]:
+        """Return the collections that have a data key, with what the file says of each.
+
+        The fields are ``uuid``, ``data_keys`` (their number), ``sealed_at_most`` (rows sealed under them, counted in
+        shares that processes reserve) and ``protector`` (the fingerprint noted, or None).
+        """
         return {
-            name: uuid.UUID(entry["uuid"]) for name, entry in self._load()["collections"].items()
+            name: {
+                "uuid": entry["uuid"],
+                "data_keys": len(entry["keys"]),
+                "sealed_at_most": sum(key["sealed"] for key in entry["keys"].values()),
+                "protector": entry.get("protector"),
+            }
+            for name, entry in self._load()["collections"].items()
         }
 
     def read(self, collection: str) -> CollectionKeys:

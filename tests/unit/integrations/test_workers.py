@@ -13,9 +13,17 @@ import vecveil
 from harness.bulk_tables import laplace_file, table_of
 from harness.errors import raises
 from vecveil.bulk import ArrowProtection, BulkJob
+from vecveil.bulk.unsealing import Unsealing
 from vecveil.errors import KeyFileError
 from vecveil.integrations import workers
-from vecveil.integrations.workers import Sealed, anywhere, batch_job, protect_batch
+from vecveil.integrations.workers import (
+    Sealed,
+    anywhere,
+    batch_job,
+    run_batch,
+    unsealing_anywhere,
+)
+from vecveil.sealing import KeyStore
 
 DIMENSION = 8
 
@@ -68,17 +76,17 @@ def test_keys_and_unknown_options_are_refused(laplace: Path, tmp_path: Path) -> 
 def test_only_our_own_errors_leave_a_worker(laplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = BulkJob.of(laplace)
     X = np.ones((3, DIMENSION))
-    assert protect_batch(job, table_of(X)).num_rows == 3
+    assert run_batch(job, table_of(X)).num_rows == 3
     X[1, 1] = np.nan
     with raises("E-DATA-FILE", "embeddings"):
-        protect_batch(job, table_of(X))
+        run_batch(job, table_of(X))
 
     def quote(self: ArrowProtection, rows: pa.Table) -> None:
         raise ValueError(f"cannot use {rows.to_pylist()}")
 
     monkeypatch.setattr(ArrowProtection, "__call__", quote)
     with raises("E-RELEASE", "rows") as caught:
-        protect_batch(job, table_of(X))
+        run_batch(job, table_of(X))
     assert "item-0" not in str(caught.value)
     assert caught.value.__suppress_context__
 
@@ -86,5 +94,41 @@ def test_only_our_own_errors_leave_a_worker(laplace: Path, monkeypatch: pytest.M
 def test_a_process_opens_a_job_once(laplace: Path) -> None:
     job = BulkJob.of(laplace)
     copy = pickle.loads(pickle.dumps(job))
-    assert workers._protection(job) is workers._protection(copy)
-    assert workers._protection(job) is not workers._protection(BulkJob.of(laplace, noise=False))
+    assert workers._opened(job) is workers._opened(copy)
+    assert workers._opened(job) is not workers._opened(BulkJob.of(laplace, noise=False))
+
+
+def test_sealing_and_opening_travel_without_keys(
+    laplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloudpickle = pytest.importorskip("cloudpickle")
+    monkeypatch.chdir(tmp_path)
+    vecveil.NoiseKeys.create("search.keys", "first")
+    given = {"id_column": "id", "seal_key": "search.keys", "seal_name": "notes"}
+    job = batch_job(laplace, given, owner="test")
+    unsealing = unsealing_anywhere(Path("search.keys"), seal_name="notes", owner="test")
+    X = np.random.default_rng(0).standard_normal((3, DIMENSION)).astype(np.float32)
+    sealed = run_batch(job, table_of(X))
+    opened = run_batch(unsealing, sealed)
+    np.testing.assert_allclose(np.stack(opened["embedding"].to_numpy()), X, atol=1e-2)
+    store = KeyStore("search.keys")
+    entry = store._load()["collections"]["notes"]
+    secrets = [*store._unwrapped_bytes(entry).values()]
+    secrets.append(vecveil.NoiseKeys.from_file("search.keys").key().secret_for_noise())
+    for work in (job, unsealing, ArrowProtection(job), workers._opened(unsealing), workers._opened(job)):
+        packed = cloudpickle.dumps(work) + pickle.dumps(Sealed(work)) + repr(work).encode()
+        assert not any(secret in packed for secret in secrets)
+
+    # A worker with another key file would seal under keys that nobody else has.
+    (tmp_path / "search.keys").unlink()
+    vecveil.NoiseKeys.create("search.keys", "other")
+    with raises("E-SEAL-COLLECTION", "collection"):
+        ArrowProtection(job)(table_of(X))
+    KeyStore("search.keys").reserve("notes", 0)
+    with raises("E-SEAL-COLLECTION", "seal_key"):
+        ArrowProtection(job)(table_of(X))
+    with raises("E-INPUT", "seal_name"):
+        BulkJob.of(laplace, seal_key="search.keys")
+    with raises("E-INPUT", "seal_key"):
+        unsealing_anywhere(b"secret" * 6, seal_name="notes", owner="test")  # type: ignore[arg-type]
+    assert isinstance(unsealing, Unsealing)

@@ -1,0 +1,114 @@
+"""``vecveil unseal``, ``reseal`` and ``reprotect``: open sealed files; renew the keys or vectors of a sealed store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vecveil.bulk.places import Folder, list_files, open_input
+from vecveil.bulk.unsealing import Unsealing
+from vecveil.cli import options as shared
+from vecveil.cli.output import data_json, note, warn
+from vecveil.data.files import InputFile
+from vecveil.data.writing import check_output
+from vecveil.databases import open_store
+from vecveil.databases.collection import ProtectedCollection
+from vecveil.databases.locations import public_name, short_name
+from vecveil.errors import DataFileError
+
+__all__ = ["reseal_command", "unseal_command"]
+
+_SHOWN = 10
+
+UNSEAL_EXAMPLE = """\b
+Examples:
+  vecveil unseal sealed.parquet --seal-key search.keys --seal-name notes -o notes.parquet
+  vecveil unseal sealed/ --seal-key search.keys --seal-name notes -o notes/ --on-invalid skip
+"""
+
+
+@click.command("unseal", epilog=UNSEAL_EXAMPLE)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("-o", "--out", type=shared.FILE, required=True, help="*.parquet, *.npy for vectors alone, or a folder.")
+@shared.file_seal_options
+@click.option(
+    "--on-invalid", type=click.Choice(["raise", "skip"]), default="raise", show_default=True,
+    help="Fail at a blob that does not open, or leave out its row and report its id.",
+)
+@shared.file_options
+@click.option("--force", is_flag=True, help="Replace existing files.")
+@shared.json_option
+def unseal_command(
+    inputs: tuple[str, ...], out: Path, seal_key: str, seal_name: str, id_column: str, on_invalid: Any, force: bool,
+    as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Write the exact vectors, texts and metadata of the sealed rows of INPUT: clean data.
+
+    INPUT is what `vecveil seal` wrote, or any table with ids and the column vecveil_sealed, in base64 in text formats.
+    The output has the columns id, text, metadata (JSON) and embedding. Several files, or a folder, become files of
+    the same names in a folder; files that are there are kept, so that the same command continues.
+    """
+    unsealing = Unsealing(seal_key, seal_name, id_column, on_invalid)
+    if os.path.realpath(out) == os.path.realpath(seal_key):
+        raise DataFileError.of(out.name, "output", "another file than the key file", "the key file itself")
+    rows, kept = 0, 0
+    skipped: list[str] = []
+    for source, target in _targets(inputs, out, options["format"]):
+        if target != out and target.exists() and not force:
+            kept += 1
+            continue
+        check_output(target, overwrite=force, source=source if isinstance(source, str) else None)
+        written, left_out = unsealing.file(source, target, overwrite=force, **options)
+        rows, skipped = rows + written, skipped + left_out
+    note(f"{rows:,} rows opened. Wrote {out}, which holds clean vectors and texts.")
+    if kept:
+        note(f"{kept:,} files were there already.")
+    if skipped:
+        more = " ..." if len(skipped) > _SHOWN else ""
+        warn(f"{len(skipped):,} rows did not open and are left out: {', '.join(skipped[:_SHOWN])}{more}")
+    if as_json:
+        data_json({"output": str(out), "rows": rows, "skipped": skipped})
+
+
+def _targets(inputs: tuple[str, ...], out: Path, format: str | None) -> list[tuple[str | InputFile, Path]]:
+    """Return each input file with its output."""
+    if out.suffix and not out.is_dir():
+        if len(inputs) > 1 or os.path.isdir(inputs[0]):
+            raise click.UsageError("Several files are opened into a folder: give --out a name without a suffix.")
+        return [(inputs[0], out)]
+    files = list_files(inputs, {}, format=format)
+    if any(Folder(str(out)).holds(file.url) for file in files):
+        raise click.UsageError("--out must be another folder than that of the inputs.")
+    targets = [out / f"{file.name.split('.')[0]}.parquet" for file in files]
+    if len(set(targets)) < len(targets):
+        raise click.UsageError("Two inputs have one name: open them into different folders.")
+    out.mkdir(parents=True, exist_ok=True)
+    return [(open_input(file, {}, format=format), target) for file, target in zip(files, targets, strict=True)]
+
+
+RESEAL_EXAMPLE = """\b
+Example:
+  vecveil reseal chroma:db#notes-sealed --seal-key search.keys
+"""
+
+
+@click.command("reseal", epilog=RESEAL_EXAMPLE)
+@click.argument("database")
+@shared.database_seal_options
+@click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")
+@shared.json_option
+def reseal_command(database: str, seal_key: str, seal_name: str | None, batch: int, as_json: bool) -> None:
+    """Seal every row of DATABASE under a new data key, and delete the older keys.
+
+    Searches go on meanwhile; stop programs that write. Protected vectors stay as they are. After an interruption the
+    same command continues. Backups of DATABASE from before open only with a backup of the key file from before.
+    """
+    with open_store(database) as store:
+        collection = ProtectedCollection(store, None, seal_key, name=seal_name or public_name(database))
+        rows = collection.reseal(batch=batch)
+    note(f"{rows:,} rows of {short_name(database)} are sealed under a new key; the older keys are deleted.")
+    if as_json:
+        data_json({"database": short_name(database), "collection": collection.name, "rows": rows})
