@@ -81,7 +81,7 @@ def test_keys_are_made_for_their_owner_alone_and_listed_by_id(tmp_path: Path) ->
     assert run("key", "new", path).code == 0  # named by the time
     named = json.loads(path.read_text())["current"]
     assert run("key", "list", path, "--json").json == {
-        "current": named, "ids": sorted(["2026-11", named]),
+        "current": named, "ids": sorted(["2026-11", named]), "collections": {},
     }  # fmt: skip
     lines = run("key", "list", path).out.splitlines()
     assert sorted(lines) == sorted(["2026-11", f"{named}  (current)"])

@@ -159,7 +159,8 @@ named_options = stacked(
 )
 """For commands whose rows have ids of their own."""
 seal_key_option = click.option(
-    "--seal-key", required=True, metavar="FILE", help="Key file of the sealed rows; see `vecveil key new`."
+    "--seal-key", required=True, metavar="FILE",
+    help="Key file of the sealed rows (`vecveil key new`), or env:NAME:FILE for a master key in a variable.",
 )
 database_seal_options = stacked(
     seal_key_option,

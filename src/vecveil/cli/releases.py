@@ -16,7 +16,7 @@ from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note, number, writing
 from vecveil.data.writing import check_new_file
 from vecveil.randomness import NoiseKey, NoiseKeys
-from vecveil.sealing import KeyStore
+from vecveil.sealing import KeyStore, Sealer
 
 __all__ = ["Release", "key", "ledger"]
 
@@ -150,7 +150,8 @@ def erase_keys(file: Path, collection: str, yes: bool, as_json: bool) -> None:
     Protected vectors and fields that were kept readable stay readable. Backups of FILE still open the sealed rows:
     destroy them too.
     """
-    store = KeyStore(file)
+    store = Sealer(file).keys  # FILE may be env:NAME:FILE
+    assert isinstance(store, KeyStore)
     store.read(collection)  # a mistyped name is an error before the question
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("Without a terminal to ask at, confirm with --yes.")

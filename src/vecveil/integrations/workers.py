@@ -84,7 +84,10 @@ def _key_place(key: Any, owner: str, param: str) -> str:
                                    "Arguments of workers are stored, and spilled to disks.",
                                    "Put the key where every worker finds it, and give its name.")  # fmt: skip
     place = os.fspath(key)
-    return place if place.startswith(_ENVIRONMENT) else os.path.abspath(place)
+    if not place.startswith(_ENVIRONMENT):
+        return os.path.abspath(place)
+    variable, colon, store = place.removeprefix(_ENVIRONMENT).partition(":")  # env:NAME:STORE
+    return f"{_ENVIRONMENT}{variable}{colon}{os.path.abspath(store) if store else ''}"
 
 
 def anywhere(job: BulkJob) -> BulkJob:

@@ -119,6 +119,12 @@ def test_sealing_and_opening_travel_without_keys(
         packed = cloudpickle.dumps(work) + pickle.dumps(Sealed(work)) + repr(work).encode()
         assert not any(secret in packed for secret in secrets)
 
+    monkeypatch.setenv("KEY_OF_TEST", (tmp_path / "search.keys").read_text())
+    given["seal_key"] = "env:KEY_OF_TEST:wrapped.keys"
+    named = batch_job(laplace, given, owner="test")
+    assert named.seal_key == f"env:KEY_OF_TEST:{tmp_path}/wrapped.keys"
+    assert len(run_batch(named, table_of(X))["vecveil_sealed"]) == 3
+
     # A worker with another key file would seal under keys that nobody else has.
     (tmp_path / "search.keys").unlink()
     vecveil.NoiseKeys.create("search.keys", "other")
