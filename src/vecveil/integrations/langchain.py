@@ -8,12 +8,13 @@ A store with `ProtectedEmbeddings` alone keeps `page_content` beside the vector;
 
 from __future__ import annotations
 
+import base64
 import os
 import secrets
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 
@@ -55,6 +56,7 @@ __all__ = ["ProtectedEmbeddings", "ProtectedVectorStore"]
 _OWNER = "ProtectedEmbeddings"
 _STORE = "ProtectedVectorStore"
 _ID_FIELD = "vecveil_id"
+_VECTOR_FIELD = "vecveil_vector"
 _SIDES = ("query", "documents")
 
 
@@ -252,7 +254,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        present = [match.id for match in self._database.present([_row_id(name) for name in ids])]
+        present = self._database.read([_row_id(name) for name in ids], missing="skip").ids
         return _documents(self.collection.get(present)) if present else []
 
     def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
@@ -316,8 +318,8 @@ class ProtectedVectorStore(vectorstores.VectorStore):
 class LangChainDatabase(VectorStore):
     """A LangChain vector store as the database of a `ProtectedCollection`.
 
-    The content of a row's document is ``id:blob`` (as for ``/v1/rerank``), its metadata are the tokens of filters.
-    Ids are UUIDs, which every database takes. LangChain can neither list rows nor return vectors.
+    The content of a row's document is ``id:blob`` (as for ``/v1/rerank``). Its metadata are the tokens of filters and
+    the protected vector in float16, since LangChain returns no vectors. Nor can it list rows. Ids are UUIDs.
     """
 
     kind = "langchain"
@@ -337,61 +339,66 @@ class LangChainDatabase(VectorStore):
         raise _impossible("open a store by its location")
 
     def info(self) -> StoreInfo:
-        return StoreInfo(self.kind, type(self.store).__name__, -1, 0)
+        """Return the description; the count is 1 for any number of rows."""
+        name = type(self.store).__name__
+        return StoreInfo(self.kind, name, len(self.search(self._first, 1)), len(self._first))
 
     def exists(self) -> bool:
         """Return whether the store has rows: it makes its collection itself."""
-        return bool(self.search(self._first, 1))
+        return self.count() > 0
 
     def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
         """Do nothing: the store makes its collection."""
 
     def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
         """Yield one row, then raise `StoreError`."""
-        yield _batch(self.search(self._first, 1))
+        yield self._batch(self._nearest(self._first, 1))
         raise _impossible("list its rows")
 
-    def read(self, ids: Sequence[str]) -> Batch:
-        """Return the rows of ``ids`` with empty vectors."""
-        matches = {match.id: match for match in self.present(list(dict.fromkeys(ids)))}
-        if missing := sum(name not in matches for name in ids):
-            raise StoreError.of(_STORE, "ids", "those of rows in the store", f"{missing} that are not there",
-                                code="E-STORE-NOT-FOUND")  # fmt: skip
-        return _batch([matches[name] for name in ids])
-
-    def present(self, ids: Sequence[str]) -> list[Match]:
-        """Return those of the rows of ``ids`` that the store has."""
+    def read(self, ids: Sequence[str], *, missing: Literal["raise", "skip"] = "raise") -> Batch:
         with database_errors(_STORE, "reading rows"):
-            return [_match(document) for document in self.store.get_by_ids(ids)]
+            batch = self._batch(self.store.get_by_ids(list(dict.fromkeys(ids))) if ids else [])
+        place = {name: at for at, name in enumerate(batch.ids)}
+        if missing == "raise" and (absent := sum(name not in place for name in ids)):
+            raise StoreError.of(_STORE, "ids", "those of rows in the store", f"{absent} that are not there",
+                                code="E-STORE-NOT-FOUND")  # fmt: skip
+        return batch.rows([place[name] for name in ids if name in place])
 
     def write(self, batch: Batch) -> None:
-        if batch.vectors.shape[1] == 0:
-            raise _impossible("return the vectors to write again")
-        rows = zip(batch.ids, batch.fields, strict=True)
-        contents = [f"{name}:{row.get(SEALED_FIELD, '')}" for name, row in rows]
-        # Never empty: langchain-chroma cannot return a row without metadata by its id.
-        metadata = [{**row, SEALED_FIELD: "content"} for row in batch.fields]
         # Rows of one length rank alike by cosine, dot product and Euclidean distance, whichever the store has.
-        vectors = dict(zip(contents, unit_rows(batch.vectors).tolist(), strict=True))
+        X = unit_rows(batch.vectors)
+        contents, metadata = [], []
+        for name, fields, x in zip(batch.ids, batch.fields, X.astype("<f2"), strict=True):
+            row = {**fields, _VECTOR_FIELD: base64.b64encode(x.tobytes()).decode()}
+            contents.append(f"{name}:{row.pop(SEALED_FIELD, '')}")
+            metadata.append(row)
+        vectors = dict(zip(contents, X.tolist(), strict=True))
         with database_errors(_STORE, "writing rows"), self.embeddings.handing(vectors):
             self.store.add_texts(contents, metadata, ids=list(batch.ids))
 
     def search(self, vector: Any, k: int = 10, where: Where | None = None) -> list[Match]:
         """Return the rows in the store's order; a distance is the place in it."""
+        rows = map(_row, self._nearest(vector, k, where))
+        return [Match(name, float(place), fields) for place, (name, fields) in enumerate(rows)]
+
+    def _nearest(self, vector: Any, k: int, where: Where | None = None) -> list[Document]:
         token, query = secrets.token_hex(16), unit_rows(np.atleast_2d(vector))[0].tolist()
         options = {"filter": self._filter(where)} if where else {}
         with database_errors(_STORE, "searching"), self.embeddings.handing({token: query}):
-            documents = self.store.similarity_search(token, k=k, **options)
-        return [_match(document, place) for place, document in enumerate(documents)]
+            return self.store.similarity_search(token, k=k, **options)
+
+    def _batch(self, documents: Sequence[Document]) -> Batch:
+        rows = [_row(document) for document in documents]
+        X = np.zeros((len(rows), len(self._first)), np.float32)
+        for x, (_, fields) in zip(X, rows, strict=True):
+            if vector := fields.get(_VECTOR_FIELD):
+                x[:] = np.frombuffer(base64.b64decode(vector), "<f2")
+        return Batch(tuple(name for name, _ in rows), X, tuple(fields for _, fields in rows))
 
     def delete(self, ids: Sequence[str]) -> None:
         with database_errors(_STORE, "deleting rows"):
             if ids:
                 self.store.delete(list(ids))
-
-    @property
-    def normalises(self) -> bool:
-        return True
 
 
 class _Exact:
@@ -415,15 +422,11 @@ def _row_id(name: str) -> str:
         return str(uuid.uuid5(uuid.NAMESPACE_OID, name))
 
 
-def _match(document: Document, place: int = 0) -> Match:
+def _row(document: Document) -> tuple[str, dict[str, Any]]:
+    """Return id and fields of a row; a document of another program has no blob."""
     name, _, blob = document.page_content.partition(":")
-    sealed = {SEALED_FIELD: blob} if SEALED_FIELD in document.metadata else {}
-    return Match(name, float(place), {**document.metadata, **sealed})
-
-
-def _batch(matches: Sequence[Match]) -> Batch:
-    vectors = np.empty((len(matches), 0), np.float32)
-    return Batch(tuple(row.id for row in matches), vectors, tuple(row.fields for row in matches))
+    sealed = {SEALED_FIELD: blob} if _VECTOR_FIELD in document.metadata else {}
+    return name, {**document.metadata, **sealed}
 
 
 def _documents(rows: Ranking | Unsealed) -> list[Document]:
