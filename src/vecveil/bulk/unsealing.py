@@ -33,7 +33,7 @@ class Unsealing:
     The opened rows have the columns id, text, metadata (JSON) and embedding, the exact vectors.
 
     Args:
-        seal_key: key file of the sealed rows, or ``env:NAME``.
+        seal_key: key file of the sealed rows, or ``env:NAME:PATH``.
         seal_name: name of the collection in the key file.
         id_column: column of the ids.
         on_invalid: ``raise`` raises `SealingError` for a blob that does not open; ``skip`` leaves out its row.

@@ -482,15 +482,18 @@ def _check_same(
         ("dest", state.dest, names[1]),
         ("protector", state.protector[:12], policy.protector.fingerprint[:12]),
         ("key", state.key_id, key[0]),
-        # Options that an older version did not write had their defaults.
-        ("options", asdict(MigrationOptions()) | state.options, json.loads(json.dumps(asdict(options)))),
     ]
+    # Options that an older version did not write had their defaults.
+    before, after = asdict(MigrationOptions()) | state.options, json.loads(json.dumps(asdict(options)))
+    pairs += [(name, before.get(name), after.get(name)) for name in sorted({*before, *after})]
     pairs.append(("sealer", state.sealed, sealed))
     if state.key_check is not None:  # state files of older versions lack it
         pairs.append(("key", f"check value {state.key_check}", f"check value {key[1]}"))
     for param, former, now in pairs:
         if former != now:
-            raise StoreError.of(_OWNER, param, f"that of the unfinished migration ({former})", now,
+            former, now = (", ".join(each) or "none" if isinstance(each, list) else each for each in (former, now))
+            kind = "finished" if state.copied else "unfinished"
+            raise StoreError.of(_OWNER, param, f"that of the {kind} migration ({former})", now,
                                 "The destination would hold rows of two migrations.",
                                 "Repeat the former command, or use another destination and --state.",
                                 code="E-STORE-STATE")  # fmt: skip

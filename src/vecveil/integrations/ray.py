@@ -21,16 +21,9 @@ from vecveil.bulk.places import Folder, Part
 from vecveil.bulk.running import PartFailure, Run, attempt
 from vecveil.bulk.unsealing import Unsealing
 from vecveil.errors import InvalidInputError, MissingDependencyError, ReleaseError, VecveilError
-from vecveil.integrations.workers import (
-    Sealed,
-    anywhere,
-    batch_job,
-    run_batch,
-    unsealing_anywhere,
-)
+from vecveil.integrations.workers import Sealed, anywhere, batch_job, run_batch, unsealing_anywhere
 from vecveil.protector import Protector
 from vecveil.runtime import inherited_variables
-from vecveil.sealing.sealer import OnInvalid
 from vecveil.validation import check_count
 
 try:
@@ -89,31 +82,26 @@ def unseal_dataset(
     ds: Any,
     seal_key: str | os.PathLike[str],
     *,
-    seal_name: str,
-    id_column: str = "id",
-    on_invalid: OnInvalid = "raise",
     concurrency: int | tuple[int, int] | None = None,
     batch_size: int = 4096,
+    **options: Any,
 ) -> Any:
     """Return a ``ray.data.Dataset`` of the opened rows of ``ds``: id, text, metadata (JSON) and the exact embedding.
 
     Args:
         ds: dataset of sealed rows, such as those of ``protect_dataset(..., seal_key=...)``.
-        seal_key: path of the key file, or ``env:NAME``, on each worker.
-        seal_name: name of the collection in the key file.
-        id_column: column of the ids.
-        on_invalid: ``skip`` leaves out rows whose blob does not open; their ids are missing in the result.
+        seal_key: path of the key file on each worker, or ``env:NAME:PATH``.
         concurrency, batch_size: as of `protect_dataset`.
+        options: ``seal_name`` and other arguments of `vecveil.bulk.unsealing.Unsealing`. The ids of skipped rows are
+            missing in the result.
 
     Raises:
         KeyFileError: the key cannot be read, or has no such collection.
 
     Errors in rows, such as `SealingError`, are raised when the dataset is used, inside an error of Ray.
     """
-    work = unsealing_anywhere(
-        seal_key, seal_name=seal_name, id_column=id_column, on_invalid=on_invalid, owner="unseal_dataset"
-    )
-    return _mapped(ds, work, batch_size, concurrency, 0)
+    work = unsealing_anywhere(seal_key, owner="unseal_dataset", **options)
+    return _mapped(ds, work, check_count(batch_size, owner=_OWNER, param="batch_size"), concurrency, 0)
 
 
 def _mapped(ds: Any, work: BulkJob | Unsealing, batch_size: int, concurrency: Any, num_gpus: float) -> Any:

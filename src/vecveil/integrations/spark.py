@@ -17,7 +17,6 @@ from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.integrations.workers import batch_job, run_batch, unsealing_anywhere
 from vecveil.protector import Protector
 from vecveil.sealing.blob import SEALED_FIELD
-from vecveil.sealing.sealer import OnInvalid
 
 try:
     from pyspark.sql.types import (
@@ -76,31 +75,21 @@ def protect_dataframe(
     return df.mapInArrow(partial(_mapped, job), schema)
 
 
-def unseal_dataframe(
-    df: Any,
-    seal_key: str | os.PathLike[str],
-    *,
-    seal_name: str,
-    id_column: str = "id",
-    on_invalid: OnInvalid = "raise",
-) -> Any:
+def unseal_dataframe(df: Any, seal_key: str | os.PathLike[str], **options: Any) -> Any:
     """Return a DataFrame of the opened rows of ``df``: id, text, metadata (JSON) and the exact embedding.
 
     Args:
         df: DataFrame of sealed rows, such as those of ``protect_dataframe(..., seal_key=...)``.
-        seal_key: path of the key file, or ``env:NAME``, on each worker.
-        seal_name: name of the collection in the key file.
-        id_column: column of the ids.
-        on_invalid: ``skip`` leaves out rows whose blob does not open; their ids are missing in the result.
+        seal_key: path of the key file on each worker, or ``env:NAME:PATH``.
+        options: ``seal_name`` and other arguments of `vecveil.bulk.unsealing.Unsealing`. The ids of skipped rows are
+            missing in the result.
 
     Raises:
         KeyFileError: the key cannot be read, or has no such collection.
 
     Errors in rows, such as `SealingError`, are raised at the action, inside a ``PythonException``.
     """
-    work = unsealing_anywhere(
-        seal_key, seal_name=seal_name, id_column=id_column, on_invalid=on_invalid, owner="unseal_dataframe"
-    )
+    work = unsealing_anywhere(seal_key, owner="unseal_dataframe", **options)
     return df.mapInArrow(partial(_mapped, work), f"id string, text string, metadata string, {_EMBEDDING} array<float>")
 
 

@@ -307,7 +307,7 @@ def test_going_on_is_refused_with_anything_else(
         ("key", {"policy": ReleasePolicy(protector, key=namesake)}),
         ("source", {"names": ("other", "dest")}),
         ("dest", {"names": ("source", "other")}),
-        ("options", {"options": MigrationOptions(keep_text=True)}),
+        ("keep_text", {"options": MigrationOptions(keep_text=True)}),
     ]
     for param, change in others:
         with raises("E-STORE-STATE", param):
