@@ -121,11 +121,15 @@ def test_rows_come_back(store: VectorStore, case: StoreCase, metric: str) -> Non
 def test_rows_are_there_for_the_next_who_opens_it(location: str, case: StoreCase) -> None:
     batch = rows(7, fields=case.fields)
     with open_store(location) as store:
-        store.create(6, metric="euclidean")
+        store.create(6, metric="cosine")
         store.write(batch)
+        read = store.read(batch.ids)
+        store.search(batch.vectors[0], 1)
+        store.release()  # as another process sees it
     with open_store(location) as again:
         assert again.exists()
         assert_same_rows(again, batch, again.read(batch.ids))
+        assert again.read(batch.ids).vectors.tobytes() == read.vectors.tobytes()
 
 
 def test_many_rows_in_a_stable_order(store: VectorStore, case: StoreCase) -> None:

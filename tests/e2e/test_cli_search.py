@@ -156,3 +156,13 @@ def test_a_sealed_migration_goes_on_with_its_own_key_only(sealed: Path, tmp_path
     assert run("migrate", *names, "--verify-only").code == 1
     with in_this_process(names[1]) as store:
         assert {name for row in next(store.batches()).fields for name in row} == {"vecveil_sealed"}
+
+
+def test_in_place_wants_a_key_and_loses_no_row(sealed: Path) -> None:
+    where = f"sqlite-vec:{sealed}/safe.db#notes"
+    key = ("--seal-key", sealed / "search.keys")
+    for given in ((), (*key, "--skip-bad"), (where, *key)):
+        assert run("migrate", where, "--in-place", "-p", sealed / "p.vecveil", *given).code == 2
+    again = run("migrate", where, "--in-place", "-p", sealed / "p.vecveil", *key, "--state", sealed / "s.json")
+    assert (again.code, len(again.errors)) == (1, 1)  # its rows are sealed already
+    assert run("migrate", where, where, "-p", sealed / "p.vecveil").code == 1

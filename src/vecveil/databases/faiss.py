@@ -86,6 +86,9 @@ class FaissStore(DatabaseStore):
     def _names(self) -> list[str]:
         return [self._name] if self._path.is_file() else []
 
+    def _paths(self) -> list[str]:
+        return [str(self._path), str(self._beside)]
+
     def _info(self) -> StoreInfo:
         index = self._loaded()
         known = {self._faiss.METRIC_INNER_PRODUCT: "dot", self._faiss.METRIC_L2: "euclidean"}

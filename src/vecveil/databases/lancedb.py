@@ -60,6 +60,12 @@ class LanceStore(DatabaseStore):
     def _names(self) -> list[str]:
         return [path.stem for path in Path(self._where).glob("*.lance") if path.is_dir()]
 
+    def _others(self, name: str) -> list[str]:
+        return []  # each table has a folder
+
+    def _paths(self) -> list[str]:
+        return [str(Path(self._where) / f"{self._name}.lance")]
+
     def _table(self) -> Any:
         name = self._known()  # first: connecting creates the folder
         return lancedb.connect(self._where).open_table(name)

@@ -41,6 +41,7 @@ from vecveil.protector.policy import ReleasePolicy
 from vecveil.randomness import NoiseKeys
 from vecveil.runtime import progress
 from vecveil.sealing import KeyStore, Sealer
+from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.validation import check_count
 
 __all__ = ["Migration", "MigrationOptions", "SourceCheck", "migrate", "verify_migration"]
@@ -62,6 +63,7 @@ class MigrationOptions:
         drop: fields to leave out.
         seal: write a sealed blob of the exact vector and all fields but dropped ones beside each protected vector,
             and copy the fields of ``keep`` only.
+        in_place: the copy is to replace the source, so nothing but dropped fields may be left out; with ``seal`` only.
         skip_bad: skip rows without a finite vector of the right dimension and rows that the protector refuses or does
             not change; otherwise they stop the migration.
     """
@@ -71,6 +73,7 @@ class MigrationOptions:
     drop: tuple[str, ...] = ()
     skip_bad: bool = False
     seal: bool = False
+    in_place: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +168,12 @@ def migrate(
         raise InvalidInputError.of(_OWNER, "protector", "of a method that protects vectors", repr(protector.method),
                                    "It rewrites texts before they are encoded, and vectors cannot be rewritten.",
                                    "Rewrite and encode the texts, and fill a new store with them.")  # fmt: skip
-    if names[0] == names[1]:
-        raise StoreError.of(_OWNER, "dest", "another store than the source", "the source itself")
+    if names[0] == names[1] and not options.in_place:
+        raise StoreError.of(_OWNER, "dest", "another store than the source", "the source itself",
+                            fix="Name another destination, or seal the source itself with --in-place.")  # fmt: skip
+    if options.in_place and (options.skip_bad or not options.seal):
+        raise InvalidInputError.of(_OWNER, "in_place", "with seal and without skip_bad", "another choice",
+                                   "Rows and vectors would be lost.")  # fmt: skip
     with _run(source, dest, state_file, batch, show_progress, sealer) as run:
         dest = run.dest
         state = read_state(state_file)
@@ -411,7 +418,13 @@ def _check_source(
                             f"{survey.equal_ids} rows that share theirs",
                             "Rows are written by id, so one row of each id would remain.",
                             "Give each row its own id.")  # fmt: skip
+    if options.seal and any(one.name == SEALED_FIELD for one in survey.fields):
+        raise StoreError.of(_OWNER, "source", "one of clean rows", "one with sealed rows",
+                            "Its vectors are protected already.", code="E-STORE-SEALED")  # fmt: skip
     copied, withheld = _choose_fields(survey.fields, options)
+    if options.in_place and OTHERS in withheld:
+        raise StoreError.of(_OWNER, "source", "one with at most 500 fields", "one with more",
+                            "The others would be lost.", "Copy it to another database.")  # fmt: skip
     signs = signs_of_protection(reservoir.sample(protector.dimension).vectors)
     return SourceCheck(info, survey.rows, bad, survey.fields, copied, withheld, signs)
 

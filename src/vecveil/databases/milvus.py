@@ -67,11 +67,18 @@ class MilvusStore(DatabaseStore):
         super().__init__(where, collection)
         self._pymilvus = _pymilvus(where)
         self._connected: Any = None
+        self._is_loaded = False
 
     def close(self) -> None:
         if self._connected is not None:
             self._connected.close()
-        self._connected = None
+        self._connected, self._is_loaded = None, False
+
+    def release(self) -> None:
+        self.close()
+        if not self._remote:  # Milvus Lite serves a file until the process ends
+            manager = importlib.import_module("milvus_lite.server_manager")
+            manager.server_manager_instance.release_server(self._where)
 
     def _place_exists(self) -> bool:
         return self._remote or Path(self._where).exists()
@@ -84,6 +91,13 @@ class MilvusStore(DatabaseStore):
             token = os.environ.get("MILVUS_TOKEN", "") if self._remote else ""
             self._connected = self._pymilvus.MilvusClient(self._where, token=token)
         return self._connected
+
+    def _known(self) -> str:
+        name = super()._known()
+        if not self._remote and not self._is_loaded:
+            self._client().load_collection(name)  # Milvus Lite opens collections unloaded
+            self._is_loaded = True
+        return name
 
     def _layout(self) -> tuple[str, str, int, bool]:
         """Return key name, vector name, dimension, and whether the key is text."""

@@ -144,6 +144,7 @@ class PgvectorStore(DatabaseStore):
         except ImportError:
             raise MissingDependencyError("PostgreSQL", "pgvector", "pgvector") from None
         super().__init__(connection if isinstance(connection, str) else "", table)
+        self._remote = True  # also by a socket of this machine: its files are the server's
         self._psycopg, self._sql = psycopg, psycopg.sql
         self._given = None if isinstance(connection, str) else connection
         self._id_column, self._vector_column = id_column, vector_column

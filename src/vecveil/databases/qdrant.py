@@ -1,7 +1,7 @@
 """Qdrant: collections on a server or in a folder, and a protecting client.
 
 Qdrant's ids are numbers or UUIDs. Any other id is mapped to a UUID (version 5) and kept in the payload as
-``vecveil_id``. For cosines Qdrant stores unit vectors: reading returns the written directions only.
+``vecveil_id``. For cosines a server stores unit vectors: reading returns the written directions only.
 
 The store reads a server's key from ``QDRANT_API_KEY`` and sends it over https only.
 """
@@ -51,6 +51,8 @@ _CLIENT = "ProtectedQdrant"
 _DISTANCES = ("Cosine", "Dot", "Euclid", "Manhattan")
 _local: dict[str, tuple[Any, int]] = {}
 """Clients of folders with their reference counts: Qdrant locks a folder for one client."""
+_stale: set[str] = set()
+"""Folders whose client holds unit vectors in memory since a write or search; the files have the written ones."""
 
 
 def _qdrant() -> Any:
@@ -78,18 +80,19 @@ class QdrantStore(DatabaseStore):
 
     @property
     def normalises(self) -> bool:
-        """True for collections with cosine distance."""
-        return self.info().metric == "cosine"
+        """True for collections with cosine distance on a server; folders keep the vectors as written."""
+        return self._remote and self.info().metric == "cosine"
 
     def close(self) -> None:
-        client, self._connected = self._connected, None
-        if client is None:
+        connected, self._connected = self._connected, None
+        if connected is None:
             return
-        _, users = _local.get(self._where, (client, 1))
+        client, users = _local.get(self._where, (connected, 1))
         if users > 1:
             _local[self._where] = (client, users - 1)
         else:
             _local.pop(self._where, None)
+            _stale.discard(self._where)
             client.close()
 
     def _place_exists(self) -> bool:
@@ -107,7 +110,23 @@ class QdrantStore(DatabaseStore):
             client, users = _local.get(self._where, (None, 0))
             self._connected = client or _opened(self._where, None)
             _local[self._where] = (self._connected, users + 1)
-        return self._connected
+        return self._connected if self._remote else _local[self._where][0]
+
+    def _reader(self) -> Any:
+        """Return a client whose vectors are those of the folder, the same in every process."""
+        client = self._client()
+        if self._where in _stale:
+            _stale.discard(self._where)
+            client.close()
+            client = _opened(self._where, None)
+            _local[self._where] = (client, _local[self._where][1])
+        return client
+
+    def _changes(self) -> Any:
+        """Return a client for a request after which it may hold unit vectors."""
+        if not self._remote:
+            _stale.add(self._where)
+        return self._client()
 
     def _vectors(self) -> tuple[str, Any]:
         """Return name (empty for unnamed vectors) and parameters of the collection's vectors."""
@@ -117,6 +136,11 @@ class QdrantStore(DatabaseStore):
     def _metric(self, params: Any) -> str | None:
         distance = str(getattr(params.distance, "value", params.distance))
         return self._metric_named(distance)
+
+    def _others(self, name: str) -> list[str]:
+        # Sparse vectors are not read, and would be lost.
+        sparse = self._client().get_collection(name).config.params.sparse_vectors
+        return [*super()._others(name), *(sparse or {})]
 
     def _info(self) -> StoreInfo:
         _, params = self._vectors()
@@ -136,7 +160,7 @@ class QdrantStore(DatabaseStore):
         offset = self._offset(after)
         name = self._known()
         while offset != _END:
-            records, following = self._client().scroll(
+            records, following = self._reader().scroll(
                 name, limit=size, offset=offset, with_payload=True, with_vectors=True
             )
             offset = _END if following is None else following
@@ -156,7 +180,7 @@ class QdrantStore(DatabaseStore):
     def _read(self, ids: list[str]) -> Batch:
         points = [_point_id(name)[0] for name in ids]
         return self._batch(
-            self._client().retrieve(self._known(), points, with_payload=True, with_vectors=True)
+            self._reader().retrieve(self._known(), points, with_payload=True, with_vectors=True)
         )
 
     def _batch(self, records: list[Any], cursor: str = "") -> Batch:
@@ -175,7 +199,7 @@ class QdrantStore(DatabaseStore):
         points = _points(self._vectors()[0], map(_point_id, batch.ids), batch.vectors, payloads)
         for start in range(0, len(points), _CHUNK):
             # wait: a migration records the batch as durable afterwards.
-            self._client().upsert(self._name, points[start : start + _CHUNK], wait=True)
+            self._changes().upsert(self._name, points[start : start + _CHUNK], wait=True)
 
     def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
         name, params = self._vectors()
@@ -183,7 +207,7 @@ class QdrantStore(DatabaseStore):
         conditions = [
             models.FieldCondition(key=field, match=models.MatchAny(any=list(values))) for field, values in where.items()
         ]
-        answer = self._client().query_points(
+        answer = self._changes().query_points(
             self._name, query=vector.tolist(), limit=k, with_payload=True, using=name or None,
             query_filter=models.Filter(must=conditions) if conditions else None,
         )  # fmt: skip

@@ -48,6 +48,10 @@ _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 # Hidden columns of every vec0 table.
 _RESERVED = {"distance", "k", "rowid"}
 _TYPES = ("text", "integer", "float", "boolean")
+_EVERYTHING = (
+    "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type <> 'shadow' AND name <> ?"
+    " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+)
 _TABLES = "SELECT name, sql FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%vec0%'"
 
 
@@ -142,6 +146,16 @@ class SqliteVecStore(DatabaseStore):
     def _names(self) -> list[str]:
         with self.cursor("listing tables") as cursor:
             return [row[0] for row in cursor.execute(_TABLES).fetchall()]
+
+    def _others(self, name: str) -> list[str]:
+        with self.cursor("listing tables") as cursor:
+            rows = cursor.execute(_EVERYTHING, [name]).fetchall()
+        # sqlite-vec declares only some of its tables as its own.
+        chunks = re.compile(re.escape(name) + r"_(vector_chunks|metadatachunks|metadatatext)\d\d")
+        return [other for (other,) in rows if not chunks.fullmatch(other)]
+
+    def _paths(self) -> list[str]:
+        return [self._where, *(f"{self._where}{end}" for end in ("-wal", "-shm", "-journal"))]
 
     def _layout(self) -> _VecLayout:
         """Return the table's columns, cached."""

@@ -35,6 +35,7 @@ __all__ = [
 Where = Mapping[str, Sequence[str]]
 """Condition on rows: strings by field, of which the field must hold one."""
 _FILTER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_ALONE = "local files that hold this collection alone"
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +186,14 @@ class VectorStore(ABC):
         """Return the number of rows."""
         return self.info().count
 
+    def files(self) -> list[str]:
+        """Return the local files and folders of the collection, some of which may not exist.
+
+        Raises:
+            StoreError: the database is a server, or the files hold more than this collection.
+        """
+        raise StoreError.of(type(self).__name__, "location", _ALONE, "others", code="E-STORE-FILES")
+
     @property
     def normalises(self) -> bool:
         """True if the store scales vectors to norm 1 for cosines; other stores return float32 bit for bit."""
@@ -206,6 +215,10 @@ class VectorStore(ABC):
 
     def close(self) -> None:  # noqa: B027 - most stores hold nothing open
         """Close connections and files."""
+
+    def release(self) -> None:
+        """Close the store and whatever its client library keeps open in this process."""
+        self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -308,6 +321,22 @@ class DatabaseStore(VectorStore):
     def info(self) -> StoreInfo:
         with self._guard("the description"):
             return self._info()
+
+    def files(self) -> list[str]:
+        with self._guard("the list of files"):
+            others = [] if self._remote else self._others(self._known())
+            if self._remote or others:
+                got = "a server" if self._remote else f"{len(others)} other tables or collections in them"
+                raise StoreError.of(self._owner, "location", _ALONE, got, code="E-STORE-FILES")
+            return [os.path.realpath(path) for path in self._paths()]
+
+    def _others(self, name: str) -> list[str]:
+        """Return what the files of the collection ``name`` hold beside it."""
+        return [other for other in self._names() if other != name]
+
+    def _paths(self) -> list[str]:
+        """Return the local files and folders of the collection."""
+        return [self._where]
 
     def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
         for name in filter_fields:

@@ -559,7 +559,8 @@ def test_the_state_holds_no_text_vector_or_key(
     content = state.read_text()
     assert set(json.loads(content)) == {
         "schema", "source", "dest", "protector", "key_id", "options", "total", "dimension", "carried", "withheld",
-        "rows", "skipped", "ahead", "cursor", "checksum", "copied", "verified", "key_check", "sealed",
+        "rows", "skipped", "ahead", "cursor", "checksum", "copied", "verified", "key_check", "sealed", "step",
+            "files",
     }  # fmt: skip
     assert CANARY not in content
     assert keys.key().secret_for_noise().hex() not in content

@@ -8,6 +8,7 @@ import itertools
 import json
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ import psycopg
 import pytest
 
 from harness.errors import raises
-from harness.postgres import fresh_database, start_again, stop_at_once
+from harness.faults import clean_rows_in
+from harness.postgres import fresh_database, server, start_again, stop_at_once
 from vecveil import Protector
 from vecveil.databases import Batch, open_store
 from vecveil.databases.migrating import MigrationOptions, migrate
@@ -221,6 +223,22 @@ def test_rows_that_come_and_go_move_no_other(url: str, connection: Any) -> None:
             connection.execute("DELETE FROM moving WHERE id <= %s", [batch.ids[-1]])
             seen += batch.ids
         assert seen == [str(one) for one in range(1, 10)]
+
+
+def test_a_dropped_table_leaves_no_clean_row_in_its_files(url: str, connection: Any) -> None:
+    """The page on stores says so; the WAL keeps them, which is the operator's."""
+    X = np.random.default_rng(41).standard_normal((50, 8)).astype(np.float32)
+    files = Path(server().pgdata) / "base"
+    with open_store(f"pgvector:{url}#dropped") as store:
+        store.create(8)
+        store.write(Batch(tuple(map(str, range(50))), X, ({},) * 50))
+        with raises("E-STORE-FILES", "location"):
+            store.files()
+    connection.execute("CHECKPOINT")
+    assert clean_rows_in(files, X)  # control
+    connection.execute("DROP TABLE dropped")
+    connection.execute("CHECKPOINT")
+    assert clean_rows_in(files, X) == []
 
 
 def test_numbers_keep_their_values(url: str) -> None:

@@ -1,0 +1,167 @@
+"""``migrate --seal-key`` is killed at random moments, as a copy and in place: every row once, sealed, nothing clean.
+
+``VECVEIL_FAULT_MOMENTS=20 pytest tests/faults/test_kill_seal.py`` kills each form of each database twenty times.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.command_line import Outcome, run
+from harness.faults import MOMENTS, WarmProcess, clean_rows_in, kills, left_over, seed
+from vecveil.databases import Batch, open_store
+from vecveil.databases.locations import public_name
+from vecveil.databases.verifying import files_with, traces_of
+from vecveil.sealing import Sealer
+from vecveil.sealing.blob import SEALED_FIELD, decoded
+
+ROWS, DIMENSION = 300, 32
+STORES = {
+    "faiss": ("faiss", "faiss:{}/notes.index"),
+    "sqlite-vec": ("sqlite_vec", "sqlite-vec:{}/rows.db#notes"),
+    "chroma": ("chromadb", "chroma:{}/chroma#notes"),
+    "lancedb": ("lancedb", "lancedb:{}/lance#notes"),
+    "qdrant": ("qdrant_client", "qdrant:{}/qdrant#notes"),
+    "milvus": ("milvus_lite", "milvus:{}/milvus.db#notes"),
+    "pgvector": ("pgserver", "pgvector:{}#notes"),
+}
+# A server's files are its own: in place is refused there.
+FORMS = [
+    (kind, form)
+    for kind in STORES
+    for form in ("copy", "in-place")
+    if (kind, form) != ("pgvector", "in-place")
+]
+QUICK = [("sqlite-vec", "copy"), ("faiss", "in-place")]
+
+
+@pytest.fixture(scope="module")
+def vectors() -> np.ndarray:
+    return np.random.default_rng(23).normal(size=(ROWS, DIMENSION)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return [
+        f"patient {row} takes the same tablets twice a day and sleeps badly" for row in range(ROWS)
+    ]
+
+
+@pytest.fixture(scope="module")
+def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
+    # LanceDB starts a thread on import, which a fork loses: its children import it themselves.
+    modules = [
+        "vecveil.cli.migrate",
+        "vecveil.databases.replacing",
+        "vecveil.protector",
+        "tqdm",
+        "faiss",
+    ]
+    if MOMENTS >= 10:
+        modules += [f"vecveil.databases.{name}" for name in ("chroma", "sqlite_vec", "pgvector")]
+        modules += ["pysqlite3", "sqlite_vec", "qdrant_client", "pymilvus"]
+    modules = [name for name in modules if importlib.util.find_spec(name)]
+    with WarmProcess(tmp_path_factory.mktemp("said"), modules) as process:
+        yield process
+
+
+def fill(where: str, vectors: np.ndarray, texts: list[str]) -> None:
+    with open_store(where) as store:
+        store.create(DIMENSION, metric="cosine")
+        fields = tuple({"note": text, "number": row} for row, text in enumerate(texts))
+        store.write(Batch(tuple(f"r{row:04d}" for row in range(ROWS)), vectors, fields))
+        store.release()
+
+
+@pytest.mark.timeout(420 if MOMENTS < 10 else 120 * MOMENTS)
+@pytest.mark.parametrize(("kind", "form"), FORMS)
+def test_sealed_rows(
+    kind: str, form: str, warm_stores: WarmProcess, vectors: np.ndarray, texts: list[str], protector: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    if MOMENTS < 10 and (kind, form) not in QUICK:
+        pytest.skip("two forms in the short version")
+    module, where = STORES[kind]
+    pytest.importorskip(module)
+    rng = random.Random(seed("seal"))
+    keys, place, template = tmp_path / "search.keys", tmp_path / "place", tmp_path / "template"
+    template.mkdir()
+    scanned = [place]
+    traces = traces_of(Batch(("",) * ROWS, vectors, ({},) * ROWS), -vectors, {"note"})
+
+    def clean_in(folder: Path) -> list[str]:
+        return [
+            *clean_rows_in(folder, vectors),
+            *(path.name for path in files_with([str(folder)], traces)),
+        ]
+
+    if kind == "pgvector":
+        from harness.postgres import fresh_database, server
+
+        dest = where.format(fresh_database())
+        scanned.append(Path(server().pgdata))
+    else:
+        dest = where.format(place)
+    arguments: list[object] = ["migrate", dest, "--in-place"]
+    if form == "copy":
+        source = f"faiss:{tmp_path}/clean.index"
+        fill(source, vectors, texts)
+        arguments = ["migrate", source, dest]
+    else:
+        fill(where.format(template), vectors, texts)
+        assert clean_in(template)  # control: the search knows how this database writes vectors
+    arguments += ["-p", protector, "--seal-key", keys, "--batch", 25]
+
+    def anew() -> None:
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(template, place)
+        keys.unlink(missing_ok=True)
+        assert run("key", "new", keys).code == 0
+
+    def after_kill() -> None:
+        for folder in [*place.rglob("new")] if form == "in-place" else [place]:
+            assert clean_in(folder) == []
+
+    def after_end(done: Outcome) -> None:
+        assert done.code == 0, done.err
+        with open_store(dest) as store:
+            rows = Batch.joined(list(store.batches(100)))
+            if kind == "pgvector":
+                with suppress(AttributeError), store.cursor("removing the table") as cursor:  # type: ignore[attr-defined]
+                    cursor.execute("DROP TABLE notes")
+            store.release()
+        assert sorted(rows.ids) == [f"r{row:04d}" for row in range(ROWS)]
+        assert all({*fields} == {SEALED_FIELD} for fields in rows.fields)
+        blobs = [decoded(fields[SEALED_FIELD]) for fields in rows.fields]
+        opened = Sealer(keys).unseal(blobs, ids=list(rows.ids), collection=public_name(dest))
+        numbers = [int(name[1:]) for name in opened.ids]
+        assert opened.texts == [texts[number] for number in numbers]
+        assert opened.metadata == [{"number": number} for number in numbers]
+        np.testing.assert_allclose(
+            opened.vectors, vectors[numbers], rtol=1e-6 if form == "in-place" else 1e-3
+        )
+        assert not np.any(np.all(rows.vectors == vectors[numbers], axis=1))
+        for folder in scanned:
+            assert clean_in(folder) == []
+            held = b"tablets twice a day"
+            assert not [
+                path.name
+                for path in folder.rglob("*")
+                if path.is_file() and held in path.read_bytes()
+            ]
+        assert left_over(place) == []
+        anew()
+
+    anew()
+    kills(
+        lambda: warm_stores.start(*arguments, cwd=place),
+        rng, after_kill=after_kill, after_end=after_end, moments=MOMENTS if MOMENTS >= 10 else 2,
+    )  # fmt: skip
