@@ -26,6 +26,7 @@ def main() -> int:
     examples, seed = sys.argv[1:3]
     from harness.serving import FakeEncoder, fake_protector, served
     from vecveil.protector.policy import ReleasePolicy
+    from vecveil.sealing import Sealer
     from vecveil.serving import Limits, Service
     from vecveil.serving.preview_page import PageTexts, page_router
     from vecveil.serving.service import ServedPolicy
@@ -37,7 +38,8 @@ def main() -> int:
     protector, upstream = fake_protector(), LocalUpstream(FakeEncoder())
     service = Service(
         [ServedPolicy("drug", ReleasePolicy(protector), upstream)],
-        limits=Limits(body_bytes=100_000, inputs=8),
+        limits=Limits(body_bytes=100_000, inputs=8, reranks_per_minute=10**9),
+        sealer=Sealer(bytes(range(32))),
     )
     texts = PageTexts(["a", "b"], ["a text"], "texts")
     page = page_router({"drug": (protector, upstream)}, preview, texts)

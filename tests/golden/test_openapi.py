@@ -22,7 +22,8 @@ from harness.serving import FakeEncoder, fake_protector, served
 
 KEY = "a-key-of-the-contract-tests"
 PATHS = (
-    "/", "/health", "/metrics", "/v1/embeddings", "/v1/models", "/v1/models/drug", "/v1/models/none", "/page/state",
+    "/", "/health", "/metrics", "/v1/embeddings", "/v1/rerank", "/v2/rerank",
+    "/v1/models", "/v1/models/drug", "/v1/models/none", "/page/state",
     "/page/jobs", "/page/jobs/none", "/page/protectors", "/page/protectors/none", "/page/page.css", "/page/page.js",
     "/openapi.json", "/docs", "/redoc", "/no/such/path",
 )  # fmt: skip
@@ -32,6 +33,8 @@ NAMES = {
 }  # fmt: skip
 """Keys of answers whose values are names that programs compare."""
 GOOD = {"model": "drug", "input": ["a text", "another"]}
+SEAL = {**GOOD, "seal": True, "ids": ["1", "2"], "collection": "notes"}
+RANK = {"model": "drug", "query": "a text", "documents": ["1:AAAA"], "top_n": 1}
 JOB = {"protector": "drug", "texts": ["a text"], "words": ["gout", "lupus"]}
 REQUESTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "embeddings": ("POST", "/v1/embeddings", {"json": GOOD}),
@@ -51,6 +54,12 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "other dimensions": ("POST", "/v1/embeddings", {"json": {**GOOD, "dimensions": 3}}),
     "unknown format": ("POST", "/v1/embeddings", {"json": {**GOOD, "encoding_format": "hex"}}),
     "ids of a client": ("POST", "/v1/embeddings", {"json": {**GOOD, "vecveil_ids": ["a", "b"]}}),
+    "sealed": ("POST", "/v1/embeddings", {"json": SEAL}),
+    "sealed without ids": ("POST", "/v1/embeddings", {"json": {**SEAL, "ids": None}}),
+    "sealed without grant": ("POST", "/v1/embeddings", {"json": {**SEAL, "collection": "other"}}),
+    "document that does not open": ("POST", "/v1/rerank", {"json": {**RANK, "collection": "notes"}}),
+    "document of no collection": ("POST", "/v1/rerank", {"json": RANK}),
+    "rerank by a vector": ("POST", "/v2/rerank", {"json": {**RANK, "query": [1.0]}}),
     "no JSON": ("POST", "/v1/embeddings",
                 {"content": b"{", "headers": {"Content-Type": "application/json"}}),
     "no object": ("POST", "/v1/embeddings", {"json": [1]}),
@@ -79,6 +88,7 @@ def client(*names: str) -> Iterator[httpx.Client]:
     This is the one place here that knows internal modules.
     """
     from vecveil.protector.policy import ReleasePolicy
+    from vecveil.sealing import Sealer
     from vecveil.serving import Limits, Service
     from vecveil.serving.api_keys import ApiKeys
     from vecveil.serving.preview_page import PAGE_OPEN_PATHS, PageTexts, page_router
@@ -90,11 +100,12 @@ def client(*names: str) -> Iterator[httpx.Client]:
 
     protector, upstream = fake_protector(), LocalUpstream(FakeEncoder())
     policies = [ServedPolicy(name, ReleasePolicy(protector), upstream) for name in names]
-    service = Service(policies, limits=Limits(body_bytes=100_000, inputs=8))
+    limits = Limits(body_bytes=100_000, inputs=8)
+    service = Service(policies, limits=limits, sealer=Sealer(bytes(range(32))))
     texts = PageTexts(("gout", "lupus"), ("a text",), "texts")
     page = page_router({"drug": (protector, upstream)}, preview, texts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTRACT_KEY", KEY)
+        patch.setenv("CONTRACT_KEY", f"{KEY} seal:notes rank:notes texts:notes")
         keys = ApiKeys("env:CONTRACT_KEY")
     with served(service, routers=[page], open_paths=PAGE_OPEN_PATHS, keys=keys) as url:
         headers = {"Authorization": f"Bearer {KEY}"}
@@ -122,6 +133,17 @@ def answer(found: httpx.Response) -> dict[str, Any]:
     if "www-authenticate" in found.headers:
         said["www-authenticate"] = found.headers["www-authenticate"]
     return {**said, "body": shape(found.json()) if kind == "application/json" else None}
+
+
+def ranked(opened: httpx.Client) -> dict[str, Any]:
+    """Return the contract of an answer to a request to rank rows that were sealed before."""
+    rows = opened.post("/v1/embeddings", json=SEAL).json()["data"]
+    documents = [f"{name}:{row['sealed']}" for name, row in zip(SEAL["ids"], rows, strict=True)]
+    asked = {**RANK, "documents": documents, "collection": "notes"}
+    return {
+        "rerank": answer(opened.post("/v1/rerank", json=asked)),
+        "rerank with texts": answer(opened.post("/v1/rerank", json={**asked, "return_documents": True})),
+    }
 
 
 def jobs(opened: httpx.Client) -> dict[str, Any]:
@@ -170,6 +192,7 @@ def observe() -> dict[str, Any]:
             name: answer(opened.request(method, path, **given))
             for name, (method, path, given) in REQUESTS.items()
         }
+        requests |= ranked(opened)
         page = jobs(opened)
         metrics = figures(opened.get("/metrics").text)
     return {

@@ -29,6 +29,7 @@ from vecveil.encoders.protocol import PROBE_SENTENCES
 from vecveil.errors import EncoderError
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Service, UpstreamSettings
+from vecveil.serving.api_keys import ApiClient
 from vecveil.serving.errors import ApiError
 from vecveil.serving.requests import parse_request
 from vecveil.serving.service import ServedPolicy
@@ -402,7 +403,7 @@ def test_clients_that_wait_for_a_check_wait_for_one(policy: ReleasePolicy) -> No
 
         async def ask(headers: dict[str, str]) -> Any:
             try:
-                return await service.answer(asked, headers)
+                return await service.answer(asked, headers, ApiClient())
             except ApiError as error:
                 return error.code
 

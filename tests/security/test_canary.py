@@ -282,7 +282,9 @@ def test_the_server(planted: Planted, caplog: pytest.LogCaptureFixture) -> None:
     protector = vecveil.load(planted.folder / "out" / "p.vecveil")
     keys = vecveil.NoiseKeys.from_file(planted.folder / "clean" / "noise.key")
     policy = ReleasePolicy(protector, key=keys)
-    service = Service([ServedPolicy("drug", policy, LocalUpstream(planted.encoder))])
+    seal = vecveil.Sealer(bytes(range(32)))
+    service = Service([ServedPolicy("drug", policy, LocalUpstream(planted.encoder))], sealer=seal)
+    sealing = {"seal": True, "ids": [CANARY], "collection": "notes"}
     bodies: list[tuple[Any, int]] = [
         ({"model": "drug", "input": planted.texts[:9]}, 200),
         ({"model": CANARY, "input": [planted.texts[7]]}, 200),
@@ -290,6 +292,8 @@ def test_the_server(planted: Planted, caplog: pytest.LogCaptureFixture) -> None:
         ({"model": "drug", "input": planted.texts[7], "encoding_format": SECRET}, 400),
         ({"model": "drug", "input": planted.texts[7], "input_type": CANARY}, 400),
         ([SECRET], 400),
+        ({"model": "drug", "input": [planted.texts[7]], **sealing}, 200),
+        ({"model": "drug", "input": [planted.texts[7]], **sealing, "ids": [CANARY, SECRET]}, 400),
     ]
     said: list[str] = []
     with served(service) as url, httpx.Client(timeout=30) as http:
@@ -301,6 +305,13 @@ def test_the_server(planted: Planted, caplog: pytest.LogCaptureFixture) -> None:
                 assert "vector" not in planted.found(b"", rows)
             else:
                 said.append(answer.text)
+        blob = http.post(f"{url}/v1/embeddings", json=bodies[-2][0]).json()["data"][0]["sealed"]
+        assert not planted.found(base64.b64decode(blob))
+        for name, status in ((CANARY, 200), (SECRET, 400)):
+            asked = {"query": planted.texts[7], "documents": [f"{name}:{blob}"], "collection": "notes"}
+            answer = http.post(f"{url}/v1/rerank", json=asked)
+            assert answer.status_code == status, answer.text
+            said.append(answer.text)
         said.append(http.post(f"{url}/{CANARY}", content=SECRET.encode()).text)
         said.append(http.get(f"{url}/metrics").text)
     said += [repr(service), repr(policy), repr(protector), repr(keys), str(protector.guarantee)]

@@ -52,7 +52,10 @@ Examples:
 @click.option("--key-file", type=shared.FILE, help="Keyed noise: equal texts get equal vectors.")
 @click.option("--key-env", metavar="VARIABLE", help="Keyed noise with keys in this variable.")
 @click.option("--ledger", type=shared.FILE, help="Count releases of each text and keep to its cap.")
-@click.option("--api-keys", metavar="env:NAME|FILE", help="File of client keys, one a line [default: no key required].")
+@click.option("--api-keys", metavar="env:NAME|FILE", help="Client keys with grants, one a line [default: no key].")
+@click.option(
+    "--seal-key", metavar="env:NAME:STORE|FILE", help="Keys of sealed search: seal rows, and rank sealed documents."
+)  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), help="Server processes, each with an encoder [default: 1].")
 @click.option("--no-access-log", is_flag=True, help="Do not log each request.")
 @click.option(
@@ -119,7 +122,7 @@ def _from_options(options: dict[str, Any]) -> ServeSettings:
         policies,
         upstream,
         access_log=not options["no_access_log"],
-        **_set(options, "host", "port", "api_keys", "host_names", "workers"),
+        **_set(options, "host", "port", "api_keys", "seal_key", "host_names", "workers"),
     )
 
 

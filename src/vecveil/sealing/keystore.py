@@ -256,6 +256,12 @@ class KeyStore:
             for name, entry in self._load()["collections"].items()
         }
 
+    def collection_of(self, key_ids: Iterable[bytes]) -> str | None:
+        """Return the first collection that has one of the data keys ``key_ids``, or None."""
+        listed = {key_id.hex() for key_id in key_ids}
+        collections = self._load()["collections"].items()
+        return next((name for name, entry in collections if listed & entry["keys"].keys()), None)
+
     def read(self, collection: str) -> CollectionKeys:
         """Return the keys of ``collection`` as the file has them now.
 

@@ -6,48 +6,84 @@ import hashlib
 import hmac
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from vecveil.errors import KeyFileError
 
-__all__ = ["ApiKeys", "read_secret"]
+__all__ = ["ApiClient", "ApiKeys", "read_secret"]
 
 ENVIRONMENT = "env:"
 # 16 random characters hold at least 64 bits (hexadecimal), beyond guessing over a network.
 _MIN_CHARACTERS = 16
 _MAX_FILE_BYTES = 2**20
+_ACTIONS = ("seal", "rank", "scores", "texts")
+
+
+@dataclass(frozen=True)
+class ApiClient:
+    """Whoever presents one API key.
+
+    Attributes:
+        number: number of the key in its file, for the log; 0 on a server without API keys.
+        grants: actions (`seal`, `rank`, `scores`, `texts`), each with a collection. None: the server has no API keys,
+            so that its clients may seal and rank in every collection.
+    """
+
+    number: int = 0
+    grants: frozenset[tuple[str, str]] | None = None
+
+    def may(self, action: str, collection: str) -> bool:
+        """Return whether the client may do ``action`` in ``collection``."""
+        return action in ("seal", "rank") if self.grants is None else (action, collection) in self.grants
 
 
 class ApiKeys:
-    """API keys that clients may present; memory holds only their digests.
+    """API keys that clients may present, with their grants; memory holds only digests of the keys.
 
     Args:
-        source: ``env:NAME``, or a file with mode 600; one key a line, # starts a comment line.
+        source: ``env:NAME``, or a file with mode 600. A line is a key and its grants, such as ``rank:notes``, divided
+            by spaces; other characters of a collection's name may be percent-encoded. # starts a comment line.
 
     Raises:
-        KeyFileError: no key, a short key, or a file that others can read.
+        KeyFileError: no key, a short key, an unknown grant, a key given twice, or a file that others can read.
     """
 
     def __init__(self, source: str) -> None:
-        lines = (line.strip() for line in re.split(r"[\n,]", read_secret(source, "api_keys")))
-        keys = [line for line in lines if line and not line.startswith("#")]
-        if not keys or any(len(key) < _MIN_CHARACTERS for key in keys):
-            constraint = f"keys of at least {_MIN_CHARACTERS} characters, one a line"
-            fix = "Make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        lines = (line.split() for line in re.split(r"[\n,]", read_secret(source, "api_keys")))
+        clients: dict[bytes, ApiClient] = {}
+        for key, *given in (line for line in lines if line and not line[0].startswith("#")):
+            grants = [(action, unquote(name)) for action, _, name in (grant.partition(":") for grant in given)]
+            # Random keys need no salt and no slow hash; digests give `compare_digest` equal lengths.
+            digest = hashlib.sha256(key.encode()).digest()
+            if (
+                len(key) < _MIN_CHARACTERS
+                or digest in clients
+                or not all(name and action in _ACTIONS for action, name in grants)
+            ):
+                clients.clear()
+                break
+            clients[digest] = ApiClient(len(clients) + 1, frozenset(grants))
+        if not clients:
+            constraint = (
+                f"distinct keys of at least {_MIN_CHARACTERS} characters, one a line with its grants "
+                f"({', '.join(f'{action}:COLLECTION' for action in _ACTIONS)})"
+            )
+            fix = "Make a key with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
             raise KeyFileError.of("serve", "api_keys", constraint, "others", fix=fix)
-        # Random keys need no salt and no slow hash; digests give `compare_digest` equal lengths.
-        self._digests = [hashlib.sha256(key.encode()).digest() for key in keys]
+        self._clients = clients
 
     def __repr__(self) -> str:
-        return f"ApiKeys({len(self._digests)})"
+        return f"ApiKeys({len(self._clients)})"
 
-    def allow(self, authorization: bytes | None) -> bool:
-        """Return whether the header holds a valid key, in time that does not depend on the keys."""
+    def client(self, authorization: bytes | None) -> ApiClient | None:
+        """Return who presents the key in the header, or None, in time that does not depend on the keys."""
         scheme, _, given = (authorization or b"").partition(b" ")
         shown = hashlib.sha256(given.strip()).digest()
         # No early exit: the duration must not show which key matched.
-        known = sum(hmac.compare_digest(digest, shown) for digest in self._digests) > 0
-        return known and scheme.lower() == b"bearer"
+        known = [client for digest, client in self._clients.items() if hmac.compare_digest(digest, shown)]
+        return known[0] if known and scheme.lower() == b"bearer" else None
 
 
 def read_secret(source: str, param: str) -> str:

@@ -14,7 +14,15 @@ from vecveil.errors import MissingDependencyError
 from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.errors import ApiError, ClientGone, api_error_of
 from vecveil.serving.logs import event
-from vecveil.serving.requests import Admission, headers_of, parse_request, read_body, split_side
+from vecveil.serving.requests import (
+    Admission,
+    RateLimit,
+    headers_of,
+    parse_request,
+    parse_rerank,
+    read_body,
+    split_side,
+)
 from vecveil.serving.service import ServedPolicy, Service
 
 try:
@@ -34,7 +42,8 @@ __all__ = ["create_app", "unless_gone"]
 
 T = TypeVar("T")
 
-_ROUTES = ("/v1/embeddings", "/v1/models", "/health", "/metrics")
+_RERANK = ("/v1/rerank", "/v2/rerank")  # Jina's and Cohere's; Cohere's second version has no return_documents
+_ROUTES = ("/v1/embeddings", "/v1/models", "/health", "/metrics", *_RERANK)
 _CLIENT_GONE = 499  # nginx's status for a client that closed the connection; appears in logs only
 
 
@@ -67,6 +76,7 @@ def create_app(
     return Starlette(
         routes=[
             Route("/v1/embeddings", routes.embeddings, methods=["POST"]),
+            *(Route(path, routes.rerank, methods=["POST"]) for path in _RERANK if service.sealer is not None),
             Route("/v1/models", routes.models, methods=["GET"]),
             Route("/v1/models/{model:path}", routes.model, methods=["GET"]),
             Route("/health", routes.health, methods=["GET"]),
@@ -121,7 +131,8 @@ class _Guard:
         self._running += 1  # the limit counts this process, the gauge all processes
         metrics.running.inc()
         try:
-            self._admission.check(scope, running=self._running)
+            scope["vecveil.client"] = self._admission.check(scope, running=self._running)
+            scope["vecveil.log"] = fields
             await self._app(scope, receive, answer)
         except ClientGone:
             status, fields["code"] = _CLIENT_GONE, "client_gone"
@@ -137,7 +148,9 @@ class _Guard:
             # The head of the answer is out: only a closed connection can still show the failure.
             if status:
                 raise ConnectionAbortedError from None
-            await _send(answer, shown.status, shown.headers(), shown.body())
+            # The clients of Jina in LangChain and LlamaIndex show this member alone.
+            detail = {"detail": shown.text} if route in _RERANK else {}
+            await _send(answer, shown.status, shown.headers(), shown.body(**detail))
         finally:
             self._running -= 1
             metrics.running.dec()
@@ -158,6 +171,7 @@ async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], bod
 class _Routes:
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._reranks = RateLimit(service.limits.reranks_per_minute)
 
     async def embeddings(self, request: Request) -> Response:
         service, limits = self._service, self._service.limits
@@ -165,7 +179,20 @@ class _Routes:
         body = await read_body(request.receive, headers, limits)
         parsed = parse_request(body, headers, max_inputs=limits.inputs, client_ids=service.client_ids)
         # The body is read: the next message can only be a disconnect.
-        answer = await unless_gone(request.receive, service.answer(parsed, headers))
+        work = service.answer(parsed, headers, request.scope["vecveil.client"])
+        answer = await unless_gone(request.receive, work)
+        return Response(answer, media_type="application/json")
+
+    async def rerank(self, request: Request) -> Response:
+        service, limits = self._service, self._service.limits
+        client, log = request.scope["vecveil.client"], request.scope["vecveil.log"]
+        log["api_key"] = client.number
+        self._reranks.take(client)
+        headers = headers_of(request.scope)
+        body = await read_body(request.receive, headers, limits)
+        parsed = parse_rerank(body, headers, limits)
+        log["documents"] = len(parsed.ids)
+        answer = await unless_gone(request.receive, service.rerank(parsed, headers, client))
         return Response(answer, media_type="application/json")
 
     async def models(self, request: Request) -> Response:

@@ -11,12 +11,14 @@ from typing import Any
 from vecveil.errors import (
     EncoderError,
     IncompatibleError,
+    KeyFileError,
     LedgerCapError,
     LedgerError,
     VecveilError,
 )
 
-__all__ = ["RATE_LIMIT", "ApiError", "ClientGone", "UpstreamError", "api_error_of", "upstream_refusal"]
+__all__ = ["RATE_LIMIT", "ApiError", "ClientGone", "UpstreamError", "api_error_of", "not_granted",
+           "upstream_refusal"]  # fmt: skip
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"
@@ -55,9 +57,9 @@ class ApiError(Exception):
         self.status, self.text, self.kind = status, text, kind
         self.code, self.param, self.retry_after = code, param, retry_after
 
-    def body(self) -> bytes:
+    def body(self, **further: str) -> bytes:
         error = {"message": self.text, "type": self.kind, "param": self.param, "code": self.code}
-        return json.dumps({"error": error}).encode()
+        return json.dumps({"error": error, **further}).encode()
 
     def headers(self) -> list[tuple[bytes, bytes]]:
         headers = [(b"content-type", b"application/json")]
@@ -98,8 +100,16 @@ def api_error_of(error: Exception) -> ApiError:
         case LedgerError():
             text = "The ledger of releases cannot be used; nothing was released."
             return ApiError(503, text, kind=SERVER, code="ledger_unavailable")
+        case KeyFileError(code="E-SEAL-COLLECTION"):
+            return not_granted()
+        case KeyFileError():
+            text = "The key store cannot be used; nothing was released."
+            return ApiError(503, text, kind=SERVER, code="key_store_unavailable")
         case EncoderError():
             return UpstreamError(502, str(error), code="upstream_invalid")
+        case IncompatibleError(code="E-INCOMPATIBLE-PROTECTOR"):
+            text = "The collection holds vectors of another protector; nothing was released."
+            return ApiError(409, text, code="another_protector")
         case IncompatibleError():
             text = "The upstream is not the encoder that the protector was fitted for; nothing was released."
             return ApiError(502, text, kind=SERVER, code="another_encoder")
@@ -109,6 +119,12 @@ def api_error_of(error: Exception) -> ApiError:
         case _:
             text = "Something unexpected failed; nothing was released."
             return ApiError(500, text, kind=SERVER, code="internal_error")
+
+
+def not_granted(param: str | None = None) -> ApiError:
+    """Return the error for a missing grant; it is the same where the collection does not exist."""
+    text = "The API key has no grant for this, or there is no such collection."
+    return ApiError(403, text, kind="permission_error", code="not_granted", param=param)
 
 
 def upstream_refusal(status: int, content: bytes, retry_after: str | None) -> UpstreamError:

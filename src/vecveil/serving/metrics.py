@@ -42,6 +42,7 @@ class Metrics:
         self.errors = Counter("vecveil_errors", "Errors answered, by their code.", ["code"], registry=registry)
         self.vectors = Counter("vecveil_vectors_released", "Vectors sent to clients.", ["policy", "side"],
                                registry=registry)  # fmt: skip
+        self.blobs = Counter("vecveil_blobs", "Sealed rows, by what was done.", ["action"], registry=registry)
         self.upstream = Histogram("vecveil_upstream_seconds", "Time that the upstream took.", **timed)
         self.protection = Histogram("vecveil_protection_seconds", "Time that protection took.", **timed)
         Gauge("vecveil_build_info", "Version of the server.", ["version"],

@@ -1,4 +1,4 @@
-"""Admit and parse requests: host, API key, load, body, and the fields of ``POST /v1/embeddings``.
+"""Admit and parse requests: host, API key, load, body, and the fields of embeddings and rerank requests.
 
 Every rejection is an `ApiError` raised here, or by `Service.choose` for an unknown policy.
 """
@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from vecveil.serving.api_keys import ApiKeys
+from vecveil.sealing.blob import decoded
+from vecveil.serving.api_keys import ApiClient, ApiKeys
 from vecveil.serving.errors import RATE_LIMIT, ApiError, ClientGone
 from vecveil.serving.settings import Limits
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope
 
-__all__ = ["Admission", "EmbeddingRequest", "Side", "headers_of", "parse_request", "read_body", "split_side"]
+__all__ = ["Admission", "EmbeddingRequest", "RateLimit", "RerankRequest", "Sealing", "Side", "headers_of",
+           "parse_request", "parse_rerank", "read_body", "split_side"]  # fmt: skip
 
 Side = Literal["document", "query"]
 POLICY_HEADER = "x-vecveil-policy"
@@ -27,6 +30,7 @@ ID_FIELD = "vecveil_ids"
 
 _MAX_NAME = 256
 _MAX_ID = 512
+_MAX_DOCUMENT = 2**20
 # A busy server must still answer health checks and Prometheus.
 _UNLIMITED = ("/health", "/metrics")
 # Values of `input_type` in the APIs of Cohere ("search_"), Voyage and NVIDIA ("passage").
@@ -58,12 +62,13 @@ class Admission:
     open_paths: frozenset[str] = frozenset({"/health"})
     hosts: frozenset[str] | None = None
 
-    def check(self, scope: Scope, *, running: int) -> None:
-        """Raise `ApiError` 421 for another host, 401 for no valid key, 429 for too many requests.
+    def check(self, scope: Scope, *, running: int) -> ApiClient:
+        """Return the client; raise `ApiError` 421 for another host, 401 for no valid key, 429 for too many requests.
 
         Args:
             running: concurrent requests, including this one.
         """
+        client = None if self.keys is not None else ApiClient()
         # DNS rebinding: a web page whose name resolves to 127.0.0.1 is same-origin with a local server.
         if self.hosts is not None:
             hosts = [value for name, value in scope["headers"] if name == b"host"]
@@ -73,10 +78,29 @@ class Admission:
         if self.keys is not None and scope["path"] not in self.open_paths:
             shown = [value for name, value in scope["headers"] if name == b"authorization"]
             # The same holds for Authorization: none of several is trusted.
-            if not self.keys.allow(shown[0] if len(shown) == 1 else None):
+            client = self.keys.client(shown[0] if len(shown) == 1 else None)
+            if client is None:
                 raise ApiError(401, "Incorrect API key provided.", code="invalid_api_key")
         if running > self.limits.concurrent and scope["path"] not in _UNLIMITED:
             raise ApiError(429, "Too many requests at once.", kind=RATE_LIMIT, code="too_many_requests", retry_after=1)
+        return client or ApiClient(grants=frozenset())  # an open path of a server with keys
+
+
+class RateLimit:
+    """Token bucket of each API key: ``per_minute`` requests a minute, and as many at once."""
+
+    def __init__(self, per_minute: int) -> None:
+        self._most, self._buckets = per_minute, dict[int, tuple[float, float]]()
+
+    def take(self, client: ApiClient) -> None:
+        """Count a request; raise `ApiError` 429 if the client's bucket is empty."""
+        now, rate = time.monotonic(), self._most / 60
+        left, then = self._buckets.get(client.number, (float(self._most), now))
+        left = min(self._most, left + (now - then) * rate)
+        if left < 1:
+            raise ApiError(429, "Too many rerank requests with this API key.", kind=RATE_LIMIT,
+                           code="rerank_limit_reached", retry_after=(1 - left) / rate)  # fmt: skip
+        self._buckets[client.number] = (left - 1, now)
 
 
 def _host_name(host: bytes) -> str:
@@ -140,6 +164,15 @@ async def read_body(
 
 
 @dataclass(frozen=True, repr=False)
+class Sealing:
+    """Sealed rows that a client requests beside protected vectors (`seal`, `ids`, `collection`, `metadata`)."""
+
+    collection: str
+    ids: list[str]
+    metadata: list[dict[str, Any] | None] | None
+
+
+@dataclass(frozen=True, repr=False)
 class EmbeddingRequest:
     """A parsed request for embeddings.
 
@@ -151,6 +184,7 @@ class EmbeddingRequest:
         base64: encode vectors as base64 of little-endian float32 instead of lists.
         dimensions: required dimension, or None.
         ids: one item id per text, or None.
+        sealing: None seals nothing.
     """
 
     texts: list[str]
@@ -161,6 +195,31 @@ class EmbeddingRequest:
     base64: bool
     dimensions: int | None
     ids: list[str] | None
+    sealing: Sealing | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class RerankRequest:
+    """A parsed request to rank sealed documents.
+
+    Attributes:
+        ids: distinct ids of the documents.
+        blobs: sealed documents; empty for one that is no base64.
+        model: model name, which may be empty.
+        policy: policy name in the header, or None.
+        top: number of documents to return.
+        with_texts: return the documents' texts.
+        collection: None takes the one whose key sealed the documents.
+    """
+
+    query: str
+    ids: list[str]
+    blobs: list[bytes]
+    model: str
+    policy: str | None
+    top: int
+    with_texts: bool
+    collection: str | None
 
 
 def split_side(model: str) -> tuple[str, Side | None]:
@@ -201,7 +260,54 @@ def parse_request(
         base64=encoding == "base64",
         dimensions=dimensions,
         ids=_ids(content.get(ID_FIELD), len(texts), allowed=client_ids),
+        sealing=_sealing(content, len(texts)),
     )
+
+
+def parse_rerank(body: bytes, headers: Mapping[str, str], limits: Limits) -> RerankRequest:
+    """Return the parsed request; unknown fields are ignored.
+
+    Raises:
+        ApiError: 400, with the invalid field but not its value.
+    """
+    content = parse_object(body)
+    query, documents, top = (content.get(name) for name in ("query", "documents", "top_n"))
+    # No vectors: chosen directions would give a stored vector away with fewer requests than texts do.
+    if not isinstance(query, str) or not query.strip() or not is_unicode(query):
+        raise _invalid("query", "must be a text that is not empty; vectors are not accepted.")
+    if not isinstance(documents, list) or not 0 < len(documents) <= limits.documents:
+        raise _invalid("documents", f"must be a list of 1 to {limits.documents:,} strings.")
+    pairs = [_document(document, i) for i, document in enumerate(documents)]
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise _invalid("documents", "must have distinct ids.")
+    top = limits.results if top is None else top
+    if not _is_integer(top) or not 0 < top <= limits.results:
+        raise _invalid("top_n", f"must be 1 to {limits.results:,}.")
+    with_texts = content.get("return_documents")
+    if with_texts not in (None, True, False):
+        raise _invalid("return_documents", "must be true or false.")
+    model, collection = content.get("model") or "", content.get("collection")
+    if not isinstance(model, str) or len(model) > _MAX_NAME or not is_unicode(model):
+        raise _invalid("model", f"must be a string of at most {_MAX_NAME} characters.")
+    return RerankRequest(
+        query=query,
+        ids=[name for name, _ in pairs],
+        blobs=[blob for _, blob in pairs],
+        model=split_side(model)[0],
+        policy=headers.get(POLICY_HEADER),
+        top=top,
+        with_texts=bool(with_texts),
+        collection=None if collection is None else _collection(collection),
+    )
+
+
+def _document(value: Any, position: int) -> tuple[str, bytes]:
+    """Return id and blob of ``id:base64``; the id may hold colons, base64 cannot."""
+    name, colon, blob = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not colon or not 0 < len(name) <= _MAX_ID or len(blob) > _MAX_DOCUMENT or not is_unicode(name):
+        raise _invalid("documents", f"must hold strings of the form id:base64, with ids of at most {_MAX_ID} and blobs "
+                       f"of at most {_MAX_DOCUMENT:,} characters; the one at {position} is not.")  # fmt: skip
+    return name, decoded(blob)
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
@@ -275,7 +381,35 @@ def _ids(value: Any, rows: int, *, allowed: bool) -> list[str] | None:
     if not allowed:
         # Noise is keyed by item id: a client that chooses ids can collect fresh draws for one text and average.
         raise _invalid(ID_FIELD, "is switched off (client_ids): items are named by their texts.", "ids_not_allowed")
+    return _names(value, rows, ID_FIELD)
+
+
+def _names(value: Any, rows: int, field: str) -> list[str]:
     valid = isinstance(value, list) and len(value) == rows
     if not valid or not all(isinstance(id, str) and 0 < len(id) <= _MAX_ID and is_unicode(id) for id in value):
-        raise _invalid(ID_FIELD, "must be a list of one string for each input.", "invalid_ids")
+        raise _invalid(field, "must be a list of one string for each input.", "invalid_ids")
     return cast(list[str], value)
+
+
+def _sealing(content: Mapping[str, Any], rows: int) -> Sealing | None:
+    seal, metadata = content.get("seal"), content.get("metadata")
+    if seal not in (None, True, False):
+        raise _invalid("seal", "must be true or false.")
+    if not seal:
+        return None
+    ids = _names(content.get("ids"), rows, "ids")
+    if len(set(ids)) != rows:
+        raise _invalid("ids", "must be distinct.")
+    if metadata is not None and not (
+        isinstance(metadata, list)
+        and len(metadata) == rows
+        and all(row is None or isinstance(row, dict) for row in metadata)
+    ):
+        raise _invalid("metadata", "must be a list of one object or null for each input.")
+    return Sealing(_collection(content.get("collection")), ids, metadata)
+
+
+def _collection(value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= _MAX_NAME or not value.isprintable():
+        raise _invalid("collection", f"must be a name of 1 to {_MAX_NAME} printable characters.")
+    return value

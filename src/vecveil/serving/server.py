@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
-import ipaddress
 import json
 import logging
 import math
@@ -86,7 +85,7 @@ def run(
     configure_logging(access=settings.access_log)
     with listen(settings.host, settings.port) as listening:
         # A warning, not an error: a gateway in front may check keys.
-        if settings.api_keys is None and not _is_local(settings):
+        if settings.api_keys is None and not settings.is_local:
             event("warning", level=logging.WARNING, message="Reachable from other machines without a key: set "
                   "api_keys, and put TLS in front.")  # fmt: skip
         host, port = listening.getsockname()[:2]
@@ -257,17 +256,10 @@ def _uvicorn_config(settings: ServeSettings, app: Any, *, factory: bool = False)
     )
 
 
-def _is_local(settings: ServeSettings) -> bool:
-    try:
-        return ipaddress.ip_address(settings.host).is_loopback
-    except ValueError:
-        return settings.host == "localhost"
-
-
 def _host_names(settings: ServeSettings) -> frozenset[str] | None:
     """Return the accepted values of the header Host, or None for any."""
     own = {"127.0.0.1", "localhost", "[::1]", settings.host.lower()}
     if settings.host_names is not None:
         return frozenset(own | {name.strip().lower() for name in settings.host_names.split(",")})
     # The check guards keyless local servers against DNS rebinding; with keys, a web page lacks the key.
-    return frozenset(own) if _is_local(settings) and settings.api_keys is None else None
+    return frozenset(own) if settings.is_local and settings.api_keys is None else None

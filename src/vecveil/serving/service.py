@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from vecveil.databases.release import CleanQueryWarning, open_policy
 from vecveil.encoders import load_encoder
@@ -16,12 +18,14 @@ from vecveil.encoders.openai_compatible import is_endpoint, split_endpoint
 from vecveil.errors import EncoderError, InvalidInputError, VecveilError
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
-from vecveil.serving.api_keys import read_secret
-from vecveil.serving.errors import ApiError, UpstreamError
+from vecveil.sealing import KeyStore, Sealer
+from vecveil.sealing.blob import key_id_of
+from vecveil.serving.api_keys import ApiClient, read_secret
+from vecveil.serving.errors import ApiError, UpstreamError, not_granted
 from vecveil.serving.logs import event
 from vecveil.serving.metrics import Metrics
 from vecveil.serving.released import release
-from vecveil.serving.requests import EmbeddingRequest
+from vecveil.serving.requests import EmbeddingRequest, RerankRequest
 from vecveil.serving.settings import Limits, ServedPolicySettings, ServeSettings, UpstreamSettings
 from vecveil.serving.upstreams import (
     Encoded,
@@ -54,6 +58,7 @@ class Service:
     Args:
         policies: at least one, with distinct names.
         client_ids: accept item ids from clients.
+        sealer: seals rows and ranks sealed documents for clients; None refuses both.
     """
 
     def __init__(
@@ -62,10 +67,12 @@ class Service:
         *,
         limits: Limits | None = None,
         client_ids: bool = False,
+        sealer: Sealer | None = None,
     ) -> None:
         self.policies = {served.name: served for served in policies}
         self.limits = limits or Limits()
         self.client_ids = client_ids
+        self.sealer = sealer
         self.created = int(time.time())
         self.metrics = Metrics()
         self._upstreams = {
@@ -113,7 +120,7 @@ class Service:
         for upstream in {id(served.upstream): served.upstream for served in self.policies.values()}.values():
             await upstream.aclose()
 
-    def choose(self, request: EmbeddingRequest) -> ServedPolicy:
+    def choose(self, request: EmbeddingRequest | RerankRequest) -> ServedPolicy:
         """Return the policy named in the header, else by the model name, else the only policy.
 
         Raises:
@@ -132,7 +139,9 @@ class Service:
         text = "`model` names no policy; GET /v1/models lists them. Or name one in the header X-Vecveil-Policy."
         raise ApiError(404, text, code="model_not_found", param="model")
 
-    async def answer(self, request: EmbeddingRequest, headers: Mapping[str, str]) -> bytes:
+    async def answer(
+        self, request: EmbeddingRequest, headers: Mapping[str, str], client: ApiClient
+    ) -> bytes:
         """Return the JSON answer to a request; every vector in it has passed `release`.
 
         Raises:
@@ -145,6 +154,8 @@ class Service:
         if request.dimensions not in (None, dimension):
             text = f"`dimensions` must be {dimension} or left out: that is what the protector releases."
             raise ApiError(400, text, code="invalid_dimensions", param="dimensions")
+        if request.sealing is not None:
+            self._check_sealing(served, request, client)
         texts = request.texts
         # Rewriting comes before encoding, so that the upstream sees no original text.
         if served.policy.rewrites_texts:
@@ -156,8 +167,79 @@ class Service:
         self.metrics.vectors.labels(served.name, request.side).inc(len(request.texts))
         return body
 
+    def _check_sealing(self, served: ServedPolicy, request: EmbeddingRequest, client: ApiClient) -> None:
+        if self.sealer is None:
+            raise ApiError(400, "This server has no key to seal with.", code="invalid_seal", param="seal")
+        if request.side == "query":
+            raise ApiError(400, "A query is not sealed.", code="invalid_seal", param="seal")
+        if served.policy.rewrites_texts:
+            raise _rewriting()
+        if request.sealing is not None and not client.may("seal", request.sealing.collection):
+            raise not_granted("collection")
+
+    async def rerank(self, request: RerankRequest, headers: Mapping[str, str], client: ApiClient) -> bytes:
+        """Return the JSON answer to a request to rank sealed documents.
+
+        Raises:
+            ApiError, VecveilError: see `vecveil.serving.errors.api_error_of`.
+        """
+        if self.sealer is None:
+            raise ApiError(404, "This server has no key to open documents with.", code="unknown_path")
+        # On a thread: the key store is a file, and its provider may be a remote service.
+        collection, served = await asyncio.to_thread(self._target, self.sealer, request, client)
+        encoded = await self._upstreams[served.name].embed([request.query], model=request.model, headers=headers)
+        if not encoded.vectors.any():  # an LSA encoder, for words that it does not know
+            raise ApiError(400, "The encoder has no vector for `query`.", code="invalid_query", param="query")
+        rank = partial(self.sealer.rank, ids=request.ids, collection=collection, top=request.top, on_invalid="skip")
+        ranking = await asyncio.to_thread(rank, encoded.vectors[0], request.blobs)
+        # One error for every cause: a client must not learn which blobs are of other collections or ids.
+        if ranking.skipped:
+            problem = "A document does not open: it is damaged, or of another id, collection or key. None was ranked."
+            raise ApiError(400, problem, code="document_not_opened", param="documents")
+        self.metrics.blobs.labels("opened").inc(len(request.ids))
+        positions = {name: i for i, name in enumerate(request.ids)}
+        exact = client.may("scores", collection)
+        results: list[dict[str, object]] = []
+        for place, (name, score, text) in enumerate(zip(ranking.ids, ranking.scores, ranking.texts, strict=True)):
+            # Without the grant, a function of the place alone.
+            shown = float(score) if exact else 1 - place / len(request.ids)
+            document = {"document": {"text": text}} if request.with_texts and text is not None else {}
+            results.append({"index": positions[name], "relevance_score": shown, **document})
+        usage = {"total_tokens": encoded.tokens}
+        return json.dumps({"model": request.model or served.name, "results": results, "usage": usage}).encode()
+
+    def _target(self, sealer: Sealer, request: RerankRequest, client: ApiClient) -> tuple[str, ServedPolicy]:
+        """Return the documents' collection, checked against the client's grants, and the policy that filled it."""
+        keys, collection = sealer.keys, request.collection
+        if collection is None and isinstance(keys, KeyStore):
+            collection = keys.collection_of(map(key_id_of, request.blobs))
+        if collection is None or not client.may("rank", collection):
+            raise not_granted()
+        if request.with_texts and not client.may("texts", collection):
+            raise not_granted("return_documents")
+        protector = keys.read(collection).protector
+        filled = [s for s in self.policies.values() if s.policy.protector.fingerprint == protector]
+        if protector is not None and not filled:
+            text = "The documents belong to a protector that this server has not."
+            raise ApiError(409, text, code="another_protector")
+        served = filled[0] if filled else self.choose(request)
+        if served.policy.rewrites_texts:
+            raise _rewriting()
+        return collection, served
+
+    def _sealed(self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded) -> list[bytes]:
+        sealing = request.sealing
+        if sealing is None or self.sealer is None:
+            return []
+        if isinstance(self.sealer.keys, KeyStore):
+            self.sealer.keys.check_protector(sealing.collection, served.policy.protector.fingerprint, adding=True)
+        self.metrics.blobs.labels("sealed").inc(len(sealing.ids))
+        return self.sealer.seal(encoded.vectors, texts=request.texts, **vars(sealing))
+
     def _release(self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded) -> bytes:
         try:
+            # Sealed first: what cannot be sealed is not released and not counted.
+            sealed = self._sealed(served, request, encoded)
             with self.metrics.protection.time():
                 released = release(
                     served.policy, encoded.vectors, side=request.side, texts=request.texts, ids=request.ids
@@ -166,7 +248,15 @@ class Service:
             # Messages of VecveilError hold no text, vector or key.
             event("not released", level=logging.ERROR, policy=served.name, message=str(error))
             raise
-        return released.to_json(model=request.named, as_base64=request.base64, tokens=encoded.tokens)
+        return released.to_json(
+            model=request.named, as_base64=request.base64, tokens=encoded.tokens, sealed=sealed
+        )
+
+
+def _rewriting() -> ApiError:
+    # The exact vector is the original text's, which the upstream of such a policy never sees.
+    text = "A policy that rewrites texts does not seal and rank: its upstream must not see the original text."
+    return ApiError(400, text, code="sealing_not_supported", param="model")
 
 
 def _warn(served: ServedPolicy) -> None:
@@ -190,6 +280,7 @@ def open_service(settings: ServeSettings) -> Service:
     Raises:
         VecveilError: an unusable file, key or encoder.
     """
+    sealer = None if settings.seal_key is None else Sealer(settings.seal_key)
     upstreams: dict[str, Upstream] = {}  # policies of one encoder share it
     served = []
     for name, given in settings.policies.items():
@@ -208,7 +299,7 @@ def open_service(settings: ServeSettings) -> Service:
                 loaded = load_encoder(encoder, precision=precision, cache=None, show_progress=False)
                 upstreams[shared] = LocalUpstream(loaded)
         served.append(ServedPolicy(name, policy, upstreams[shared]))
-    return Service(served, limits=settings.limits, client_ids=settings.client_ids)
+    return Service(served, limits=settings.limits, client_ids=settings.client_ids, sealer=sealer)
 
 
 def _open_policy(given: ServedPolicySettings) -> ReleasePolicy:

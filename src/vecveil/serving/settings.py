@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -21,7 +22,7 @@ _MAX_WORKERS = 128
 _MAX_FILE_BYTES = 2**20
 _FILE = "serve --config"
 # Options whose values are paths, and options whose values may be folders, relative to the file's folder.
-_PATHS = ("protector", "key", "ledger", "api_keys")
+_PATHS = ("protector", "key", "ledger", "api_keys", "seal_key")
 _FOLDERS = ("encoder", "upstream")
 
 
@@ -95,6 +96,9 @@ class Limits:
         concurrent: concurrent requests; further ones get 429.
         body_seconds: time for a client to send its body.
         shutdown_seconds: time for running requests when the server ends.
+        documents: documents of a request to ``/v1/rerank``.
+        results: documents of an answer, the best ones. Longer orders give the exact vectors away sooner.
+        reranks_per_minute: requests to ``/v1/rerank`` of one API key; further ones get 429.
     """
 
     body_bytes: int = 8 * 2**20
@@ -102,9 +106,12 @@ class Limits:
     concurrent: int = 256
     body_seconds: float = 30.0
     shutdown_seconds: float = 30.0
+    documents: int = 1000
+    results: int = 10
+    reranks_per_minute: int = 60
 
     def __post_init__(self) -> None:
-        for param in ("body_bytes", "inputs", "concurrent"):
+        for param in ("body_bytes", "inputs", "concurrent", "documents", "results", "reranks_per_minute"):
             check_count(getattr(self, param), owner="limits", param=param)
         for param in ("body_seconds", "shutdown_seconds"):
             check_positive(getattr(self, param), owner="limits", param=param)
@@ -120,6 +127,8 @@ class ServeSettings:
         host: address to listen on; the default accepts connections from this machine alone.
         port: 0 selects a free port.
         api_keys: source of the accepted API keys: a file with one a line, or ``env:NAME``; None admits everybody.
+        seal_key: key of sealed search, as for `Sealer`: a key file, or ``env:NAME:STORE``. Required to seal and to
+            rerank; needs ``api_keys`` unless ``host`` is a loopback address.
         client_ids: accept item ids from clients (field ``vecveil_ids``). A client can then collect independent
             releases of one text and average them.
         access_log: log one line per request.
@@ -134,6 +143,7 @@ class ServeSettings:
     host: str = "127.0.0.1"
     port: int = 8080
     api_keys: str | None = None
+    seal_key: str | None = None
     client_ids: bool = False
     access_log: bool = True
     host_names: str | None = None
@@ -156,6 +166,19 @@ class ServeSettings:
         check_count(self.workers, owner=owner, param="workers", maximum=_MAX_WORKERS)
         if not isinstance(self.host, str) or not self.host:
             raise InvalidInputError.of(owner, "host", "an address", "none")
+        # A gateway in front may check keys, but cannot tell which collections a key opens.
+        if self.seal_key is not None and self.api_keys is None and not self.is_local:
+            raise InvalidInputError.of(owner, "api_keys", "given with seal_key where other machines reach the server",
+                                       "none", "They would rank, and so compare, every sealed row.",
+                                       "Pass --api-keys, or listen on 127.0.0.1.")  # fmt: skip
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches the server."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
 
 def read_config(path: str | os.PathLike[str]) -> ServeSettings:

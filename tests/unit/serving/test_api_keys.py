@@ -24,7 +24,7 @@ def keys(tmp_path: Path) -> ApiKeys:
 
 @pytest.mark.parametrize("header", [f"Bearer {ONE}", f"bearer {OTHER}", f"Bearer  {ONE} "])
 def test_a_key_opens(keys: ApiKeys, header: str) -> None:
-    assert keys.allow(header.encode())
+    assert keys.client(header.encode())
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_key_opens(keys: ApiKeys, header: str) -> None:
      f"Bearer {ONE}x".encode(), b"Bearer # team a", "Bearer ä".encode()],
 )  # fmt: skip
 def test_nothing_else_does(keys: ApiKeys, header: bytes | None) -> None:
-    assert not keys.allow(header)
+    assert not keys.client(header)
 
 
 def test_they_are_not_shown(keys: ApiKeys) -> None:
@@ -42,7 +42,7 @@ def test_they_are_not_shown(keys: ApiKeys) -> None:
 
 def test_a_variable_holds_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLIENT_KEYS", f"{ONE},{OTHER}")
-    assert ApiKeys("env:CLIENT_KEYS").allow(f"Bearer {OTHER}".encode())
+    assert ApiKeys("env:CLIENT_KEYS").client(f"Bearer {OTHER}".encode())
 
 
 def test_a_file_that_others_read_is_refused(tmp_path: Path) -> None:
