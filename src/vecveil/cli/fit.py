@@ -112,8 +112,18 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @click.option("--method", default="subspace", show_default=True, callback=_method, help="See `vecveil methods`.")
 @scale_options
 @click.option(
-    "--utility", type=click.Choice(["similarity", "neighbours"]),
-    help="What --target-utility keeps [default: similarity, or the labelled task that is given].",
+    "--utility", type=click.Choice(["similarity", "neighbours", "sealed-search"]),
+    help="What --target-utility keeps [default: similarity, or the labelled task that is given]; sealed-search also "
+    "takes --retrieval.",
+)
+@click.option(
+    "--candidates", type=click.IntRange(min=10), help="Rows that a sealed search opens and ranks (sealed-search)."
+)
+@click.option(
+    "--collection-size", type=click.IntRange(min=10), help="Rows of the collection to come (sealed-search)."
+)
+@click.option(
+    "--map-queries", is_flag=True, help="Calibrate for queries without noise, as `vecveil search --map-queries`."
 )
 @shared.task_options
 @shared.encoder_options
@@ -148,6 +158,7 @@ def command(input: Path | None, out: Path, force: bool, as_json: bool, **options
     or text lines.
     Exactly one of --target-utility, --target-cosine, --target-advantage, --epsilon, --sigma,
     --noise-to-signal and --radius says how much noise there is; `vecveil methods` says which a method has.
+    With --utility sealed-search it may be left out: the fit keeps 99 %.
     """
     form = TableFormat.of(options)
     _check_usage(input, options)
@@ -180,13 +191,20 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
         return [f"--{name.replace('_', '-')}" for name in names if options[name] not in (None, ())]
 
     text_level = options["method"] in TEXT_METHODS
+    sealed = options["utility"] == "sealed-search"
+    sealed_options, given = named("candidates", "collection_size"), named(*SCALES)
+    map_queries = ["--map-queries"] if options["map_queries"] else []
     too_few = input is not None and not text_level and options["min_texts"] < MIN_PAIRS
     method = (TEXT_METHODS if text_level else METHODS)[options["method"]]
     vectors = named("positive", "negative", "background", "labels")
     sources = named(*MEMBER_SOURCES)
     scales = ", ".join(f"--{name.replace('_', '-')}" for name in SCALES)
     refusals = {
-        f"Give exactly one of {scales}.": bool(method.scales) and len(named(*SCALES)) != 1,
+        f"Give exactly one of {scales}.": bool(method.scales) and len(named(*SCALES)) != 1 - (sealed and not given),
+        "--utility sealed-search needs --candidates and --collection-size.": sealed and len(sealed_options) < 2,
+        f"{''.join(sealed_options[:1] or map_queries)} belongs to --utility sealed-search.": (
+            not sealed and bool(sealed_options or map_queries)
+        ),
         f"Give INPUT or vectors ({''.join(vectors[:1])}), not both.": input is not None and bool(vectors),
         f"Method {options['method']} rewrites texts: give INPUT with texts.": input is None and text_level,
         "Give INPUT with texts, or vectors with --positive and --negative.": (
@@ -202,7 +220,8 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
         ),
         "--expand-locale belongs to --expand-faker.": bool(options["expand_locale"]) and not options["expand_faker"],
         "Give one of --utility, --sts, --retrieval and --label-column: it sets the target.": (
-            len(named("utility", "sts", "retrieval", "label_column")) > 1
+            len(named(*([] if sealed else ["utility"]), "sts", "retrieval", "label_column")) > 1
+            or (sealed and bool(named("sts", "label_column")))
         ),
         f"--min-texts must be at least {MIN_PAIRS} for method {options['method']}, which changes vectors.": too_few,
         "--sts and --retrieval hold texts: name the --encoder of your vectors.": (
@@ -221,9 +240,10 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
 
 
 def _common(options: dict[str, Any]) -> dict[str, Any]:
-    names = ("method", *SCALES, "delta", "before", "postprocess", "seed")
+    names = ("method", *SCALES, "delta", "before", "postprocess", "seed", "candidates", "collection_size")
     work = {} if options["work"] is None else {"checkpoint": options["work"]}
     settings = {name: options[name] for name in names} | {"output": options["released"]}
+    settings["query_noise"] = not options["map_queries"]
     return settings | work | dict(options["method_options"])
 
 
@@ -306,11 +326,39 @@ def describe(protector: Protector) -> None:
         target = report["asked"].get("target_utility") if key == report["utility_task"] else None
         aim = "" if target is None else f" (target {share(target)})"
         note(f"{entry['label']}: {share(entry['relative'])} kept{aim}")
+    if outlook := report.get("sealed_search"):
+        for line in sealed_lines(outlook):
+            note(line)
     if report["concept_distance"] is not None:
         note(report["concept_distance"]["statement"])
     for warning in report["warnings"]:
         note(f"Note: {warning}")
     note(f"Guarantee ({protector.guarantee.kind}): {protector.guarantee.statement}")
+
+
+def sealed_lines(outlook: dict[str, Any]) -> list[str]:
+    """Return what a fit for sealed search tells about the collection and its growth."""
+    queries = "texts as queries, each without itself" if outlook["texts_as_queries"] else "judged queries"
+    lines = [
+        f"  Measured with {outlook['queries']:,} {queries}, among {outlook['texts']:,} texts; a query "
+        f"{'and a row carry' if outlook['query_noise'] else 'goes through the map, only a row carries'} noise. "
+        f"A search fetches about {outlook['bytes_per_query'] / 1000:,.0f} kB."
+    ]
+    for entry in outlook["expected"]:
+        interval = f"{share(entry['low'])} to {share(entry['high'])}"
+        figure = f"{outlook['metric']} {share(entry['value'])} of clean ({interval})"
+        lines.append(f"  At {entry['collection_size']:,} rows: {figure}.")
+    restored = outlook["candidates_after_growth"]
+    lines[-1] += " No number of candidates tried reaches the target." if restored is None else (
+        f" {restored:,} candidates reach the target there."
+    )  # fmt: skip
+    lines.append(f"  Largest error of the model on sizes within these texts: {share(outlook['model_error'])}.")
+    if outlook["distractors"]:
+        lines.append(
+            f"  {outlook['distractors']:,} ordinary texts stand for the further rows. If those will be of the domain "
+            "of your texts, they are harder to tell apart, and these figures are optimistic."
+        )
+    return lines
 
 
 def record(protector: Protector, out: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from vecveil.metrics.detection import candidate_matching, candidate_matching_of_
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.ranking import retrieval_ndcg, retrieval_recall
 from vecveil.metrics.reconstruction import reconstruction_leakage, text_similarity
+from vecveil.metrics.sealed_search import SealedSearchTask
 from vecveil.metrics.similarity import embedding_cosine
 from vecveil.metrics.tasks import (
     ClassificationTask,
@@ -25,6 +26,7 @@ __all__ = [
     "Estimate",
     "NeighbourTask",
     "RetrievalTask",
+    "SealedSearchTask",
     "SimilarityTask",
     "StsTask",
     "UtilityTask",

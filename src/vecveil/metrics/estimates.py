@@ -20,14 +20,14 @@ from vecveil.errors import InvalidInputError
 from vecveil.validation import check_count, check_probability, check_same_length
 
 __all__ = [
-    "LEVEL", "Estimate", "bootstrap_interval", "bootstrap_weights", "clopper_pearson", "cluster_bootstrap",
+    "LEVEL", "NORMAL", "Estimate", "bootstrap_interval", "bootstrap_weights", "clopper_pearson", "cluster_bootstrap",
     "cluster_normal", "fisher_z", "group_index", "other_rows", "share_estimate", "share_interval",
 ]  # fmt: skip
 
 LEVEL = 0.95
 DRAWS = 2000
 _BLOCK = 4_000_000  # weights held at once: 32 MB
-_NORMAL = float(ndtri((1 + LEVEL) / 2))  # standard deviations of a normal interval
+NORMAL = float(ndtri((1 + LEVEL) / 2))  # standard deviations of a normal interval
 _ROUNDING = 1e-18  # squared differences between groups below this are rounding errors
 
 
@@ -243,7 +243,7 @@ def cluster_normal(
     if not sums.any():  # no group differs from the others, so they give no variance
         low, high = clopper_pearson(round(value * count), count)
         return min(low, value), max(high, value)
-    half = _NORMAL * math.sqrt(float(sums @ sums))
+    half = NORMAL * math.sqrt(float(sums @ sums))
     return max(0.0, value - half), min(1.0, value + half)
 
 
@@ -257,6 +257,6 @@ def fisher_z(correlation: float, n: int, *, variance_factor: float = 1.0) -> tup
         return -1.0, 1.0
     if abs(correlation) >= 1.0:  # z is infinite
         return correlation, correlation
-    half = _NORMAL * math.sqrt(variance_factor / (n - 3))
+    half = NORMAL * math.sqrt(variance_factor / (n - 3))
     z = math.atanh(correlation)
     return math.tanh(z - half), math.tanh(z + half)

@@ -17,7 +17,7 @@ from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_same_length
 
 __all__ = [
-    "ndcg_of_scores", "neighbour_recall", "recall_of_scores", "retrieval_ndcg", "retrieval_recall",
+    "ndcg_of_scores", "neighbour_recall", "rank_discounts", "recall_of_scores", "retrieval_ndcg", "retrieval_recall",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -102,7 +102,7 @@ def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
         part = slice(gains.indptr[query], gains.indptr[query + 1])
         gain, documents = gains.data[part], gains.indices[part]
         # Ideal order: the largest gains first.
-        ideal = float(np.sort(gain)[::-1][:k] @ _discounts(k)[: min(k, gain.size)])
+        ideal = float(np.sort(gain)[::-1][:k] @ rank_discounts(k)[: min(k, gain.size)])
         if ideal > 0:
             values[query] = _dcg(row, gain, documents, k) / ideal
     return values
@@ -197,7 +197,7 @@ def _dcg(row: FloatArray, gain: FloatArray, documents: npt.NDArray[Any], k: int)
     k = min(k, row.size)
     kth = np.partition(row, row.size - k)[row.size - k]  # worse documents earn nothing
     total = 0.0
-    discounts = _discounts(k)
+    discounts = rank_discounts(k)
     for g, score in zip(gain, row[documents], strict=True):
         if score >= kth and g > 0:
             # Tied documents share the discounts of the ranks that they occupy together.
@@ -207,6 +207,6 @@ def _dcg(row: FloatArray, gain: FloatArray, documents: npt.NDArray[Any], k: int)
     return total
 
 
-def _discounts(k: int) -> FloatArray:
+def rank_discounts(k: int) -> FloatArray:
     discounts: FloatArray = 1.0 / np.log2(np.arange(2, k + 2))
     return discounts

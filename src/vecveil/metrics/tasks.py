@@ -77,7 +77,9 @@ class UtilityTask(ABC):
         self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
     ) -> dict[str, Any]:
         """Return one entry of a record's ``utility``: clean, protected, relative, with an interval."""
-        estimate = self.protected(release, rng, sides=sides)
+        return self._entry(self.protected(release, rng, sides=sides), sides)
+
+    def _entry(self, estimate: Estimate, sides: Sides) -> dict[str, Any]:
         clean = self.clean_value
         return {
             "label": self.label,

@@ -29,7 +29,7 @@ from vecveil.mechanisms import (
     TextCrafter,
 )
 from vecveil.mechanisms.purkayastha import angle_moments
-from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
+from vecveil.metrics import NeighbourTask, SealedSearchTask, SimilarityTask, UtilityTask
 from vecveil.protector.calibration import calibrate, noise_of_advantage
 from vecveil.protector.method import Candidate, FitData, NoiseScale
 from vecveil.protector.methods import METHODS, TEXT_METHODS
@@ -75,6 +75,9 @@ def fit(
     delta: float | None = None,
     radius: float | None = None,
     utility: Utility = "similarity",
+    candidates: int | None = None,
+    collection_size: int | None = None,
+    query_noise: bool = True,
     before: Before | str | None = None,
     postprocess: Postprocess = None,
     output: Output = "full",
@@ -98,7 +101,7 @@ def fit(
             texts and have no scale; ``vecveil methods`` lists them with their scales.
         epsilon, noise_to_signal, target_utility, target_cosine, target_advantage, sigma, radius: exactly one of
             the method's scales; see `fit_pairs`.
-        delta, utility, before, postprocess, output: see `fit_pairs`.
+        delta, utility, candidates, collection_size, query_noise, before, postprocess, output: see `fit_pairs`.
         options: of the method, see `fit_pairs`. textcrafter also ``relabel``: ``"presidio"`` or any object with
             ``detect(texts)``; ordinary texts in which it detects PII then count as texts with the concept.
             replace-random: ``words`` (2,000, size of the vocabulary of replacements) and ``min_word_texts`` (5,
@@ -124,7 +127,8 @@ def fit(
         vector_arguments = scales | {
             "before": before, "postprocess": postprocess, "output": None if output == "full" else output,
             "utility": None if utility == "similarity" else utility, "min_token_count": min_token_count,
-            "expansion": expansion,
+            "expansion": expansion, "candidates": candidates, "collection_size": collection_size,
+            "query_noise": None if query_noise else query_noise,
         }  # fmt: skip
         for param, value in vector_arguments.items():
             if value is not None:
@@ -138,12 +142,14 @@ def fit(
     settings = FitOptions.of(
         "fit", method=method, utility=utility, before=before, postprocess=postprocess, output=output,
         encoder=encoder, concept=concept.name, seed=seed, show_progress=show_progress,
+        candidates=candidates, collection_size=collection_size, query_noise=query_noise,
         method_options=options, **scales,
     )  # fmt: skip
     check_count(min_texts, owner="fit", param="min_texts", minimum=MIN_PAIRS)
     if min_token_count is not None:
         check_count(min_token_count, owner="fit", param="min_token_count")
     texts = check_texts(texts, owner="fit")
+    settings.check_size(len(texts))
     relabel = _check_relabel(settings.method_options.pop("relabel", None))
     labelled = concept.labels is not None or concept.labels_column is not None
     if labelled:
@@ -183,6 +189,9 @@ def fit_pairs(
     delta: float | None = None,
     radius: float | None = None,
     utility: Utility = "similarity",
+    candidates: int | None = None,
+    collection_size: int | None = None,
+    query_noise: bool = True,
     before: Before | str | None = None,
     postprocess: Postprocess = None,
     output: Output = "full",
@@ -216,6 +225,14 @@ def fit_pairs(
         utility: the utility of ``target_utility``: ``similarity`` (Pearson correlation of pairwise cosines
             with the clean ones, half random pairs, half near neighbours), ``neighbours`` (recall@10), or a
             `vecveil.metrics.UtilityTask` such as `StsTask`, `RetrievalTask`, `ClassificationTask`.
+            ``sealed-search`` is recall@10 of a `vecveil.ProtectedCollection`, which ranks candidates exactly; a
+            `RetrievalTask` with ``candidates`` is nDCG@10 there. The lower confidence limit meets the target,
+            which is 0.99 where no scale is given.
+        candidates: of sealed search: rows that a search fetches and ranks exactly, at least 10.
+        collection_size: of sealed search: rows of the collection to come, at least the number of texts. Its further
+            rows are modelled like these texts, or like ``background`` where there are fewer than 2,000 positives.
+        query_noise: of sealed search: False for queries through the map without noise, as
+            ``ProtectedCollection(..., query_noise=False)`` sends them.
         before: ``none``, ``normalise`` or ``clip:RADIUS``, applied before the noise. It bounds the distance
             between two inputs, which turns metric privacy into local privacy.
         postprocess: steps after the noise, free of privacy cost. None takes the method's own (subspace its
@@ -243,9 +260,10 @@ def fit_pairs(
         target_utility=target_utility, target_cosine=target_cosine, target_advantage=target_advantage,
         sigma=sigma, delta=delta, radius=radius, utility=utility, before=before, postprocess=postprocess,
         output=output, encoder=encoder, concept=concept_name, seed=seed, show_progress=show_progress,
-        method_options=options,
+        candidates=candidates, collection_size=collection_size, query_noise=query_noise, method_options=options,
     )  # fmt: skip
     vectors = FitVectors.of_pairs(positive, negative, token_labels, background, groups)
+    settings.check_size(len(vectors.positive))
     return _fit_vectors(vectors, settings, {})
 
 
@@ -262,6 +280,9 @@ def fit_labels(
     sigma: float | None = None,
     delta: float | None = None,
     utility: Utility = "similarity",
+    candidates: int | None = None,
+    collection_size: int | None = None,
+    query_noise: bool = True,
     before: Before | str | None = None,
     postprocess: Postprocess = None,
     output: Output = "full",
@@ -288,7 +309,8 @@ def fit_labels(
             method that learns nothing of the concept; not ``textcrafter``.
         epsilon, noise_to_signal, target_utility, target_cosine, sigma, delta: one scale, see `fit_pairs`. There
             is no ``target_advantage``, which needs pairs.
-        utility, before, postprocess, output, groups, encoder, seed, options: see `fit_pairs`.
+        utility, candidates, collection_size, query_noise, before, postprocess, output, groups, encoder, seed,
+            options: see `fit_pairs`.
 
     Raises:
         InvalidInputError: the method or an option needs pairs.
@@ -303,9 +325,12 @@ def fit_labels(
         "fit_labels", method=method, epsilon=epsilon, noise_to_signal=noise_to_signal,
         target_utility=target_utility, target_cosine=target_cosine, sigma=sigma, delta=delta, utility=utility,
         before=before, postprocess=postprocess, output=output, encoder=encoder, concept=concept_name,
-        seed=seed, show_progress=show_progress, method_options=options,
+        seed=seed, show_progress=show_progress, candidates=candidates, collection_size=collection_size,
+        query_noise=query_noise, method_options=options,
     )  # fmt: skip
-    return _fit_vectors(FitVectors.of_labels(X, labels, background, groups), settings, {})
+    vectors = FitVectors.of_labels(X, labels, background, groups)
+    settings.check_size(len(vectors.positive))
+    return _fit_vectors(vectors, settings, {})
 
 
 def _fit_vectors(
@@ -327,7 +352,7 @@ def _fit_vectors(
     moments = Moments.of(positive, negative, token_labels=labels, background=background)
     _check_concept(moments, pairs is not None, options.owner)
     own = _own_texts(positive, negative if background is None else background, seed)
-    task = options.task(own)  # clean utility is that of vectors after `before`
+    task = options.task(own, positive, background)  # clean utility is that of vectors after `before`
     data = FitData(
         positive, negative, labels, background, vectors.groups, moments, task,
         _search_scale(scale, moments, pairs), seed, options.show_progress, options.before,
@@ -353,6 +378,7 @@ def _fit_vectors(
     protector = _with_ranges(protector, own, seed)
     method_warnings = data.findings.pop("warnings", [])
     scales = mechanism.parameters()
+    utility = _utility_record(protector, task, own, seed)
     report: dict[str, Any] = {
         "pairs": 0 if pairs is None else len(positive),
         **({"labelled": len(positive)} if pairs is None else {}),
@@ -367,7 +393,8 @@ def _fit_vectors(
         "postprocess": ", ".join([options.map, *(step.label for step in protector.after)]),
         "parameters": candidate.parameters,
         **data.findings,
-        "utility": _utility_record(protector, task, own, seed),
+        "utility": utility,
+        **_sealed_record(utility, protector.dimension),
         "concept_distance": None if pairs is None else _concept_distance(protector, *pairs),
         "warnings": [*method_warnings, *_epsilon_warnings(protector, moments.rms_norm)],
         "seed": seed,
@@ -531,6 +558,16 @@ def _utility_record(
         return protector.protect(X, generator, noise=generator is not None)
 
     return {key: each.to_record(release, rng) for key, each in tasks.items()}
+
+
+def _sealed_record(utility: dict[str, Any], dimension: int) -> dict[str, Any]:
+    """Return the outlook of sealed search with the bytes that a query fetches, or nothing for another utility."""
+    outlook = utility.get(SealedSearchTask.key, {}).pop("outlook", None)
+    if outlook is None:
+        return {}
+    # A float16 vector, a text of up to 220 bytes padded to 256, and 43 bytes of the format, in base64.
+    blob = 4 * -(-(2 * dimension + 256 + 43) // 3)
+    return {"sealed_search": {**outlook, "bytes_per_query": blob * outlook["candidates"]}}
 
 
 def _concept_distance(

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from vecveil.errors import InvalidInputError, unknown_name, wrong_type
+from vecveil.errors import InvalidInputError, out_of_range, unknown_name, wrong_type
 from vecveil.mechanisms import OPEN_RANGE, Before, Step
-from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
+from vecveil.metrics import (
+    NeighbourTask,
+    RetrievalTask,
+    SealedSearchTask,
+    SimilarityTask,
+    UtilityTask,
+)
 from vecveil.protector.method import NoiseScale
 from vecveil.protector.methods import METHODS, Method, method_named
 from vecveil.protector.protector import Output
@@ -17,8 +23,15 @@ from vecveil.validation import check_count
 
 __all__ = ["FitOptions", "Postprocess", "Utility", "check_label_method"]
 
-Utility = Literal["similarity", "neighbours"] | UtilityTask
+Utility = Literal["similarity", "neighbours", "sealed-search"] | UtilityTask
 Postprocess = str | Step | Sequence[str | Step] | None
+
+SEALED_TARGET = 0.99
+"""Default target of sealed search, whose exact ranking leaves candidates as the only loss."""
+SEALED_ROWS = 4000
+"""Most texts of the fit that sealed search is calibrated on: their protected scores are sorted at every step."""
+OWN_TAIL = 2000
+"""Fewest texts of a collection that stand for the rest of it: with fewer, ordinary texts do where there are any."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -27,6 +40,7 @@ class FitOptions:
 
     Attributes:
         owner: the calling function, for messages.
+        sealed: for sealed search its ``candidates``, ``collection_size`` and ``query_noise``, else None.
         map: the map after the noise: ``none``, ``wiener``, or the method's ``own map``.
         after: the steps after the map.
     """
@@ -35,6 +49,7 @@ class FitOptions:
     method: Method
     scale: NoiseScale
     utility: Utility
+    sealed: dict[str, Any] | None
     before: Before
     map: str
     after: tuple[Step, ...]
@@ -53,6 +68,9 @@ class FitOptions:
         *,
         method: str,
         utility: Any,
+        candidates: Any,
+        collection_size: Any,
+        query_noise: Any,
         before: Before | str | None,
         postprocess: Any,
         output: str,
@@ -65,7 +83,11 @@ class FitOptions:
     ) -> FitOptions:
         """Return the options; ``scales`` are the fields of `NoiseScale`."""
         # The method first: it decides which scales and options are allowed.
-        chosen, scale = method_named(method), NoiseScale(**scales)
+        chosen = method_named(method)
+        sealed = _check_sealed(utility, candidates, collection_size, query_noise)
+        if sealed is not None and "target_utility" in chosen.scales and not any(scales.values()):
+            scales["target_utility"] = SEALED_TARGET
+        scale = NoiseScale(**scales)
         scale.check(method, chosen.scales, delta=chosen.delta)
         method_options = dict(method_options)
         # Every noise made of normals takes splits, so it is not an option of one method.
@@ -74,9 +96,9 @@ class FitOptions:
         # Any δ: whether noise can be split does not depend on it.
         if splits > 1 and not chosen.family(0.5).can_split:
             raise InvalidInputError.of("fit", "splits", f"1 for method {method!r}", splits)
-        if not isinstance(utility, UtilityTask) and utility not in ("similarity", "neighbours"):
+        if not isinstance(utility, UtilityTask) and utility not in get_args(get_args(Utility)[0]):
             got = repr(utility)[:60] if isinstance(utility, str) else type(utility).__name__
-            constraint = "'similarity', 'neighbours' or a vecveil.metrics.UtilityTask"
+            constraint = "'similarity', 'neighbours', 'sealed-search' or a vecveil.metrics.UtilityTask"
             raise InvalidInputError.of("fit", "utility", constraint, got)
         map_name, after = check_postprocess(postprocess, chosen.postprocess)
         if map_name == "wiener" and chosen.kind != "formal":
@@ -99,19 +121,72 @@ class FitOptions:
                                        "'reduced'" if output == "reduced" else "truncate or project",
                                        "The task compares released vectors with clean ones.")  # fmt: skip
         return cls(
-            owner=owner, method=chosen, scale=scale, utility=utility, before=first, map=map_name, after=after,
-            output=output,  # type: ignore[arg-type]
+            owner=owner, method=chosen, scale=scale, utility=utility, sealed=sealed, before=first, map=map_name,
+            after=after, output=output,  # type: ignore[arg-type]
             splits=splits, method_options=method_options, encoder=encoder, concept=concept,
             seed=check_count(seed, owner=owner, param="seed", minimum=0), show_progress=show_progress,
         )  # fmt: skip
 
-    def task(self, own: Embeddings) -> UtilityTask:
+    def task(
+        self, own: Embeddings, positive: Embeddings, background: Embeddings | None
+    ) -> UtilityTask:
         """Return the utility task; a task given by name uses the user's texts."""
+        if self.sealed is not None:
+            return self._sealed_task(own, positive, background)
         if isinstance(self.utility, UtilityTask):
             return self.utility
         if self.utility == "similarity":
             return SimilarityTask.of(own, seed=self.seed)
         return NeighbourTask(own[:2000], queries=300, seed=self.seed)
+
+    def _sealed_task(
+        self, own: Embeddings, positive: Embeddings, background: Embeddings | None
+    ) -> SealedSearchTask:
+        assert self.sealed is not None
+        size = self.sealed["collection_size"]
+        documents, distractors = own[: min(SEALED_ROWS, size)], None
+        judged: dict[str, Any] = {}
+        if isinstance(self.utility, RetrievalTask):
+            documents = self.utility.documents
+            judged = {"queries": self.utility.queries, "relevance": self.utility.relevance}
+            if len(documents) < min(OWN_TAIL, size):
+                distractors = own[:SEALED_ROWS]
+        elif self.owner == "fit_pairs" and background is not None and len(positive) < OWN_TAIL:
+            # Ordinary texts of `fit` are the user's; a background may be of another domain.
+            documents, distractors = positive[:size], background[:SEALED_ROWS]
+        return SealedSearchTask(
+            documents, distractors=distractors, **judged, **self.sealed,
+            target=self.scale.target_utility or SEALED_TARGET, seed=self.seed,
+        )  # fmt: skip
+
+    def check_size(self, texts: int) -> None:
+        """Raise InvalidInputError for a collection that is to be smaller than the ``texts`` of the fit."""
+        if self.sealed is not None and self.sealed["collection_size"] < texts:
+            raise out_of_range("fit", "collection_size", f"at least {texts}, the number of texts",
+                               self.sealed["collection_size"])  # fmt: skip
+
+
+def _check_sealed(
+    utility: Any, candidates: Any, collection_size: Any, query_noise: Any
+) -> dict[str, Any] | None:
+    """Return the settings of sealed search, or None for another utility."""
+    named = isinstance(utility, str) and utility == "sealed-search"
+    given = {"candidates": candidates, "collection_size": collection_size}
+    if not (named or (isinstance(utility, RetrievalTask) and any(given.values()))):
+        for param, value in (*given.items(), ("query_noise", None if query_noise is True else query_noise)):
+            if value is not None:
+                raise InvalidInputError.of("fit", param, "left out for this utility", repr(value)[:40],
+                                           fix="It belongs to utility='sealed-search' or a RetrievalTask.")  # fmt: skip
+        return None
+    for param, value in given.items():
+        if value is None:
+            raise InvalidInputError.of("fit", param, "given for sealed search", None,
+                                       "More rows need more candidates, or less noise.")  # fmt: skip
+    if not isinstance(query_noise, bool):
+        raise wrong_type("fit", "query_noise", "True or False", query_noise)
+    size = check_count(collection_size, owner="fit", param="collection_size", minimum=10)
+    count = check_count(candidates, owner="fit", param="candidates", minimum=10, maximum=size)
+    return {"candidates": count, "collection_size": size, "query_noise": query_noise}
 
 
 def check_option_names(method: str, known: tuple[str, ...], options: dict[str, Any]) -> None:
