@@ -41,9 +41,7 @@ Example:
 @click.option(
     "--candidates",
     type=click.IntRange(min=1),
-    default=200,
-    show_default=True,
-    help="Rows to open and rank.",
+    help="Rows to open and rank [default: what the protector was fitted for, or 200].",
 )
 @click.option(
     "--map-queries",
@@ -53,7 +51,7 @@ Example:
 @shared.json_option
 def command(
     database: str, query: str, protector_file: Path, seal_key: str, seal_name: str | None,
-    encoder: str | None, top: int, candidates: int, map_queries: bool, as_json: bool,
+    encoder: str | None, top: int, candidates: int | None, map_queries: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the rows of DATABASE whose exact vectors are nearest to QUERY.
 
@@ -61,10 +59,11 @@ def command(
     """
     with open_store(database) as store:
         collection = ProtectedCollection(
-            store, protector_file, seal_key, name=seal_name or public_name(database), candidates=max(candidates, top),
+            store, protector_file, seal_key, name=seal_name or public_name(database), candidates=candidates,
             query_noise=not map_queries, encoder=None if encoder is None else load_encoder(encoder),
         )  # fmt: skip
-        ranking = collection.search(query, top=top, on_invalid="skip")
+        candidates = max(collection.candidates, top)
+        ranking = collection.search(query, top=top, candidates=candidates, on_invalid="skip")
     if ranking.skipped and not ranking.ids:
         raise SealingError.of("search", "database", "a store of rows sealed with this key", "other rows",
                               "No candidate has a blob that opens.",

@@ -56,7 +56,8 @@ class ProtectedCollection:
         sealer: sealer, or the path of its key store.
         name: name of the collection in the key store; by default the database's location, if one is given. Two
             collections must not share a name.
-        candidates: rows to fetch for a search. More find more of the exact neighbours and cost more to open.
+        candidates: rows to fetch for a search; by default those that the protector was fitted for
+            (``utility="sealed-search"``), or 200. More find more of the exact neighbours and cost more to open.
         query_noise: False sends queries through the map without noise: better candidates, but the database can
             read a query as well as erasure alone permits. Refused for a protector without a map.
         encoder: embeds the texts; by default the protector's encoder. It must be the one of the fit. Queries go
@@ -73,7 +74,7 @@ class ProtectedCollection:
         sealer: Sealer | str | os.PathLike[str],
         *,
         name: str | None = None,
-        candidates: int = 200,
+        candidates: int | None = None,
         query_noise: bool = True,
         encoder: Encoder | None = None,
         blobs: MutableMapping[str, bytes] | None = None,
@@ -88,6 +89,9 @@ class ProtectedCollection:
             raise wrong_type(_OWNER, "database", "a vecveil.databases.VectorStore or its location", database)
         self._policy = None if protector is None else _query_policy(open_policy(protector), query_noise)
         self.sealer = sealer if isinstance(sealer, Sealer) else Sealer(sealer)
+        if candidates is None:
+            report = {} if self._policy is None else self._policy.protector.report
+            candidates = report.get("sealed_search", {}).get("candidates", 200)
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
         self._encoder, self._blobs, self._checked, self._made = encoder, blobs, False, False
         self._filter_fields = tuple(filter_fields)

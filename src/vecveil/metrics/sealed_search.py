@@ -153,6 +153,8 @@ class _Places:
     def share(self, size: int, candidates: int) -> tuple[float, float, float]:
         """Return the share of the clean figure that is kept, with its 95 % interval over queries."""
         kept, clean = self.kept(size, candidates)
+        if clean.sum() <= 0:  # no judged row is among the nearest
+            return 0.0, 0.0, 0.0
         value = float(kept.sum() / clean.sum())
         influence = (kept - value * clean) / clean.sum()
         # At least the variance of one missed neighbour: where nothing is missed, queries do not differ.
@@ -306,6 +308,9 @@ class SealedSearchTask(UtilityTask):
             return Estimate(self.metric, 1.0, 1.0, 1.0, len(self.queries))
         _, clean = self._sample.places(*self._clean).kept(self.collection_size, self.candidates)
         value = float(clean.mean())
+        if value <= 0:
+            raise InvalidInputError.of("SealedSearchTask", "relevance", "of documents that clean search finds",
+                                       "an nDCG of 0")  # fmt: skip
         return Estimate(self.metric, value, value, value, len(clean))
 
     def protected(
@@ -315,8 +320,8 @@ class SealedSearchTask(UtilityTask):
         return self._estimate(self._forecast(self._protected(release, rng, sides=sides)))
 
     def _estimate(self, forecast: _Forecast) -> Estimate:
-        value, low, high = forecast.share(self.collection_size)
         clean = self.clean_value
+        value, low, high = forecast.share(self.collection_size)
         return Estimate(self.metric, value * clean, low * clean, high * clean, len(self.queries))
 
     def relative(self, release: UtilityRelease, rng: np.random.Generator) -> float:
