@@ -95,6 +95,9 @@ def test_without_click_the_pip_line_is_printed(tmp_path: Path) -> None:
         ([*OF_TEXTS, "--option", "rank"], "key=value"),
         ([*OF_TEXTS, "--option", "seed=3"], "rank"),
         ([*OF_TEXTS, "--sts", "s", "--label-column", "l"], "it sets the target"),
+        ([*OF_TEXTS, "--utility", "sealed-search", "--candidates", 50], "--collection-size"),
+        ([*OF_TEXTS, "--candidates", 50], "--candidates belongs to --utility sealed-search"),
+        ([*OF_TEXTS, "--map-queries"], "--map-queries belongs to --utility sealed-search"),
         ([*OF_TEXTS, "--min-texts", "19"], "--min-texts must be at least 20"),
         (["scan", "faiss:x", "--concept", "c", "--json", "a", "--audit-json", "a"], "--json and --audit-json"),
         (["scan", "faiss:x", "--concept", "c", "--audit-json", "-"], "--audit-json must name a file"),
@@ -134,6 +137,20 @@ def test_doctor_fails_where_protection_does(monkeypatch: pytest.MonkeyPatch) -> 
     done = run("doctor", "--json")
     assert done.code == 1
     assert done.json["checks"]["generator"] == "fails: ValueError"
+
+
+def test_a_fit_for_sealed_search_tells_how_the_collection_may_grow(tmp_path: Path) -> None:
+    positive, negative = write_pairs(tmp_path)
+    done = run(
+        "fit", "--positive", positive, "--negative", negative, "--method", "laplace", "--utility", "sealed-search",
+        "--candidates", 150, "--collection-size", 2000, "--map-queries", "--json", "-o", tmp_path / "p.vecveil",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    outlook = done.json["report"]["sealed_search"]
+    assert (outlook["candidates"], outlook["query_noise"]) == (150, False)
+    assert done.json["report"]["asked"] == {"target_utility": 0.99}
+    for said in ("At 2,000 rows: recall@10", "At 20,000 rows", "target 99.0 %", "A search fetches", "through the map"):
+        assert said in done.err
 
 
 def test_vectors_go_all_the_way(tmp_path: Path) -> None:
