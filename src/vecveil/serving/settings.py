@@ -248,8 +248,11 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _relative(value: Any, folder: Path) -> Any:
-    if not isinstance(value, str) or value.startswith("env:") or value in ("forward", "none"):
+    if not isinstance(value, str) or value in ("forward", "none"):
         return value
+    if value.startswith("env:"):  # of a key to seal with, the path of its store may follow: env:NAME:STORE
+        variable, colon, store = value.removeprefix("env:").partition(":")
+        return f"env:{variable}:{_relative(store, folder)}" if colon else value
     return str(folder / Path(value).expanduser())
 
 

@@ -27,6 +27,7 @@ def test_everything(tmp_path: Path) -> None:
         """
 port: 9000
 api_keys: keys.txt
+seal_key: env:SEAL:search.store
 client_ids: true
 limits: {inputs: 16, body_seconds: 5}
 upstream:
@@ -47,6 +48,7 @@ policies:
     found = read_config(path)
     assert found.port == 9000
     assert found.api_keys == str(tmp_path / "keys.txt")
+    assert found.seal_key == f"env:SEAL:{tmp_path / 'search.store'}"
     assert found.limits == Limits(inputs=16, body_seconds=5)
     assert found.upstream.key == "env:OPENAI_API_KEY"
     assert found.policies["drug"] == ServedPolicySettings(str(tmp_path / "drug.vecveil"))
