@@ -13,11 +13,13 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.store_factories import STORES
+from vecveil.accounting import Ledger
 from vecveil.databases import Batch
 from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.locations import in_this_process
 from vecveil.databases.store import VectorStore
 from vecveil.protector import Protector
+from vecveil.protector.policy import ReleasePolicy
 from vecveil.randomness import NoiseKeys
 from vecveil.sealing import Sealer
 from vecveil.sealing.blob import SEALED_FIELD
@@ -119,6 +121,32 @@ def test_rows_are_replaced_got_and_deleted(
         collection.get(["5"])
 
 
+def test_adding_again_draws_noise_for_changed_rows_alone(
+    database: VectorStore, protector: Protector, sealer: Sealer, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "releases.ledger")
+    policy = ReleasePolicy(protector, ledger=ledger)
+    made = ProtectedCollection(database, policy, sealer, name="notes", encoder=Hashed())
+    made.add(TEXTS[:20], ids=IDS[:20])
+    before = database.read(IDS[:20])
+    texts = [*TEXTS[:3], "canary-5 changed", *TEXTS[4:22]]
+    again = ProtectedCollection(database, policy, sealer, name="notes", encoder=Hashed())
+    again.add(texts, ids=IDS[:22], metadata=[{"page": 1}] * 22)
+    after = database.read(IDS[:20])
+    same = np.isclose(before.vectors, after.vectors, atol=1e-6).all(axis=1)
+    assert list(np.flatnonzero(~same)) == [3]
+    assert ledger.total == 23  # 20 rows, one changed, two new
+    got = again.get(IDS[:22])
+    assert (got.texts, got.metadata) == (texts, [{"page": 1}] * 22)
+    np.testing.assert_allclose(got.vectors, Hashed().encode(texts), atol=1e-3)
+    # Another vector of the same text is a change.
+    vectors = Hashed().encode(texts)
+    vectors[7] = vectors[8]
+    made.add(texts, ids=IDS[:22], vectors=vectors)
+    assert ledger.total == 24
+    assert not np.isclose(database.read(["8"]).vectors, after.vectors[7], atol=1e-6).all()
+
+
 def test_a_moved_blob_is_refused_or_skipped(
     collection: ProtectedCollection, database: VectorStore
 ) -> None:
@@ -191,28 +219,28 @@ def test_filters_by_tokens(
     database: VectorStore, protector: Protector, sealer: Sealer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = ["1", 1, True, 2.5, "o'neil"]
-    metadata = [{"tenant": values[i % 5], "year": 2020 + i % 2, "page": i} for i in range(120)]
+    metadata = [{"tenant": values[i % 5], "year": 2020 + i % 2, "page": i} for i in range(40)]
     given = {"name": "notes", "encoder": Hashed()}
     made = ProtectedCollection(database, protector, sealer, filter_fields=("tenant", "year"), **given)
-    made.add(TEXTS, ids=IDS, metadata=metadata)
+    made.add(TEXTS[:40], ids=IDS[:40], metadata=metadata)
     made.add(["canary-3 no tenant"], ids=["500"], metadata=[{"page": 1}])
 
     def matching(**where: object) -> list[str]:
-        return sorted(made.search("canary-3 x", top=120, where=where).ids, key=int)
+        return sorted(made.search("canary-3 x", top=60, where=where).ids, key=int)
 
     # Another program learns the fields from the key store; 1 and 1.0 agree, "1" and True differ.
-    reader = ProtectedCollection(database, protector, Sealer(sealer.keys), candidates=120, **given)
+    reader = ProtectedCollection(database, protector, Sealer(sealer.keys), candidates=60, **given)
     for i, value in enumerate(values):
-        expected = [name for at, name in enumerate(IDS) if at % 5 == i]
+        expected = [name for at, name in enumerate(IDS[:40]) if at % 5 == i]
         assert matching(tenant=value) == expected
-        assert sorted(reader.search("canary-3 x", top=120, where={"tenant": value}).ids, key=int) == expected
+        assert sorted(reader.search("canary-3 x", top=60, where={"tenant": value}).ids, key=int) == expected
         assert sorted(reader.ids({"tenant": value}), key=int) == expected
     with monkeypatch.context() as patch:  # more rows than one search gives: all rows are read
-        patch.setattr("vecveil.databases.collection._BATCH", 10)
-        assert sorted(made.ids({"tenant": "1", "year": 2020}), key=int) == IDS[::10]
-    assert sorted(made.ids(), key=int) == [*IDS, "500"]
+        patch.setattr("vecveil.databases.collection._BATCH", 3)
+        assert sorted(made.ids({"tenant": "1", "year": 2020}), key=int) == IDS[:40:10]
+    assert sorted(made.ids(), key=int) == [*IDS[:40], "500"]
     assert matching(tenant=1.0) == matching(tenant=1)
-    both = [name for at, name in enumerate(IDS) if at % 5 in (0, 4) and at % 2]
+    both = [name for at, name in enumerate(IDS[:40]) if at % 5 in (0, 4) and at % 2]
     assert matching(tenant=["1", "o'neil"], year=2021) == both
     assert matching(tenant=[]) == matching(tenant="2") == []
     with raises("E-INPUT-NAME", "where"):
@@ -228,10 +256,10 @@ def test_filters_by_tokens(
     # During a rotation queries match older and newer tokens; resealing rewrites them.
     sealer.keys.rotate("notes")
     made.add(TEXTS[:10], ids=IDS[:10], metadata=metadata[:10])
-    assert matching(tenant="1") == [name for at, name in enumerate(IDS) if at % 5 == 0]
+    assert matching(tenant="1") == [name for at, name in enumerate(IDS[:40]) if at % 5 == 0]
     reader.reseal()
     assert len(sealer.keys.read("notes").keys) == 1
-    assert matching(tenant="o'neil", year=2020) == [name for at, name in enumerate(IDS) if at % 10 == 4]
+    assert matching(tenant="o'neil", year=2020) == [name for at, name in enumerate(IDS[:40]) if at % 10 == 4]
     with raises("E-SEAL-FILTER", "metadata"):
         made.add(["a"], ids=["600"], metadata=[{"tenant": ["a"]}])
 
@@ -240,6 +268,100 @@ def test_another_protector_is_noticed(collection: ProtectedCollection, database:
     other = collection.policy.protector.rescaled(2.0)
     with raises("E-INCOMPATIBLE-PROTECTOR", "protector"):
         ProtectedCollection(database, other, collection.sealer, name="notes", encoder=Hashed()).search("canary-1 x")
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Iterator[VectorStore]:
+    """Return a store of one kind, for what does not depend on the database."""
+    with in_this_process(f"faiss:{tmp_path / 'flat.index'}") as opened:
+        yield opened
+
+
+def test_generations_detect_replayed_and_resurrected_rows(
+    flat: VectorStore, protector: Protector, sealer: Sealer
+) -> None:
+    numbers: dict[str, int] = {}
+    made = ProtectedCollection(
+        flat, protector, sealer, name="notes", candidates=120, encoder=Hashed(), generations=numbers
+    )
+    made.add(TEXTS[:30], ids=IDS[:30])
+    old = flat.read(["1", "2"])
+    made.add(["canary-1 changed"], ids=["1"])
+    made.delete(["2"])
+    assert (numbers["1"], numbers["2"], numbers["3"]) == (2, 2, 1)
+    flat.write(old)
+    with raises("E-SEAL-OPEN"):
+        made.get(["1"])
+    ranking = made.search("canary-1 x", top=40, on_invalid="skip")
+    assert (len(ranking.ids), sorted(ranking.skipped)) == (28, ["1", "2"])
+    made.add(["canary-1 anew"] * 2, ids=["1", "2"])
+    assert (numbers["1"], numbers["2"]) == (3, 3)
+    assert made.reseal(batch=7) == 30
+    assert len(made.search("canary-1 x", top=40).ids) == 30
+    del numbers["5"]  # of a row that the caller never wrote
+    with raises("E-SEAL-OPEN"):
+        made.get(["5"])
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_reprotecting_draws_each_row_once_and_goes_on_after_a_kill(
+    flat: VectorStore, protector: Protector, sealer: Sealer, monkeypatch: pytest.MonkeyPatch, apart: bool
+) -> None:
+    given = {"name": "notes", "candidates": 120, "encoder": Hashed(), "blobs": {} if apart else None,
+             "filter_fields": ("page",)}  # fmt: skip
+    made = ProtectedCollection(flat, protector, sealer, **given)
+    made.add(TEXTS, ids=IDS, metadata=[{"page": i % 4} for i in range(120)])
+    monkeypatch.setattr(type(flat), "rows_at_once", lambda self, batch, total: batch)
+    stronger, seen = protector.rescaled(2.0), [flat.read(IDS).vectors]
+    write, calls = type(flat).write, itertools.count()
+
+    def interrupted(self: VectorStore, batch: Batch) -> None:
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        write(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(flat), "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made.reprotect(stronger, batch=40)
+    for each in (protector, stronger):
+        reader = ProtectedCollection(flat, each, sealer, **given)
+        with raises("E-INCOMPATIBLE-REPROTECT"):
+            reader.search("canary-2 x")
+        with raises("E-INCOMPATIBLE-REPROTECT"):
+            reader.reseal()
+    seen.append(flat.read(IDS).vectors)
+    anew = ProtectedCollection(flat, None, sealer, **given)
+    assert anew.reprotect(stronger, batch=50) == 80
+    seen.append(flat.read(IDS).vectors)
+    changed = [~np.isclose(a, b, atol=1e-6).all(axis=1) for a, b in itertools.pairwise(seen)]
+    assert [int(rows.sum()) for rows in changed] == [40, 80]
+    assert (changed[0] ^ changed[1]).all()
+    hits = anew.search("canary-2 x", top=120, where={"page": 2})
+    assert len(hits.ids) == 30
+    assert all(text == TEXTS[int(name) - 1] for name, text in zip(hits.ids, hits.texts, strict=True))
+    assert len(sealer.keys.read("notes").keys) == 1
+    assert anew.reprotect(stronger) == 0  # the rows have their draw
+    with raises("E-INCOMPATIBLE-PROTECTOR"):
+        made = ProtectedCollection(flat, protector, sealer, **given)
+        made.search("canary-2 x")
+    narrow = vecveil.fit_pairs(
+        *np.random.default_rng(1).standard_normal((2, 300, 8)), method="laplace", noise_to_signal=0.7
+    )
+    with raises("E-INCOMPATIBLE-DIMENSION", "protector"):
+        anew.reprotect(narrow)
+
+
+def test_reprotecting_by_rewriting_texts(flat: VectorStore, protector: Protector, sealer: Sealer) -> None:
+    made = ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed())
+    made.add(TEXTS[:20], ids=IDS[:20])
+    concept = vecveil.Concept.from_terms("canary", ["canary-3", "canary-4"])
+    redact = vecveil.fit(TEXTS, concept, Hashed(), method="redact")
+    assert made.reprotect(redact) == 20
+    rewritten = redact.rewrite(TEXTS[:20])
+    assert rewritten != TEXTS[:20]
+    np.testing.assert_allclose(flat.read(IDS[:20]).vectors, Hashed().encode(rewritten), atol=1e-6)
+    assert made.get(["4"]).texts == [TEXTS[3]]
 
 
 def test_wrong_input_writes_nothing(

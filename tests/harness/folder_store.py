@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from vecveil.databases import Batch, StoreInfo, VectorStore
-from vecveil.databases.store import Match, Where
+from vecveil.databases.store import Match, Missing, Where
 from vecveil.errors import StoreError
 
 __all__ = ["FolderStore", "filled"]
@@ -94,7 +94,9 @@ class FolderStore(VectorStore):
             part = self.read(names[start : start + size])
             yield Batch(part.ids, part.vectors, part.fields, part.ids[-1])
 
-    def read(self, ids: Sequence[str]) -> Batch:
+    def read(self, ids: Sequence[str], *, missing: Missing = "raise") -> Batch:
+        if missing == "skip":
+            ids = [one for one in ids if self.file_of(one).exists()]
         paths = [self.file_of(one) for one in ids]
         if not all(path.exists() for path in paths):
             raise StoreError("FolderStore: a row is missing.")

@@ -28,7 +28,7 @@ import numpy as np
 
 from vecveil import errors
 from vecveil.databases.locations import store_of
-from vecveil.databases.store import Batch, Match, StoreInfo, VectorStore, Where
+from vecveil.databases.store import Batch, Match, Missing, StoreInfo, VectorStore, Where
 from vecveil.errors import InvalidInputError, StoreError, VecveilError
 
 __all__ = ["StoreApart", "serve"]
@@ -68,7 +68,7 @@ class StoreApart(VectorStore):
     def name_function(self, function: Any) -> None:
         """Name the embedding function of a Chroma collection; the subprocess gets its configuration only."""
         self.close()  # the name is part of the first message to a subprocess
-        self._opening["function"] = function.get_config()
+        self._opening["function"] = function if function == {} else function.get_config()
 
     @classmethod
     def open(cls, where: str, collection: str | None) -> Self:
@@ -107,8 +107,8 @@ class StoreApart(VectorStore):
     def write(self, batch: Batch) -> None:
         self._request("write", batch=_record_of(batch))
 
-    def read(self, ids: Sequence[str]) -> Batch:
-        return _batch_of(self._request("read", ids=list(ids)))
+    def read(self, ids: Sequence[str], *, missing: Missing = "raise") -> Batch:
+        return _batch_of(self._request("read", ids=list(ids), missing=missing))
 
     def stored(self, ids: Sequence[str]) -> list[str]:
         return list(self._request("stored", ids=list(ids)))

@@ -92,8 +92,12 @@ class ChromaStore(DatabaseStore):
         """Set the embedding function that `create` attaches; without one Chroma attaches its default model.
 
         Args:
-            function: an embedding function, or the configuration of a `ChromaEmbeddingFunction`.
+            function: an embedding function, or the configuration of a `ChromaEmbeddingFunction`; an empty one stands
+                for a function that refuses texts.
         """
+        if function == {}:
+            self.embedding_function = _NoTexts()
+            return
         # From a configuration, attach a stand-in with the same name, which opens no protector and no key.
         if isinstance(function, Mapping):
             register_embedding_function(_NamedFunction)  # type: ignore[no-untyped-call, unused-ignore]
@@ -442,6 +446,34 @@ class _NamedFunction(ChromaEmbeddingFunction):
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> ChromaEmbeddingFunction:
         return _unopened(_NamedFunction, config)
+
+
+class _NoTexts(EmbeddingFunction[Documents]):
+    """Refuses texts: a program that adds them to a sealed collection would add clean vectors.
+
+    Programs without vecveil do not know the function, and are refused by Chroma.
+    """
+
+    def __init__(self) -> None:
+        pass
+
+    def __call__(self, input: Documents) -> Embeddings:
+        raise StoreError.of("Chroma", "collection", "filled by vecveil.ProtectedCollection", "one that is sealed",
+                            "Vectors of texts or queries that Chroma embeds are clean.")  # fmt: skip
+
+    @staticmethod
+    def name() -> str:
+        return "vecveil-sealed"
+
+    def default_space(self) -> Space:
+        return "cosine"
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+    @staticmethod
+    def build_from_config(config: dict[str, Any]) -> _NoTexts:
+        return _NoTexts()
 
 
 def _unopened(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from vecveil.databases.release import WrappedEmbedder, open_policy
 from vecveil.databases.store import Batch, VectorStore, check_filter_field
 from vecveil.encoders import Encoder
 from vecveil.errors import (
+    IncompatibleError,
     InvalidInputError,
     KeyFileError,
     SealingError,
@@ -65,6 +66,8 @@ class ProtectedCollection:
         blobs: where the blobs live instead of the database, such as a dict or another trust zone's store.
         filter_fields: metadata fields for the ``where`` of `search`. The database gets a token for each value: it sees
             which rows have equal values, not the values. The key store notes these names.
+        generations: number of writes by id, kept by the caller outside of the database: `add` and `delete` raise it,
+            and an older blob of the id, or a deleted row, does not open. Use it from the first row on.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class ProtectedCollection:
         encoder: Encoder | None = None,
         blobs: MutableMapping[str, bytes] | None = None,
         filter_fields: Sequence[str] = (),
+        generations: MutableMapping[str, int] | None = None,
     ) -> None:
         if name is None and not isinstance(database, str):
             raise InvalidInputError.of(_OWNER, "name", "given with an open store", "None",
@@ -88,12 +92,14 @@ class ProtectedCollection:
         if not isinstance(self.database, VectorStore):
             raise wrong_type(_OWNER, "database", "a vecveil.databases.VectorStore or its location", database)
         self._policy = None if protector is None else _query_policy(open_policy(protector), query_noise)
+        self._query_noise = query_noise
         self.sealer = sealer if isinstance(sealer, Sealer) else Sealer(sealer)
         if candidates is None:
             report = {} if self._policy is None else self._policy.protector.report
             candidates = report.get("sealed_search", {}).get("candidates", 200)
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
-        self._encoder, self._blobs, self._checked, self._made = encoder, blobs, False, False
+        self._encoder, self._blobs, self._generations = encoder, blobs, generations
+        self._checked = self._made = self._filled = False
         self._filter_fields = tuple(filter_fields)
         # SQL folds the case of columns.
         if isinstance(filter_fields, str) or len({str(name).lower() for name in filter_fields}) < len(filter_fields):
@@ -126,6 +132,9 @@ class ProtectedCollection:
     ) -> None:
         """Protect, seal and write rows, replacing equal ids.
 
+        A row whose stored text and vector are the same keeps its protected vector: a second draw of noise would help
+        an attacker who averages. Its blob and metadata are written anew. A sealer without a key store always draws.
+
         Args:
             ids: ids as text.
             metadata: sealed with the text. A filter field holds a text, a number, true or false, or is left out.
@@ -145,20 +154,73 @@ class ProtectedCollection:
             return
         self._check_rows()
         self._check_protector(adding=True)
-        exact = self._exact(texts) if vectors is None else vectors
+        kept, protected, opened = self._unchanged(ids, texts, vectors)
+        drawn = sorted(set(range(len(ids))) - set(kept))
+        if vectors is not None or not kept:
+            exact = np.asarray(self._exact(texts) if vectors is None else vectors)
+        else:
+            exact = _placed(len(ids), kept, opened, drawn, lambda: self._exact([texts[i] for i in drawn]))
+        numbers = None
+        if self._generations is not None:
+            numbers = [self._generations.get(name, 0) + 1 for name in ids]
         # Sealed first: what cannot be sealed is not released and not counted.
-        blobs = self.sealer.seal(exact, ids=ids, collection=self.name, texts=texts, metadata=metadata)
+        blobs = self.sealer.seal(
+            exact, ids=ids, collection=self.name, texts=texts, metadata=metadata, generations=numbers
+        )
         self._note_filters()
         fields = self._fields([{}] * len(ids), blobs, metadata)
-        stored = np.asarray(self._embedder.released(self._protected_source(texts, exact), texts, ids), np.float32)
+        stored = _placed(
+            len(ids), kept, protected, drawn,
+            lambda: self._released(exact[drawn], [texts[i] for i in drawn], [ids[i] for i in drawn]),
+        )  # fmt: skip
         if not self._made:  # also of an existing table, which may lack a column to filter by
             filters = [f"{FILTER_PREFIX}{field}" for field in self.filter_fields]
+            if not self.database.exists():
+                self.database.name_function({})
             self.database.create(stored.shape[1], metric="cosine", filter_fields=filters)
             self._made = True
+        if self._generations is not None and numbers is not None:
+            # Before the rows: an interrupted add leaves rows that do not open, rather than a replay that does.
+            self._generations.update(zip(ids, numbers, strict=True))
         if self._blobs is not None:
             # Before the rows: a search never meets a row without its blob.
             self._blobs.update(zip(ids, blobs, strict=True))
         self.database.write(Batch(tuple(ids), stored, fields))
+        self._filled = True
+
+    def _unchanged(
+        self, ids: list[str], texts: Sequence[str], vectors: Embeddings | None
+    ) -> tuple[list[int], Embeddings, Embeddings]:
+        """Return positions, protected and exact vectors of the rows that are stored with this text and vector."""
+        nothing: tuple[list[int], Embeddings, Embeddings] = [], np.empty((0, 0)), np.empty((0, 0))
+        # Without a key store nothing notes the protector of the stored vectors.
+        if not isinstance(self.sealer.keys, KeyStore):
+            return nothing
+        self._filled = self._filled or (self.database.exists() and self.database.count() > 0)
+        known = ids if self._blobs is None else [name for name in ids if name in self._blobs]
+        if not self._filled or not known:
+            return nothing
+        part = self.database.read(known, missing="skip")
+        opened = self._unsealed(part, "skip")
+        if not opened.ids:
+            return nothing
+        place = {name: at for at, name in enumerate(ids)}
+        rows = [(place[name], at) for at, name in enumerate(opened.ids) if opened.texts[at] == texts[place[name]]]
+        if vectors is not None:
+            X = np.asarray(vectors)
+            if X.shape != (len(ids), opened.vectors.shape[1]):
+                return nothing
+            # The sealed vector is rounded, by 1/254 of its largest value at most.
+            rows = [(i, at) for i, at in rows
+                    if np.abs(X[i] - opened.vectors[at]).max() <= np.abs(X[i]).max() / 64]  # fmt: skip
+        stored = {name: at for at, name in enumerate(part.ids)}
+        kept = [i for i, _ in rows]
+        return kept, part.vectors[[stored[ids[i]] for i in kept]], opened.vectors[[at for _, at in rows]]
+
+    def _released(self, exact: Embeddings, texts: Sequence[str], ids: Sequence[str]) -> Embeddings:
+        # A text-level method protects by rewriting; the blob still holds the vector of the original text.
+        source = self._exact(self._embedder.seen(texts)) if self.policy.rewrites_texts else exact
+        return np.asarray(self._embedder.released(source, texts, ids), np.float32)
 
     def search(
         self,
@@ -187,9 +249,8 @@ class ProtectedCollection:
             if not query.strip():
                 raise InvalidInputError.of(owner, "query", "a text", "an empty one")
             exact = self._exact([query], query=True)
-            released = self._embedder.released(
-                self._protected_source([query], exact, query=True), [query], query=True
-            )
+            source = self._exact(self._embedder.seen([query]), query=True) if self.policy.rewrites_texts else exact
+            released = self._embedder.released(source, [query], query=True)
         elif self.policy.rewrites_texts:
             raise wrong_type(owner, "query", "a text, since the protector rewrites texts", query)
         else:
@@ -199,15 +260,11 @@ class ProtectedCollection:
         # A hostile or faulty database may return a row twice.
         matches = {str(match.id): match for match in self.database.search(released[0], k, tokens or None)}
         ids = list(matches)
-        blobs = self._blobs_of(ids, [match.fields for match in matches.values()])
+        blobs, numbers = self._blobs_of(ids, [match.fields for match in matches.values()])
         ranking = self.sealer.rank(
-            exact[0],
-            blobs,
-            ids=ids,
-            collection=self.name,
-            top=k if values else top,
+            exact[0], blobs, ids=ids, collection=self.name, top=k if values else top, generations=numbers,
             on_invalid=on_invalid,
-        )
+        )  # fmt: skip
         if not values:
             return ranking
         # The database is not trusted to filter.
@@ -215,10 +272,13 @@ class ProtectedCollection:
 
     def get(self, ids: Sequence[str], *, on_invalid: OnInvalid = "raise") -> Unsealed:
         """Return the exact vectors, texts and metadata of ``ids``; raise `StoreError` for a missing id."""
-        batch = self.database.read(_checked_ids(ids))
-        blobs = self._blobs_of(list(batch.ids), batch.fields)
+        return self._unsealed(self.database.read(_checked_ids(ids)), on_invalid)
+
+    def _unsealed(self, part: Batch, on_invalid: OnInvalid) -> Unsealed:
+        ids = list(part.ids)
+        blobs, numbers = self._blobs_of(ids, part.fields)
         return self.sealer.unseal(
-            blobs, ids=list(batch.ids), collection=self.name, on_invalid=on_invalid
+            blobs, ids=ids, collection=self.name, generations=numbers, on_invalid=on_invalid
         )
 
     def ids(self, where: Mapping[str, Any] | None = None) -> list[str]:
@@ -248,6 +308,9 @@ class ProtectedCollection:
     def delete(self, ids: Sequence[str]) -> None:
         """Delete rows and their blobs; unknown ids are ignored. Backups of the database may keep both."""
         listed = _checked_ids(ids)
+        if self._generations is not None:
+            written = [name for name in listed if name in self._generations]
+            self._generations.update({name: self._generations[name] + 1 for name in written})
         self.database.delete(listed)
         for name in listed if self._blobs is not None else ():
             self._blobs.pop(name, None)  # type: ignore[union-attr]
@@ -265,23 +328,79 @@ class ProtectedCollection:
         Raises:
             SealingError: some blobs do not open. All others are resealed, and the older keys stay.
         """
-        keys = self.sealer.keys
-        if not isinstance(keys, KeyStore):
-            raise wrong_type(f"{_OWNER}.reseal", "sealer", "a sealer with a key store", keys)
-        if len(keys.read(self.name).keys) == 1:
+        keys = self._key_store("reseal")
+        noted = keys.read(self.name)
+        if noted.protector is not None:
+            keys.check_protector(self.name, noted.protector, adding=False)
+        if len(noted.keys) == 1:
             keys.rotate(self.name)
+        return self._renewed("reseal", batch, show_progress)
+
+    def reprotect(
+        self,
+        protector: Protector | ReleasePolicy | str | os.PathLike[str],
+        *,
+        batch: int = _BATCH,
+        show_progress: bool | None = None,
+    ) -> int:
+        """Draw every protected vector anew with ``protector``, from the sealed originals; return the number of rows.
+
+        The rows are sealed under a new data key at the same time, which tells them from the rows still to do: after
+        an interruption call it again. Until it ends, other readers and writers get an error. The database may keep
+        the older vectors, which stay as readable as they were, and two draws of one vector give away more than one.
+
+        Args:
+            protector: fitted for the same encoder and released dimension.
+            batch: rows per read and write.
+            show_progress: None shows a bar on a terminal.
+
+        Raises:
+            IncompatibleError: the protector is of another encoder or dimension.
+            SealingError: some blobs do not open. All others are reprotected.
+        """
+        keys, policy = self._key_store("reprotect"), _query_policy(open_policy(protector), self._query_noise)
+        stored, released = self.database.info().dimension, policy.protector.released_dimension
+        if stored not in (0, released):
+            raise IncompatibleError.of(f"{_OWNER}.reprotect", "protector", f"one that releases dimension {stored}",
+                                       released, fix="Migrate to a new collection.",
+                                       code="E-INCOMPATIBLE-DIMENSION")  # fmt: skip
+        encoders = {
+            each.protector.encoder_info.fingerprint
+            for each in (policy, self._policy or policy)
+            if each.protector.encoder_info.fingerprint
+        }
+        if len(encoders) > 1:
+            raise IncompatibleError.of(f"{_OWNER}.reprotect", "protector", "one for the encoder of the sealed vectors",
+                                       "one for another", code="E-INCOMPATIBLE-ENCODER")  # fmt: skip
+        noted, fingerprint = keys.read(self.name), policy.protector.fingerprint
+        if noted.protector is None:
+            keys.note_protector(self.name, "unknown")
+        if noted.protector != fingerprint:
+            keys.rotate(self.name, protector=fingerprint)
+        self._policy = policy
+        self.__dict__.pop("_embedder", None)
+        return self._renewed("reprotect", batch, show_progress)
+
+    def _key_store(self, doing: str) -> KeyStore:
+        if not isinstance(self.sealer.keys, KeyStore):
+            raise wrong_type(f"{_OWNER}.{doing}", "sealer", "a sealer with a key store", self.sealer.keys)
+        return self.sealer.keys
+
+    def _renewed(self, doing: str, batch: int, show_progress: bool | None) -> int:
+        """Write the rows that are not under the current key again, delete the other keys, and return their number."""
+        keys, owner = self._key_store(doing), f"{_OWNER}.{doing}"
         target = keys.read(self.name).current.key_id
         # Names first: in some databases a row that is written moves to the end and would be read again.
         stale = list(self._under_older_keys(target, batch))
         step = max(batch, self.database.rows_at_once(batch, len(stale)))
         closed: list[str] = []
         starts = range(0, len(stale), step)
-        for start in progress(starts, "Resealing", show=show_progress, unit="batch"):
-            closed += self._reseal_rows(self.database.read(stale[start : start + step]))
+        for start in progress(starts, f"{doing.capitalize()}ing", show=show_progress, unit="batch"):
+            closed += self._renew_rows(self.database.read(stale[start : start + step]))
         if closed:
-            raise SealingError.of(f"{_OWNER}.reseal", "database", "one whose blobs open",
+            raise SealingError.of(owner, "database", "one whose blobs open",
                                   f"{len(closed)} rows whose blobs do not, such as {closed[0][:60]!r}",
-                                  "The older keys stay.", "Add or delete these rows, and reseal again.",
+                                  "The older keys stay.", "Delete these rows, or add them again, and repeat the call.",
                                   code="E-SEAL-OPEN")  # fmt: skip
         if next(iter(self._under_older_keys(target, batch)), None) is None:
             keys.retire(self.name, keep=target)
@@ -289,29 +408,46 @@ class ProtectedCollection:
 
     def _under_older_keys(self, target: bytes, batch: int) -> Iterator[str]:
         for part in self.database.batches(batch):
-            blobs = self._blobs_of(list(part.ids), part.fields)
+            blobs, _ = self._blobs_of(list(part.ids), part.fields)
             yield from (name for name, blob in zip(part.ids, blobs, strict=True) if key_id_of(blob) != target)
 
-    def _reseal_rows(self, part: Batch) -> list[str]:
+    def _renew_rows(self, part: Batch) -> list[str]:
         """Write the rows under the current key; return the ids of those whose blob does not open."""
-        blobs = self._blobs_of(list(part.ids), part.fields)
-        sealed = self.sealer.reseal(blobs, ids=list(part.ids), collection=self.name)
-        rows = part.rows([i for i, name in enumerate(part.ids) if name in sealed])
-        metadata = None
-        if filters := self.filter_fields:
-            opened = self.sealer.unseal(list(sealed.values()), ids=list(sealed), collection=self.name)
+        blobs, numbers = self._blobs_of(list(part.ids), part.fields)
+        sealed = self.sealer.reseal(blobs, ids=list(part.ids), collection=self.name, generations=numbers)
+        keys = self.sealer.keys.read(self.name)
+        foreign = {key.key_id for key in keys.keys if key.protector != keys.protector}
+        order = [i for i, name in enumerate(part.ids) if name in sealed]
+        rows, vectors, metadata = part.rows(order), part.vectors[order], None
+        redrawn = [at for at, i in enumerate(order) if key_id_of(blobs[i]) in foreign]
+        if self.filter_fields or redrawn:
+            opened = self._unsealed(part.rows(order), "raise")
             # Rows from before a field was one to filter by may hold lists there, which get no token.
             metadata = [
                 {k: v for k, v in (row or {}).items() if not isinstance(v, list | dict)}
                 for row in opened.metadata
             ]
+        if redrawn:
+            texts = [opened.texts[at] for at in redrawn]
+            names = [rows.ids[at] for at in redrawn]
+            vectors[redrawn] = self._redrawn(opened.vectors[redrawn], texts, names)
         fields = self._fields(rows.fields, list(sealed.values()), metadata)
-        # Rows with tokens first: the older ones match as long as the older key is there.
-        if sealed and (filters or self._blobs is None):
-            self.database.write(Batch(rows.ids, rows.vectors, fields))
+        # Before the blobs, which tell that a row is done; the older tokens match as long as the older key is there.
+        if sealed and (self._blobs is None or metadata is not None):
+            self.database.write(Batch(rows.ids, vectors, fields))
         if self._blobs is not None:
             self._blobs.update(sealed)
         return [name for name in part.ids if name not in sealed]
+
+    def _redrawn(self, exact: Embeddings, texts: Sequence[str | None], ids: Sequence[str]) -> Embeddings:
+        known = [text for text in texts if text is not None]
+        if len(known) == len(texts):
+            return self._released(exact, known, ids)
+        if self.policy.rewrites_texts:
+            raise SealingError.of(f"{_OWNER}.reprotect", "protector", "one that protects vectors",
+                                  "one that rewrites texts", "Some rows are sealed without their text.",
+                                  code="E-SEAL-TEXT")  # fmt: skip
+        return np.asarray(self.policy.documents(exact, ids=ids), np.float32)
 
     @property
     def filter_fields(self) -> tuple[str, ...]:
@@ -382,14 +518,29 @@ class ProtectedCollection:
         encode = getattr(encoder, "encode_query", encoder.encode) if query else encoder.encode
         return np.asarray(encode(list(texts)))
 
-    def _protected_source(self, texts: Sequence[str], exact: Embeddings, *, query: bool = False) -> Embeddings:
-        # A text-level method protects by rewriting; the blob still holds the vector of the original text.
-        return self._exact(self._embedder.seen(texts), query=query) if self.policy.rewrites_texts else exact
-
-    def _blobs_of(self, ids: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> list[bytes]:
+    def _blobs_of(
+        self, ids: Sequence[str], fields: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[bytes], list[int] | None]:
+        """Return blobs and generations of rows; a row of an id that the caller never wrote has no blob that opens."""
         if self._blobs is not None:
-            return [self._blobs.get(name, b"") for name in ids]
-        return [decoded(row.get(SEALED_FIELD)) for row in fields]
+            blobs = [self._blobs.get(name, b"") for name in ids]
+        else:
+            blobs = [decoded(row.get(SEALED_FIELD)) for row in fields]
+        if self._generations is None:
+            return blobs, None
+        numbers = [self._generations.get(name) for name in ids]
+        return [b"" if n is None else blob for n, blob in zip(numbers, blobs, strict=True)], [n or 0 for n in numbers]
+
+
+def _placed(rows: int, kept: list[int], X: Embeddings, drawn: list[int], draw: Callable[[], Embeddings]) -> Embeddings:
+    """Return the rows ``X`` at ``kept`` and those of ``draw`` at ``drawn``, in one array."""
+    new = draw() if drawn else X
+    placed = np.empty((rows, new.shape[1]), np.float32)
+    if kept:
+        placed[kept] = X
+    if drawn:
+        placed[drawn] = new
+    return placed
 
 
 def _query_policy(policy: ReleasePolicy, query_noise: bool) -> ReleasePolicy:

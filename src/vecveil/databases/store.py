@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +27,12 @@ from vecveil.errors import (
 from vecveil.validation import check_count, check_embeddings
 
 __all__ = [
-    "Batch", "DatabaseStore", "Match", "StoreInfo", "VectorStore", "Where", "as_json", "check_cursor",
+    "Batch", "DatabaseStore", "Match", "Missing", "StoreInfo", "VectorStore", "Where", "as_json", "check_cursor",
     "check_filter_field", "database_errors", "distance_of", "integer_id", "invalid_cursor", "json_cursor", "no_place",
     "plain", "unfiltered",
 ]  # fmt: skip
 
+Missing = Literal["raise", "skip"]
 Where = Mapping[str, Sequence[str]]
 """Condition on rows: strings by field, of which the field must hold one."""
 _FILTER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -151,19 +152,12 @@ class VectorStore(ABC):
         """Yield all rows behind the cursor ``after`` in batches of at most ``size``, in bounded memory."""
 
     @abstractmethod
-    def read(self, ids: Sequence[str]) -> Batch:
-        """Return the rows of ``ids`` in that order; raise `StoreError` for a missing id."""
+    def read(self, ids: Sequence[str], *, missing: Missing = "raise") -> Batch:
+        """Return the rows of ``ids`` in that order; raise `StoreError` for a missing id, or skip it."""
 
     def stored(self, ids: Sequence[str]) -> list[str]:
         """Return those of ``ids`` that have a row, each once, in that order."""
-        names: list[str] = []
-        for name in dict.fromkeys(ids):
-            try:
-                names += self.read([name]).ids
-            except StoreError as error:
-                if error.code != "E-STORE-NOT-FOUND":
-                    raise
-        return names
+        return list(dict.fromkeys(self.read(ids, missing="skip").ids))
 
     @abstractmethod
     def write(self, batch: Batch) -> None:
@@ -207,7 +201,7 @@ class VectorStore(ABC):
         return self
 
     def name_function(self, function: Any) -> None:  # noqa: B027 - most databases have none
-        """Set the collection's embedding function for texts, if the database has one."""
+        """Set the embedding function of a new collection, if the database has one; ``{}``: one that refuses texts."""
 
     def rows_at_once(self, batch: int, total: int) -> int:
         """Return the best number of rows per `write` in a copy of ``total`` rows, at least ``batch``."""
@@ -368,25 +362,20 @@ class DatabaseStore(VectorStore):
         with self._guard("reading rows"):
             yield from self._batches(size, after)
 
-    def read(self, ids: Sequence[str]) -> Batch:
-        batch = self._distinct(ids)
-        place = {name: at for at, name in enumerate(batch.ids)}
-        missing = sum(name not in place for name in ids)
-        if missing:
-            raise StoreError.of(self._owner, "ids", "those of rows in the store", f"{missing} that are not there",
-                                code="E-STORE-NOT-FOUND")  # fmt: skip
-        return batch.rows([place[name] for name in ids])
-
-    def stored(self, ids: Sequence[str]) -> list[str]:
-        names = set(self._distinct(ids).ids)
-        return [name for name in dict.fromkeys(ids) if name in names]
-
-    def _distinct(self, ids: Sequence[str]) -> Batch:
+    def read(self, ids: Sequence[str], *, missing: Missing = "raise") -> Batch:
         # Distinct ids: a database returns a row once, however often its id is given.
         unique = list(dict.fromkeys(ids))
         with self._guard("reading rows"):
-            parts = [self._read(unique[i : i + self.page]) for i in range(0, len(unique), self.page)]
-        return Batch.joined(parts) if parts else Batch((), np.empty((0, 0), np.float32), ())
+            parts = [
+                self._read(unique[i : i + self.page]) for i in range(0, len(unique), self.page)
+            ]
+        batch = Batch.joined(parts) if parts else Batch((), np.empty((0, 0), np.float32), ())
+        place = {name: at for at, name in enumerate(batch.ids)}
+        absent = sum(name not in place for name in ids)
+        if absent and missing == "raise":
+            raise StoreError.of(self._owner, "ids", "those of rows in the store", f"{absent} that are not there",
+                                code="E-STORE-NOT-FOUND")  # fmt: skip
+        return batch.rows([place[name] for name in ids if name in place])
 
     def write(self, batch: Batch) -> None:
         vectors = check_embeddings(np.asarray(batch.vectors), owner=self._owner, param="vectors")

@@ -5,7 +5,8 @@ key is the master key, by one member::
 
     {"schema": "vecveil.keys/1", "current": "2026-11", "keys": {"2026-11": "<base64 of 32 bytes>"},
      "collections": {"notes": {"uuid": "…", "current": "<key id>",
-                               "keys": {"<key id>": {"wrapped": "<base64>", "sealed": 65536}}}}}
+                               "keys": {"<key id>": {"wrapped": "<base64>", "sealed": 65536,
+                                                     "protector": "<fingerprint>"}}}}}
 
 With a `KeyProvider`, such as a cloud KMS or `MasterKeys` of an environment variable, the file has no ``keys``: the
 provider wraps and unwraps.
@@ -145,10 +146,10 @@ class MasterKeys:
 class DataKey:
     """One data key of a collection, with the cipher of its blobs and the key of its filter tokens."""
 
-    __slots__ = ("_filters", "cipher", "key_id")
+    __slots__ = ("_filters", "cipher", "key_id", "protector")
 
-    def __init__(self, key_id: bytes, secret: bytes, collection: uuid.UUID) -> None:
-        self.key_id = key_id
+    def __init__(self, key_id: bytes, secret: bytes, collection: uuid.UUID, protector: str | None = None) -> None:
+        self.key_id, self.protector = key_id, protector
         self.cipher = aead(_derived(secret, b"blob" + collection.bytes))
         self._filters = _derived(secret, b"filter" + collection.bytes)
 
@@ -170,16 +171,22 @@ class DataKey:
 
 @dataclass(frozen=True)
 class CollectionKeys:
-    """The data keys of one collection, the current one first, its protector's fingerprint, and its filter fields."""
+    """The data keys of one collection, the current one first, and its filter fields.
+
+    A key also tells the protector of its rows' candidate vectors, by fingerprint, if it is noted.
+    """
 
     uuid: uuid.UUID
     keys: tuple[DataKey, ...]
-    protector: str | None = None
     filter_fields: tuple[str, ...] = ()
 
     @property
     def current(self) -> DataKey:
         return self.keys[0]
+
+    @property
+    def protector(self) -> str | None:
+        return self.current.protector
 
 
 class SingleKey:
@@ -251,7 +258,7 @@ class KeyStore:
                 "uuid": entry["uuid"],
                 "data_keys": len(entry["keys"]),
                 "sealed_at_most": sum(key["sealed"] for key in entry["keys"].values()),
-                "protector": entry.get("protector"),
+                "protector": entry["keys"][entry["current"]].get("protector"),
             }
             for name, entry in self._load()["collections"].items()
         }
@@ -304,9 +311,14 @@ class KeyStore:
         Args:
             adding: make the collection if it is new, and note its first protector.
         """
-        noted = (self.reserve(collection, 0) if adding else self.read(collection)).protector
+        keys = self.reserve(collection, 0) if adding else self.read(collection)
+        noted = keys.protector
         if noted is None and adding:
             self.note_protector(collection, fingerprint)
+        elif any(key.protector not in (None, noted) for key in keys.keys):
+            raise IncompatibleError.of(_OWNER, "collection", "under one protector", "one that is being reprotected",
+                                       fix="Repeat `reprotect` until it ends.",
+                                       code="E-INCOMPATIBLE-REPROTECT")  # fmt: skip
         elif noted not in (None, fingerprint):
             raise IncompatibleError.of(_OWNER, "protector", f"the one of the stored vectors ({str(noted)[:12]})",
                                        fingerprint[:12], "Another protector's query finds other candidates.",
@@ -316,21 +328,26 @@ class KeyStore:
     def note_protector(self, collection: str, fingerprint: str) -> None:
         """Note the protector of the collection's candidate vectors, so that a query by another one is noticed."""
         with self._changing() as record:
-            self._entry(collection, record)["protector"] = fingerprint
+            for row in self._entry(collection, record)["keys"].values():
+                row["protector"] = fingerprint
 
     def note_filter_fields(self, collection: str, fields: Iterable[str]) -> None:
         """Note the metadata fields that have tokens, so that resealing rewrites them."""
         with self._changing() as record:
             self._entry(collection, record)["filter_fields"] = sorted(fields)
 
-    def rotate(self, collection: str) -> CollectionKeys:
-        """Make a new data key current, wrapped under the current master key; older keys still open their blobs."""
+    def rotate(self, collection: str, *, protector: str | None = None) -> CollectionKeys:
+        """Make a new data key current, wrapped under the current master key; older keys still open their blobs.
+
+        Args:
+            protector: fingerprint of the protector of the rows to come; None keeps that of the current key.
+        """
         with self._changing() as record:
             entry = self._entry(collection, record)
             keys = self._unwrapped_bytes(entry)
             for key_id, secret in keys.items():  # older keys move to the current master key
                 entry["keys"][key_id]["wrapped"] = self._wrapped(secret, entry["uuid"], key_id)
-            self._new_key(entry)
+            self._new_key(entry, protector)
         self._reserved.pop(collection, None)
         return self.read(collection)
 
@@ -378,10 +395,12 @@ class KeyStore:
         self._new_key(entry)
         return entry
 
-    def _new_key(self, entry: dict[str, Any]) -> None:
+    def _new_key(self, entry: dict[str, Any], protector: str | None = None) -> None:
         key_id = secrets.token_hex(KEY_ID_BYTES)
         wrapped = self._wrapped(secrets.token_bytes(KEY_BYTES), entry["uuid"], key_id)
-        entry["keys"][key_id] = {"wrapped": wrapped, "sealed": 0}
+        protector = protector or entry["keys"].get(entry["current"], {}).get("protector")
+        noted = {} if protector is None else {"protector": protector}
+        entry["keys"][key_id] = {"wrapped": wrapped, "sealed": 0, **noted}
         entry["current"] = key_id
 
     def _wrapped(self, secret: bytes, name: str, key_id: str) -> str:
@@ -390,11 +409,11 @@ class KeyStore:
     def _unwrapped(self, collection: str, record: dict[str, Any]) -> CollectionKeys:
         entry = self._entry(collection, record)
         named = uuid.UUID(entry["uuid"])
-        keys = {key_id: DataKey(bytes.fromhex(key_id), secret, named)
+        noted = {key_id: row.get("protector") for key_id, row in entry["keys"].items()}
+        keys = {key_id: DataKey(bytes.fromhex(key_id), secret, named, noted[key_id])
                 for key_id, secret in self._unwrapped_bytes(entry).items()}  # fmt: skip
         current = keys.pop(entry["current"])
-        filters = tuple(entry.get("filter_fields", ()))
-        return CollectionKeys(named, (current, *keys.values()), entry.get("protector"), filters)
+        return CollectionKeys(named, (current, *keys.values()), tuple(entry.get("filter_fields", ())))
 
     def _unwrapped_bytes(self, entry: dict[str, Any]) -> dict[str, bytes]:
         provider = self._provider()

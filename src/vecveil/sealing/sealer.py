@@ -254,10 +254,16 @@ class Sealer:
         texts, metadata = [p[0] for p in payloads], [p[1] for p in payloads]
         return Ranking([opened.ids[i] for i in order], scores[order], X[order], texts, metadata, opened.skipped)
 
-    def reseal(self, blobs: Sequence[bytes], *, ids: Any, collection: str) -> dict[Any, bytes]:
+    def reseal(
+        self, blobs: Sequence[bytes], *, ids: Any, collection: str, generations: Sequence[int] | None = None
+    ) -> dict[Any, bytes]:  # fmt: skip
         """Return by id the blobs that open, sealed again under the current data key, their content unchanged."""
-        opened = self._open(blobs, ids, collection, None, "skip", "Sealer.reseal")
-        items = _bound_ids(opened.ids, None, len(opened.ids), "Sealer.reseal")
+        opened = self._open(blobs, ids, collection, generations, "skip", "Sealer.reseal")
+        numbers = None
+        if generations is not None:
+            by_id = dict(zip(ids, generations, strict=True))
+            numbers = [by_id[name] for name in opened.ids]
+        items = _bound_ids(opened.ids, numbers, len(opened.ids), "Sealer.reseal")
         return dict(zip(opened.ids, self._sealed(opened.plaintexts, items, collection), strict=True))
 
     def _sealed(self, plaintexts: list[bytes], items: list[bytes], collection: str) -> list[bytes]:

@@ -14,10 +14,13 @@ import chromadb
 import numpy as np
 import pytest
 
+import vecveil
 from harness.errors import raises
 from vecveil.databases import Batch
+from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.locations import in_this_process
 from vecveil.errors import StoreError
+from vecveil.randomness import NoiseKeys
 
 
 def batch(count: int, start: int = 0) -> Batch:
@@ -36,6 +39,25 @@ def test_text_and_address_are_fields(tmp_path: Path) -> None:
         read = store.read(["b", "a"])
         assert read.fields == ({"chroma:uri": "file:b"}, {"page": 3, "chroma:document": "a text"})
         np.testing.assert_array_equal(read.vectors, [[3, 4], [1, 2]])
+
+
+def test_a_sealed_collection_refuses_texts(tmp_path: Path) -> None:
+    NoiseKeys.create(tmp_path / "search.keys", "one")
+    X = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
+    protector = vecveil.fit_pairs(X, X[::-1], method="laplace", noise_to_signal=0.5)
+    for apart, name in ((False, "notes"), (True, "apart")):
+        store = in_this_process(f"chroma:{tmp_path}#{name}")
+        with store.apart() if apart else store as opened:
+            made = ProtectedCollection(opened, protector, tmp_path / "search.keys", name=name)
+            made.add(["a"], ids=["1"], vectors=X[:1])
+            made.add(["b"], ids=["2"], vectors=X[1:2])
+    client = chromadb.PersistentClient(str(tmp_path), chromadb.config.Settings(anonymized_telemetry=False))
+    for name in ("notes", "apart"):
+        collection = client.get_collection(name)
+        with pytest.raises(Exception, match="sealed"):
+            collection.add(ids=["3"], documents=["clean"])
+        assert collection.count() == 2
+    client.close()
 
 
 def test_replacing_leaves_nothing_of_the_old_row(tmp_path: Path) -> None:
