@@ -396,7 +396,7 @@ def test_wrong_input_is_one_clear_error(path: Path, X: np.ndarray, tmp_path: Pat
         sealer.rank(np.zeros(16), [], ids=[], collection="notes")
     path.write_text('{"schema": "vecveil.keys/1", "collections": 3}')
     with raises("E-KEY-FILE"):
-        sealer.unseal([], ids=[], collection="notes")
+        sealer.unseal([b""], ids=["a"], collection="notes")
 
 
 def test_retiring_spares_a_key_that_another_process_made(path: Path, X: np.ndarray) -> None:
