@@ -59,7 +59,8 @@ def create_app(
 
     Args:
         service: service behind the routes; closed with the application.
-        keys: accepted bearer tokens; None admits everybody.
+        keys: accepted bearer tokens with their grants; None admits everybody, also to seal and to rank if the service
+            has a sealer.
         routers: further routes, such as a page at ``/``. They must not answer with clean vectors.
         open_paths: further paths that need no key, such as a page that a browser opens.
         hosts: accepted values of the header Host; see `Admission`.
