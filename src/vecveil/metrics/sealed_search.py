@@ -197,7 +197,7 @@ class _Forecast:
             missed = max(0.0, 1 - value)
             low -= min(self.error, (self.factor - 1) * missed)
             high += min(self.error, (1 - 1 / self.factor) * missed)
-        return value, low, max(value, min(high, 1.0))
+        return value, max(0.0, low), max(value, min(high, 1.0))
 
     def least_candidates(self, size: int, target: float) -> int | None:
         """Return the least number of candidates that is expected to reach the target in ``size`` rows, or None."""
@@ -326,7 +326,7 @@ class SealedSearchTask(UtilityTask):
 
     def relative(self, release: UtilityRelease, rng: np.random.Generator) -> float:
         """Return the lower limit of the share of the clean figure that is kept: a target is met by it."""
-        return self._forecast(self._protected(release, rng)).share(self.collection_size)[1]
+        return self.protected(release, rng).low / self.clean_value
 
     def to_record(
         self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
@@ -345,9 +345,7 @@ class SealedSearchTask(UtilityTask):
         expected = []
         for size in (self.collection_size, GROWTH * self.collection_size):
             value, low, high = forecast.share(size)
-            expected.append(
-                {"collection_size": size, "value": value, "low": max(0.0, low), "high": high}
-            )
+            expected.append({"collection_size": size, "value": value, "low": low, "high": high})
         return {
             "metric": self.metric,
             "candidates": self.candidates,
