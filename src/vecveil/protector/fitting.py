@@ -54,6 +54,7 @@ __all__ = ["fit", "fit_labels", "fit_pairs", "refit", "refit_refusal"]
 
 UTILITY_ROWS = 10_000
 LABELLED_TEXTS = 40_000
+SEALED_DRAWS = 3
 REWRITTEN_TEXTS = 1000
 """Number of texts encoded both clean and rewritten, to measure the utility of a text-level method."""
 
@@ -358,8 +359,12 @@ def _fit_vectors(
         _search_scale(scale, moments, pairs), seed, options.show_progress, options.before,
     )  # fmt: skip
     candidate = _candidate(data, options)
-    noise = calibrate(
-        candidate, scale, moments.rms_norm, task, pairs, own, seed=seed, method=options.method.name
+    # Sealed search has to meet its target by a lower limit: other draws than those by which the setting was chosen, and
+    # the least noise of several, since the rows' noise is one draw for all queries.
+    seeds = (seed,) if options.sealed is None else range(seed + 1, seed + 1 + SEALED_DRAWS)
+    noise = min(
+        calibrate(candidate, scale, moments.rms_norm, task, pairs, own, seed=each, method=options.method.name)
+        for each in seeds
     )
     mechanism = _mechanism(candidate, scale, noise, moments.rms_norm, options.splits)
     linear = candidate.map_of(noise)
