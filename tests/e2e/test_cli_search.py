@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from harness.command_line import TOKEN_INFERENCE_ALONE, run, write_csv
 from vecveil.data import read_texts
-from vecveil.databases import Batch
+from vecveil.databases import Batch, VectorStore
 from vecveil.databases.locations import in_this_process
 from vecveil.encoders import load_encoder
 
@@ -166,3 +167,35 @@ def test_in_place_wants_a_key_and_loses_no_row(sealed: Path) -> None:
     again = run("migrate", where, "--in-place", "-p", sealed / "p.vecveil", *key, "--state", sealed / "s.json")
     assert (again.code, len(again.errors)) == (1, 1)  # its rows are sealed already
     assert run("migrate", where, where, "-p", sealed / "p.vecveil").code == 1
+
+
+def test_reprotected_rows_are_found_by_the_new_protector_alone(
+    sealed: Path, lsa: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = f"sqlite-vec:{sealed}/safe.db#notes"
+    key = ("--seal-key", sealed / "search.keys")
+    fit = ("fit", notes, "--text-column", "text", "--concept", notes.with_name("concept.yaml"), "--encoder", lsa)
+    done = run(*fit, "--method", "laplace", "--noise-to-signal", 0.9, "-o", sealed / "stronger.vecveil")
+    assert done.code == 0, done.err
+    with in_this_process(location) as store:
+        before, writes, write = store.read(["n7"]).vectors, itertools.count(), type(store).write
+
+    def interrupted(self: VectorStore, batch: Batch) -> None:
+        if next(writes) == 1:
+            raise KeyboardInterrupt
+        write(self, batch)
+
+    renew = ("reprotect", location, "-p", sealed / "stronger.vecveil", *key, "--batch", 40, "--json")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store), "write", interrupted)
+        done = run(*renew)
+    assert done.code == 130
+    assert "again to continue" in done.err
+    done = run(*renew)
+    assert (done.code, done.json["rows"]) == (0, 110), done.err
+    query = ("search", location, QUERY, "--encoder", lsa, *key, "--json", "-p")
+    done = run(*query, sealed / "stronger.vecveil")
+    assert (done.json["skipped"], len(done.json["hits"])) == ([], 10)
+    assert run(*query, sealed / "p.vecveil").code == 1
+    with in_this_process(location) as store:
+        assert np.abs(store.read(["n7"]).vectors - before).max() > 1e-3

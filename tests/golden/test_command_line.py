@@ -19,7 +19,7 @@ from harness.contracts import GOLDEN, differences, read_contract
 
 COMMANDS = (
     "demo", "fit", "protect", "verify", "audit", "experiment", "serve", "scan", "migrate", "search", "curves", "key",
-    "ledger", "seal", "unseal", "reseal", "methods", "doctor",
+    "ledger", "seal", "unseal", "reseal", "reprotect", "methods", "doctor",
 )  # fmt: skip
 PROTECTOR = str(GOLDEN / "laplace.vecveil")
 INVOCATIONS: tuple[str, ...] = (

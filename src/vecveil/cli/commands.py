@@ -38,6 +38,7 @@ COMMANDS = {
     "migrate": ("migrate", "command", "Copy a vector database to a protected one."),
     "search": ("search", "command", "Search a sealed store and rank exactly."),
     "reseal": ("sealing", "reseal_command", "Seal the rows of a store under a new key."),
+    "reprotect": ("sealing", "reprotect_command", "Draw the vectors of a sealed store anew."),
     "curves": ("curves", "command", "Show how a learnt perturbation was trained."),
     "key": ("releases", "key", "Make and list keys of keyed noise and sealed search."),
     "ledger": ("releases", "ledger", "Show how often items were released."),
@@ -170,8 +171,8 @@ def _left_behind(arguments: Sequence[str]) -> str:
             out = option("-o", "--out")
             if out is not None and Path(f"{out}.training").is_dir():
                 return f"The checkpoint of the last finished epoch is kept in {out}.training; {_CONTINUE}"
-        case ["reseal", *_]:
-            return f"Resealed rows stay, and the older keys are kept; {_CONTINUE}"
+        case ["reseal" | "reprotect", *_]:
+            return f"Finished rows stay, and the older keys are kept; {_CONTINUE}"
         case ["migrate", *_]:
             return f"The state file counts the rows that the destination confirmed; {_CONTINUE}"
         case ["experiment", "run"]:

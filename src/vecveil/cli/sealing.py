@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ from vecveil.bulk.places import Folder, list_files, open_input
 from vecveil.bulk.unsealing import Unsealing
 from vecveil.cli import options as shared
 from vecveil.cli.output import data_json, note, warn
+from vecveil.cli.releases import Release
 from vecveil.data.files import InputFile
 from vecveil.data.writing import check_output
 from vecveil.databases import open_store
 from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.locations import public_name, short_name
 from vecveil.errors import DataFileError
+from vecveil.protector import load
+from vecveil.protector.policy import ReleasePolicy
 
-__all__ = ["reseal_command", "unseal_command"]
+__all__ = ["reprotect_command", "reseal_command", "unseal_command"]
 
 _SHOWN = 10
 
@@ -95,6 +99,12 @@ Example:
 """
 
 
+REPROTECT_EXAMPLE = """\b
+Example:
+  vecveil reprotect chroma:db#notes-sealed -p stronger.vecveil --seal-key search.keys
+"""
+
+
 @click.command("reseal", epilog=RESEAL_EXAMPLE)
 @click.argument("database")
 @shared.database_seal_options
@@ -106,9 +116,38 @@ def reseal_command(database: str, seal_key: str, seal_name: str | None, batch: i
     Searches go on meanwhile; stop programs that write. Protected vectors stay as they are. After an interruption the
     same command continues. Backups of DATABASE from before open only with a backup of the key file from before.
     """
+    _renew(database, seal_key, seal_name, lambda collection: collection.reseal(batch=batch), as_json)
+
+
+@click.command("reprotect", epilog=REPROTECT_EXAMPLE)
+@click.argument("database")
+@click.option("-p", "--protector", "protector_file", type=shared.FILE, required=True, help="The new protector file.")
+@shared.database_seal_options
+@shared.named_options
+@click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")
+@shared.json_option
+def reprotect_command(
+    database: str, protector_file: Path, seal_key: str, seal_name: str | None, batch: int, as_json: bool, **options: Any
+) -> None:
+    """Draw the protected vectors of DATABASE anew with another protector, from its sealed rows.
+
+    For another concept or strength. The rows are sealed under a new key meanwhile, and searches fail until all are
+    done; after an interruption the same command continues. Whoever keeps the former vectors knows two draws of each
+    row: repeat it only as often as needed.
+    """
+    release = Release.of(options, noise=True)
+    protector = load(protector_file)
+    with release.ledger() as ledger:
+        policy = ReleasePolicy(protector, key=release.key(), ledger=ledger)
+        _renew(database, seal_key, seal_name, lambda collection: collection.reprotect(policy, batch=batch), as_json)
+
+
+def _renew(
+    database: str, seal_key: str, seal_name: str | None, work: Callable[[ProtectedCollection], int], as_json: bool
+) -> None:
     with open_store(database) as store:
         collection = ProtectedCollection(store, None, seal_key, name=seal_name or public_name(database))
-        rows = collection.reseal(batch=batch)
-    note(f"{rows:,} rows of {short_name(database)} are sealed under a new key; the older keys are deleted.")
+        rows = work(collection)
+    note(f"{rows:,} rows of {short_name(database)} are renewed, under a new data key; the older keys are deleted.")
     if as_json:
         data_json({"database": short_name(database), "collection": collection.name, "rows": rows})
