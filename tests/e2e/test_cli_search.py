@@ -121,6 +121,12 @@ def test_resealed_rows_are_found_with_the_new_key_alone(sealed: Path, lsa: Path)
     (sealed / "older.keys").chmod(0o600)
     assert run(*query, "--seal-key", sealed / "older.keys").code == 1
     assert run("reseal", location, *key, "--seal-name", "mistyped").code == 1
+    # Another store under this name: its keys must not be retired.
+    (name,) = run("key", "list", key[1], "--json").json["collections"]
+    with in_this_process(f"sqlite-vec:{sealed}/empty.db#notes") as store:
+        store.create(8, metric="cosine")
+    assert run("reseal", f"sqlite-vec:{sealed}/empty.db#notes", *key, "--seal-name", name).code == 1
+    assert run(*query, *key).code == 0
 
 
 @pytest.mark.parametrize(

@@ -389,6 +389,10 @@ class ProtectedCollection:
     def _renewed(self, doing: str, batch: int, show_progress: bool | None) -> int:
         """Write the rows that are not under the current key again, delete the other keys, and return their number."""
         keys, owner = self._key_store(doing), f"{_OWNER}.{doing}"
+        if not self.database.count():  # retiring the older keys would erase the rows of the right store
+            raise StoreError.of(owner, "database", "the store of the collection", "one without rows",
+                                fix="Delete the keys of a collection that is gone with `vecveil key erase`.",
+                                code="E-STORE-EMPTY")  # fmt: skip
         target = keys.read(self.name).current.key_id
         # Names first: in some databases a row that is written moves to the end and would be read again.
         stale = list(self._under_older_keys(target, batch))
