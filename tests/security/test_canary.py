@@ -224,6 +224,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     for entry in keys._load()["collections"].values():
         one.data_keys += keys._unwrapped_bytes(entry).values()
     one.tell("reseal", "reseal", closed, "--seal-key", key)
+    vecveil.load(protector).rescaled(2.0).save(out / "stronger.vecveil")
+    one.tell("reprotect", "reprotect", closed, "-p", out / "stronger.vecveil", "--seal-key", key, "--json")
     one.tell("keys", "key", "list", key, "--json")
     one.tell("erase", "key", "erase", key, "--collection", closed, "--yes", "--json")
     one.tell("reseal erased", "reseal", closed, "--seal-key", key, code=1)
