@@ -364,6 +364,57 @@ def test_reprotecting_by_rewriting_texts(flat: VectorStore, protector: Protector
     assert made.get(["4"]).texts == [TEXTS[3]]
 
 
+def test_an_interrupted_update_leaves_no_blob_beside_the_vector_of_another_text(
+    flat: VectorStore, protector: Protector, sealer: Sealer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed(), blobs={})
+    made.add(TEXTS[:20], ids=IDS[:20])
+    before, texts = flat.read(IDS[:20]).vectors, [*TEXTS[:3], "canary-5 changed", *TEXTS[4:20]]
+
+    def interrupted(batch: Batch) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flat, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made.add(texts, ids=IDS[:20])
+    assert len(made.search("canary-5 changed", top=20, candidates=20).ids) == 19
+    made.add(texts, ids=IDS[:20])
+    same = (flat.read(IDS[:20]).vectors == before).all(axis=1)
+    assert list(np.flatnonzero(~same)) == [3]
+
+
+def test_a_database_that_answers_wrongly_adds_no_row(
+    flat: VectorStore, protector: Protector, sealer: Sealer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed(), filter_fields=("tenant",))
+    made.add(TEXTS[:40], ids=IDS[:40], metadata=[{"tenant": i % 2} for i in range(40)])
+    search, batches = type(flat).search, type(flat).batches
+    monkeypatch.setattr(type(flat), "search", lambda self, vector, k, where=None: search(self, vector, 40))
+    assert len(made.search("canary-1 x", top=5, candidates=5).ids) == 5
+    for one in made.search("canary-1 x", top=9, candidates=20, where={"tenant": 1}).metadata:
+        assert one == {"tenant": 1}
+    listed = made.ids({"tenant": 1})
+    assert len(listed) == 40
+    assert sorted(made.get(listed, where={"tenant": 1}).ids, key=int) == IDS[1:40:2]
+    # A row that is listed twice, as by a database that moves rows while they are read.
+    monkeypatch.setattr(
+        type(flat), "batches", lambda self, size=9, *, after="": itertools.chain(*[batches(self, size)] * 2)
+    )
+    assert made.reseal(batch=9) == 40
+
+
+def test_wrong_queries_are_refused(flat: VectorStore, protector: Protector, sealer: Sealer) -> None:
+    made = ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed(), filter_fields=("tenant",))
+    made.add(TEXTS[:20], ids=IDS[:20])
+    with raises("E-INPUT-SHAPE", "query"):  # two would be sent to the database
+        made.search(Hashed().encode(TEXTS[:2]))
+    with raises("E-INPUT-TYPE", "where"):
+        made.search("canary-1 x", where="tenant")  # type: ignore[arg-type]
+    with raises("E-INPUT-RANGE", "candidates"):
+        made.search("canary-1 x", candidates=0)
+
+
 def test_wrong_input_writes_nothing(
     database: VectorStore, protector: Protector, sealer: Sealer
 ) -> None:

@@ -390,6 +390,18 @@ def test_a_collection_of_another_protector_is_refused(
         assert code(other.sealed(["a"], ["1"])) == (409, "another_protector")
 
 
+def test_a_collection_that_is_being_reprotected_is_refused(
+    protector: vecveil.Protector, keys: ApiKeys, tmp_path: Path
+) -> None:
+    vecveil.NoiseKeys.create(tmp_path / "search.keys", "2026-11")
+    with served(service(protector, tmp_path / "search.keys"), keys=keys) as url:
+        server = Server(url, tmp_path / "search.keys")
+        documents = server.documents()
+        KeyStore(server.key_file).rotate("notes", protector="f" * 64)
+        assert code(server.rerank(documents)) == (409, "another_protector")
+        assert code(server.sealed(["a"], ["1"])) == (409, "another_protector")
+
+
 def test_a_policy_that_rewrites_texts_does_not_show_its_upstream_the_original(
     keys: ApiKeys, tmp_path: Path
 ) -> None:

@@ -183,7 +183,11 @@ class ProtectedCollection:
             # Before the rows: an interrupted add leaves rows that do not open, rather than a replay that does.
             self._generations.update(zip(ids, numbers, strict=True))
         if self._blobs is not None:
-            # Before the rows: a search never meets a row without its blob.
+            # Before the rows: a search never meets a row without its blob. But never beside the vector of an older
+            # text, which an interrupted add would leave there and the next one take for this text's.
+            changed = [ids[i] for i in drawn if ids[i] in self._blobs]
+            if changed:
+                self.database.delete(changed)
             self._blobs.update(zip(ids, blobs, strict=True))
         self.database.write(Batch(tuple(ids), stored, fields))
         self._filled = True
@@ -242,7 +246,9 @@ class ProtectedCollection:
         """
         owner = f"{_OWNER}.search"
         top = check_count(top, owner=owner, param="top")
-        k = check_count(candidates or self.candidates, owner=owner, param="candidates", minimum=top)
+        k = check_count(
+            self.candidates if candidates is None else candidates, owner=owner, param="candidates", minimum=top
+        )
         self._check_protector(adding=False)
         values = self._values(where, owner)
         if isinstance(query, str):
@@ -255,10 +261,13 @@ class ProtectedCollection:
             raise wrong_type(owner, "query", "a text, since the protector rewrites texts", query)
         else:
             exact = np.atleast_2d(np.asarray(query))
+            if exact.shape[0] != 1:
+                raise InvalidInputError.of(owner, "query", "a text or one vector (n,)", f"shape {exact.shape}",
+                                           code="E-INPUT-SHAPE")  # fmt: skip
             released = self.policy.queries(exact)
         tokens = self._tokens(values)
-        # A hostile or faulty database may return a row twice.
-        matches = {str(match.id): match for match in self.database.search(released[0], k, tokens or None)}
+        # A hostile or faulty database may return a row twice, and more rows than it was asked for.
+        matches = {str(match.id): match for match in self.database.search(released[0], k, tokens or None)[:k]}
         ids = list(matches)
         blobs, numbers = self._blobs_of(ids, [match.fields for match in matches.values()])
         ranking = self.sealer.rank(
@@ -270,9 +279,17 @@ class ProtectedCollection:
         # The database is not trusted to filter.
         return ranking.rows([i for i, row in enumerate(ranking.metadata) if _matches(row, values)][:top])
 
-    def get(self, ids: Sequence[str], *, on_invalid: OnInvalid = "raise") -> Unsealed:
-        """Return the exact vectors, texts and metadata of ``ids``; raise `StoreError` for a missing id."""
-        return self._unsealed(self.database.read(_checked_ids(ids)), on_invalid)
+    def get(
+        self, ids: Sequence[str], *, where: Mapping[str, Any] | None = None, on_invalid: OnInvalid = "raise"
+    ) -> Unsealed:
+        """Return the exact vectors, texts and metadata of ``ids``; raise `StoreError` for a missing id.
+
+        Args:
+            where: as in `search`; rows whose sealed metadata do not match are left out.
+        """
+        values = self._values(where, f"{_OWNER}.get")
+        rows = self._unsealed(self.database.read(_checked_ids(ids)), on_invalid)
+        return rows.rows([i for i, row in enumerate(rows.metadata) if _matches(row, values)]) if values else rows
 
     def _unsealed(self, part: Batch, on_invalid: OnInvalid) -> Unsealed:
         ids = list(part.ids)
@@ -284,7 +301,8 @@ class ProtectedCollection:
     def ids(self, where: Mapping[str, Any] | None = None) -> list[str]:
         """Return the ids of all rows, or of those whose tokens match ``where`` as in `search`.
 
-        Reads the whole collection, unless ``where`` matches fewer than 1,000 rows.
+        Reads the whole collection, unless ``where`` matches fewer than 1,000 rows. Only `get` compares the sealed
+        metadata: a hostile database may name other rows.
         """
         values = self._values(where, f"{_OWNER}.ids")
         if not self.database.exists():
@@ -395,7 +413,7 @@ class ProtectedCollection:
                                 code="E-STORE-EMPTY")  # fmt: skip
         target = keys.read(self.name).current.key_id
         # Names first: in some databases a row that is written moves to the end and would be read again.
-        stale = list(self._under_older_keys(target, batch))
+        stale = list(dict.fromkeys(self._under_older_keys(target, batch)))
         step = max(batch, self.database.rows_at_once(batch, len(stale)))
         closed: list[str] = []
         starts = range(0, len(stale), step)
@@ -469,6 +487,8 @@ class ProtectedCollection:
 
     def _values(self, where: Mapping[str, Any] | None, owner: str) -> dict[str, dict[bytes, Any]]:
         """Return the values of ``where`` by field and `typed_value`."""
+        if not isinstance(where, Mapping | None):
+            raise wrong_type(owner, "where", "values by filter field", where)
         values: dict[str, dict[bytes, Any]] = {}
         for field, value in (where or {}).items():
             if field not in self.filter_fields:

@@ -271,14 +271,15 @@ class FaissStore(DatabaseStore):
         self, index: Any, ids: list[str], fields: list[dict[str, Any]], metric: str | None
     ) -> None:
         numbered = ids == [str(row) for row in range(len(ids))] or self._maps(index)
-        if self._beside.is_file() or not numbered or any(fields) or metric is not None:
-            lines = [json.dumps({_HEAD: "faiss", **({} if metric is None else {"metric": metric})})]
-            for name, row in zip(ids, fields, strict=True):
-                lines.append(json.dumps({"id": name, "fields": row}, ensure_ascii=False))
-            # Lines before vectors: after a crash between the two, the surplus lines are ignored.
-            write_text(self._beside, "\n".join(lines) + "\n")
         with atomic_path(self._path) as temporary:
             self._faiss.write_index(index, str(temporary))
+            if self._beside.is_file() or not numbered or any(fields) or metric is not None:
+                lines = [json.dumps({_HEAD: "faiss", **({} if metric is None else {"metric": metric})})]
+                for name, row in zip(ids, fields, strict=True):
+                    lines.append(json.dumps({"id": name, "fields": row}, ensure_ascii=False))
+                # Lines before vectors: after a crash between the two, the surplus lines are ignored. Right before,
+                # since a replaced row has its new fields and its old vector then.
+                write_text(self._beside, "\n".join(lines) + "\n")
 
     def _vectors(self, index: Any, start: int, stop: int) -> npt.NDArray[np.float32]:
         if stop == start:

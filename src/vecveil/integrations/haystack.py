@@ -277,7 +277,7 @@ class SealedDocumentStore(_Saved):
         sealer: Sealer | str | os.PathLike[str],
         *,
         name: str | None = None,
-        candidates: int = 200,
+        candidates: int | None = None,
         query_noise: bool = True,
         filter_fields: Sequence[str] = (),
         key: KeySource = None,
@@ -314,7 +314,7 @@ class SealedDocumentStore(_Saved):
         where = _where(filters)
         if not self.collection.database.exists():
             return []
-        return _documents(self.collection.get(self.collection.ids(where=where)))
+        return _documents(self.collection.get(self.collection.ids(where=where), where=where))
 
     def write_documents(
         self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE

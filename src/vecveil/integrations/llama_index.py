@@ -348,16 +348,8 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
 
     def _rows(self, node_ids: list[str] | None, where: dict[str, list[Any]]) -> Unsealed:
         """Return the opened rows of ids, without unknown ones, or of all, that match the filters."""
-        if node_ids is None:
-            return self._collection.get(self._collection.ids(where=where))
-        rows = self._collection.get(self._collection.stored(node_ids))
-        keep = [
-            i for i, row in enumerate(rows.metadata)
-            if all((row or {}).get(name) in values for name, values in where.items())
-        ]  # fmt: skip
-        columns: Any = (rows.ids, rows.texts, rows.metadata)
-        ids, texts, metadata = ([column[i] for i in keep] for column in columns)
-        return Unsealed(ids, rows.vectors[keep], texts, metadata, rows.skipped)
+        listed = self._collection.ids(where=where) if node_ids is None else self._collection.stored(node_ids)
+        return self._collection.get(listed, where=where)
 
 
 def _nodes(rows: Ranking | Unsealed) -> list[BaseNode]:

@@ -69,6 +69,12 @@ class Unsealed:
     metadata: list[dict[str, Any] | None]
     skipped: list[Any]
 
+    def rows(self, order: Sequence[int]) -> Unsealed:
+        """Return these rows; ``skipped`` stays."""
+        at = list(order)
+        texts, metadata = [self.texts[i] for i in at], [self.metadata[i] for i in at]
+        return Unsealed([self.ids[i] for i in at], self.vectors[at], texts, metadata, self.skipped)
+
     def __repr__(self) -> str:
         return f"Unsealed({len(self.ids)} rows, {len(self.skipped)} skipped)"
 

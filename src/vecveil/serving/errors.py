@@ -107,7 +107,7 @@ def api_error_of(error: Exception) -> ApiError:
             return ApiError(503, text, kind=SERVER, code="key_store_unavailable")
         case EncoderError():
             return UpstreamError(502, str(error), code="upstream_invalid")
-        case IncompatibleError(code="E-INCOMPATIBLE-PROTECTOR"):
+        case IncompatibleError(code="E-INCOMPATIBLE-PROTECTOR" | "E-INCOMPATIBLE-REPROTECT"):
             text = "The collection holds vectors of another protector; nothing was released."
             return ApiError(409, text, code="another_protector")
         case IncompatibleError():

@@ -98,7 +98,7 @@ class Limits:
         shutdown_seconds: time for running requests when the server ends.
         documents: documents of a request to ``/v1/rerank``.
         results: documents of an answer, the best ones. Longer orders give the exact vectors away sooner.
-        reranks_per_minute: requests to ``/v1/rerank`` of one API key; further ones get 429.
+        reranks_per_minute: requests to ``/v1/rerank`` of one API key in one process; further ones get 429.
     """
 
     body_bytes: int = 8 * 2**20
