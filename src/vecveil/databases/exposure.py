@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vecveil.databases.collection import FILTER_PREFIX
 from vecveil.databases.release import Encode, WrappedEmbedder
 from vecveil.databases.store import Batch, VectorStore
 from vecveil.protector.policy import ReleasePolicy
@@ -31,7 +32,7 @@ def visible_rows(database: VectorStore, ids: Sequence[str]) -> tuple[Embeddings,
     if not any(SEALED_FIELD in row for row in batch.fields):
         return batch.vectors, None
     columns = [[float(len(decoded(row.get(SEALED_FIELD)))) for row in batch.fields]]
-    for name in sorted({name for row in batch.fields for name in row if name.startswith("vecveil_filter_")}):
+    for name in sorted({name for row in batch.fields for name in row if name.startswith(FILTER_PREFIX)}):
         tokens = Counter(row.get(name) for row in batch.fields)
         columns += [[float(row.get(name) == token) for row in batch.fields] for token, _ in tokens.most_common(_TOKENS)]
     return batch.vectors, np.array(columns).T
