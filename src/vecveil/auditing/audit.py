@@ -338,5 +338,7 @@ def _utility(
             while name in records:
                 number += 1
                 name = f"{key}_{number}"
-            records[name] = UtilityRecord(**task.to_record(release, rng, sides=side))
+            entry = task.to_record(release, rng, sides=side)
+            entry.pop("outlook", None)  # of larger collections, for the fit
+            records[name] = UtilityRecord(**entry)
     return records

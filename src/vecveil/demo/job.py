@@ -26,6 +26,7 @@ from vecveil.demo.corpus import CONCEPT_FILE, NOTES_FILE
 from vecveil.encoders import load_encoder
 from vecveil.errors import DataFileError
 from vecveil.io import write_text
+from vecveil.metrics import SealedSearchTask, UtilityTask
 from vecveil.protector import Protector, fit
 from vecveil.runtime import progress
 from vecveil.types import Embeddings
@@ -38,6 +39,7 @@ FILES = ("protected.parquet", "protector.vecveil", "audit.json", "audit.html")
 MANIFEST = ".written-by-vecveil-demo.json"
 STEPS = 5
 MIN_GROUPS = 40
+CANDIDATES = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,7 @@ class DemoResult:
 
     def summary(self) -> str:
         """Return the table for the terminal, with the files."""
-        lines = [self.audit.summary()]
+        lines = [self.audit.summary(), *self._search_lines()]
         if self.synthetic:
             lines += [
                 "The texts are bundled notes: synthetic, nobody's, more regular than real ones.",
@@ -87,6 +89,18 @@ class DemoResult:
         lines.append(f"Files ({self.seconds:.0f} s)")
         lines += [f"  {self.folder / name!s:<32} {what}" for name, what in zip(FILES, about, strict=True)]
         return "\n".join(lines) + "\n"
+
+    def _search_lines(self) -> list[str]:
+        """Return the price of protection for a search in the store alone, and for sealed search."""
+        utility, worst = self.audit.record["utility"], self.audit.worst
+        found = {key: utility[key]["value"] for key in ("neighbours", "sealed_search") if key in utility}
+        if len(found) < 2:
+            return []
+        sealed = f"protected and sealed, {CANDIDATES} candidates"
+        names = {"neighbours": "protected, the store ranks", "sealed_search": sealed}
+        head = f"{'What search keeps':<42}words read   ten nearest found"
+        rows = [("clean vectors", worst["clean"], 1.0), *((names[key], worst["value"], found[key]) for key in names)]
+        return [head, *(f"  {name:<40}{read:>8.0%}{recall:>15.0%}" for name, read, recall in rows), ""]
 
 
 def run_demo(
@@ -159,13 +173,20 @@ def run_demo(
         protector.save(draft / FILES[1])
         say(f"5/{STEPS} Attacking clean and protected vectors of the other {len(other):,} texts")
         audit_texts, audit_concept = part(other.tolist())
+        X_other = np.ascontiguousarray(X[other])
         result = audit(
-            protector, audit_texts, audit_concept, embeddings=np.ascontiguousarray(X[other]),
+            protector, audit_texts, audit_concept, embeddings=X_other, tasks=_search_tasks(X_other),
             groups=None if groups is None else [groups[i] for i in other], seed=seed, command=command,
         )  # fmt: skip
         result.save(draft / FILES[2])
         result.to_html(draft / FILES[3])
     return DemoResult(result, folder, len(texts), input is None, time.perf_counter() - started)
+
+
+def _search_tasks(X: Embeddings) -> list[UtilityTask]:
+    """Return the task of sealed search, where the texts are so many that it does not fetch most of them."""
+    rows = len(X)
+    return [SealedSearchTask(X, candidates=CANDIDATES, collection_size=rows)] if rows >= 2 * CANDIDATES else []
 
 
 def _write_protected(
