@@ -19,8 +19,9 @@ FILES = ["audit.html", "audit.json", "protected.parquet", "protector.vecveil"]
 
 @pytest.fixture(scope="module")
 def demo(notes: Path, lsa: Path) -> tuple[Path, Outcome]:
-    """One run with small attacks, in the folder of the notes."""
-    with contextlib.chdir(notes.parent):
+    """One run with small attacks and few candidates, in the folder of the notes."""
+    with contextlib.chdir(notes.parent), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "CANDIDATES", 50)
         done = run(
             "demo", "--input", "notes.csv", "--text-column", "text", "--concept", "concept.yaml",
             "--out", "result", "--target-utility", 0.8, "--seed", 3, "--encoder", lsa,
@@ -39,6 +40,8 @@ def test_the_demo_ends_with_a_table_and_says_where_the_files_are(
         "guessing (chance)",
         "Utility kept",
         "What is guaranteed",
+        "protected, the store ranks",
+        "protected and sealed, 50 candidates",
         *(f"result/{name}" for name in FILES),
     ):
         assert words in done.out, words
@@ -65,6 +68,8 @@ def test_the_files_of_the_demo_are_good(demo: tuple[Path, Outcome], notes: Path)
     assert 200 < record["texts"]["total"] < 250  # the half that the fit has not seen
     assert protector.report["texts"]["texts"] + record["texts"]["total"] == ROWS
     assert record["utility"]["similarity"]["relative"] > 0.7
+    alone, sealed = (record["utility"][key]["value"] for key in ("neighbours", "sealed_search"))
+    assert alone < sealed <= 1
     worst = next(a for a in record["attacks"] if a["name"] == record["worst"])
     assert worst["chance"] < worst["value"] + 0.1
     assert worst["value"] < worst["clean"]
