@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MISSING", "check", "cost", "exponents", "load_record", "markdown_table", "scale"]
+__all__ = ["MISSING", "check", "cost", "exponents", "load_record", "markdown_table", "scale", "sealed_store"]
 
 MISSING = "not measured"
 CASES = {
@@ -79,6 +79,25 @@ def check(folder: Path) -> str:
         for one in load_record(folder, "scale-cost").get("check", [])
     ]  # fmt: skip
     return markdown_table(["method", "rows", "workers", "reckoned", "measured", "difference"], rows)
+
+
+SEALED_CASES = {
+    "clean": "clean vectors, readable texts",
+    "protected": "protected vectors, no texts",
+    "sealed": "`ProtectedCollection`",
+}
+
+
+def sealed_store(folder: Path) -> str:
+    """Return ingestion, search, disk and memory of a sealed store beside one that is not."""
+    rows = [
+        [
+            f"{one['rows']:,}", SEALED_CASES[one["case"]], f"{one['rows_per_second']:,.0f}",
+            f"{one['milliseconds_a_search']:.0f} ms", f"{one['bytes_a_row']:,.0f}", f"{one['peak_mib']:,.0f} MiB",
+        ]
+        for one in load_record(folder, "sealed-store").get("rows", [])
+    ]  # fmt: skip
+    return markdown_table(["rows", "what", "rows written a second", "a search", "bytes a row", "peak"], rows, 2)
 
 
 def _hours(hours: float) -> str:

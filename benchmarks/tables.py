@@ -623,6 +623,7 @@ TABLES |= {
     "scale-exponents": _scale.exponents,
     "scale-cost": _scale.cost,
     "scale-check": _scale.check,
+    "scale-sealed": _scale.sealed_store,
     "serving-cost": _serving.cost,
     "serving-load": _serving.load,
     "textcrafter": _experiments.experiment_table("textcrafter", "TextCrafter's Table I"),
