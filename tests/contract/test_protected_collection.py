@@ -15,8 +15,9 @@ from harness.errors import raises
 from harness.store_factories import STORES
 from vecveil.accounting import Ledger
 from vecveil.databases import Batch
-from vecveil.databases.collection import ProtectedCollection
+from vecveil.databases.collection import FILTER_PREFIX, ProtectedCollection
 from vecveil.databases.locations import in_this_process
+from vecveil.databases.migrating import MigrationOptions, migrate
 from vecveil.databases.store import VectorStore
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
@@ -262,6 +263,37 @@ def test_filters_by_tokens(
     assert matching(tenant="o'neil", year=2020) == [name for at, name in enumerate(IDS[:40]) if at % 10 == 4]
     with raises("E-SEAL-FILTER", "metadata"):
         made.add(["a"], ids=["600"], metadata=[{"tenant": ["a"]}])
+
+
+@pytest.mark.parametrize("kind", sorted(STORES.keys() - {"chroma"}), scope="module")
+def test_a_sealed_copy_is_filtered(
+    database: VectorStore, flat: VectorStore, protector: Protector, sealer: Sealer, tmp_path: Path
+) -> None:
+    """Of Chroma, which a migration opens in a process of its own, test_replacing.py has the same."""
+    names = ["a", "Clinic of Saint Anne in the north", 1, "1", None]
+    rows = tuple({"note": TEXTS[i], "tenant": names[i % 5], "tags": ["x"], "page": i} for i in range(20))
+    flat.create(DIMENSION, metric="cosine")
+    flat.write(Batch(tuple(IDS[:20]), Hashed().encode(TEXTS[:20]), rows))
+
+    def copy(**options: object) -> None:
+        migrate(flat, database, ReleasePolicy(protector), tmp_path / "state.json", names=("clean", "notes"), batch=8,
+                options=MigrationOptions(**{"seal": True, **options}), sealer=sealer, show_progress=False)  # fmt: skip
+
+    for wrong in ({"filter_fields": ("tags",)}, {"filter_fields": ("tenant",), "drop": ("tenant",)},
+                  {"filter_fields": ("none",)}, {"filter_fields": ("page", "PAGE")}):  # fmt: skip
+        with raises("E-SEAL-FILTER" if "tags" in wrong["filter_fields"] else "E-INPUT", "filter_fields"):
+            copy(**wrong)
+    copy(filter_fields=("tenant",))
+    with raises("E-STORE-STATE", "filter_fields"):
+        copy()
+    assert {name for row in database.read(IDS[:20]).fields for name in row} == {SEALED_FIELD, f"{FILTER_PREFIX}tenant"}
+    reader = ProtectedCollection(database, protector, sealer, name="notes", encoder=Hashed())
+    for i, name in enumerate(names[:4]):
+        found = reader.search("canary-3 x", top=20, where={"tenant": name})
+        assert sorted(found.ids, key=int) == IDS[i:20:5]
+        assert set(found.texts) == set(TEXTS[i:20:5])
+    reader.add(["canary-3 later"], ids=["500"], metadata=[{"tenant": "a"}])
+    assert "500" in reader.search("canary-3 later", where={"tenant": "a"}).ids
 
 
 def test_another_protector_is_noticed(collection: ProtectedCollection, database: VectorStore) -> None:

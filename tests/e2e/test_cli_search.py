@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 from pathlib import Path
 
@@ -86,6 +87,32 @@ def test_what_the_database_sees_of_rows_and_of_queries_is_audited(
     neither = run("audit", *common, "--store", store)
     assert neither.code == 1
     assert len(neither.errors) == 1, neither.err
+
+
+def test_rows_are_selected_by_a_filter_field_with_a_master_key_of_the_environment(
+    sealed: Path, lsa: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEAL_MASTER", base64.b64encode(bytes(range(32))).decode())
+    key, place = f"env:SEAL_MASTER:{tmp_path}/data.keys", f"sqlite-vec:{tmp_path}/safe.db#notes"
+    names = (f"sqlite-vec:{sealed}/clean.db#notes", place)
+    assert run("migrate", *names, "-p", sealed / "p.vecveil", "--filter-field", "page").code == 2
+    for command in (
+        ("migrate", *names, "-p", sealed / "p.vecveil", "--seal-key", key, "--filter-field", "page"),
+        ("reseal", place, "--seal-key", key),
+    ):
+        done = run(*command)
+        assert done.code == 0, done.err
+    query = ("search", place, QUERY, "-p", sealed / "p.vecveil", "--encoder", lsa, "--seal-key", key, "--json")
+    hits = run(*query, "--where", "page=7", "--where", "page=12.0").json["hits"]
+    assert {hit["id"] for hit in hits} == {"n7", "n12"}
+    assert run(*query, "--where", 'page="7"').json["hits"] == []
+    assert run(*query, "--where", "note=7").code == 1
+    listed = run("key", "list", key, "--json").json
+    (name,) = listed["collections"]
+    assert listed["current"] == "env"
+    assert run("key", "erase", key, "--collection", name, "--yes").code == 0
+    assert run(*query).code == 1
+    assert run("key", "list", "env:SEAL_MASTER").code == 2
 
 
 def test_the_copy_holds_no_text(sealed: Path, texts: list[str]) -> None:

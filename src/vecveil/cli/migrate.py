@@ -34,7 +34,7 @@ Examples:
       --key-file noise.key --ledger releases.ledger --cap 1 --drop author
   vecveil key new search.keys
   vecveil migrate chroma:db#notes chroma:db#notes-sealed -p drug.vecveil --seal-key search.keys
-  vecveil migrate chroma:db#notes --in-place -p drug.vecveil --seal-key search.keys
+  vecveil migrate chroma:db#notes --in-place -p drug.vecveil --seal-key search.keys --filter-field year
   vecveil migrate chroma:db#notes chroma:db#notes-protected --verify-only
 
 Locations are written as for `vecveil scan`. A password is best left to what the database's own
@@ -50,8 +50,10 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @click.option("--keep", multiple=True, metavar="FIELD", help="Write this field whatever it holds; may be repeated.")
 @click.option("--drop", multiple=True, metavar="FIELD", help="Leave out this field; may be repeated.")
 @click.option("--skip-bad", is_flag=True, help="Leave out rows without a finite vector of the right dimension.")
-@click.option("--seal-key", type=shared.FILE, metavar="FILE",
-              help="Also write the exact vector and all fields, sealed under this key file.")
+@click.option("--seal-key", type=shared.SEAL_KEY,
+              help="Also write the exact vector and all fields, sealed under this key file, or env:NAME:FILE.")
+@click.option("--filter-field", "filter_fields", multiple=True, metavar="FIELD",
+              help="With --seal-key: let `vecveil search --where` select by this field; may be repeated.")
 @click.option("--in-place", is_flag=True, help="Replace SOURCE by its sealed copy and remove the clean files.")
 @click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")
 @click.option("--state", "state_file", type=shared.FILE, help="Progress file [default: beside DEST].")
@@ -60,19 +62,23 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @shared.json_option
 def command(
     source: str, dest: str | None, protector_file: Path | None, batch: int, state_file: Path | None, verify_only: bool,
-    as_json: bool, seal_key: Path | None, in_place: bool, **options: Any,
+    as_json: bool, seal_key: str | None, in_place: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Copy the rows of SOURCE to DEST with protected vectors, and verify the copy.
 
     DEST is made, or must be empty. Fields of texts, lists of numbers and binary values are left out; other fields and
     the ids are copied unchanged. After an interruption the same command continues the copy. SOURCE is not changed,
     unless --in-place replaces it.
+
+    With --filter-field the database sees which rows have equal values in that field, not the values.
     """
     release = Release.of(options, noise=True)
     if protector_file is None and not verify_only:
         raise click.UsageError("Missing option '-p' / '--protector'.")
     if in_place and (dest is not None or seal_key is None or options["skip_bad"]):
         raise click.UsageError("--in-place takes SOURCE alone and --seal-key, and no --skip-bad: rows would be lost.")
+    if options["filter_fields"] and seal_key is None:
+        raise click.UsageError("--filter-field needs --seal-key.")
     if not in_place and dest is None:
         raise click.UsageError("Missing argument 'DEST'.")
     dest = dest or source

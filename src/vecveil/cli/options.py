@@ -16,11 +16,12 @@ from vecveil.data.memory import memory_limit
 if TYPE_CHECKING:
     _Pair = click.ParamType[tuple[str, Any]]
     _Integer = click.ParamType[int]
+    _Name = click.ParamType[str]
 else:
-    _Pair = _Integer = click.ParamType  # no generic type in older versions of click
+    _Pair = _Integer = _Name = click.ParamType  # no generic type in older versions of click
 
 __all__ = [
-    "FILE", "POSITIVE", "SHARE", "Assignment", "MemorySize", "database_seal_options", "encoder_options",
+    "FILE", "POSITIVE", "SEAL_KEY", "SHARE", "Assignment", "MemorySize", "database_seal_options", "encoder_options",
     "file_options", "file_seal_options", "json_option", "named_options", "page_options", "release_options",
     "report_options", "seed_option", "stacked", "table_options", "task_options",
 ]  # fmt: skip
@@ -33,7 +34,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 
 
 class Assignment(_Pair):
-    """``key=value``; the value is a number, true, false, null or else a string."""
+    """``key=value``; the value is JSON of a number, true, false, null or a string, or else the text as it is."""
 
     name = "key=value"
 
@@ -49,7 +50,24 @@ class Assignment(_Pair):
             typed = json.loads(text)
         except ValueError:
             typed = text
-        return key, typed if isinstance(typed, bool | int | float | None) else text
+        return key, typed if isinstance(typed, str | bool | int | float | None) else text
+
+
+class SealKey(_Name):
+    """Path of a key store, or ``env:NAME:FILE`` for a master key in a variable and the file of the data keys."""
+
+    name = "FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it as it was given, for `Sealer`."""
+        if not self.file(value).name:
+            self.fail("it has the form FILE or env:NAME:FILE.", param, ctx)
+        return str(value)
+
+    @staticmethod
+    def file(value: str) -> Path:
+        """Return the path of the file."""
+        return Path(value.removeprefix("env:").partition(":")[2] if value.startswith("env:") else value)
 
 
 class MemorySize(_Integer):
@@ -158,8 +176,9 @@ named_options = stacked(
     click.option("--cap", type=click.IntRange(min=1), help="Of the ledger: refuse to release an item more often."),
 )
 """For commands whose rows have ids of their own."""
+SEAL_KEY = SealKey()
 seal_key_option = click.option(
-    "--seal-key", required=True, metavar="FILE",
+    "--seal-key", type=SEAL_KEY, required=True,
     help="Key file of the sealed rows (`vecveil key new`), or env:NAME:FILE for a master key in a variable.",
 )
 database_seal_options = stacked(

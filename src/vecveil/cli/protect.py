@@ -175,7 +175,7 @@ def _protect_file(
     used_files = [(protector_file, "the protector"), *release.files()]
     sealed = None
     if options.get("seal_key") is not None:
-        used_files.append((Path(options["seal_key"]), "the key file"))
+        used_files.append((shared.SEAL_KEY.file(options["seal_key"]), "the key file"))
     for used, name in used_files:
         if os.path.realpath(out) == os.path.realpath(used):
             raise DataFileError.of(out.name, "output", f"another file than {name}", f"{name} itself")

@@ -124,11 +124,16 @@ def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
 
 
 @key.command("list", epilog="\b\nExample:\n  vecveil key list noise.key\n")
-@click.argument("file", type=shared.FILE)
+@click.argument("file", type=shared.SEAL_KEY)
 @shared.json_option
-def list_keys(file: Path, as_json: bool) -> None:
-    """Print the ids of the keys in FILE, never the keys, and its collections of sealed rows."""
-    keys, collections = NoiseKeys.from_file(file), KeyStore(file).collections()
+def list_keys(file: str, as_json: bool) -> None:
+    """Print the ids of the keys in FILE, never the keys, and its collections of sealed rows.
+
+    FILE may be env:NAME:FILE, for keys in a variable and collections in a file.
+    """
+    collections = _key_store(file).collections()
+    in_file = not file.startswith("env:")
+    keys = NoiseKeys.from_file(file) if in_file else NoiseKeys.from_environment(file.split(":")[1])
     if as_json:
         data_json({"current": keys.current, "ids": sorted(keys.keys), "collections": collections})
         return
@@ -139,19 +144,24 @@ def list_keys(file: Path, as_json: bool) -> None:
         data(f"collection {name}: {counted}; protector: {(about['protector'] or 'not noted')[:12]}")
 
 
+def _key_store(file: str) -> KeyStore:
+    store = Sealer(file).keys
+    assert isinstance(store, KeyStore)
+    return store
+
+
 @key.command("erase", epilog="\b\nExample:\n  vecveil key erase search.keys --collection notes\n")
-@click.argument("file", type=shared.FILE)
+@click.argument("file", type=shared.SEAL_KEY)
 @click.option("--collection", required=True, metavar="NAME", help="Collection of sealed rows; see `vecveil key list`.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @shared.json_option
-def erase_keys(file: Path, collection: str, yes: bool, as_json: bool) -> None:
+def erase_keys(file: str, collection: str, yes: bool, as_json: bool) -> None:
     """Delete the data keys of a collection: its sealed rows open no more, those in backups of the database included.
 
     Protected vectors and fields that were kept readable stay readable. Backups of FILE still open the sealed rows:
-    destroy them too.
+    destroy them too. FILE may be env:NAME:FILE, for a master key in a variable.
     """
-    store = Sealer(file).keys  # FILE may be env:NAME:FILE
-    assert isinstance(store, KeyStore)
+    store = _key_store(file)
     store.read(collection)  # a mistyped name is an error before the question
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("Without a terminal to ask at, confirm with --yes.")
@@ -159,7 +169,7 @@ def erase_keys(file: Path, collection: str, yes: bool, as_json: bool) -> None:
         raise click.Abort
     store.erase(collection)
     note(f"The sealed rows of {collection!r} open no more. Their protected vectors stay readable, and backups of "
-         f"{file.name} still open the rows: destroy them too.")  # fmt: skip
+         f"{shared.SEAL_KEY.file(file).name} still open the rows: destroy them too.")  # fmt: skip
     if as_json:
         data_json({"key_file": str(file), "erased": collection})
 

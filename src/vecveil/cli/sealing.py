@@ -56,7 +56,7 @@ def unseal_command(
     the same names in a folder; files that are there are kept, so that the same command continues.
     """
     unsealing = Unsealing(seal_key, seal_name, id_column, on_invalid)
-    if os.path.realpath(out) == os.path.realpath(seal_key):
+    if os.path.realpath(out) == os.path.realpath(shared.SEAL_KEY.file(seal_key)):
         raise DataFileError.of(out.name, "output", "another file than the key file", "the key file itself")
     rows, kept = 0, 0
     skipped: list[str] = []

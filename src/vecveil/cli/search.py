@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,6 +21,7 @@ EXAMPLE = """\b
 Example:
   vecveil migrate chroma:db#notes chroma:db#notes-sealed -p drug.vecveil --seal-key search.keys
   vecveil search chroma:db#notes-sealed "nausea after dinner" -p drug.vecveil --seal-key search.keys
+  vecveil search chroma:db#notes-sealed "nausea" -p drug.vecveil --seal-key search.keys --where year=2024
 """
 
 
@@ -48,22 +50,31 @@ Example:
     is_flag=True,
     help="Send the query without noise: finds more, tells the database more.",
 )
+@click.option(
+    "--where", type=shared.Assignment(), multiple=True, metavar="FIELD=VALUE",
+    help="Rows with this value in a filter field: a number, true, false or else a text; "
+    'the text 2024 is written \'"2024"\'. One of several values of a field suffices.',
+)  # fmt: skip
 @shared.json_option
 def command(
     database: str, query: str, protector_file: Path, seal_key: str, seal_name: str | None,
-    encoder: str | None, top: int, candidates: int | None, map_queries: bool, as_json: bool,
+    encoder: str | None, top: int, candidates: int | None, map_queries: bool, where: tuple[tuple[str, Any], ...],
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Print the rows of DATABASE whose exact vectors are nearest to QUERY.
 
     The database proposes candidates by protected vectors; their sealed rows are opened and ranked here.
     """
+    values: dict[str, list[Any]] = {}
+    for field, value in where:
+        values.setdefault(field, []).append(value)
     with open_store(database) as store:
         collection = ProtectedCollection(
             store, protector_file, seal_key, name=seal_name or public_name(database), candidates=candidates,
             query_noise=not map_queries, encoder=None if encoder is None else load_encoder(encoder),
         )  # fmt: skip
         candidates = max(collection.candidates, top)
-        ranking = collection.search(query, top=top, candidates=candidates, on_invalid="skip")
+        ranking = collection.search(query, top=top, candidates=candidates, where=values, on_invalid="skip")
     if ranking.skipped and not ranking.ids:
         raise SealingError.of("search", "database", "a store of rows sealed with this key", "other rows",
                               "No candidate has a blob that opens.",

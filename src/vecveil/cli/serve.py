@@ -54,7 +54,8 @@ Examples:
 @click.option("--ledger", type=shared.FILE, help="Count releases of each text and keep to its cap.")
 @click.option("--api-keys", metavar="env:NAME|FILE", help="Client keys with grants, one a line [default: no key].")
 @click.option(
-    "--seal-key", metavar="env:NAME:STORE|FILE", help="Keys of sealed search: seal rows, and rank sealed documents."
+    "--seal-key", type=shared.SEAL_KEY, metavar="env:NAME:FILE|FILE",
+    help="Keys of sealed search: seal rows, and rank sealed documents.",
 )  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), help="Server processes, each with an encoder [default: 1].")
 @click.option("--no-access-log", is_flag=True, help="Do not log each request.")

@@ -34,7 +34,7 @@ from vecveil.sealing.sealer import OnInvalid
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_same_length, check_texts
 
-__all__ = ["FILTER_PREFIX", "ProtectedCollection", "filter_tokens", "with_blob"]
+__all__ = ["FILTER_PREFIX", "ProtectedCollection", "filter_tokens", "token_fields", "with_blob"]
 
 FILTER_PREFIX = "vecveil_filter_"
 """Start of the field that holds the token of a metadata field."""
@@ -101,11 +101,7 @@ class ProtectedCollection:
         self._encoder, self._blobs, self._generations = encoder, blobs, generations
         self._checked = self._made = self._filled = False
         self._filter_fields = tuple(filter_fields)
-        # SQL folds the case of columns.
-        if isinstance(filter_fields, str) or len({str(name).lower() for name in filter_fields}) < len(filter_fields):
-            raise InvalidInputError.of(_OWNER, "filter_fields", "a list of distinct names", "others")
-        for field in self._filter_fields:
-            check_filter_field(f"{FILTER_PREFIX}{field}", owner=_OWNER, param="filter_fields")
+        token_fields(filter_fields, owner=_OWNER)
 
     @property
     def policy(self) -> ReleasePolicy:
@@ -174,9 +170,9 @@ class ProtectedCollection:
             lambda: self._released(exact[drawn], [texts[i] for i in drawn], [ids[i] for i in drawn]),
         )  # fmt: skip
         if not self._made:  # also of an existing table, which may lack a column to filter by
-            filters = [f"{FILTER_PREFIX}{field}" for field in self.filter_fields]
             if not self.database.exists():
                 self.database.name_function({})
+            filters = token_fields(self.filter_fields, owner=_OWNER)
             self.database.create(stored.shape[1], metric="cosine", filter_fields=filters)
             self._made = True
         if self._generations is not None and numbers is not None:
@@ -575,6 +571,17 @@ def _query_policy(policy: ReleasePolicy, query_noise: bool) -> ReleasePolicy:
         raise InvalidInputError.of(_OWNER, "query_noise", f"True for method {policy.protector.method!r}", "False",
                                    "It has no map: the database would get clean queries.")  # fmt: skip
     return policy
+
+
+def token_fields(filter_fields: Sequence[str], *, owner: str) -> list[str]:
+    """Return the database's fields for the tokens of ``filter_fields``; raise for names that it cannot have."""
+    # SQL folds the case of columns.
+    if isinstance(filter_fields, str) or len({str(name).lower() for name in filter_fields}) < len(filter_fields):
+        raise InvalidInputError.of(owner, "filter_fields", "a list of distinct names", "others")
+    fields = [f"{FILTER_PREFIX}{name}" for name in filter_fields]
+    for field in fields:
+        check_filter_field(field, owner=owner, param="filter_fields")
+    return fields
 
 
 def filter_tokens(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.databases.collection import with_blob
+from vecveil.databases.collection import filter_tokens, token_fields, with_blob
 from vecveil.databases.fields import OTHERS, Field, carried, matches
 from vecveil.databases.signs import Signs, signs_of_protection
 from vecveil.databases.state import MigrationState, locked, read_state, write_state
@@ -63,6 +63,7 @@ class MigrationOptions:
         drop: fields to leave out.
         seal: write a sealed blob of the exact vector and all fields but dropped ones beside each protected vector,
             and copy the fields of ``keep`` only.
+        filter_fields: fields of single values to write a token for, with ``seal`` only; see `ProtectedCollection`.
         in_place: the copy is to replace the source, so nothing but dropped fields may be left out; with ``seal`` only.
         skip_bad: skip rows without a finite vector of the right dimension and rows that the protector refuses or does
             not change; otherwise they stop the migration.
@@ -74,6 +75,7 @@ class MigrationOptions:
     skip_bad: bool = False
     seal: bool = False
     in_place: bool = False
+    filter_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +165,10 @@ def migrate(
     options = options or MigrationOptions()
     if options.seal != (sealer is not None):
         raise InvalidInputError.of(_OWNER, "sealer", "given with MigrationOptions.seal", "one of the two alone")
+    if options.filter_fields and not options.seal:
+        raise InvalidInputError.of(_OWNER, "filter_fields", "given with seal", "given alone",
+                                   "Tokens select among sealed rows.")  # fmt: skip
+    filters = token_fields(options.filter_fields, owner=_OWNER)
     protector = policy.protector
     if policy.rewrites_texts:
         raise InvalidInputError.of(_OWNER, "protector", "of a method that protects vectors", repr(protector.method),
@@ -186,7 +192,7 @@ def migrate(
                                     "Use another destination, or name the state file with --state.")  # fmt: skip
             if on_checked is not None:
                 on_checked(check)
-            dest.create(protector.released_dimension, metric=check.info.metric)
+            dest.create(protector.released_dimension, metric=check.info.metric, filter_fields=filters)
             state = MigrationState(
                 *names, protector.fingerprint, _key_of(policy)[0], asdict(options), check.rows,
                 protector.released_dimension, list(check.carried), check.withheld, key_check=_key_of(policy)[1],
@@ -198,13 +204,14 @@ def migrate(
                 _check_destination(state, dest)
                 _check_unchanged(state, source)
                 if not dest.exists():
-                    dest.create(state.dimension, metric=source.info().metric)
+                    dest.create(state.dimension, metric=source.info().metric, filter_fields=filters)
         # Saved before the first row: rows without a state file could not be told from foreign ones.
         resumed = state.rows
         run.save(state)
         if not state.copied:
             if sealer is not None and isinstance(sealer.keys, KeyStore):
                 sealer.keys.note_protector(names[1], protector.fingerprint)
+                sealer.keys.note_filter_fields(names[1], options.filter_fields)
             run.copy(policy, source)
         return run.verified(resumed)
 
@@ -340,8 +347,7 @@ class _Run:
             names = frozenset(state.carried)
             fields = tuple(carried(rows.fields[i], names) for i in chosen)
             if self.sealer is not None:
-                blobs = self._sealed(ids, clean, [rows.fields[i] for i in chosen])
-                fields = tuple(with_blob(row, blob) for row, blob in zip(fields, blobs, strict=True))
+                fields = self._sealed(self.sealer, ids, clean, [rows.fields[i] for i in chosen], fields)
             self.dest.write(Batch(ids, released, fields))
             # The checksum covers the values that the store returns, so that `verify` needs no released copy.
             checksum = add_rows(checksum, ids, self._stored(ids, released))
@@ -356,11 +362,11 @@ class _Run:
         )
 
     def _sealed(
-        self, ids: tuple[str, ...], clean: npt.NDArray[np.float32], rows: Sequence[Mapping[str, Any]]
-    ) -> list[bytes]:
-        """Return the blobs of the rows: the field of texts, if there is one, is the text of the blob."""
-        assert self.sealer is not None
-        withheld = self.state.withheld
+        self, sealer: Sealer, ids: tuple[str, ...], clean: npt.NDArray[np.float32], rows: Sequence[Mapping[str, Any]],
+        fields: Sequence[Mapping[str, Any]],
+    ) -> tuple[Mapping[str, Any], ...]:  # fmt: skip
+        """Return ``fields`` with blobs and tokens; the field of texts, if there is one, is the text of the blob."""
+        withheld, name = self.state.withheld, self.state.dest
         texts = [name for name, why in withheld.items() if why == "text"]
         text = texts[0] if len(texts) == 1 else None
         leaves = frozenset([*self.state.carried, *(name for name, why in withheld.items() if why != "dropped")])
@@ -369,7 +375,10 @@ class _Run:
             plain(_without_bytes(carried(row, leaves - {text if value is not None else None})), owner=_OWNER)
             for row, value in zip(rows, values, strict=True)
         ]
-        return self.sealer.seal(clean, ids=ids, collection=self.state.dest, texts=values, metadata=metadata)
+        blobs = sealer.seal(clean, ids=ids, collection=name, texts=values, metadata=metadata)
+        filters = self.state.options.get("filter_fields", ())
+        tokens = filter_tokens(sealer.keys.read(name), filters, blobs, metadata)
+        return tuple(with_blob(*parts) for parts in zip(fields, blobs, tokens, strict=True))
 
     def _stored(
         self, ids: tuple[str, ...], released: npt.NDArray[np.float32]
@@ -443,13 +452,20 @@ def _choose_fields(
     fields: Sequence[Field], options: MigrationOptions
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the names of the fields to copy, and the others with the reason."""
-    for param, names in (("keep", options.keep), ("drop", options.drop)):
+    for param, names in (("keep", options.keep), ("drop", options.drop), ("filter_fields", options.filter_fields)):
         for name in names:
-            if not any(matches(one.name, name) for one in fields):
+            found = [one for one in fields if matches(one.name, name)]
+            if not found:
                 known = ", ".join(repr(one.name) for one in fields) or "none"
                 raise InvalidInputError.of(
                     _OWNER, param, f"a field of the source ({known})", repr(name)[:80]
                 )
+            several = any(one.name != name or {"numbers", "binary"} & one.kinds.keys() for one in found)
+            if param == "filter_fields" and several:
+                raise InvalidInputError.of(_OWNER, param, "fields of single values",
+                                           f"{name[:80]!r}, of lists or objects", code="E-SEAL-FILTER")  # fmt: skip
+            if param == "filter_fields" and any(matches(name, pattern) for pattern in options.drop):
+                raise InvalidInputError.of(_OWNER, param, "fields that are not dropped", repr(name)[:80])
     copied, withheld = [], {}
     for one in fields:
         keep = any(matches(one.name, name) for name in options.keep)
@@ -458,6 +474,9 @@ def _choose_fields(
             withheld[one.name] = "dropped"
         elif one.name == OTHERS:
             withheld[one.name] = "too many fields to look at"
+        elif one.name in options.filter_fields and not keep:
+            # A long name counts as text, and would become the text of the blob: a filter reads its metadata.
+            withheld[one.name] = "sealed, with a token to filter by"
         elif keep or (one.withheld == "text" and options.keep_text) or (one.withheld is None and not options.seal):
             copied.append(one.name)
         else:
