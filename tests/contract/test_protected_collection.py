@@ -81,6 +81,16 @@ def collection(database: VectorStore, protector: Protector, sealer: Sealer) -> P
     return made
 
 
+def test_the_guarantee_is_the_rows_and_says_what_the_database_sees(
+    collection: ProtectedCollection, protector: Protector
+) -> None:
+    rows, both = protector.guarantee, collection.guarantee
+    assert both.epsilon == rows.epsilon
+    assert set(rows.promised) < set(both.promised)
+    assert set(rows.not_promised) < set(both.not_promised)
+    assert "Access patterns" in str(both)
+
+
 def test_search_gives_exact_scores_and_texts(collection: ProtectedCollection) -> None:
     X, query = Hashed().encode(TEXTS), "canary-3 question"
     cosines = X @ Hashed().encode([query])[0]

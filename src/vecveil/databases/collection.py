@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.accounting import Guarantee
 from vecveil.databases.locations import open_store, public_name
 from vecveil.databases.release import WrappedEmbedder, open_policy
 from vecveil.databases.store import Batch, VectorStore, check_filter_field
@@ -39,6 +41,18 @@ __all__ = ["FILTER_PREFIX", "ProtectedCollection", "filter_tokens", "token_field
 FILTER_PREFIX = "vecveil_filter_"
 """Start of the field that holds the token of a metadata field."""
 
+SEALED = (
+    "Without the key, a sealed row reveals the id of its data key and its length: AES-256-GCM-SIV with random nonces. "
+    "A row that was changed, or moved to another id or collection, does not open. The rest of this guarantee is about "
+    "the protected vectors, by which the database finds candidates."
+)
+NOT_SEALED = (
+    "Access patterns are not hidden: the database sees which rows a query fetches, how often, and which filter tokens "
+    "are equal.",
+    "The database can withhold rows, return deleted rows or older versions of a row (`generations` detects these two), "
+    "and exchange protected vectors so that other candidates come. None of this discloses a text.",
+    "Whoever has the key file reads everything.",
+)
 _OWNER = "ProtectedCollection"
 _BATCH = 1000
 
@@ -113,6 +127,12 @@ class ProtectedCollection:
         if self._policy is None:
             raise InvalidInputError.of(_OWNER, "protector", "given to add and to search", "None")
         return self._policy
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee against whoever has the database, its log of queries and its backups; ``print`` it."""
+        rows = self.policy.protector.guarantee
+        return replace(rows, promised=(SEALED, *rows.promised), not_promised=(*NOT_SEALED, *rows.not_promised))
 
     @cached_property
     def _embedder(self) -> WrappedEmbedder:
