@@ -124,9 +124,9 @@ def test_rows_are_replaced_got_and_deleted(
     assert database.count() == 120
     got = collection.get(["5", "6"])
     assert (got.texts, got.metadata) == (["canary-9 new", TEXTS[5]], [None, {"page": 5}])
-    assert collection.stored(["777", "6", "5", "6"]) == ["6", "5"]
+    assert collection.get(["777", "6", "5"], missing="skip").ids == ["6", "5"]
     collection.delete(["5", "777"])
-    assert collection.stored(["5"]) == []
+    assert collection.get(["5"], missing="skip").ids == []
     assert "5" not in collection.search("canary-9 new").ids
     with raises("E-STORE-NOT-FOUND"):
         collection.get(["5"])
@@ -264,6 +264,8 @@ def test_filters_by_tokens(
     other = {**row.fields[0], "vecveil_filter_tenant": database.read(["2"]).fields[0]["vecveil_filter_tenant"]}
     database.write(Batch(row.ids, row.vectors, (other,)))
     assert "1" not in matching(tenant=1)
+    assert set(reader.ids({"tenant": 1})) - set(reader.get(where={"tenant": 1}).ids) == {"1"}
+    assert reader.get(["2", "1", "777"], where={"tenant": "1"}, missing="skip").ids == ["1"]
     # During a rotation queries match older and newer tokens; resealing rewrites them.
     sealer.keys.rotate("notes")
     made.add(TEXTS[:10], ids=IDS[:10], metadata=metadata[:10])

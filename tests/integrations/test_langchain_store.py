@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -272,8 +273,10 @@ def test_wrong_arguments_are_refused(small: vecveil.Protector, keys: Path) -> No
         store.delete()
     ids = store.add_texts(["canary-rent"])
     assert store.get_by_ids(ids)[0].id == ids[0] == next(iter(inner.store))
-    with raises("E-STORE", "store"):
-        store.collection.reseal()
+    for renew in (store.collection.reseal, partial(store.collection.reprotect, small)):
+        with raises("E-STORE", "store"):
+            renew()  # LangChain cannot list rows
+    assert len(store.collection.sealer.keys.read("notes").keys) == 1
     other = ProtectedVectorStore(inner, keys, name="mistyped")
     with raises("E-SEAL-COLLECTION"):
         other.similarity_search("canary-rent")

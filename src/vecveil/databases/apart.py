@@ -110,9 +110,6 @@ class StoreApart(VectorStore):
     def read(self, ids: Sequence[str], *, missing: Missing = "raise") -> Batch:
         return _batch_of(self._request("read", ids=list(ids), missing=missing))
 
-    def stored(self, ids: Sequence[str]) -> list[str]:
-        return list(self._request("stored", ids=list(ids)))
-
     def search(self, vector: Any, k: int = 10, where: Where | None = None) -> list[Match]:
         values = np.asarray(vector, dtype=np.float64).tolist()
         beside = None if where is None else {name: list(strings) for name, strings in where.items()}
@@ -242,7 +239,7 @@ class _Served:
             return asdict(self.store.info())
         if method == "normalises":
             return self.store.normalises
-        if method not in ("exists", "files", "create", "read", "stored", "search", "delete", "rows_at_once"):
+        if method not in ("exists", "files", "create", "read", "search", "delete", "rows_at_once"):
             raise StoreError.of(_OWNER, "request", "a known method", "another")
         value = getattr(self.store, method)(**request)
         return _record_of(value) if isinstance(value, Batch) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vecveil.accounting import Guarantee
 from vecveil.databases.locations import open_store, public_name
 from vecveil.databases.release import WrappedEmbedder, open_policy
-from vecveil.databases.store import Batch, VectorStore, check_filter_field
+from vecveil.databases.store import Batch, Missing, VectorStore, check_filter_field
 from vecveil.encoders import Encoder
 from vecveil.errors import (
     IncompatibleError,
@@ -36,7 +36,7 @@ from vecveil.sealing.sealer import OnInvalid
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_same_length, check_texts
 
-__all__ = ["FILTER_PREFIX", "ProtectedCollection", "filter_tokens", "token_fields", "with_blob"]
+__all__ = ["FILTER_PREFIX", "ProtectedCollection", "filter_tokens", "token_fields", "where_all", "with_blob"]
 
 FILTER_PREFIX = "vecveil_filter_"
 """Start of the field that holds the token of a metadata field."""
@@ -163,13 +163,11 @@ class ProtectedCollection:
         texts, ids = check_texts(texts, owner=f"{_OWNER}.add", min_rows=0), _checked_ids(ids)
         check_same_length(f"{_OWNER}.add", texts=texts, ids=ids)
         if len(set(ids)) != len(ids):
-            raise InvalidInputError.of(
-                f"{_OWNER}.add", "ids", "distinct", "equal ids", code="E-INPUT-IDS"
-            )
+            raise InvalidInputError.of(f"{_OWNER}.add", "ids", "distinct", "equal ids", code="E-INPUT-IDS")
         if not texts:
             return
         self._check_rows()
-        self._check_protector(adding=True)
+        self.sealer.keys.check_protector(self.name, self.policy.protector.fingerprint, adding=True)
         kept, protected, opened = self._unchanged(ids, texts, vectors)
         drawn = sorted(set(range(len(ids))) - set(kept))
         if vectors is not None or not kept:
@@ -183,7 +181,7 @@ class ProtectedCollection:
         blobs = self.sealer.seal(
             exact, ids=ids, collection=self.name, texts=texts, metadata=metadata, generations=numbers
         )
-        self._note_filters()
+        self.sealer.keys.note_filter_fields(self.name, self._filter_fields)
         fields = self._fields([{}] * len(ids), blobs, metadata)
         stored = _placed(
             len(ids), kept, protected, drawn,
@@ -265,7 +263,8 @@ class ProtectedCollection:
         k = check_count(
             self.candidates if candidates is None else candidates, owner=owner, param="candidates", minimum=top
         )
-        self._check_protector(adding=False)
+        # A search makes no key: its name may be mistyped.
+        self.sealer.keys.check_protector(self.name, self.policy.protector.fingerprint, adding=False)
         values = self._values(where, owner)
         if isinstance(query, str):
             if not query.strip():
@@ -296,23 +295,33 @@ class ProtectedCollection:
         return ranking.rows([i for i, row in enumerate(ranking.metadata) if _matches(row, values)][:top])
 
     def get(
-        self, ids: Sequence[str], *, where: Mapping[str, Any] | None = None, on_invalid: OnInvalid = "raise"
-    ) -> Unsealed:
-        """Return the exact vectors, texts and metadata of ``ids``; raise `StoreError` for a missing id.
+        self, ids: Sequence[str] | None = None, *, where: Mapping[str, Any] | None = None,
+        missing: Missing = "raise", on_invalid: OnInvalid = "raise",
+    ) -> Unsealed:  # fmt: skip
+        """Return the exact vectors, texts and metadata of rows.
 
         Args:
-            where: as in `search`; rows whose sealed metadata do not match are left out.
+            ids: None takes all rows, as `ids` does.
+            where: leave out rows whose sealed metadata do not match; as for `search`.
+            missing: ``skip`` leaves out ids that have no row.
+
+        Raises:
+            StoreError: an id has no row.
+            SealingError: a blob is missing or does not open; ``on_invalid="skip"`` reports its id.
         """
         values = self._values(where, f"{_OWNER}.get")
-        rows = self._unsealed(self.database.read(_checked_ids(ids)), on_invalid)
+        # Without ids another program may delete a row between the two reads.
+        names, missing = (self.ids(where), "skip") if ids is None else (_checked_ids(ids), missing)
+        if missing == "skip" and names and not self.database.exists():
+            names = []
+        rows = self._unsealed(self.database.read(names, missing=missing), on_invalid)
+        # The database is not trusted to filter.
         return rows.rows([i for i, row in enumerate(rows.metadata) if _matches(row, values)]) if values else rows
 
     def _unsealed(self, part: Batch, on_invalid: OnInvalid) -> Unsealed:
         ids = list(part.ids)
         blobs, numbers = self._blobs_of(ids, part.fields)
-        return self.sealer.unseal(
-            blobs, ids=ids, collection=self.name, generations=numbers, on_invalid=on_invalid
-        )
+        return self.sealer.unseal(blobs, ids=ids, collection=self.name, generations=numbers, on_invalid=on_invalid)
 
     def ids(self, where: Mapping[str, Any] | None = None) -> list[str]:
         """Return the ids of all rows, or of those whose tokens match ``where`` as in `search`.
@@ -333,11 +342,6 @@ class ProtectedCollection:
             for name, row in zip(part.ids, part.fields, strict=True)
             if all(row.get(field) in some for field, some in tokens.items())
         ]
-
-    def stored(self, ids: Sequence[str]) -> list[str]:
-        """Return those of ``ids`` that have a row."""
-        listed = _checked_ids(ids)
-        return self.database.stored(listed) if listed and self.database.exists() else []
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete rows and their blobs; unknown ids are ignored. Backups of the database may keep both."""
@@ -366,9 +370,11 @@ class ProtectedCollection:
         noted = keys.read(self.name)
         if noted.protector is not None:
             keys.check_protector(self.name, noted.protector, adding=False)
-        if len(noted.keys) == 1:
+        rotates = len(noted.keys) == 1  # with two, an earlier call was interrupted
+        stale = self._stale("reseal", rotates, batch)
+        if rotates:
             keys.rotate(self.name)
-        return self._renewed("reseal", batch, show_progress)
+        return self._renewed("reseal", stale, batch, show_progress)
 
     def reprotect(
         self,
@@ -398,38 +404,41 @@ class ProtectedCollection:
             raise IncompatibleError.of(f"{_OWNER}.reprotect", "protector", f"one that releases dimension {stored}",
                                        released, fix="Migrate to a new collection.",
                                        code="E-INCOMPATIBLE-DIMENSION")  # fmt: skip
-        encoders = {
-            each.protector.encoder_info.fingerprint
-            for each in (policy, self._policy or policy)
-            if each.protector.encoder_info.fingerprint
-        }
-        if len(encoders) > 1:
+        encoders = {each.protector.encoder_info.fingerprint for each in (policy, self._policy or policy)}
+        if len(encoders - {None, ""}) > 1:
             raise IncompatibleError.of(f"{_OWNER}.reprotect", "protector", "one for the encoder of the sealed vectors",
                                        "one for another", code="E-INCOMPATIBLE-ENCODER")  # fmt: skip
-        noted, fingerprint = keys.read(self.name), policy.protector.fingerprint
-        if noted.protector is None:
-            keys.note_protector(self.name, "unknown")
-        if noted.protector != fingerprint:
+        fingerprint = policy.protector.fingerprint
+        rotates = keys.read(self.name).protector != fingerprint
+        stale = self._stale("reprotect", rotates, batch)
+        if rotates:
             keys.rotate(self.name, protector=fingerprint)
         self._policy = policy
         self.__dict__.pop("_embedder", None)
-        return self._renewed("reprotect", batch, show_progress)
+        return self._renewed("reprotect", stale, batch, show_progress)
 
     def _key_store(self, doing: str) -> KeyStore:
         if not isinstance(self.sealer.keys, KeyStore):
             raise wrong_type(f"{_OWNER}.{doing}", "sealer", "a sealer with a key store", self.sealer.keys)
         return self.sealer.keys
 
-    def _renewed(self, doing: str, batch: int, show_progress: bool | None) -> int:
-        """Write the rows that are not under the current key again, delete the other keys, and return their number."""
-        keys, owner = self._key_store(doing), f"{_OWNER}.{doing}"
+    def _stale(self, doing: str, rotates: bool, batch: int) -> list[str]:
+        """Return the ids of the rows that are not under the current key, or of all if a new one follows.
+
+        Called before the rotation: not every store can list its rows. And before the rows are written: in some
+        databases these move to the end and would be read again.
+        """
         if not self.database.count():  # retiring the older keys would erase the rows of the right store
-            raise StoreError.of(owner, "database", "the store of the collection", "one without rows",
+            raise StoreError.of(f"{_OWNER}.{doing}", "database", "the store of the collection", "one without rows",
                                 fix="Delete the keys of a collection that is gone with `vecveil key erase`.",
                                 code="E-STORE-EMPTY")  # fmt: skip
+        target = None if rotates else self.sealer.keys.read(self.name).current.key_id
+        return list(dict.fromkeys(self._under_older_keys(target, batch)))
+
+    def _renewed(self, doing: str, stale: list[str], batch: int, show_progress: bool | None) -> int:
+        """Write these rows under the current key, delete the other keys, and return their number."""
+        keys, owner = self._key_store(doing), f"{_OWNER}.{doing}"
         target = keys.read(self.name).current.key_id
-        # Names first: in some databases a row that is written moves to the end and would be read again.
-        stale = list(dict.fromkeys(self._under_older_keys(target, batch)))
         step = max(batch, self.database.rows_at_once(batch, len(stale)))
         closed: list[str] = []
         starts = range(0, len(stale), step)
@@ -444,7 +453,7 @@ class ProtectedCollection:
             keys.retire(self.name, keep=target)
         return len(stale)
 
-    def _under_older_keys(self, target: bytes, batch: int) -> Iterator[str]:
+    def _under_older_keys(self, target: bytes | None, batch: int) -> Iterator[str]:
         for part in self.database.batches(batch):
             blobs, _ = self._blobs_of(list(part.ids), part.fields)
             yield from (name for name, blob in zip(part.ids, blobs, strict=True) if key_id_of(blob) != target)
@@ -461,10 +470,8 @@ class ProtectedCollection:
         if self.filter_fields or redrawn:
             opened = self._unsealed(part.rows(order), "raise")
             # Rows from before a field was one to filter by may hold lists there, which get no token.
-            metadata = [
-                {k: v for k, v in (row or {}).items() if not isinstance(v, list | dict)}
-                for row in opened.metadata
-            ]
+            metadata = [{k: v for k, v in (row or {}).items() if not isinstance(v, list | dict)}
+                        for row in opened.metadata]  # fmt: skip
         if redrawn:
             texts = [opened.texts[at] for at in redrawn]
             names = [rows.ids[at] for at in redrawn]
@@ -495,11 +502,6 @@ class ProtectedCollection:
         except KeyFileError:  # no row yet
             noted = ()
         return tuple(dict.fromkeys([*noted, *self._filter_fields]))
-
-    def _note_filters(self) -> None:
-        keys = self.sealer.keys
-        if isinstance(keys, KeyStore) and set(self._filter_fields) - set(keys.read(self.name).filter_fields):
-            keys.note_filter_fields(self.name, self.filter_fields)
 
     def _values(self, where: Mapping[str, Any] | None, owner: str) -> dict[str, dict[bytes, Any]]:
         """Return the values of ``where`` by field and `typed_value`."""
@@ -533,12 +535,6 @@ class ProtectedCollection:
             with_blob(row, blob if self._blobs is None else None, beside)
             for row, blob, beside in zip(rows, blobs, tokens, strict=True)
         )
-
-    def _check_protector(self, *, adding: bool) -> None:
-        keys, fingerprint = self.sealer.keys, self.policy.protector.fingerprint
-        if isinstance(keys, KeyStore):
-            # A search makes no key: its name may be mistyped.
-            keys.check_protector(self.name, fingerprint, adding=adding)
 
     def _check_rows(self) -> None:
         """Raise if the collection already holds rows without a blob, whose vectors may be clean."""
@@ -620,6 +616,16 @@ def filter_tokens(
     ]
 
 
+def where_all(conditions: Iterable[tuple[str, Sequence[Any]]]) -> dict[str, list[Any]]:
+    """Return the ``where`` of `ProtectedCollection.search` for conditions (field, values) that must all hold."""
+    where: dict[str, dict[bytes, Any]] = {}
+    for field, values in conditions:
+        typed = {typed_value(value, param="where"): value for value in values}
+        before = where.get(field, typed)
+        where[field] = {name: value for name, value in typed.items() if name in before}
+    return {field: list(typed.values()) for field, typed in where.items()}
+
+
 def _matches(row: Mapping[str, Any] | None, values: Mapping[str, Mapping[bytes, Any]]) -> bool:
     # Sealed before the field was one to filter by, a row may hold any value there.
     return row is not None and all(
@@ -628,12 +634,10 @@ def _matches(row: Mapping[str, Any] | None, values: Mapping[str, Mapping[bytes, 
     )
 
 
-def with_blob(
-    fields: Mapping[str, Any], blob: bytes | None, tokens: Mapping[str, str] | None = None
-) -> Mapping[str, Any]:
+def with_blob(fields: Mapping[str, Any], blob: bytes | None, tokens: Mapping[str, str] = {}) -> Mapping[str, Any]:
     """Return ``fields`` with the blob, if one is given, and filter tokens instead of older ones."""
     values = {name: value for name, value in fields.items() if not name.startswith(FILTER_PREFIX)}
-    values |= tokens or {}
+    values |= tokens
     if blob is not None:
         values[SEALED_FIELD] = base64.b64encode(blob).decode()
     # Rows of typed tables carry their layout along (`pgvector.TableRow`).
@@ -642,10 +646,7 @@ def with_blob(
 
 
 def _checked_ids(ids: Any) -> list[str]:
-    if (
-        isinstance(ids, str | bytes)
-        or not isinstance(ids, Sequence)
-        or not all(isinstance(name, str) for name in ids)
-    ):
+    listed = isinstance(ids, Sequence) and not isinstance(ids, str | bytes)
+    if not listed or not all(isinstance(name, str) for name in ids):
         raise wrong_type(_OWNER, "ids", "a list of strings", ids, fix="Write numbers in decimal.")
     return list(ids)

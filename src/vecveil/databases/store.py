@@ -155,10 +155,6 @@ class VectorStore(ABC):
     def read(self, ids: Sequence[str], *, missing: Missing = "raise") -> Batch:
         """Return the rows of ``ids`` in that order; raise `StoreError` for a missing id, or skip it."""
 
-    def stored(self, ids: Sequence[str]) -> list[str]:
-        """Return those of ``ids`` that have a row, each once, in that order."""
-        return list(dict.fromkeys(self.read(ids, missing="skip").ids))
-
     @abstractmethod
     def write(self, batch: Batch) -> None:
         """Write rows durably, replacing equal ids; of equal ids in ``batch`` the last row counts."""
@@ -348,9 +344,7 @@ class DatabaseStore(VectorStore):
                 self._check_reuse(filter_fields)
             return
         if not self._name:
-            raise InvalidInputError.of(
-                self._owner, "location", f"one with a {self.noun} behind #", "none"
-            )
+            raise InvalidInputError.of(self._owner, "location", f"one with a {self.noun} behind #", "none")
         with self._guard(f"making the {self.noun}"):
             self._create(dimension, metric, filter_fields)
 
@@ -366,9 +360,7 @@ class DatabaseStore(VectorStore):
         # Distinct ids: a database returns a row once, however often its id is given.
         unique = list(dict.fromkeys(ids))
         with self._guard("reading rows"):
-            parts = [
-                self._read(unique[i : i + self.page]) for i in range(0, len(unique), self.page)
-            ]
+            parts = [self._read(unique[i : i + self.page]) for i in range(0, len(unique), self.page)]
         batch = Batch.joined(parts) if parts else Batch((), np.empty((0, 0), np.float32), ())
         place = {name: at for at, name in enumerate(batch.ids)}
         absent = sum(name not in place for name in ids)
@@ -491,9 +483,7 @@ def integer_id(name: str, *, owner: str) -> int:
             return number
     except ValueError:
         pass
-    raise InvalidInputError.of(
-        owner, "ids", "whole numbers of 64 bits, as the key is", "others"
-    ) from None
+    raise InvalidInputError.of(owner, "ids", "whole numbers of 64 bits, as the key is", "others") from None
 
 
 def as_json(fields: Mapping[str, Any], *, owner: str) -> str:

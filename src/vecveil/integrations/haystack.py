@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from vecveil.databases.collection import ProtectedCollection
+from vecveil.databases.collection import ProtectedCollection, where_all
 from vecveil.databases.locations import is_local, public_name
 from vecveil.databases.release import (
     KeySource,
@@ -41,7 +41,7 @@ except ImportError:
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
     from vecveil.protector import Protector
-    from vecveil.sealing import Ranking, Sealer, Unsealed
+    from vecveil.sealing import Sealer, Unsealed
 
 __all__ = [
     "DocumentProtector", "QueryProtector", "QueryRewriter", "SealedDocumentStore", "SealedEmbeddingRetriever",
@@ -311,10 +311,7 @@ class SealedDocumentStore(_Saved):
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
         """Return all documents that match ``filters``; reads the whole collection."""
-        where = _where(filters)
-        if not self.collection.database.exists():
-            return []
-        return _documents(self.collection.get(self.collection.ids(where=where), where=where))
+        return _documents(self.collection.get(where=where_all(_conditions(filters or {}))))
 
     def write_documents(
         self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
@@ -334,7 +331,8 @@ class SealedDocumentStore(_Saved):
             self._warned = True
             _warn_ids(stacklevel=4)
         replaces = policy == DuplicatePolicy.OVERWRITE
-        stored = set() if replaces else set(self.collection.stored([one.id for one in documents]))
+        database, ids = self.collection.database, [one.id for one in documents]
+        stored = set() if replaces or not database.exists() else set(database.read(ids, missing="skip").ids)
         for document in documents:
             if replaces or not (document.id in stored or document.id in chosen):
                 chosen[document.id] = document
@@ -423,7 +421,7 @@ class SealedEmbeddingRetriever:
             np.asarray(query_embedding, np.float32) if query is None else query,
             top=top,
             candidates=max(collection.candidates, top),
-            where=_where(filters or self.filters),
+            where=where_all(_conditions(filters or self.filters or {})),
         )
         return {"documents": _documents(rows)}
 
@@ -447,7 +445,7 @@ def _sealed(document: Document) -> dict[str, Any]:
     return {**document.meta, **({_REST: rest} if rest else {})}
 
 
-def _documents(rows: Ranking | Unsealed) -> list[Document]:
+def _documents(rows: Unsealed) -> list[Document]:
     documents = []
     scores = getattr(rows, "scores", None)
     for at, (name, text, metadata) in enumerate(zip(rows.ids, rows.texts, rows.metadata, strict=True)):
@@ -458,14 +456,6 @@ def _documents(rows: Ranking | Unsealed) -> list[Document]:
             Document.from_dict({"id": name, "content": text, "meta": meta, "score": score, **rest})
         )
     return documents
-
-
-def _where(filters: dict[str, Any] | None) -> dict[str, list[Any]]:
-    """Return the values that each field may have."""
-    where: dict[str, list[Any]] = {}
-    for field, values in _conditions(filters or {}):
-        where[field] = [value for value in where.get(field, values) if value in values]
-    return where
 
 
 def _conditions(filters: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:

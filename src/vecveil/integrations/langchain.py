@@ -254,8 +254,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        present = self._database.read([_row_id(name) for name in ids], missing="skip").ids
-        return _documents(self.collection.get(present)) if present else []
+        return _documents(self.collection.get([_row_id(name) for name in ids], missing="skip"))
 
     def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
         return [document for document, _ in self.similarity_search_with_score(query, k, **options)]
@@ -429,7 +428,7 @@ def _row(document: Document) -> tuple[str, dict[str, Any]]:
     return name, {**document.metadata, **sealed}
 
 
-def _documents(rows: Ranking | Unsealed) -> list[Document]:
+def _documents(rows: Unsealed) -> list[Document]:
     documents = []
     for name, text, metadata in zip(rows.ids, rows.texts, rows.metadata, strict=True):
         own = dict(metadata or {})

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.databases.collection import ProtectedCollection
+from vecveil.databases.collection import ProtectedCollection, where_all
 from vecveil.databases.release import (
     KeySource,
     WrappedEmbedder,
@@ -33,7 +33,7 @@ from vecveil.errors import (
     wrong_type,
 )
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
-from vecveil.sealing import Ranking, Unsealed
+from vecveil.sealing import Unsealed
 
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -291,7 +291,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         where, embedding = _where(query.filters, query.doc_ids), query.query_embedding
         rows: Any
         if query.node_ids:  # an index over this store gives an empty list for all
-            rows = self._rows(query.node_ids, where)
+            rows = self._collection.get(query.node_ids, where=where, missing="skip")
         else:
             by_text = embedding is None or self._collection.policy.rewrites_texts
             question = (query.query_str or "") if by_text else np.asarray(embedding, np.float32)
@@ -312,7 +312,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
     ) -> list[BaseNode]:
         """Return nodes by id, by filter or both, else all; unknown ids are left out."""
-        return _nodes(self._rows(node_ids, _where(filters)))
+        return _nodes(self._collection.get(node_ids, where=_where(filters), missing="skip"))
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Delete the nodes of a document."""
@@ -325,8 +325,8 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         if node_ids is None and filters is None:
             raise InvalidInputError.of(f"{_STORE}.delete_nodes", "node_ids", "given, or filters", "neither",
                                        fix="To delete all nodes, call clear().")  # fmt: skip
-        where = _where(filters)
-        self._collection.delete(self._rows(node_ids, where).ids if where else node_ids or [])
+        rows = None if filters is None else self._collection.get(node_ids, where=_where(filters), missing="skip")
+        self._collection.delete((node_ids or []) if rows is None else rows.ids)
 
     def clear(self) -> None:
         """Delete all nodes; the collection and its key stay."""
@@ -346,13 +346,8 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         beside = {name: values.get(name) for name in self._collection.filter_fields}
         return {**{name: row[name] for name in _NODE}, **{k: v for k, v in beside.items() if v is not None}}
 
-    def _rows(self, node_ids: list[str] | None, where: dict[str, list[Any]]) -> Unsealed:
-        """Return the opened rows of ids, without unknown ones, or of all, that match the filters."""
-        listed = self._collection.ids(where=where) if node_ids is None else self._collection.stored(node_ids)
-        return self._collection.get(listed, where=where)
 
-
-def _nodes(rows: Ranking | Unsealed) -> list[BaseNode]:
+def _nodes(rows: Unsealed) -> list[BaseNode]:
     return [
         metadata_dict_to_node(row, text=text)
         if row and _NODE[0] in row
@@ -362,11 +357,7 @@ def _nodes(rows: Ranking | Unsealed) -> list[BaseNode]:
 
 
 def _where(filters: MetadataFilters | None, doc_ids: list[str] | None = None) -> dict[str, list[Any]]:
-    """Return the values that each field may have."""
-    where = {} if doc_ids is None else {_DOCUMENT: list(doc_ids)}
-    for key, values in _conditions(filters):
-        where[key] = [value for value in where.get(key, values) if value in values]
-    return where
+    return where_all([*([] if doc_ids is None else [(_DOCUMENT, doc_ids)]), *_conditions(filters)])
 
 
 def _conditions(filters: MetadataFilters | None) -> Iterator[tuple[str, list[Any]]]:

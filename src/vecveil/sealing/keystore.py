@@ -66,9 +66,7 @@ def aead(key: bytes) -> AESGCMSIV:
     try:
         return AESGCMSIV(key)
     except UnsupportedAlgorithm:
-        raise MissingDependencyError(
-            "AES-GCM-SIV (OpenSSL 3.2 or later)", "cryptography>=42", "all"
-        ) from None
+        raise MissingDependencyError("AES-GCM-SIV (OpenSSL 3.2 or later)", "cryptography>=42", "all") from None
 
 
 def framed(part: bytes) -> bytes:
@@ -131,12 +129,8 @@ class MasterKeys:
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
         end = 4 + int.from_bytes(wrapped[:4], "little")
-        name, nonce, body = (
-            wrapped[4:end],
-            wrapped[end : end + NONCE_BYTES],
-            wrapped[end + NONCE_BYTES :],
-        )
-        return self._cipher(name.decode()).decrypt(nonce, body, context)
+        nonce, body = wrapped[end : end + NONCE_BYTES], wrapped[end + NONCE_BYTES :]
+        return self._cipher(wrapped[4:end].decode()).decrypt(nonce, body, context)
 
     def _cipher(self, key_id: str) -> AESGCMSIV:
         secret = self._keys.key(key_id).secret_for_noise()
@@ -208,14 +202,21 @@ class SingleKey:
         raise TypeError("SingleKey: a key is not pickled; let each worker read it.")
 
     def read(self, collection: str) -> CollectionKeys:
-        named = uuid.UUID(
-            bytes=_derived(self._secret, b"collection" + _checked(collection).encode())[:16]
-        )
+        named = uuid.UUID(bytes=_derived(self._secret, b"collection" + _checked(collection).encode())[:16])
         key_id = _derived(self._secret, b"key id")[:KEY_ID_BYTES]
         return CollectionKeys(named, (DataKey(key_id, self._secret, named),))
 
     def reserve(self, collection: str, blobs: int) -> CollectionKeys:
         return self.read(collection)
+
+    def collection_of(self, key_ids: Iterable[bytes]) -> None:
+        """Return None: every collection has the same key."""
+
+    def check_protector(self, collection: str, fingerprint: str, *, adding: bool) -> None:
+        """Do nothing: without a file no protector is noted."""
+
+    def note_filter_fields(self, collection: str, fields: Iterable[str]) -> None:
+        """Do nothing, as above."""
 
 
 @dataclass(repr=False)
@@ -236,9 +237,7 @@ class KeyStore:
     path: str | os.PathLike[str]
     provider: KeyProvider | None = None
     _reserved: dict[str, int] = field(default_factory=dict, init=False)
-    _cached: dict[str, tuple[tuple[int, ...], CollectionKeys]] = field(
-        default_factory=dict, init=False
-    )
+    _cached: dict[str, tuple[tuple[int, ...], CollectionKeys]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.path = Path(os.path.realpath(self.path))
@@ -295,9 +294,10 @@ class KeyStore:
         if self._reserved.get(collection, -1) < blobs or collection not in self.collections():
             share = max(blobs, _SHARE)
             with self._changing() as record:
-                entry = record["collections"].get(_checked(collection)) or self._new_collection(
-                    collection, record
-                )
+                entry = record["collections"].get(_checked(collection))
+                if entry is None:
+                    entry = record["collections"][collection] = {"uuid": str(uuid.uuid4()), "current": "", "keys": {}}
+                    self._new_key(entry)
                 if entry["keys"][entry["current"]]["sealed"] + share > MOST_BLOBS:
                     self._new_key(entry)
                 entry["keys"][entry["current"]]["sealed"] += share
@@ -332,9 +332,12 @@ class KeyStore:
                 row["protector"] = fingerprint
 
     def note_filter_fields(self, collection: str, fields: Iterable[str]) -> None:
-        """Note the metadata fields that have tokens, so that resealing rewrites them."""
-        with self._changing() as record:
-            self._entry(collection, record)["filter_fields"] = sorted(fields)
+        """Add to the metadata fields that have tokens, so that resealing rewrites them."""
+        added = set(fields)
+        if added - set(self.read(collection).filter_fields):
+            with self._changing() as record:
+                entry = self._entry(collection, record)
+                entry["filter_fields"] = sorted(added.union(entry.get("filter_fields", ())))
 
     def rotate(self, collection: str, *, protector: str | None = None) -> CollectionKeys:
         """Make a new data key current, wrapped under the current master key; older keys still open their blobs.
@@ -344,9 +347,10 @@ class KeyStore:
         """
         with self._changing() as record:
             entry = self._entry(collection, record)
-            keys = self._unwrapped_bytes(entry)
-            for key_id, secret in keys.items():  # older keys move to the current master key
+            for key_id, secret in self._unwrapped_bytes(entry).items():  # older keys move to the current master key
                 entry["keys"][key_id]["wrapped"] = self._wrapped(secret, entry["uuid"], key_id)
+                if protector is not None:
+                    entry["keys"][key_id].setdefault("protector", "unknown")  # another than that of the rows to come
             self._new_key(entry, protector)
         self._reserved.pop(collection, None)
         return self.read(collection)
@@ -368,9 +372,7 @@ class KeyStore:
         with self._changing() as record:
             self._entry(collection, record)
             if _checked(name) in record["collections"]:
-                raise InvalidInputError.of(
-                    _OWNER, "name", "new in the key store", repr(name)[:60], code="E-SEAL-NAME"
-                )
+                raise InvalidInputError.of(_OWNER, "name", "new in the key store", repr(name)[:60], code="E-SEAL-NAME")
             record["collections"][name] = record["collections"].pop(collection)
         self._cached.pop(collection, None)
         self._reserved.pop(collection, None)
@@ -387,12 +389,6 @@ class KeyStore:
         if collection not in record["collections"]:
             raise _no_collection(collection, record["collections"])
         entry: dict[str, Any] = record["collections"][collection]
-        return entry
-
-    def _new_collection(self, collection: str, record: dict[str, Any]) -> dict[str, Any]:
-        entry: dict[str, Any] = {"uuid": str(uuid.uuid4()), "current": "", "keys": {}}
-        record["collections"][collection] = entry
-        self._new_key(entry)
         return entry
 
     def _new_key(self, entry: dict[str, Any], protector: str | None = None) -> None:
@@ -420,9 +416,8 @@ class KeyStore:
         opened = {}
         for key_id, row in entry["keys"].items():
             try:
-                opened[key_id] = provider.unwrap(
-                    base64.b64decode(row["wrapped"]), _context(entry["uuid"], key_id)
-                )
+                wrapped = base64.b64decode(row["wrapped"])
+                opened[key_id] = provider.unwrap(wrapped, _context(entry["uuid"], key_id))
             except (InvalidTag, KeyFileError, ValueError):  # the cause may quote key material
                 raise KeyFileError.of(_OWNER, "path", "a key store whose data keys the master key unwraps",
                                       f"the key {key_id}, which it does not", "The master key is another.",
@@ -448,9 +443,7 @@ class KeyStore:
                 if entry["current"] not in entry["keys"]:
                     raise ValueError
                 for key_id, row in entry["keys"].items():
-                    if len(bytes.fromhex(key_id)) != KEY_ID_BYTES or not isinstance(
-                        row["sealed"], int
-                    ):
+                    if len(bytes.fromhex(key_id)) != KEY_ID_BYTES or not isinstance(row["sealed"], int):
                         raise ValueError
                     base64.b64decode(row["wrapped"], validate=True)
         except (OSError, KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
@@ -472,11 +465,8 @@ def _context(collection: str, key_id: str) -> bytes:
 
 
 def _checked(collection: str) -> str:
-    if (
-        not isinstance(collection, str)
-        or not 0 < len(collection) <= _LONGEST_NAME
-        or not collection.isprintable()
-    ):
+    valid = isinstance(collection, str) and 0 < len(collection) <= _LONGEST_NAME and collection.isprintable()
+    if not valid:
         raise InvalidInputError.of("Sealer", "collection", f"a printable name of at most {_LONGEST_NAME} characters",
                                    type(collection).__name__, code="E-SEAL-NAME")  # fmt: skip
     return collection

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -57,35 +57,6 @@ class Unsealed:
 
     Attributes:
         ids: ids of the opened rows, as given.
-        vectors: (N, n) float32.
-        texts: text of each row, or None.
-        metadata: metadata of each row, or None.
-        skipped: ids of blobs that did not open (``on_invalid="skip"``).
-    """
-
-    ids: list[Any]
-    vectors: npt.NDArray[np.float32]
-    texts: list[str | None]
-    metadata: list[dict[str, Any] | None]
-    skipped: list[Any]
-
-    def rows(self, order: Sequence[int]) -> Unsealed:
-        """Return these rows; ``skipped`` stays."""
-        at = list(order)
-        texts, metadata = [self.texts[i] for i in at], [self.metadata[i] for i in at]
-        return Unsealed([self.ids[i] for i in at], self.vectors[at], texts, metadata, self.skipped)
-
-    def __repr__(self) -> str:
-        return f"Unsealed({len(self.ids)} rows, {len(self.skipped)} skipped)"
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Ranking:
-    """Candidates in the order of their exact cosines, largest first.
-
-    Attributes:
-        ids: ids as given.
-        scores: cosine of the query and each exact vector, float32; 0 for a vector of zeros.
         vectors: exact vectors (N, n), float32.
         texts: text of each row, or None.
         metadata: metadata of each row, or None.
@@ -93,20 +64,33 @@ class Ranking:
     """
 
     ids: list[Any]
-    scores: npt.NDArray[np.float32]
     vectors: npt.NDArray[np.float32]
     texts: list[str | None]
     metadata: list[dict[str, Any] | None]
     skipped: list[Any]
 
-    def rows(self, order: Sequence[int]) -> Ranking:
+    def rows(self, order: Sequence[int]) -> Self:
         """Return these rows; ``skipped`` stays."""
         at = list(order)
-        texts, metadata = [self.texts[i] for i in at], [self.metadata[i] for i in at]
-        return Ranking([self.ids[i] for i in at], self.scores[at], self.vectors[at], texts, metadata, self.skipped)
+        columns = {name: column for name, column in vars(self).items() if name != "skipped"}
+        return replace(self, **{
+            name: column[at] if isinstance(column, np.ndarray) else [column[i] for i in at]
+            for name, column in columns.items()
+        })  # fmt: skip
 
     def __repr__(self) -> str:
-        return f"Ranking({len(self.ids)} rows, {len(self.skipped)} skipped)"
+        return f"{type(self).__name__}({len(self.ids)} rows, {len(self.skipped)} skipped)"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Ranking(Unsealed):
+    """Candidates in the order of their exact cosines, largest first.
+
+    Attributes:
+        scores: cosine of the query and each exact vector, float32; 0 for a vector of zeros.
+    """
+
+    scores: npt.NDArray[np.float32]
 
 
 class Sealer:
@@ -174,29 +158,18 @@ class Sealer:
         owner = "Sealer.seal"
         X = check_embeddings(vectors, owner=owner, param="vectors")
         columns = {"vectors": X, "texts": texts, "metadata": metadata, "generations": generations}
-        check_same_length(
-            owner, **{name: column for name, column in columns.items() if column is not None}
-        )
+        check_same_length(owner, **{name: column for name, column in columns.items() if column is not None})
         items = _bound_ids(ids, generations, len(X), owner)
         if texts is not None:
             check_texts([text for text in texts if text is not None], owner=owner, min_rows=0)
         bodies = encode_vectors(X, self._precision, owner=owner)
         payload = texts is not None or metadata is not None
-        front = head(
-            self._precision, X.shape[1], payload=payload, compressed=payload and self._compress
-        )
+        front = head(self._precision, X.shape[1], payload=payload, compressed=payload and self._compress)
         if payload:
             blank = [None] * len(X)
-            bodies = [
-                body
-                + encode_payload(text, row, padding=self._padding, compress=self._compress, owner=owner)
-                for body, text, row in zip(
-                    bodies,
-                    blank if texts is None else texts,
-                    blank if metadata is None else metadata,
-                    strict=True,
-                )
-            ]
+            rows = zip(bodies, blank if texts is None else texts, blank if metadata is None else metadata, strict=True)
+            options: Any = {"padding": self._padding, "compress": self._compress, "owner": owner}
+            bodies = [body + encode_payload(text, row, **options) for body, text, row in rows]
         return self._sealed([front + body for body in bodies], items, collection)
 
     def unseal(
@@ -214,12 +187,8 @@ class Sealer:
             SealingError: a blob does not open: changed, moved, of another collection, key or generation.
             KeyFileError: the collection has no data key.
         """
-        opened = self._open(blobs, ids, collection, generations, on_invalid, "Sealer.unseal")
-        payloads = [decode_payload(plain) for plain in opened.plaintexts]
-        vectors = _stacked(opened.plaintexts)
-        return Unsealed(
-            opened.ids, vectors, [p[0] for p in payloads], [p[1] for p in payloads], opened.skipped
-        )
+        names, _, plaintexts, skipped = self._open(blobs, ids, collection, generations, on_invalid, "Sealer.unseal")
+        return Unsealed(names, _stacked(plaintexts), *_payloads(plaintexts), skipped)
 
     def rank(
         self,
@@ -239,38 +208,24 @@ class Sealer:
         """
         owner = "Sealer.rank"
         top, query = check_count(top, owner=owner, param="top"), np.asarray(query)
-        q = check_embeddings(np.atleast_2d(query), owner=owner, param="query")[
-            0
-        ].astype(np.float32)
+        q = check_embeddings(np.atleast_2d(query), owner=owner, param="query")[0].astype(np.float32)
         length = float(np.linalg.norm(q))
         if length == 0 or query.ndim != 1:
-            raise InvalidInputError.of(
-                owner, "query", "one vector (n,) that is not zero", f"shape {np.shape(query)}"
-            )
-        opened = self._open(blobs, ids, collection, generations, on_invalid, owner, len(q))
-        X = _stacked(opened.plaintexts).reshape(-1, len(q))
+            raise InvalidInputError.of(owner, "query", "one vector (n,) that is not zero", f"shape {np.shape(query)}")
+        names, _, plaintexts, skipped = self._open(blobs, ids, collection, generations, on_invalid, owner, len(q))
+        X = _stacked(plaintexts).reshape(-1, len(q))
         norms = np.sqrt(np.einsum("ij,ij->i", X, X)) * length
-        scores = (
-            np.divide(X @ q, norms, out=np.zeros(len(X), np.float32), where=norms > 0)
-            if len(X)
-            else norms
-        )
+        scores = np.divide(X @ q, norms, out=np.zeros(len(X), np.float32), where=norms > 0)
         order = np.argsort(-scores, kind="stable")[:top]
-        payloads = [decode_payload(opened.plaintexts[i]) for i in order]
-        texts, metadata = [p[0] for p in payloads], [p[1] for p in payloads]
-        return Ranking([opened.ids[i] for i in order], scores[order], X[order], texts, metadata, opened.skipped)
+        payloads = _payloads([plaintexts[i] for i in order])
+        return Ranking([names[i] for i in order], X[order], *payloads, skipped, scores[order])
 
     def reseal(
         self, blobs: Sequence[bytes], *, ids: Any, collection: str, generations: Sequence[int] | None = None
     ) -> dict[Any, bytes]:  # fmt: skip
         """Return by id the blobs that open, sealed again under the current data key, their content unchanged."""
-        opened = self._open(blobs, ids, collection, generations, "skip", "Sealer.reseal")
-        numbers = None
-        if generations is not None:
-            by_id = dict(zip(ids, generations, strict=True))
-            numbers = [by_id[name] for name in opened.ids]
-        items = _bound_ids(opened.ids, numbers, len(opened.ids), "Sealer.reseal")
-        return dict(zip(opened.ids, self._sealed(opened.plaintexts, items, collection), strict=True))
+        names, items, plaintexts, _ = self._open(blobs, ids, collection, generations, "skip", "Sealer.reseal")
+        return dict(zip(names, self._sealed(plaintexts, items, collection), strict=True))
 
     def _sealed(self, plaintexts: list[bytes], items: list[bytes], collection: str) -> list[bytes]:
         keys = self.keys.reserve(collection, len(items))
@@ -286,7 +241,8 @@ class Sealer:
     def _open(
         self, blobs: Sequence[bytes], ids: Any, collection: str, generations: Sequence[int] | None,
         on_invalid: OnInvalid, owner: str, dimension: int | None = None,
-    ) -> _Opened:  # fmt: skip
+    ) -> tuple[list[Any], list[bytes], list[bytes], list[Any]]:  # fmt: skip
+        """Return ids, bound ids and plaintexts of the blobs that open, and the ids of the others."""
         if on_invalid not in ("raise", "skip"):
             raise unknown_name(owner, "on_invalid", ("raise", "skip"), on_invalid)
         if isinstance(blobs, bytes | str) or not isinstance(blobs, Sequence):
@@ -294,7 +250,8 @@ class Sealer:
         items = _bound_ids(ids, generations, len(blobs), owner)
         given = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
         ciphers = _ciphers(self.keys.read(collection)) if items else {}
-        opened = _Opened([], [], [])
+        opened: list[tuple[Any, bytes, bytes]] = []
+        skipped: list[Any] = []
         for position, (blob, item) in enumerate(zip(blobs, items, strict=True)):
             try:
                 decrypt, prefix = ciphers[bytes(blob[:HEADER_BYTES])]
@@ -309,26 +266,21 @@ class Sealer:
                                           "It was changed, or is of another id, collection, generation, key or size.",
                                           "Seal the row again, or pass on_invalid='skip'.",
                                           code="E-SEAL-OPEN") from None  # fmt: skip
-                opened.skipped.append(given[position])
+                skipped.append(given[position])
                 continue
-            opened.ids.append(given[position])
-            opened.plaintexts.append(plain)
-        return opened
-
-
-@dataclass(frozen=True)
-class _Opened:
-    ids: list[Any]
-    plaintexts: list[bytes]
-    skipped: list[Any]
+            opened.append((given[position], item, plain))
+        names, bound, plaintexts = ([row[part] for row in opened] for part in range(3))
+        return names, bound, plaintexts, skipped
 
 
 def _ciphers(keys: CollectionKeys) -> dict[bytes, tuple[Any, bytes]]:
-    headers = [VERSION + key.key_id for key in keys.keys]
-    return {
-        header: (key.cipher.decrypt, associated_prefix(header, keys.uuid))
-        for header, key in zip(headers, keys.keys, strict=True)
-    }
+    headers = {VERSION + key.key_id: key for key in keys.keys}
+    return {name: (key.cipher.decrypt, associated_prefix(name, keys.uuid)) for name, key in headers.items()}
+
+
+def _payloads(plaintexts: list[bytes]) -> tuple[list[str | None], list[dict[str, Any] | None]]:
+    payloads = [decode_payload(plain) for plain in plaintexts]
+    return [text for text, _ in payloads], [metadata for _, metadata in payloads]
 
 
 def _stacked(plaintexts: list[bytes]) -> npt.NDArray[np.float32]:
@@ -352,10 +304,7 @@ def _bound_ids(ids: Any, generations: Sequence[int] | None, rows: int, owner: st
         check_count(number, owner=owner, param="generations", minimum=0, maximum=2**64 - 1) for number in generations
     ]
     check_same_length(owner, ids=items, generations=numbers)
-    return [
-        item + b"g" + number.to_bytes(8, "little")
-        for item, number in zip(items, numbers, strict=True)
-    ]
+    return [item + b"g" + number.to_bytes(8, "little") for item, number in zip(items, numbers, strict=True)]
 
 
 def _opened(key: Any, store: Any) -> KeyStore | SingleKey:
@@ -369,15 +318,11 @@ def _opened(key: Any, store: Any) -> KeyStore | SingleKey:
                                        fix="Pass store='search.keys', or env:NAME:search.keys as the key.")  # fmt: skip
         return KeyStore(store, key)
     if store is not None:
-        raise InvalidInputError.of(
-            "Sealer", "store", "given with a KeyProvider only", "another key"
-        )
+        raise InvalidInputError.of("Sealer", "store", "given with a KeyProvider only", "another key")
     if isinstance(key, KeyStore):
         return key
     if isinstance(key, bytes):
         return SingleKey(key)
     if isinstance(key, str | os.PathLike):
         return KeyStore(key)
-    raise KeyFileError.of(
-        "Sealer", "key", "a path, a KeyStore, a KeyProvider or 32 bytes", type(key).__name__
-    )
+    raise KeyFileError.of("Sealer", "key", "a path, a KeyStore, a KeyProvider or 32 bytes", type(key).__name__)
