@@ -507,6 +507,24 @@ def test_rows_without_a_blob_are_not_joined(database: VectorStore, protector: Pr
         made.add(["a"], ids=["2"])
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_rows_of_another_key_store_are_not_joined(
+    flat: VectorStore, protector: Protector, sealer: Sealer, tmp_path: Path, apart: bool
+) -> None:
+    given = {"name": "notes", "encoder": Hashed(), "blobs": {} if apart else None}
+    ProtectedCollection(flat, protector, sealer, **given).add(TEXTS[:5], ids=IDS[:5])
+    before = flat.read(IDS[:5]).vectors
+    NoiseKeys.create(tmp_path / "other.keys", "one")
+    other = ProtectedCollection(flat, protector, tmp_path / "other.keys", **given)
+    with raises("E-SEAL-COLLECTION", "sealer"):
+        other.add(TEXTS[:5], ids=IDS[:5])
+    assert not other.sealer.keys.collections()
+    np.testing.assert_array_equal(flat.read(IDS[:5]).vectors, before)
+    if apart:
+        with raises("E-STORE-UNSEALED"):
+            ProtectedCollection(flat, protector, sealer, **{**given, "blobs": {}}).add(["a"], ids=["9"])
+
+
 def test_names_and_queries_that_would_give_something_away_are_refused(
     database: VectorStore, protector: Protector, sealer: Sealer
 ) -> None:

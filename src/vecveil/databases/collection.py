@@ -30,7 +30,7 @@ from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.runtime import progress
 from vecveil.sealing import KeyStore, Ranking, Sealer, Unsealed
-from vecveil.sealing.blob import SEALED_FIELD, decoded, key_id_of
+from vecveil.sealing.blob import SEALED_FIELD, VERSION, decoded, key_id_of
 from vecveil.sealing.keystore import CollectionKeys, typed_value
 from vecveil.sealing.sealer import OnInvalid
 from vecveil.types import Embeddings
@@ -497,11 +497,17 @@ class ProtectedCollection:
     @property
     def filter_fields(self) -> tuple[str, ...]:
         """Return the fields of ``where``: those given here and those that the key store notes."""
+        noted = self._noted()
+        return tuple(dict.fromkeys([*(noted.filter_fields if noted else ()), *self._filter_fields]))
+
+    def _noted(self) -> CollectionKeys | None:
+        """Return the keys of the collection, or None before its first row."""
         try:
-            noted = self.sealer.keys.read(self.name).filter_fields
-        except KeyFileError:  # no row yet
-            noted = ()
-        return tuple(dict.fromkeys([*noted, *self._filter_fields]))
+            return self.sealer.keys.read(self.name)
+        except KeyFileError as error:
+            if error.code != "E-SEAL-COLLECTION":
+                raise
+            return None
 
     def _values(self, where: Mapping[str, Any] | None, owner: str) -> dict[str, dict[bytes, Any]]:
         """Return the values of ``where`` by field and `typed_value`."""
@@ -537,14 +543,24 @@ class ProtectedCollection:
         )
 
     def _check_rows(self) -> None:
-        """Raise if the collection already holds rows without a blob, whose vectors may be clean."""
-        if self._checked or self._blobs is not None or not self.database.exists():
+        """Raise if the collection already holds rows without a blob, which may be clean, or of another key store."""
+        if self._checked or not self.database.exists():
             return
         part = next(iter(self.database.batches(1)), None)
-        if part is not None and len(part) and SEALED_FIELD not in part.fields[0]:
-            raise StoreError.of(_OWNER, "database", "an empty collection, or one of sealed rows",
-                                "one with other rows", "Their vectors may be clean.",
-                                "Copy them with `vecveil migrate --seal-key`.", code="E-STORE-UNSEALED")  # fmt: skip
+        if part is not None and len(part):
+            held = part.fields[0].get(SEALED_FIELD) if self._blobs is None else self._blobs.get(part.ids[0])
+            if held is None:
+                raise StoreError.of(_OWNER, "database", "an empty collection, or one of sealed rows",
+                                    "one with other rows", "Their vectors may be clean.",
+                                    "Copy them with `vecveil migrate --seal-key`.",
+                                    code="E-STORE-UNSEALED")  # fmt: skip
+            blob, noted = decoded(held), self._noted()
+            known = {key.key_id for key in noted.keys} if noted else set()
+            if blob[:1] == VERSION and key_id_of(blob) not in known:
+                # It would draw noise anew for every text that is stored already.
+                raise KeyFileError.of(_OWNER, "sealer", "the key store of the rows that are there", "another",
+                                      "It has no key for them.", "Use their key store, or empty the collection.",
+                                      code="E-SEAL-COLLECTION")  # fmt: skip
         self._checked = True
 
     def _exact(self, texts: Sequence[str], *, query: bool = False) -> Embeddings:

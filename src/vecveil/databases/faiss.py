@@ -3,7 +3,8 @@
 ``X.index`` holds the vectors. ``X.index.jsonl``, optional, holds a header and a line ``{"id": ..., "fields": {...}}``
 per row, in the order of rows. Without it the ids are those of an ``IndexIDMap``, else row numbers.
 
-Each write rewrites both files, so write in large batches. A migration writes a twentieth of the rows at once.
+Each write rewrites both files, so write in large batches. A migration writes a twentieth of the rows at once. Processes
+write one after the other, each upon what the other left (not without POSIX locks, on Windows).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from vecveil.databases.store import (
     no_place,
 )
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
-from vecveil.io import atomic_path, write_text
+from vecveil.io import atomic_path, locked_folder, write_text
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.types import Embeddings, Texts
@@ -97,7 +98,9 @@ class FaissStore(DatabaseStore):
 
     def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         flat = getattr(self._faiss, self.metrics[metric or "euclidean"])
-        self._save(flat(dimension), [], [], metric)
+        with locked_folder(self._path.parent):
+            if not self._path.is_file():  # another process may have made and filled it
+                self._save(flat(dimension), [], [], metric)
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         start = check_cursor(after, owner=self._owner)
@@ -117,6 +120,10 @@ class FaissStore(DatabaseStore):
         return Batch(tuple(self._ids[at] for at in rows), X, tuple(self._fields[at] for at in rows))
 
     def _write(self, batch: Batch) -> None:
+        with locked_folder(self._path.parent):
+            self._replace(batch)
+
+    def _replace(self, batch: Batch) -> None:
         index = self._loaded()
         fields = [json.loads(as_json(row, owner=self._owner)) for row in batch.fields]
         place = {name: at for at, name in enumerate(self._ids)}
@@ -135,11 +142,12 @@ class FaissStore(DatabaseStore):
         self._rebuild(index, ids, beside, added, reset=bool(old))
 
     def _delete(self, ids: list[str]) -> None:
-        index, gone = self._loaded(), set(ids)
-        rows = [at for at, name in enumerate(self._ids) if name not in gone]
-        vectors = self._vectors(index, 0, index.ntotal)[rows]
-        ids, fields = [self._ids[at] for at in rows], [self._fields[at] for at in rows]
-        self._rebuild(index, ids, fields, vectors, reset=True)
+        with locked_folder(self._path.parent):
+            index, gone = self._loaded(), set(ids)
+            rows = [at for at, name in enumerate(self._ids) if name not in gone]
+            vectors = self._vectors(index, 0, index.ntotal)[rows]
+            ids, fields = [self._ids[at] for at in rows], [self._fields[at] for at in rows]
+            self._rebuild(index, ids, fields, vectors, reset=True)
 
     def _rebuild(
         self,

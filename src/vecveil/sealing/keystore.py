@@ -440,7 +440,8 @@ class KeyStore:
             collections = record.setdefault("collections", {})
             for entry in collections.values():
                 uuid.UUID(entry["uuid"])
-                if entry["current"] not in entry["keys"]:
+                fields = entry.get("filter_fields", [])
+                if entry["current"] not in entry["keys"] or not isinstance(fields, list):
                     raise ValueError
                 for key_id, row in entry["keys"].items():
                     if len(bytes.fromhex(key_id)) != KEY_ID_BYTES or not isinstance(row["sealed"], int):
@@ -457,7 +458,11 @@ class KeyStore:
         with locked_folder(path.parent):
             record = self._load()
             yield record
-            write_bytes(path, (json.dumps(record, indent=1) + "\n").encode(), mode=0o600)
+            try:
+                write_bytes(path, (json.dumps(record, indent=1) + "\n").encode(), mode=0o600)
+            except OSError as error:
+                raise KeyFileError.of(_OWNER, "path", "a file that can be written", f"{path.name}: {error.strerror}",
+                                      "It is unchanged.") from None  # fmt: skip
 
 
 def _context(collection: str, key_id: str) -> bytes:

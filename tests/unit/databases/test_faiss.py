@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import datetime
 import json
 from pathlib import Path
@@ -153,6 +154,23 @@ def test_a_file_that_another_wrote_is_read_again(path: Path) -> None:
         other.write(batch("b", "c"))
         assert store.info().count == 3
         assert len(store.read(["c"])) == 1
+
+
+def test_two_writers_lose_no_row(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(start: int) -> None:
+        with FaissStore(str(path)) as store:
+            for number in range(start, start + 15):
+                store.write(batch(str(number)))
+
+    with FaissStore(str(path)) as store:
+        store.create(8)
+        with concurrent.futures.ThreadPoolExecutor(2) as threads:
+            list(threads.map(fill, (0, 100)))
+        assert store.count() == 30
+        with FaissStore(str(path)) as other:  # which looked before the first one made the file
+            monkeypatch.setattr(other, "exists", lambda: False)
+            other.create(8)
+        assert store.count() == 30
 
 
 def test_fields_become_json(path: Path) -> None:

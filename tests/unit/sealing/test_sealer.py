@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import multiprocessing
 import pickle
@@ -317,6 +318,23 @@ def _filled(path: Path, start: int) -> None:
     blobs = SqliteBlobs(path)
     for i in range(start, start + 100, 10):
         blobs.update({f"row {j}": b"%d" % j for j in range(i, i + 10)})
+
+
+def test_a_key_store_that_cannot_be_written_is_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    NoiseKeys.create(tmp_path / "search.keys", "one")
+    store = KeyStore(tmp_path / "search.keys")
+    store.reserve("notes", 1)
+    before = (tmp_path / "search.keys").read_bytes()
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("vecveil.sealing.keystore.write_bytes", full)
+    for change in (store.rotate, store.erase):
+        with raises("E-KEY-FILE", "path"):
+            change("notes")
+    assert (tmp_path / "search.keys").read_bytes() == before
+    assert len(store.read("notes").keys) == 1
 
 
 def test_blobs_in_a_sqlite_file(tmp_path: Path) -> None:
