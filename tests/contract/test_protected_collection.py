@@ -472,7 +472,7 @@ def test_wrong_input_writes_nothing(
     with raises("E-INPUT"):
         made.add(["a"], ids=["1"], vectors=np.full((1, DIMENSION), np.nan, np.float32))
     with raises("E-INPUT", "candidates"):
-        made.search("a", top=300)
+        made.search("a", top=300, candidates=200)
     assert not database.exists() or database.count() == 0
 
 

@@ -107,11 +107,9 @@ class BulkJob:
             raise InvalidInputError.of("seal", "seal_name", "given with seal_key and id_column", "None",
                                        "A blob is bound to its collection and id.")  # fmt: skip
         if self.key is not None and self.id_column is None:
-            raise InvalidInputError.of(
-                "protect", "id_column", "given for keyed noise", "None",
-                "Row numbers change when somebody sorts or splits the files: then every row is a further release.",
-                "Name the column that names the item of each row.",
-            )  # fmt: skip
+            raise InvalidInputError.of("protect", "id_column", "given for keyed noise", "None",
+                                       "Row numbers change when somebody sorts the files.",
+                                       "Name the column that names the item of each row.")  # fmt: skip
         if self.key is not None and not self.noise:
             raise InvalidInputError.of("protect", "key", "left out without noise", "a key")
 
@@ -156,12 +154,12 @@ class BulkJob:
 
 
 class OpenJob:
-    """A job in its worker process, with the protector loaded and the key read."""
+    """A job in its worker process, with the protector loaded and the key read; ``key`` replaces that of the job."""
 
-    def __init__(self, job: BulkJob) -> None:
+    def __init__(self, job: BulkJob, *, key: NoiseKey | None = None) -> None:
         self.job = job
         self.protector = Protector.from_bytes(job.protector)
-        self.key = job.noise_key()
+        self.key = key or job.noise_key()
         self.sealed: SealedColumn | None = None
         if job.seal_key is not None:
             self.sealed, _ = sealed_column(self.protector, job.seal_key, str(job.seal_name), job.seal_uuid)
@@ -260,9 +258,7 @@ def row_protection(
         ids, texts = rows.ids if takes_ids else None, rows.texts if takes_texts else None
         try:
             # lengths=False: checked above, or not wanted.
-            released = protector.protect(
-                X, noise=noise, ids=ids, key=key, texts=texts, ledger=ledger, lengths=False
-            )
+            released = protector.protect(X, noise=noise, ids=ids, key=key, texts=texts, ledger=ledger, lengths=False)
         except LedgerCapError as error:
             if not counted:
                 raise
@@ -284,9 +280,7 @@ def table_protection(opened: OpenJob, ledger: Ledger | None = None) -> TableProt
         vectors: Embeddings = opened.encoder().encode(rewritten, show_progress=False)
         return vectors
 
-    protect = row_protection(
-        protector, key=opened.key, ledger=ledger, noise=job.noise, lengths=job.check_lengths
-    )
+    protect = row_protection(protector, key=opened.key, ledger=ledger, noise=job.noise, lengths=job.check_lengths)
     return TableProtection(
         protect, encode=encode, dimension=protector.dimension, carry=job.carry, keep_text=job.keep_text,
         with_items=True, id_column=job.id_column, owned=True, sealed=opened.sealed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from vecveil.bulk import MANIFEST, BulkJob, protect_files, verify
-from vecveil.bulk.job import already_protected, metadata_of, row_protection, sealed_column
+from vecveil.bulk.job import TEXT_ROWS, OpenJob, already_protected, metadata_of, table_protection
 from vecveil.bulk.manifest import columns_of
 from vecveil.bulk.running import Engine, run_here
 from vecveil.cli import options as shared
@@ -24,12 +24,9 @@ from vecveil.data.memory import memory_limit
 from vecveil.data.writing import check_output
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.protector import Protector, load
-from vecveil.types import Embeddings
 
 __all__ = ["command", "seal_command", "verify_command"]
 
-TEXT_ROWS = 2048
-"""Texts that are encoded between two moves of the progress bar."""
 OUTPUT_SUFFIXES = (".parquet", ".pq", ".npy")
 
 EXAMPLE = """\b
@@ -173,7 +170,6 @@ def _protect_file(
     check_output(out, overwrite=force, source=input)
     protector = _load(protector_file, release)
     used_files = [(protector_file, "the protector"), *release.files()]
-    sealed = None
     if options.get("seal_key") is not None:
         used_files.append((shared.SEAL_KEY.file(options["seal_key"]), "the key file"))
     for used, name in used_files:
@@ -181,24 +177,21 @@ def _protect_file(
             raise DataFileError.of(out.name, "output", f"another file than {name}", f"{name} itself")
     if is_protected(input, form) and not options["again"]:
         raise already_protected(input.name)
-    key = release.key()
-    if options.get("seal_key") is not None:
-        sealed, _ = sealed_column(protector, options["seal_key"], options["seal_name"])
-    vectors_inside = options["embedding_column"] is not None or format in ("npy", "parquet")
+    key, vectors_inside = release.key(), options["embedding_column"] is not None or format in ("npy", "parquet")
+    opened = OpenJob(_job(protector, form, release, options, cache=options["cache"]), key=key)
+    if options["encoder"] is not None:
+        opened.encoder()  # a wrong encoder that is named is refused even if vectors need none
     with release.ledger() as ledger:
-        protect = row_protection(
-            protector, key=key, ledger=ledger, noise=release.noise, lengths=not options["again"]
-        )
+        work = table_protection(opened, ledger)
         counts = protect_table(
-            input, out, protect, encode=_encode(protector, options), dimension=protector.dimension,
-            embedding_column=options["embedding_column"], carry=list(options["carry"]) or None,
-            keep_text=options["keep_text"], with_items=True, id_column=release.id_column,
-            sealed=sealed, metadata=metadata_of(protector, key, noise=release.noise),
+            input, out, work.protect, encode=work.encode, dimension=work.dimension, carry=work.carry,
+            keep_text=work.keep_text, with_items=True, id_column=work.id_column, sealed=work.sealed,
+            embedding_column=options["embedding_column"], metadata=metadata_of(protector, key, noise=release.noise),
             chunk_rows=None if vectors_inside else TEXT_ROWS, overwrite=force, **vars(form),
         )  # fmt: skip
     verb = "encoded and protected" if counts.encoded else "protected"
     note(f"{counts.rows:,} rows {verb}, from column {counts.source!r}.")
-    others = "Left out" if sealed is None else "Sealed, with the exact vectors"
+    others = "Left out" if work.sealed is None else "Sealed, with the exact vectors"
     note(f"Columns copied unchanged: {_listed(counts.carried)}. {others}: {_listed(counts.left_out)}.")
     note(f"Wrote {out}")
     return {
@@ -213,24 +206,13 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "none"
 
 
-def _encode(protector: Protector, options: dict[str, Any]) -> Callable[[list[str]], Embeddings]:
-    """Return the encoding of texts; the encoder is loaded for the first text."""
-    loaded: list[Any] = []
-
-    def encoder() -> Any:
-        if not loaded:
-            loaded.append(protector.encoder_for(options["encoder"], options["precision"], options["cache"]))
-        return loaded[0]
-
-    if options["encoder"] is not None:
-        encoder()  # a wrong encoder that is named is refused even if vectors need none
-
-    def encode(texts: list[str]) -> Embeddings:
-        rewritten = texts if protector.rewriter is None else protector.rewrite(texts)
-        vectors: Embeddings = encoder().encode(rewritten, show_progress=False)
-        return vectors
-
-    return encode
+def _job(protector: Protector, form: TableFormat, release: Release, options: dict[str, Any], **given: Any) -> BulkJob:
+    return BulkJob.of(
+        protector, embedding_column=options["embedding_column"], carry=options["carry"] or None,
+        keep_text=options["keep_text"], id_column=release.id_column, noise=release.noise,
+        check_lengths=not options["again"], encoder=options["encoder"], precision=options["precision"],
+        seal_key=options.get("seal_key"), seal_name=options.get("seal_name"), **vars(form), **given,
+    )  # fmt: skip
 
 
 # Into a folder -----------------------------------------------------------------------------------
@@ -273,13 +255,8 @@ def _protect_folder(
     release.check_ids()
     protector = _load(protector_file, release)
     key = f"env:{release.key_env}" if release.key_env is not None else release.key_file
-    job = BulkJob.of(
-        protector, embedding_column=options["embedding_column"], carry=options["carry"] or None,
-        keep_text=options["keep_text"], id_column=release.id_column, key=None if key is None else os.fspath(key),
-        key_id=release.key_id, noise=release.noise, check_lengths=not options["again"], encoder=options["encoder"],
-        precision=options["precision"], cache=cache, max_memory=memory_limit.get(),
-        seal_key=options.get("seal_key"), seal_name=options.get("seal_name"), **vars(form),
-    )  # fmt: skip
+    job = _job(protector, form, release, options, key=None if key is None else os.fspath(key), key_id=release.key_id,
+               cache=cache, max_memory=memory_limit.get())  # fmt: skip
     with release.ledger() as ledger:
         try:
             manifest = protect_files(

@@ -28,28 +28,13 @@ Example:
 @click.command("search", epilog=EXAMPLE)
 @click.argument("database")
 @click.argument("query")
-@click.option(
-    "-p", "--protector", "protector_file", type=shared.FILE, required=True, help="Protector file."
-)
+@click.option("-p", "--protector", "protector_file", type=shared.FILE, required=True, help="Protector file.")
 @shared.database_seal_options
-@click.option(
-    "--encoder",
-    metavar="NAME|FOLDER|URL#MODEL",
-    help="Encoder of the query [default: the protector's].",
-)
-@click.option(
-    "--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows to print."
-)
-@click.option(
-    "--candidates",
-    type=click.IntRange(min=1),
-    help="Rows to open and rank [default: what the protector was fitted for, or 200].",
-)
-@click.option(
-    "--map-queries",
-    is_flag=True,
-    help="Send the query without noise: finds more, tells the database more.",
-)
+@click.option("--encoder", metavar="NAME|FOLDER|URL#MODEL", help="Encoder of the query [default: the protector's].")
+@click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows to print.")
+@click.option("--candidates", type=click.IntRange(min=1),
+              help="Rows to open and rank [default: what the protector was fitted for, or 200].")
+@click.option("--map-queries", is_flag=True, help="Send the query without noise: finds more, tells the database more.")
 @click.option(
     "--where", type=shared.Assignment(), multiple=True, metavar="FIELD=VALUE",
     help="Rows with this value in a filter field: a number, true, false or else a text; "
@@ -73,26 +58,17 @@ def command(
             store, protector_file, seal_key, name=seal_name or public_name(database), candidates=candidates,
             query_noise=not map_queries, encoder=None if encoder is None else load_encoder(encoder),
         )  # fmt: skip
-        candidates = max(collection.candidates, top)
-        ranking = collection.search(query, top=top, candidates=candidates, where=values, on_invalid="skip")
+        ranking = collection.search(query, top=top, where=values, on_invalid="skip")
     if ranking.skipped and not ranking.ids:
         raise SealingError.of("search", "database", "a store of rows sealed with this key", "other rows",
                               "No candidate has a blob that opens.",
                               "Fill it with `vecveil migrate --seal-key`.", code="E-SEAL-OPEN")  # fmt: skip
     if ranking.skipped:
-        note(
-            f"{len(ranking.skipped)} candidates have no sealed row that opens with this key; they are left out."
-        )
-    rows = [
-        {"id": name, "score": float(score), "text": text, "metadata": metadata}
-        for name, score, text, metadata in zip(
-            ranking.ids, ranking.scores, ranking.texts, ranking.metadata, strict=True
-        )
-    ]
+        note(f"{len(ranking.skipped)} candidates have no sealed row that opens with this key; they are left out.")
+    hits = list(zip(ranking.ids, ranking.scores.tolist(), ranking.texts, ranking.metadata, strict=True))
     if as_json:
-        data_json({"hits": rows, "skipped": ranking.skipped})
+        names = ("id", "score", "text", "metadata")
+        data_json({"hits": [dict(zip(names, hit, strict=True)) for hit in hits], "skipped": ranking.skipped})
         return
-    for row in rows:
-        data(
-            f"{row['score']:.4f}  {row['id']}  {row['text'] if row['text'] is not None else row['metadata']}"
-        )
+    for name, score, text, metadata in hits:
+        data(f"{score:.4f}  {name}  {metadata if text is None else text}")

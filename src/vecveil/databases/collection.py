@@ -252,6 +252,7 @@ class ProtectedCollection:
         """Return the ``top`` candidates by the exact cosine of ``query``, a text or its clean vector (n,).
 
         Args:
+            candidates: rows to fetch and open; None takes the collection's number, or ``top`` if that is more.
             where: value, or list of values, by filter field. The database proposes rows with their tokens; rows whose
                 sealed metadata do not match are left out.
 
@@ -260,9 +261,9 @@ class ProtectedCollection:
         """
         owner = f"{_OWNER}.search"
         top = check_count(top, owner=owner, param="top")
-        k = check_count(
-            self.candidates if candidates is None else candidates, owner=owner, param="candidates", minimum=top
-        )
+        k = max(self.candidates, top)
+        if candidates is not None:
+            k = check_count(candidates, owner=owner, param="candidates", minimum=top)
         # A search makes no key: its name may be mistyped.
         self.sealer.keys.check_protector(self.name, self.policy.protector.fingerprint, adding=False)
         values = self._values(where, owner)

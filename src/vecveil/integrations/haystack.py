@@ -420,7 +420,6 @@ class SealedEmbeddingRetriever:
         rows = collection.search(
             np.asarray(query_embedding, np.float32) if query is None else query,
             top=top,
-            candidates=max(collection.candidates, top),
             where=where_all(_conditions(filters or self.filters or {})),
         )
         return {"documents": _documents(rows)}

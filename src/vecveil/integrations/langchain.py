@@ -14,7 +14,7 @@ import secrets
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from vecveil.databases.release import (
     warn_plaintext,
     with_policy,
 )
-from vecveil.databases.store import Batch, Match, StoreInfo, VectorStore, Where, database_errors
+from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, Where
 from vecveil.errors import (
     InvalidInputError,
     KeyFileError,
@@ -314,76 +314,67 @@ class ProtectedVectorStore(vectorstores.VectorStore):
             raise
 
 
-class LangChainDatabase(VectorStore):
+class LangChainDatabase(DatabaseStore):
     """A LangChain vector store as the database of a `ProtectedCollection`.
 
     The content of a row's document is ``id:blob`` (as for ``/v1/rerank``). Its metadata are the tokens of filters and
-    the protected vector in float16, since LangChain returns no vectors. Nor can it list rows. Ids are UUIDs.
+    the protected vector in float16, since LangChain returns no vectors. Nor can it list or count rows: a store with
+    rows has one. It makes its collection itself. Ids are UUIDs.
     """
 
     kind = "langchain"
+    metrics: ClassVar[Mapping[str, Any]] = {"cosine": None}  # of rows of one length every metric ranks alike
 
     def __init__(
         self, store: vectorstores.VectorStore, embeddings: ProtectedEmbeddings,
         store_filter: Callable[[Where], Any] | None = None,
     ) -> None:  # fmt: skip
-        self.store, self.embeddings = store, embeddings
+        super().__init__(self.kind, type(store).__name__)
+        self.store, self.embeddings, self._owner = store, embeddings, _STORE
         self._filter = store_filter or _filter_of(store)
         self._first = np.ones(embeddings.policy.protector.released_dimension, np.float32)
         with embeddings.handing({}):  # from now on they refuse other texts
             pass
 
-    @classmethod
-    def open(cls, where: str, collection: str | None) -> Self:
-        raise _impossible("open a store by its location")
+    def _names(self) -> list[str]:
+        return [self._name] if self._nearest(self._first, 1) else []
 
-    def info(self) -> StoreInfo:
-        """Return the description; the count is 1 for any number of rows."""
-        name = type(self.store).__name__
-        return StoreInfo(self.kind, name, len(self.search(self._first, 1)), len(self._first))
+    def _info(self) -> StoreInfo:
+        return StoreInfo(self.kind, self._name, len(self._names()), self.dimension())
 
-    def exists(self) -> bool:
-        """Return whether the store has rows: it makes its collection itself."""
-        return self.count() > 0
+    def dimension(self) -> int:
+        return len(self._first)
 
-    def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
-        """Do nothing: the store makes its collection."""
+    def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
+        pass
 
-    def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
-        """Yield one row, then raise `StoreError`."""
+    def _batches(self, size: int, after: str) -> Iterator[Batch]:
         yield self._batch(self._nearest(self._first, 1))
-        raise _impossible("list its rows")
+        raise StoreError.of(_STORE, "store", "a database of vecveil for this", "a LangChain store",
+                            "LangChain has no call to list rows.")  # fmt: skip
 
-    def read(self, ids: Sequence[str], *, missing: Literal["raise", "skip"] = "raise") -> Batch:
-        with database_errors(_STORE, "reading rows"):
-            batch = self._batch(self.store.get_by_ids(list(dict.fromkeys(ids))) if ids else [])
-        place = {name: at for at, name in enumerate(batch.ids)}
-        if missing == "raise" and (absent := sum(name not in place for name in ids)):
-            raise StoreError.of(_STORE, "ids", "those of rows in the store", f"{absent} that are not there",
-                                code="E-STORE-NOT-FOUND")  # fmt: skip
-        return batch.rows([place[name] for name in ids if name in place])
+    def _read(self, ids: list[str]) -> Batch:
+        return self._batch(self.store.get_by_ids(ids))
 
-    def write(self, batch: Batch) -> None:
-        # Rows of one length rank alike by cosine, dot product and Euclidean distance, whichever the store has.
+    def _write(self, batch: Batch) -> None:
         X = unit_rows(batch.vectors)
         contents, metadata = [], []
         for name, fields, x in zip(batch.ids, batch.fields, X.astype("<f2"), strict=True):
             row = {**fields, _VECTOR_FIELD: base64.b64encode(x.tobytes()).decode()}
             contents.append(f"{name}:{row.pop(SEALED_FIELD, '')}")
             metadata.append(row)
-        vectors = dict(zip(contents, X.tolist(), strict=True))
-        with database_errors(_STORE, "writing rows"), self.embeddings.handing(vectors):
+        with self.embeddings.handing(dict(zip(contents, X.tolist(), strict=True))):
             self.store.add_texts(contents, metadata, ids=list(batch.ids))
 
-    def search(self, vector: Any, k: int = 10, where: Where | None = None) -> list[Match]:
-        """Return the rows in the store's order; a distance is the place in it."""
+    def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
+        # LangChain's scores differ from store to store: a distance is the place in its order.
         rows = map(_row, self._nearest(vector, k, where))
         return [Match(name, float(place), fields) for place, (name, fields) in enumerate(rows)]
 
     def _nearest(self, vector: Any, k: int, where: Where | None = None) -> list[Document]:
         token, query = secrets.token_hex(16), unit_rows(np.atleast_2d(vector))[0].tolist()
         options = {"filter": self._filter(where)} if where else {}
-        with database_errors(_STORE, "searching"), self.embeddings.handing({token: query}):
+        with self.embeddings.handing({token: query}):
             return self.store.similarity_search(token, k=k, **options)
 
     def _batch(self, documents: Sequence[Document]) -> Batch:
@@ -394,10 +385,8 @@ class LangChainDatabase(VectorStore):
                 x[:] = np.frombuffer(base64.b64decode(vector), "<f2")
         return Batch(tuple(name for name, _ in rows), X, tuple(fields for _, fields in rows))
 
-    def delete(self, ids: Sequence[str]) -> None:
-        with database_errors(_STORE, "deleting rows"):
-            if ids:
-                self.store.delete(list(ids))
+    def _delete(self, ids: list[str]) -> None:
+        self.store.delete(ids)
 
 
 class _Exact:
@@ -452,8 +441,3 @@ def _filter_of(store: vectorstores.VectorStore) -> Callable[[Where], Any]:
         return parts[0] if len(parts) == 1 else {"$and": parts}
 
     return clauses
-
-
-def _impossible(what: str) -> StoreError:
-    return StoreError.of(_STORE, "store", "a database of vecveil for this", "a LangChain store",
-                         f"LangChain has no call to {what}.")  # fmt: skip

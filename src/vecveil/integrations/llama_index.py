@@ -296,7 +296,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
             by_text = embedding is None or self._collection.policy.rewrites_texts
             question = (query.query_str or "") if by_text else np.asarray(embedding, np.float32)
             depth = max(self._collection.candidates, top)
-            rows = self._collection.search(question, top=depth if mmr else top, candidates=depth, where=where)
+            rows = self._collection.search(question, top=depth if mmr else top, where=where)
         if mmr or query.node_ids:
             threshold = kwargs.get("mmr_threshold", query.mmr_threshold)
             options = {"mmr_threshold": threshold} if mmr else {}
