@@ -6,8 +6,6 @@ import importlib.util
 import json
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -16,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from harness.documents import ROOT, blocks, environment, run_python
+from harness.command_line import run
+from harness.documents import ROOT, blocks, run_python
 from harness.small_attacks import small_attacks
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -67,17 +66,9 @@ def commands(markdown: str) -> list[list[str]]:
 @cache
 def help_of(command: str | None) -> str:
     """Return what ``vecveil [command] --help`` prints."""
-    words = [] if command is None else [command]
-    done = subprocess.run(
-        [sys.executable, "-m", "vecveil.cli", *words, "--help"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = run(*([] if command is None else [command]), "--help")
+    assert done.code == 0, done.err
+    return done.out
 
 
 def unknown_words(words: list[str]) -> list[str]:
