@@ -11,10 +11,11 @@ from typing import Any, Literal
 import numpy as np
 
 from vecveil.data.columns import is_number_list
+from vecveil.sealing.blob import SEALED_FIELD, is_blob
 
 __all__ = ["OTHERS", "Field", "FieldTally", "carried", "kind_of", "leaves", "matches"]
 
-ValueKind = Literal["text", "numbers", "binary", "email", "phone", "name", "other"]
+ValueKind = Literal["text", "numbers", "binary", "sealed", "email", "phone", "name", "other"]
 
 OTHERS = "(others)"
 """Name of the field that stands for all fields beyond the first 500."""
@@ -109,11 +110,12 @@ class Field:
 
     @property
     def withheld(self) -> ValueKind | None:
-        """Reason why a migration leaves the field out: ``text``, ``numbers``, ``binary``, or None."""
+        """Reason why a migration leaves the field out: ``text``, ``numbers``, ``binary``, ``sealed``, or None."""
         # One such value is enough: a field left out can be copied later, a written one cannot be taken back.
         if self.kinds.get("text") or self._all_text:
             return "text"
-        return next((kind for kind in ("numbers", "binary") if self.kinds.get(kind)), None)
+        kinds: tuple[ValueKind, ...] = ("numbers", "binary", "sealed")
+        return next((kind for kind in kinds if self.kinds.get(kind)), None)
 
     @property
     def text_rows(self) -> int:
@@ -171,8 +173,9 @@ class FieldTally:
                 if name not in self._tallies and len(self._tallies) >= _MOST_FIELDS:
                     name = OTHERS
                 tally = self._tallies.setdefault(name, _Tally())
-                kinds.setdefault(name, set()).add(kind_of(value))
-                if isinstance(value, str):
+                sealed = name == SEALED_FIELD and is_blob(value)
+                kinds.setdefault(name, set()).add("sealed" if sealed else kind_of(value))
+                if isinstance(value, str) and not sealed:
                     tally.strings += 1
                     tally.words += _words(value)
                     tally.characters += len(value)

@@ -13,7 +13,6 @@ from vecveil.databases.signs import Signs, signs_of_protection
 from vecveil.databases.store import Batch, StoreInfo, VectorStore
 from vecveil.databases.survey import Reservoir, Sample, Survey
 from vecveil.runtime import progress
-from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.validation import check_count
 
 __all__ = ["SCHEMA", "SIGN_CODES", "Scan", "ScanFinding", "in_order", "scan"]
@@ -181,8 +180,14 @@ class Scan:
 def _field_finding(field: Field, rows: int) -> ScanFinding | None:
     # From the most to the least serious: a field gives one finding.
     name = f"Field {field.name!r}"
-    if field.name == SEALED_FIELD:
-        return None  # ciphertext
+    if field.withheld == "sealed":
+        if not (missing := rows - field.kinds["sealed"]):
+            return None
+        return ScanFinding(
+            "unsealed-rows", "high",
+            f"{missing:,} of {rows:,} rows have no sealed blob: their vectors may be clean.",
+            "Find the program that wrote them. Delete them, or add them again with ProtectedCollection.",
+        )  # fmt: skip
     if field.withheld == "text":
         return ScanFinding(
             "plaintext-beside-vectors", "high",

@@ -31,7 +31,7 @@ from vecveil.types import Embeddings
 
 __all__ = ["HEADER_BYTES", "NONCE_END", "PRECISIONS", "SEALED_FIELD", "VERSION", "associated_prefix", "canonical_ids",
            "decode_payload", "decode_vectors", "decoded", "dimension_of", "encode_payload", "encode_vectors", "head",
-           "key_id_of", "padded_length"]  # fmt: skip
+           "is_blob", "key_id_of", "padded_length"]  # fmt: skip
 
 SEALED_FIELD = "vecveil_sealed"
 """Field of a row, or column of a table, that holds its sealed blob. Databases hold base64, since not every one stores
@@ -177,6 +177,12 @@ def padded_length(length: int, padding: int) -> int:
     exponent = length.bit_length() - 1
     last = exponent - exponent.bit_length()
     return (length + (1 << last) - 1) >> last << last
+
+
+def is_blob(value: Any) -> bool:
+    """Return whether a field has the form of a blob, which says nothing of its key."""
+    blob = decoded(value)
+    return blob[:1] == VERSION and len(blob) > NONCE_END + _HEAD.size + 16  # the tag
 
 
 def decoded(value: Any) -> bytes:

@@ -72,11 +72,12 @@ class Unsealed:
     def rows(self, order: Sequence[int]) -> Self:
         """Return these rows; ``skipped`` stays."""
         at = list(order)
-        columns = {name: column for name, column in vars(self).items() if name != "skipped"}
-        return replace(self, **{
+        chosen: dict[str, Any] = {
             name: column[at] if isinstance(column, np.ndarray) else [column[i] for i in at]
-            for name, column in columns.items()
-        })  # fmt: skip
+            for name, column in vars(self).items()
+            if name != "skipped"
+        }
+        return replace(self, **chosen)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.ids)} rows, {len(self.skipped)} skipped)"

@@ -15,11 +15,13 @@ from harness.command_line import CANARY, SECRET
 from harness.errors import raises
 from harness.folder_store import FolderStore, filled
 from vecveil.databases import Batch
+from vecveil.databases.collection import with_blob
 from vecveil.databases.fields import OTHERS, FieldTally, carried, kind_of, leaves, matches
 from vecveil.databases.scanning import Scan, scan
 from vecveil.databases.signs import signs_of_protection
 from vecveil.databases.survey import EqualRows, Reservoir, Survey
 from vecveil.errors import StoreError
+from vecveil.sealing.blob import SEALED_FIELD
 
 N = 24
 
@@ -255,6 +257,20 @@ def test_clean_and_protected_stores_look_different(tmp_path: Path) -> None:
     assert codes(scan(store, show_progress=False)) == {
         "protection-unknown": "medium"
     }  # the store made the norms 1
+
+
+def test_sealed_rows_are_fine_and_rows_without_a_blob_are_not(tmp_path: Path) -> None:
+    blobs = vecveil.Sealer(bytes(range(32))).seal(unit(60), ids=list(range(60)), collection="notes", texts=["a"] * 60)
+    fields = [with_blob({}, blob) for blob in blobs]
+    seen = scan(filled(tmp_path / "sealed", unit(60, 1), fields), show_progress=False)
+    assert set(codes(seen)) == {"no-sign-of-protection"}
+    assert seen.to_record()["fields"][0]["holds"] == "sealed"
+    fields[7], fields[9] = {}, {}
+    seen = scan(filled(tmp_path / "lacking", unit(60, 1), fields), show_progress=False)
+    assert codes(seen)["unsealed-rows"] == "high"
+    fields[7] = {SEALED_FIELD: f"{CANARY} and what {SECRET} said"}
+    seen = scan(filled(tmp_path / "text", unit(60, 1), fields), show_progress=False)
+    assert codes(seen)["plaintext-beside-vectors"] == "high"
 
 
 def test_ids_that_tell_and_ids_that_repeat(tmp_path: Path) -> None:
