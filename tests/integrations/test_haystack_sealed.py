@@ -116,6 +116,8 @@ def test_pipelines_are_saved_and_loaded_without_secrets(
     monkeypatch.setenv("NOISE", key_file.read_text())
     options = {"filter_fields": ("page",), "key": "env:NOISE"}
     store = SealedDocumentStore("faiss:rows.index", vectors_file, "search.keys", **options)
+    variable = SealedDocumentStore("faiss:rows.index", vectors_file, "env:NOISE:data.keys").to_dict()
+    assert variable["init_parameters"]["sealer"] == f"env:NOISE:{tmp_path}/data.keys"
     even = {"field": "meta.page", "operator": "in", "value": [0, 2]}
     ingest, ask = Pipeline(), Pipeline()
     ingest.add_component("embedder", MockDocumentEmbedder(dimension=DIMENSION))

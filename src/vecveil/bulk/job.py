@@ -49,7 +49,6 @@ __all__ = [
 
 TEXT_ROWS = 2048
 """Texts per call of the encoder."""
-_ENVIRONMENT = "env:"
 _NOT_RECORDED = ("protector", "key", "key_id", "check_lengths", "cache", "max_memory", "seal_key")
 """Secrets, fields of the metadata, and options that only refuse rows: none changes the release of a row."""
 
@@ -134,11 +133,7 @@ class BulkJob:
 
     def noise_key(self) -> NoiseKey | None:
         """Return the key from its source, or None for fresh noise."""
-        if self.key is None:
-            return None
-        if self.key.startswith(_ENVIRONMENT):
-            return NoiseKeys.from_environment(self.key.removeprefix(_ENVIRONMENT)).key(self.key_id)
-        return NoiseKeys.from_file(self.key).key(self.key_id)
+        return None if self.key is None else NoiseKeys.of(self.key).key(self.key_id)
 
     def opened(self) -> OpenJob:
         return OpenJob(self)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from vecveil.data.memory import memory_limit
+from vecveil.randomness.keyed import split_source
 
 if TYPE_CHECKING:
     _Pair = click.ParamType[tuple[str, Any]]
@@ -67,7 +68,7 @@ class SealKey(_Name):
     @staticmethod
     def file(value: str) -> Path:
         """Return the path of the file."""
-        return Path(value.removeprefix("env:").partition(":")[2] if value.startswith("env:") else value)
+        return Path(split_source(value)[1])
 
 
 class MemorySize(_Integer):

@@ -19,6 +19,7 @@ from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.protector import Protector, load
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.randomness import ItemId, NoiseKey, NoiseKeys
+from vecveil.randomness.keyed import placed_source
 from vecveil.types import Embeddings
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ KeySource = NoiseKeys | NoiseKey | str | os.PathLike[str] | None
 Encode = Callable[[list[str]], Any]
 AsyncEncode = Callable[[list[str]], Awaitable[Any]]
 F = TypeVar("F", bound=Callable[..., None])
-_ENVIRONMENT = "env:"
 
 
 class PlaintextWarning(UserWarning):
@@ -83,25 +83,17 @@ def open_policy(
     keys: NoiseKeys | NoiseKey | None
     if key is None or isinstance(key, NoiseKeys | NoiseKey):
         keys = key
-    elif isinstance(key, str) and key.startswith(_ENVIRONMENT):
-        keys = NoiseKeys.from_environment(key.removeprefix(_ENVIRONMENT))
     elif isinstance(key, str | os.PathLike):
-        keys = NoiseKeys.from_file(key)
+        keys = NoiseKeys.of(key)
     else:
-        raise wrong_type(
-            "open_policy", "key", "NoiseKeys, the path of a key file, or env:NAME", key
-        )
+        raise wrong_type("open_policy", "key", "NoiseKeys, the path of a key file, or env:NAME", key)
     if isinstance(ledger, str | os.PathLike):
         from vecveil.accounting import Ledger
 
         # A mistyped path must not start an empty ledger.
         ledger = Ledger(ledger, create=False)
     policy = ReleasePolicy(
-        open_protector(protector),
-        query_protection=query_protection,
-        query_noise=query_noise,
-        key=keys,
-        ledger=ledger,
+        open_protector(protector), query_protection=query_protection, query_noise=query_noise, key=keys, ledger=ledger
     )
     if policy.gives_clean_queries:
         warnings.warn(
@@ -160,10 +152,12 @@ def saved_source(owner: str, name: str, value: Any) -> str:
     if not isinstance(value, str | os.PathLike):
         raise wrong_type(owner, name, "a path (or env:NAME for a key) in a configuration that is saved", value,
                          fix=f"Save it, and pass {name}='FILE'.")  # fmt: skip
-    text = os.fspath(value)
-    # Absolute, since another working directory may open it.
-    is_variable = name in ("key", "sealer") and text.startswith(_ENVIRONMENT)
-    return text if is_variable else str(Path(text).expanduser().absolute())
+
+    def place(path: str) -> str:
+        # Absolute, since another working directory may open it.
+        return str(Path(path).expanduser().absolute())
+
+    return placed_source(value, place) if name in ("key", "sealer") else place(os.fspath(value))
 
 
 def warn_plaintext(where: str, fix: str, *, stacklevel: int = 3) -> None:

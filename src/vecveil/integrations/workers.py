@@ -12,11 +12,11 @@ from vecveil.bulk import ArrowProtection, BulkJob
 from vecveil.bulk.unsealing import Unsealing
 from vecveil.errors import InvalidInputError, ReleaseError, VecveilError, unknown_name
 from vecveil.protector import Protector
+from vecveil.randomness.keyed import placed_source
 from vecveil.sealing import Sealer
 
 __all__ = ["Sealed", "anywhere", "batch_job", "run_batch", "unsealing_anywhere"]
 
-_ENVIRONMENT = "env:"
 _OF_FILES = {"protector", "format", "encoding", "delimiter", "seal_uuid"}
 _BATCH_OPTIONS = tuple(field.name for field in fields(BulkJob) if field.name not in _OF_FILES)
 """Options of `BulkJob` that apply to batches."""
@@ -58,7 +58,7 @@ def batch_job(
     given = dict(options)
     for param in ("key", "seal_key"):
         if given.get(param) is not None:
-            given[param] = _key_place(given[param], owner, param)
+            given[param] = _placed(given[param], owner, param)
     if given.get("carry") is not None:
         # Hashable, for the cache of `_opened`.
         given["carry"] = tuple(given["carry"])
@@ -72,37 +72,29 @@ def unsealing_anywhere(seal_key: str | os.PathLike[str], *, owner: str, **option
         InvalidInputError: a key instead of its source.
         KeyFileError: the key cannot be read here, or has no such collection.
     """
-    unsealing = Unsealing(_key_place(seal_key, owner, "seal_key"), **options)
+    unsealing = Unsealing(_placed(seal_key, owner, "seal_key"), **options)
     Sealer(unsealing.seal_key).keys.read(unsealing.seal_name)
     return unsealing
 
 
-def _key_place(key: Any, owner: str, param: str) -> str:
+def _placed(key: Any, owner: str, param: str) -> str:
     """Return the source of a key for workers in any folder."""
     if not isinstance(key, str | os.PathLike):
         raise InvalidInputError.of(owner, param, "the path of a key file, or env:NAME", type(key).__name__,
                                    "Arguments of workers are stored, and spilled to disks.",
                                    "Put the key where every worker finds it, and give its name.")  # fmt: skip
-    place = os.fspath(key)
-    if not place.startswith(_ENVIRONMENT):
-        return os.path.abspath(place)
-    variable, colon, store = place.removeprefix(_ENVIRONMENT).partition(":")  # env:NAME:STORE
-    return f"{_ENVIRONMENT}{variable}{colon}{os.path.abspath(store) if store else ''}"
+    return placed_source(key)
 
 
 def anywhere(job: BulkJob) -> BulkJob:
     """Return ``job`` with absolute paths, the id of the current key and the UUID of the sealed collection."""
+    # Pinned: all workers use one key, even if the file gets a newer one. Opened here for its errors.
     job = job.pinned()
-    # Opened here for its errors and for the key id: all workers then use one key, even if the file gets a newer one.
-    opened = job.opened()
-    encoder = job.encoder or opened.protector.encoder_info.name
+    encoder = job.encoder or job.opened().protector.encoder_info.name
     if encoder is not None and os.path.exists(encoder):
         job = replace(job, encoder=os.path.abspath(encoder))
-    if job.key is not None and opened.key is not None:
-        job = replace(job, key=_key_place(job.key, "protect", "key"), key_id=opened.key.key_id)
-    if job.seal_key is not None:
-        job = replace(job, seal_key=_key_place(job.seal_key, "protect", "seal_key"))
-    return job
+    sources = {name: getattr(job, name) for name in ("key", "seal_key")}
+    return replace(job, **{name: placed_source(source) for name, source in sources.items() if source is not None})
 
 
 @lru_cache(maxsize=1)

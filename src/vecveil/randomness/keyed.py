@@ -31,7 +31,7 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -50,7 +50,9 @@ __all__ = [
     "check_ids",
     "content_ids",
     "keyed_stream",
+    "placed_source",
     "row_digests",
+    "split_source",
     "text_digests",
 ]
 
@@ -152,6 +154,12 @@ class NoiseKeys:
         return cls._parsed(text, owner, "path")
 
     @classmethod
+    def of(cls, source: str | os.PathLike[str]) -> NoiseKeys:
+        """Return the keys of ``source``: the path of a key file, or ``env:NAME``."""
+        text = os.fspath(source)
+        return cls.from_environment(text[4:]) if text.startswith("env:") else cls.from_file(text)
+
+    @classmethod
     def from_environment(cls, variable: str = "VECVEIL_KEYS") -> NoiseKeys:
         """Return the keys in the environment variable: the JSON of a key file, or one key in base64."""
         owner = "NoiseKeys.from_environment"
@@ -223,6 +231,22 @@ ItemId = str | int | bytes
 _CODE_BITS = 6  # 2⁶ steps per root mean square of a row in `text_digests`
 _CODE = np.dtype("<i8")
 _PURPOSE = b"vecveil keyed noise 2"
+
+
+def split_source(source: str | os.PathLike[str]) -> tuple[str | None, str]:
+    """Return variable and path of a source of keys: ``PATH``, ``env:NAME``, or ``env:NAME:PATH`` for sealed search."""
+    text = os.fspath(source)
+    if not text.startswith("env:"):
+        return None, text
+    variable, _, path = text.removeprefix("env:").partition(":")
+    return variable, path
+
+
+def placed_source(source: str | os.PathLike[str], place: Callable[[str], str] = os.path.abspath) -> str:
+    """Return ``source`` with its path, if there is one, replaced by ``place(path)``."""
+    variable, path = split_source(source)
+    path = place(path) if path else path
+    return path if variable is None else f"env:{variable}{path and ':'}{path}"
 
 
 def check_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:

@@ -20,6 +20,7 @@ from vecveil.errors import (
     wrong_type,
 )
 from vecveil.randomness import NoiseKeys
+from vecveil.randomness.keyed import split_source
 from vecveil.sealing.blob import (
     HEADER_BYTES,
     NONCE_END,
@@ -48,7 +49,6 @@ from vecveil.validation import check_count, check_embeddings, check_same_length,
 __all__ = ["Ranking", "Sealer", "Unsealed"]
 
 OnInvalid = Literal["raise", "skip"]
-_ENVIRONMENT = "env:"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -309,9 +309,8 @@ def _bound_ids(ids: Any, generations: Sequence[int] | None, rows: int, owner: st
 
 
 def _opened(key: Any, store: Any) -> KeyStore | SingleKey:
-    variable = os.fspath(key) if isinstance(key, str | os.PathLike) else ""
-    if isinstance(variable, str) and variable.startswith(_ENVIRONMENT):
-        variable, _, path = variable.removeprefix(_ENVIRONMENT).partition(":")
+    variable, path = split_source(key) if isinstance(key, str | os.PathLike) else (None, "")
+    if variable is not None:
         key, store = MasterKeys(NoiseKeys.from_environment(variable)), store or path or None
     if isinstance(key, KeyProvider):
         if store is None:

@@ -13,6 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from vecveil.concepts.concept_file import load_yaml, read_text
 from vecveil.errors import InvalidInputError, unknown_name, wrong_type
 from vecveil.protector.policy import STRONGER, QueryProtection
+from vecveil.randomness.keyed import placed_source
 from vecveil.validation import check_count, check_positive
 
 __all__ = ["Limits", "ServeSettings", "ServedPolicySettings", "UpstreamSettings", "read_config"]
@@ -250,10 +251,7 @@ def _fits(value: Any, hint: Any) -> bool:
 def _relative(value: Any, folder: Path) -> Any:
     if not isinstance(value, str) or value in ("forward", "none"):
         return value
-    if value.startswith("env:"):  # of a key to seal with, the path of its store may follow: env:NAME:STORE
-        variable, colon, store = value.removeprefix("env:").partition(":")
-        return f"env:{variable}:{_relative(store, folder)}" if colon else value
-    return str(folder / Path(value).expanduser())
+    return placed_source(value, lambda path: str(folder / Path(path).expanduser()))
 
 
 def _mapping(value: Any, where: str) -> Mapping[Any, Any]:

@@ -44,6 +44,7 @@ def test_create_rotate_and_read(tmp_path: Path) -> None:
 def test_the_environment_holds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VECVEIL_KEYS", record())
     assert NoiseKeys.from_environment().key().secret_for_noise() == SECRET
+    assert NoiseKeys.of("env:VECVEIL_KEYS").key().secret_for_noise() == SECRET
     monkeypatch.delenv("VECVEIL_KEYS")
     with raises("E-KEY-FILE", "variable"):
         NoiseKeys.from_environment()
