@@ -334,9 +334,7 @@ def fit_labels(
     return _fit_vectors(vectors, settings, {})
 
 
-def _fit_vectors(
-    vectors: FitVectors, options: FitOptions, findings: dict[str, Any]
-) -> Protector:
+def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, Any]) -> Protector:
     """Return the protector of checked vectors; ``findings`` join its report."""
     started = time.perf_counter()
     scale, labels, seed = options.scale, vectors.labels, options.seed
