@@ -19,7 +19,7 @@ import numpy as np
 
 from vecveil.databases.apart import StoreApart
 from vecveil.databases.clients import Items
-from vecveil.databases.release import (KeySource, open_policy, policy_config)
+from vecveil.databases.release import KeySource, open_policy, policy_config
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,

@@ -20,7 +20,7 @@ import numpy as np
 
 from vecveil.databases.clients import Items, SqlTable
 from vecveil.databases.release import PolicyOptions, open_policy, with_policy
-from vecveil.databases.store import (Batch, DatabaseStore, Match, StoreInfo, Where, json_cursor)
+from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, Where, json_cursor
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, unknown_name
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy

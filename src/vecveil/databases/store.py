@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import (InvalidInputError, StoreError, VecveilError, unknown_name, wrong_type)
+from vecveil.errors import InvalidInputError, StoreError, VecveilError, unknown_name, wrong_type
 from vecveil.validation import check_count, check_embeddings
 
 __all__ = [

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 
-from vecveil.errors import (InvalidInputError, KeyFileError, SealingError, unknown_name, wrong_type)
+from vecveil.errors import InvalidInputError, KeyFileError, SealingError, unknown_name, wrong_type
 from vecveil.randomness import NoiseKeys
 from vecveil.randomness.keyed import split_source
 from vecveil.sealing.blob import (
