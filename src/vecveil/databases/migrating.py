@@ -412,6 +412,9 @@ def _check_source(
     if survey.rows != info.count:
         raise StoreError.of(_OWNER, "source", _UNCHANGED, f"{survey.rows:,} rows where it counts {info.count:,}",
                             _WRITER, "Stop that program, and start again.")  # fmt: skip
+    if any(one.name == SEALED_FIELD for one in survey.fields):
+        raise StoreError.of(_OWNER, "source", "one of clean rows", "one with sealed rows",
+                            "Its vectors are protected already.", code="E-STORE-SEALED")  # fmt: skip
     bad = survey.bad
     if bad.total == survey.rows or (bad.total and not options.skip_bad):
         why = "They cannot be protected."
@@ -427,9 +430,6 @@ def _check_source(
                             f"{survey.equal_ids} rows that share theirs",
                             "Rows are written by id, so one row of each id would remain.",
                             "Give each row its own id.")  # fmt: skip
-    if options.seal and any(one.name == SEALED_FIELD for one in survey.fields):
-        raise StoreError.of(_OWNER, "source", "one of clean rows", "one with sealed rows",
-                            "Its vectors are protected already.", code="E-STORE-SEALED")  # fmt: skip
     copied, withheld = _choose_fields(survey.fields, options)
     if options.in_place and OTHERS in withheld:
         raise StoreError.of(_OWNER, "source", "one with at most 500 fields", "one with more",

@@ -234,6 +234,11 @@ def test_nothing_may_be_left_out_or_sealed_twice(
     (tmp_path / "state.json").unlink()
     with raises("E-STORE-SEALED", "source"):
         seal(where)
+    # Without a seal key, too: it would put noise on noise, and leave the blobs behind.
+    with open_store(where) as store, open_store(f"faiss:{tmp_path}/copy.index") as copy:
+        with raises("E-STORE-SEALED", "source"):
+            migrate(store, copy, policy, tmp_path / "t.json", names=("a", "b"))
+        assert not copy.exists()
     assert_sealed(where, policy, sealer)
 
 
