@@ -357,6 +357,7 @@ def test_a_body_beyond_the_limit_is_refused(server: Server) -> None:
         ({"collection": None}, "invalid_collection"),
         ({"collection": "a\nb"}, "invalid_collection"),
         ({"metadata": [1, 2]}, "invalid_metadata"),
+        ({"metadata": [{"a": json.loads("[" * 200 + "]" * 200)}, None]}, "invalid_metadata"),
         ({"seal": "yes"}, "invalid_seal"),
         ({"input_type": "query"}, "invalid_seal"),
     ],

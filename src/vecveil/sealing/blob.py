@@ -41,6 +41,7 @@ HEADER_BYTES = 1 + KEY_ID_BYTES
 NONCE_END = HEADER_BYTES + NONCE_BYTES
 PRECISIONS = ("float16", "int8", "float32")
 _HEAD = struct.Struct("<BBI")
+_DEEPEST = 100  # levels of metadata
 _PAYLOAD, _COMPRESSED = 1, 2
 _PURPOSE = b"vecveil sealed blob"
 # The spellings of a UUID that databases normalise: Qdrant and pgvector return the form with hyphens.
@@ -67,30 +68,24 @@ def associated_prefix(header: bytes, collection: uuid.UUID) -> bytes:
 
 def encode_vectors(X: Embeddings, precision: str, *, owner: str) -> list[bytes]:
     """Return head and values of each row of ``X`` (N, n)."""
-    rows, n = X.shape
+    largest = np.abs(X).max(axis=1)
+    # Below 2⁻¹⁴ float16 keeps fewer bits: a row of such values would lose its direction. The squares of a row, summed
+    # for its cosine, must be within the range of float32.
+    least, most = (2.0**-10, 65504.0) if precision == "float16" else (2.0**-50, 2.0**50)
+    if ((largest > most) | ((largest > 0) & (largest < least))).any():
+        raise InvalidInputError.of(owner, "vectors", f"within the range of {precision}", "values beyond it",
+                                   fix="Normalise the vectors, or use precision='float32'.",
+                                   code="E-SEAL-RANGE")  # fmt: skip
     if precision == "int8":  # one scale a row; a row of zeros has scale 0
-        scale = np.abs(X).max(axis=1).astype(np.float32) / np.float32(127)
-        _check_range(scale, precision, owner)
+        scale = largest.astype(np.float32) / np.float32(127)
         safe = np.where(scale > 0, scale, 1)[:, None]
         body = np.hstack(
             [scale[:, None].view(np.int8), np.rint(X / safe).clip(-127, 127).astype(np.int8)]
         )
     else:
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(under="ignore"):
             body = X.astype("<f2" if precision == "float16" else "<f4")
-        _check_range(body, precision, owner)
-        if precision == "float16":
-            # Below 2⁻¹⁴ float16 keeps fewer bits: a row of such values would lose its direction.
-            largest = np.abs(X).max(axis=1)
-            _check_range(np.where((largest > 0) & (largest < 2.0**-10), np.inf, 0), precision, owner)
-    return [body[i].tobytes() for i in range(rows)]
-
-
-def _check_range(values: npt.NDArray[Any], precision: str, owner: str) -> None:
-    if not np.isfinite(values).all():
-        raise InvalidInputError.of(owner, "vectors", f"within the range of {precision}", "values beyond it",
-                                   fix="Normalise the vectors, or use precision='float32'.",
-                                   code="E-SEAL-RANGE")  # fmt: skip
+    return [row.tobytes() for row in body]
 
 
 def head(precision: str, n: int, *, payload: bool, compressed: bool) -> bytes:
@@ -142,6 +137,9 @@ def encode_payload(
         if metadata is not None and not all(isinstance(name, str) for name in metadata):
             raise TypeError
         body = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+        # Deeper, whoever opens the row could run out of stack.
+        if body.count("[") + body.count("{") > _DEEPEST and _depth(record) > _DEEPEST:
+            raise RecursionError
     except (TypeError, ValueError, RecursionError) as error:  # the message may quote a value
         raise InvalidInputError.of(owner, "metadata", "JSON objects with string keys", type(error).__name__,
                                    code="E-SEAL-METADATA") from None  # fmt: skip
@@ -150,6 +148,11 @@ def encode_payload(
         data = zlib.compress(data)
     # Padding comes last: the length of compressed text tells about its content.
     return framed(data).ljust(padded_length(len(data) + 4, padding), b"\0")
+
+
+def _depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return 1 + max(map(_depth, inner), default=0)
 
 
 def decode_payload(plain: bytes) -> tuple[str | None, dict[str, Any] | None]:

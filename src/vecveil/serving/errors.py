@@ -113,6 +113,9 @@ def api_error_of(error: Exception) -> ApiError:
         case IncompatibleError():
             text = "The upstream is not the encoder that the protector was fitted for; nothing was released."
             return ApiError(502, text, kind=SERVER, code="another_encoder")
+        case VecveilError(code="E-SEAL-METADATA"):
+            text = "`metadata` must be JSON objects, not nested too deep; nothing was released."
+            return ApiError(400, text, code="invalid_metadata", param="metadata")
         case VecveilError():
             text = "The vectors could not be protected; nothing was released."
             return ApiError(500, text, kind=SERVER, code="protection_failed")

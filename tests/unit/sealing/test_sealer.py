@@ -394,6 +394,17 @@ def test_wrong_input_is_one_clear_error(path: Path, X: np.ndarray, tmp_path: Pat
         sealer.seal(X, ids=["a"], collection="notes")
     with raises("E-SEAL-RANGE", "vectors"):  # float16 would lose the direction
         sealer.seal(np.full((1, 4), 1e-7), ids=["a"], collection="notes")
+    for precision in ("float32", "int8"):
+        for value in (1e19, 1e-30):  # whose squares are infinite or 0
+            with raises("E-SEAL-RANGE", "vectors"):
+                Sealer(path, precision=precision).seal(np.full((1, 4), value), ids=["a"], collection="notes")
+    nested: object = "a"
+    for _ in range(98):
+        nested = [nested]
+    sealed = sealer.seal(X[:1], ids=["a"], collection="notes", metadata=[{"a": nested}])
+    assert sealer.unseal(sealed, ids=["a"], collection="notes").metadata == [{"a": nested}]
+    with raises("E-SEAL-METADATA", "metadata"):  # a reader with less stack could not open it
+        sealer.seal(X[:1], ids=["a"], collection="notes", metadata=[{"a": [[nested]]}])
     with raises("E-SEAL-METADATA", "metadata"):
         sealer.seal(X[:1], ids=["a"], collection="notes", metadata=[{1: "x"}])  # type: ignore[dict-item]
     with raises("E-SEAL-NAME", "collection"):
