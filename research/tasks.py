@@ -33,7 +33,7 @@ def read_task(name: str, data: Path, encode: Encode) -> UtilityTask:
     """
     found = open_dataset(name, data)
     if isinstance(found, PairSet):
-        rows = _drawn(_test_rows(found.split), MOST_PAIRS)
+        rows = _drawn(test_rows(found.split), MOST_PAIRS)
         left, right = (encode([side[i] for i in rows]) for side in (found.left, found.right))
         return StsTask(left, right, np.asarray(found.scores, dtype=float)[rows])
     if isinstance(found, RetrievalSet):
@@ -73,7 +73,7 @@ def task_digest(name: str, data: Path) -> str:
     return found.hexdigest()[:16]
 
 
-def _test_rows(split: Sequence[str]) -> np.ndarray:
+def test_rows(split: Sequence[str]) -> np.ndarray:
     """Return the rows of the test parts, or all rows where there is none."""
     rows = np.flatnonzero(np.char.startswith(np.asarray(split).astype(str), "test"))
     return rows if len(rows) else np.arange(len(split))
@@ -89,7 +89,7 @@ def _retrieval(found: RetrievalSet, encode: Encode) -> RetrievalTask:
     place = {key: i for i, key in enumerate(found.document_ids)}
     judged = [
         i
-        for i in _test_rows(found.query_split)
+        for i in test_rows(found.query_split)
         if any(d in place for d in found.relevant.get(found.query_ids[i], {}))
     ]
     if found.same_pool:
@@ -144,7 +144,7 @@ def _classification(found: TextSet, encode: Encode) -> ClassificationTask:
         raise InvalidInputError.of("problem", "utility", "a data set with pairs, queries or classes",
                                    repr(found.name), "It is good for no task by itself.")  # fmt: skip
     labels = np.asarray(found.labels)
-    test = _test_rows(found.split if found.split is not None else [""] * len(labels))
+    test = test_rows(found.split if found.split is not None else [""] * len(labels))
     if len(test) == len(labels):  # no test part: about three groups in ten
         names = np.unique(found.groups)
         held = np.random.default_rng(SAMPLE_SEED).permutation(names)[: max(1, len(names) * 3 // 10)]

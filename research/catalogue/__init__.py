@@ -27,6 +27,7 @@ _WHERE = {
     "held-out-terms": "held_out_terms.HeldOutTerms",
     "guarantee": "guarantee.ConceptGuarantee",
     "attributes": "attributes.Attributes",
+    "sealed-search": "sealed_search.SealedSearch",
 }
 
 EXPERIMENTS = tuple(_WHERE)

@@ -1,0 +1,518 @@
+"""Candidate channels of sealed search side by side: what they leak, and what is left after exact re-ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from research import tables as draw
+from research.bench import Bench
+from research.catalogue.held_out_terms import WordSplit, strongest
+from research.datasets import open_dataset
+from research.datasets.kinds import RetrievalSet, TextSet
+from research.experiment import Cell, Experiment, Records
+from research.points import (
+    attacks_named,
+    defend,
+    leakage,
+    protector_record,
+    released,
+    short,
+    utility,
+)
+from research.scales import parse_scale
+from research.specification import Spec, check_names, digest, json_ready, whole_numbers
+from research.tasks import test_rows
+from vecveil.attacks import CandidateVectors, LikelihoodMatching, PairedVectors
+from vecveil.metrics.similarity import unit_rows
+from vecveil.protector import Candidate, FitData, Method, Protector, fit, register_method
+from vecveil.protector.methods import METHODS
+from vecveil.protector.methods.subspace import directions_of
+from vecveil.records.experiment import ClaimFinding, Number, Summary, Table, number
+from vecveil.sensitivity.linear_map import LinearMap
+from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.sensitivity.subspace import subspace_map
+
+Rows = npt.NDArray[Any]
+PREFIX = "public-prefix"
+PARTS = ("search", "leak", "unlisted", "matching")
+SIDES = ("both", "map")
+NEAREST = 10
+SMALL, LARGE = "mlp-512", "mlp-2048"
+
+
+def _prefix(data: FitData, options: dict[str, Any]) -> Candidate:
+    """Return the leading principal directions: the first stage of SHARD (arXiv 2606.27976) is this without noise."""
+    kept = int(options.pop("kept"))
+    exact = subspace_map(directions_of(data.moments, pairs=True), erased=0, kept=kept)
+    linear = LinearMap.quantised(exact.down, exact.up, norm=data.moments.rms_norm)
+    return Candidate(NoiseShape.isotropic(data.dimension), lambda _: linear, {"kept": kept})
+
+
+if PREFIX not in METHODS:
+    register_method(
+        Method(
+            PREFIX,
+            "leading principal directions",
+            _prefix,
+            options=("kept",),
+            postprocess="own map",
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelSpec:
+    """What the store holds for finding candidates.
+
+    Attributes:
+        method, scale, options: of the protector; `parse_scale`. The method ``none`` is clean vectors.
+        parts: what to measure, of `PARTS`.
+        seeds: at most so many of the experiment's.
+    """
+
+    method: str = "none"
+    scale: str = "clean"
+    options: dict[str, float] = field(default_factory=dict)
+    parts: tuple[str, ...] = PARTS
+    seeds: int | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of a fit; the subspace method has pairs, or it would search the settings that are given."""
+        given = {"pairs": True} if self.method == "subspace" else {}
+        return {**given, **whole_numbers(self.options)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SealedSearchSpec(Spec):
+    """Channels and collections.
+
+    Attributes:
+        collections: retrieval sets; their test queries search.
+        sentences: data set that the collections are filled up from; ``without`` names its sources that are left out.
+        added: sentences added to a collection.
+        sizes: further sizes, of a part of the collection or the collection with sentences.
+        candidates: numbers of blobs that a search opens.
+        draws: of the noise.
+    """
+
+    channels: dict[str, ChannelSpec] = field(default_factory=dict)
+    collections: tuple[str, ...] = ()
+    sentences: str = "sentences"
+    without: tuple[str, ...] = ()
+    added: int = 100_000
+    sizes: tuple[int, ...] = ()
+    candidates: tuple[int, ...] = (200, 500, 1000)
+    draws: int = 5
+
+    def __post_init__(self) -> None:
+        attacks_named(self.attacks, further=False)
+        for one in self.channels.values():
+            parse_scale(one.scale)
+            check_names("parts", one.parts, PARTS)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Collection:
+    """Queries, documents in random order, and judgements as (Q, D) grades."""
+
+    queries: Rows
+    documents: Rows
+    grades: Rows
+
+
+def read_collection(found: RetrievalSet, encode: Any) -> Collection:
+    order = np.random.default_rng(0).permutation(len(found.documents))
+    place = {found.document_ids[i]: j for j, i in enumerate(order)}
+    rows = test_rows(found.query_split)
+    grades = np.zeros((len(rows), len(order)), dtype=np.float32)
+    for row, i in enumerate(rows):
+        for document, grade in found.relevant[found.query_ids[i]].items():
+            grades[row, place[document]] = grade
+    return Collection(
+        encode([found.queries[i] for i in rows]),
+        encode([found.documents[i] for i in order]),
+        grades,
+    )
+
+
+def ndcg(order: Rows, scores: Rows, grades: Rows) -> Rows:
+    """Return nDCG@10 of each query when the documents of ``order`` (Q, k) are ranked by ``scores`` (Q, N)."""
+    best = np.take_along_axis(scores, order, axis=1).argsort(axis=1)[:, ::-1][:, :NEAREST]
+    top = np.take_along_axis(order, best, axis=1)
+    held = np.where(
+        top < grades.shape[1],
+        np.take_along_axis(grades, np.minimum(top, grades.shape[1] - 1), 1),
+        0,
+    )
+    discounts = 1 / np.log2(np.arange(2, NEAREST + 2))
+    ideal = np.sort(grades, axis=1)[:, ::-1][:, :NEAREST] @ discounts
+    return np.divide(held @ discounts, ideal, out=np.full(len(ideal), np.nan), where=ideal > 0)
+
+
+def nearest(scores: Rows, count: int) -> Rows:
+    count = min(count, scores.shape[1])
+    return np.argpartition(-scores, count - 1, axis=1)[:, :count]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Exact:
+    """The exact search over the first ``size`` documents: its ten nearest and its nDCG@10 of each query."""
+
+    size: int
+    grades: Rows
+    ten: Rows
+    ndcg: Rows
+
+
+def exact_at(size: int, scores: Rows, grades: Rows) -> Exact:
+    own = grades[:, :size]
+    ten = nearest(scores[:, :size], NEAREST)
+    return Exact(size, own, ten, ndcg(ten, scores[:, :size], own))
+
+
+def searched(
+    spec: SealedSearchSpec, collection: Collection, added: Rows, protector: Protector, seed: int
+) -> dict[str, Any]:
+    """Return the figures of a collection by side and size of the store."""
+    texts = np.concatenate([collection.documents, added])
+    scores = (
+        unit_rows(collection.queries).astype(np.float32) @ unit_rows(texts).astype(np.float32).T
+    )
+    native = len(collection.documents)
+    names = {"native": native, "added": len(texts)} | {
+        str(n): n for n in spec.sizes if n <= len(texts)
+    }
+    exact = {name: exact_at(size, scores, collection.grades) for name, size in names.items()}
+    kept: dict[tuple[Any, ...], list[Rows]] = {}
+    for turn in range(spec.draws):
+        rng = np.random.default_rng([seed, 31, turn])
+        store = unit_rows(protector.protect(texts, rng)).astype(np.float32)
+        for side in SIDES:
+            sent = protector.protect(collection.queries, rng, noise=side == "both")
+            seen = unit_rows(sent).astype(np.float32) @ store.T
+            for name, one in exact.items():
+                part = seen[:, : one.size]
+                own = np.take_along_axis(part, one.ten, axis=1)
+                ranks = np.stack([(part > own[:, [j]]).sum(axis=1) for j in range(NEAREST)], axis=1)
+                kept.setdefault((side, name, "rank"), []).append(ranks)
+                widest = nearest(part, max(spec.candidates))
+                ahead = np.take_along_axis(part, widest, axis=1).argsort(axis=1)[:, ::-1]
+                widest = np.take_along_axis(widest, ahead, axis=1)
+                for count in spec.candidates:
+                    found = ndcg(widest[:, :count], scores[:, : one.size], one.grades)
+                    kept.setdefault((side, name, count), []).append(found)
+    return {
+        side: {name: _figures(spec, one, {k[2]: v for k, v in kept.items() if k[:2] == (side, name)})
+               for name, one in exact.items()}
+        for side in SIDES
+    }  # fmt: skip
+
+
+def _figures(
+    spec: SealedSearchSpec, exact: Exact, kept: Mapping[Any, list[Rows]]
+) -> dict[str, Any]:
+    ranks = np.stack(kept["rank"])
+    judged = np.isfinite(exact.ndcg)
+    clean = exact.ndcg[judged]
+    found: dict[str, Any] = {
+        "size": exact.size,
+        "rank90": float(np.quantile(ranks, 0.9)) + 1,
+        "clean": float(clean.mean()),
+    }
+    for count in spec.candidates:
+        each = np.mean(kept[count], axis=0)[judged]
+        low, high = _ratio_interval(each, clean)
+        found[str(count)] = {
+            "recall": float((ranks < count).mean()),
+            "ndcg": {"value": float(each.mean() / clean.mean()), "low": low, "high": high},
+        }
+    return found
+
+
+def _ratio_interval(each: Rows, clean: Rows) -> tuple[float, float]:
+    """Return the 95 % interval of a ratio of means over queries (paired bootstrap)."""
+    picked = np.random.default_rng(0).integers(len(each), size=(1000, len(each)))
+    low, high = np.quantile(each[picked].mean(axis=1) / clean[picked].mean(axis=1), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def matched(material: Any, protector: Protector | None, seed: int) -> dict[str, Any]:
+    """Return how often a released text is told from nine with another term in one place, by the likelihood."""
+    case = material.case
+    X, versions = case.embeddings, case.substitutes
+    if versions is None:
+        return {"skipped": "too few terms"}
+    judged, oracle = released(protector, X[versions.rows], seed)
+    groups = case.groups[versions.rows]
+    rows = case.training_rows
+    result = LikelihoodMatching().run(
+        PairedVectors(X[rows], X[rows], case.groups[rows]),
+        CandidateVectors(judged, versions.pool, versions.truth, versions.options, groups),
+        rng=seed, show_progress=False, **oracle,
+    )  # fmt: skip
+    return {"top_1": {**short(result.main), "chance": 1 / versions.options.shape[1]}}
+
+
+class SealedSearch(Experiment[SealedSearchSpec]):
+    """Cells with the axes problem, channel, part and seed."""
+
+    name = "sealed-search"
+    what = "Candidate channels of sealed search: leakage beside what exact re-ranking finds."
+    source = "own"
+    spec_type = SealedSearchSpec
+
+    def cells(self, spec: SealedSearchSpec) -> list[Cell]:
+        return [
+            Cell.of(problem=problem, channel=name, part=part, seed=seed)
+            for seed in range(spec.seeds)
+            for problem in spec.problems
+            for name, channel in spec.channels.items()
+            if channel.seeds is None or seed < channel.seeds
+            for part in channel.parts
+            if not (part == "search" and channel.method == "none")
+        ]
+
+    def settings(self, spec: SealedSearchSpec, cell: Cell) -> dict[str, Any]:
+        channel = json_ready(spec.channels[cell["channel"]])
+        found = {
+            **super().settings(spec, cell),
+            **{k: channel[k] for k in ("method", "scale", "options")},
+        }
+        if cell["part"] == "search":
+            names = ("collections", "sentences", "without", "added", "sizes", "candidates", "draws")
+            found |= {"attacks": [], **{name: json_ready(spec)[name] for name in names}}
+        return found
+
+    def prepare(self, spec: SealedSearchSpec, bench: Bench, cells: Sequence[Cell]) -> None:
+        super().prepare(spec, bench, cells)
+        if any(cell["part"] == "search" for cell in cells):
+            self._added(spec, bench)
+            for name in spec.collections:
+                self._collection(name, bench)
+
+    def data_digest(self, spec: SealedSearchSpec, bench: Bench, cell: Cell) -> str | None:
+        own = super().data_digest(spec, bench, cell)
+        if cell["part"] != "search":
+            return own
+        return digest([own, *(bench.task_digest(name) for name in spec.collections)])
+
+    def measure(self, spec: SealedSearchSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
+        channel, part, seed = spec.channels[cell["channel"]], cell["part"], cell["seed"]
+        material, scale = bench.material(cell["problem"], seed), parse_scale(channel.scale)
+        if part == "unlisted":
+            return self._unlisted(spec, channel, cell, bench)
+        key = ("channel", cell["problem"], seed, repr(channel))
+        protector = bench.once(
+            key, lambda: defend(bench, material, channel.method, scale, **channel.arguments)
+        )
+        if part == "matching":
+            return matched(material, protector, seed)
+        if part == "leak":
+            return {
+                **leakage(material, protector, spec.attacks),
+                "utility": utility(material.task, protector, seed),
+                "protector": protector_record(protector),
+            }
+        assert protector is not None
+        added = self._added(spec, bench)
+        return {
+            name: searched(spec, self._collection(name, bench), added, protector, seed)
+            for name in spec.collections
+        }
+
+    def _unlisted(
+        self, spec: SealedSearchSpec, channel: ChannelSpec, cell: Cell, bench: Bench
+    ) -> dict[str, Any]:
+        """Return the leakage of listed and unseen words if half of them are listed, on other texts than the fit's."""
+        problem, seed = cell["problem"], cell["seed"]
+        key = ("held out", problem, seed)
+        held = bench.once(key, lambda: WordSplit(bench.problem(problem), bench.encoder(), seed))
+        protector = None
+        if channel.method != "none":
+            arguments = parse_scale(channel.scale).arguments(channel.method)
+            protector = fit(
+                held.texts, held.concept(held.listed), held.encoder, method=channel.method, seed=seed,
+                utility=bench.task(bench.utility_of(problem), held.encoder), show_progress=False,
+                **arguments, **channel.arguments,
+            )  # fmt: skip
+        attacks = [name for name in spec.attacks if name != LARGE]
+        kinds = held.kinds(None)
+        return {
+            kind: strongest(held, columns, protector, attacks) for kind, columns in kinds.items()
+        }
+
+    def _collection(self, name: str, bench: Bench) -> Collection:
+        def read() -> Collection:
+            found = open_dataset(name, bench.data)
+            assert isinstance(found, RetrievalSet)
+            return read_collection(found, bench.encoder().encode)
+
+        return bench.once(("collection", name), read)
+
+    def _added(self, spec: SealedSearchSpec, bench: Bench) -> Rows:
+        def read() -> Rows:
+            found = open_dataset(spec.sentences, bench.data)
+            assert isinstance(found, TextSet)
+            assert found.labels is not None
+            pairs = zip(found.texts, found.labels, strict=True)
+            texts = [text for text, source in pairs if source not in spec.without][: spec.added]
+            encoded: Rows = bench.encoder().encode(texts, show_progress=bench.show_progress)
+            return encoded
+
+        return bench.once(("added", spec.sentences, spec.without, spec.added), read)
+
+    def summary(self, spec: SealedSearchSpec, records: Records) -> Summary:
+        shown = [name for name in spec.channels if len(records.where(channel=name))]
+        return Summary(
+            tables=[
+                _leaks(records, shown),
+                *(_search(spec, records, shown, name) for name in spec.collections),
+                *(_growth(spec, records, shown, name) for name in spec.collections),
+            ],
+            findings=[_target(spec, records, *one) for one in TARGETS],
+            notes=[ABOUT],
+        )
+
+
+ABOUT = (
+    "The store ranks by what its channel holds; whoever has the key ranks the candidates by the exact vectors. "
+    "Channels are fitted on STS texts and search other collections. 'Both': documents and queries carry noise; 'map': "
+    "queries pass the map alone, which a log of queries reveals. nDCG@10 and recall of the ten nearest are shares of "
+    "exact search, means over draws of the noise; intervals are over queries, deviations over seeds. Leakage is that "
+    "of the strongest attack; all know the channel and learn on the texts that it was fitted on. Unlisted words: half "
+    "of the words are listed in a fit, and attackers learn and are judged on other texts. Matching tells a text from "
+    "nine copies with another term, all else known. The public prefix is the first stage of SHARD (arXiv 2606.27976). "
+    "Added sentences are ordinary ones; sentences of the collection's own domain are harder."
+)
+BASE = "sparse"
+TARGETS = (("both", 0.985, 0.15, 0.08), ("map", 0.98, 0.10, 0.05))
+"""Side, least nDCG@10, and largest shares of SPARSE's excess: to the strongest attack, to a perceptron of 512 units."""
+
+
+def _share(records: Records, channel: str, attack: str | None) -> Number | None:
+    """Return the excess over chance as a share of SPARSE's, seed by seed; None stands for the strongest attack."""
+    path = ("leakage",) if attack is None else ("attacks", attack, "r_precision")
+    found = []
+    for _, at in records.where(part="leak").each("problem", "seed"):
+        base = draw.excess(at.where(channel=BASE), *path)
+        own = draw.excess(at.where(channel=channel), *path)
+        if base > 0:
+            found.append(own / base)
+    return number(found, digits=0)
+
+
+def _worst(
+    spec: SealedSearchSpec, records: Records, channel: str, side: str, count: int = 500
+) -> Number | None:
+    """Return the least nDCG@10 over collections, natively and with sentences added."""
+    rows = records.where(channel=channel, part="search")
+    each = [
+        rows.estimate(name, side, size, str(count), "ndcg")
+        for name in spec.collections
+        for size in ("native", "added")
+    ]
+    return min((one for one in each if one), key=lambda one: one.value, default=None)
+
+
+def _leaks(records: Records, shown: Sequence[str]) -> Table:
+    def at(key: tuple[Any, ...], part: str) -> Records:
+        return records.where(channel=key[0], part=part)
+
+    def cell(part: str, *path: str) -> Any:
+        return lambda key, rows: at(key, part).estimate(*path)
+
+    return draw.table("What each channel leaks", (((name,), records.where(channel=name)) for name in shown), [
+        draw.axis("Channel", 0),
+        draw.column("Listed words, strongest attack", cell("leak", "leakage"), "%"),
+        draw.column("Strongest", lambda key, rows: draw.strongest_names(at(key, "leak")), text=True),
+        draw.column("512 units", cell("leak", "attacks", SMALL, "r_precision"), "%"),
+        draw.column("2,048 units", cell("leak", "attacks", LARGE, "r_precision"), "%"),
+        draw.column("Chance", lambda key, rows: at(key, "leak").number("leakage", "chance"), "%"),
+        draw.column("Of SPARSE's excess", lambda key, rows: _share(records, key[0], None), "%"),
+        draw.column("512 units, of SPARSE's", lambda key, rows: _share(records, key[0], SMALL), "%"),
+        draw.column("Listed, other texts", cell("unlisted", "listed"), "%"),
+        draw.column("Unlisted, other texts", cell("unlisted", "unseen"), "%"),
+        draw.column("Chance, unlisted", lambda key, rows: at(key, "unlisted").number("unseen", "chance"), "%"),
+        draw.column("Matching, 1 of 10", cell("matching", "top_1"), "%"),
+        draw.column("STS12 kept", lambda key, rows: at(key, "leak").number("utility", "relative"), "%"),
+        draw.column("Seeds", lambda key, rows: draw.count(len(at(key, "leak").values("seed")))),
+    ])  # fmt: skip
+
+
+def _search(spec: SealedSearchSpec, records: Records, shown: Sequence[str], name: str) -> Table:
+    groups = [
+        ((one,), rows) for one in shown if (rows := records.where(channel=one, part="search"))
+    ]
+    columns = [draw.axis("Channel", 0)]
+    for side in SIDES:
+        for size, label in (("native", ""), ("added", f" + {spec.added:,}")):
+            for count in spec.candidates:
+                columns.append(
+                    draw.estimate(
+                        f"nDCG, {side}{label}, {count:,}", name, side, size, str(count), "ndcg"
+                    )
+                )
+            columns.append(
+                draw.percent(f"recall, {side}{label}, 500", name, side, size, "500", "recall")
+            )
+    return draw.table(f"Search in {name} after exact re-ranking", groups, columns)
+
+
+def _growth(spec: SealedSearchSpec, records: Records, shown: Sequence[str], name: str) -> Table:
+    """Return the rank within which nine of ten exact neighbours lie, by size of the store, and nDCG@10."""
+    sizes = [str(size) for size in spec.sizes]
+    groups = [
+        ((one, side), rows)
+        for one in shown
+        if (rows := records.where(channel=one, part="search"))
+        for side in SIDES
+    ]
+
+    def cell(size: str, *path: str, **options: Any) -> Any:
+        return lambda key, rows: rows.number(name, key[1], size, *path, **options)
+
+    columns = [draw.axis("Channel", 0), draw.axis("Queries", 1)]
+    columns += [
+        draw.column(f"Rank, {int(s):,}", cell(s, "rank90", percent=False, digits=0)) for s in sizes
+    ]
+    columns += [
+        draw.column(f"nDCG, {int(s):,}, {k}", cell(s, str(k), "ndcg", "value"), "%")
+        for s in sizes
+        for k in (200, 500)
+    ]
+    return draw.table(
+        f"{name}: rank of nine of ten exact neighbours, and nDCG@10, by size of the store",
+        groups,
+        columns,
+    )
+
+
+def _target(
+    spec: SealedSearchSpec, records: Records, side: str, least: float, most: float, small: float
+) -> ClaimFinding:
+    """Return whether a channel meets the three bounds, and the one that misses them by least."""
+    found: list[tuple[float, str]] = []
+    for name in spec.channels:
+        kept = _worst(spec, records, name, side)
+        leaks = _share(records, name, None), _share(records, name, SMALL)
+        if kept and leaks[0] and leaks[1]:
+            over = leaks[0].value - most, leaks[1].value - small, least - kept.value
+            shown = (
+                f"{name}: nDCG@10 {kept.value:.3f} in the worst collection, {100 * leaks[0].value:.0f} % to the "
+                f"strongest attack, {100 * leaks[1].value:.0f} % to 512 units"
+            )
+            found.append((sum(max(one, 0.0) for one in over), shown))
+    claim = (
+        f"500 candidates keep nDCG@10 at {least}, queries: {side}, while the strongest attack reads at most "
+        f"{100 * most:.0f} % of SPARSE's excess, a perceptron of 512 units {100 * small:.0f} %."
+    )
+    if not found:
+        return ClaimFinding(claim, "own", "not measured", "not measured")
+    miss, ours = min(found)
+    return ClaimFinding(claim, "own", "disagrees" if miss else "agrees", ours)
