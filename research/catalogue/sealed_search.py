@@ -117,121 +117,102 @@ class SealedSearchSpec(Spec):
             check_names("parts", one.parts, PARTS)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Collection:
-    """Queries, documents in random order, and judgements as (Q, D) grades."""
+    """Queries, documents in random order before the added sentences, judgements, and the exact search by size.
 
-    queries: Rows
-    documents: Rows
-    grades: Rows
+    Attributes:
+        texts: (D + A, n) documents and sentences.
+        scores: (Q, D + A) exact cosines.
+        grades: (Q, D) judgements.
+        sizes: size of the store by name.
+        exact: by name, the ten nearest rows (Q, 10) and nDCG@10 (Q,), NaN for a query without a relevant document.
+    """
+
+    def __init__(self, found: RetrievalSet, encode: Any, added: Rows, sizes: Sequence[int]) -> None:
+        order = np.random.default_rng(0).permutation(len(found.documents))
+        place = {found.document_ids[i]: j for j, i in enumerate(order)}
+        rows = test_rows(found.query_split)
+        self.grades = np.zeros((len(rows), len(order)), dtype=np.float32)
+        for row, i in enumerate(rows):
+            for document, grade in found.relevant[found.query_ids[i]].items():
+                self.grades[row, place[document]] = grade
+        self.queries = encode([found.queries[i] for i in rows])
+        self.documents = encode([found.documents[i] for i in order])
+        texts = np.concatenate([self.documents, added])
+        self.scores = _unit(self.queries) @ _unit(texts).T
+        every = {"native": len(order), "added": len(texts)} | {str(n): n for n in sizes}
+        self.sizes = {name: size for name, size in every.items() if size <= len(texts)}
+        self.exact = {}
+        for name, size in self.sizes.items():
+            ten = _nearest(self.scores[:, :size], NEAREST)
+            self.exact[name] = ten, self.ndcg(ten, size)
+
+    def ndcg(self, candidates: Rows, size: int) -> Rows:
+        """Return nDCG@10 of the candidates (Q, k) in their exact order, in a store of ``size`` rows."""
+        exact = np.take_along_axis(self.scores, candidates, axis=1)
+        top = np.take_along_axis(candidates, _nearest(exact, NEAREST), axis=1)
+        own = self.grades[:, :size]
+        held = np.take_along_axis(
+            np.pad(own, ((0, 0), (0, 1))), np.minimum(top, own.shape[1]), axis=1
+        )
+        discounts = 1 / np.log2(np.arange(2, NEAREST + 2))
+        ideal = np.sort(own, axis=1)[:, ::-1][:, :NEAREST] @ discounts
+        return np.divide(held @ discounts, ideal, out=np.full(len(ideal), np.nan), where=ideal > 0)
 
 
-def read_collection(found: RetrievalSet, encode: Any) -> Collection:
-    order = np.random.default_rng(0).permutation(len(found.documents))
-    place = {found.document_ids[i]: j for j, i in enumerate(order)}
-    rows = test_rows(found.query_split)
-    grades = np.zeros((len(rows), len(order)), dtype=np.float32)
-    for row, i in enumerate(rows):
-        for document, grade in found.relevant[found.query_ids[i]].items():
-            grades[row, place[document]] = grade
-    return Collection(
-        encode([found.queries[i] for i in rows]),
-        encode([found.documents[i] for i in order]),
-        grades,
-    )
+def _unit(X: Rows) -> Rows:
+    return unit_rows(X).astype(np.float32)
 
 
-def ndcg(order: Rows, scores: Rows, grades: Rows) -> Rows:
-    """Return nDCG@10 of each query when the documents of ``order`` (Q, k) are ranked by ``scores`` (Q, N)."""
-    best = np.take_along_axis(scores, order, axis=1).argsort(axis=1)[:, ::-1][:, :NEAREST]
-    top = np.take_along_axis(order, best, axis=1)
-    held = np.where(
-        top < grades.shape[1],
-        np.take_along_axis(grades, np.minimum(top, grades.shape[1] - 1), 1),
-        0,
-    )
-    discounts = 1 / np.log2(np.arange(2, NEAREST + 2))
-    ideal = np.sort(grades, axis=1)[:, ::-1][:, :NEAREST] @ discounts
-    return np.divide(held @ discounts, ideal, out=np.full(len(ideal), np.nan), where=ideal > 0)
-
-
-def nearest(scores: Rows, count: int) -> Rows:
+def _nearest(scores: Rows, count: int) -> Rows:
+    """Return the columns of the ``count`` highest scores of each row, highest first."""
     count = min(count, scores.shape[1])
-    return np.argpartition(-scores, count - 1, axis=1)[:, :count]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Exact:
-    """The exact search over the first ``size`` documents: its ten nearest and its nDCG@10 of each query."""
-
-    size: int
-    grades: Rows
-    ten: Rows
-    ndcg: Rows
-
-
-def exact_at(size: int, scores: Rows, grades: Rows) -> Exact:
-    own = grades[:, :size]
-    ten = nearest(scores[:, :size], NEAREST)
-    return Exact(size, own, ten, ndcg(ten, scores[:, :size], own))
+    some = np.argpartition(scores, -count, axis=1)[:, -count:]
+    order = np.take_along_axis(scores, some, axis=1).argsort(axis=1)[:, ::-1]
+    return np.take_along_axis(some, order, axis=1)
 
 
 def searched(
-    spec: SealedSearchSpec, collection: Collection, added: Rows, protector: Protector, seed: int
-) -> dict[str, Any]:
-    """Return the figures of a collection by side and size of the store."""
-    texts = np.concatenate([collection.documents, added])
-    scores = (
-        unit_rows(collection.queries).astype(np.float32) @ unit_rows(texts).astype(np.float32).T
-    )
-    native = len(collection.documents)
-    names = {"native": native, "added": len(texts)} | {
-        str(n): n for n in spec.sizes if n <= len(texts)
-    }
-    exact = {name: exact_at(size, scores, collection.grades) for name, size in names.items()}
+    spec: SealedSearchSpec, collections: Mapping[str, Collection], added: Rows, protector: Protector, seed: int
+) -> dict[str, Any]:  # fmt: skip
+    """Return the figures of each collection by side and size of the store."""
     kept: dict[tuple[Any, ...], list[Rows]] = {}
     for turn in range(spec.draws):
         rng = np.random.default_rng([seed, 31, turn])
-        store = unit_rows(protector.protect(texts, rng)).astype(np.float32)
-        for side in SIDES:
-            sent = protector.protect(collection.queries, rng, noise=side == "both")
-            seen = unit_rows(sent).astype(np.float32) @ store.T
-            for name, one in exact.items():
-                part = seen[:, : one.size]
-                own = np.take_along_axis(part, one.ten, axis=1)
-                ranks = np.stack([(part > own[:, [j]]).sum(axis=1) for j in range(NEAREST)], axis=1)
-                kept.setdefault((side, name, "rank"), []).append(ranks)
-                widest = nearest(part, max(spec.candidates))
-                ahead = np.take_along_axis(part, widest, axis=1).argsort(axis=1)[:, ::-1]
-                widest = np.take_along_axis(widest, ahead, axis=1)
-                for count in spec.candidates:
-                    found = ndcg(widest[:, :count], scores[:, : one.size], one.grades)
-                    kept.setdefault((side, name, count), []).append(found)
+        tail = _unit(protector.protect(added, rng))  # one draw for all collections, for time
+        for of, one in collections.items():
+            store = np.concatenate([_unit(protector.protect(one.documents, rng)), tail])
+            for side in SIDES:
+                sent = protector.protect(one.queries, rng, noise=side == "both")
+                seen = _unit(sent) @ store.T
+                for name, size in one.sizes.items():
+                    part = seen[:, :size]
+                    own = np.take_along_axis(part, one.exact[name][0], axis=1).T
+                    ranks = np.stack([(part > cosine[:, None]).sum(axis=1) for cosine in own])
+                    kept.setdefault((of, side, name, "rank"), []).append(ranks)
+                    ranked = _nearest(part, max(spec.candidates))
+                    for count in spec.candidates:
+                        found = one.ndcg(ranked[:, :count], size)
+                        kept.setdefault((of, side, name, count), []).append(found)
     return {
-        side: {name: _figures(spec, one, {k[2]: v for k, v in kept.items() if k[:2] == (side, name)})
-               for name, one in exact.items()}
-        for side in SIDES
+        of: {side: {name: _figures(spec, one.exact[name][1], kept, (of, side, name)) for name in one.sizes}
+             for side in SIDES}
+        for of, one in collections.items()
     }  # fmt: skip
 
 
 def _figures(
-    spec: SealedSearchSpec, exact: Exact, kept: Mapping[Any, list[Rows]]
+    spec: SealedSearchSpec, exact: Rows, kept: Mapping[Any, Any], at: tuple[str, ...]
 ) -> dict[str, Any]:
-    ranks = np.stack(kept["rank"])
-    judged = np.isfinite(exact.ndcg)
-    clean = exact.ndcg[judged]
-    found: dict[str, Any] = {
-        "size": exact.size,
-        "rank90": float(np.quantile(ranks, 0.9)) + 1,
-        "clean": float(clean.mean()),
-    }
+    ranks = np.stack(kept[*at, "rank"])
+    judged = np.isfinite(exact)
+    clean = exact[judged]
+    found: dict[str, Any] = {"rank90": float(np.quantile(ranks, 0.9)) + 1, "clean": float(clean.mean())}  # fmt: skip
     for count in spec.candidates:
-        each = np.mean(kept[count], axis=0)[judged]
+        each = np.mean(kept[*at, count], axis=0)[judged]
         low, high = _ratio_interval(each, clean)
-        found[str(count)] = {
-            "recall": float((ranks < count).mean()),
-            "ndcg": {"value": float(each.mean() / clean.mean()), "low": low, "high": high},
-        }
+        ndcg = {"value": float(each.mean() / clean.mean()), "low": low, "high": high}
+        found[str(count)] = {"recall": float((ranks < count).mean()), "ndcg": ndcg}
     return found
 
 
@@ -292,9 +273,7 @@ class SealedSearch(Experiment[SealedSearchSpec]):
     def prepare(self, spec: SealedSearchSpec, bench: Bench, cells: Sequence[Cell]) -> None:
         super().prepare(spec, bench, cells)
         if any(cell["part"] == "search" for cell in cells):
-            self._added(spec, bench)
-            for name in spec.collections:
-                self._collection(name, bench)
+            self._collections(spec, bench)
 
     def data_digest(self, spec: SealedSearchSpec, bench: Bench, cell: Cell) -> str | None:
         own = super().data_digest(spec, bench, cell)
@@ -320,11 +299,7 @@ class SealedSearch(Experiment[SealedSearchSpec]):
                 "protector": protector_record(protector),
             }
         assert protector is not None
-        added = self._added(spec, bench)
-        return {
-            name: searched(spec, self._collection(name, bench), added, protector, seed)
-            for name in spec.collections
-        }
+        return searched(spec, *self._collections(spec, bench), protector, seed)
 
     def _unlisted(
         self, spec: SealedSearchSpec, channel: ChannelSpec, cell: Cell, bench: Bench
@@ -347,25 +322,27 @@ class SealedSearch(Experiment[SealedSearchSpec]):
             kind: strongest(held, columns, protector, attacks) for kind, columns in kinds.items()
         }
 
-    def _collection(self, name: str, bench: Bench) -> Collection:
-        def read() -> Collection:
-            found = open_dataset(name, bench.data)
-            assert isinstance(found, RetrievalSet)
-            return read_collection(found, bench.encoder().encode)
+    def _collections(
+        self, spec: SealedSearchSpec, bench: Bench
+    ) -> tuple[dict[str, Collection], Rows]:
+        """Return the collections by name, and the vectors of the added sentences."""
 
-        return bench.once(("collection", name), read)
-
-    def _added(self, spec: SealedSearchSpec, bench: Bench) -> Rows:
-        def read() -> Rows:
-            found = open_dataset(spec.sentences, bench.data)
-            assert isinstance(found, TextSet)
-            assert found.labels is not None
-            pairs = zip(found.texts, found.labels, strict=True)
+        def read() -> tuple[dict[str, Collection], Rows]:
+            sentences = open_dataset(spec.sentences, bench.data)
+            assert isinstance(sentences, TextSet)
+            sources = sentences.labels or ("",) * len(sentences.texts)
+            pairs = zip(sentences.texts, sources, strict=True)
             texts = [text for text, source in pairs if source not in spec.without][: spec.added]
-            encoded: Rows = bench.encoder().encode(texts, show_progress=bench.show_progress)
-            return encoded
+            encode = bench.encoder().encode
+            added = encode(texts, show_progress=bench.show_progress)
+            found = {}
+            for name in spec.collections:
+                collection = open_dataset(name, bench.data)
+                assert isinstance(collection, RetrievalSet)
+                found[name] = Collection(collection, encode, added, spec.sizes)
+            return found, added
 
-        return bench.once(("added", spec.sentences, spec.without, spec.added), read)
+        return bench.once(("collections", spec.collections, spec.added), read)
 
     def summary(self, spec: SealedSearchSpec, records: Records) -> Summary:
         shown = [name for name in spec.channels if len(records.where(channel=name))]
