@@ -1,0 +1,96 @@
+"""The experiment on candidate channels, run whole on a small data set."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from harness.experiment_data import sentences, write_jsonl
+from research import run, summarise
+from research.catalogue.sealed_search import Collection
+from research.datasets.kinds import RetrievalSet
+from vecveil.errors import DataFileError
+from vecveil.metrics.ranking import ndcg_of_scores
+from vecveil.records.experiment import read_experiment
+
+SPEC = """
+experiment: sealed-search
+encoder: {encoder}
+attacks: [linear]
+channels:
+  sparse: {{method: sparse, scale: utility 0.9, options: {{epochs: 2, stability_seeds: 1}}, parts: [search, leak]}}
+  weak: {{method: subspace, scale: radius 0.2, options: {{rank: 4, kept: 20, flattening: 0}}}}
+  prefix: {{method: public-prefix, scale: radius 0.000001, options: {{kept: 12}}, parts: [search, leak]}}
+  clean: {{parts: [leak, unlisted]}}
+collections: [cranfield]
+added: 80
+sizes: [40]
+candidates: [20, 100]
+draws: 2
+problems:
+  sts12: {{data: sts12, concept: {{terms_file: concepts/sts_terms.json}}}}
+"""
+
+
+@pytest.fixture
+def searched(data: Path, tmp_path: Path) -> Path:
+    """The small data with a collection of 60 documents, 12 queries and 120 sentences."""
+    folder = shutil.copytree(data, tmp_path / "data")
+    own = folder / "retrieval" / "cranfield"
+    texts = list(dict.fromkeys(sentences(200, 4)))[:60]
+    write_jsonl(
+        own / "corpus.jsonl.gz",
+        [{"_id": f"d{i}", "title": "", "text": t} for i, t in enumerate(texts)],
+    )
+    asked = [{"_id": f"q{i}", "text": texts[3 * i], "split": "test"} for i in range(12)]
+    write_jsonl(own / "queries.jsonl.gz", asked)
+    rows = [f"q{i}\td{3 * i + j}\t{2 - j}\ttest" for i in range(12) for j in range(2)]
+    (own / "qrels.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore\tsplit", *rows]) + "\n")
+    (folder / "lm").mkdir()
+    more = pa.table({"source": ["brown"] * 120, "text": sentences(120, 5)})
+    pq.write_table(more, folder / "lm" / "sentences.parquet")
+    return folder
+
+
+def test_channels_stand_side_by_side(searched: Path, encoder: Path, tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(SPEC.format(encoder=encoder))
+    assert not run(spec, searched, tmp_path / "out", workers=0).failed
+    record = summarise("sealed-search", tmp_path / "out")
+    read_experiment(record, owner="sealed-search", error=DataFileError)
+    leaks, search = record["tables"][:2]
+    assert [row[0] for row in leaks["rows"]] == ["sparse", "weak", "prefix", "clean"]
+    assert [row[:2] for row in search["rows"]][:3] == [
+        ["sparse", "both"],
+        ["sparse", "map"],
+        ["weak", "both"],
+    ]
+    lines = (tmp_path / "out" / "sealed-search" / "records.jsonl").read_text().splitlines()
+    cells = {(r["cell"]["channel"], r["cell"]["part"]): r["found"] for r in map(json.loads, lines)}
+    for channel in ("sparse", "weak", "prefix"):
+        native = cells[channel, "search"]["cranfield"]["both"]["native"]
+        assert native["100"]["ndcg"]["value"] == pytest.approx(1.0)  # as many candidates as rows
+        assert native["100"]["recall"] == 1.0
+        assert native["20"]["recall"] <= 1.0
+    excess = {c: cells[c, "leak"]["leakage"]["value"] for c in ("weak", "clean")}
+    assert excess["weak"] < excess["clean"]
+
+
+def test_the_figure_of_candidates_is_the_one_of_the_package() -> None:
+    ids = tuple(map(str, range(30)))
+    judged = {"a": {"3": 2, "9": 1}, "b": {"5": 1}}
+    whole = RetrievalSet("toy", ids, ids, ("a", "b"), ("a", "b"), ("test", "test"), judged)
+    rng = np.random.default_rng(0)
+    one = Collection(
+        whole, lambda texts: rng.standard_normal((len(texts), 8)), rng.standard_normal((5, 8)), []
+    )
+    expected = ndcg_of_scores(one.scores, np.pad(one.grades, ((0, 0), (0, 5))))
+    assert one.exact["added"][1] == pytest.approx(expected)
+    every = np.tile(np.arange(35), (2, 1))
+    assert one.ndcg(every, 35) == pytest.approx(expected)
