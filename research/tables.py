@@ -62,8 +62,13 @@ def axis(name: str, index: int, shown: Callable[[Any], str] = str) -> Drawn:
     return Column(name, text=True), lambda key, rows: shown(key[index])
 
 
-def column(name: str, cell: Callable[[tuple[Any, ...], Records], TableCell], unit: str | None = None,
-          *, text: bool = False) -> Drawn:
+def column(
+    name: str,
+    cell: Callable[[tuple[Any, ...], Records], TableCell],
+    unit: str | None = None,
+    *,
+    text: bool = False,
+) -> Drawn:
     """Return a column whose cells ``cell`` computes; ``unit`` is ``%`` or another one."""
     return Column(name, unit, text), cell
 
@@ -83,8 +88,13 @@ def plain(name: str, *path: str, digits: int = 0) -> Drawn:
     return column(name, lambda key, rows: rows.plain(*path, digits=digits))
 
 
-def table(title: str, groups: Iterable[Group], columns: Sequence[Drawn], caption: str = "",
-          notes: Sequence[str] = ()) -> Table:
+def table(
+    title: str,
+    groups: Iterable[Group],
+    columns: Sequence[Drawn],
+    caption: str = "",
+    notes: Sequence[str] = (),
+) -> Table:
     """Return a table with a row for each group."""
     heads, cells = zip(*columns, strict=True)
     rows = [[cell(key, own) for cell in cells] for key, own in groups]
@@ -255,7 +265,10 @@ def paper_rows(
         parsed = parse_scale(scale)
         if parsed.kind in kinds:
             keys = ("dataset" if axis == "problem" else axis for axis in axes)
-            row = dict(zip(keys, values, strict=False)) | {"epsilon": parsed.value, "axis": parsed.kind}
+            row = dict(zip(keys, values, strict=False)) | {
+                "epsilon": parsed.value,
+                "axis": parsed.kind,
+            }
             means = {name: at.number(*path) for name, path in figures.items()}
             rows.append(row | {name: mean and 100 * mean.value for name, mean in means.items()})
     return rows

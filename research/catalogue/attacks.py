@@ -120,11 +120,17 @@ class WriterGrid(Grid[W]):
         self, spec: W, cell: Cell, bench: Bench
     ) -> tuple[Material, Protector | None, Rows, dict[str, Any]]:
         """Return a cell's material, protector and judged rows, and the part of ``found`` that they decide."""
-        material, method, scale = bench.material(cell["problem"], cell["seed"]), cell["method"], cell["scale"]
+        material, method, scale = (
+            bench.material(cell["problem"], cell["seed"]),
+            cell["method"],
+            cell["scale"],
+        )
         options = spec.method_options(method)
         # A process fits the protector once for all attacks.
         key = ("defence", cell["problem"], method, scale, cell["seed"], repr(options))
-        protector = bench.once(key, lambda: defend(bench, material, method, parse_scale(scale), **options))
+        protector = bench.once(
+            key, lambda: defend(bench, material, method, parse_scale(scale), **options)
+        )
         rows, left_out = judged_rows(bench, material, spec.decoders, spec.judged)
         found = {
             "utility": utility(material.task, protector, material.seed),
@@ -193,7 +199,9 @@ class AttackModels(WriterGrid[AttackModelsSpec]):
 
     def summary(self, spec: AttackModelsSpec, records: Records) -> Summary:
         names = records.values("problem")
-        tables = [t for name in names for t in (_leakage(records, name), _texts(records, name)) if t]
+        tables = [
+            t for name in names for t in (_leakage(records, name), _texts(records, name)) if t
+        ]
         return Summary(
             tables=tables,
             figures=[f for name in names for f in _figures(records, name)],

@@ -110,7 +110,11 @@ class CaseStudy(WriterGrid[CaseStudySpec]):
 
     def summary(self, spec: CaseStudySpec, records: Records) -> Summary:
         names = records.values("problem")
-        judge = "an LSA encoder fitted on the problem's texts" if spec.judge == LSA else f"the encoder {spec.judge}"
+        judge = (
+            "an LSA encoder fitted on the problem's texts"
+            if spec.judge == LSA
+            else f"the encoder {spec.judge}"
+        )
         decoder = spec.decoder(spec.attack)
         given = " (given)" if decoder.start_from else ""
         notes = [
@@ -208,7 +212,8 @@ def _sides(records: Records, problem: str) -> list[Table]:
         sensitive = f" Sensitive: {', '.join(text['sensitive'])}." if text.get("sensitive") else ""
         caption = f"Original ({where}{learnt}):{original or ' not shown.'}{sensitive}"
         groups = [
-            ((*key, at[0]["found"]["shown"][i]), at) for key, at in draw.by_scale(first, "scale", "method")
+            ((*key, at[0]["found"]["shown"][i]), at)
+            for key, at in draw.by_scale(first, "scale", "method")
         ]
         found.append(draw.table(f"{problem}: text {i + 1}", groups, [
             draw.axis("Scale", 0),
@@ -230,7 +235,11 @@ def _means(records: Records, problem: str) -> Table:
 
     def cosine(key: tuple[str, str], at: Records) -> Number | None:
         epsilon = draw.epsilon_of(key[0])
-        theirs = None if epsilon is None else draw.beside([PUBLISHED], "semantic", epsilon=epsilon, method=key[1])
+        theirs = (
+            None
+            if epsilon is None
+            else draw.beside([PUBLISHED], "semantic", epsilon=epsilon, method=key[1])
+        )
         return at.estimate("semantic", digits=2, percent=False, published=theirs)
 
     return draw.table(f"{problem}: all judged texts", draw.by_scale(own, "scale", "method"), [

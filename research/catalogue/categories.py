@@ -31,7 +31,9 @@ class Categories(Grid[GridSpec]):
         rows = [row for name in problems for row in _rows(records, name)]
         return Summary(
             tables=[*(_table(records, name) for name in problems), _published()],
-            findings=draw.findings_of(self.name, rows, keys, difference=f"{draw.SETTING} {STAND_INS}"),
+            findings=draw.findings_of(
+                self.name, rows, keys, difference=f"{draw.SETTING} {STAND_INS}"
+            ),
             notes=[AXES, draw.SETTING, STAND_INS],
         )
 
@@ -90,4 +92,6 @@ def _published() -> Table:
         for row in theirs.rows
     ]
     columns = [Column(name, text=text) for name, text in is_text.items()]
-    return Table(f"As published ({theirs.source})", columns, rows, theirs.caption, list(theirs.notes))
+    return Table(
+        f"As published ({theirs.source})", columns, rows, theirs.caption, list(theirs.notes)
+    )

@@ -170,7 +170,9 @@ class ConceptGroups(Experiment[ConceptGroupsSpec]):
                 *(_changes(records, name, scale) for name in records.values("problem")),
                 *([_overlaps(masks, overlaps, top)] if masks else []),
             ],
-            figures=[_heat(one, group, top) for one in masks for group in dict.fromkeys(one.groups)],
+            figures=[
+                _heat(one, group, top) for one in masks for group in dict.fromkeys(one.groups)
+            ],
             findings=_findings(records, recipes, masks, overlaps, top, scale),
             notes=[*_left_out(records), *published(TABLE).notes],
         )
@@ -411,7 +413,11 @@ def _overlaps(masks: Sequence[_Masks], overlaps: dict[str, Overlap], top: int) -
 
     def mean(measure: Callable[[Vector], float], digits: int) -> Callable[[Any, Records], Number]:
         def cell(key: tuple[_Masks, Overlap], _: Records) -> Number:
-            return Number(float(np.mean([measure(mask) for mask in key[0].masks])), percent=False, digits=digits)
+            return Number(
+                float(np.mean([measure(mask) for mask in key[0].masks])),
+                percent=False,
+                digits=digits,
+            )
 
         return cell
 
@@ -460,7 +466,9 @@ def _findings(
             if not math.isnan(inside + outside):
                 rows.append({"group": group, "words": "same-group", "mask_overlap": inside})
                 rows.append({"group": group, "words": "other-group", "mask_overlap": outside})  # fmt: skip
-    found = draw.findings_of("concept-groups", rows, ("group", "tokens", "words"), difference=DIFFERENCE)
+    found = draw.findings_of(
+        "concept-groups", rows, ("group", "tokens", "words"), difference=DIFFERENCE
+    )
     for name, one in overlaps.items():
         few = sum(len(own.words) for own in masks if own.recipe == name) < ENOUGH_WORDS
         told = one.p_value <= ALPHA and one.within > one.across

@@ -202,14 +202,20 @@ def _findings(records: Records, missing: list[str]) -> list[ClaimFinding]:
     )  # fmt: skip
     without = f" Not measured: {', '.join(missing)}." if missing else ""
     axes = ("dataset", "encoder", "epsilon", "method")
-    return [*draw.findings_of("encoders", rows, axes, difference=draw.SETTING + without), *_ours(records)]
+    return [
+        *draw.findings_of("encoders", rows, axes, difference=draw.SETTING + without),
+        *_ours(records),
+    ]
 
 
 def _ours(records: Records) -> list[ClaimFinding]:
     """Return whether the subspace method leaks less than SPARSE at equal utility under every encoder."""
     lines, held = [], 0
     for (problem, encoder, scale), at in records.each("problem", "encoder", "scale"):
-        ours, theirs = draw.excess(at.where(method="subspace")), draw.excess(at.where(method="sparse"))
+        ours, theirs = (
+            draw.excess(at.where(method="subspace")),
+            draw.excess(at.where(method="sparse")),
+        )
         if parse_scale(scale).kind == "utility" and math.isfinite(ours) and math.isfinite(theirs):
             held += ours < theirs
             lines.append(

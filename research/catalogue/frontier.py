@@ -73,7 +73,9 @@ class Frontier(Grid[GridSpec]):
             draw.column("Clean", lambda key, rows: clean[key[0]], "%"),
             draw.column("Excess over chance, share of SPARSE's", ratio, "%"),
         ]
-        return draw.table("At equal utility", groups, columns, "The strongest attack of each method.")
+        return draw.table(
+            "At equal utility", groups, columns, "The strongest attack of each method."
+        )
 
     def _bar(self, records: Records, problem: str) -> ClaimFinding:
         ratio = draw.excess_ratio(records, problem, "subspace", "sparse", AT)

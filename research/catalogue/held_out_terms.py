@@ -259,7 +259,11 @@ def _leakages(records: Records, problem: str) -> Table:
         if rows.figures("leakage", "listed", "value")
     ]
     kept = draw.percent("Utility kept", "utility", "relative")[1]
-    columns.append(draw.column("Utility kept", lambda key, rows: "–" if key[0] == "removed" else kept(key, rows), "%"))
+    columns.append(
+        draw.column(
+            "Utility kept", lambda key, rows: "–" if key[0] == "removed" else kept(key, rows), "%"
+        )
+    )
     return draw.table(problem, groups, columns)
 
 

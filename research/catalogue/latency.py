@@ -245,7 +245,9 @@ def _protect_table(records: Records) -> Table:
     base = draw.beside(["sparse-table-11"], "microseconds", method="laplace") or math.nan
 
     def paper(key: tuple[int, int, str]) -> float | None:
-        return draw.beside(["sparse-table-11"], "microseconds", method=key[2]) if key[1] == 1 else None
+        return (
+            draw.beside(["sparse-table-11"], "microseconds", method=key[2]) if key[1] == 1 else None
+        )
 
     def shortest(key: tuple[int, int, str], own: Records) -> Number | None:
         return number(_micro(own, key[2], key[1]), percent=False, published=paper(key))
@@ -330,7 +332,9 @@ def _findings(protect: Records, train: Records) -> list[ClaimFinding]:
         for method in _methods(own)
     ]  # fmt: skip
     only = ("sampling-costs-as-laplace", "purkayastha-is-slow")
-    found = draw.findings_of("latency", rows, ("dimension", "method"), difference=DIFFERENCE, only=only)
+    found = draw.findings_of(
+        "latency", rows, ("dimension", "method"), difference=DIFFERENCE, only=only
+    )
     growths = [_growth(row, size) for row in train for size in list(row["found"]["pairs"])[1:]]
     if growths:
         low, high = min(growths), max(growths)

@@ -51,9 +51,7 @@ class TransformSpec(GridSpec):
 
 class PiiTransforms(Grid[TransformSpec]):
     name = "pii-transforms"
-    what = (
-        "PII redacted or replaced in the text before encoding, beside noise on the vectors."
-    )
+    what = "PII redacted or replaced in the text before encoding, beside noise on the vectors."
     source = "SPARSE, Table 9"
     spec_type = TransformSpec
 
@@ -140,7 +138,11 @@ def _table(records: Records, problem: str) -> Table:
         method, scale = key
         found = {"dataset": problem, "method": method}
         epsilon = None if scale == CHANGED else draw.epsilon_of(scale)
-        return found if scale == CHANGED else {**found, "epsilon": -1.0 if epsilon is None else epsilon}
+        return (
+            found
+            if scale == CHANGED
+            else {**found, "epsilon": -1.0 if epsilon is None else epsilon}
+        )
 
     def paper(name: str) -> draw.Published:
         return lambda key: draw.share_beside(TABLES, name, **keys(key))

@@ -124,7 +124,9 @@ def _points(records: Records, problem: str) -> Table:
             recipe, weight, scale = key
             in_paper = recipe == "published" and parse_scale(scale).kind == "effective"
             epsilon = parse_scale(scale).value if in_paper else None
-            return draw.share_beside([TABLE], name, **{"dataset": problem, "lambda": weight, "epsilon": epsilon})
+            return draw.share_beside(
+                [TABLE], name, **{"dataset": problem, "lambda": weight, "epsilon": epsilon}
+            )
 
         return find
 

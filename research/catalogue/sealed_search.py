@@ -204,23 +204,21 @@ def searched(
 def _figures(
     spec: SealedSearchSpec, exact: Rows, kept: Mapping[Any, Any], at: tuple[str, ...]
 ) -> dict[str, Any]:
+    """Return rank, and recall and nDCG@10 by candidates; intervals are over queries (paired bootstrap)."""
     ranks = np.stack(kept[*at, "rank"])
     judged = np.isfinite(exact)
     clean = exact[judged]
-    found: dict[str, Any] = {"rank90": float(np.quantile(ranks, 0.9)) + 1, "clean": float(clean.mean())}  # fmt: skip
+    picked = np.random.default_rng(0).integers(len(clean), size=(1000, len(clean)))
+    found: dict[str, Any] = {"rank90": float(np.quantile(ranks, 0.9)) + 1}
     for count in spec.candidates:
         each = np.mean(kept[*at, count], axis=0)[judged]
-        low, high = _ratio_interval(each, clean)
-        ndcg = {"value": float(each.mean() / clean.mean()), "low": low, "high": high}
-        found[str(count)] = {"recall": float((ranks < count).mean()), "ndcg": ndcg}
+        ends = np.quantile(each[picked].mean(axis=1) / clean[picked].mean(axis=1), (0.025, 0.975))
+        kept_share = [each.mean() / clean.mean(), *ends]
+        ndcg = dict(
+            zip(("value", "low", "high"), (round(float(x), 5) for x in kept_share), strict=True)
+        )
+        found[str(count)] = {"recall": round(float((ranks < count).mean()), 5), "ndcg": ndcg}
     return found
-
-
-def _ratio_interval(each: Rows, clean: Rows) -> tuple[float, float]:
-    """Return the 95 % interval of a ratio of means over queries (paired bootstrap)."""
-    picked = np.random.default_rng(0).integers(len(each), size=(1000, len(each)))
-    low, high = np.quantile(each[picked].mean(axis=1) / clean[picked].mean(axis=1), (0.025, 0.975))
-    return float(low), float(high)
 
 
 def matched(material: Any, protector: Protector | None, seed: int) -> dict[str, Any]:

@@ -353,7 +353,9 @@ def _findings(records: Records) -> list[ClaimFinding]:
         for decile in ("top", "bottom")
         if (values := own.figures("held_out", decile))
     ]  # fmt: skip
-    found = draw.findings_of("sensitivity", rows, ("problem", "over", "decile"), difference=DIFFERENCE)
+    found = draw.findings_of(
+        "sensitivity", rows, ("problem", "over", "decile"), difference=DIFFERENCE
+    )
     if not len(records):
         return found
     noise = statistics.median(records.figures("noise", "circular"))

@@ -160,7 +160,9 @@ def read_pii(spec: PiiSpec, data: Path) -> PiiTexts:
     corpus, caps = _texts(spec.data, data), (spec.texts, spec.texts)
     split, _, _ = _split_rows(corpus, caps, "pii", spec.concept, data, dev_learns=True)
     plain = _texts((spec.plain,), data)
-    train, test = (plain_texts(plain, names)[: spec.texts] for names in (spec.plain_train, spec.plain_test))
+    train, test = (
+        plain_texts(plain, names)[: spec.texts] for names in (spec.plain_train, spec.plain_test)
+    )
     return PiiTexts(plain_train=train, plain_test=test, **split)
 
 

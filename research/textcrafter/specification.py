@@ -71,7 +71,9 @@ class TextCrafterSpec(Spec):
                 raise wrong("problems", f"named otherwise than {PII!r}", repr(name))
             if one.texts is not None or one.utility is not None:
                 fix = "`rows` caps the sets, and each set's own classes are its utility."
-                raise wrong(f"problems.{name}"[:60], "without texts and utility", "one of them", fix=fix)
+                raise wrong(
+                    f"problems.{name}"[:60], "without texts and utility", "one of them", fix=fix
+                )
         if self.texts is not None:
             raise wrong("texts", "left out", "given", fix="`rows` caps the sets.")
 

@@ -98,8 +98,14 @@ def strongest(records: Records, *path: str) -> list[float]:
     return found
 
 
-def _sentence(records: Records, name: str, *, interval: bool = False, key: str = "value",
-              published: float | None = None) -> Number | None:
+def _sentence(
+    records: Records,
+    name: str,
+    *,
+    interval: bool = False,
+    key: str = "value",
+    published: float | None = None,
+) -> Number | None:
     """Return a figure of the sentence-level attack, with its interval if ``interval``."""
     share = SENTENCE[name][1]
     path = ("figures", name) if interval else ("figures", name, key)
@@ -107,7 +113,9 @@ def _sentence(records: Records, name: str, *, interval: bool = False, key: str =
     return read(*path, digits=1 if share else 3, percent=share, published=published)
 
 
-def _sentence_columns(cell: Callable[[str, tuple[Any, ...], Records], Number | None]) -> list[draw.Drawn]:
+def _sentence_columns(
+    cell: Callable[[str, tuple[Any, ...], Records], Number | None],
+) -> list[draw.Drawn]:
     return [
         draw.column(title, partial(cell, name), "%" if share else None) for name, (title, share) in SENTENCE.items()
     ]  # fmt: skip
@@ -131,7 +139,10 @@ def _four_sets(spec: TextCrafterSpec, records: Records) -> Table:
     """Return the paper's table: reconstruction, then utility in both scenarios, of each set and main defence."""
     utility, sentences = (records.where(part=part) for part in ("utility", "sentences"))
     groups = [
-        ((where, defence), utility.where(set=where, defence="none" if defence == CHANCE else defence))
+        (
+            (where, defence),
+            utility.where(set=where, defence="none" if defence == CHANCE else defence),
+        )
         for where in sets_in(records)
         for defence in (*main_in(spec, utility), CHANCE)
     ]
