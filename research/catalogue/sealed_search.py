@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +39,6 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import subspace_map
 
 Rows = npt.NDArray[Any]
-PREFIX = "public-prefix"
 PARTS = ("search", "leak", "unlisted", "matching")
 SIDES = ("both", "map")
 NEAREST = 10
@@ -53,16 +53,23 @@ def _prefix(data: FitData, options: dict[str, Any]) -> Candidate:
     return Candidate(NoiseShape.isotropic(data.dimension), lambda _: linear, {"kept": kept})
 
 
-if PREFIX not in METHODS:
-    register_method(
-        Method(
-            PREFIX,
-            "leading principal directions",
-            _prefix,
-            options=("kept",),
-            postprocess="own map",
-        )
-    )
+PREFIX = Method(
+    "public-prefix",
+    "leading principal directions",
+    _prefix,
+    options=("kept",),
+    postprocess="own map",
+)
+
+
+@contextlib.contextmanager
+def _prefix_known() -> Iterator[None]:
+    """Register the public prefix for the block alone: importing an experiment must not change the methods."""
+    register_method(PREFIX)
+    try:
+        yield
+    finally:
+        METHODS.pop(PREFIX.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +79,12 @@ class ChannelSpec:
     Attributes:
         method, scale, options: of the protector; `parse_scale`. The method ``none`` is clean vectors.
         parts: what to measure, of `PARTS`.
-        seeds: at most so many of the experiment's.
     """
 
     method: str = "none"
     scale: str = "clean"
     options: dict[str, float] = field(default_factory=dict)
     parts: tuple[str, ...] = PARTS
-    seeds: int | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -157,7 +162,9 @@ class Collection:
         )
         discounts = 1 / np.log2(np.arange(2, NEAREST + 2))
         ideal = np.sort(own, axis=1)[:, ::-1][:, :NEAREST] @ discounts
-        return np.divide(held @ discounts, ideal, out=np.full(len(ideal), np.nan), where=ideal > 0)
+        blank = np.full(len(ideal), np.nan)
+        found: Rows = np.divide(held @ discounts, ideal, out=blank, where=ideal > 0)
+        return found
 
 
 def _unit(X: Rows) -> Rows:
@@ -252,7 +259,6 @@ class SealedSearch(Experiment[SealedSearchSpec]):
             for seed in range(spec.seeds)
             for problem in spec.problems
             for name, channel in spec.channels.items()
-            if channel.seeds is None or seed < channel.seeds
             for part in channel.parts
             if not (part == "search" and channel.method == "none")
         ]
@@ -281,23 +287,25 @@ class SealedSearch(Experiment[SealedSearchSpec]):
 
     def measure(self, spec: SealedSearchSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         channel, part, seed = spec.channels[cell["channel"]], cell["part"], cell["seed"]
-        material, scale = bench.material(cell["problem"], seed), parse_scale(channel.scale)
         if part == "unlisted":
             return self._unlisted(spec, channel, cell, bench)
-        key = ("channel", cell["problem"], seed, repr(channel))
-        protector = bench.once(
-            key, lambda: defend(bench, material, channel.method, scale, **channel.arguments)
-        )
+        material, scale = bench.material(cell["problem"], seed), parse_scale(channel.scale)
+
+        def fitted() -> Protector | None:
+            with _prefix_known():
+                return defend(bench, material, channel.method, scale, **channel.arguments)
+
+        protector = bench.once(("channel", cell["problem"], seed, repr(channel)), fitted)
         if part == "matching":
             return matched(material, protector, seed)
-        if part == "leak":
-            return {
-                **leakage(material, protector, spec.attacks),
-                "utility": utility(material.task, protector, seed),
-                "protector": protector_record(protector),
-            }
-        assert protector is not None
-        return searched(spec, *self._collections(spec, bench), protector, seed)
+        if part == "search":
+            assert protector is not None
+            return searched(spec, *self._collections(spec, bench), protector, seed)
+        return {
+            **leakage(material, protector, spec.attacks),
+            "utility": utility(material.task, protector, seed),
+            "protector": protector_record(protector),
+        }
 
     def _unlisted(
         self, spec: SealedSearchSpec, channel: ChannelSpec, cell: Cell, bench: Bench
@@ -308,17 +316,15 @@ class SealedSearch(Experiment[SealedSearchSpec]):
         held = bench.once(key, lambda: WordSplit(bench.problem(problem), bench.encoder(), seed))
         protector = None
         if channel.method != "none":
-            arguments = parse_scale(channel.scale).arguments(channel.method)
-            protector = fit(
-                held.texts, held.concept(held.listed), held.encoder, method=channel.method, seed=seed,
-                utility=bench.task(bench.utility_of(problem), held.encoder), show_progress=False,
-                **arguments, **channel.arguments,
-            )  # fmt: skip
+            with _prefix_known():
+                protector = fit(
+                    held.texts, held.concept(held.listed), held.encoder, method=channel.method, seed=seed,
+                    utility=bench.task(bench.utility_of(problem), held.encoder), show_progress=False,
+                    **parse_scale(channel.scale).arguments(channel.method), **channel.arguments,
+                )  # fmt: skip
         attacks = [name for name in spec.attacks if name != LARGE]
-        kinds = held.kinds(None)
-        return {
-            kind: strongest(held, columns, protector, attacks) for kind, columns in kinds.items()
-        }
+        kinds = held.kinds(None).items()
+        return {kind: strongest(held, columns, protector, attacks) for kind, columns in kinds}
 
     def _collections(
         self, spec: SealedSearchSpec, bench: Bench
