@@ -29,6 +29,7 @@ from research.scales import parse_scale
 from research.specification import Spec, check_names, digest, json_ready, whole_numbers
 from research.tasks import test_rows
 from vecveil.attacks import CandidateVectors, LikelihoodMatching, PairedVectors
+from vecveil.metrics import SealedSearchTask
 from vecveil.metrics.similarity import unit_rows
 from vecveil.protector import Candidate, FitData, Method, Protector, fit, register_method
 from vecveil.protector.methods import METHODS
@@ -39,7 +40,9 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import subspace_map
 
 Rows = npt.NDArray[Any]
-PARTS = ("search", "leak", "unlisted", "matching")
+PARTS = ("search", "leak", "unlisted", "matching", "model")
+SAMPLE = 3000  # sentences from which the model of a calibration extrapolates
+SEARCHES = ("search", "model")
 SIDES = ("both", "map")
 NEAREST = 10
 SMALL, LARGE = "mlp-512", "mlp-2048"
@@ -228,6 +231,29 @@ def _figures(
     return found
 
 
+def predicted(
+    spec: SealedSearchSpec, collections: Mapping[str, Collection], added: Rows, protector: Protector, seed: int
+) -> dict[str, Any]:  # fmt: skip
+    """Return the nDCG@10 that a calibration expects with the sentences added, from the documents and a few of them."""
+    rng = np.random.default_rng([seed, 32])
+    few = added[rng.permutation(len(added))[:SAMPLE]]
+
+    def release(X: Rows, generator: np.random.Generator | None) -> Rows:
+        return protector.protect(X, generator, noise=generator is not None)
+
+    found: dict[str, Any] = {name: {} for name in collections}
+    for name, one in collections.items():
+        for side in SIDES:
+            task = SealedSearchTask(
+                one.documents, candidates=spec.candidates[1], collection_size=one.sizes["added"],
+                queries=one.queries, relevance=one.grades, distractors=few, query_noise=side == "both", seed=seed,
+            )  # fmt: skip
+            got = task.protected(release, rng)
+            ends = (("value", got.value), ("low", got.low), ("high", got.high))
+            found[name][side] = {key: round(value / task.clean_value, 5) for key, value in ends}
+    return found
+
+
 def matched(material: Any, protector: Protector | None, seed: int) -> dict[str, Any]:
     """Return how often a released text is told from nine with another term in one place, by the likelihood."""
     case = material.case
@@ -260,7 +286,7 @@ class SealedSearch(Experiment[SealedSearchSpec]):
             for problem in spec.problems
             for name, channel in spec.channels.items()
             for part in channel.parts
-            if not (part == "search" and channel.method == "none")
+            if not (part in SEARCHES and channel.method == "none")
         ]
 
     def settings(self, spec: SealedSearchSpec, cell: Cell) -> dict[str, Any]:
@@ -269,19 +295,19 @@ class SealedSearch(Experiment[SealedSearchSpec]):
             **super().settings(spec, cell),
             **{k: channel[k] for k in ("method", "scale", "options")},
         }
-        if cell["part"] == "search":
+        if cell["part"] in SEARCHES:
             names = ("collections", "sentences", "without", "added", "sizes", "candidates", "draws")
             found |= {"attacks": [], **{name: json_ready(spec)[name] for name in names}}
         return found
 
     def prepare(self, spec: SealedSearchSpec, bench: Bench, cells: Sequence[Cell]) -> None:
         super().prepare(spec, bench, cells)
-        if any(cell["part"] == "search" for cell in cells):
+        if any(cell["part"] in SEARCHES for cell in cells):
             self._collections(spec, bench)
 
     def data_digest(self, spec: SealedSearchSpec, bench: Bench, cell: Cell) -> str | None:
         own = super().data_digest(spec, bench, cell)
-        if cell["part"] != "search":
+        if cell["part"] not in SEARCHES:
             return own
         return digest([own, *(bench.task_digest(name) for name in spec.collections)])
 
@@ -298,9 +324,10 @@ class SealedSearch(Experiment[SealedSearchSpec]):
         protector = bench.once(("channel", cell["problem"], seed, repr(channel)), fitted)
         if part == "matching":
             return matched(material, protector, seed)
-        if part == "search":
+        if part in SEARCHES:
             assert protector is not None
-            return searched(spec, *self._collections(spec, bench), protector, seed)
+            measure = searched if part == "search" else predicted
+            return measure(spec, *self._collections(spec, bench), protector, seed)
         return {
             **leakage(material, protector, spec.attacks),
             "utility": utility(material.task, protector, seed),
@@ -361,6 +388,7 @@ class SealedSearch(Experiment[SealedSearchSpec]):
                 )
             )
             tables.append(_search(records, shown, name, sizes, (200, 500), "by size of the store"))
+        tables.append(_model(spec, records, shown))
         findings = [*(_target(spec, records, *one) for one in TARGETS), _strong(spec, records)]
         return Summary(tables=tables, findings=findings, notes=[ABOUT])
 
@@ -451,6 +479,34 @@ def _search(
         columns.append(column(f"recall, {label}, {counts[1]}", size, str(counts[1]), "recall"))
         columns += [ndcg(f"nDCG, {label}, {count:,}", size, str(count)) for count in counts]
     return draw.table(f"{name}, {title}", groups, columns)
+
+
+def _model(spec: SealedSearchSpec, records: Records, shown: Sequence[str]) -> Table:
+    """Return the nDCG@10 with sentences added as measured, and as a calibration predicts it from few of them."""
+    found = records.where(part="search")
+    cells = records.where(part="model")
+    groups = [
+        ((name, one, side), rows)
+        for name in spec.collections
+        for one in shown
+        if (rows := cells.where(channel=one))
+        for side in SIDES
+    ]
+    count = str(spec.candidates[1])
+
+    def measured(key: tuple[Any, ...]) -> Number | None:
+        return found.where(channel=key[1]).number(key[0], key[2], "added", count, "ndcg", "value")
+
+    def error(key: tuple[Any, ...], rows: Records) -> Number | None:
+        both = rows.number(key[0], key[2], "value"), measured(key)
+        return number([both[0].value - both[1].value]) if both[0] and both[1] else None
+
+    return draw.table(f"The model of a calibration, {spec.added:,} sentences added, {count} candidates", groups, [
+        draw.axis("Collection", 0), draw.axis("Channel", 1), draw.axis("Queries", 2),
+        draw.column("nDCG, measured", lambda key, rows: measured(key), "%"),
+        draw.column("nDCG, predicted", lambda key, rows: rows.estimate(key[0], key[2]), "%"),
+        draw.column("Error", error, "%"),
+    ], f"Predicted from the collection's documents and {SAMPLE:,} sentences.")  # fmt: skip
 
 
 def _closest(claim: str, found: Sequence[tuple[Sequence[float], str]]) -> ClaimFinding:

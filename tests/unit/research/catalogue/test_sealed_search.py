@@ -29,9 +29,9 @@ channels:
   prefix: {{method: public-prefix, scale: radius 0.000001, options: {{kept: 12}}, parts: [search, leak]}}
   clean: {{parts: [leak, unlisted]}}
 collections: [cranfield]
-added: 80
-sizes: [40]
-candidates: [20, 100]
+added: 110
+sizes: [100]
+candidates: [20, 200]
 draws: 2
 problems:
   sts12: {{data: sts12, concept: {{terms_file: concepts/sts_terms.json}}}}
@@ -40,10 +40,10 @@ problems:
 
 @pytest.fixture
 def searched(data: Path, tmp_path: Path) -> Path:
-    """The small data with a collection of 60 documents, 12 queries and 120 sentences."""
+    """The small data with a collection of 120 documents, 12 queries and 150 sentences."""
     folder = shutil.copytree(data, tmp_path / "data")
     own = folder / "retrieval" / "cranfield"
-    texts = list(dict.fromkeys(sentences(200, 4)))[:60]
+    texts = list(dict.fromkeys(sentences(300, 4)))[:120]
     write_jsonl(
         own / "corpus.jsonl.gz",
         [{"_id": f"d{i}", "title": "", "text": t} for i, t in enumerate(texts)],
@@ -53,7 +53,7 @@ def searched(data: Path, tmp_path: Path) -> Path:
     rows = [f"q{i}\td{3 * i + j}\t{2 - j}\ttest" for i in range(12) for j in range(2)]
     (own / "qrels.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore\tsplit", *rows]) + "\n")
     (folder / "lm").mkdir()
-    more = pa.table({"source": ["brown"] * 120, "text": sentences(120, 5)})
+    more = pa.table({"source": ["brown"] * 150, "text": sentences(150, 5)})
     pq.write_table(more, folder / "lm" / "sentences.parquet")
     return folder
 
@@ -75,9 +75,11 @@ def test_channels_stand_side_by_side(searched: Path, encoder: Path, tmp_path: Pa
     cells = {(r["cell"]["channel"], r["cell"]["part"]): r["found"] for r in map(json.loads, lines)}
     for channel in ("sparse", "weak", "prefix"):
         native = cells[channel, "search"]["cranfield"]["both"]["native"]
-        assert native["100"]["ndcg"]["value"] == pytest.approx(1.0)  # as many candidates as rows
-        assert native["100"]["recall"] == 1.0
+        assert native["200"]["ndcg"]["value"] == pytest.approx(1.0)  # as many candidates as rows
+        assert native["200"]["recall"] == 1.0
         assert native["20"]["recall"] <= 1.0
+    model = cells["weak", "model"]["cranfield"]["map"]
+    assert model["low"] <= model["value"] <= model["high"] <= 1.2
     excess = {c: cells[c, "leak"]["leakage"]["value"] for c in ("weak", "clean")}
     assert excess["weak"] < excess["clean"]
 
