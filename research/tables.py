@@ -281,6 +281,16 @@ def excess(rows: Records, *path: str) -> float:
     return math.nan if value is None or chance is None else value.value - chance.value
 
 
+def excess_shares(own: Records, base: Records, *path: str) -> list[float]:
+    """Return each seed's leakage above chance as a share of the base's, where the base's is above chance."""
+    found = []
+    for (seed,), at in own.each("seed"):
+        mine, beside = excess(at, *path), excess(base.where(seed=seed), *path)
+        if beside > 0 and math.isfinite(mine):
+            found.append(mine / beside)
+    return found
+
+
 def excess_ratio(records: Records, problem: str, method: str, against: str, scale: str) -> float:
     """Return the leakage of one method above chance as a share of another's at the same scale.
 

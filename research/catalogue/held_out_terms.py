@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -276,13 +275,10 @@ def _title(variant: str) -> str:
 
 def _ratios(records: Records, problem: str, variant: str, kind: str) -> list[float]:
     """Return each seed's excess over chance as a share of SPARSE's, where SPARSE's is above chance."""
-    ratios = []
-    for (_,), at in records.where(problem=problem).each("seed"):
-        base = draw.excess(at.where(variant="sparse"), "leakage", kind)
-        own = draw.excess(at.where(variant=variant), "leakage", kind)
-        if base > 0 and math.isfinite(own):
-            ratios.append(own / base)
-    return ratios
+    rows = records.where(problem=problem)
+    return draw.excess_shares(
+        rows.where(variant=variant), rows.where(variant="sparse"), "leakage", kind
+    )
 
 
 def _costs(records: Records) -> Table:

@@ -414,13 +414,10 @@ STRONG = ("npl", 1000, 0.96, 0.4)
 
 def _share(records: Records, part: str, base: str, channel: str, *path: str) -> Number | None:
     """Return the excess over chance as a share of another channel's, seed by seed."""
-    found = []
-    for _, at in records.where(part=part).each("problem", "seed"):
-        beside = draw.excess(at.where(channel=base), *path)
-        own = draw.excess(at.where(channel=channel), *path)
-        if beside > 0:
-            found.append(own / beside)
-    return number(found, digits=0)
+    rows = records.where(part=part)
+    return number(
+        draw.excess_shares(rows.where(channel=channel), rows.where(channel=base), *path), digits=0
+    )
 
 
 def _leaks(groups: Sequence[draw.Group], records: Records) -> Table:
