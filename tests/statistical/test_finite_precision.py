@@ -131,15 +131,15 @@ def rate_of_attack(
         [clues(release(np.tile(x, (rows, 1))), inputs, step, scale) for x in inputs]
         for rows in (LEARN, LEARN // 4, TEST)
     )
+    cells = 64 * np.arange(learnt[0][0].size)
     first, second = (
-        np.stack([(seen == value).sum(axis=0) for value in range(64)], axis=-1) for seen in learnt
+        np.bincount((seen.reshape(len(seen), -1) + cells).ravel(), minlength=64 * len(cells)) for seen in learnt
     )
     differ = np.abs(first - second) > 4 * np.sqrt(first + second)
     table = np.where(differ, np.log((second + 0.5) / (first + 0.5)), 0.0)
-    at = np.ix_(*(np.arange(m) for m in table.shape[:2]))
 
     def scores(parts: list[np.ndarray]) -> list[np.ndarray]:
-        return [np.array([table[at[0], at[1], row].sum() for row in seen]) for seen in parts]
+        return [table[seen.reshape(len(seen), -1) + cells].sum(axis=1) for seen in parts]
 
     low, high = (np.median(part) for part in scores(held))
     coin = np.random.default_rng()
