@@ -125,7 +125,7 @@ class Misbehaving:
             for writer in self._writers:
                 writer.transport.abort()
             others = asyncio.all_tasks() - {asyncio.current_task()}
-            await asyncio.wait_for(asyncio.gather(*others), 10)
+            await asyncio.wait_for(asyncio.gather(*others), 60)
 
         stop = asyncio.Event()
         thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
@@ -135,7 +135,7 @@ class Misbehaving:
             yield self
         finally:
             loop.call_soon_threadsafe(stop.set)
-            thread.join(10)
+            thread.join(60)
             loop.close()
 
 

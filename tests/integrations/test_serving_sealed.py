@@ -501,5 +501,5 @@ def test_the_log_counts_and_quotes_nothing(
 
 
 def test_metrics_count_rows(server: Server) -> None:
-    text = httpx.get(f"{server.url}/metrics", headers={"Authorization": f"Bearer {NOBODY}"}).text
+    text = httpx.get(f"{server.url}/metrics", headers={"Authorization": f"Bearer {NOBODY}"}, timeout=60).text
     assert 'vecveil_blobs_total{action="sealed"}' in text

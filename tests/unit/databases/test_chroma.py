@@ -122,7 +122,7 @@ def server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     command = [str(program), "run", "--path", str(tmp_path / "db"), "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(600):
+        for _ in range(2400):
             with socket.socket() as asked:
                 if asked.connect_ex(("127.0.0.1", port)) == 0:
                     break

@@ -36,7 +36,7 @@ def test_connections_are_kept() -> None:
         respond(writer, answer_to(body))
 
     async def ask(url: str) -> int:
-        upstream = HttpUpstream(url, "up", UpstreamSettings(timeout=5.0, retries=0))
+        upstream = HttpUpstream(url, "up", UpstreamSettings(timeout=60.0, retries=0))
         for _ in range(5):
             await upstream.embed(["a"], model="m", dimension=None, headers={})
         await upstream.aclose()
@@ -49,7 +49,7 @@ def test_connections_are_kept() -> None:
 
 def posted(url: str) -> httpx.Response:
     body = {"model": "m", "input": "a"}
-    return httpx.post(f"{url}/v1/embeddings", json=body, timeout=30)
+    return httpx.post(f"{url}/v1/embeddings", json=body, timeout=60)
 
 
 def check(answer: httpx.Response, *, same: bool) -> None:
@@ -69,7 +69,7 @@ def test_an_upstream_is_verified_again_after_a_minute(same: bool) -> None:
         respond(writer, answer_to(body, X if same else X[:, ::-1] ** 2))
 
     with Misbehaving(well).running() as up:
-        upstream = HttpUpstream(up.url, "up", UpstreamSettings(timeout=5.0, retries=0))
+        upstream = HttpUpstream(up.url, "up", UpstreamSettings(timeout=60.0, retries=0))
         service = Service([ServedPolicy("drug", ReleasePolicy(fake_protector()), upstream)])
         with served(service) as url, pytest.MonkeyPatch.context() as patch:
             assert posted(url).status_code == 200
@@ -97,7 +97,7 @@ def test_what_answers_a_second_try_is_checked(same: bool) -> None:
         respond(writer, answer_to(body, X if same else X[:, ::-1] ** 2))
 
     with Misbehaving(well).running() as up:
-        upstream = HttpUpstream(up.url, "up", UpstreamSettings(timeout=5.0, retries=1))
+        upstream = HttpUpstream(up.url, "up", UpstreamSettings(timeout=60.0, retries=1))
         service = Service([ServedPolicy("drug", ReleasePolicy(fake_protector()), upstream)])
         with served(service) as url:
             assert posted(url).status_code == 200

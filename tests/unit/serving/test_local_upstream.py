@@ -111,7 +111,7 @@ def test_stopping_fails_the_requests_that_have_no_answer() -> None:
         tasks.append(asyncio.create_task(embed(upstream, "queued")))
         await asyncio.sleep(0)
         await upstream.aclose()
-        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
         encoder.go.set()
         return list(results)
 
