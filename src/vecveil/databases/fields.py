@@ -11,11 +11,12 @@ from typing import Any, Literal
 import numpy as np
 
 from vecveil.data.columns import is_number_list
+from vecveil.databases.collection import FILTER_PREFIX
 from vecveil.sealing.blob import SEALED_FIELD, is_blob
 
 __all__ = ["OTHERS", "Field", "FieldTally", "carried", "kind_of", "leaves", "matches"]
 
-ValueKind = Literal["text", "numbers", "binary", "sealed", "email", "phone", "name", "other"]
+ValueKind = Literal["text", "numbers", "binary", "sealed", "token", "email", "phone", "name", "other"]
 
 OTHERS = "(others)"
 """Name of the field that stands for all fields beyond the first 500."""
@@ -36,6 +37,7 @@ _UNSPACED = re.compile(
 )
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*[A-Za-z]{2,}")
 _ADDRESS = re.compile(r"\w+://\S+|\S+@\S+")
+_TOKEN = re.compile(r"[0-9a-f]{32}")
 _PHONE = re.compile(r"(?:\+|\(?\d)[\d\s()./-]{6,}\d")
 # Dates, IP addresses and plain numbers have the shape of telephone numbers.
 _NO_PHONE = re.compile(
@@ -141,7 +143,7 @@ class Field:
         return {
             "name": self.name,
             "rows": self.rows,
-            "holds": self.withheld or self.personal or "other",
+            "holds": self.withheld or self.personal or ("token" if self.kinds.get("token") else "other"),
             "text_share": self.text_rows / rows if self.withheld == "text" and rows else 0.0,
             "mean_words": round(self.words, 2),
             "mean_characters": round(self.characters, 1),
@@ -173,9 +175,9 @@ class FieldTally:
                 if name not in self._tallies and len(self._tallies) >= _MOST_FIELDS:
                     name = OTHERS
                 tally = self._tallies.setdefault(name, _Tally())
-                sealed = name == SEALED_FIELD and is_blob(value)
-                kinds.setdefault(name, set()).add("sealed" if sealed else kind_of(value))
-                if isinstance(value, str) and not sealed:
+                kind = _own_kind(name, value) or kind_of(value)
+                kinds.setdefault(name, set()).add(kind)
+                if isinstance(value, str) and kind not in ("sealed", "token"):
                     tally.strings += 1
                     tally.words += _words(value)
                     tally.characters += len(value)
@@ -190,6 +192,14 @@ class FieldTally:
             Field(name, t.rows, t.strings, t.words / max(t.strings, 1), t.characters / max(t.strings, 1), dict(t.kinds))
             for name, t in self._tallies.items()
         )  # fmt: skip
+
+
+def _own_kind(name: str, value: Any) -> ValueKind | None:
+    """Return the kind of a value that sealed search wrote, whose letters may look like words."""
+    if name == SEALED_FIELD:
+        return "sealed" if is_blob(value) else None
+    is_token = name.startswith(FILTER_PREFIX) and isinstance(value, str) and _TOKEN.fullmatch(value)
+    return "token" if is_token else None
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

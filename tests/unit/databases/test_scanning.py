@@ -261,10 +261,11 @@ def test_clean_and_protected_stores_look_different(tmp_path: Path) -> None:
 
 def test_sealed_rows_are_fine_and_rows_without_a_blob_are_not(tmp_path: Path) -> None:
     blobs = vecveil.Sealer(bytes(range(32))).seal(unit(60), ids=list(range(60)), collection="notes", texts=["a"] * 60)
-    fields = [with_blob({}, blob) for blob in blobs]
+    tokens = ["ab1cd2ef3ab4cd5ef6ab7cd8ef9ab0cd", "0" * 32]  # the first has eight words
+    fields = [with_blob({}, blob, {"vecveil_filter_a": tokens[i % 2]}) for i, blob in enumerate(blobs)]
     seen = scan(filled(tmp_path / "sealed", unit(60, 1), fields), show_progress=False)
     assert set(codes(seen)) == {"no-sign-of-protection"}
-    assert seen.to_record()["fields"][0]["holds"] == "sealed"
+    assert {one["holds"] for one in seen.to_record()["fields"]} == {"sealed", "token"}
     fields[7], fields[9] = {}, {}
     seen = scan(filled(tmp_path / "lacking", unit(60, 1), fields), show_progress=False)
     assert codes(seen)["unsealed-rows"] == "high"
