@@ -153,9 +153,8 @@ def _name_function(dest: VectorStore, policy: ReleasePolicy, protector_file: Pat
     """Store the name of the protecting function in a Chroma collection, or Chroma embeds texts with its own model."""
     from vecveil.integrations.chroma import ProtectedEmbeddingFunction
 
-    key: Any = release.key_file or (release.key_env and f"env:{release.key_env}")
-    if release.key_id is not None:
-        key = policy.key  # a name would stand for the current key, and the collection needs this one
+    # A name would stand for the current key, and the collection may need another one.
+    key: Any = release.source if release.key_id is None else policy.key
     dest.name_function(ProtectedEmbeddingFunction(protector_file, key=key, ledger=release.ledger_file))
 
 

@@ -254,9 +254,8 @@ def _protect_folder(
             raise click.UsageError(f"{option} is a {kind} of one machine: leave it out, or use --engine local.")
     release.check_ids()
     protector = _load(protector_file, release)
-    key = f"env:{release.key_env}" if release.key_env is not None else release.key_file
-    job = _job(protector, form, release, options, key=None if key is None else os.fspath(key), key_id=release.key_id,
-               cache=cache, max_memory=memory_limit.get())  # fmt: skip
+    job = _job(protector, form, release, options, key=release.source, key_id=release.key_id, cache=cache,
+               max_memory=memory_limit.get())  # fmt: skip
     with release.ledger() as ledger:
         try:
             manifest = protect_files(

@@ -39,8 +39,7 @@ class Release:
         """Take the options out of ``options`` and refuse incompatible ones."""
         names = ("key_file", "key_env", "key_id", "ledger_file", "cap", "raise_cap")
         release = cls(noise, options.pop("id_column", None), **{name: options.pop(name) for name in names})
-        keyed = release.key_file is not None or release.key_env is not None
-        ledger = release.ledger_file is not None
+        keyed, ledger = release.source is not None, release.ledger_file is not None
         refusals = {
             "Give --key-file or --key-env, not both.": release.key_file is not None and release.key_env is not None,
             "--key-id needs --key-file or --key-env.": release.key_id is not None and not keyed,
@@ -66,15 +65,16 @@ class Release:
     @property
     def named(self) -> bool:
         """Return whether a key or a ledger is given."""
-        return any(each is not None for each in (self.key_file, self.key_env, self.ledger_file))
+        return self.source is not None or self.ledger_file is not None
+
+    @property
+    def source(self) -> str | None:
+        """Return the path of the key file or ``env:NAME``, or None for fresh noise."""
+        return f"env:{self.key_env}" if self.key_env is not None else self.key_file and str(self.key_file)
 
     def key(self) -> NoiseKey | None:
         """Return the key, or None for fresh noise."""
-        if self.key_file is not None:
-            return NoiseKeys.from_file(self.key_file).key(self.key_id)
-        if self.key_env is not None:
-            return NoiseKeys.from_environment(self.key_env).key(self.key_id)
-        return None
+        return None if self.source is None else NoiseKeys.of(self.source).key(self.key_id)
 
     def ledger(self) -> AbstractContextManager[Ledger | None]:
         """Return the opened ledger, or nothing."""
