@@ -70,7 +70,9 @@ class Release:
     @property
     def source(self) -> str | None:
         """Return the path of the key file or ``env:NAME``, or None for fresh noise."""
-        return f"env:{self.key_env}" if self.key_env is not None else self.key_file and str(self.key_file)
+        if self.key_env is not None:
+            return f"env:{self.key_env}"
+        return None if self.key_file is None else str(self.key_file)
 
     def key(self) -> NoiseKey | None:
         """Return the key, or None for fresh noise."""

@@ -93,8 +93,8 @@ def anywhere(job: BulkJob) -> BulkJob:
     encoder = job.encoder or job.opened().protector.encoder_info.name
     if encoder is not None and os.path.exists(encoder):
         job = replace(job, encoder=os.path.abspath(encoder))
-    sources = {name: getattr(job, name) for name in ("key", "seal_key")}
-    return replace(job, **{name: placed_source(source) for name, source in sources.items() if source is not None})
+    key, seal_key = (None if source is None else placed_source(source) for source in (job.key, job.seal_key))
+    return replace(job, key=key, seal_key=seal_key)
 
 
 @lru_cache(maxsize=1)
