@@ -120,7 +120,7 @@ def test_rows_come_back(store: VectorStore, case: StoreCase, metric: str) -> Non
 
 def test_rows_are_there_for_the_next_who_opens_it(location: str, case: StoreCase) -> None:
     batch = rows(7, fields=case.fields)
-    with open_store(location) as store:
+    with in_this_process(location) as store:
         store.create(6, metric="cosine")
         store.write(batch)
         read = store.read(batch.ids)
@@ -209,7 +209,7 @@ def test_another_dimension_is_refused(store: VectorStore, location: str) -> None
     with pytest.raises((StoreError, IncompatibleError)):
         store.create(7)
     store.write(rows(2, fields=False))
-    with open_store(location) as again:
+    with in_this_process(location) as again:
         with pytest.raises((StoreError, IncompatibleError)):
             again.create(7)
         with pytest.raises(VecveilError):

@@ -143,7 +143,7 @@ def test_a_sealed_frame_is_opened_with_its_texts(
     spark: SparkSession, keyed: dict[str, Any]
 ) -> None:
     rows = [(f"i{i}", 2000 + i, f"a secret {i}", [0.5 + i] * DIMENSION) for i in range(4)]
-    df = spark.createDataFrame(rows, "id string, year int, text string, embedding array<float>")
+    df = spark.createDataFrame(rows, "id string, year int, text string, embedding array<float>").coalesce(1)
     given = {"seal_key": keyed["key"], "seal_name": "notes"}
     sealed = protect_dataframe(df, **keyed, carry=["year"], **given)
     assert sealed.columns == ["id", "year", "vecveil_sealed", "embedding"]

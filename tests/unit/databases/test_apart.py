@@ -73,8 +73,11 @@ def test_it_answers_as_the_store_does(apart: StoreApart, tmp_path: Path) -> None
 
 
 def test_errors_come_back_as_what_they_are_and_it_goes_on(apart: StoreApart) -> None:
-    with raises("E-STORE-NOT-FOUND", "location"):
-        apart.info()
+    with ThreadPoolExecutor(1) as thread, raises("E-STORE-NOT-FOUND", "location"):
+        thread.submit(apart.info).result()
+    begun = apart._process
+    assert not apart.exists()
+    assert apart._process is begun, "the process outlives the thread that began it"
     with raises("E-INPUT-NAME", "metric"):
         apart.create(N, metric="none")
     with raises("E-STORE-NOT-FOUND", "location"):
@@ -93,15 +96,6 @@ def test_errors_come_back_as_what_they_are_and_it_goes_on(apart: StoreApart) -> 
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(ask, range(ROWS))), "each thread gets the answer to its own request"
-
-
-def test_the_process_outlives_the_thread_that_began_it(tmp_path: Path) -> None:
-    with StoreApart("chroma", str(tmp_path / "apart"), "notes") as store:
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(store.create, N).result()
-        begun = store._process
-        assert store.exists()
-        assert store._process is begun
 
 
 def test_the_current_folder_may_have_any_name_and_nothing_is_imported_from_it(
