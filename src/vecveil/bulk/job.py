@@ -37,7 +37,7 @@ from vecveil.errors import (
 )
 from vecveil.protector import Protector, load
 from vecveil.randomness import NoiseKey, NoiseKeys
-from vecveil.sealing import KeyStore, Sealer
+from vecveil.sealing import Sealer
 from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.types import Embeddings
 from vecveil.version import __version__
@@ -214,8 +214,7 @@ def sealed_column(
         raise InvalidInputError.of("seal", "protector", "of a method that protects vectors", repr(protector.method),
                                    fix="For one that rewrites texts use vecveil.ProtectedCollection.")  # fmt: skip
     sealer = Sealer(seal_key)
-    if isinstance(sealer.keys, KeyStore):
-        sealer.keys.check_protector(collection, protector.fingerprint, adding=uuid is None)
+    sealer.keys.check_protector(collection, protector.fingerprint, adding=uuid is None)
     present = str(sealer.keys.read(collection).uuid)
     if uuid not in (None, present):
         raise KeyFileError.of("seal", "seal_key", "the key store in which the run began", "another one",

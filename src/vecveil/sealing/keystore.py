@@ -209,8 +209,9 @@ class SingleKey:
     def reserve(self, collection: str, blobs: int) -> CollectionKeys:
         return self.read(collection)
 
-    def collection_of(self, key_ids: Iterable[bytes]) -> None:
+    def collection_of(self, key_ids: Iterable[bytes]) -> str | None:
         """Return None: every collection has the same key."""
+        return None
 
     def check_protector(self, collection: str, fingerprint: str, *, adding: bool) -> None:
         """Do nothing: without a file no protector is noted."""

@@ -18,7 +18,7 @@ from vecveil.encoders.openai_compatible import is_endpoint, split_endpoint
 from vecveil.errors import EncoderError, InvalidInputError, VecveilError
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
-from vecveil.sealing import KeyStore, Sealer
+from vecveil.sealing import Sealer
 from vecveil.sealing.blob import key_id_of
 from vecveil.serving.api_keys import ApiClient, read_secret
 from vecveil.serving.errors import ApiError, UpstreamError, not_granted
@@ -210,9 +210,8 @@ class Service:
 
     def _target(self, sealer: Sealer, request: RerankRequest, client: ApiClient) -> tuple[str, ServedPolicy]:
         """Return the documents' collection, checked against the client's grants, and the policy that filled it."""
-        keys, collection = sealer.keys, request.collection
-        if collection is None and isinstance(keys, KeyStore):
-            collection = keys.collection_of(map(key_id_of, request.blobs))
+        keys = sealer.keys
+        collection = request.collection or keys.collection_of(map(key_id_of, request.blobs))
         if collection is None or not client.may("rank", collection):
             raise not_granted()
         if request.with_texts and not client.may("texts", collection):
@@ -231,8 +230,7 @@ class Service:
         sealing = request.sealing
         if sealing is None or self.sealer is None:
             return []
-        if isinstance(self.sealer.keys, KeyStore):
-            self.sealer.keys.check_protector(sealing.collection, served.policy.protector.fingerprint, adding=True)
+        self.sealer.keys.check_protector(sealing.collection, served.policy.protector.fingerprint, adding=True)
         self.metrics.blobs.labels("sealed").inc(len(sealing.ids))
         return self.sealer.seal(encoded.vectors, texts=request.texts, **vars(sealing))
 
