@@ -313,7 +313,7 @@ def make_case(
     # A text whose only concept words are too rare has no label to learn or to judge.
     train, test = (holding[rows[own[rows].any(axis=1)]] for rows in (learn, judge))
     if len(test) < MIN_TEST_TEXTS:
-        constraint = f"at least {MIN_TEST_TEXTS} test texts with a concept word"
+        constraint = f"at least {MIN_TEST_TEXTS} test texts with a concept word that is frequent enough to attack"
         raise ConceptError.of(owner, "texts", constraint, len(test), fix=MORE_TEXTS)
     ordinary_train, ordinary_test = _split_ordinary(
         groups, matches.without_concept, holding[learn], holding[judge], options.seed

@@ -277,8 +277,9 @@ class ProtectedCollection:
             raise wrong_type(owner, "query", "a text, since the protector rewrites texts", query)
         else:
             exact = np.atleast_2d(np.asarray(query))
-            if exact.shape[0] != 1:
-                raise InvalidInputError.of(owner, "query", "a text or one vector (n,)", f"shape {exact.shape}",
+            if exact.shape[0] != 1 or exact.dtype.kind not in "fiu":
+                raise InvalidInputError.of(owner, "query", "a text or one vector (n,)",
+                                           f"shape {exact.shape} of {exact.dtype}",
                                            code="E-INPUT-SHAPE")  # fmt: skip
             released = self.policy.queries(exact)
         tokens = self._tokens(values)
@@ -559,9 +560,11 @@ class ProtectedCollection:
             known = {key.key_id for key in noted.keys} if noted else set()
             if blob[:1] == VERSION and key_id_of(blob) not in known:
                 # It would draw noise anew for every text that is stored already.
-                raise KeyFileError.of(_OWNER, "sealer", "the key store of the rows that are there", "another",
-                                      "It has no key for them.", "Use their key store, or empty the collection.",
-                                      code="E-SEAL-COLLECTION")  # fmt: skip
+                filled = self.sealer.keys.collection_of([key_id_of(blob)])
+                fix = f"It has one for {filled!r}: pass that name or location." if filled else \
+                    "Use their key store, or empty the collection."
+                raise KeyFileError.of(_OWNER, "sealer", f"one with a key for the rows that are there as {self.name!r}",
+                                      "one without", fix=fix, code="E-SEAL-COLLECTION")  # fmt: skip
         self._checked = True
 
     def _exact(self, texts: Sequence[str], *, query: bool = False) -> Embeddings:

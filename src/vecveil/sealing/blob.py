@@ -140,9 +140,10 @@ def encode_payload(
         # Deeper, whoever opens the row could run out of stack.
         if body.count("[") + body.count("{") > _DEEPEST and _depth(record) > _DEEPEST:
             raise RecursionError
-    except (TypeError, ValueError, RecursionError) as error:  # the message may quote a value
-        raise InvalidInputError.of(owner, "metadata", "JSON objects with string keys", type(error).__name__,
-                                   code="E-SEAL-METADATA") from None  # fmt: skip
+    except (TypeError, ValueError, RecursionError):  # the message may quote a value
+        got = "another object" if isinstance(metadata, Mapping) else type(metadata).__name__
+        raise InvalidInputError.of(owner, "metadata", "a JSON object with string keys for each row", got,
+                                   "Write dates as text.", code="E-SEAL-METADATA") from None  # fmt: skip
     data = body.encode("utf-8", "surrogatepass")
     if compress:
         data = zlib.compress(data)

@@ -92,7 +92,7 @@ def typed_value(value: str | bool | int | float, *, param: str = "metadata") -> 
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return b"i" + f"{int(value):x}".encode()
     raise InvalidInputError.of("ProtectedCollection", param, "texts, finite numbers, true or false in filter fields",
-                               type(value).__name__, "A filter compares single values.",
+                               type(value).__name__, "A filter compares single values; `where` takes a list of them.",
                                code="E-SEAL-FILTER")  # fmt: skip
 
 
@@ -481,5 +481,5 @@ def _checked(collection: str) -> str:
 def _no_collection(collection: str, known: Iterable[str]) -> KeyFileError:
     listed = ", ".join(repr(name)[:80] for name in sorted(known)[:5]) or "none"
     return KeyFileError.of(_OWNER, "collection", "one that has a data key", repr(collection)[:80],
-                           "It was moved, renamed, erased, or sealed with another key store.",
+                           "It has no row yet, or was moved, renamed, erased, or sealed with another key store.",
                            f"The key store has: {listed}.", code="E-SEAL-COLLECTION")  # fmt: skip
