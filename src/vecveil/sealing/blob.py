@@ -141,7 +141,7 @@ def encode_payload(
         if body.count("[") + body.count("{") > _DEEPEST and _depth(record) > _DEEPEST:
             raise RecursionError
     except (TypeError, ValueError, RecursionError):  # the message may quote a value
-        got = "another object" if isinstance(metadata, Mapping) else type(metadata).__name__
+        got = "one with another value or key" if isinstance(metadata, Mapping) else type(metadata).__name__
         raise InvalidInputError.of(owner, "metadata", "a JSON object with string keys for each row", got,
                                    "Write dates as text.", code="E-SEAL-METADATA") from None  # fmt: skip
     data = body.encode("utf-8", "surrogatepass")
