@@ -71,8 +71,8 @@ class BulkJob:
         check_lengths: refuse vectors longer than those of the fit.
         encoder, precision: None is the protector's own.
         cache: keep clean vectors of texts in the cache of this machine.
-        seal_key: also write sealed originals, under this key store: a path or ``env:NAME`` that each worker has. Of
-            the other columns only ids and ``carry`` stay readable.
+        seal_key: also write sealed originals, under this key store: a path or ``env:NAME:PATH`` that each worker has.
+            Of the other columns only ids and ``carry`` stay readable.
         seal_name: collection in the key store.
         seal_uuid: UUID of the collection, which each worker compares; see `pinned`.
 

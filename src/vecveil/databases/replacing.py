@@ -64,9 +64,7 @@ def seal_in_place(
             state = _exchanged(state, state_file)
         given.pop("on_checked", None)
         with open_store(location) as placed:
-            done = verify_migration(
-                placed, None, state_file, names=(name, name), sealer=sealer, **given
-            )
+            done = verify_migration(placed, None, state_file, names=(name, name), sealer=sealer, **given)
         if done.verification.ok and state.step == _REMOVING:
             with _file_errors(), contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(_beside(state.files))
@@ -89,12 +87,9 @@ def _copied(
     with open_store(location) as source:
         files = _checked_files(source)
         # The same file name: some databases require an ending.
-        place, inner = (
-            os.path.realpath(location.partition(":")[2].partition("#")[0]),
-            _beside(files) / "new",
-        )
+        kind, _, place = location.partition("#")[0].partition(":")
+        place, inner = os.path.realpath(place), _beside(files) / "new"
         where = inner / os.path.basename(place) if place == files[0] else inner
-        kind = location.partition(":")[0]
         collection = "" if kind == "faiss" else f"#{source.info().name}"
         with _file_errors():
             inner.mkdir(parents=True, exist_ok=True)
