@@ -118,7 +118,7 @@ def test_sealed_rows(
     else:
         fill(where.format(template), vectors, texts)
         assert clean_in(template)  # control: the search knows how this database writes vectors
-    arguments += ["-p", protector, "--seal-key", keys, "--batch", 25]
+    arguments += ["-p", protector, "--seal-key", keys, "--batch", 25, "--filter-field", "number"]
 
     def anew() -> None:
         shutil.rmtree(place, ignore_errors=True)
@@ -139,8 +139,11 @@ def test_sealed_rows(
                     cursor.execute("DROP TABLE notes")
             store.release()
         assert sorted(rows.ids) == [f"r{row:04d}" for row in range(ROWS)]
-        assert all({*fields} == {SEALED_FIELD} for fields in rows.fields)
         blobs = [decoded(fields[SEALED_FIELD]) for fields in rows.fields]
+        current = Sealer(keys).keys.read(public_name(dest)).current
+        for name, fields in zip(rows.ids, rows.fields, strict=True):
+            token = current.token("number", int(name[1:]))
+            assert {**fields} == {SEALED_FIELD: fields[SEALED_FIELD], "vecveil_filter_number": token}
         opened = Sealer(keys).unseal(blobs, ids=list(rows.ids), collection=public_name(dest))
         numbers = [int(name[1:]) for name in opened.ids]
         assert opened.texts == [texts[number] for number in numbers]
