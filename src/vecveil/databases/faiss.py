@@ -9,8 +9,10 @@ write one after the other, each upon what the other left (not without POSIX lock
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self, Unpack
@@ -41,6 +43,7 @@ from vecveil.types import Embeddings, Texts
 __all__ = ["FaissStore", "ProtectedIndex"]
 
 _HEAD = "vecveil"
+_SUM = "crc32"  # of the index file that the lines belong to
 _WRITINGS = 20  # writes of a copy; each rewrites the whole file, so k writes cost about k/2 times its size
 _INDEX = "ProtectedIndex"
 
@@ -71,7 +74,7 @@ class FaissStore(DatabaseStore):
         self._faiss = _faiss()
         self._path = Path(path)
         self._name = self._path.name
-        self._beside = Path(f"{path}.jsonl")
+        self._beside, self._coming = Path(f"{path}.jsonl"), Path(f"{path}.jsonl.new")
         self._index: Any = None
         self._ids: list[str] = []
         self._fields: list[dict[str, Any]] = []
@@ -88,7 +91,7 @@ class FaissStore(DatabaseStore):
         return [self._name] if self._path.is_file() else []
 
     def _paths(self) -> list[str]:
-        return [str(self._path), str(self._beside)]
+        return [str(self._path), str(self._beside), str(self._coming)]
 
     def _info(self) -> StoreInfo:
         index = self._loaded()
@@ -256,12 +259,13 @@ class FaissStore(DatabaseStore):
 
     def _lines(self, rows: int) -> tuple[list[str], list[dict[str, Any]], str | None]:
         """Return ids, fields and metric of the file beside the index; empty without one."""
-        if not self._beside.is_file():
+        path = self._coming if self._arrived() else self._beside
+        if not path.is_file():
             return [], [], None
         ids: list[str] = []
         fields: list[dict[str, Any]] = []
         metric = None
-        with self._beside.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8") as file:
             for number, text in enumerate(file):
                 line = json.loads(text)
                 if number == 0 and _HEAD in line:
@@ -275,19 +279,28 @@ class FaissStore(DatabaseStore):
                                 fix=f"Repair {self._beside.name}, or move it away.")  # fmt: skip
         return ids, fields, metric if metric in self.metrics else None
 
+    def _arrived(self) -> bool:
+        """Return whether lines that were written before their index belong to the index that is there now."""
+        damaged = (OSError, ValueError, LookupError, TypeError)
+        with contextlib.suppress(*damaged), self._coming.open(encoding="utf-8") as file:
+            return bool(json.loads(file.readline())[_SUM] == _checksum(self._path))
+        return False
+
     def _save(
         self, index: Any, ids: list[str], fields: list[dict[str, Any]], metric: str | None
     ) -> None:
         numbered = ids == [str(row) for row in range(len(ids))] or self._maps(index)
+        if self._arrived():  # of a write that crashed behind its index
+            os.replace(self._coming, self._beside)
         with atomic_path(self._path) as temporary:
             self._faiss.write_index(index, str(temporary))
-            if self._beside.is_file() or not numbered or any(fields) or metric is not None:
-                lines = [json.dumps({_HEAD: "faiss", **({} if metric is None else {"metric": metric})})]
-                for name, row in zip(ids, fields, strict=True):
-                    lines.append(json.dumps({"id": name, "fields": row}, ensure_ascii=False))
-                # Lines before vectors: after a crash between the two, the surplus lines are ignored. Right before,
-                # since a replaced row has its new fields and its old vector then.
-                write_text(self._beside, "\n".join(lines) + "\n")
+            if lines := self._beside.is_file() or not numbered or any(fields) or metric is not None:
+                head = {_HEAD: "faiss", _SUM: _checksum(temporary), **({} if metric is None else {"metric": metric})}
+                rows = ({"id": name, "fields": row} for name, row in zip(ids, fields, strict=True))
+                text = "\n".join(json.dumps(line, ensure_ascii=False) for line in (head, *rows))
+                write_text(self._coming, text + "\n")
+        if lines:
+            os.replace(self._coming, self._beside)
 
     def _vectors(self, index: Any, start: int, stop: int) -> npt.NDArray[np.float32]:
         if stop == start:
@@ -304,6 +317,15 @@ class FaissStore(DatabaseStore):
 
     def _inner(self, index: Any) -> Any:
         return self._faiss.downcast_index(index.index) if self._maps(index) else index
+
+
+def _checksum(path: Path) -> int:
+    """Return the CRC-32 of a file."""
+    total = 0
+    with path.open("rb") as file:
+        while part := file.read(1 << 24):
+            total = zlib.crc32(part, total)
+    return total
 
 
 class ProtectedIndex:

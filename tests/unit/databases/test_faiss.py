@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import datetime
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,33 @@ def test_a_crash_between_the_two_files_is_repaired_by_writing_again(
         store.write(batch("c", "d", "e", fields={"n": 2}))
         assert store.read(["e"]).fields == ({"n": 2},)
         assert store.info() == type(store.info())("faiss", "notes.index", 5, 8, "cosine")
+
+
+@pytest.mark.parametrize("replaced", [".index", ".jsonl"])  # killed before this rename
+def test_a_kill_between_the_renames_leaves_the_old_rows_or_the_new(
+    path: Path, monkeypatch: pytest.MonkeyPatch, replaced: str
+) -> None:
+    replace = os.replace
+
+    def killed(source: Any, target: Any) -> None:
+        if str(target).endswith(replaced):
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with FaissStore(str(path)) as store:
+        store.create(8, metric="cosine")
+        store.write(batch("a", "b", "c", fields={"n": 1}))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", killed)
+            with pytest.raises(KeyboardInterrupt):
+                store.delete(["a"])
+    rows = ("a", "b", "c") if replaced == ".index" else ("b", "c")
+    for name in ("x", "y"):  # as found, and after another write
+        with FaissStore(str(path)) as store:
+            assert next(iter(store.batches())).ids == rows
+            np.testing.assert_array_equal(store.read(["c"]).vectors[0], X[2])
+            store.write(batch(name))
+            rows = (*rows, name)
 
 
 def _crash(index: Any, where: str) -> None:
