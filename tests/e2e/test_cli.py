@@ -22,6 +22,7 @@ from harness.command_line import (
     write_pairs,
 )
 from vecveil.cli.commands import COMMANDS
+from vecveil.cli.fit import still_read
 
 OF_TEXTS = ("fit", "x.csv", "--concept", "c", "-o", "y", "--epsilon", "1")
 FIT = ("--method", "laplace", "--noise-to-signal", "0.5")
@@ -278,3 +279,10 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     os.close(writing)
     assert done.returncode == 141
     assert done.stderr == ""
+
+
+def test_a_fit_tells_what_its_reader_finds_at_the_chosen_setting() -> None:
+    rows = [{"rank": rank, "kept": 24, "feasible": True, "recovered": rank / 100} for rank in (10, 20)]
+    assert still_read({"parameters": {"rank": 20, "kept": 24}, "search": rows}) == 0.2
+    assert still_read({"parameters": {"rank": 30, "kept": 24}, "search": rows}) is None
+    assert still_read({"parameters": {"noise": 1.0}}) is None

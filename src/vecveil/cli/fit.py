@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -329,11 +329,23 @@ def describe(protector: Protector) -> None:
     if outlook := report.get("sealed_search"):
         for line in sealed_lines(outlook):
             note(line)
+    if (read := still_read(report)) is not None:
+        note(f"A kernel reader still finds {share(read)} of the words on texts held out of the search; `vecveil audit` "
+             "has stronger ones.")  # fmt: skip
     if report["concept_distance"] is not None:
         note(report["concept_distance"]["statement"])
     for warning in report["warnings"]:
         note(f"Note: {warning}")
     note(f"Guarantee ({protector.guarantee.kind}): {protector.guarantee.statement}")
+
+
+def still_read(report: dict[str, Any]) -> float | None:
+    """Return what the search's reader recovered at the chosen setting, or None without a search."""
+    chosen = report["parameters"]
+    for row in report.get("search", ()):
+        if all(row[name] == chosen.get(name) for name in row.keys() & chosen.keys()):
+            return cast(float | None, row["recovered"])
+    return None
 
 
 def sealed_lines(outlook: dict[str, Any]) -> list[str]:
