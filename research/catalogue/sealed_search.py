@@ -15,6 +15,7 @@ from research.bench import Bench
 from research.catalogue.held_out_terms import WordSplit, strongest
 from research.datasets import open_dataset
 from research.datasets.kinds import RetrievalSet, TextSet
+from research.decoders import target_words
 from research.experiment import Cell, Experiment, Records
 from research.points import (
     attacks_named,
@@ -28,7 +29,13 @@ from research.points import (
 from research.scales import parse_scale
 from research.specification import Spec, check_names, digest, json_ready, whole_numbers
 from research.tasks import test_rows
-from vecveil.attacks import CandidateVectors, LikelihoodMatching, PairedVectors
+from vecveil.attacks import (
+    CandidateVectors,
+    GEIAAttack,
+    LikelihoodMatching,
+    PairedVectors,
+    TextVectors,
+)
 from vecveil.metrics import SealedSearchTask
 from vecveil.metrics.similarity import unit_rows
 from vecveil.protector import Candidate, FitData, Method, Protector, fit, register_method
@@ -40,7 +47,8 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import subspace_map
 
 Rows = npt.NDArray[Any]
-PARTS = ("search", "leak", "unlisted", "matching", "model")
+PARTS = ("search", "leak", "unlisted", "matching", "geia", "model")
+GEIA = {"width": 128, "layers": 2, "vocabulary": 4000, "epochs": 8}  # minutes on one core
 SAMPLE = 3000  # sentences from which the model of a calibration extrapolates
 SEARCHES = ("search", "model")
 SIDES = ("both", "map")
@@ -271,6 +279,23 @@ def matched(material: Any, protector: Protector | None, seed: int) -> dict[str, 
     return {"top_1": {**short(result.main), "chance": 1 / versions.options.shape[1]}}
 
 
+def written(material: Any, protector: Protector | None, seed: int) -> dict[str, Any]:
+    """Return the share of target words in texts that a small GEIA writes from released vectors."""
+    case = material.case
+
+    def evidence(X: Any, rows: Any) -> TextVectors:
+        return TextVectors(X, [case.texts[i] for i in rows], case.groups[rows])
+
+    train, test = case.training_rows, case.test
+    judged, oracle = released(protector, case.embeddings[test], seed)
+    attack = GEIAAttack("small", words_of=target_words(material), judged=200, device="cpu", **GEIA)
+    result = attack.run(
+        evidence(case.embeddings[train], train), evidence(judged, test),
+        rng=seed, show_progress=False, **oracle,
+    )  # fmt: skip
+    return {name: short(estimate) for name, estimate in result.estimates.items()}
+
+
 class SealedSearch(Experiment[SealedSearchSpec]):
     """Cells with the axes problem, channel, part and seed."""
 
@@ -298,6 +323,8 @@ class SealedSearch(Experiment[SealedSearchSpec]):
         if cell["part"] in SEARCHES:
             names = ("collections", "sentences", "without", "added", "sizes", "candidates", "draws")
             found |= {"attacks": [], **{name: json_ready(spec)[name] for name in names}}
+        if cell["part"] == "geia":
+            found |= {"attacks": [], "geia": GEIA}
         return found
 
     def prepare(self, spec: SealedSearchSpec, bench: Bench, cells: Sequence[Cell]) -> None:
@@ -324,6 +351,8 @@ class SealedSearch(Experiment[SealedSearchSpec]):
         protector = bench.once(("channel", cell["problem"], seed, repr(channel)), fitted)
         if part == "matching":
             return matched(material, protector, seed)
+        if part == "geia":
+            return written(material, protector, seed)
         if part in SEARCHES:
             assert protector is not None
             measure = searched if part == "search" else predicted
@@ -403,7 +432,8 @@ ABOUT = (
     "learn and are judged on other texts. Matching tells a text from nine copies with another term, all else known. "
     "In a name, k is the number of erased directions, g of those that a reader's gradients choose; noise is its norm "
     "over the vector's, before the map. The public prefix is the first stage of SHARD (arXiv 2606.27976). Added "
-    "sentences are ordinary ones; sentences of the collection's own domain are harder. Not measured: reconstruction."
+    "sentences are ordinary ones; sentences of the collection's own domain are harder. A small GEIA, trained for minutes, writes texts from the "
+    "vectors: the share of the listed words in what it writes; larger decoders write more."
 )
 BASE, ISOTROPIC = "sparse", "isotropic 1"
 TARGETS = (("both", 0.985, 0.15, 0.08), ("map", 0.98, 0.10, 0.05))
@@ -449,6 +479,8 @@ def _leaks(groups: Sequence[draw.Group], records: Records) -> Table:
         chance("Chance, unlisted", "unlisted", "unseen"),
         share("Unlisted, of isotropic noise's excess", "unlisted", ISOTROPIC, "unseen"),
         column("Matching, 1 of 10", "matching", "top_1"),
+        column("Words in texts that a small GEIA writes", "geia", "leakage"),
+        chance("Chance, GEIA", "geia", "leakage"),
     ])  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from harness.experiment_data import sentences, write_jsonl
 from research import run, summarise
+from research.catalogue import sealed_search
 from research.catalogue.sealed_search import Collection
 from research.datasets.kinds import RetrievalSet
 from vecveil.errors import DataFileError
@@ -58,7 +59,10 @@ def searched(data: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_channels_stand_side_by_side(searched: Path, encoder: Path, tmp_path: Path) -> None:
+def test_channels_stand_side_by_side(
+    searched: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealed_search, "GEIA", {"width": 32, "layers": 1, "vocabulary": 300, "epochs": 1})
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC.format(encoder=encoder))
     assert not run(spec, searched, tmp_path / "out", workers=0).failed
@@ -73,6 +77,7 @@ def test_channels_stand_side_by_side(searched: Path, encoder: Path, tmp_path: Pa
     ]
     lines = (tmp_path / "out" / "sealed-search" / "records.jsonl").read_text().splitlines()
     cells = {(r["cell"]["channel"], r["cell"]["part"]): r["found"] for r in map(json.loads, lines)}
+    assert 0 <= cells["weak", "geia"]["leakage"]["value"] <= 1
     for channel in ("sparse", "weak", "prefix"):
         native = cells[channel, "search"]["cranfield"]["both"]["native"]
         assert native["200"]["ndcg"]["value"] == pytest.approx(1.0)  # as many candidates as rows
