@@ -432,7 +432,8 @@ ABOUT = (
     "learn and are judged on other texts. Matching tells a text from nine copies with another term, all else known. "
     "In a name, k is the number of erased directions, g of those that a reader's gradients choose; noise is its norm "
     "over the vector's, before the map. The public prefix is the first stage of SHARD (arXiv 2606.27976). Added "
-    "sentences are ordinary ones; sentences of the collection's own domain are harder. A small GEIA, trained for minutes, writes texts from the "
+    "sentences are ordinary ones; sentences of the collection's own domain are harder. "
+    "A small GEIA, trained for minutes, writes texts from the "
     "vectors: the share of the listed words in what it writes; larger decoders write more."
 )
 BASE, ISOTROPIC = "sparse", "isotropic 1"
