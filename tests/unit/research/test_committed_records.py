@@ -29,7 +29,7 @@ FROZEN = {
     "held-out-terms": "b3a783134f46f946",
     "guarantee": "60de2dde40cc3d8e",
     "attributes": "ec0e8711358a5061",
-    "sealed-search": "3c330220ff42bb1b",
+    "sealed-search": "e7f0d0fbfa69e78d",
 }
 
 
