@@ -1,4 +1,4 @@
-"""What a database sees of sealed rows, and of the queries for them: evidence for an audit."""
+"""Collect what a database sees of sealed rows and of the queries for them, as evidence for an audit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def visible_rows(database: VectorStore, ids: Sequence[str]) -> tuple[Embeddings,
 
 
 def visible_queries(
-    database: VectorStore, policy: ReleasePolicy, queries: Sequence[str], encode: Encode, *, candidates: int = 200
+    database: VectorStore, policy: ReleasePolicy, queries: Sequence[str], encode: Encode, *, candidates: int
 ) -> tuple[Embeddings, Embeddings]:
     """Release each query, send it, and return what ``database`` sees of it, for `vecveil.audit_store`.
 

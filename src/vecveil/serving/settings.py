@@ -175,7 +175,7 @@ class ServeSettings:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches the server."""
+        """True if only this machine reaches the server."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
