@@ -28,6 +28,7 @@ _WHERE = {
     "guarantee": "guarantee.ConceptGuarantee",
     "attributes": "attributes.Attributes",
     "sealed-search": "sealed_search.SealedSearch",
+    "other-texts": "other_texts.OtherTexts",
 }
 
 EXPERIMENTS = tuple(_WHERE)

@@ -115,23 +115,31 @@ def member_sources(spec: SourceSpec, data: Path, withheld: frozenset[str]) -> li
 
 
 class WordSplit:
-    """One split of a problem's texts and words, as vectors; ``seed`` decides both splits."""
+    """One split of a problem's texts and words, as vectors; ``seed`` decides both splits.
 
-    def __init__(self, problem: Problem, encoder: Any, seed: int) -> None:
+    Args:
+        listed: share of the words that a fit knows, in quarters.
+        least: texts that attackers learn a word from.
+        in_sample: let attackers learn on the fitted texts, twice as many, instead of other ones.
+    """
+
+    def __init__(
+        self, problem: Problem, encoder: Any, seed: int, *,
+        listed: float = 0.5, least: int = MIN_COUNT, in_sample: bool = False,
+    ) -> None:  # fmt: skip
         self.problem, self.encoder, self.seed = problem, encoder, seed
         self.matches = problem.matches
         self.ids = problem.groups[self.matches.with_concept]
         rest, self.test = split_groups(self.ids, (sum(SHARES[:2]), SHARES[2]), seed=seed)
-        self.fit, self.attack = (
-            rest[part] for part in split_groups(self.ids[rest], (0.5, 0.5), seed=seed)
-        )
+        halves = split_groups(self.ids[rest], (0.5, 0.5), seed=seed)
+        self.fit, self.attack = (rest, rest) if in_sample else (rest[part] for part in halves)
         every, tokens = self.matches.token_labels(min_count=1)
         counts = every[self.attack].sum(axis=0)
-        kept = tuple(t for t, c in zip(tokens.tokens, counts, strict=True) if c >= MIN_COUNT)
+        kept = tuple(t for t, c in zip(tokens.tokens, counts, strict=True) if c >= least)
         self.vocabulary = TokenVocabulary(kept)
         self.labels, _ = self.matches.token_labels(self.vocabulary)
-        self.listed, self.withheld = _split_words(tokens.tokens, seed)
-        others = np.isin(problem.groups, self.ids[np.concatenate([self.attack, self.test])])
+        self.listed, self.withheld = _split_words(tokens.tokens, seed, round(4 * listed))
+        others = np.isin(problem.groups, np.delete(self.ids, self.fit))
         ordinary = np.setdiff1d(self.matches.without_concept, np.flatnonzero(others))
         self.rows = np.concatenate([self.matches.with_concept[self.fit], ordinary])
         self.texts = [problem.texts[i] for i in self.rows]
@@ -175,14 +183,16 @@ class WordSplit:
         return {kind: columns for kind, columns in found.items() if len(columns) > 1}
 
 
-def _split_words(tokens: Sequence[str], seed: int) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the listed and the withheld words: of every four by frequency two and one."""
+def _split_words(
+    tokens: Sequence[str], seed: int, count: int
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the listed and the withheld words: of every four by frequency ``count`` and one."""
     rng = np.random.default_rng([seed, 6])
     listed, withheld = set(), set()
     for start in range(0, len(tokens), 4):
         four = rng.permutation(np.asarray(tokens[start : start + 4])).tolist()
-        listed.update(four[:2])
-        withheld.update(four[2:3])
+        listed.update(four[:count])
+        withheld.update(four[count : count + 1])
     return frozenset(listed), frozenset(withheld)
 
 
@@ -212,6 +222,7 @@ def strongest(
     return {
         "words": len(columns), "texts": len(judged), "attack": worst.name,
         **{key: record[key] for key in ("value", "low", "high", "chance")},
+        "attacks": {result.name: round(result.value, 5) for result in results},
     }  # fmt: skip
 
 

@@ -30,10 +30,11 @@ FROZEN = {
     "guarantee": "60de2dde40cc3d8e",
     "attributes": "ec0e8711358a5061",
     "sealed-search": "e7f0d0fbfa69e78d",
+    "other-texts": "e013688ff29d615c",
 }
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", [n for n in EXPERIMENTS if (RECORDS / n).exists()])
 def test_every_committed_record_is_recognised(name: str) -> None:
     experiment = experiment_named(name)
     spec, _ = load_spec(RECORDS / name / "spec.yaml")
