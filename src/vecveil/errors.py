@@ -77,7 +77,9 @@ class VecveilError(Exception):
 
 def _rebuilt(kind: type[VecveilError], *arguments: Any) -> VecveilError:
     # MemoryError's own __new__ refuses subclasses of two bases.
-    return BaseException.__new__(kind, *arguments)
+    error = BaseException.__new__(kind, *arguments)
+    super(VecveilError, error).__init__(*arguments)  # sets `msg` of an ImportError
+    return error
 
 
 class InvalidInputError(VecveilError, ValueError, code="E-INPUT"):

@@ -321,8 +321,12 @@ def flat(tmp_path: Path) -> Iterator[VectorStore]:
         yield opened
 
 
+def interrupted(batch: Batch) -> None:
+    raise KeyboardInterrupt
+
+
 def test_generations_detect_replayed_and_resurrected_rows(
-    flat: VectorStore, protector: Protector, sealer: Sealer
+    flat: VectorStore, protector: Protector, sealer: Sealer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers: dict[str, int] = {}
     made = ProtectedCollection(
@@ -342,6 +346,18 @@ def test_generations_detect_replayed_and_resurrected_rows(
     assert (numbers["1"], numbers["2"]) == (3, 3)
     assert made.reseal(batch=7) == 30
     assert len(made.search("canary-1 x", top=40).ids) == 30
+    # A kill between the numbers and the rows: the next add still knows which rows are unchanged.
+    before, texts = flat.read(IDS[:30]).vectors, made.get(IDS[:30]).texts
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(flat, "write", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                made.add([*map(str, texts[:29]), "canary-2 other"], ids=IDS[:30])
+    with raises("E-SEAL-OPEN"):
+        made.get(["7"])
+    made.add([*map(str, texts[:29]), "canary-2 other"], ids=IDS[:30])
+    same = (flat.read(IDS[:30]).vectors == before).all(axis=1)
+    assert list(np.flatnonzero(~same)) == [29]
     del numbers["5"]  # of a row that the caller never wrote
     with raises("E-SEAL-OPEN"):
         made.get(["5"])
@@ -414,10 +430,6 @@ def test_an_interrupted_update_leaves_no_blob_beside_the_vector_of_another_text(
     made = ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed(), blobs={})
     made.add(TEXTS[:20], ids=IDS[:20])
     before, texts = flat.read(IDS[:20]).vectors, [*TEXTS[:3], "canary-5 changed", *TEXTS[4:20]]
-
-    def interrupted(batch: Batch) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
         patch.setattr(flat, "write", interrupted)
         with pytest.raises(KeyboardInterrupt):

@@ -30,7 +30,7 @@ def work(vectors_protector: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     table = pa.table({
         "id": [f"n{i}" for i in range(ROWS)], "text": [f"{SECRET} {CANARY} {i}" for i in range(ROWS)],
         "year": list(range(ROWS)), "when": pa.array([10**9 * i + 1 for i in range(ROWS)], pa.timestamp("ns")),
-        "photo": [bytes([i]) for i in range(ROWS)],
+        "photo": [bytes([i]) for i in range(ROWS)], "scores": [[0.5, np.nan, np.inf]] * ROWS,
         "embedding": pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), N),
     })  # fmt: skip
     pq.write_table(table, folder / "clean.parquet", row_group_size=40)
@@ -85,6 +85,7 @@ def test_the_opened_table_has_what_was_sealed() -> None:
     np.testing.assert_allclose(vectors(opened), vectors(clean), atol=5e-3)  # float16
     assert json.loads(opened["metadata"][3].as_py()) == {
         "year": 3, "when": "1970-01-01 00:00:03.000000001", "photo": base64.b64encode(b"\3").decode(),
+        "scores": [0.5, None, None],
     }  # fmt: skip
 
 

@@ -92,6 +92,16 @@ def test_protected_vectors_are_not_the_clean_ones(
     assert np.median(cosines) > 0.2  # row i is text i
 
 
+def test_too_few_texts_are_refused_before_the_work(notes: Path, lsa: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few.csv"
+    few.write_text("\n".join(notes.read_text(encoding="utf-8").splitlines()[:81]), encoding="utf-8")
+    done = run("demo", "--input", few, "--text-column", "text", "--concept", notes.parent / "concept.yaml",
+               "--out", tmp_path / "out", "--encoder", lsa)  # fmt: skip
+    assert done.code == 1
+    assert "enough texts to attack one half of them" in done.errors[0]
+    assert "2/5" not in done.err
+
+
 def test_the_demo_may_run_again_but_not_over_other_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ def test_an_error_keeps_its_attributes_between_processes(protocol: int) -> None:
         for sent in (pickle.loads(pickle.dumps(error, protocol)), copy.deepcopy(error)):
             assert (type(sent), str(sent), sent.code) == (type(error), str(error), error.code)
             assert vars(sent) == vars(error)
+            assert getattr(sent, "msg", None) == getattr(error, "msg", None)
 
 
 @pytest.mark.parametrize(

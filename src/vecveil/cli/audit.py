@@ -95,8 +95,8 @@ attack_options = shared.stacked(
     "what --store sees of them, the released vectors and the rows fetched.",
 )  # fmt: skip
 @click.option(
-    "--candidates", type=click.IntRange(min=1), default=200, show_default=True,
-    help="Rows that a query fetches from --store.",
+    "--candidates", type=click.IntRange(min=1),
+    help="Rows that a query fetches from --store [default: those the protector was fitted for, or 200].",
 )  # fmt: skip
 @click.option("--map-queries", is_flag=True, help="The queries are sent to --store without noise.")
 @shared.report_options

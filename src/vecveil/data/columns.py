@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -209,12 +210,21 @@ def python_values(values: Any) -> Sequence[Any]:
 
 
 def json_values(values: Any) -> list[Any]:
-    """Return the values of a column as JSON holds them: bytes in base64, times and decimal numbers as text."""
+    """Return the values of a column as JSON holds them: bytes in base64, times and decimals as text, NaN as null."""
     pa = import_pyarrow() if not isinstance(values, list) else None
     if pa is not None and (pa.types.is_temporal(values.type) or pa.types.is_decimal(values.type)):
         values = values.cast(pa.int64() if pa.types.is_duration(values.type) else pa.string())
-    binary = bytes | bytearray | memoryview
-    return [base64.b64encode(v).decode() if isinstance(v, binary) else v for v in python_values(values)]
+    return [_json_value(value) for value in python_values(values)]
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _json_value(inner) for name, inner in value.items()}
+    return [_json_value(inner) for inner in value] if isinstance(value, list) else value
 
 
 def ids_of(values: Any, *, source: str, first_row: int) -> list[str]:

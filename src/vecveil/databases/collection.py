@@ -55,6 +55,7 @@ NOT_SEALED = (
 )
 _OWNER = "ProtectedCollection"
 _BATCH = 1000
+_INTERRUPTED = 3  # interrupted writes in a row that do not make `add` draw an unchanged row anew
 
 
 class ProtectedCollection:
@@ -109,8 +110,7 @@ class ProtectedCollection:
         self._query_noise = query_noise
         self.sealer = sealer if isinstance(sealer, Sealer) else Sealer(sealer)
         if candidates is None:
-            report = {} if self._policy is None else self._policy.protector.report
-            candidates = report.get("sealed_search", {}).get("candidates", 200)
+            candidates = fitted_candidates(None if self._policy is None else self._policy.protector)
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
         self._encoder, self._blobs, self._generations = encoder, blobs, generations
         self._checked = self._made = self._filled = False
@@ -219,21 +219,23 @@ class ProtectedCollection:
         if not self._filled or not known:
             return nothing
         part = self.database.read(known, missing="skip")
-        opened = self._unsealed(part, "skip")
-        if not opened.ids:
-            return nothing
-        place = {name: at for at, name in enumerate(ids)}
-        rows = [(place[name], at) for at, name in enumerate(opened.ids) if opened.texts[at] == texts[place[name]]]
-        if vectors is not None:
-            X = np.asarray(vectors)
-            if X.shape != (len(ids), opened.vectors.shape[1]):
-                return nothing
-            # The sealed vector is rounded, by 1/254 of its largest value at most.
-            rows = [(i, at) for i, at in rows
-                    if np.abs(X[i] - opened.vectors[at]).max() <= np.abs(X[i]).max() / 64]  # fmt: skip
-        stored = {name: at for at, name in enumerate(part.ids)}
-        kept = [i for i, _ in rows]
-        return kept, part.vectors[[stored[ids[i]] for i in kept]], opened.vectors[[at for _, at in rows]]
+        place, stored = ({name: at for at, name in enumerate(names)} for names in (ids, part.ids))
+        X = None if vectors is None else np.asarray(vectors)
+        closed, kept, exact = list(part.ids), [], []
+        # An interrupted `add` or `delete` raised the numbers of rows that it did not write.
+        for back in range(1 if self._generations is None else 1 + _INTERRUPTED):
+            opened = self._unsealed(part.rows([stored[name] for name in closed]), "skip", back)
+            closed = opened.skipped
+            for i, text, vector in zip((place[name] for name in opened.ids), opened.texts, opened.vectors, strict=True):
+                if text != texts[i] or (X is not None and X.shape != (len(ids), len(vector))):
+                    continue
+                # The sealed vector is rounded, by 1/254 of its largest value at most.
+                if X is None or np.abs(X[i] - vector).max() <= np.abs(X[i]).max() / 64:
+                    kept.append(i)
+                    exact.append(vector)
+            if not closed:
+                break
+        return kept, part.vectors[[stored[ids[i]] for i in kept]], np.array(exact)
 
     def _released(self, exact: Embeddings, texts: Sequence[str], ids: Sequence[str]) -> Embeddings:
         # A text-level method protects by rewriting; the blob still holds the vector of the original text.
@@ -320,9 +322,10 @@ class ProtectedCollection:
         # The database is not trusted to filter.
         return rows.rows([i for i, row in enumerate(rows.metadata) if _matches(row, values)]) if values else rows
 
-    def _unsealed(self, part: Batch, on_invalid: OnInvalid) -> Unsealed:
+    def _unsealed(self, part: Batch, on_invalid: OnInvalid, back: int = 0) -> Unsealed:
         ids = list(part.ids)
         blobs, numbers = self._blobs_of(ids, part.fields)
+        numbers = numbers and [max(number - back, 0) for number in numbers]
         return self.sealer.unseal(blobs, ids=ids, collection=self.name, generations=numbers, on_invalid=on_invalid)
 
     def ids(self, where: Mapping[str, Any] | None = None) -> list[str]:
@@ -597,6 +600,12 @@ def _placed(rows: int, kept: list[int], X: Embeddings, drawn: list[int], draw: C
     if drawn:
         placed[drawn] = new
     return placed
+
+
+def fitted_candidates(protector: Protector | None) -> int:
+    """Return the rows that a search fetches: those that ``protector`` was fitted for, or 200."""
+    report = {} if protector is None else protector.report
+    return int(report.get("sealed_search", {}).get("candidates", 200))
 
 
 def _query_policy(policy: ReleasePolicy, query_noise: bool) -> ReleasePolicy:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vecveil.databases.collection import FILTER_PREFIX
+from vecveil.databases.collection import FILTER_PREFIX, fitted_candidates
 from vecveil.databases.release import Encode, WrappedEmbedder
 from vecveil.databases.store import Batch, VectorStore
 from vecveil.protector.policy import ReleasePolicy
@@ -39,7 +39,7 @@ def visible_rows(database: VectorStore, ids: Sequence[str]) -> tuple[Embeddings,
 
 
 def visible_queries(
-    database: VectorStore, policy: ReleasePolicy, queries: Sequence[str], encode: Encode, *, candidates: int
+    database: VectorStore, policy: ReleasePolicy, queries: Sequence[str], encode: Encode, *, candidates: int | None
 ) -> tuple[Embeddings, Embeddings]:
     """Release each query, send it, and return what ``database`` sees of it, for `vecveil.audit_store`.
 
@@ -47,6 +47,7 @@ def visible_queries(
         The released vectors (N, m), and beside each the mean vector of the rows that it fetched (N, m). Both are
         means over equal queries, whose noise averages out.
     """
+    candidates = candidates or fitted_candidates(policy.protector)
     released = WrappedEmbedder(policy, owner="visible_queries").embed(queries, encode, query=True)
     fetched = [[str(match.id) for match in database.search(vector, candidates)] for vector in released]
     names = sorted({name for ids in fetched for name in ids})

@@ -92,7 +92,8 @@ class LanceStore(DatabaseStore):
             *(pa.field(name, pa.string()) for name in filter_fields),
         ]
         schema = pa.schema(columns, metadata={_MARK: b"1", _METRIC: (metric or "").encode()})
-        lancedb.connect(self._where).create_table(self._name, schema=schema)
+        # Another process may make it at the same time; an existing table must have this schema.
+        lancedb.connect(self._where).create_table(self._name, schema=schema, exist_ok=True)
 
     def _check_reuse(self, filter_fields: Sequence[str]) -> None:
         table = self._table()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import math
 import os
 import re
 import uuid
@@ -485,15 +486,17 @@ def as_json(fields: Mapping[str, Any], *, owner: str) -> str:
 
 
 def plain(fields: Mapping[str, Any], *, owner: str) -> dict[str, Any]:
-    """Return the fields that are not None as JSON values: times, decimals and UUIDs become strings.
+    """Return the fields that are not None as JSON values: times, decimals and UUIDs become strings, NaN null.
 
     Raises:
         StoreError: a value of another type; the message names the type only.
     """
-    return {str(k): _plain(value, owner) for k, value in fields.items() if value is not None}
+    return {str(k): kept for k, value in fields.items() if (kept := _plain(value, owner)) is not None}
 
 
 def _plain(value: Any, owner: str) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has neither NaN nor infinity
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, datetime.datetime | datetime.date | datetime.time):

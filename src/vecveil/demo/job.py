@@ -17,6 +17,7 @@ import numpy as np
 
 from vecveil.attacks.evidence import split_groups, text_groups
 from vecveil.auditing import AuditResult, audit
+from vecveil.auditing.case import MIN_TEST_TEXTS, Options, make_case
 from vecveil.bulk.job import metadata_of
 from vecveil.concepts import Concept
 from vecveil.data import TableReader, open_writer, read_table, read_texts
@@ -24,7 +25,7 @@ from vecveil.data.columns import is_plain
 from vecveil.data.reading import EMBEDDING
 from vecveil.demo.corpus import CONCEPT_FILE, NOTES_FILE
 from vecveil.encoders import load_encoder
-from vecveil.errors import DataFileError
+from vecveil.errors import ConceptError, DataFileError
 from vecveil.io import write_text
 from vecveil.metrics import SealedSearchTask, UtilityTask
 from vecveil.protector import Protector, fit
@@ -159,6 +160,17 @@ def run_demo(
         columns = {name: [rows.columns[name][i] for i in indices] for name in concept.columns}
         return [texts[i] for i in indices], concept.with_columns(columns)
 
+    audit_texts, audit_concept = part(other.tolist())
+    audit_groups = None if groups is None else [groups[i] for i in other]
+    try:  # before the work: what the audit at the end would refuse
+        make_case(audit_concept.find(audit_texts, show_progress=False), audit_groups, embeddings=None, encode=None,
+                  options=Options(seed=seed), min_token_count=None, owner="demo")  # fmt: skip
+    except ConceptError:
+        raise ConceptError.of("demo", "input", "enough texts to attack one half of them", f"{len(texts):,}",
+                              "That half must hold the concept's words several times each, and "
+                              f"{MIN_TEST_TEXTS} texts with such a word to judge on.",
+                              "Give more texts, or a concept of more frequent words.") from None  # fmt: skip
+
     counted = f"{len(half):,} of {len(texts):,} texts"
     say(f"2/{STEPS} Learning the concept {concept.name!r} from {counted}")
     model = load_encoder(encoder, precision=precision, cache="default" if cache else None)
@@ -172,11 +184,10 @@ def run_demo(
         _write_protected(draft / FILES[0], protector, reader, X, private)
         protector.save(draft / FILES[1])
         say(f"5/{STEPS} Attacking clean and protected vectors of the other {len(other):,} texts")
-        audit_texts, audit_concept = part(other.tolist())
         X_other = np.ascontiguousarray(X[other])
         result = audit(
             protector, audit_texts, audit_concept, embeddings=X_other, tasks=_search_tasks(X_other),
-            groups=None if groups is None else [groups[i] for i in other], seed=seed, command=command,
+            groups=audit_groups, seed=seed, command=command,
         )  # fmt: skip
         result.save(draft / FILES[2])
         result.to_html(draft / FILES[3])

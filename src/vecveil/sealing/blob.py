@@ -136,14 +136,15 @@ def encode_payload(
         record = {"text": text, "metadata": None if metadata is None else dict(metadata)}
         if metadata is not None and not all(isinstance(name, str) for name in metadata):
             raise TypeError
-        body = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+        body = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         # Deeper, whoever opens the row could run out of stack.
         if body.count("[") + body.count("{") > _DEEPEST and _depth(record) > _DEEPEST:
             raise RecursionError
     except (TypeError, ValueError, RecursionError):  # the message may quote a value
         got = "one with another value or key" if isinstance(metadata, Mapping) else type(metadata).__name__
         raise InvalidInputError.of(owner, "metadata", "a JSON object with string keys for each row", got,
-                                   "Write dates as text.", code="E-SEAL-METADATA") from None  # fmt: skip
+                                   "Write dates as text, and None for NaN and infinity.",
+                                   code="E-SEAL-METADATA") from None  # fmt: skip
     data = body.encode("utf-8", "surrogatepass")
     if compress:
         data = zlib.compress(data)

@@ -60,6 +60,8 @@ def test_equal_queries_are_averaged_with_the_rows_they_fetch(store: VectorStore)
     queries = ["a", "b", "a"]
     seen, centres = visible_queries(store, ReleasePolicy(protector), queries, encode, candidates=2)
     assert [len(rows) for rows in fetched] == [2, 2, 2]
+    visible_queries(store, ReleasePolicy(protector), ["a"], encode, candidates=None)
+    assert len(fetched.pop()) == 6  # of 200, the number where the protector's report has none
     assert [rows[0] for rows in fetched] == [0, 1, 0]  # the noise is small: each finds itself first
     means = np.stack([X[rows].mean(axis=0) for rows in fetched])
     np.testing.assert_array_equal(seen[0], seen[2])

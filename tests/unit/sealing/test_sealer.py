@@ -405,6 +405,9 @@ def test_wrong_input_is_one_clear_error(path: Path, X: np.ndarray, tmp_path: Pat
     assert sealer.unseal(sealed, ids=["a"], collection="notes").metadata == [{"a": nested}]
     with raises("E-SEAL-METADATA", "metadata"):  # a reader with less stack could not open it
         sealer.seal(X[:1], ids=["a"], collection="notes", metadata=[{"a": [[nested]]}])
+    for number in (float("nan"), float("inf")):  # not in JSON
+        with raises("E-SEAL-METADATA", "metadata"):
+            sealer.seal(X[:1], ids=["a"], collection="notes", metadata=[{"a": [number]}])
     with raises("E-SEAL-METADATA", "metadata"):
         sealer.seal(X[:1], ids=["a"], collection="notes", metadata=[{1: "x"}])  # type: ignore[dict-item]
     with raises("E-SEAL-NAME", "collection"):
