@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -154,6 +155,14 @@ class WordSplit:
     def negative(self) -> Embeddings:
         """(P, n) vectors of the same texts without any word of the concept."""
         found: Embeddings = self.encoder.encode(self.matches.negatives())
+        return found
+
+    def rewritten(self, protector: Protector) -> WordSplit:
+        """Return the split with the vectors of the texts as a protector rewrites them, for the same words."""
+        found = copy.copy(self)
+        positive, negative = self.matches.positives(), self.matches.negatives()
+        found.positive = self.encoder.encode(protector.rewrite(positive))
+        found.negative = self.encoder.encode(protector.rewrite(negative))
         return found
 
     def concept(self, known: frozenset[str] | None) -> Concept:

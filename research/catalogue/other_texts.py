@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -13,15 +14,20 @@ import numpy as np
 from research import tables as draw
 from research.bench import Bench
 from research.catalogue.held_out_terms import MIN_COUNT, WordSplit, strongest
+from research.catalogue.sealed_search import SIDES, Collection, nearest, share_of
+from research.datasets import open_dataset
+from research.datasets.kinds import RetrievalSet
 from research.experiment import Cell, Experiment, Records
 from research.points import attacks_named, protector_record, utility
 from research.problems import Problem
 from research.scales import parse_scale
-from research.specification import Spec, check_names, json_ready, whole_numbers, wrong
+from research.specification import Spec, check_names, digest, json_ready, whole_numbers, wrong
+from research.tasks import test_rows
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical, words
 from vecveil.metrics import StsTask, UtilityTask
-from vecveil.protector import fit
+from vecveil.metrics.ranking import ndcg_of_scores
+from vecveil.protector import Protector, fit
 from vecveil.records.experiment import ClaimFinding, Number, Summary, Table, number
 
 SMALL = "mlp-512"
@@ -37,6 +43,9 @@ class SetupSpec:
         in_sample: attackers learn on the fitted texts, twice as many; they are judged on others.
         inside: the concept is the list of the words with at least this share of their occurrences inside the
             problem's spans; None keeps the problem's concept.
+        search: a retrieval set, whose documents are the rows of a sealed store.
+        queries: of that set, all of which hold a word of the concept.
+        candidates: blobs that a search opens.
         defences: those that are measured; none takes all.
     """
 
@@ -45,11 +54,23 @@ class SetupSpec:
     least: int = MIN_COUNT
     in_sample: bool = False
     inside: float | None = None
+    search: str | None = None
+    queries: int = 400
+    candidates: int = 500
     defences: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.listed not in (0.5, 0.75, 1.0):
             raise wrong("listed", "0.5, 0.75 or 1", self.listed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetectorSpec:
+    """A recogniser of entities; see `vecveil.Concept.from_entities`."""
+
+    types: tuple[str, ...]
+    engine: str = "presidio"
+    model: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,32 +80,45 @@ class DefenceSpec:
     Attributes:
         scale: see `parse_scale`.
         options: of the method.
+        rewrite, detector: of a text stage.
     """
 
     method: str = "none"
     scale: str = "utility 0.95"
     options: dict[str, float] = field(default_factory=dict)
+    rewrite: str | None = None
+    detector: DetectorSpec | None = None
+
+    def arguments(self, name: str) -> dict[str, Any]:
+        """Return the arguments of a fit on the concept ``name``."""
+        found = {**parse_scale(self.scale).arguments(self.method), **whole_numbers(self.options)}
+        if self.rewrite is not None:
+            found["rewrite"] = self.rewrite
+        if self.detector is not None:
+            found["detector"] = Concept.from_entities(
+                name, self.detector.types, engine=self.detector.engine, model=self.detector.model
+            )
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class BarSpec:
-    """A bound on a defence in one setup, on the mean over seeds.
+    """Bounds on a figure of a defence in one setup, on its mean over seeds.
 
     Attributes:
-        words: ``listed`` or ``unseen``.
-        attack: name of an attack; None takes the strongest.
-        of: the bound is on the excess over chance as a share of this defence's.
-        beside: the bound is on the absolute difference to this setup.
+        figure: its place in a record: ``listed`` (strongest attack), ``listed.attacks.linear``, ``search.both.ranked``.
+        of: the figure is the excess over chance as a share of this defence's.
+        beside: the figure is the absolute difference to this setup.
     """
 
     claim: str
     setup: str
-    at_most: float
+    figure: str = "listed"
     defence: str = "subspace"
-    words: str = "listed"
-    attack: str | None = None
     of: str | None = None
     beside: str | None = None
+    at_least: float | None = None
+    at_most: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +165,38 @@ def halves(task: UtilityTask) -> tuple[UtilityTask, UtilityTask]:
     return first, second
 
 
+def removed(held: WordSplit, protector: Protector) -> dict[str, float]:
+    """Return the share of the words' occurrences that a text stage removes from the texts, by kind of word."""
+    rewritten = protector.rewrite(held.matches.positives())
+    left = held.vocabulary.labels([words(canonical(text)) for text in rewritten]) * held.labels
+    return {
+        kind: 1 - float(left[:, columns].sum() / held.labels[:, columns].sum())
+        for kind, columns in held.kinds(None).items()
+    }
+
+
+def searched(one: Collection, protector: Any, candidates: int, seed: int) -> dict[str, Any]:
+    """Return nDCG@10 as a share of exact search's: of the store alone, and after exact ranking of its candidates."""
+    documents, queries = one.documents, one.queries
+    if protector.rewriter is not None:
+        encode = protector.loaded_encoder().encode
+        documents, queries = (
+            encode(protector.rewrite(texts)) for texts in (one.document_texts, one.query_texts)
+        )
+    rng = np.random.default_rng([seed, 31])
+    store = protector.protect(documents, rng, rewritten=True)
+    exact = one.exact["native"][1]
+    found: dict[str, Any] = {"clean": float(np.nanmean(exact))}
+    for side in SIDES:
+        sent = protector.protect(queries, rng, noise=side == "both", rewritten=True)
+        seen = one.cosines(sent, store)
+        found[side] = {
+            "alone": share_of(ndcg_of_scores(seen, one.grades), exact),
+            "ranked": share_of(one.ndcg(nearest(seen, candidates), len(store)), exact),
+        }
+    return found
+
+
 class OtherTexts(Experiment[OtherTextsSpec]):
     """Cells with the axes setup, defence and seed."""
 
@@ -151,10 +217,15 @@ class OtherTexts(Experiment[OtherTextsSpec]):
         return (spec.setups[cell["setup"]].problem,)
 
     def settings(self, spec: OtherTextsSpec, cell: Cell) -> dict[str, Any]:
-        setup = json_ready(spec.setups[cell["setup"]])
-        del setup["defences"]
-        defence = json_ready(spec.defences[cell["defence"]])
-        return {**super().settings(spec, cell), "setup": setup, "defence": defence}
+        own = spec.setups[cell["setup"]], spec.defences[cell["defence"]]
+        # Without empty fields: a new field of a specification must not rename old records.
+        given = [{k: v for k, v in json_ready(one).items() if v} for one in own]
+        given[0].pop("defences", None)
+        return {**super().settings(spec, cell), "setup": given[0], "defence": given[1]}
+
+    def data_digest(self, spec: OtherTextsSpec, bench: Bench, cell: Cell) -> str | None:
+        own, search = super().data_digest(spec, bench, cell), spec.setups[cell["setup"]].search
+        return own if search is None else digest([own, bench.task_digest(search)])
 
     def prepare(self, spec: OtherTextsSpec, bench: Bench, cells: Sequence[Cell]) -> None:
         super().prepare(spec, bench, cells)
@@ -172,16 +243,20 @@ class OtherTexts(Experiment[OtherTextsSpec]):
             protector = fit(
                 held.texts, held.concept(None if setup.listed == 1 else held.listed), held.encoder,
                 method=defence.method, utility=task, seed=seed, show_progress=False,
-                **parse_scale(defence.scale).arguments(defence.method), **whole_numbers(defence.options),
+                **defence.arguments(setup.problem),
             )  # fmt: skip
-        return {
-            **{
-                kind: strongest(held, columns, protector, spec.attacks)
-                for kind, columns in held.kinds(None).items()
-            },
-            "utility": utility(judged, protector, seed),
-            "protector": protector_record(protector),
-        }
+        found: dict[str, Any] = {}
+        kinds, seen = held.kinds(None), held
+        if protector is not None and protector.rewriter is not None:
+            seen = held.rewritten(protector)
+            found["removed"] = removed(held, protector)
+        if protector is not None and setup.search is not None:
+            collection = self._collection(setup, bench)
+            found["search"] = searched(collection, protector, setup.candidates, seed)
+        for kind, columns in kinds.items():
+            found[kind] = strongest(seen, columns, protector, spec.attacks)
+        found["utility"] = utility(judged, protector, seed)
+        return {**found, "protector": protector_record(protector)}
 
     def _held(self, spec: OtherTextsSpec, bench: Bench, name: str, seed: int) -> WordSplit:
         setup = spec.setups[name]
@@ -196,6 +271,27 @@ class OtherTexts(Experiment[OtherTextsSpec]):
             )  # fmt: skip
 
         return bench.once(("held out", name, seed), split)
+
+    def _collection(self, setup: SetupSpec, bench: Bench) -> Collection:
+        """Return the setup's retrieval set with queries that hold a word of the concept."""
+        assert setup.search is not None
+
+        def read() -> Collection:
+            found = open_dataset(str(setup.search), bench.data)
+            assert isinstance(found, RetrievalSet)
+            rows = test_rows(found.query_split)
+            spans = bench.problem(setup.problem).concept.detect([found.queries[i] for i in rows])
+            holding = [i for i, row in zip(rows, spans, strict=True) if row]
+            drawn = np.random.default_rng(0).permutation(holding)[: setup.queries]
+            parts = (found.query_ids, found.queries, found.query_split)
+            ids, queries, split = (tuple(part[i] for i in drawn) for part in parts)
+            relevant = {key: found.relevant[key] for key in ids}
+            chosen = replace(
+                found, query_ids=ids, queries=queries, query_split=split, relevant=relevant
+            )
+            return Collection(chosen, bench.encoder().encode, np.empty((0, 0)), ())
+
+        return bench.once(("collection", setup.search, setup.problem, setup.queries), read)
 
     def summary(self, spec: OtherTextsSpec, records: Records) -> Summary:
         tables = [_table(name, rows) for (name,), rows in records.each("setup")]
@@ -214,7 +310,7 @@ KINDS = {"listed": "Listed words", "unseen": "Unlisted words"}
 
 
 def _table(name: str, records: Records) -> Table:
-    base = records.where(defence="sparse")
+    base = records.where(defence="laplace")
     columns = [draw.axis("Protector", 0)]
     for kind, title in KINDS.items():
         if not records.figures(kind, "value"):
@@ -229,33 +325,42 @@ def _table(name: str, records: Records) -> Table:
         columns += [
             draw.estimate(title, kind),
             draw.percent("Chance", kind, "chance"),
-            draw.column("Of SPARSE's excess", share, "%"),
+            draw.column("Of isotropic noise's excess", share, "%"),
             draw.percent("512 units", kind, "attacks", SMALL),
             draw.column("Strongest", strongest_of, text=True),
         ]
+        if records.figures("removed", kind):
+            columns.append(draw.percent("Removed by rewriting", "removed", kind))
+    for side in SIDES if records.figures("search", SIDES[0], "ranked", "value") else ():
+        columns.append(draw.estimate(f"nDCG@10, store alone, {side}", "search", side, "alone"))
+        columns.append(draw.estimate(f"nDCG@10, ranked exactly, {side}", "search", side, "ranked"))
     columns.append(draw.percent("Utility kept", "utility", "relative"))
     columns.append(draw.column("Seeds", lambda key, rows: draw.count(len(rows))))
     return draw.table(name, records.each("defence"), columns)
 
 
 def _finding(bar: BarSpec, records: Records) -> ClaimFinding:
-    """Return whether the mean over seeds keeps to a bound."""
-    own = records.where(setup=bar.setup)
-    path = (bar.words, "value") if bar.attack is None else (bar.words, "attacks", bar.attack)
-    found = own.where(defence=bar.defence).figures(*path)
+    """Return whether the mean over seeds keeps to the bounds."""
+    path = bar.figure.split(".")
+
+    def figures(setup: str, defence: str) -> list[float]:
+        rows = records.where(setup=setup, defence=defence)
+        return rows.figures(*path) or rows.figures(*path, "value")
+
+    found = figures(bar.setup, bar.defence)
     if bar.of is not None:
-        found = draw.excess_shares(
-            own.where(defence=bar.defence), own.where(defence=bar.of), bar.words
-        )
+        own = records.where(setup=bar.setup)
+        found = draw.excess_shares(own.where(defence=bar.defence), own.where(defence=bar.of), *path)
     elif bar.beside is not None:
-        other = records.where(setup=bar.beside, defence=bar.defence).figures(*path)
+        other = figures(bar.beside, bar.defence)
         found = [abs(statistics.fmean(found) - statistics.fmean(other))] if found and other else []
     if not found:
         return ClaimFinding(bar.claim, "own", "not measured", "not measured")
     mean = statistics.fmean(found)
-    ours = f"{100 * mean:.1f} % (bound {100 * bar.at_most:g} %"
+    ours = f"{100 * mean:.1f} %"
     if len(found) > 1:
-        ours += f"; {100 * min(found):.1f} to {100 * max(found):.1f} over {len(found)} seeds"
-    return ClaimFinding(
-        bar.claim, "own", "agrees" if mean <= bar.at_most else "disagrees", ours + ")"
+        ours += f" ({100 * min(found):.1f} to {100 * max(found):.1f} over {len(found)} seeds)"
+    least, most = (
+        math.inf * sign if x is None else x for x, sign in ((bar.at_least, -1), (bar.at_most, 1))
     )
+    return ClaimFinding(bar.claim, "own", "agrees" if least <= mean <= most else "disagrees", ours)

@@ -141,6 +141,7 @@ class Collection:
         scores: (Q, D + A) exact cosines.
         grades: (Q, D) judgements.
         sizes: size of the store by name.
+        copies: rows and columns of queries that are documents too.
         exact: by name, the ten nearest rows (Q, 10) and nDCG@10 (Q,), NaN for a query without a relevant document.
     """
 
@@ -148,25 +149,34 @@ class Collection:
         order = np.random.default_rng(0).permutation(len(found.documents))
         place = {found.document_ids[i]: j for j, i in enumerate(order)}
         rows = test_rows(found.query_split)
+        self.query_texts = [found.queries[i] for i in rows]
+        self.document_texts = [found.documents[i] for i in order]
         self.grades = np.zeros((len(rows), len(order)), dtype=np.float32)
         for row, i in enumerate(rows):
             for document, grade in found.relevant[found.query_ids[i]].items():
                 self.grades[row, place[document]] = grade
-        self.queries = encode([found.queries[i] for i in rows])
-        self.documents = encode([found.documents[i] for i in order])
-        texts = np.concatenate([self.documents, added])
-        self.scores = _unit(self.queries) @ _unit(texts).T
+        self.queries, self.documents = encode(self.query_texts), encode(self.document_texts)
+        texts = np.concatenate([self.documents, added]) if len(added) else self.documents
+        copies = [place[found.query_ids[i]] for i in rows] if found.same_pool else []
+        self.copies = np.arange(len(copies)), np.array(copies, dtype=np.intp)
+        self.scores = self.cosines(self.queries, texts)
         every = {"native": len(order), "added": len(texts)} | {str(n): n for n in sizes}
         self.sizes = {name: size for name, size in every.items() if size <= len(texts)}
         self.exact = {}
         for name, size in self.sizes.items():
-            ten = _nearest(self.scores[:, :size], NEAREST)
+            ten = nearest(self.scores[:, :size], NEAREST)
             self.exact[name] = ten, self.ndcg(ten, size)
+
+    def cosines(self, queries: Rows, texts: Rows) -> Rows:
+        """Return the cosines (Q, D), below all others for the query's own copy among the documents."""
+        found: Rows = _unit(queries) @ _unit(texts).T
+        found[self.copies] = -2.0
+        return found
 
     def ndcg(self, candidates: Rows, size: int) -> Rows:
         """Return nDCG@10 of the candidates (Q, k) in their exact order, in a store of ``size`` rows."""
         exact = np.take_along_axis(self.scores, candidates, axis=1)
-        top = np.take_along_axis(candidates, _nearest(exact, NEAREST), axis=1)
+        top = np.take_along_axis(candidates, nearest(exact, NEAREST), axis=1)
         own = self.grades[:, :size]
         held = np.take_along_axis(
             np.pad(own, ((0, 0), (0, 1))), np.minimum(top, own.shape[1]), axis=1
@@ -182,7 +192,7 @@ def _unit(X: Rows) -> Rows:
     return unit_rows(X).astype(np.float32)
 
 
-def _nearest(scores: Rows, count: int) -> Rows:
+def nearest(scores: Rows, count: int) -> Rows:
     """Return the columns of the ``count`` highest scores of each row, highest first."""
     count = min(count, scores.shape[1])
     some = np.argpartition(scores, -count, axis=1)[:, -count:]
@@ -208,7 +218,7 @@ def searched(
                     own = np.take_along_axis(part, one.exact[name][0], axis=1).T
                     ranks = np.stack([(part > cosine[:, None]).sum(axis=1) for cosine in own])
                     kept.setdefault((of, side, name, "rank"), []).append(ranks)
-                    ranked = _nearest(part, max(spec.candidates))
+                    ranked = nearest(part, max(spec.candidates))
                     for count in spec.candidates:
                         found = one.ndcg(ranked[:, :count], size)
                         kept.setdefault((of, side, name, count), []).append(found)
@@ -222,21 +232,23 @@ def searched(
 def _figures(
     spec: SealedSearchSpec, exact: Rows, kept: Mapping[Any, Any], at: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Return rank, and recall and nDCG@10 by candidates; intervals are over queries (paired bootstrap)."""
+    """Return rank, and recall and nDCG@10 by candidates."""
     ranks = np.stack(kept[*at, "rank"])
-    judged = np.isfinite(exact)
-    clean = exact[judged]
-    picked = np.random.default_rng(0).integers(len(clean), size=(1000, len(clean)))
     found: dict[str, Any] = {"rank90": float(np.quantile(ranks, 0.9)) + 1}
     for count in spec.candidates:
-        each = np.mean(kept[*at, count], axis=0)[judged]
-        ends = np.quantile(each[picked].mean(axis=1) / clean[picked].mean(axis=1), (0.025, 0.975))
-        kept_share = [each.mean() / clean.mean(), *ends]
-        ndcg = dict(
-            zip(("value", "low", "high"), (round(float(x), 5) for x in kept_share), strict=True)
-        )
+        ndcg = share_of(np.mean(kept[*at, count], axis=0), exact)
         found[str(count)] = {"recall": round(float((ranks < count).mean()), 5), "ndcg": ndcg}
     return found
+
+
+def share_of(each: Rows, exact: Rows) -> dict[str, float]:
+    """Return a mean over queries as a share of exact search's, with its interval (paired bootstrap)."""
+    judged = np.isfinite(exact)
+    own, clean = each[judged], exact[judged]
+    picked = np.random.default_rng(0).integers(len(clean), size=(1000, len(clean)))
+    ends = np.quantile(own[picked].mean(axis=1) / clean[picked].mean(axis=1), (0.025, 0.975))
+    shares = [own.mean() / clean.mean(), *ends]
+    return {key: round(float(x), 5) for key, x in zip(("value", "low", "high"), shares, strict=True)}
 
 
 def predicted(

@@ -29,8 +29,9 @@ defences:
   subspace: {{method: subspace, scale: radius 0.5, options: {{rank: 8, kept: 12, flattening: 0, gradients: 0}}}}
 bars:
   - {{claim: one, setup: unlisted, at_most: 1.0}}
-  - {{claim: none, setup: unlisted, words: unseen, of: laplace, at_most: -9.0}}
+  - {{claim: none, setup: unlisted, figure: unseen, of: laplace, at_most: -9.0}}
   - {{claim: beside, setup: unlisted, beside: in-sample, at_most: 1.0}}
+  - {{claim: kept, setup: unlisted, figure: utility.relative, at_least: 0.1, at_most: 1.0}}
 problems:
   sts12: {{data: sts12, concept: {{terms_file: concepts/sts_terms.json}}}}
 """
@@ -42,7 +43,7 @@ def test_setups_bounds_and_attacks(data: Path, encoder: Path, tmp_path: Path) ->
     assert not run(spec, data, tmp_path / "out", workers=0).failed
     record = summarise("other-texts", tmp_path / "out")
     read_experiment(record, owner="other-texts", error=DataFileError)
-    assert [f["verdict"] for f in record["findings"]] == ["agrees", "disagrees", "agrees"]
+    assert [f["verdict"] for f in record["findings"]] == ["agrees", "disagrees", "agrees", "agrees"]
     lines = (tmp_path / "out" / "other-texts" / "records.jsonl").read_text().splitlines()
     cells = {(r["cell"]["setup"], r["cell"]["defence"]): r["found"] for r in map(json.loads, lines)}
     assert len(cells) == 3
