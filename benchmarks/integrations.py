@@ -47,9 +47,14 @@ TERMS = [
 
 
 def tested(folder: Path, only: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Run the tests; return for each module how many passed, failed and were skipped."""
+    """Run the tests; return for each module how many passed, failed and were skipped.
+
+    The tests of a module are those of ``test_MODULE.py`` and of ``test_MODULE_*.py``, such as its sealed search.
+    """
     report = folder / "junit.xml"
-    files = [f"tests/integrations/test_{module}.py" for module in only] or ["tests/integrations"]
+    suites = ROOT / "tests" / "integrations"
+    patterns = [f"test_{name}.py" for module in only for name in (module, f"{module}_*")]
+    files = [str(path) for pattern in patterns for path in sorted(suites.glob(pattern))] or [str(suites)]
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *files, f"--junitxml={report}"],
         cwd=ROOT,
@@ -58,7 +63,8 @@ def tested(folder: Path, only: Sequence[str]) -> dict[str, dict[str, int]]:
     )
     counts: dict[str, dict[str, int]] = {}
     for case in ET.parse(report).getroot().iter("testcase"):
-        module = re.sub(r"^.*test_", "", case.get("classname", "").split(".Test")[0])
+        suite = re.sub(r"^.*test_", "", case.get("classname", "").split(".Test")[0])
+        module = next((one.module for one in INTEGRATIONS if f"{suite}_".startswith(f"{one.module}_")), suite)
         outcome = "passed"
         for child in case:
             if child.tag in ("failure", "error"):

@@ -15,7 +15,7 @@ from harness.errors import raises
 from harness.store_factories import STORES
 from vecveil.accounting import Ledger
 from vecveil.databases import Batch
-from vecveil.databases.collection import FILTER_PREFIX, ProtectedCollection
+from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.locations import in_this_process
 from vecveil.databases.migrating import MigrationOptions, migrate
 from vecveil.databases.store import VectorStore
@@ -298,7 +298,7 @@ def test_a_sealed_copy_is_filtered(
     copy(filter_fields=("tenant",))
     with raises("E-STORE-STATE", "filter_fields"):
         copy()
-    assert {name for row in database.read(IDS[:20]).fields for name in row} == {SEALED_FIELD, f"{FILTER_PREFIX}tenant"}
+    assert {name for row in database.read(IDS[:20]).fields for name in row} == {SEALED_FIELD, "vecveil_filter_tenant"}
     reader = ProtectedCollection(database, protector, sealer, name="notes", encoder=Hashed())
     for i, name in enumerate(names[:4]):
         found = reader.search("canary-3 x", top=20, where={"tenant": name})

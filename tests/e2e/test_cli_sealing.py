@@ -15,6 +15,8 @@ from harness.command_line import CANARY, SECRET, run, write_pairs
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402
 
+from vecveil.databases import Batch, open_store  # noqa: E402
+from vecveil.databases.collection import ProtectedCollection  # noqa: E402
 from vecveil.sealing import Sealer  # noqa: E402
 
 ROWS, N = 120, 32
@@ -30,6 +32,7 @@ def work(vectors_protector: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     table = pa.table({
         "id": [f"n{i}" for i in range(ROWS)], "text": [f"{SECRET} {CANARY} {i}" for i in range(ROWS)],
         "year": list(range(ROWS)), "when": pa.array([10**9 * i + 1 for i in range(ROWS)], pa.timestamp("ns")),
+        "tenant": ["a" if i % 3 else None for i in range(ROWS)],
         "photo": [bytes([i]) for i in range(ROWS)], "scores": [[0.5, np.nan, np.inf]] * ROWS,
         "embedding": pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), N),
     })  # fmt: skip
@@ -45,6 +48,8 @@ def work(vectors_protector: Path, tmp_path_factory: pytest.TempPathFactory) -> P
             *NAMED,
             "--carry",
             "year",
+            "--filter-field",
+            "tenant",
             "-o",
             "sealed.parquet",
         )
@@ -63,7 +68,8 @@ def vectors(table: pa.Table) -> np.ndarray:
 
 def test_the_sealed_table_is_ready_for_a_database(work: Path) -> None:
     clean, sealed = pq.read_table("clean.parquet"), pq.read_table("sealed.parquet")
-    assert sealed.schema.names == ["id", "year", "vecveil_sealed", "embedding"]
+    assert sealed.schema.names == ["id", "year", "vecveil_sealed", "vecveil_filter_tenant", "embedding"]
+    assert [token is None for token in sealed["vecveil_filter_tenant"].to_pylist()] == [i % 3 == 0 for i in range(ROWS)]
     assert np.abs(vectors(sealed) - vectors(clean)).max() > 0.1
     query = vectors(clean)[7]
     blobs, ids = sealed["vecveil_sealed"].to_pylist(), sealed["id"].to_pylist()
@@ -73,6 +79,30 @@ def test_the_sealed_table_is_ready_for_a_database(work: Path) -> None:
     assert CANARY.encode() not in content
     assert vectors(clean)[7].tobytes() not in content
     assert vectors(clean)[7].astype(np.float16).tobytes() not in content
+
+
+def test_rows_of_the_sealed_table_are_filtered_in_a_database(work: Path, tmp_path: Path) -> None:
+    sealed = pq.read_table("sealed.parquet")
+    tokens, ids = sealed["vecveil_filter_tenant"].to_pylist(), sealed["id"].to_pylist()
+    blobs = dict(zip(ids, sealed["vecveil_sealed"].to_pylist(), strict=True))
+    fields = tuple({} if token is None else {"vecveil_filter_tenant": token} for token in tokens)
+    with open_store(f"faiss:{tmp_path}/notes.faiss") as store:
+        store.create(N, metric="cosine", filter_fields=["vecveil_filter_tenant"])
+        store.write(Batch(tuple(ids), vectors(sealed), fields))
+        notes = ProtectedCollection(store, "p.vecveil", "search.keys", name="notes", candidates=ROWS, blobs=blobs)
+        query = vectors(pq.read_table("clean.parquet"))[7]
+        found = notes.search(query, top=ROWS, where={"tenant": "a"})
+    assert found.ids[0] == "n7"
+    assert sorted(found.ids) == sorted(name for i, name in enumerate(ids) if i % 3)
+
+
+def test_filter_fields_are_columns_of_single_values() -> None:
+    for field, words in (("nothing", "filter_field"), ("text", "filter_field"), ("scores", "filter fields"),
+                         ("TENANT", "filter_field")):  # fmt: skip
+        done = run("seal", "clean.parquet", "-p", "p.vecveil", *NAMED, "--filter-field", field, "-o", "no.parquet")
+        assert done.code == 1
+        assert words in done.errors[0]
+    assert not Path("no.parquet").exists()
 
 
 def test_the_opened_table_has_what_was_sealed() -> None:
@@ -85,7 +115,7 @@ def test_the_opened_table_has_what_was_sealed() -> None:
     np.testing.assert_allclose(vectors(opened), vectors(clean), atol=5e-3)  # float16
     assert json.loads(opened["metadata"][3].as_py()) == {
         "year": 3, "when": "1970-01-01 00:00:03.000000001", "photo": base64.b64encode(b"\3").decode(),
-        "scores": [0.5, None, None],
+        "tenant": None, "scores": [0.5, None, None],
     }  # fmt: skip
 
 

@@ -128,14 +128,15 @@ def test_rows_that_openais_client_sealed_are_those_of_a_protected_collection(
             "seal": True,
             "ids": IDS,
             "collection": "notes",
-            "metadata": [{"page": i} for i in range(12)],
+            "metadata": [{"page": i, "tenant": "ab"[i % 2]} for i in range(12)],
+            "filter_fields": ["tenant"],
         }
         data = client.embeddings.create(model="drug", input=TEXTS, extra_body=extra).data
     location = f"faiss:{tmp_path / 'notes.faiss'}"
     store = open_store(location)
     store.create(16, metric="cosine")
     vectors = np.array([row.embedding for row in data], np.float32)
-    fields = tuple({SEALED_FIELD: row.sealed} for row in data)  # type: ignore[attr-defined]
+    fields = tuple({SEALED_FIELD: row.sealed, **row.filter_tokens} for row in data)  # type: ignore[attr-defined]
     store.write(Batch(tuple(IDS), vectors, fields))
     collection = vecveil.ProtectedCollection(
         location, protector, server.key_file, name="notes", candidates=12
@@ -143,7 +144,12 @@ def test_rows_that_openais_client_sealed_are_those_of_a_protected_collection(
     hits = collection.search(clean_vectors([QUERY])[0], top=3)
     assert hits.ids == [IDS[i] for i in order[:3]]
     assert hits.texts == [TEXTS[i] for i in order[:3]]
-    assert hits.metadata == [{"page": i} for i in order[:3]]
+    assert hits.metadata == [{"page": i, "tenant": "ab"[i % 2]} for i in order[:3]]
+    found = collection.search(clean_vectors([QUERY])[0], top=12, where={"tenant": "b"})
+    assert found.ids == [IDS[i] for i in order if i % 2]
+    # The key store notes the field: later rows get its token too.
+    later = server.seal({"input": ["x"], "ids": ["1"], "collection": "notes", "metadata": [{"tenant": "b"}]})
+    assert later.json()["data"][0]["filter_tokens"] == data[1].filter_tokens  # type: ignore[attr-defined]
 
 
 def langchain_cohere(url: str, documents: list[str]) -> list[str]:
@@ -359,6 +365,11 @@ def test_a_body_beyond_the_limit_is_refused(server: Server) -> None:
         ({"metadata": [1, 2]}, "invalid_metadata"),
         ({"metadata": [{"a": json.loads("[" * 200 + "]" * 200)}, None]}, "invalid_metadata"),
         ({"seal": "yes"}, "invalid_seal"),
+        ({"filter_fields": "tenant"}, "invalid_filter_fields"),
+        ({"filter_fields": [1]}, "invalid_filter_fields"),
+        ({"filter_fields": ["a b"]}, "invalid_filter_fields"),
+        ({"filter_fields": [f"f{i}" for i in range(17)]}, "invalid_filter_fields"),
+        ({"filter_fields": ["tags"], "metadata": [{"tags": ["x"]}, None]}, "invalid_metadata"),
         ({"input_type": "query"}, "invalid_seal"),
     ],
 )
@@ -368,6 +379,10 @@ def test_malformed_requests_to_seal_are_refused(
     assert code(
         server.seal({"input": ["a", "b"], "ids": ["1", "2"], "collection": "notes", **given})
     ) == (400, expected)
+
+
+def test_a_refused_request_notes_no_filter_field(server: Server) -> None:
+    assert "tags" not in KeyStore(server.key_file).read("notes").filter_fields
 
 
 def test_an_erased_collection_opens_no_more(server: Server) -> None:

@@ -145,8 +145,9 @@ def test_a_sealed_frame_is_opened_with_its_texts(
     rows = [(f"i{i}", 2000 + i, f"a secret {i}", [0.5 + i] * DIMENSION) for i in range(4)]
     df = spark.createDataFrame(rows, "id string, year int, text string, embedding array<float>").coalesce(1)
     given = {"seal_key": keyed["key"], "seal_name": "notes"}
-    sealed = protect_dataframe(df, **keyed, carry=["year"], **given)
-    assert sealed.columns == ["id", "year", "vecveil_sealed", "embedding"]
+    sealed = protect_dataframe(df, **keyed, carry=["year"], filter_fields=["year"], **given)
+    assert sealed.columns == ["id", "year", "vecveil_sealed", "vecveil_filter_year", "embedding"]
+    assert len({row.vecveil_filter_year for row in sealed.collect()}) == 4
     opened = unseal_dataframe(sealed, **given).collect()
     assert [(row.id, row.text, row.metadata) for row in opened] == [
         (name, text, f'{{"year": {year}}}') for name, year, text, _ in rows

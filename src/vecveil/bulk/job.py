@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from vecveil.data.columns import (
 )
 from vecveil.data.files import NoRowsError
 from vecveil.data.parquet import metadata_in
-from vecveil.data.pipeline import SealedColumn, TableProtection
+from vecveil.data.pipeline import SealedColumns, TableProtection
 from vecveil.data.writing import ArrowWriter
 from vecveil.encoders import TextEncoder
 from vecveil.errors import (
@@ -39,12 +38,14 @@ from vecveil.protector import Protector, load
 from vecveil.randomness import NoiseKey, NoiseKeys
 from vecveil.sealing import Sealer
 from vecveil.sealing.blob import SEALED_FIELD
+from vecveil.sealing.keystore import token_fields
+from vecveil.sealing.sealer import filter_tokens
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 
 __all__ = [
     "ArrowProtection", "BulkJob", "OpenJob", "PartWorker", "already_protected", "metadata_of", "reader_of",
-    "row_protection", "sealed_column", "table_protection",
+    "row_protection", "sealed_columns", "table_protection",
 ]  # fmt: skip
 
 TEXT_ROWS = 2048
@@ -74,6 +75,7 @@ class BulkJob:
         seal_key: also write sealed originals, under this key store: a path or ``env:NAME:PATH`` that each worker has.
             Of the other columns only ids and ``carry`` stay readable.
         seal_name: collection in the key store.
+        filter_fields: columns to write filter tokens of, beside those that the key store notes.
         seal_uuid: UUID of the collection, which each worker compares; see `pinned`.
 
     Raises:
@@ -99,12 +101,15 @@ class BulkJob:
     max_memory: int | None = None
     seal_key: str | None = None
     seal_name: str | None = None
+    filter_fields: tuple[str, ...] = ()
     seal_uuid: str | None = None
 
     def __post_init__(self) -> None:
         if self.seal_key is not None and None in (self.seal_name, self.id_column):
             raise InvalidInputError.of("seal", "seal_name", "given with seal_key and id_column", "None",
                                        "A blob is bound to its collection and id.")  # fmt: skip
+        if self.filter_fields and self.seal_key is None:
+            raise InvalidInputError.of("seal", "filter_fields", "given with seal_key", "given alone")
         if self.key is not None and self.id_column is None:
             raise InvalidInputError.of("protect", "id_column", "given for keyed noise", "None",
                                        "Row numbers change when somebody sorts the files.",
@@ -127,7 +132,7 @@ class BulkJob:
         if job.key is not None and job.key_id is None and (key := job.noise_key()) is not None:
             job = replace(job, key_id=key.key_id)
         if job.seal_key is not None and job.seal_uuid is None:
-            _, uuid = sealed_column(Protector.from_bytes(job.protector), job.seal_key, str(job.seal_name))
+            _, uuid = sealed_columns(Protector.from_bytes(job.protector), job)
             job = replace(job, seal_uuid=uuid)
         return job
 
@@ -143,6 +148,7 @@ class BulkJob:
         opened = self.opened()
         about = {name: value for name, value in vars(self).items() if name not in _NOT_RECORDED}
         about["carry"] = None if self.carry is None else list(self.carry)
+        about["filter_fields"] = list(self.filter_fields)
         # Another key under the same id would give other releases: its check value shows that.
         about["key_check"] = None if opened.key is None else opened.key.check_value
         return {**about, **metadata_of(opened.protector, opened.key, noise=self.noise)}
@@ -155,9 +161,7 @@ class OpenJob:
         self.job = job
         self.protector = Protector.from_bytes(job.protector)
         self.key = key or job.noise_key()
-        self.sealed: SealedColumn | None = None
-        if job.seal_key is not None:
-            self.sealed, _ = sealed_column(self.protector, job.seal_key, str(job.seal_name), job.seal_uuid)
+        self.sealed = None if job.seal_key is None else sealed_columns(self.protector, job)[0]
         self._encoder: TextEncoder | None = None
 
     def encoder(self) -> TextEncoder:
@@ -201,25 +205,32 @@ def already_protected(name: str) -> DataFileError:
     )  # fmt: skip
 
 
-def sealed_column(
-    protector: Protector, seal_key: str | os.PathLike[str], collection: str, uuid: str | None = None
-) -> tuple[SealedColumn, str]:
-    """Return the column of sealed originals and the UUID of their collection, made for ``uuid`` None if it is new.
+def sealed_columns(protector: Protector, job: BulkJob) -> tuple[SealedColumns, str]:
+    """Return the columns of sealed originals and the UUID of their collection, made for a job without one if it is new.
 
     Raises:
-        KeyFileError: the collection has another UUID than ``uuid``, or none.
+        KeyFileError: the collection has another UUID than the job, or none.
         IncompatibleError: the collection holds vectors of another protector.
     """
     if protector.rewriter is not None:
         raise InvalidInputError.of("seal", "protector", "of a method that protects vectors", repr(protector.method),
                                    fix="For one that rewrites texts use vecveil.ProtectedCollection.")  # fmt: skip
-    sealer = Sealer(seal_key)
+    sealer, collection, uuid = Sealer(str(job.seal_key)), str(job.seal_name), job.seal_uuid
     sealer.keys.check_protector(collection, protector.fingerprint, adding=uuid is None)
     present = str(sealer.keys.read(collection).uuid)
     if uuid not in (None, present):
         raise KeyFileError.of("seal", "seal_key", "the key store in which the run began", "another one",
                               fix="Give all workers one key file.", code="E-SEAL-COLLECTION")  # fmt: skip
-    return SealedColumn(SEALED_FIELD, partial(sealer.seal, collection=collection)), present
+    fields = tuple(dict.fromkeys([*sealer.keys.read(collection).filter_fields, *job.filter_fields]))
+    tokens = dict(zip(fields, token_fields(fields, owner="seal"), strict=True))
+
+    def seal(vectors: Embeddings, **row: Any) -> dict[str, list[Any]]:
+        blobs = sealer.seal(vectors, collection=collection, **row)
+        values = filter_tokens(sealer.keys.read(collection), fields, blobs, row["metadata"])
+        sealer.keys.note_filter_fields(collection, job.filter_fields)
+        return {SEALED_FIELD: blobs, **{name: [each.get(name) for each in values] for name in tokens.values()}}
+
+    return SealedColumns(SEALED_FIELD, tokens, job.filter_fields, seal), present
 
 
 def row_protection(

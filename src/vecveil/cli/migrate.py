@@ -52,8 +52,7 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @click.option("--skip-bad", is_flag=True, help="Leave out rows without a finite vector of the right dimension.")
 @click.option("--seal-key", type=shared.SEAL_KEY,
               help="Also write the exact vector and all fields, sealed under this key file, or env:NAME:FILE.")
-@click.option("--filter-field", "filter_fields", multiple=True, metavar="FIELD",
-              help="With --seal-key: let `vecveil search --where` select by this field; may be repeated.")
+@shared.filter_field_option
 @click.option("--in-place", is_flag=True, help="Replace SOURCE by its sealed copy and remove the clean files.")
 @click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")
 @click.option("--state", "state_file", type=shared.FILE, help="Progress file [default: beside DEST].")

@@ -182,6 +182,10 @@ seal_key_option = click.option(
     "--seal-key", type=SEAL_KEY, required=True,
     help="Key file of the sealed rows (`vecveil key new`), or env:NAME:FILE for a master key in a variable.",
 )
+filter_field_option = click.option(
+    "--filter-field", "filter_fields", multiple=True, metavar="FIELD",
+    help="With --seal-key: let `vecveil search --where` select by this field; may be repeated.",
+)  # fmt: skip
 database_seal_options = stacked(
     seal_key_option,
     click.option("--seal-name", metavar="NAME", help="Name in the key file [default: the location of DATABASE]."),

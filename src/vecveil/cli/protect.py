@@ -111,6 +111,7 @@ def command(
 @click.option("--carry", multiple=True, metavar="NAME", help="Column to copy readable, beside its sealed value.")
 @shared.encoder_options
 @shared.file_seal_options
+@shared.filter_field_option
 @shared.named_options
 @run_options
 def seal_command(
@@ -119,9 +120,12 @@ def seal_command(
 ) -> None:  # fmt: skip
     """Write the protected vectors of INPUT, and its clean vectors, texts and other columns sealed.
 
-    The output has the ids, the column vecveil_sealed and the column embedding. Load it into any database, and rank
-    what a search returns with `vecveil.Sealer`; or keep the columns in two places. Files and folders are treated as by
-    `vecveil protect`. The name of the collection is new, or that of earlier rows with the same protector.
+    The output has the ids, the column vecveil_sealed, a column vecveil_filter_FIELD for each --filter-field, and the
+    column embedding. Load it into any database, and rank what a search returns with `vecveil.Sealer`; or keep the
+    columns in two places. Files and folders are treated as by `vecveil protect`. The name of the collection is new, or
+    that of earlier rows with the same protector.
+
+    With --filter-field whoever has the table sees which rows have equal values in that column, not the values.
     """
     release = replace(Release.of(options, noise=True), id_column=id_column)
     options["keep_text"] = False
@@ -211,7 +215,8 @@ def _job(protector: Protector, form: TableFormat, release: Release, options: dic
         protector, embedding_column=options["embedding_column"], carry=options["carry"] or None,
         keep_text=options["keep_text"], id_column=release.id_column, noise=release.noise,
         check_lengths=not options["again"], encoder=options["encoder"], precision=options["precision"],
-        seal_key=options.get("seal_key"), seal_name=options.get("seal_name"), **vars(form), **given,
+        seal_key=options.get("seal_key"), seal_name=options.get("seal_name"),
+        filter_fields=options.get("filter_fields", ()), **vars(form), **given,
     )  # fmt: skip
 
 

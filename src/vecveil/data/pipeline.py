@@ -27,7 +27,7 @@ from vecveil.runtime import check_room, progress
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings
 
-__all__ = ["ROOM", "PreparedTable", "ProtectionCounts", "RowItems", "SealedColumn", "TableProtection", "protect_table"]
+__all__ = ["ROOM", "PreparedTable", "ProtectionCounts", "RowItems", "SealedColumns", "TableProtection", "protect_table"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -84,7 +84,7 @@ def protect_table(
     metadata: Mapping[str, Any] | None = None,
     with_items: bool = False,
     id_column: str | None = None,
-    sealed: SealedColumn | None = None,
+    sealed: SealedColumns | None = None,
     chunk_rows: int | None = None,
     overwrite: bool = False,
     format: str | None = None,
@@ -136,15 +136,20 @@ def protect_table(
 
 
 @dataclass(frozen=True)
-class SealedColumn:
-    """A column of blobs, each of which holds a row's clean vector, its text and its other columns.
+class SealedColumns:
+    """A column of blobs, each of which holds a row's clean vector, its text and its other columns; filter tokens.
 
     Attributes:
-        seal: `Sealer.seal` for one collection: ``seal(vectors, ids=..., texts=..., metadata=...)`` returns the blobs.
+        name: column of the blobs.
+        tokens: column of the filter tokens by the column whose values they stand for.
+        required: columns with tokens that the table must have; it may lack the others.
+        seal: ``seal(vectors, ids=..., texts=..., metadata=...)`` returns these columns.
     """
 
     name: str
-    seal: Callable[..., list[bytes]] = field(repr=False)
+    tokens: Mapping[str, str]
+    required: Sequence[str]
+    seal: Callable[..., Mapping[str, list[Any]]] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -154,7 +159,7 @@ class TableProtection:
     Attributes:
         vectors_only: the output has no other columns.
         owned: ``protect`` returns a new array each time, so no copy is necessary before the next call.
-        sealed: column of sealed originals. It needs ``id_column``; of the other columns only ids and ``carry`` stay
+        sealed: columns of sealed originals. They need ``id_column``; of the other columns only ids and ``carry`` stay
             readable.
     """
 
@@ -167,7 +172,7 @@ class TableProtection:
     with_items: bool = False
     id_column: str | None = None
     owned: bool = False
-    sealed: SealedColumn | None = None
+    sealed: SealedColumns | None = None
 
     def of(self, reader: TableReader) -> PreparedTable:
         """Return the table of ``reader`` after all checks that need no row."""
@@ -187,7 +192,8 @@ class TableProtection:
             raise missing_column(reader.name, "id_column", self.id_column, reader.types)
         carry, sealed = self.carry, self.sealed
         if sealed is not None:
-            if sealed.name in reader.types or self.vectors_only or self.id_column is None:
+            added = {sealed.name, *sealed.tokens.values()}
+            if added & reader.types.keys() or self.vectors_only or self.id_column is None:
                 raise InvalidInputError.of("seal", "input", "a table with ids, not sealed yet, sealed into Parquet",
                                            "another table or output")  # fmt: skip
             carry = tuple(dict.fromkeys([self.id_column, *(carry or ())]))
@@ -198,7 +204,11 @@ class TableProtection:
             tuple(name for name in reader.types if name in read), texts=encoded or sealed is not None
         )
         if sealed is not None:
+            held = [name for name in selected.others if name != self.id_column]
+            if absent := [name for name in sealed.required if name not in held]:
+                raise missing_column(reader.name, "filter_field", absent[0], held)
             types[sealed.name] = "binary"
+            types |= {token: "string" for name, token in sealed.tokens.items() if name in held}
         return PreparedTable(self, reader, selected, types)
 
 
@@ -218,7 +228,7 @@ class PreparedTable:
         examined = [
             name
             for name, kind in self.types.items()
-            if protection.carry is None and name != reader.text_column and is_text(kind)
+            if protection.carry is None and name in reader.types and name != reader.text_column and is_text(kind)
         ]
         total = -(-self.selected.rows // self.selected.chunk_rows)
         with _ahead(iter(self.selected)) as chunks, _behind(partial(writer.write, owned=True)) as write:
@@ -261,15 +271,15 @@ class PreparedTable:
             return [str(i) for i in range(first, first + chunk.rows)]
         return ids_of(chunk.columns[column], source=self.reader.name, first_row=first)
 
-    def _sealed(self, chunk: Chunk, clean: Embeddings) -> dict[str, list[bytes]]:
-        """Return the sealed column of a chunk, or nothing."""
+    def _sealed(self, chunk: Chunk, clean: Embeddings) -> Mapping[str, list[Any]]:
+        """Return the sealed columns of a chunk, or nothing."""
         sealed = self.protection.sealed
         if sealed is None:
             return {}
         names = [name for name in self.selected.others if name != self.protection.id_column]
         columns = [json_values(chunk.columns[name]) for name in names]
         metadata = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] if names else None
-        return {sealed.name: sealed.seal(clean, ids=self._ids(chunk), texts=chunk.texts, metadata=metadata)}
+        return sealed.seal(clean, ids=self._ids(chunk), texts=chunk.texts, metadata=metadata)
 
     def _released(self, chunk: Chunk, clean: Embeddings) -> Embeddings:
         """Return the output of ``protect``, checked to be one finite vector per row."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vecveil.accounting import Guarantee
 from vecveil.databases.locations import open_store, public_name
 from vecveil.databases.release import WrappedEmbedder, open_policy
-from vecveil.databases.store import Batch, Missing, VectorStore, check_filter_field
+from vecveil.databases.store import Batch, Missing, VectorStore
 from vecveil.encoders import Encoder
 from vecveil.errors import (
     IncompatibleError,
@@ -31,15 +31,12 @@ from vecveil.protector.policy import ReleasePolicy
 from vecveil.runtime import progress
 from vecveil.sealing import KeyStore, Ranking, Sealer, Unsealed
 from vecveil.sealing.blob import SEALED_FIELD, VERSION, decoded, key_id_of
-from vecveil.sealing.keystore import CollectionKeys, typed_value
-from vecveil.sealing.sealer import OnInvalid
+from vecveil.sealing.keystore import FILTER_PREFIX, CollectionKeys, token_fields, typed_value
+from vecveil.sealing.sealer import OnInvalid, filter_tokens
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_same_length, check_texts
 
-__all__ = ["FILTER_PREFIX", "ProtectedCollection", "filter_tokens", "token_fields", "where_all", "with_blob"]
-
-FILTER_PREFIX = "vecveil_filter_"
-"""Start of the field that holds the token of a metadata field."""
+__all__ = ["ProtectedCollection", "fitted_candidates", "where_all", "with_blob"]
 
 SEALED = (
     "Without the key, a sealed row reveals the id of its data key and its length: AES-256-GCM-SIV with random nonces. "
@@ -181,8 +178,8 @@ class ProtectedCollection:
         blobs = self.sealer.seal(
             exact, ids=ids, collection=self.name, texts=texts, metadata=metadata, generations=numbers
         )
-        self.sealer.keys.note_filter_fields(self.name, self._filter_fields)
         fields = self._fields([{}] * len(ids), blobs, metadata)
+        self.sealer.keys.note_filter_fields(self.name, self._filter_fields)
         stored = _placed(
             len(ids), kept, protected, drawn,
             lambda: self._released(exact[drawn], [texts[i] for i in drawn], [ids[i] for i in drawn]),
@@ -539,9 +536,7 @@ class ProtectedCollection:
         self, rows: Sequence[Mapping[str, Any]], blobs: Sequence[bytes], metadata: Any
     ) -> tuple[Mapping[str, Any], ...]:
         """Return the fields of rows with their blobs, unless these live elsewhere, and the tokens of ``metadata``."""
-        filters = self.filter_fields
-        keys = self.sealer.keys.read(self.name) if filters else None
-        tokens = [{}] * len(blobs) if keys is None else filter_tokens(keys, filters, blobs, metadata)
+        tokens = filter_tokens(self.sealer.keys.read(self.name), self.filter_fields, blobs, metadata)
         return tuple(
             with_blob(row, blob if self._blobs is None else None, beside)
             for row, blob, beside in zip(rows, blobs, tokens, strict=True)
@@ -616,33 +611,6 @@ def _query_policy(policy: ReleasePolicy, query_noise: bool) -> ReleasePolicy:
         raise InvalidInputError.of(_OWNER, "query_noise", f"True for method {policy.protector.method!r}", "False",
                                    "It has no map: the database would get clean queries.")  # fmt: skip
     return policy
-
-
-def token_fields(filter_fields: Sequence[str], *, owner: str) -> list[str]:
-    """Return the database's fields for the tokens of ``filter_fields``; raise for names that it cannot have."""
-    # SQL folds the case of columns.
-    if isinstance(filter_fields, str) or len({str(name).lower() for name in filter_fields}) < len(filter_fields):
-        raise InvalidInputError.of(owner, "filter_fields", "a list of distinct names", "others")
-    fields = [f"{FILTER_PREFIX}{name}" for name in filter_fields]
-    for field in fields:
-        check_filter_field(field, owner=owner, param="filter_fields")
-    return fields
-
-
-def filter_tokens(
-    keys: CollectionKeys, filter_fields: Sequence[str], blobs: Sequence[bytes], metadata: Sequence[Any] | None
-) -> list[dict[str, str]]:
-    """Return for each row the tokens of its metadata by field of the database."""
-    # Under the blob's key: another process may have made a new one since.
-    by_id = {key.key_id: key for key in keys.keys}
-    return [
-        {
-            f"{FILTER_PREFIX}{field}": by_id[key_id_of(blob)].token(field, row[field])
-            for field in filter_fields
-            if row and row.get(field) is not None
-        }
-        for blob, row in zip(blobs, metadata or [None] * len(blobs), strict=True)
-    ]
 
 
 def where_all(conditions: Iterable[tuple[str, Sequence[Any]]]) -> dict[str, list[Any]]:

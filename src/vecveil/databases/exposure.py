@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vecveil.databases.collection import FILTER_PREFIX, fitted_candidates
+from vecveil.databases.collection import fitted_candidates
 from vecveil.databases.release import Encode, WrappedEmbedder
 from vecveil.databases.store import Batch, VectorStore
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing.blob import SEALED_FIELD, decoded
+from vecveil.sealing.keystore import FILTER_PREFIX
 from vecveil.types import Embeddings
 
 __all__ = ["visible_queries", "visible_rows"]

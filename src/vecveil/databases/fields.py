@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from vecveil.data.columns import is_number_list
-from vecveil.databases.collection import FILTER_PREFIX
 from vecveil.sealing.blob import SEALED_FIELD, is_blob
+from vecveil.sealing.keystore import FILTER_PREFIX
 
 __all__ = ["OTHERS", "Field", "FieldTally", "carried", "kind_of", "leaves", "matches"]
 

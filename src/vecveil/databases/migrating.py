@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.databases.collection import filter_tokens, token_fields, with_blob
+from vecveil.databases.collection import with_blob
 from vecveil.databases.fields import OTHERS, Field, carried, matches
 from vecveil.databases.signs import Signs, signs_of_protection
 from vecveil.databases.state import MigrationState, locked, read_state, write_state
@@ -42,6 +42,8 @@ from vecveil.randomness import NoiseKeys
 from vecveil.runtime import progress
 from vecveil.sealing import KeyStore, Sealer
 from vecveil.sealing.blob import SEALED_FIELD
+from vecveil.sealing.keystore import token_fields
+from vecveil.sealing.sealer import filter_tokens
 from vecveil.validation import check_count
 
 __all__ = ["Migration", "MigrationOptions", "SourceCheck", "migrate", "verify_migration"]

@@ -7,7 +7,6 @@ import decimal
 import json
 import math
 import os
-import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,18 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import InvalidInputError, StoreError, VecveilError, unknown_name, wrong_type
+from vecveil.sealing.keystore import check_filter_field
 from vecveil.validation import check_count, check_embeddings
 
 __all__ = [
     "Batch", "DatabaseStore", "Match", "Missing", "StoreInfo", "VectorStore", "Where", "as_json", "check_cursor",
-    "check_filter_field", "database_errors", "distance_of", "integer_id", "invalid_cursor", "json_cursor", "no_place",
+    "database_errors", "distance_of", "integer_id", "invalid_cursor", "json_cursor", "no_place",
     "plain", "unfiltered",
 ]  # fmt: skip
 
 Missing = Literal["raise", "skip"]
 Where = Mapping[str, Sequence[str]]
 """Condition on rows: strings by field, of which the field must hold one."""
-_FILTER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _ALONE = "local files that hold this collection alone"
 
 
@@ -428,13 +427,6 @@ def distance_of(similarity: float, metric: str | None) -> float:
     if metric == "cosine":
         return 1 - float(similarity)
     return -float(similarity) if metric == "dot" else float(similarity)
-
-
-def check_filter_field(name: Any, *, owner: str, param: str) -> None:
-    """Raise for a name that some database would have to quote, nest or cut."""
-    if not isinstance(name, str) or not _FILTER.fullmatch(name):
-        raise InvalidInputError.of(owner, param, "fields of at most 63 letters, digits and _", "another name",
-                                   fix="Rename the field.")  # fmt: skip
 
 
 def unfiltered(owner: str) -> StoreError:

@@ -61,7 +61,8 @@ def protect_dataset(
         num_gpus: GPUs per worker; None uses 1 if texts are known to be encoded and Ray has GPUs, else 0.
         batch_size: rows per batch.
         options: options of `vecveil.bulk.BulkJob`, except those of files. ``key`` is the path of a key file or
-            ``env:NAME`` on each worker. ``seal_key`` with ``seal_name`` and ``id_column`` adds the sealed originals.
+            ``env:NAME`` on each worker. ``seal_key`` with ``seal_name`` and ``id_column`` adds the sealed originals,
+            ``filter_fields`` tokens to filter them by.
 
     Raises:
         InvalidInputError: an unknown option, or a key instead of its source.

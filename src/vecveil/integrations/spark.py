@@ -24,6 +24,7 @@ try:
         BinaryType,
         DoubleType,
         FloatType,
+        StringType,
         StructField,
         StructType,
     )
@@ -50,7 +51,8 @@ def protect_dataframe(
         df: DataFrame of vectors (arrays of floats or doubles), or of texts to encode.
         protector: protector or path of its file on this machine.
         options: options of `vecveil.bulk.BulkJob`, except those of files. ``key`` is the path of a key file or
-            ``env:NAME`` on each worker. ``seal_key`` with ``seal_name`` and ``id_column`` adds the sealed originals.
+            ``env:NAME`` on each worker. ``seal_key`` with ``seal_name`` and ``id_column`` adds the sealed originals,
+            ``filter_fields`` tokens to filter them by.
 
     Raises:
         InvalidInputError: an unknown option, or a key instead of its source.
@@ -67,9 +69,9 @@ def protect_dataframe(
     kept = {field.name: field for field in df.schema.fields}
     value = released.field(_EMBEDDING).type.value_type
     number = DoubleType() if value == import_pyarrow().float64() else FloatType()
-    sealed = StructField(SEALED_FIELD, BinaryType(), nullable=False)
+    kept[SEALED_FIELD] = StructField(SEALED_FIELD, BinaryType(), nullable=False)
     schema = StructType(
-        [kept.get(name, sealed) for name in released.names if name != _EMBEDDING]
+        [kept.get(name, StructField(name, StringType())) for name in released.names if name != _EMBEDDING]
         + [StructField(_EMBEDDING, ArrayType(number, containsNull=False), nullable=False)]
     )
     return df.mapInArrow(partial(_mapped, job), schema)

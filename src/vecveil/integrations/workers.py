@@ -59,9 +59,9 @@ def batch_job(
     for param in ("key", "seal_key"):
         if given.get(param) is not None:
             given[param] = _placed(given[param], owner, param)
-    if given.get("carry") is not None:
-        # Hashable, for the cache of `_opened`.
-        given["carry"] = tuple(given["carry"])
+    for name in ("carry", "filter_fields"):
+        if given.get(name) is not None:
+            given[name] = tuple(given[name])  # hashable, for the cache of `_opened`
     return anywhere(BulkJob.of(protector, **given))
 
 

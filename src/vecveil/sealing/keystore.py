@@ -23,10 +23,11 @@ import hmac
 import json
 import math
 import os
+import re
 import secrets
 import struct
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,8 +48,11 @@ from vecveil.io import locked_folder, write_bytes
 from vecveil.randomness import NoiseKeys
 from vecveil.randomness.keyed import SCHEMA
 
-__all__ = ["CollectionKeys", "DataKey", "KeyProvider", "KeyStore", "MasterKeys", "SingleKey", "aead", "framed",
-           "typed_value"]  # fmt: skip
+__all__ = ["FILTER_PREFIX", "CollectionKeys", "DataKey", "KeyProvider", "KeyStore", "MasterKeys", "SingleKey", "aead",
+           "check_filter_field", "framed", "token_fields", "typed_value"]  # fmt: skip
+
+FILTER_PREFIX = "vecveil_filter_"
+"""Start of the field that holds the token of a metadata field."""
 
 KEY_BYTES = 32
 KEY_ID_BYTES = 8
@@ -58,6 +62,8 @@ MOST_BLOBS = 2**31
 # A process counts its blobs in the key store by shares of this size, so that few writes suffice.
 _SHARE = 2**16
 _LONGEST_NAME = 1000
+_MOST_FIELDS = 64
+_FILTER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _OWNER = "KeyStore"
 
 
@@ -91,9 +97,28 @@ def typed_value(value: str | bool | int | float, *, param: str = "metadata") -> 
         return b"f" + struct.pack("<d", value)
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return b"i" + f"{int(value):x}".encode()
-    raise InvalidInputError.of("ProtectedCollection", param, "texts, finite numbers, true or false in filter fields",
+    raise InvalidInputError.of("filter", param, "texts, finite numbers, true or false in filter fields",
                                type(value).__name__, "A filter compares single values; `where` takes a list of them.",
                                code="E-SEAL-FILTER")  # fmt: skip
+
+
+def check_filter_field(name: Any, *, owner: str, param: str) -> None:
+    """Raise for a name that some database would have to quote, nest or cut."""
+    if not isinstance(name, str) or not _FILTER.fullmatch(name):
+        raise InvalidInputError.of(owner, param, "fields of at most 63 letters, digits and _", "another name",
+                                   fix="Rename the field.")  # fmt: skip
+
+
+def token_fields(filter_fields: Sequence[str], *, owner: str) -> list[str]:
+    """Return the database's fields for the tokens of ``filter_fields``; raise for names that it cannot have."""
+    # SQL folds the case of columns.
+    distinct = len({str(name).lower() for name in filter_fields})
+    if isinstance(filter_fields, str) or distinct < len(filter_fields) or distinct > _MOST_FIELDS:
+        raise InvalidInputError.of(owner, "filter_fields", f"a list of at most {_MOST_FIELDS} distinct names", "others")
+    names = [f"{FILTER_PREFIX}{name}" for name in filter_fields]
+    for name in names:
+        check_filter_field(name, owner=owner, param="filter_fields")
+    return names
 
 
 def _derived(secret: bytes, purpose: bytes) -> bytes:
@@ -333,12 +358,14 @@ class KeyStore:
                 row["protector"] = fingerprint
 
     def note_filter_fields(self, collection: str, fields: Iterable[str]) -> None:
-        """Add to the metadata fields that have tokens, so that resealing rewrites them."""
+        """Add to the metadata fields that have tokens, so that all writers and resealing write them."""
         added = set(fields)
         if added - set(self.read(collection).filter_fields):
             with self._changing() as record:
                 entry = self._entry(collection, record)
-                entry["filter_fields"] = sorted(added.union(entry.get("filter_fields", ())))
+                noted = sorted(added.union(entry.get("filter_fields", ())))
+                token_fields(noted, owner=_OWNER)
+                entry["filter_fields"] = noted
 
     def rotate(self, collection: str, *, protector: str | None = None) -> CollectionKeys:
         """Make a new data key current, wrapped under the current master key; older keys still open their blobs.

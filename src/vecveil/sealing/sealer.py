@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -28,8 +28,10 @@ from vecveil.sealing.blob import (
     encode_payload,
     encode_vectors,
     head,
+    key_id_of,
 )
 from vecveil.sealing.keystore import (
+    FILTER_PREFIX,
     NONCE_BYTES,
     CollectionKeys,
     KeyProvider,
@@ -40,7 +42,7 @@ from vecveil.sealing.keystore import (
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_same_length, check_texts
 
-__all__ = ["Ranking", "Sealer", "Unsealed"]
+__all__ = ["OnInvalid", "Ranking", "Sealer", "Unsealed", "filter_tokens"]
 
 OnInvalid = Literal["raise", "skip"]
 
@@ -266,6 +268,22 @@ class Sealer:
             opened.append((given[position], item, plain))
         names, bound, plaintexts = ([row[part] for row in opened] for part in range(3))
         return names, bound, plaintexts, skipped
+
+
+def filter_tokens(
+    keys: CollectionKeys, filter_fields: Iterable[str], blobs: Sequence[bytes], metadata: Sequence[Any] | None
+) -> list[dict[str, str]]:
+    """Return for each row the tokens of its metadata by field of the database."""
+    # Under the blob's key: another process may have made a new one since.
+    by_id = {key.key_id: key for key in keys.keys}
+    return [
+        {
+            f"{FILTER_PREFIX}{field}": by_id[key_id_of(blob)].token(field, row[field])
+            for field in filter_fields
+            if row and row.get(field) is not None
+        }
+        for blob, row in zip(blobs, metadata or [None] * len(blobs), strict=True)
+    ]
 
 
 def _ciphers(keys: CollectionKeys) -> dict[bytes, tuple[Any, bytes]]:

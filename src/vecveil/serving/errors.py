@@ -113,8 +113,11 @@ def api_error_of(error: Exception) -> ApiError:
         case IncompatibleError():
             text = "The upstream is not the encoder that the protector was fitted for; nothing was released."
             return ApiError(502, text, kind=SERVER, code="another_encoder")
-        case VecveilError(code="E-SEAL-METADATA"):
-            text = "`metadata` must be JSON objects, not nested too deep; nothing was released."
+        case VecveilError(param="filter_fields"):
+            text = "`filter_fields` must be distinct names of letters, digits and _; nothing was released."
+            return ApiError(400, text, code="invalid_filter_fields", param="filter_fields")
+        case VecveilError(code="E-SEAL-METADATA" | "E-SEAL-FILTER"):
+            text = "`metadata` must be JSON objects, not nested too deep, with single values in filter fields."
             return ApiError(400, text, code="invalid_metadata", param="metadata")
         case VecveilError():
             text = "The vectors could not be protected; nothing was released."

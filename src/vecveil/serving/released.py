@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from binascii import b2a_base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,16 +41,20 @@ class Released:
     def __repr__(self) -> str:
         return f"Released{self._vectors.shape}"
 
-    def to_json(self, *, model: str, as_base64: bool, tokens: int, sealed: Sequence[bytes] = ()) -> bytes:
-        """Return the JSON answer to ``POST /v1/embeddings``, with a sealed blob beside each vector if given."""
+    def to_json(
+        self, *, model: str, as_base64: bool, tokens: int, sealed: Sequence[tuple[bytes, Mapping[str, str]]] = ()
+    ) -> bytes:
+        """Return the JSON answer to ``POST /v1/embeddings``; ``sealed`` has the blob and filter tokens of each row."""
         if as_base64:
             rows = [b2a_base64(row, newline=False).decode() for row in self._vectors]
         else:
             rows = self._vectors.tolist()
         data: list[dict[str, Any]]
         data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
-        for i, blob in enumerate(sealed):
+        for i, (blob, filters) in enumerate(sealed):
             data[i]["sealed"] = b2a_base64(blob, newline=False).decode()
+            if filters:
+                data[i]["filter_tokens"] = filters
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         content = {"object": "list", "data": data, "model": model, "usage": usage}
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()

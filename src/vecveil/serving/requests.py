@@ -30,6 +30,7 @@ ID_FIELD = "vecveil_ids"
 
 _MAX_NAME = 256
 _MAX_ID = 512
+_MOST_FIELDS = 16
 _MAX_DOCUMENT = 2**20
 # A busy server must still answer health checks and Prometheus.
 _UNLIMITED = ("/health", "/metrics")
@@ -165,11 +166,12 @@ async def read_body(
 
 @dataclass(frozen=True, repr=False)
 class Sealing:
-    """Sealed rows that a client requests beside protected vectors (`seal`, `ids`, `collection`, `metadata`)."""
+    """Sealed rows that a client requests beside protected vectors: the fields of the request of these names."""
 
     collection: str
     ids: list[str]
     metadata: list[dict[str, Any] | None] | None
+    filter_fields: list[str]
 
 
 @dataclass(frozen=True, repr=False)
@@ -406,7 +408,10 @@ def _sealing(content: Mapping[str, Any], rows: int) -> Sealing | None:
         and all(row is None or isinstance(row, dict) for row in metadata)
     ):
         raise _invalid("metadata", "must be a list of one object or null for each input.")
-    return Sealing(_collection(content.get("collection")), ids, metadata)
+    fields = content.get("filter_fields") or []
+    if not isinstance(fields, list) or len(fields) > _MOST_FIELDS or not all(isinstance(name, str) for name in fields):
+        raise _invalid("filter_fields", f"must be a list of at most {_MOST_FIELDS} names of metadata fields.")
+    return Sealing(_collection(content.get("collection")), ids, metadata, fields)
 
 
 def _collection(value: Any) -> str:

@@ -20,6 +20,7 @@ from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import Sealer
 from vecveil.sealing.blob import key_id_of
+from vecveil.sealing.sealer import filter_tokens
 from vecveil.serving.api_keys import ApiClient, read_secret
 from vecveil.serving.errors import ApiError, UpstreamError, not_granted
 from vecveil.serving.logs import event
@@ -226,13 +227,23 @@ class Service:
             raise _rewriting()
         return collection, served
 
-    def _sealed(self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded) -> list[bytes]:
+    def _sealed(
+        self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded
+    ) -> list[tuple[bytes, dict[str, str]]]:
+        """Return the blob and the filter tokens of each row, or nothing."""
         sealing = request.sealing
         if sealing is None or self.sealer is None:
             return []
-        self.sealer.keys.check_protector(sealing.collection, served.policy.protector.fingerprint, adding=True)
-        self.metrics.blobs.labels("sealed").inc(len(sealing.ids))
-        return self.sealer.seal(encoded.vectors, texts=request.texts, **vars(sealing))
+        keys, name, metadata = self.sealer.keys, sealing.collection, sealing.metadata
+        keys.check_protector(name, served.policy.protector.fingerprint, adding=True)
+        blobs = self.sealer.seal(
+            encoded.vectors, texts=request.texts, ids=sealing.ids, collection=name, metadata=metadata
+        )
+        noted = keys.read(name)
+        tokens = filter_tokens(noted, {*noted.filter_fields, *sealing.filter_fields}, blobs, metadata)
+        keys.note_filter_fields(name, sealing.filter_fields)  # behind the tokens, which check the values
+        self.metrics.blobs.labels("sealed").inc(len(blobs))
+        return list(zip(blobs, tokens, strict=True))
 
     def _release(self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded) -> bytes:
         try:

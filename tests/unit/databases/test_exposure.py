@@ -10,7 +10,7 @@ import pytest
 
 import vecveil
 from vecveil.databases import Batch
-from vecveil.databases.collection import FILTER_PREFIX, with_blob
+from vecveil.databases.collection import with_blob
 from vecveil.databases.exposure import visible_queries, visible_rows
 from vecveil.databases.locations import in_this_process
 from vecveil.databases.store import VectorStore
@@ -26,7 +26,7 @@ IDS = tuple("abcdef")
 def store(tmp_path: Path) -> VectorStore:
     opened = in_this_process(f"faiss:{tmp_path}/rows.faiss")
     opened.create(8, metric="cosine")
-    fields = [with_blob({}, b"b" * (100 + i), {f"{FILTER_PREFIX}tenant": "xy"[i % 2]}) for i in range(6)]
+    fields = [with_blob({}, b"b" * (100 + i), {"vecveil_filter_tenant": "xy"[i % 2]}) for i in range(6)]
     opened.write(Batch(IDS, X, tuple(fields)))
     return opened
 
