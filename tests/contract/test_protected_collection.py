@@ -424,6 +424,26 @@ def test_reprotecting_by_rewriting_texts(flat: VectorStore, protector: Protector
     assert made.get(["4"]).texts == [TEXTS[3]]
 
 
+def test_a_text_stage_rewrites_the_candidates_alone(database: VectorStore, sealer: Sealer) -> None:
+    concept = vecveil.Concept.from_terms("canary", [f"canary-{i}" for i in range(7)])
+    stage = vecveil.fit(
+        TEXTS, concept, Hashed(), method="laplace", noise_to_signal=1e-4, rewrite="delete", show_progress=False
+    )
+    made = ProtectedCollection(database, stage, sealer, name="notes", candidates=60)
+    made.add(TEXTS[:60], ids=IDS[:60])
+    rewritten = [text.split(" ", 1)[1] for text in TEXTS[:60]]
+    np.testing.assert_allclose(database.read(IDS[:60]).vectors, Hashed().encode(rewritten), atol=1e-3)
+    np.testing.assert_allclose(made.get(["4"]).vectors, Hashed().encode(TEXTS[3:4]), atol=1e-2)
+    hits = made.search("canary-3 text number 3", top=5)
+    assert hits.ids[0] == "4"
+    assert hits.texts[0] == TEXTS[3]
+    np.testing.assert_allclose(hits.scores[0], 1, atol=1e-3)
+    # The exact ranking knows the words that the database never saw: equal ones come first.
+    assert all(text.startswith("canary-3") for text in hits.texts[:2])
+    with raises("E-INPUT", "query"):
+        made.search(Hashed().encode(TEXTS[3:4])[0])
+
+
 def test_an_interrupted_update_leaves_no_blob_beside_the_vector_of_another_text(
     flat: VectorStore, protector: Protector, sealer: Sealer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

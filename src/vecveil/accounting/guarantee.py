@@ -91,6 +91,18 @@ class Guarantee:
             )
         return self._with(f"What follows the noise ({listed}) is post-processing: it costs no privacy.")
 
+    def of_rewritten(self, *, what: str, same: str, shows: tuple[str, ...]) -> Guarantee:
+        """Return the guarantee of vectors of rewritten texts; the arguments are those of `rewriting_guarantee`."""
+        text = rewriting_guarantee(dimension=self.dimension, what=what, same=same, shows=shows)
+        statement = f"{self.statement} Before the text is encoded, the detector's spans become {what}."
+        return replace(
+            self,
+            statement=statement,
+            promised=(*self.promised, text.promised[-1].replace("vector.", "vector before the noise.")),
+            not_promised=(*self.not_promised, *text.not_promised[:2], *shows),
+            conditional_on=(*self.conditional_on, *text.conditional_on),
+        )
+
     def with_keyed_noise(self) -> Guarantee:
         """Return the guarantee of releases with noise derived from a secret key."""
         if self.kind == "obfuscation":

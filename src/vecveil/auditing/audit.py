@@ -23,14 +23,13 @@ from vecveil.auditing.case import (
     make_case,
 )
 from vecveil.auditing.families import run_families
-from vecveil.auditing.families.held_out_terms import refitted_side
+from vecveil.auditing.families.held_out_terms import Refit
 from vecveil.auditing.jobs import WorkFolder, fingerprint
 from vecveil.auditing.result import AuditResult, assemble
 from vecveil.concepts import Concept
 from vecveil.encoders import load_encoder
 from vecveil.errors import InvalidInputError
 from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
-from vecveil.metrics.tasks import UtilityRelease
 from vecveil.protector import Protector
 from vecveil.protector.methods.text_level import released_rows
 from vecveil.randomness import NoiseKey
@@ -122,10 +121,10 @@ def audit(
         matches, groups, embeddings=embeddings, encode=encode, options=options,
         min_token_count=min_token_count, detect=concept.detect,
     )  # fmt: skip
-    rewritten = _rewritten(protector, case)
+    seen = _rewritten(protector, case)
     sides = (
         Side("clean", embeddings, embeddings, is_clean=True),
-        _protected_side(protector, embeddings, rewritten, seed),
+        _protected_side(protector, embeddings, seen, seed),
     )
     folder = work_folder(case, embeddings, protector.fingerprint, encoder_name(loaded))
     results, skipped = run_families(
@@ -133,7 +132,7 @@ def audit(
         sides,
         folder,
         keyed=_keyed(protector, case),
-        refit=refitted_side(protector, embeddings, options.seed),
+        refit=Refit(protector, options.seed),
     )
     result = assemble(
         case,
@@ -145,10 +144,10 @@ def audit(
         method=protector.method,
         parameters=_parameters(protector),
         encoder=EncoderRecord(**protector.encoder_info.to_record()),
-        randomness="seeded" if rewritten is None else "none",  # rewriting draws no noise
+        randomness="none" if protector.text_only else "seeded",
         guarantee=GuaranteeRecord(**protector.guarantee.to_record()),
         concept_distance=protector.report.get("concept_distance"),
-        utility=_utility(protector, embeddings, rewritten, tasks, seed),
+        utility=_utility(protector, embeddings, seen, tasks, seed),
     )
     # Only after the record is complete: an audit that fails above resumes from the folder.
     if folder is not None:
@@ -258,26 +257,27 @@ def _encoder_of(protector: Protector, encoder: Any, *, needed: bool) -> Any:
         return None
 
 
-def _rewritten(protector: Protector, case: Case) -> Embeddings | None:
-    """Return (N, n) vectors of the rewritten texts; None for a protector of vectors."""
-    if protector.rewriter is None:
+def _rewritten(protector: Protector, case: Case) -> Case | None:
+    """Return the case of the rewritten texts; None for a protector of vectors."""
+    rewriter = protector.rewriter
+    if rewriter is None:
         return None
-    assert case.encode is not None
     # A concept of given spans knows only the texts of its fit: the audit's concept lends it the spans.
-    spans = case.matches.spans if protector.rewriter.needs_spans else None
-    return case.encode(protector.rewrite(case.texts, spans=spans))
+    spans = case.matches.spans if rewriter.needs_spans else None
+    return case.rewritten(lambda texts: rewriter.rewrite(texts, spans=spans))
 
 
 def _protected_side(
-    protector: Protector, embeddings: Embeddings, rewritten: Embeddings | None, seed: int
+    protector: Protector, embeddings: Embeddings, seen: Case | None, seed: int
 ) -> Side:
-    if rewritten is not None:
+    X = embeddings if seen is None or seen.embeddings is None else seen.embeddings
+    if protector.text_only:
         # The same text is always rewritten the same: attackers learn from these, and there is no fresh release.
-        return Side("protected", rewritten, rewritten)
+        return Side("protected", X, X)
     # Stream 9 belongs to this release alone: an attack that drew the same noise could subtract it.
-    released = protector.protect(embeddings, np.random.default_rng([seed, 9]))
+    released = protector.protect(X, np.random.default_rng([seed, 9]), rewritten=True)
     covariance = protector.released_noise_covariance()
-    return Side("protected", embeddings, released, protector.release(), covariance)
+    return Side("protected", X, released, protector.release(), covariance, seen=seen)
 
 
 def _keyed(protector: Protector, case: Case) -> Release | None:
@@ -287,7 +287,7 @@ def _keyed(protector: Protector, case: Case) -> Release | None:
     # Derived from the seed so that the audit can be repeated: this key protects no data.
     secret = hashlib.sha256(b"vecveil audit" + str(case.options.seed).encode()).digest()
     key = NoiseKey("audit", secret)
-    return lambda X, rng: protector.protect(X, ids=range(len(X)), key=key)
+    return lambda X, rng: protector.protect(X, ids=range(len(X)), key=key, rewritten=True)
 
 
 def _parameters(protector: Protector) -> dict[str, Any]:
@@ -306,7 +306,7 @@ def _parameters(protector: Protector) -> dict[str, Any]:
 def _utility(
     protector: Protector,
     X: Embeddings,
-    rewritten: Embeddings | None,
+    seen: Case | None,
     tasks: Sequence[UtilityTask],
     seed: int,
 ) -> dict[str, UtilityRecord]:
@@ -314,13 +314,16 @@ def _utility(
 
     Tasks with queries are measured with noise on both sides and with noise on the documents alone.
     """
-    release: UtilityRelease = (
-        released_rows(X, rewritten, owner=_OWNER)
-        if rewritten is not None
-        # No generator: queries go through the deterministic map without noise.
-        else lambda V, generator: protector.protect(V, generator, noise=generator is not None)
-    )
     rng = np.random.default_rng([seed, 1])
+    rewritten = None if seen is None or seen.embeddings is None else released_rows(X, seen.embeddings, owner=_OWNER)
+
+    def release(V: Embeddings, generator: np.random.Generator | None) -> Embeddings:
+        if rewritten is not None:
+            # Queries of a text-level method on the trusted side are clean; those of a text stage share its map.
+            V = rewritten(V, generator if protector.text_only else rng)
+        # No generator: queries go through the deterministic map without noise.
+        return protector.protect(V, generator, noise=generator is not None, rewritten=True)
+
     rows = X
     if len(X) > UTILITY_ROWS:
         rows = X[np.sort(rng.choice(len(X), UTILITY_ROWS, replace=False))]

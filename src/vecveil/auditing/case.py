@@ -74,6 +74,7 @@ class Side:
         release: the oracle, which draws fresh releases of clean vectors, or None.
         noise_covariance: (m, m) declared covariance of the released noise, or None.
         is_clean: True if the vectors are the encoder's, unprotected.
+        seen: the case with rewritten texts, for a protector with a text stage: attackers know it and rewrite likewise.
         beside: (N, q) what stands readable beside each vector, such as the length of its sealed blob, or None.
     """
 
@@ -83,6 +84,7 @@ class Side:
     release: Release | None = None
     noise_covariance: Matrix | None = None
     is_clean: bool = False
+    seen: Case | None = None
     beside: Embeddings | None = None
 
     def with_beside(self) -> Side:
@@ -176,6 +178,20 @@ class Case:
     def texts(self) -> tuple[str, ...]:
         """The N texts."""
         return self.matches.texts
+
+    def rewritten(self, rewrite: Callable[[Sequence[str]], list[str]]) -> Case:
+        """Return the case whose vectors are of rewritten texts, with the labels of the original ones."""
+        encode, known = self.encode, dict[str, Embeddings]()
+        assert encode is not None
+
+        def encode_rewritten(texts: Sequence[str]) -> Embeddings:
+            written = rewrite(texts)
+            # Once each: two encodings of one text may differ in the last bits, which would look like a concept.
+            if new := [text for text in dict.fromkeys(written) if text not in known]:
+                known.update(zip(new, encode(new), strict=True))
+            return np.stack([known[text] for text in written])
+
+        return replace(self, embeddings=encode_rewritten(self.texts), encode=encode_rewritten)
 
     @property
     def has_spans(self) -> bool:

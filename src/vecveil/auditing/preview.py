@@ -334,7 +334,7 @@ class Preview:
             say(share, f"training an attacker on protected vectors ({i} of {len(self.factors)})")
             protector = self.protector if factor == 1 else self.protector.rescaled(factor)
             levels.append(
-                self._level(factor, clean, given, parts, None if rewriter is not None else protector)
+                self._level(factor, clean, given, parts, None if protector.text_only else protector)
             )
         say(1.0, "done")
         labels = self.words.labels(self.words.find(texts))
@@ -404,12 +404,12 @@ class Preview:
         rng: np.random.Generator,
     ) -> Estimate:
         task = SimilarityTask.of(clean.ordinary, seed=self.seed)
-        if protector is not None:
-            return task.protected(lambda V, generator: protector.protect(V, generator), rng)
-        if given is clean:
+        if protector is None and given is clean:
             return task.clean()
         rewritten = released_rows(clean.ordinary, given.ordinary, owner=_OWNER)
-        return task.protected(rewritten, rng, sides="both")
+        if protector is None:
+            return task.protected(rewritten, rng, sides="both")
+        return task.protected(lambda V, g: protector.protect(rewritten(V, rng), g, rewritten=True), rng)
 
     def _encoded(
         self, asked: Texts, say: Report, rewrite: Callable[[Texts], list[str]] | None = None

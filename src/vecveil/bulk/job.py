@@ -180,7 +180,7 @@ class OpenJob:
 def metadata_of(protector: Protector, key: NoiseKey | None, *, noise: bool) -> Mapping[str, Any]:
     """Return the metadata of a file of protected vectors."""
     guarantee = protector.guarantee if key is None else protector.guarantee.with_keyed_noise()
-    noisy = noise and protector.rewriter is None
+    noisy = noise and not protector.text_only
     return {
         "vecveil": __version__,
         "protected": noise,
@@ -248,9 +248,6 @@ def row_protection(
         ledger: counts the rows before they are released.
         lengths: refuse rows longer than those of the fit.
     """
-    if protector.rewriter is not None:
-        # Texts are rewritten before encoding, so their vectors are protected; others are refused.
-        return lambda X, rows: X if rows.texts is not None else protector.protect(X)
     takes_ids = key is not None or ledger is not None
     # Keyed noise may depend on texts only for a known encoder; see Protector.protect.
     takes_texts = key is not None and protector.encoder_info.fingerprint is not None
@@ -263,7 +260,10 @@ def row_protection(
         ids, texts = rows.ids if takes_ids else None, rows.texts if takes_texts else None
         try:
             # lengths=False: checked above, or not wanted.
-            released = protector.protect(X, noise=noise, ids=ids, key=key, texts=texts, ledger=ledger, lengths=False)
+            released = protector.protect(
+                X, noise=noise, ids=ids, key=key, texts=texts, ledger=ledger, lengths=False,
+                rewritten=rows.texts is not None,  # `table_protection` rewrites the texts that it encodes
+            )  # fmt: skip
         except LedgerCapError as error:
             if not counted:
                 raise

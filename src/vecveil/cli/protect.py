@@ -153,7 +153,7 @@ def _run(
 def _load(protector_file: Path, release: Release) -> Protector:
     """Return the protector; refuse keys, ledgers and --no-noise for a method without noise."""
     protector = load(protector_file)
-    if protector.rewriter is not None and (release.named or not release.noise):
+    if protector.text_only and (release.named or not release.noise):
         raise InvalidInputError.of("protect", "protector", "of a method with noise for keys, ledgers and --no-noise",
                                    repr(protector.method),
                                    "It rewrites texts, and the same text always gives the same vector.")  # fmt: skip
@@ -200,7 +200,7 @@ def _protect_file(
     note(f"Wrote {out}")
     return {
         "output": str(out),
-        "noise": release.noise and protector.rewriter is None,
+        "noise": release.noise and not protector.text_only,
         "key_id": None if key is None else key.key_id,
         **counts.to_record(),
     }, protector

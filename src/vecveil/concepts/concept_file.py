@@ -25,7 +25,7 @@ from typing import Any
 
 from vecveil.errors import DataFileError, InvalidInputError, optional_import, wrong_type
 
-__all__ = ["load_yaml", "read_concept_file", "read_text", "shared_line"]
+__all__ = ["entity_options", "load_yaml", "read_concept_file", "read_text", "shared_line"]
 
 DEEPEST = 100  # far below Python's recursion limit, far above any concept file
 _MERGE = "tag:yaml.org,2002:merge"
@@ -91,7 +91,7 @@ def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise InvalidInputError.of(_OWNER, "case_sensitive", "beside terms or terms_file", "neither",
                                    fix="In a pattern, write (?i) at its beginning to ignore case.")  # fmt: skip
     if content.get("entities") is not None:
-        settings["entities"] = _entities(content["entities"])
+        settings["entities"] = entity_options(content["entities"])
     if not settings.keys() - {"name", "case_sensitive"}:
         known = ", ".join(key for key in _KEYS if key not in ("name", "case_sensitive"))
         raise InvalidInputError.of(
@@ -100,7 +100,8 @@ def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     return settings
 
 
-def _entities(value: Any) -> dict[str, Any]:
+def entity_options(value: Any) -> dict[str, Any]:
+    """Return the arguments of `Concept.from_entities` for the value of ``entities``."""
     if isinstance(value, list):
         return {"types": value}
     if not isinstance(value, dict):

@@ -10,9 +10,11 @@ import hmac
 import re
 import secrets
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
 from functools import cached_property
 from typing import Any, ClassVar, Self, final
 
@@ -20,19 +22,27 @@ import numpy as np
 
 from vecveil.concepts.annotated import AnnotatedSpans
 from vecveil.concepts.concept import Concept, concept_record
-from vecveil.concepts.matching import Span, detect_all, merge_spans, redact, replace
+from vecveil.concepts.expansion import written_like
+from vecveil.concepts.folding import canonical
+from vecveil.concepts.matching import Span, detect_all, merge_spans, redact, remove, replace
 from vecveil.concepts.member_sources import ExpansionContext, FakerSource
 from vecveil.concepts.pairs import ConceptMatches
-from vecveil.errors import ConceptError, InvalidInputError, ReleaseError
+from vecveil.errors import ConceptError, InvalidInputError, KeyFileError, ReleaseError
+from vecveil.randomness import NoiseKey, NoiseKeys
+from vecveil.randomness.keyed import placed_source
 from vecveil.types import Texts
 from vecveil.validation import check_texts
 
 __all__ = [
+    "Deleting",
     "Redacting",
     "ReplacingAtRandom",
+    "ReplacingByHypernyms",
     "ReplacingByMembers",
+    "ReplacingBySurrogates",
     "Rewriter",
     "made_up_members",
+    "members_of",
 ]
 
 ROUNDS = 4  # further rounds mean a pattern that matches asterisks
@@ -42,8 +52,8 @@ ROUNDS = 4  # further rounds mean a pattern that matches asterisks
 class Rewriter(ABC):
     """Rewrites texts; equal texts give equal results.
 
-    The replacement never depends on the replaced words, except on their length or number: whoever has the seed and
-    candidate texts that differ in the concept alone gets the same text from all of them.
+    Except for surrogates, the replacement never depends on the replaced words, except on their length or number:
+    whoever has the seed and candidate texts that differ in the concept alone gets the same text from all of them.
 
     Attributes:
         concept: the concept to find and replace.
@@ -56,6 +66,10 @@ class Rewriter(ABC):
     kind: ClassVar[str]
     leaves_members: ClassVar[bool] = False
     """True if the output holds members of the concept, so that detectors still match it."""
+    becomes: ClassVar[str]
+    alike: ClassVar[str]
+    shows: ClassVar[tuple[str, ...]]
+    """For the guarantee: what replaces a span, what equally rewritten spans have in common, what still shows."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.concept.name!r})"
@@ -107,7 +121,7 @@ class Rewriter(ABC):
             again = detect_all("", detectors, [written[i] for i in todo], show_progress=False)
             left = [(i, row) for i, row in zip(todo, again, strict=True) if row]
             for i, row in left:
-                written[i] = redact(written[i], row)
+                written[i] = self._cleared(written[i], row)
             todo = [i for i, _ in left]
             if not todo:
                 return written
@@ -120,6 +134,10 @@ class Rewriter(ABC):
     def _rewritten(self, text: str, spans: Sequence[Span]) -> str:
         """Return ``text`` with its spans replaced."""
 
+    def _cleared(self, text: str, spans: Sequence[Span]) -> str:
+        """Return a rewritten ``text`` without spans that the replacement has joined."""
+        return redact(text, spans)
+
     def draws(self, text: str, spans: Sequence[Span]) -> np.random.Generator:
         """Return the random generator of one text, from the seed and the text around the concept."""
         # A generator that depended on the concept's words would let a holder of the seed test guesses.
@@ -127,6 +145,10 @@ class Rewriter(ABC):
         key = f"vecveil.rewriting/1 {self.kind} {self.seed}".encode()
         digest = hmac.new(key, around.encode("utf-8", "surrogatepass"), hashlib.sha256).digest()
         return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
+
+    def with_key(self, source: Any) -> Rewriter:
+        """Return the rewriter with the key of its surrogates; see `ReplacingBySurrogates.of`."""
+        raise InvalidInputError.of("vecveil.load", "surrogate_key", f"left out for {self.kind!r}", "a key")
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that decide the output, JSON-ready; they may hold words of the texts."""
@@ -161,6 +183,9 @@ class Redacting(Rewriter):
     """Replaces every character of a span by ``*`` (RemovePII of SPARSE, appendix F.3); lengths stay."""
 
     kind: ClassVar[str] = "redact"
+    becomes: ClassVar[str] = "asterisks"
+    alike: ClassVar[str] = "lengths"
+    shows: ClassVar[tuple[str, ...]] = ("That the text holds the concept, where, and how many characters long.",)
 
     def _rewritten(self, text: str, spans: Sequence[Span]) -> str:
         return redact(text, spans)
@@ -179,6 +204,11 @@ class ReplacingAtRandom(Rewriter):
     words: tuple[str, ...] = ()
 
     kind: ClassVar[str] = "replace-random"
+    becomes: ClassVar[str] = "random words of other texts"
+    alike: ClassVar[str] = "numbers of words"
+    shows: ClassVar[tuple[str, ...]] = (
+        "That words were replaced, where and how many: they fit the sentence badly.",
+    )
 
     @classmethod
     def of(
@@ -255,23 +285,22 @@ class ReplacingByMembers(Rewriter):
 
     kind: ClassVar[str] = "replace-semantic"
     leaves_members: ClassVar[bool] = True
+    becomes: ClassVar[str] = "a member of the same type, drawn at random"
+    alike: ClassVar[str] = "types and repetitions"
+    shows: ClassVar[tuple[str, ...]] = (
+        "That the text holds the concept, where, and of which type.",
+        "The members themselves, where they are those of your texts: they now stand in other texts.",
+    )
 
     @classmethod
     def of(cls, matches: ConceptMatches, concept: Concept, *, seed: int = 0) -> Self:
         """Return the rewriter with the members in ``matches``; a type needs two, so that one can replace another."""
-        terms_of: dict[str, dict[str, str]] = defaultdict(dict)
-        for text, spans in zip(matches.texts, matches.spans, strict=True):
-            for span in spans:
-                # A dictionary by term: several spellings of a term count as one member, the first one.
-                terms_of[span.label].setdefault(span.term, text[span.start : span.end])
-        fewest = min((len(terms) for terms in terms_of.values()), default=0)
+        members = members_of(matches.texts, matches.spans)
+        fewest = min(map(len, members.values()), default=0)
         if fewest < FEWEST_MEMBERS:
             raise ConceptError.of("fit", "texts", "with two members or more of every type of the concept",
                                   f"a type with {fewest}", "Each mention is replaced by a member of its type.",
                                   "Give more texts, or take members='faker' or method 'redact'.")  # fmt: skip
-        members = {
-            label: tuple(sorted(terms.values())) for label, terms in sorted(terms_of.items())
-        }
         return cls(concept, seed, members)
 
     def _rewritten(self, text: str, spans: Sequence[Span]) -> str:
@@ -300,6 +329,207 @@ class ReplacingByMembers(Rewriter):
         """Return the numbers of types and members."""
         sizes = [len(own) for own in self.members.values()]
         return {"types": len(sizes), "fewest_members": min(sizes, default=0), "members": sum(sizes)}
+
+
+def members_of(
+    texts: Sequence[str], spans: Sequence[Sequence[Span]]
+) -> dict[str, tuple[str, ...]]:
+    """Return the terms of each label as first written, sorted."""
+    terms_of: dict[str, dict[str, str]] = defaultdict(dict)
+    for text, row in zip(texts, spans, strict=True):
+        for span in row:
+            # A dictionary by term: several spellings of a term count as one member, the first one.
+            terms_of[span.label].setdefault(span.term, text[span.start : span.end])
+    return {label: tuple(sorted(terms.values())) for label, terms in sorted(terms_of.items())}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Deleting(Rewriter):
+    """Removes each span as the pairs of a fit do; a text without anything else becomes a dash."""
+
+    kind: ClassVar[str] = "delete"
+    becomes: ClassVar[str] = "nothing"
+    alike: ClassVar[str] = "places"
+    shows: ClassVar[tuple[str, ...]] = ("That words are missing, where the sentence tells.",)
+
+    def _rewritten(self, text: str, spans: Sequence[Span]) -> str:
+        # Some services refuse to embed an empty text.
+        return remove(text, spans) or "-"
+
+    _cleared = _rewritten
+
+
+NOUNS = {
+    "a person": "PERSON PER PATIENT NAME STAFF",
+    "a group": "NORP NRP",
+    "a place": "LOCATION LOC GPE FAC",
+    "an organization": "ORG ORGANIZATION COMPANY",
+    "a date": "DATE DATE_TIME",
+    "a time": "TIME",
+    "a number": "CARDINAL ORDINAL QUANTITY PERCENT",
+    "an amount of money": "MONEY",
+    "an email address": "EMAIL EMAIL_ADDRESS",
+    "a phone number": "PHONE PHONE_NUMBER",
+    "a card number": "CREDIT_CARD",
+    "an account number": "IBAN IBAN_CODE US_BANK_NUMBER CRYPTO",
+    "an identity number": "ID US_SSN US_PASSPORT US_ITIN US_DRIVER_LICENSE UK_NHS MEDICAL_LICENSE",
+    "a network address": "IP_ADDRESS MAC_ADDRESS",
+    "a web page": "URL",
+    "a product": "PRODUCT",
+    "an event": "EVENT",
+    "a work": "WORK_OF_ART",
+    "a law": "LAW",
+    "a language": "LANGUAGE",
+    "a drug": "DRUG MEDICATION",
+    "a chemical": "CHEMICAL",
+    "a disease": "DISEASE PROBLEM",
+    "a gene": "GENE PROTEIN",
+    "something": "MISC",
+}
+"""Labels of Presidio, spaCy and common models by the noun that replaces their entities."""
+_DETERMINER = re.compile(
+    r"\b(?:an?|the|this|that|these|those|my|your|his|her|its|our|their|no|each|every|any|some)\s+$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReplacingByHypernyms(Rewriter):
+    """Replaces each span by the noun of its label (hypernym): "ibuprofen" becomes "a drug".
+
+    Attributes:
+        nouns: by label; "" is the noun of all other labels.
+    """
+
+    nouns: Mapping[str, str] = field(default_factory=dict)
+
+    kind: ClassVar[str] = "hypernym"
+    becomes: ClassVar[str] = "the noun of their type"
+    alike: ClassVar[str] = "types"
+    shows: ClassVar[tuple[str, ...]] = ("That the text holds the concept, where, and of which type.",)
+
+    @classmethod
+    def of(cls, concept: Concept, nouns: Mapping[str, str], *, name: str, seed: int = 0) -> Self:
+        """Return the rewriter with `NOUNS` and the caller's ``nouns``; ``name`` of the concept is the last resort."""
+        known = {label: noun for noun, labels in NOUNS.items() for label in labels.split()}
+        words = re.sub(r"[\W_]+", " ", name).strip().lower() or "thing"
+        own = known.get(name.upper(), f"{'an' if words[0] in 'aeiou' else 'a'} {words}")
+        rewriter = cls(concept, seed, {**known, "": own, **nouns})
+        # Otherwise the second pass, which looks for joined matches, would redact every noun.
+        every = list(dict.fromkeys(rewriter.nouns.values()))
+        rescanning = [d for d in concept.detectors if getattr(d, "rescans", False)]
+        found = detect_all("", rescanning, every, show_progress=False)
+        if count := sum(map(bool, found)):
+            raise ConceptError.of("fit", "hypernyms", "nouns that the detector does not match", f"{count} others",
+                                  fix="Give nouns by label, '' for others: hypernyms={'': 'one'}.")  # fmt: skip
+        return rewriter
+
+    def _rewritten(self, text: str, spans: Sequence[Span]) -> str:
+        def noun(span: Span) -> str:
+            named = self.nouns.get(span.label) or self.nouns.get(span.label.upper()) or self.nouns[""]
+            # "the ibuprofen" becomes "the drug", not "the a drug".
+            determined = _DETERMINER.search(text[max(0, span.start - 12) : span.start])
+            return re.sub(r"^an? ", "", named) if determined else named
+
+        return replace(text, spans, noun)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the nouns."""
+        return {"nouns": dict(self.nouns)}
+
+
+def _key_of(source: Any, key_id: str | None = None) -> NoiseKey:
+    keys = source if isinstance(source, NoiseKeys | NoiseKey) else NoiseKeys.of(source)
+    return keys.key(key_id) if isinstance(keys, NoiseKeys) else keys
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReplacingBySurrogates(Rewriter):
+    """Replaces each span by another member of its type that a secret key chooses, the same for the same term.
+
+    The members of a type are ordered by their HMAC under the key, and each term is replaced by the member behind it:
+    never by itself, and different members by different ones. A span whose type has fewer than two members is redacted.
+
+    Attributes:
+        members: for each type its members, as first written.
+        key_id, key_check: id and check value of the key.
+        source: ``env:NAME`` or the path of the key file, or None.
+        key: the key, if it is at hand. It is never saved.
+    """
+
+    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    key_id: str = ""
+    key_check: str = ""
+    source: str | None = None
+    key: NoiseKey | None = None
+
+    kind: ClassVar[str] = "surrogate"
+    leaves_members: ClassVar[bool] = True
+    becomes: ClassVar[str] = "another member of the same type, which a secret key chooses"
+    alike: ClassVar[str] = "surrogates"
+    shows: ClassVar[tuple[str, ...]] = (
+        "That the text holds the concept, where, of which type, and which texts name the same member.",
+        "The member behind a surrogate, to whoever has the key or knows texts in clear: it is the same everywhere.",
+    )
+
+    @classmethod
+    def of(
+        cls, concept: Concept, members: Mapping[str, tuple[str, ...]], source: Any, *, seed: int = 0
+    ) -> Self:
+        """Return the rewriter; ``source`` is a noise key, keys, a key file's path, or ``env:NAME``."""
+        key = _key_of(source)
+        if max(map(len, members.values()), default=0) < FEWEST_MEMBERS:
+            raise ConceptError.of("fit", "texts", "with two members or more of a type of the concept", "fewer",
+                                  fix="Give more texts, or surrogates='faker'.")  # fmt: skip
+        named = None if isinstance(source, NoiseKeys | NoiseKey) else placed_source(source)
+        return cls(concept, seed, members, key.key_id, key.check_value, named, key)
+
+    def with_key(self, source: Any) -> ReplacingBySurrogates:
+        return replace_fields(self, key=_key_of(source, self.key_id))
+
+    @cached_property
+    def _rings(self) -> dict[str, tuple[list[bytes], list[str]]]:
+        """The members of each type in the order of their HMACs, and these."""
+        rings = {}
+        for label, own in self.members.items():
+            different = {canonical(member): member for member in own}
+            order = sorted((self._place(label, term), member) for term, member in different.items())
+            rings[label] = ([place for place, _ in order], [member for _, member in order])
+        return rings
+
+    @cached_property
+    def _secret(self) -> NoiseKey:
+        key = self.key
+        if key is None and self.source is not None:
+            key = _key_of(self.source, self.key_id)
+        if key is None or key.check_value != self.key_check:
+            got = "no key" if key is None else "another key"
+            raise KeyFileError.of("Protector.rewrite", "surrogate_key", f"the key {self.key_id!r} of the fit", got,
+                                  fix="Name it with vecveil.load(path, surrogate_key=...).")  # fmt: skip
+        return key
+
+    def _place(self, label: str, term: str) -> bytes:
+        return self._secret.surrogate_digest(label, term)
+
+    def _rewritten(self, text: str, spans: Sequence[Span]) -> str:
+        def surrogate(span: Span) -> str:
+            written = text[span.start : span.end]
+            places, ring = self._rings.get(span.label, ([], []))
+            if len(ring) < FEWEST_MEMBERS:
+                return "*" * len(written)
+            after = bisect_right(places, self._place(span.label, span.term))
+            return written_like(ring[after % len(ring)], written, plural=False)
+
+        return replace(text, spans, surrogate)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the members, and the name of the key."""
+        members = {label: list(own) for label, own in self.members.items()}
+        return {"members": members, "key_id": self.key_id, "key_check": self.key_check, "source": self.source}
+
+    def counts(self) -> dict[str, Any]:
+        """Return the numbers of types and members."""
+        return {"types": len(self.members), "members": sum(map(len, self.members.values()))}
 
 
 PROVIDERS = {

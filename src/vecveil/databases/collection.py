@@ -235,7 +235,7 @@ class ProtectedCollection:
         return kept, part.vectors[[stored[ids[i]] for i in kept]], np.array(exact)
 
     def _released(self, exact: Embeddings, texts: Sequence[str], ids: Sequence[str]) -> Embeddings:
-        # A text-level method protects by rewriting; the blob still holds the vector of the original text.
+        # Rewriting belongs to the candidates alone: the blob holds the vector of the original text.
         source = self._exact(self._embedder.seen(texts)) if self.policy.rewrites_texts else exact
         return np.asarray(self._embedder.released(source, texts, ids), np.float32)
 

@@ -267,13 +267,13 @@ class WrappedEmbedder:
         return vector
 
     def seen(self, texts: Sequence[str]) -> list[str]:
-        """Return the texts that the embedder may see: rewritten for a text-level method."""
+        """Return the texts to embed: rewritten if the protector rewrites texts."""
         return self.policy.protector.rewrite(texts) if self.policy.rewrites_texts else list(texts)
 
     def released(
         self, vectors: Any, texts: Sequence[str], ids: Sequence[ItemId] | None = None, *, query: bool = False
     ) -> Embeddings:  # fmt: skip
-        """Return the embedder's ``vectors`` of ``texts`` as the policy releases them, float32 (N, m).
+        """Return the embedder's vectors of `seen` for ``texts`` as the policy releases them, float32 (N, m).
 
         Raises:
             InvalidInputError: not one finite vector per text.
@@ -281,10 +281,8 @@ class WrappedEmbedder:
         """
         # A missing row would shift all later vectors to other texts' ids.
         array = self._checked(vectors, len(texts))
-        if self.policy.rewrites_texts:
-            return array  # vectors of the rewritten texts: the rewriting was the protection
         release = self.policy.queries if query else self.policy.documents
-        return release(array, ids=ids, texts=texts)
+        return release(array, ids=ids, texts=texts, rewritten=True)
 
     def _checked(self, vectors: Any, rows: int) -> Embeddings:
         array = checked_vectors(vectors, rows=rows, owner=self._owner)

@@ -291,16 +291,11 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
             raise InvalidInputError.of(_OWNER, "input", "given by name, as in aembedding(model=..., input=...)",
                                        "another call", "A key and a ledger name items by it.")  # fmt: skip
         rows = len(vectors) if names is None else len(names)
-        wrapped = WrappedEmbedder(self._policy, owner=_OWNER)
-        if self._policy.rewrites_texts:
-            if not rewritten:
-                raise ReleaseError(
-                    f"{_OWNER}: the texts were not rewritten before they were embedded."
-                )
-            return wrapped.released(vectors, [""] * rows)  # checks the vectors; uses no texts
+        if self._policy.rewrites_texts and not rewritten:
+            raise ReleaseError(f"{_OWNER}: the texts were not rewritten before they were embedded.")
         X = checked_vectors(vectors, rows=rows, owner=_OWNER)
         return (self._policy.queries if _is_query(request) else self._policy.documents)(
-            X, texts=names
+            X, texts=names, rewritten=rewritten
         )
 
 

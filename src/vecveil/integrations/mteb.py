@@ -69,7 +69,7 @@ class ProtectedEncoder:
         for param, value in (("queries", queries), ("documents", documents)):
             if value not in _TREATMENTS:
                 raise unknown_name(owner, param, _TREATMENTS, value)
-            if value == "map" and protector.rewriter is not None:
+            if value == "map" and protector.text_only:
                 raise InvalidInputError.of(owner, param,
                                            "'protected' or 'clean' for a method that rewrites texts", "'map'",
                                            "It has no noise to leave out.")  # fmt: skip
@@ -166,14 +166,13 @@ class ProtectedEncoder:
         treatment = self.queries if side == "query" else self.documents
         if treatment == "clean":
             return np.asarray(self.encoder.encode(texts))
-        if self.protector.rewriter is not None:
-            return np.asarray(self.encoder.encode(self.protector.rewrite(texts)))
-        X = np.asarray(self.encoder.encode(texts))
+        seen = texts if self.protector.rewriter is None else self.protector.rewrite(texts)
+        X = np.asarray(self.encoder.encode(seen))
         if treatment == "map":
-            return self.protector.protect(X, noise=False)
+            return self.protector.protect(X, noise=False, rewritten=True)
         name = str(getattr(task_metadata, "name", ""))
         rng = self._noise([name, hf_split, hf_subset, side], texts)
-        return self.protector.protect(X, rng)
+        return self.protector.protect(X, rng, rewritten=True)
 
     def _noise(self, call: list[str], texts: Texts) -> np.random.Generator | None:
         """Return the generator of one call, or None for fresh noise."""

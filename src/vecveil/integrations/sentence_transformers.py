@@ -102,7 +102,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
             raise InvalidInputError.of(_OWNER, "protector", "one that protects vectors",
                                        "one that rewrites texts",
                                        "A module behind the model has vectors alone.",
-                                       "Call model.encode(protector.rewrite(texts)).")  # fmt: skip
+                                       "Call protector.encode(texts).")  # fmt: skip
 
     @property
     def policy(self) -> ReleasePolicy:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +35,14 @@ from vecveil.protector.calibration import calibrate, noise_of_advantage
 from vecveil.protector.method import Candidate, FitData, NoiseScale
 from vecveil.protector.methods import METHODS, TEXT_METHODS
 from vecveil.protector.methods.covariance import with_wiener
-from vecveil.protector.methods.text_level import TextPlaceholder, released_rows
+from vecveil.protector.methods.text_level import (
+    OriginalsTask,
+    Rewrite,
+    StageOptions,
+    TextPlaceholder,
+    TextStage,
+    released_rows,
+)
 from vecveil.protector.options import (
     FitOptions,
     Postprocess,
@@ -85,6 +93,11 @@ def fit(
     min_texts: int = MIN_PAIRS,
     min_token_count: int | None = None,
     expansion: Expansion | None = None,
+    rewrite: Rewrite | None = None,
+    detector: Any = None,
+    hypernyms: Mapping[str, str] | None = None,
+    surrogate_key: Any = None,
+    surrogates: Any = None,
     seed: int = 0,
     show_progress: bool | None = None,
     **options: Any,
@@ -112,6 +125,19 @@ def fit(
         min_token_count: fewest texts for a concept word to be a label; None takes 10, or 5 or 3 where that
             would leave out more than half of the concept words' occurrences.
         expansion: result of `Concept.expand` for this concept, which adds pairs and labels of its members.
+        rewrite: what a detector finds is rewritten before a text is encoded, in the fit and in every release:
+            ``delete`` removes it, ``hypernym`` names its type ("a drug"), ``surrogate`` puts another member in its
+            place. The method then learns from the rewritten texts and the words of the original ones, so that it also
+            erases what the context still tells. A target of utility compares with clean vectors of the rewritten
+            texts, except for ``sealed-search``; ``report["rewriting"]`` says what the rewriting itself costs.
+        detector: for ``rewrite``: a `Concept` or its file, an object with ``detect(texts)``, or entity types as in a
+            concept file, such as ``["EMAIL_ADDRESS"]`` (Presidio) or ``{"engine": "spacy", "model": ..., "types":
+            [...]}``. None takes the concept's own detectors.
+        hypernyms: nouns by label for ``hypernym``, besides those for common labels; ``""`` is for all others.
+        surrogate_key: secret for ``surrogate``: a `NoiseKeys`, the path of a key file, or ``env:NAME``. The saved
+            protector holds the name of the key, not the key.
+        surrogates: members for ``surrogate``: ``"own"`` (what the detector finds in the texts), ``"faker"``, or
+            lists by label.
 
     Raises:
         ConceptError: the concept matches nothing, too few texts, or leaves nothing of them.
@@ -124,6 +150,10 @@ def fit(
         "epsilon": epsilon, "noise_to_signal": noise_to_signal, "target_utility": target_utility, "sigma": sigma,
         "delta": delta, "target_cosine": target_cosine, "target_advantage": target_advantage, "radius": radius,
     }  # fmt: skip
+    stage_options = StageOptions.of(
+        rewrite, concept, method=method, detector=detector, hypernyms=hypernyms, surrogate_key=surrogate_key,
+        surrogates=surrogates,
+    )  # fmt: skip
     if method in TEXT_METHODS:
         vector_arguments = scales | {
             "before": before, "postprocess": postprocess, "output": None if output == "full" else output,
@@ -146,6 +176,9 @@ def fit(
         candidates=candidates, collection_size=collection_size, query_noise=query_noise,
         method_options=options, **scales,
     )  # fmt: skip
+    if stage_options is not None and settings.sealed is not None and isinstance(utility, UtilityTask):
+        raise InvalidInputError.of("fit", "utility", "'sealed-search' with `rewrite`", type(utility).__name__,
+                                   "The task holds vectors of texts that are not rewritten.")  # fmt: skip
     check_count(min_texts, owner="fit", param="min_texts", minimum=MIN_PAIRS)
     if min_token_count is not None:
         check_count(min_token_count, owner="fit", param="min_token_count")
@@ -164,14 +197,15 @@ def fit(
     matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
     findings: dict[str, Any] = {"texts": matches.report()}
     if labelled:
-        return _fit_vectors(_encoded_labels(texts, matches, settings), settings, findings)
+        vectors, stage = _encoded_labels(texts, matches, settings, stage_options)
+        return _fit_stages(vectors, settings, findings, stage, matches)
     pairs = PairTexts.of(
         matches, texts, min_token_count=min_token_count, expansion=expansion, seed=seed
     )
     if expansion is not None:
         findings["expansion"] = expansion.report()
-    vectors = _encoded_pairs(pairs, relabel, settings, findings)
-    return _fit_vectors(vectors, settings, findings)
+    vectors, stage = _encoded_pairs(pairs, relabel, settings, findings, stage_options)
+    return _fit_stages(vectors, settings, findings, stage, matches)
 
 
 def fit_pairs(
@@ -349,9 +383,14 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, A
     norms = norm_range(*clean) if options.before.kind == "none" else ()
     encoder_info = EncoderInfo.of(encoder, norms=norms)
     moments = Moments.of(positive, negative, token_labels=labels, background=background)
-    _check_concept(moments, pairs is not None, options.owner)
+    # Rewriting can make all pairs equal: then the subspace has the labels, and isotropic noise needs neither.
+    by_labels = options.method.name == "subspace" and moments.B is not None and moments.B.any()
+    if not by_labels and not (vectors.rewritten and not options.method.options):
+        _check_concept(moments, pairs is not None, options.owner)
     own = _own_texts(positive, negative if background is None else background, seed)
     task = options.task(own, positive, background)  # clean utility is that of vectors after `before`
+    if vectors.originals is not None:
+        task = _task_on_originals(vectors, options)
     data = FitData(
         positive, negative, labels, background, vectors.groups, moments, task,
         _search_scale(scale, moments, pairs), seed, options.show_progress, options.before,
@@ -409,27 +448,52 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, A
     return protector
 
 
+def _fit_stages(
+    vectors: FitVectors, options: FitOptions, findings: dict[str, Any], stage: TextStage | None, matches: ConceptMatches
+) -> Protector:
+    """Return the protector of the vectors, with the text stage that rewrote their texts."""
+    protector = _fit_vectors(vectors, options, findings)
+    if stage is None:
+        return protector
+    rewriting = stage.report(matches)
+    texts = [matches.texts[i] for i in matches.with_concept]
+    rewriting["utility"] = stage.cost(texts, options.encoder, protector, options.seed)
+    protector.report["rewriting"] = rewriting
+    return replace(protector, rewriter=stage.rewriter)
+
+
 # -- the steps of a fit, in their order
 
 
-def _encoded_labels(texts: Texts, matches: ConceptMatches, options: FitOptions) -> FitVectors:
+def _encoded_labels(
+    texts: Texts, matches: ConceptMatches, options: FitOptions, stage_options: StageOptions | None
+) -> tuple[FitVectors, TextStage | None]:
     """Return the vectors of at most 40,000 texts and their labels, for a concept given by labels."""
     assert matches.labels is not None
     rows = sample(len(texts), LABELLED_TEXTS, np.random.default_rng(options.seed))
-    X = options.encoder.encode([texts[int(i)] for i in rows], show_progress=options.show_progress)
-    return FitVectors.of_labels(X, [matches.labels[i] for i in rows], None, None)
+    X, stage = _encoded([texts[int(i)] for i in rows], options, stage_options)
+    return FitVectors.of_labels(X, [matches.labels[i] for i in rows], None, None), stage
+
+
+def _encoded(
+    texts: list[str], options: FitOptions, stage_options: StageOptions | None, *, detected: int | None = None
+) -> tuple[Embeddings, TextStage | None]:
+    """Return the vectors of ``texts``, rewritten first by a text stage that is made from the first ``detected``."""
+    if stage_options is None:
+        return options.encoder.encode(texts, show_progress=options.show_progress), None
+    stage = TextStage.of(stage_options, texts[:detected], options.seed, options.show_progress)
+    return stage.encode(texts, options.encoder, options.show_progress), stage
 
 
 def _encoded_pairs(
-    pairs: PairTexts, relabel: Any, options: FitOptions, findings: dict[str, Any]
-) -> FitVectors:
+    pairs: PairTexts, relabel: Any, options: FitOptions, findings: dict[str, Any], stage_options: StageOptions | None
+) -> tuple[FitVectors, TextStage | None]:
     """Return the vectors of the pairs and of the ordinary texts, those with PII apart if ``relabel`` asks for it."""
     # One call for all texts, so that the encoder batches them by length.
-    everything = options.encoder.encode(
-        pairs.positive + pairs.negative + pairs.ordinary, show_progress=options.show_progress
-    )
+    texts = pairs.positive + pairs.ordinary + pairs.negative
+    everything, stage = _encoded(texts, options, stage_options, detected=len(texts) - len(pairs.negative))
     count = len(pairs.positive)
-    positive, negative, background = np.split(everything, [count, 2 * count])
+    positive, background, negative = np.split(everything, [count, len(texts) - count])
     if relabel is not None:
         # Texts in which the detector finds PII move to the PII side (TextCrafter, Eq. 6, 7).
         detector = None if isinstance(relabel, str) else relabel
@@ -438,13 +502,34 @@ def _encoded_pairs(
         background = background[~pii]
         name = relabel if isinstance(relabel, str) else type(relabel).__name__
         findings["relabelled"] = {"by": name, "texts": len(pii), "moved": int(pii.sum())}
-    return FitVectors.of_pairs(
+    vectors = FitVectors.of_pairs(
         positive,
         negative,
         pairs.labels if pairs.labels.shape[1] else None,
         background if len(background) else None,
         pairs.groups(positive),
     )
+    if stage is not None:
+        vectors = replace(vectors, rewritten=True)
+    if stage is None or options.sealed is None:
+        return vectors, stage
+    clean = options.encoder.encode(texts, show_progress=options.show_progress)
+    positive, background, negative = np.split(clean, [count, len(texts) - count])
+    ordinary = None if vectors.background is None else background
+    return replace(vectors, originals=FitVectors(positive, negative, None, ordinary, None)), stage
+
+
+def _task_on_originals(vectors: FitVectors, options: FitOptions) -> UtilityTask:
+    """Return the task of sealed search, which ranks by vectors of the original texts."""
+    X = vectors.originals
+    assert X is not None
+    assert X.negative is not None
+    own = _own_texts(X.positive, X.negative if X.background is None else X.background, options.seed)
+    clean, rewritten = (
+        np.concatenate([each for each in (v.positive, v.negative, v.background) if each is not None])
+        for v in (X, vectors)
+    )
+    return OriginalsTask(options.task(own, X.positive, X.background), clean, rewritten)
 
 
 def _check_relabel(value: Any) -> Any:
@@ -699,7 +784,7 @@ def refit_refusal(protector: Protector) -> str | None:
     """Return why the method cannot be fitted again on other words, or None."""
     if isinstance(protector.mechanism, TextCrafter):
         return "Its policy is learnt from whole texts, not from a list of words, and takes minutes to train."
-    if protector.rewriter is not None:
+    if protector.text_only:
         return "It rewrites texts: there is nothing to fit on vectors."
     if not METHODS[protector.method].options:
         return f"Method {protector.method!r} does the same whatever the words are."

@@ -33,13 +33,20 @@ MEMBER_COUNT = 3
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FitVectors:
-    """The checked arrays of a fit; fields as in `vecveil.protector.FitData`."""
+    """The checked arrays of a fit; fields as in `vecveil.protector.FitData`.
+
+    Attributes:
+        rewritten: True for vectors of rewritten texts.
+        originals: those of the original texts, for a utility that is measured on them.
+    """
 
     positive: Embeddings
     negative: Embeddings | None
     labels: TokenLabels | None
     background: Embeddings | None
     groups: Groups | None
+    rewritten: bool = False
+    originals: FitVectors | None = None
 
     @classmethod
     def of_pairs(

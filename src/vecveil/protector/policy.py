@@ -63,11 +63,11 @@ class ReleasePolicy:
         if self.key is not None and not isinstance(self.key, NoiseKey | NoiseKeys):
             raise wrong_type(_OWNER, "key", "a vecveil.NoiseKeys", self.key,
                              fix="Read it with NoiseKeys.from_file(path).")  # fmt: skip
-        if self.rewrites_texts and (self.key is not None or self.ledger is not None):
+        if self.protector.text_only and (self.key is not None or self.ledger is not None):
             param = "key" if self.key is not None else "ledger"
             constraint = "left out for a method that rewrites texts"
             raise InvalidInputError.of(_OWNER, param, constraint, "a value", "It adds no noise.")
-        if self.rewrites_texts and self.query_protection != "same":
+        if self.protector.text_only and self.query_protection != "same":
             constraint, got = "'same' for a method that rewrites texts", repr(self.query_protection)
             raise InvalidInputError.of(_OWNER, "query_protection", constraint, got,
                                        "Queries are rewritten as documents are.")  # fmt: skip
@@ -84,7 +84,7 @@ class ReleasePolicy:
 
     @property
     def rewrites_texts(self) -> bool:
-        """True if the method rewrites texts before encoding and leaves vectors unchanged."""
+        """True if texts are rewritten before encoding, by a text stage or a text-level method."""
         return self.protector.rewriter is not None
 
     @property
@@ -101,6 +101,7 @@ class ReleasePolicy:
         *,
         ids: Sequence[ItemId] | None = None,
         texts: Texts | None = None,
+        rewritten: bool = False,
     ) -> Embeddings:
         """Return the stored form of the clean vectors ``X`` (N, n): (N, m), same dtype.
 
@@ -108,8 +109,9 @@ class ReleasePolicy:
             rng: None for secure noise; a seed is repeatable and insecure.
             ids: one per row.
             texts: the texts of ``X``; with a key or a ledger and no ids they name the items.
+            rewritten: ``X`` are vectors of texts that the protector has rewritten; see `Protector.protect`.
         """
-        return self._release(self.protector, X, rng, ids, texts)
+        return self._release(self.protector, X, rng, ids, texts, rewritten)
 
     def queries(
         self,
@@ -118,11 +120,13 @@ class ReleasePolicy:
         *,
         ids: Sequence[ItemId] | None = None,
         texts: Texts | None = None,
+        rewritten: bool = False,
     ) -> Embeddings:
         """Return the released form of clean query vectors ``X`` (N, n): (N, m), same dtype."""
         if self.query_protection == "map-only":
-            return self.protector.protect(self._checked(self.protector, X), noise=False)
-        return self._release(self._query_protector, X, rng, ids, texts)
+            X = self._checked(self.protector, X)
+            return self.protector.protect(X, noise=False, rewritten=rewritten)
+        return self._release(self._query_protector, X, rng, ids, texts, rewritten)
 
     def embed_documents(
         self, texts: Texts, rng: RandomSource = None, *, ids: Sequence[ItemId] | None = None
@@ -142,10 +146,9 @@ class ReleasePolicy:
         texts = check_texts(texts, owner=_OWNER, min_rows=0)
         if not texts:  # load no encoder for an empty list
             return np.empty((0, self.protector.released_dimension), dtype=np.float32)
-        if self.rewrites_texts:
-            return self.protector.encode(texts)
-        X = np.asarray(self.protector.loaded_encoder().encode(texts))
-        return (self.queries if query else self.documents)(X, rng, ids=ids, texts=texts)
+        seen = self.protector.rewrite(texts) if self.rewrites_texts else texts
+        X = np.asarray(self.protector.loaded_encoder().encode(seen))
+        return (self.queries if query else self.documents)(X, rng, ids=ids, texts=texts, rewritten=True)
 
     def _release(
         self,
@@ -154,10 +157,11 @@ class ReleasePolicy:
         rng: RandomSource,
         ids: Sequence[ItemId] | None,
         texts: Texts | None,
+        rewritten: bool,
     ) -> Embeddings:
         X = self._checked(protector, X)  # checks norms, so protect can skip that (lengths=False)
         if self.key is None and self.ledger is None:
-            return protector.protect(X, rng, lengths=False)
+            return protector.protect(X, rng, lengths=False, rewritten=rewritten)
         if texts is not None:
             texts = check_texts(texts, owner=_OWNER, min_rows=0)
         # Keyed noise can depend on texts only where the encoder is known.
@@ -170,6 +174,7 @@ class ReleasePolicy:
             texts=known,
             ledger=self.ledger,
             lengths=False,
+            rewritten=rewritten,
         )
 
     @staticmethod

@@ -160,7 +160,8 @@ class Protector:
         encoder_info: the encoder of the fit.
         report: measurements of the fit: counts, parameters, utility. JSON-ready; holds no text and no term.
         encoder: the loaded encoder, or None; never saved.
-        rewriter: of a text-level method, which accepts texts and no vectors; else None.
+        rewriter: of a text-level method, or the text stage before a method that protects vectors; else None. With one,
+            texts are rewritten before they are encoded, and bare vectors are refused.
     """
 
     method: str
@@ -190,6 +191,11 @@ class Protector:
         """Return n, the dimension of the clean vectors."""
         return self.mechanism.dimension
 
+    @property
+    def text_only(self) -> bool:
+        """True for a text-level method: vectors of rewritten texts are released as they are, without noise."""
+        return self.mechanism.name == "texts-only"
+
     @cached_property
     def released_dimension(self) -> int:
         reduced = self.map is not None and self.output == "reduced"
@@ -212,6 +218,9 @@ class Protector:
             guarantee = replace(guarantee, not_promised=(LABELS_NOT_COVERED, *guarantee.not_promised))
         if self.before.largest_norm is not None:
             guarantee = guarantee.within_norm(self.before.largest_norm)
+        if self.rewriter is not None and not self.text_only:
+            rewriter = self.rewriter
+            guarantee = guarantee.of_rewritten(what=rewriter.becomes, same=rewriter.alike, shows=rewriter.shows)
         after = [] if self.map is None else ["a linear map"]
         after += [step.label for step in self.after]
         return guarantee.followed_by(tuple(after)) if after else guarantee
@@ -257,6 +266,7 @@ class Protector:
         texts: Texts | None = None,
         ledger: Ledger | None = None,
         lengths: bool = True,
+        rewritten: bool = False,
     ) -> Embeddings:
         """Return ``X`` (N, n) protected: (N, n), or (N, m) with reduced output, in the same dtype.
 
@@ -276,14 +286,19 @@ class Protector:
             ledger: counts the release of each item before it is made, and refuses it beyond its cap.
             lengths: refuse rows longer than those of the fit, of which the noise hides less. False is for
                 protecting vectors again that are protected already.
+            rewritten: True states that ``X`` are vectors of texts that `rewrite` returned. A protector with a text
+                stage refuses all others; any other protector ignores it.
 
         Raises:
             InvalidInputError, IncompatibleError: see `vecveil.validation.check_embeddings` and ``lengths``.
             LedgerCapError: an item exceeds its number of releases; nothing is returned.
             ReleaseError: the result is not finite; nothing is returned.
         """
-        if self.rewriter is not None:
-            self.mechanism.check_rows(X)  # the placeholder refuses every vector
+        if self.rewriter is not None and not rewritten:
+            raise InvalidInputError.of(_OWNER, "X", f"vectors of rewritten texts for method {self.method!r}", "others",
+                                       "It rewrites texts before they are encoded; other vectors hold the concept.",
+                                       "Call encode with texts, or pass vectors of rewrite(texts) with rewritten=True.",
+                                       code="E-INPUT-REWRITTEN")  # fmt: skip
         if not isinstance(noise, bool | np.bool_):
             raise wrong_type(_OWNER, "noise", "True or False", noise)
         texts = None if texts is None else check_texts(texts, owner=_OWNER, min_rows=0)
@@ -466,7 +481,8 @@ class Protector:
 
     def release(self) -> Callable[[Embeddings, np.random.Generator], Embeddings]:
         """Return the release oracle of an audit's adaptive attackers."""
-        return lambda X, rng: self.protect(X, rng)
+        # An audit passes vectors of rewritten texts.
+        return lambda X, rng: self.protect(X, rng, rewritten=True)
 
     def released_noise_covariance(self) -> Matrix:
         """Return the noise covariance of released vectors, T S Tᵀ, without that of rounding steps."""
@@ -492,30 +508,28 @@ class Protector:
         key: NoiseKey | NoiseKeys | None = None,
         ledger: Ledger | None = None,
     ) -> Embeddings:
-        """Return the protected embeddings of ``texts``: encode, then `protect`.
+        """Return the protected embeddings of ``texts``: rewrite them if there is a text stage, encode, then `protect`.
 
-        A text-level method rewrites the texts first and adds no noise: it ignores ``rng`` and refuses ids, keys and
-        ledgers.
+        A text-level method adds no noise: it ignores ``rng`` and refuses ids, keys and ledgers.
         """
-        if self.rewriter is not None:
+        if self.text_only:
             for param, value in (("ids", ids), ("key", key), ("ledger", ledger), ("noise", noise)):
                 if value is not None and value is not True:
                     why = "There is no noise: the same text always gives the same vector."
                     constraint = "left out for a method that rewrites texts"
                     raise InvalidInputError.of("Protector.encode", param, constraint, "a value", why)
-            return np.asarray(self.loaded_encoder().encode(self.rewrite(texts)))
-        X = np.asarray(self.loaded_encoder().encode(texts))
+        X = np.asarray(self.loaded_encoder().encode(texts if self.rewriter is None else self.rewrite(texts)))
         known = texts if key is not None and self.encoder_info.fingerprint is not None else None
-        return self.protect(X, rng, noise=noise, ids=ids, key=key, texts=known, ledger=ledger)
+        return self.protect(X, rng, noise=noise, ids=ids, key=key, texts=known, ledger=ledger, rewritten=True)
 
     def rewrite(self, texts: Texts, *, spans: Sequence[Sequence[Span]] | None = None) -> list[str]:
-        """Return ``texts`` as rewritten by a text-level method; texts without the concept stay unchanged.
+        """Return ``texts`` as rewritten before they are encoded; texts without the concept stay unchanged.
 
         Args:
             spans: spans of the concept in each text; None detects them.
 
         Raises:
-            InvalidInputError: the method protects vectors, or spans do not fit the texts.
+            InvalidInputError: the protector has no text stage, or spans do not fit the texts.
             ReleaseError: the concept is still detected after its replacement; nothing is returned.
         """
         if self.rewriter is None:
@@ -571,9 +585,10 @@ class Protector:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the protector to ``path`` atomically (safetensors with JSON metadata).
 
-        The file holds no text, but its numbers depend on the texts of the fit: it is not a private object. That of a
-        text-level method holds the concept's terms and patterns and their replacements in clear, and only its owner
-        can read it.
+        The file holds no text, but its numbers depend on the texts of the fit: it is not a private object. With a
+        text stage or a text-level method it holds the detector's terms and patterns and their replacements in clear,
+        and only its owner can read it. It names the models of detectors, which are loaded with the first text, and
+        the key of surrogates, which it never holds.
         """
         mode = 0o666 if self.rewriter is None else 0o600  # a rewriter holds the concept's terms
         # write_bytes, not safetensors: a full disk raises OSError, and the file gets our mode.
@@ -620,9 +635,19 @@ class Protector:
             dimension = step.output_dimension(dimension)
 
 
-def load(path: str | os.PathLike[str]) -> Protector:
-    """Return the protector saved at ``path``; raise ProtectorFileError if the file is not usable."""
-    return Protector.from_bytes(serialisation.read(path), Path(path).name)
+def load(path: str | os.PathLike[str], *, surrogate_key: Any = None) -> Protector:
+    """Return the protector saved at ``path``; raise ProtectorFileError if the file is not usable.
+
+    Args:
+        surrogate_key: key of surrogates, as for `vecveil.fit`; None takes the file or variable named in the fit.
+    """
+    protector = Protector.from_bytes(serialisation.read(path), Path(path).name)
+    if surrogate_key is None:
+        return protector
+    if protector.rewriter is None:
+        raise InvalidInputError.of("vecveil.load", "surrogate_key", "left out for this protector", "a key",
+                                   "It replaces nothing by surrogates.")  # fmt: skip
+    return replace(protector, rewriter=protector.rewriter.with_key(surrogate_key))
 
 
 def _norms(X: Embeddings) -> Vector:

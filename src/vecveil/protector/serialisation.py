@@ -87,16 +87,18 @@ def parts(record: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
     fields["after"] = tuple(
         Step.from_record(step, arrays.get(f"after.{i}.matrix")) for i, step in enumerate(record["after"])
     )
-    if "rewriter" not in record:
-        fields["mechanism"] = MECHANISMS[record["mechanism"]].from_saved(record["parameters"], arrays, n)
-        return fields
-    # Imported here: the methods load the dependencies of a fit, which protecting vectors does not need.
-    from vecveil.protector.methods.text_level import TextPlaceholder, rewriter_from_record
+    text_only = record["mechanism"] == "texts-only"
+    if "rewriter" in record or text_only:
+        # Imported here: the methods load the dependencies of a fit, which protecting vectors does not need.
+        from vecveil.protector.methods.text_level import TextPlaceholder, rewriter_from_record
 
-    rewriter = rewriter_from_record(record["rewriter"])
-    if record["mechanism"] != TextPlaceholder.name or record["method"] != rewriter.kind:
-        raise ValueError("rewriter")
-    return fields | {"mechanism": TextPlaceholder(n, rewriter.kind), "rewriter": rewriter}
+        rewriter = fields["rewriter"] = rewriter_from_record(record["rewriter"])
+        if text_only:
+            if record["method"] != rewriter.kind:
+                raise ValueError("rewriter")
+            return fields | {"mechanism": TextPlaceholder(n, rewriter.kind)}
+    fields["mechanism"] = MECHANISMS[record["mechanism"]].from_saved(record["parameters"], arrays, n)
+    return fields
 
 
 def read(path: str | os.PathLike[str]) -> bytes:

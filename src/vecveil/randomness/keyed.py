@@ -101,6 +101,11 @@ class NoiseKey:
         purpose = b"vecveil key check 1" + self.key_id.encode()
         return hmac.digest(self._secret, purpose, "sha256")[:8].hex()
 
+    def surrogate_digest(self, label: str, term: str) -> bytes:
+        """Return 32 bytes that order the members of a type for surrogates; see `vecveil.concepts.rewriting`."""
+        parts = (part.encode("utf-8", "surrogatepass") for part in (self.key_id, label, term))
+        return hmac.digest(self._secret, b"vecveil surrogate 1" + b"".join(map(_framed, parts)), "sha256")
+
     def secret_for_noise(self) -> bytes:
         """Return the secret bytes; for `vecveil.randomness.keyed` only."""
         return self._secret

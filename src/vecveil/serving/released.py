@@ -71,7 +71,7 @@ def release(
     """Return the clean vectors (N, n) of ``texts`` as the policy releases them.
 
     Args:
-        clean: vectors of the texts, or of the rewritten texts for a text-level method.
+        clean: vectors of the texts, or of the rewritten texts if the protector rewrites texts.
         texts: texts as the client sent them.
         ids: item ids; None uses the texts.
 
@@ -80,14 +80,12 @@ def release(
     """
     if len(clean) != len(texts):
         raise _refused("one for each text", f"{len(clean)} for {len(texts)}")
-    if policy.rewrites_texts:
-        # Rewriting was the protection: these are the vectors of the rewritten texts.
-        vectors, may_be_clean = clean, True
-    else:
-        protect = policy.queries if side == "query" else policy.documents
-        vectors = protect(clean, ids=ids, texts=list(texts))
-        # The map leaves a vector unchanged if it has no component in the erased directions.
-        may_be_clean = side == "query" and policy.query_protection == "map-only"
+    protect = policy.queries if side == "query" else policy.documents
+    vectors = protect(clean, ids=ids, texts=list(texts), rewritten=True)
+    # The map leaves a vector unchanged if it has no component in the erased directions, and so does a text-level
+    # method, whose protection was the rewriting.
+    map_only = side == "query" and policy.query_protection == "map-only"
+    may_be_clean = map_only or policy.protector.text_only
     expected = (len(texts), policy.protector.released_dimension)
     if not isinstance(vectors, np.ndarray) or vectors.shape != expected:
         raise _refused("of the shape that the protector releases", "another shape")

@@ -112,7 +112,7 @@ def run_families(
         "held-out-terms": lambda: held_out_terms.jobs(case, sides[0], refit),
     }
     chosen = [family for family in FAMILIES if family not in case.options.skip]
-    plans = [per_side[f](case, side) for side in sides for f in chosen if f in per_side]
+    plans = [per_side[f](side.seen or case, side) for side in sides for f in chosen if f in per_side]
     # All plans before the first job: what the sides share is computed once, on the main thread.
     plans += [every_side[family]() for family in chosen if family in every_side]
     jobs: list[Job] = [job for plan, _ in plans for job in plan]

@@ -6,13 +6,12 @@ and half of the training texts. Attackers learn from the other texts, as an eras
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vecveil.attacks import (
     Attack,
@@ -24,6 +23,8 @@ from vecveil.attacks import (
 )
 from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Rows, Side
 from vecveil.auditing.jobs import Job, Plan, attack_job, skip
+from vecveil.concepts import Concept, Detector, TermDetector
+from vecveil.concepts.folding import canonical
 from vecveil.concepts.folding import words as words_of
 from vecveil.concepts.matching import remove
 from vecveil.errors import VecveilError
@@ -33,7 +34,7 @@ from vecveil.records.audit import Family
 from vecveil.records.verdict import NO_ENCODER
 from vecveil.types import Embeddings
 
-__all__ = ["Refit", "jobs", "refitted_side"]
+__all__ = ["Refit", "jobs"]
 
 FAMILY: Family = "held-out-terms"
 ROWS = 4096  # training rows of the kernel attack, whose cost grows with their cube
@@ -47,33 +48,54 @@ NOTHING_ENCODES = ("It encodes texts with half of the words removed, and there i
 WHOLE_TEXTS = ("It removes words from texts, and the concept labels whole texts.", "labels")
 NO_PROTECTOR = ("It fits a protector on half of the words, and there is none.", "no-protector")
 
-Refit = Callable[[Embeddings, Embeddings, npt.NDArray[np.uint8], Embeddings, Rows], Side | str]
-"""(positive, negative, labels, background, groups) -> the protected side, or why there is none."""
 
+@dataclass(frozen=True, eq=False)
+class Refit:
+    """Fits the audited method again, with ``seed`` for the release of all texts."""
 
-def refitted_side(protector: Protector, embeddings: Embeddings, seed: int) -> Refit:
-    """Return the function that fits the audited method again and protects all (N, n) ``embeddings`` with it."""
+    protector: Protector
+    seed: int
 
-    def fit_and_protect(
-        positive: Embeddings,
-        negative: Embeddings,
-        labels: npt.NDArray[np.uint8],
-        background: Embeddings,
-        groups: Rows,
-    ) -> Side | str:
-        refusal = refit_refusal(protector)
+    def seen(self, case: Case, listed: set[str], unlisted: set[str]) -> Case:
+        """Return the case as a protector sees it that knows the listed words.
+
+        A text stage rewrites what its detectors find by type; of lists of terms only those with a listed word are left.
+        """
+        rewriter = self.protector.rewriter
+        if rewriter is None or self.protector.text_only:
+            return case
+        detectors: list[Detector] = []
+        for detector in rewriter.concept.detectors:
+            if isinstance(detector, TermDetector):
+                held = {term: set(words_of(canonical(term))) for term in detector.terms}
+                terms = [term for term, words in held.items() if words & listed or not words & unlisted]
+                if not terms:
+                    continue
+                detector = TermDetector(terms, case_sensitive=detector.case_sensitive, label=detector.label)
+            detectors.append(detector)
+        if not detectors:
+            return case
+        limited = replace(rewriter, concept=Concept(rewriter.concept.name, tuple(detectors)))
+        return case.rewritten(limited.rewrite)
+
+    def side(self, case: Case, fitted: Rows, others: Rows, negatives: Sequence[str], columns: Rows) -> Side | str:
+        """Return the side of a protector fitted on the rows ``fitted`` and their negatives, or why there is none."""
+        refusal = refit_refusal(self.protector)
         if refusal is not None:
             return refusal
+        X, encode = case.embeddings, case.encode
+        assert X is not None
+        assert encode is not None
         try:
-            other = refit(protector, positive, negative, labels, background, groups=groups)
+            other = refit(
+                self.protector, X[fitted], encode(negatives), case.labels[fitted][:, columns], X[others],
+                groups=case.groups[fitted],
+            )  # fmt: skip
         except VecveilError as error:
             # Half of the texts may be too few for the method: the audit goes on without this family.
             return f"The method cannot be fitted on half of the words: {error}"
-        released = other.protect(embeddings, np.random.default_rng([seed, 7]))
-        covariance = other.released_noise_covariance()
-        return Side("protected", embeddings, released, other.release(), covariance)
-
-    return fit_and_protect
+        released = other.protect(X, np.random.default_rng([self.seed, 7]))
+        return Side("protected", X, released, other.release(), other.released_noise_covariance())
 
 
 def _halves(case: Case) -> tuple[Rows, Rows]:
@@ -107,14 +129,11 @@ def jobs(case: Case, clean: Side, refit: Refit | None) -> Plan:
     if min(map(len, parts_needed)) < MIN_TEST_TEXTS:
         return skip(FAMILY, NAMES, FEW)
     words = {case.vocabulary.tokens[i] for i in listed}
-    # Negatives keep the unlisted words: the fit must not learn from their removal.
-    negatives = case.encode(_without(case, fitted, words))
+    case = refit.seen(case, words, set(case.vocabulary.tokens) - words)
     # The background holds texts with unlisted words: to the fit they are ordinary texts.
     others = np.setdiff1d(np.concatenate([for_fit, case.ordinary_train]), fitted)
-    protected = refit(
-        case.embeddings[fitted], negatives, case.labels[fitted][:, listed],
-        case.embeddings[others], case.groups[fitted],
-    )  # fmt: skip
+    # Negatives keep the unlisted words: the fit must not learn from their removal.
+    protected = refit.side(case, fitted, others, _without(case, fitted, words), listed)
     if isinstance(protected, str):
         return skip(FAMILY, NAMES, (protected, "not-fitted"))
     return [

@@ -19,7 +19,7 @@ import numpy as np
 from vecveil.attacks import ALGENAttack, AttackResult, GEIAAttack, TextVectors, Vec2TextAttack
 from vecveil.attacks.evidence import normalise_text
 from vecveil.attacks.reconstruction.vec2text.attack import PRESETS
-from vecveil.auditing.case import Case, Side
+from vecveil.auditing.case import Case, Encode, Side
 from vecveil.auditing.jobs import Job, Plan, attack_job
 from vecveil.concepts.folding import canonical, words
 from vecveil.records.audit import SkippedAttack
@@ -54,7 +54,8 @@ def jobs(case: Case, sides: Sequence[Side]) -> Plan:
     skipped: list[SkippedAttack] = []
     clean = _CleanDecoder()
     for side in sides:
-        train, test = _evidence(case, side)
+        encode = (side.seen or case).encode
+        train, test = _evidence(side.seen or case, side)
         epochs = _epochs(_GEIA_PASSES[device], len(train))
         geia = GEIAAttack("small", epochs=epochs, **common)
         job = attack_job(geia, side, train, test, o, weight=300.0, long=True)
@@ -76,10 +77,10 @@ def jobs(case: Case, sides: Sequence[Side]) -> Plan:
         runnable.append(attack_job(writer, side, train, test, o, weight=250.0, long=True))
 
         # `side=side` binds now: a closure would see the last side of the loop.
-        def few_shot(folder: Path | None, side: Side = side) -> AttackResult:
+        def few_shot(folder: Path | None, side: Side = side, encode: Encode = encode) -> AttackResult:
             attack = ALGENAttack(clean.folder(folder), encode=encode, **common)
             # ALGEN stands for an attacker who knows few pairs: the corpus would give it many.
-            train, test = _evidence(case, side, corpus=False)
+            train, test = _evidence(side.seen or case, side, corpus=False)
             return attack.run(train, test, rng=o.seed, show_progress=False, **side.knowledge)
 
         runnable.append(Job("algen", side.name, few_shot, 20.0))

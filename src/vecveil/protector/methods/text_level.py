@@ -1,53 +1,49 @@
-"""Text-level methods, which rewrite texts before encoding (SPARSE, Table 9 and appendix F.3)."""
+"""Text-level methods, which rewrite texts before encoding (SPARSE, Table 9 and appendix F.3), and the text stage.
+
+A text stage is the same rewriting before a method that protects vectors.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from vecveil.accounting import Guarantee, rewriting_guarantee
-from vecveil.concepts import Concept, ConceptMatches
+from vecveil.concepts import Concept, ConceptMatches, Detector, Span
 from vecveil.concepts.concept import concept_from_record
+from vecveil.concepts.concept_file import entity_options
 from vecveil.concepts.rewriting import (
+    Deleting,
     Redacting,
     ReplacingAtRandom,
+    ReplacingByHypernyms,
     ReplacingByMembers,
+    ReplacingBySurrogates,
     Rewriter,
     made_up_members,
+    members_of,
 )
-from vecveil.errors import InvalidInputError, wrong_type
+from vecveil.errors import InvalidInputError, unknown_name, wrong_type
 from vecveil.mechanisms import Mechanism
 from vecveil.mechanisms.base import Arrays
+from vecveil.metrics import Estimate, NeighbourTask, SimilarityTask, UtilityTask
+from vecveil.metrics.tasks import Sides, UtilityRelease
 from vecveil.randomness import WordStream
 from vecveil.types import Embeddings, Matrix
 from vecveil.validation import check_count
 
-__all__ = ["TEXT_METHODS", "TextPlaceholder", "released_rows", "rewriter_from_record"]
+__all__ = [
+    "TEXT_METHODS", "OriginalsTask", "Rewrite", "StageOptions", "TextPlaceholder", "TextStage", "released_rows",
+    "rewriter_from_record",
+]  # fmt: skip
 
-REPLACEMENTS = {
-    "redact": (
-        "asterisks",
-        "lengths",
-        ("That the text holds the concept, where, and how many characters long.",),
-    ),
-    "replace-random": (
-        "random words of other texts",
-        "numbers of words",
-        ("That words were replaced, where and how many: they fit the sentence badly.",),
-    ),
-    "replace-semantic": (
-        "a member of the same type, drawn at random",
-        "types and repetitions",
-        (
-            "That the text holds the concept, where, and of which type.",
-            "The members themselves, where they are those of your texts: they now stand in other texts.",
-        ),
-    ),
-}
-"""By method: the replacement of the concept, the features it keeps, and the facts it does not hide."""
+Rewrite = Literal["hypernym", "delete", "surrogate"]
+SAMPLE = 1000
+"""Number of texts by which the similarity that rewriting costs is measured."""
 
 
 @dataclass(frozen=True)
@@ -88,17 +84,18 @@ def _replace_semantic(
         return ReplacingByMembers.of(matches, concept, seed=seed)
     # Only types that occur in the texts need members.
     labels = {span.label for spans in matches.spans for span in spans}
+    return ReplacingByMembers(concept, seed, _given_members(members, labels, seed, options, "members"))
+
+
+def _given_members(
+    members: Any, labels: set[str], seed: int, options: Mapping[str, Any], param: str
+) -> dict[str, tuple[str, ...]]:
+    """Return made-up members, or the caller's lists: at least two for each type in the texts."""
     if members == "faker":
         locales = options.get("locales", ("en_US",))
         locales = tuple(locales.split(",")) if isinstance(locales, str) else tuple(locales)
         count = check_count(options.get("count", 500), owner="fit", param="count", minimum=2)
-        made = made_up_members(labels, locales=locales, count=count, seed=seed)
-        return ReplacingByMembers(concept, seed, made)
-    return ReplacingByMembers(concept, seed, _member_lists(members, labels))
-
-
-def _member_lists(members: Any, labels: set[str]) -> dict[str, tuple[str, ...]]:
-    """Return the caller's lists of members: at least two for each type in the texts."""
+        return made_up_members(labels, locales=locales, count=count, seed=seed)
     expected = "'own', 'faker', or a mapping of each type to two strings or more"
     valid = isinstance(members, Mapping) and all(
         isinstance(names, Sequence)
@@ -108,10 +105,10 @@ def _member_lists(members: Any, labels: set[str]) -> dict[str, tuple[str, ...]]:
         for names in members.values()
     )
     if not valid:
-        raise wrong_type("fit", "members", expected, members)
+        raise wrong_type("fit", param, expected, members)
     if missing := len(labels - set(members)):
         got = f"a mapping that lacks {missing} types of the texts"
-        raise InvalidInputError.of("fit", "members", expected, got)
+        raise InvalidInputError.of("fit", param, expected, got)
     return {str(label): tuple(names) for label, names in members.items()}
 
 
@@ -136,7 +133,7 @@ TEXT_METHODS: dict[str, TextMethod] = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TextPlaceholder(Mechanism):
-    """Placeholder mechanism of text-level protectors, which rewrite texts and reject vectors."""
+    """Placeholder mechanism of text-level methods: vectors of rewritten texts are released as they are."""
 
     size: int
     kind: str = "redact"
@@ -155,37 +152,218 @@ class TextPlaceholder(Mechanism):
     def step(self) -> float:
         return 0.0
 
-    def _refuse(self, X: Embeddings) -> NoReturn:
-        why = "It rewrites texts before they are encoded; vectors already hold the concept."
-        raise InvalidInputError.of("Protector.protect", "X", f"left out for method {self.kind!r}", "vectors",
-                                   why, "Call encode or rewrite with texts.")  # fmt: skip
-
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
-        self._refuse(X)
-
-    def without_noise(self, X: Embeddings) -> Embeddings:
-        self._refuse(X)
-
-    def check_rows(self, X: Embeddings) -> None:
-        self._refuse(X)
+        out[:] = X
+        return bool(np.isfinite(X).all())
 
     def noise_covariance(self) -> Matrix:
         return np.zeros((self.size, self.size))
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
-        what, same, shows = REPLACEMENTS[self.kind]
-        return rewriting_guarantee(dimension=self.size, what=what, same=same, shows=shows)
-
-    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        return {}
-
-    def parameters(self) -> dict[str, float]:
-        return {}
+        rewriter = REWRITERS[self.kind]
+        return rewriting_guarantee(
+            dimension=self.size, what=rewriter.becomes, same=rewriter.alike, shows=rewriter.shows
+        )
 
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
         # The caller knows the rewriter and sets the kind.
         return cls(dimension)
+
+
+# -- the text stage
+
+
+@dataclass(frozen=True, repr=False)
+class StageOptions:
+    """The checked arguments of a text stage; see `vecveil.fit`."""
+
+    rewrite: str
+    concept: Concept
+    own: bool
+    hypernyms: Mapping[str, str]
+    key: Any
+    surrogates: Any
+    name: str
+
+    @classmethod
+    def of(
+        cls, rewrite: Any, concept: Concept, *, method: str, detector: Any, hypernyms: Any,
+        surrogate_key: Any, surrogates: Any,
+    ) -> StageOptions | None:  # fmt: skip
+        """Return the options, or None without a text stage; refuse arguments that it does not use."""
+        uses = {"hypernym": ("hypernyms",), "delete": (), "surrogate": ("surrogate_key", "surrogates")}
+        if rewrite is not None and rewrite not in uses:
+            raise unknown_name("fit", "rewrite", tuple(uses), rewrite)
+        if rewrite is not None and method in TEXT_METHODS:
+            raise InvalidInputError.of("fit", "rewrite", f"left out for method {method!r}", repr(rewrite),
+                                       "It rewrites texts itself.")  # fmt: skip
+        known = () if rewrite is None else ("detector", *uses[rewrite])
+        given = {
+            "detector": detector, "hypernyms": hypernyms, "surrogate_key": surrogate_key, "surrogates": surrogates,
+        }  # fmt: skip
+        for param, value in given.items():
+            if value is not None and param not in known:
+                constraint = "given with `rewrite`" if rewrite is None else f"left out for rewrite={rewrite!r}"
+                raise InvalidInputError.of("fit", param, constraint, "a value")
+        if rewrite is None:
+            return None
+        if rewrite == "surrogate" and surrogate_key is None:
+            raise InvalidInputError.of("fit", "surrogate_key", "given for rewrite='surrogate'", None,
+                                       "Without a secret everybody could compute the surrogates.",
+                                       "Make a key file with `vecveil key new FILE` and name it.")  # fmt: skip
+        if hypernyms is not None and not (
+            isinstance(hypernyms, Mapping)
+            and all(isinstance(one, str) and one.strip() for item in hypernyms.items() for one in item[1:])
+        ):
+            raise wrong_type("fit", "hypernyms", "a mapping of labels to nouns", hypernyms)
+        finder = concept if detector is None else _detector_concept(detector, concept.name)
+        finder.require_spans("fit")
+        if finder.columns or any(getattr(each, "positional", False) for each in finder.detectors):
+            raise InvalidInputError.of("fit", "detector", "one that finds the concept in new texts", "given spans",
+                                       "Spans belong to the texts of the fit, and later texts have none.",
+                                       "Name a detector, such as detector=['PERSON'] or a concept file.")  # fmt: skip
+        return cls(
+            rewrite, finder, detector is None, hypernyms or {}, surrogate_key, surrogates or "own", concept.name
+        )
+
+    def build(self, texts: Sequence[str], spans: Sequence[Sequence[Span]], seed: int) -> Rewriter:
+        """Return the rewriter; members for surrogates come from ``spans`` of ``texts`` by default."""
+        if self.rewrite == "delete":
+            return Deleting(self.concept, seed)
+        if self.rewrite == "hypernym":
+            return ReplacingByHypernyms.of(self.concept, self.hypernyms, name=self.name, seed=seed)
+        members = members_of(texts, spans)
+        if self.surrogates != "own":
+            members = _given_members(self.surrogates, set(members), seed, {}, "surrogates")
+        return ReplacingBySurrogates.of(self.concept, members, self.key, seed=seed)
+
+
+def _detector_concept(detector: Any, name: str) -> Concept:
+    """Return the concept of a detector as users name it."""
+    if isinstance(detector, Concept):
+        return detector
+    if isinstance(detector, str | os.PathLike):
+        return Concept.from_file(detector)
+    if isinstance(detector, list | tuple | Mapping):
+        options = entity_options(list(detector) if isinstance(detector, tuple) else detector)
+        return Concept.from_entities(name, options.pop("types"), **options)
+    if not isinstance(detector, Detector):
+        expected = "a Concept or its file, a detector, or entity types as in a concept file"
+        raise wrong_type("fit", "detector", expected, detector)
+    return Concept(name, (detector,))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TextStage:
+    """The rewriting of one fit, which holds its texts: keep it in memory."""
+
+    options: StageOptions
+    rewriter: Rewriter
+    spans: dict[str, list[Span]]
+    written: dict[str, str]
+
+    @classmethod
+    def of(cls, options: StageOptions, texts: Sequence[str], seed: int, show_progress: bool | None) -> TextStage:
+        """Return the stage, which has found its spans in ``texts``."""
+        texts = list(dict.fromkeys(texts))
+        spans = options.concept.detect(texts, show_progress=show_progress)
+        rewriter = options.build(texts, spans, seed)
+        written = dict(zip(texts, rewriter.rewrite(texts, spans=spans), strict=True))
+        return cls(options, rewriter, dict(zip(texts, spans, strict=True)), written)
+
+    def encode(self, texts: Sequence[str], encoder: Any, show_progress: bool | None) -> Embeddings:
+        """Return the vectors of the rewritten ``texts``; those that are rewritten alike have equal vectors."""
+        new = list(dict.fromkeys(text for text in texts if text not in self.written))
+        self.written.update(zip(new, self.rewriter.rewrite(new, show_progress=show_progress), strict=True))
+        written = [self.written[text] for text in texts]
+        place = {text: i for i, text in enumerate(dict.fromkeys(written))}
+        # Once each: two encodings of one text may differ in the last bits, which would look like a concept.
+        vectors: Embeddings = np.asarray(encoder.encode(list(place), show_progress=show_progress))
+        return vectors[[place[text] for text in written]]
+
+    def report(self, matches: ConceptMatches) -> dict[str, Any]:
+        """Return the counts for a fit's report, and the recall on the concept's spans of another detector."""
+        spans = self.spans.values()
+        about: dict[str, Any] = {
+            "kind": self.rewriter.kind,
+            "detector": "own" if self.options.own else self.options.concept.describe()["detectors"],
+            "texts": len(self.spans),
+            "rewritten": sum(map(bool, spans)),
+            "spans": sum(map(len, spans)),
+            **self.rewriter.counts(),
+        }
+        if self.options.own or matches.labels is not None:
+            return about
+        total = whole = touched = 0
+        for text, concept_spans in zip(matches.texts, matches.spans, strict=True):
+            detected = self.spans.get(text)
+            if detected is None:
+                continue
+            for span in concept_spans:
+                total += 1
+                whole += any(d.start <= span.start and span.end <= d.end for d in detected)
+                touched += any(d.start < span.end and span.start < d.end for d in detected)
+        recall = {"spans": total, "found": whole, "partly": touched - whole, "recall": whole / max(total, 1)}
+        return about | {"detector_recall": recall}
+
+    def cost(self, texts: Sequence[str], encoder: Any, protector: Any, seed: int) -> dict[str, Any]:
+        """Return similarity and neighbours of the rewritten ``texts``, before the noise and after it."""
+        rng = np.random.default_rng(seed)
+        sample = [texts[int(i)] for i in np.sort(rng.permutation(len(texts))[:SAMPLE])]
+        clean = np.asarray(encoder.encode(sample, show_progress=False))
+        rewritten = self.encode(sample, encoder, False)
+        tasks = (SimilarityTask.of(clean, seed=seed), NeighbourTask(clean, queries=300, seed=seed))
+        stages = {"rewritten": rewritten, "protected": protector.protect(rewritten, rng)}
+        return {
+            name: {task.key: task.to_record(released_rows(clean, Y, owner="fit"), rng) for task in tasks}
+            for name, Y in stages.items()
+        }
+
+
+class OriginalsTask(UtilityTask):
+    """A task on vectors of original texts, whose releases are those of the rewritten texts: sealed search.
+
+    Args:
+        originals, rewritten: (N, n) vectors of the same texts.
+    """
+
+    def __init__(self, task: UtilityTask, originals: Embeddings, rewritten: Embeddings) -> None:
+        self.task, self.key, self.label = task, task.key, task.label
+        self.same_space = task.same_space
+        self._rows = released_rows(originals, rewritten, owner="fit")
+        self._known: dict[int, tuple[Embeddings, Embeddings]] = {}
+
+    def clean(self) -> Estimate:
+        return self.task.clean()
+
+    def protected(
+        self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
+    ) -> Estimate:
+        return self.task.protected(self._of_rewritten(release), rng, sides=sides)
+
+    def to_record(
+        self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
+    ) -> dict[str, Any]:
+        return self.task.to_record(self._of_rewritten(release), rng, sides=sides)
+
+    def _of_rewritten(self, release: UtilityRelease) -> UtilityRelease:
+        def released(X: Embeddings, rng: np.random.Generator | None) -> Embeddings:
+            # Kept: a calibration draws the noise of an array once, and finds it by the array's identity.
+            if id(X) not in self._known:
+                self._known[id(X)] = (X, self._rows(X, np.random.default_rng(0)))
+            return release(self._known[id(X)][1], rng)
+
+        return released
+
+
+REWRITERS: dict[str, type[Rewriter]] = {
+    each.kind: each
+    for each in (
+        Redacting, ReplacingAtRandom, ReplacingByMembers,
+        Deleting, ReplacingByHypernyms, ReplacingBySurrogates,
+    )
+}  # fmt: skip
 
 
 def rewriter_from_record(record: Mapping[str, Any]) -> Rewriter:
@@ -201,9 +379,21 @@ def rewriter_from_record(record: Mapping[str, Any]) -> Rewriter:
         if not words:
             raise ValueError("words")
         return ReplacingAtRandom(concept, seed, words)
-    if kind == ReplacingByMembers.kind:
+    if kind == Deleting.kind:
+        return Deleting(concept, seed)
+    if kind == ReplacingByHypernyms.kind:
+        nouns = {str(label): noun for label, noun in record["nouns"].items()}
+        if "" not in nouns or not all(isinstance(noun, str) for noun in nouns.values()):
+            raise ValueError("nouns")
+        return ReplacingByHypernyms(concept, seed, nouns)
+    if kind in (ReplacingByMembers.kind, ReplacingBySurrogates.kind):
         members = {str(label): _strings(names) for label, names in record["members"].items()}
-        return ReplacingByMembers(concept, seed, members)
+        if kind == ReplacingByMembers.kind:
+            return ReplacingByMembers(concept, seed, members)
+        key_id, check, source = (record[name] for name in ("key_id", "key_check", "source"))
+        if not isinstance(key_id, str) or not isinstance(check, str) or not isinstance(source, str | None):
+            raise TypeError("key")
+        return ReplacingBySurrogates(concept, seed, members, key_id, check, source)
     raise ValueError("kind")
 
 
