@@ -34,7 +34,6 @@ from vecveil.concepts.expansion import (
     WordListSource,
 )
 from vecveil.concepts.folding import canonical, words
-from vecveil.errors import CalibrationError
 from vecveil.protector import Protector, fit
 from vecveil.records.experiment import ClaimFinding, Number, Summary, Table, number
 from vecveil.types import Embeddings
@@ -247,8 +246,6 @@ VARIANTS = {
     "oracle": "subspace, every word known",
 }
 BAR = 0.5  # of SPARSE's excess over chance, for unseen words
-CLEARLY = 0.75  # of the chosen setting's excess
-SETTING = "setting "
 ABOUT = (
     "Half of the concept's words are listed; a quarter is available to the sources of an expansion (a corpus, lists, "
     "Faker); a quarter is withheld from them. Expanded words are available words that a source proposed; all others "
@@ -256,8 +253,7 @@ ABOUT = (
     "sentences of the same set, including judged ones; other sources propose fewer of the right words. Protectors and "
     "attackers use different texts; the attackers know every word. "
     "Two rows bound the results: 'every word known' is the same method with nothing held out, and 'every concept word "
-    "removed' measures what the rest of a sentence reveals about a removed word. Further settings show what another "
-    "choice could gain: the best one is found by looking at the unseen words, which no fit can."
+    "removed' measures what the rest of a sentence reveals about a removed word."
 )
 
 
@@ -265,18 +261,14 @@ def _leakages(records: Records, problem: str) -> Table:
     def share(key: tuple[str], rows: Records, kind: str) -> Number | None:
         return number(_ratios(records, problem, key[0], kind), digits=0)
 
-    columns = [draw.axis("Protector", 0, _title)]
+    columns = [draw.axis("Protector", 0, VARIANTS.__getitem__)]
     for kind in KINDS:
         columns += [
             draw.estimate(f"{kind.title()} words", "leakage", kind),
             draw.percent("Chance", "leakage", kind, "chance"),
             draw.column("Of SPARSE's excess", partial(share, kind=kind), "%"),
         ]
-    groups = [  # a setting that does not keep the utility has no leakage
-        (key, rows)
-        for key, rows in records.where(problem=problem).each("variant")
-        if rows.figures("leakage", "listed", "value")
-    ]
+    groups = records.where(problem=problem).each("variant")
     kept = draw.percent("Utility kept", "utility", "relative")[1]
     columns.append(
         draw.column(
@@ -284,13 +276,6 @@ def _leakages(records: Records, problem: str) -> Table:
         )
     )
     return draw.table(problem, groups, columns)
-
-
-def _title(variant: str) -> str:
-    if not variant.startswith(SETTING):
-        return VARIANTS[variant]
-    erased, kept, flattening = (float(part) for part in variant.split()[1:])
-    return f"subspace, {100 * erased:.0f} % erased, {100 * kept:.0f} % released, flattening {flattening:g}"
 
 
 def _ratios(records: Records, problem: str, variant: str, kind: str) -> list[float]:
@@ -334,33 +319,6 @@ def _shown(ratios: Sequence[float]) -> str:
     return f"{mean} ({100 * min(ratios):.0f} to {100 * max(ratios):.0f} over {len(ratios)} seeds)"
 
 
-def limit(records: Records, problem: str) -> ClaimFinding:
-    """Return whether a setting that a fit does not choose would hide unseen words better, seed by seed."""
-    claim = f"Another setting of the method hides unseen words clearly better than the chosen one ({problem})."
-    own = records.where(problem=problem)
-    tried = [v for v in own.values("variant") if v.startswith(SETTING)]
-    chosen: list[float] = []
-    gains: dict[str, list[float]] = {}
-    leaks: dict[str, list[float]] = {}
-    for seed in dict.fromkeys(row["cell"]["seed"] for v in tried for row in own.where(variant=v)):
-        rows = own.where(seed=seed)
-        base = _ratios(rows, problem, "subspace", "unseen")
-        chosen += base
-        for v in tried:
-            for ratio in _ratios(rows, problem, v, "unseen"):
-                leaks.setdefault(v, []).append(ratio)
-                gains.setdefault(v, []).extend(ratio / one for one in base if one > 0)
-    if not chosen:
-        return ClaimFinding(claim, "own", "not measured", "not measured")
-    ours = f"of {len(tried)} settings {len(leaks)} keep the utility"
-    if leaks:
-        means = [statistics.fmean(found) for found in leaks.values()]
-        ours += f", and leak {100 * min(means):.0f} to {100 * max(means):.0f} % of SPARSE's excess"
-    ours += f"; the chosen one on the same texts {_shown(chosen)}"
-    best = min((statistics.fmean(one) for one in gains.values() if one), default=1.0)
-    return ClaimFinding(claim, "own", "agrees" if best < CLEARLY else "disagrees", ours)
-
-
 @dataclass(frozen=True, kw_only=True)
 class HeldOutSpec(Spec):
     """Variants, seeds and sources.
@@ -368,8 +326,6 @@ class HeldOutSpec(Spec):
     Attributes:
         variants: keys of `VARIANTS`.
         more_seeds, more_variants: variants that are measured with more seeds.
-        settings: of the subspace method fitted on the listed words: shares of the directions to erase and to release,
-            and the flattening, as ``0.23 0.08 0.4``.
         few_members: members of the variant ``expansion-few``.
         sources: sources of the expansion of each problem.
     """
@@ -377,7 +333,6 @@ class HeldOutSpec(Spec):
     variants: tuple[str, ...] = tuple(VARIANTS)
     more_seeds: int = 1
     more_variants: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
     scale: str = "utility 0.95"
     few_members: int = 200
     sources: dict[str, SourceSpec] = field(default_factory=dict)
@@ -385,8 +340,6 @@ class HeldOutSpec(Spec):
     def __post_init__(self) -> None:
         parse_scale(self.scale)
         attacks_named(self.attacks, further=False)
-        for one in self.settings:
-            setting_options(one, 100)
         check_names("variants", (*self.variants, *self.more_variants), VARIANTS)
         expanded = any(v.startswith("expansion") for v in (*self.variants, *self.more_variants))
         for name in self.problems:
@@ -403,12 +356,11 @@ class HeldOutTerms(Experiment[HeldOutSpec]):
     spec_type = HeldOutSpec
 
     def cells(self, spec: HeldOutSpec) -> list[Cell]:
-        variants = (*spec.variants, *(SETTING + one for one in spec.settings))
         return [
             Cell.of(problem=problem, variant=variant, seed=seed)
             for seed in range(max(spec.seeds, spec.more_seeds))
             for problem in spec.problems
-            for variant in (variants if seed < spec.seeds else spec.more_variants)
+            for variant in (spec.variants if seed < spec.seeds else spec.more_variants)
         ]
 
     def settings(self, spec: HeldOutSpec, cell: Cell) -> dict[str, Any]:
@@ -450,18 +402,11 @@ class HeldOutTerms(Experiment[HeldOutSpec]):
             elif variant.startswith("expansion"):
                 made = 0 if variant == "expansion-found" else None
                 extra["expansion"] = self._expansion(spec, bench, problem, seed, made=made)
-            if variant.startswith(SETTING):
-                extra |= setting_options(variant.removeprefix(SETTING), held.positive.shape[1])
             concept = held.concept(None if variant == "oracle" else held.listed)
-            try:
-                protector = fit(
-                    held.texts, concept, held.encoder, method=method, utility=task, seed=seed,
-                    show_progress=False, **parse_scale(spec.scale).arguments(method), **extra,
-                )  # fmt: skip
-            except CalibrationError:
-                if not variant.startswith(SETTING):
-                    raise
-                return {"kept": False}  # the map alone costs more than the scale allows
+            protector = fit(
+                held.texts, concept, held.encoder, method=method, utility=task, seed=seed,
+                show_progress=False, **parse_scale(spec.scale).arguments(method), **extra,
+            )  # fmt: skip
         found = {
             kind: strongest(held, columns, protector, spec.attacks, removed=variant == "removed")
             for kind, columns in held.kinds(expansion).items()
@@ -501,28 +446,6 @@ class HeldOutTerms(Experiment[HeldOutSpec]):
         names = records.values("problem")
         return Summary(
             tables=[*(_leakages(records, name) for name in names), _costs(records)],
-            findings=[make(records, name) for make in (bar, limit) for name in names],
+            findings=[bar(records, name) for name in names],
             notes=[ABOUT],
         )
-
-
-def setting_options(text: str, n: int) -> dict[str, Any]:
-    """Return the options of `vecveil.fit` for a setting, in ``n`` dimensions.
-
-    Raises:
-        InvalidInputError: not two shares and a flattening.
-    """
-    try:
-        erased, released, flattening = (float(part) for part in text.split())
-        if not (0 < erased < 1 and 0 < released <= 1 - erased and 0 <= flattening <= 2):
-            raise ValueError
-    except ValueError:
-        wanted = "shares erased and released, and a flattening, such as '0.23 0.08 0.4'"
-        raise wrong("settings", wanted, repr(text)[:40]) from None
-    rank = min(n - 1, max(1, round(erased * n)))
-    return {
-        "rank": rank,
-        "kept": max(1, min(n - rank, round(released * n))),
-        "flattening": flattening,
-        "gradients": 0,
-    }

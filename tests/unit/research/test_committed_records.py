@@ -26,7 +26,7 @@ FROZEN = {
     "sensitivity": "828d371f7fd75daf",
     "textcrafter": "65dd7c6419551eaa",
     "frontier": "6ec0c654816f8a97",
-    "held-out-terms": "b3a783134f46f946",
+    "held-out-terms": "7e9dcfcfc5204965",
     "guarantee": "60de2dde40cc3d8e",
     "attributes": "ec0e8711358a5061",
     "sealed-search": "e7f0d0fbfa69e78d",

@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import raises
 from research import run, summarise
-from research.catalogue.held_out_terms import bar, limit, setting_options
+from research.catalogue.held_out_terms import bar
 from research.experiment import Records
 from vecveil.errors import DataFileError
 from vecveil.records.experiment import read_experiment
@@ -215,7 +215,6 @@ attacks: [linear]
 variants: [none, removed, sparse, subspace, expansion-found, expansion, oracle]
 more_seeds: 2
 more_variants: [sparse, subspace]
-settings: [0.1 0.5 0.5, 0.9 0.02 2.0]
 scale: utility 0.8
 problems:
   sts: {{data: sts12, concept: {{terms_file: concepts/sts_terms.json}}}}
@@ -239,8 +238,6 @@ def test_held_out_words_are_measured_apart(data: Path, encoder: Path, tmp_path: 
     assert rows["SPARSE"][3]["value"] == 1
     assert costs["rows"][0][1]["value"] > 0
     assert (rows["SPARSE"][1]["n"], rows["subspace, every word known"][1]["n"]) == (2, 1)
-    settings = [name for name in rows if "released" in name]
-    assert settings == ["subspace, 10 % erased, 50 % released, flattening 0.5"]
     for finding in record["findings"]:
         assert finding["verdict"] in ("agrees", "disagrees", "not measured")
 
@@ -256,38 +253,12 @@ def test_what_is_found_of_unseen_words_is_compared_within_a_seed() -> None:
         row("subspace", 0, 0.3),
         row("subspace", 1, 0.34),
     ]
-    rows += [row("oracle", 0, 0.2), row("setting 0.1 0.5 0.5", 0, 0.14)]
-    rows += [
-        {
-            "cell": {"problem": "p", "variant": "setting 0.9 0.02 2", "seed": 0},
-            "found": {"kept": False},
-        }
-    ]
+    rows += [row("oracle", 0, 0.2)]
     found = bar(Records(rows), "p")
     assert found.verdict == "agrees"
     assert "listed words alone: 40 % (30 to 50 over 2 seeds)" in found.ours
     assert "every word known: 25 %" in found.ours
-    other = limit(Records(rows), "p")
-    assert other.verdict == "agrees"  # 10 % is clearly less than the 50 % of the same seed
-    assert "of 2 settings 1 keep the utility, and leak 10 to 10 %" in other.ours
-    assert other.ours.endswith("the chosen one on the same texts 50 %")
-    alike = [
-        row(variant, seed, value)
-        for seed, value in ((0, 0.3), (1, 0.7))
-        for variant in ("subspace", "setting 0.1 0.5 0.5", "setting 0.2 0.5 0.5")
-    ]
-    same = limit(Records([*rows[:2], *alike]), "p")
-    assert same.verdict == "disagrees"
-    assert "of 2 settings 2 keep the utility" in same.ours
-    assert limit(Records(rows[:5]), "p").verdict == "not measured"
     assert bar(Records(rows[:2]), "p").verdict == "not measured"
-
-
-@pytest.mark.parametrize("setting", ["0.2 0.3", "0.7 0.4 0.5", "a b c", "0.2 0.3 nan"])
-def test_a_setting_is_two_shares_and_a_flattening(setting: str) -> None:
-    with raises("E-INPUT", "settings"):
-        setting_options(setting, 384)
-    assert setting_options("0.2 0.3 0.5", 100)["kept"] == 30
 
 
 def test_sources_are_needed_for_an_expansion(data: Path, encoder: Path, tmp_path: Path) -> None:
