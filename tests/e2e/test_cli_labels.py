@@ -73,3 +73,15 @@ def test_what_needs_pairs_is_one_error_line(folder: Path, monkeypatch: pytest.Mo
     assert len(outcome.errors) == 1
     assert "Labels name no words to remove" in outcome.errors[0]
     assert not Path("x.vecveil").exists()
+
+
+def test_a_column_of_classes_is_preserved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "things.yaml").write_text("name: things\nterms: [thinga, thingb, thingc]\n", encoding="utf-8")
+    common = ("fit", "texts.csv", "--text-column", "text", "--encoder", "lsa", "--no-cache", "--noise-to-signal", 0.3)
+    given = (*common, "--concept", "things.yaml", "-o", "things.vecveil", "--preserve", "mood")
+    fitted = run(*given, "--option", "rank=3", "--option", "kept=17", "--json")
+    assert fitted.code == 0, fitted.err
+    assert fitted.json["report"]["preserved"] == {"classes": 2, "texts": 400}
+    assert "nothing that correlates with the 2 classes is erased" in fitted.err.lower()
+    assert run(*given, "--force", "--method", "laplace").code == 2

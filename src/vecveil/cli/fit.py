@@ -143,6 +143,10 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
     help="Option of the method, such as rank=80; may be repeated.",
 )
 @click.option(
+    "--preserve", metavar="COLUMN",
+    help="Column of a task's classes: erase nothing that correlates with them (subspace).",
+)
+@click.option(
     "--min-texts", type=click.IntRange(min=1), default=20, show_default=True,
     help="Fewest texts that must hold the concept; at least 20 for methods that change vectors.",
 )
@@ -215,6 +219,9 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
             input is None and bool(named("concept", "label_column"))
         ),
         f"{''.join(sources[:1])} needs INPUT with texts; vectors have none.": input is None and bool(sources),
+        "--preserve needs INPUT with texts and method subspace.": (
+            bool(named("preserve")) and (input is None or "preserve" not in method.options)
+        ),
         "--expand-substitutions belongs to a source of members, such as --expand.": (
             options["expand_substitutions"] is not None and not sources
         ),
@@ -231,8 +238,9 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
     for sentence, applies in refusals.items():
         if applies:
             raise click.UsageError(sentence)
-    # further_positive takes an array, which only Python can give.
-    known = [name for name in method.options if name != "further_positive"] + ([] if text_level else ["splits"])
+    # Arrays, which only Python or an option of their own can give.
+    arrays = {"further_positive", "preserve"}
+    known = [name for name in method.options if name not in arrays] + ([] if text_level else ["splits"])
     for key, _ in options["method_options"]:
         if key not in known:
             listed = ", ".join(known) or "none"
@@ -249,7 +257,7 @@ def _common(options: dict[str, Any]) -> dict[str, Any]:
 
 def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Protector:
     column = options["label_column"]
-    rows = read_rows(input, options["concept"], form, columns=(column,))
+    rows = read_rows(input, options["concept"], form, columns=(column, options["preserve"]))
     encoder = load_encoder_named(options, default="minilm")
     assert encoder is not None
     if column is None:
@@ -257,9 +265,12 @@ def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Prot
     else:
         vectors, labels = encoder.encode(rows.texts), rows.table.columns[column]
         utility = classification_task(vectors, labels, column, input, seed=options["seed"])
+    settings = _common(options)
+    if options["preserve"] is not None:
+        settings["preserve"] = rows.table.columns[options["preserve"]]
     return fit(
         rows.texts, rows.concept, encoder, utility=utility, min_texts=options["min_texts"],
-        expansion=_expansion(rows.concept, rows.texts, encoder, options), **_common(options),
+        expansion=_expansion(rows.concept, rows.texts, encoder, options), **settings,
     )  # fmt: skip
 
 
@@ -319,6 +330,11 @@ def describe(protector: Protector) -> None:
         )
     parameters = ", ".join(f"{k} {number(v)}" for k, v in report["parameters"].items() if v is not None)
     note(f"Method {protector.method}{f': {parameters}' if parameters else ''}")
+    if kept := report.get("preserved"):
+        note(
+            f"Nothing that correlates with the {kept['classes']} classes is erased. What they tell of the concept "
+            "stays readable."
+        )
     names = ("epsilon", "delta", "sigma", "radius", "noise_to_signal")
     scales = [f"{n.replace('_', '-')} {number(report[n])}" for n in names if report.get(n) is not None]
     note(f"Noise: {', '.join(scales) or 'none'}")

@@ -89,15 +89,17 @@ class AnnotatedSpans:
         return InvalidInputError.of(self._owner, "spans", constraint, f"{got} in row {row}")
 
 
-def checked_labels(labels: Sequence[Any], *, owner: str) -> tuple[str | None, ...]:
+def checked_labels(
+    labels: Sequence[Any], *, owner: str, param: str = "labels"
+) -> tuple[str | None, ...]:
     """Return one string or None for each text; an empty string counts as None."""
     if isinstance(labels, str | bytes | Mapping) or not hasattr(labels, "__iter__"):
-        raise wrong_type(owner, "labels", "a sequence, one label a text", labels)
+        raise wrong_type(owner, param, "a sequence, one label a text", labels)
     # tolist: the scalars of an array become Python's
     values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     for i, value in enumerate(values):
         known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
         if value is not None and not known:
             got = f"{type(value).__name__} at position {i}"
-            raise InvalidInputError.of(owner, "labels", "strings, integers or None", got, code="E-INPUT-TYPE")
+            raise InvalidInputError.of(owner, param, "strings, integers or None", got, code="E-INPUT-TYPE")
     return tuple(None if value is None or value == "" else str(value) for value in values)

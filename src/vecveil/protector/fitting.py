@@ -16,6 +16,7 @@ from vecveil.accounting.calibration import epsilon_meaning
 from vecveil.accounting.guarantee import WEAK_EPSILON
 from vecveil.accounting.total_variation import concept_level
 from vecveil.concepts import Concept, ConceptMatches
+from vecveil.concepts.annotated import checked_labels
 from vecveil.concepts.expansion import Expansion
 from vecveil.encoders import load_encoder
 from vecveil.errors import IncompatibleError, InvalidInputError
@@ -185,9 +186,17 @@ def fit(
     texts = check_texts(texts, owner="fit")
     settings.check_size(len(texts))
     relabel = _check_relabel(settings.method_options.pop("relabel", None))
+    preserve = settings.method_options.pop("preserve", None)
+    if preserve is not None:
+        preserve = checked_labels(preserve, owner="fit", param="preserve")
+        if len(preserve) != len(texts):
+            raise InvalidInputError.of("fit", "preserve", f"one label for each of {len(texts)} texts",
+                                       len(preserve), code="E-INPUT-SHAPE")  # fmt: skip
     labelled = concept.labels is not None or concept.labels_column is not None
     if labelled:
         check_label_method(method, target_advantage)
+        if preserve is not None:
+            raise InvalidInputError.of("fit", "preserve", "left out for a concept given by labels", "labels")
     if expansion is not None:
         concept.require_spans("fit")
         if expansion.concept != concept.name:
@@ -205,6 +214,12 @@ def fit(
     if expansion is not None:
         findings["expansion"] = expansion.report()
     vectors, stage = _encoded_pairs(pairs, relabel, settings, findings, stage_options)
+    if preserve is not None:
+        # By text, because pairs are sampled and an expansion makes texts of others.
+        class_of = dict(zip(texts, preserve, strict=True))
+        rows = len(vectors.positive) + (0 if vectors.background is None else len(vectors.background))
+        sources = [*(pairs.originals or pairs.positive), *pairs.ordinary][:rows]
+        settings.method_options["preserve"] = [class_of[text] for text in sources]
     return _fit_stages(vectors, settings, findings, stage, matches)
 
 
@@ -280,7 +295,10 @@ def fit_pairs(
         encoder: the encoder of the embeddings, stored by name and fingerprint.
         **options: of the method. subspace: ``rank`` (erased directions), ``kept``, ``flattening``, ``pairs``,
             ``gradients`` (number of directions that a non-linear reader chooses), ``transplants`` (fit on
-            transplanted texts too, see `vecveil.sensitivity.moments`). covariance: ``floor``, ``shape``, ``rank``.
+            transplanted texts too, see `vecveil.sensitivity.moments`), ``preserve`` (classes of a task, one for
+            each positive, or for each positive and then each background row, None where unknown: nothing that
+            correlates with them is erased, so a classifier of them keeps its accuracy; what the classes tell of
+            the concept stays readable). covariance: ``floor``, ``shape``, ``rank``.
             sparse: ``floor``, ``stability_seeds`` and the fields of `MaskOptions`. sparse-whitebox: ``floor``,
             ``steps``, ``epochs``. textcrafter: ``checkpoint`` (folder for resuming training),
             ``further_positive`` (more embeddings with the concept) and the fields of
@@ -788,6 +806,8 @@ def refit_refusal(protector: Protector) -> str | None:
         return "It rewrites texts: there is nothing to fit on vectors."
     if not METHODS[protector.method].options:
         return f"Method {protector.method!r} does the same whatever the words are."
+    if "preserved" in protector.report:
+        return "The labels of the task that the fit preserved are not kept."
     parameters = protector.report.get("parameters")
     if not parameters or parameters.get("shape") == "given":
         return "The settings that the protector was fitted with are not known."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -227,7 +227,8 @@ class FitData:
     def transplanted(self) -> Moments:
         """Moments of the pairs and of transplanted ones (`vecveil.sensitivity.moments`)."""
         pairs = self.pairs("transplants", True)
-        return transplanted_moments(*pairs, self.token_labels, self.background, seed=self.seed)
+        moments = transplanted_moments(*pairs, self.token_labels, self.background, seed=self.seed)
+        return replace(moments, preserved=self.moments.preserved)
 
 
 @dataclass(frozen=True)

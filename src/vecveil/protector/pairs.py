@@ -128,7 +128,7 @@ def _check_groups(value: Any, rows: int) -> Groups:
 # -- class labels
 
 
-def classes_of(labels: Any, rows: int, *, owner: str) -> TokenLabels:
+def classes_of(labels: Any, rows: int, *, owner: str, param: str = "labels") -> TokenLabels:
     """Return (rows, V) 0/1 labels; a row without a label is zero.
 
     Args:
@@ -141,20 +141,20 @@ def classes_of(labels: Any, rows: int, *, owner: str) -> TokenLabels:
     if getattr(labels, "ndim", 1) == 2:
         marks = np.asarray(labels)
         if marks.dtype.kind not in "biuf" or len(marks) != rows or not np.isin(marks, (0, 1)).all():
-            raise InvalidInputError.of(owner, "labels", f"a 0/1 array ({rows}, V)",
+            raise InvalidInputError.of(owner, param, f"a 0/1 array ({rows}, V)",
                                        f"dtype {marks.dtype}, shape {marks.shape}", code="E-INPUT-TYPE")  # fmt: skip
         marks = marks.astype(np.uint8)
     else:
-        values = checked_labels(labels, owner=owner)
+        values = checked_labels(labels, owner=owner, param=param)
         if len(values) != rows:
-            raise InvalidInputError.of(owner, "labels", f"{rows} strings, integers or None", len(values),
+            raise InvalidInputError.of(owner, param, f"{rows} strings, integers or None", len(values),
                                        code="E-INPUT-SHAPE")  # fmt: skip
         classes = np.array(sorted({value for value in values if value is not None}), dtype=object)
         marks = np.asarray(np.array(values, dtype=object)[:, None] == classes, dtype=np.uint8)
     held = marks.sum(axis=0)
     if not held.size or held.min() < MIN_CLASS:
         got = "no label" if not held.size else f"one of {int(held.min())}"
-        raise InvalidInputError.of(owner, "labels", f"labels of at least {MIN_CLASS} rows each", got,
+        raise InvalidInputError.of(owner, param, f"labels of at least {MIN_CLASS} rows each", got,
                                    code="E-INPUT-FEW")  # fmt: skip
     return marks
 

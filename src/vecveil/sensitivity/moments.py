@@ -19,6 +19,7 @@ __all__ = [
     "Moments",
     "between_label_covariance",
     "covariance",
+    "cross_covariance",
     "matrix_root",
     "shrinkage",
     "transplanted",
@@ -67,13 +68,17 @@ def second_moment(X: Embeddings) -> Matrix:
 
 def between_label_covariance(X: Embeddings, labels: TokenLabels) -> Matrix:
     """Return B = Cov(Φ, L)(Cov(L) + 1e-5·I)⁻¹ Cov(L, Φ), the part of Cov(Φ) linear in the labels."""
+    cross = cross_covariance(X, labels)
+    within = covariance(np.asarray(labels)) + LABEL_RIDGE * np.eye(labels.shape[1])
+    matrix: Matrix = cross @ np.linalg.solve(within, cross.T)
+    return matrix
+
+
+def cross_covariance(X: Embeddings, labels: TokenLabels) -> Matrix:
+    """Return Cov(Φ, L), (n, V) float64."""
     rows = np.asarray(X, dtype=np.float64)
     marks = np.asarray(labels, dtype=np.float64)
-    rows = rows - rows.mean(axis=0)
-    marks = marks - marks.mean(axis=0)
-    cross = rows.T @ marks / len(rows)
-    within = marks.T @ marks / len(rows) + LABEL_RIDGE * np.eye(marks.shape[1])
-    matrix: Matrix = cross @ np.linalg.solve(within, cross.T)
+    matrix: Matrix = (rows - rows.mean(axis=0)).T @ (marks - marks.mean(axis=0)) / len(rows)
     return matrix
 
 
@@ -110,6 +115,7 @@ class Moments:
         B: between-label covariance, or None without token labels.
         mean: (n,) mean embedding of the same mixture.
         rms_norm: root mean square norm of the embeddings.
+        preserved: Cov(Φ, task), (n, c), of a task whose covariance no erasure may change, or None.
     """
 
     K: Matrix
@@ -118,6 +124,7 @@ class Moments:
     B: Matrix | None
     mean: Vector
     rms_norm: float
+    preserved: Matrix | None = None
 
     def __repr__(self) -> str:
         labels = "without" if self.B is None else "with"

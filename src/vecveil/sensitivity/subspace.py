@@ -30,11 +30,14 @@ class ConceptDirections:
         strengths: (n,) eigenvalues, descending: the share of variance that the concept explains. After
             `followed_by` the later ones are in another order.
         K: covariance that defines the metric.
+        spared: number of last directions, those of a task, which are never erased. Their strengths are what
+            they hold of the concept.
     """
 
     vectors: Matrix
     strengths: Vector
     K: Matrix
+    spared: int = 0
 
     def __repr__(self) -> str:
         return f"ConceptDirections(n={len(self.K)})"
@@ -63,21 +66,29 @@ class ConceptDirections:
         variance that a first-order reader gets from direction i, so erasing the first k removes most.
         ``gradients`` is G (n, n), the mean outer product of the reader's gradients, in the space of ``K``.
         """
-        later = self.vectors[:, after:]
+        end = len(self.K) - self.spared
+        later = self.vectors[:, after:end]
         back = self.K @ later
         moment = back.T @ gradients @ back
         # Symmetrised against rounding: eigh reads one triangle only.
         turn = np.linalg.eigh((moment + moment.T) / 2)[1][:, ::-1]
         return ConceptDirections(
             # A rotation of K-orthonormal columns keeps them K-orthonormal, so `erasure` stays valid.
-            vectors=np.concatenate([self.vectors[:, :after], later @ turn], axis=1),
-            strengths=np.concatenate([self.strengths[:after], self.strengths[after:] @ turn**2]),
+            vectors=np.concatenate([self.vectors[:, :after], later @ turn, self.vectors[:, end:]], axis=1),
+            strengths=np.concatenate(
+                [self.strengths[:after], self.strengths[after:end] @ turn**2, self.strengths[end:]]
+            ),
             K=self.K,
+            spared=self.spared,
         )
 
 
 def concept_directions(moments: Moments) -> ConceptDirections:
-    """Return the directions of B/tr(K⁻¹B) + C/tr(K⁻¹C), labels and pairs, or of either alone."""
+    """Return the directions of B/tr(K⁻¹B) + C/tr(K⁻¹C), labels and pairs, or of either alone.
+
+    With ``moments.preserved`` all directions but the last are uncorrelated with the task: Vᵀ Cov(Φ, task) = 0, so an
+    erasure changes no covariance with it.
+    """
     # Whitening by K^{-1/2} turns the generalised eigenproblem into a symmetric one.
     whiten = matrix_root(moments.K, -0.5)
     target = np.zeros_like(moments.K)
@@ -92,11 +103,30 @@ def concept_directions(moments: Moments) -> ConceptDirections:
         why = "Removing the concept changed no embedding, so there is no direction to erase."
         raise InvalidInputError.of("concept_directions", "positive", "different from `negative`",
                                    "pairs without any difference", why)  # fmt: skip
+    if moments.preserved is not None:
+        return _beside_task(whiten, target, moments)
     strengths, rotation = np.linalg.eigh((target + target.T) / 2)
     return ConceptDirections(
         vectors=(whiten @ rotation)[:, ::-1],
         strengths=np.maximum(strengths[::-1], 0.0),
         K=moments.K,
+    )
+
+
+def _beside_task(whiten: Matrix, target: Matrix, moments: Moments) -> ConceptDirections:
+    """Return the eigenvectors of ``target`` orthogonal to K^{-1/2} Cov(Φ, task), then a basis of that."""
+    basis, sizes, _ = np.linalg.svd(whiten @ moments.preserved)
+    # The columns of classes sum to zero, so one of them is rounding error.
+    count = int((sizes > 1e-6 * sizes[0]).sum())
+    task, others = basis[:, :count], basis[:, count:]
+    within = others.T @ target @ others
+    strengths, rotation = np.linalg.eigh((within + within.T) / 2)
+    held = np.diag(task.T @ target @ task)
+    return ConceptDirections(
+        vectors=whiten @ np.concatenate([(others @ rotation)[:, ::-1], task], axis=1),
+        strengths=np.maximum(np.concatenate([strengths[::-1], held]), 0.0),
+        K=moments.K,
+        spared=count,
     )
 
 
@@ -108,13 +138,14 @@ def subspace_map(
     T is scaled so that the variance tr K does not change.
 
     Args:
-        erased: k, number of concept directions, 0 ≤ k < n; more hide more and cost more utility.
+        erased: k, number of concept directions, 0 ≤ k < n and ≤ n − spared; more hide more and cost more utility.
         kept: m, number of principal directions of P K Pᵀ to release; None keeps all n − k.
         flattening: p ≥ 0; direction i is scaled by (λ_i/λ_1)^{-p/2}: 0 keeps the spectrum, 1 whitens.
     """
     owner = "subspace_map"
     n = directions.K.shape[0]
-    k = check_count(erased, owner=owner, param="erased", minimum=0, maximum=n - 1)
+    most = n - max(1, directions.spared)
+    k = check_count(erased, owner=owner, param="erased", minimum=0, maximum=most)
     m = n - k
     if kept is not None:
         m = check_count(kept, owner=owner, param="kept", minimum=1, maximum=n - k)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 import vecveil
 from harness.errors import raises
+from vecveil.sensitivity.moments import cross_covariance
 
 LABELLED = [
     vecveil.Concept.from_labels("topic", ["sad", None] * 20),
@@ -43,3 +47,39 @@ def test_the_demo_refuses_it_as_well(tmp_path: Path) -> None:
     with raises("E-CONCEPT", "concept"):
         run_demo(tmp_path / "o", input=tmp_path / "t.csv", concept_file=tmp_path / "c.yaml")
     assert not (tmp_path / "o").exists()
+
+
+class Words:
+    """A vector of 0 and 1 for the words of a text, from a fixed list."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.words = words
+
+    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        rows = [[float(word in text.split()) for word in self.words] for text in texts]
+        return np.array(rows, dtype=np.float32)
+
+
+def test_classes_of_the_texts_go_to_their_rows() -> None:
+    """Texts with the concept come before the others in the fit: the classes follow them."""
+    rng = np.random.default_rng(0)
+    places, things = ["bern", "cork", "lima"], [f"thing{i}" for i in range(12)]
+    texts = [" ".join([*rng.choice(things, 4), *rng.choice(places, i % 2)]) for i in range(200)]
+    concept, encoder = vecveil.Concept.from_terms("place", places), Words(places + things)
+    X = encoder.encode(texts)
+    classes = [
+        "yes" if "thing0" in text.split() or "bern" in text.split() else "no" for text in texts
+    ]
+    protector = vecveil.fit(texts, concept, encoder, noise_to_signal=0.1, rank=2, kept=13, flattening=0.0,
+                            pairs=False, preserve=classes)  # fmt: skip
+    assert protector.report["preserved"] == {"classes": 2, "texts": 200}
+    clean, kept = (
+        cross_covariance(rows, np.array(classes)[:, None] == ["yes", "no"])
+        for rows in (X, protector.protect(X, noise=False))
+    )
+    # Up to the scale of the map, whose entries have 22 bits.
+    np.testing.assert_allclose(
+        kept / np.linalg.norm(kept), clean / np.linalg.norm(clean), atol=1e-4
+    )
+    with raises("E-INPUT-SHAPE", "preserve"):
+        vecveil.fit(texts, concept, encoder, noise_to_signal=0.1, preserve=classes[1:])

@@ -27,6 +27,7 @@ from vecveil.protector.calibration import (
     refuse_target,
 )
 from vecveil.protector.method import Candidate, FitData, Method, NoiseScale
+from vecveil.protector.pairs import classes_of
 from vecveil.runtime import progress
 from vecveil.sensitivity.kernel_reader import (
     kernel_ridge_path,
@@ -36,7 +37,7 @@ from vecveil.sensitivity.kernel_reader import (
     standard_error,
 )
 from vecveil.sensitivity.linear_map import LinearMap
-from vecveil.sensitivity.moments import Moments, transplanted_moments
+from vecveil.sensitivity.moments import Moments, cross_covariance, transplanted_moments
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
 from vecveil.types import Embeddings, Groups, TokenLabels
@@ -99,6 +100,9 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     n = data.dimension
     if n < 2:
         raise InvalidInputError.of("fit", "positive", "of dimension 2 or more for method 'subspace'", n)
+    labels = options.pop("preserve", None)
+    if labels is not None:
+        data = _preserving(data, labels)
     fixed, transplants = _checked_options(options, n)
     if data.negative is None:
         _fix_label_rank(data, fixed, transplants=transplants)
@@ -128,6 +132,21 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
         if _most_utility(data, candidate) >= target:
             return candidate
     raise _refusal(data, search, target)
+
+
+def _preserving(data: FitData, labels: Any) -> FitData:
+    """Return the data with the covariance of the task's classes in its moments."""
+    rows, _ = data.pairs("preserve", "labels")
+    if data.background is not None and hasattr(labels, "__len__") and len(labels) != len(rows):
+        rows = np.concatenate([rows, data.background])
+    marks = classes_of(labels, len(rows), owner="fit", param="preserve")
+    held, classes = marks.any(axis=1), marks.shape[1]
+    if not 1 < classes <= data.dimension // 4:
+        most = data.dimension // 4
+        raise InvalidInputError.of("fit", "preserve", f"2 to {most} classes", classes)
+    data.findings["preserved"] = {"classes": classes, "texts": int(held.sum())}
+    task = cross_covariance(rows[held], marks[held])
+    return replace(data, moments=replace(data.moments, preserved=task))
 
 
 def _checked_options(options: dict[str, Any], n: int) -> tuple[dict[str, Any], bool]:
@@ -317,6 +336,7 @@ class SubspaceSearch:
             self.moments = Moments.of(
                 positive[fit], removed, token_labels=marks, background=background
             )
+        self.moments = replace(self.moments, preserved=data.moments.preserved)
         self._evidence = _evidence(positive[fit], removed, marks)
         # Kernel ridge costs N³: enough rows to rank settings, few enough for dozens of them.
         read, test = read[:READER_ROWS], test[:TEST_ROWS]
@@ -463,7 +483,7 @@ SUBSPACE = Method(
     "subspace",
     "erase the concept's directions, keep the leading ones of the rest, isotropic Laplace noise",
     subspace_candidate,
-    options=("rank", "kept", "flattening", "pairs", "gradients", "transplants"),
+    options=("rank", "kept", "flattening", "pairs", "gradients", "transplants", "preserve"),
     postprocess="own map",
     without_map="laplace",
 )
