@@ -95,13 +95,13 @@ def _fit(material: Material, rows: Any, method: str, arguments: dict[str, Any]) 
 
 
 def utility(task: UtilityTask, protector: Protector | None, seed: int) -> dict[str, Any]:
-    """Return a task's figure with both sides protected, the mean of three draws of noise."""
+    """Return a task's figure with both sides protected, the mean of three draws of noise; a text stage does nothing."""
     clean = task.clean()
     if protector is None:
         return utility_record(clean, clean)
 
     def release(X: Embeddings, rng: np.random.Generator | None) -> Embeddings:
-        return protector.protect(X, rng, noise=rng is not None)
+        return protector.protect(X, rng, noise=rng is not None, rewritten=True)
 
     rng = np.random.default_rng([seed, 11])
     draws = [task.protected(release, rng) for _ in range(UTILITY_DRAWS)]
@@ -128,7 +128,7 @@ def released(
         "release": protector.release(),
         "noise_covariance": protector.released_noise_covariance(),
     }
-    return protector.protect(X, np.random.default_rng([seed, 12])), oracle
+    return protector.protect(X, np.random.default_rng([seed, 12]), rewritten=True), oracle
 
 
 def leakage(

@@ -25,6 +25,7 @@ from research.specification import Spec, check_names, digest, json_ready, whole_
 from research.tasks import test_rows
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical, words
+from vecveil.concepts.matching import Span
 from vecveil.metrics import StsTask, UtilityTask
 from vecveil.metrics.ranking import ndcg_of_scores
 from vecveil.protector import Protector, fit
@@ -89,16 +90,33 @@ class DefenceSpec:
     rewrite: str | None = None
     detector: DetectorSpec | None = None
 
-    def arguments(self, name: str) -> dict[str, Any]:
-        """Return the arguments of a fit on the concept ``name``."""
+    def arguments(self, bench: Bench) -> dict[str, Any]:
+        """Return the arguments of a fit."""
         found = {**parse_scale(self.scale).arguments(self.method), **whole_numbers(self.options)}
         if self.rewrite is not None:
             found["rewrite"] = self.rewrite
-        if self.detector is not None:
-            found["detector"] = Concept.from_entities(
-                name, self.detector.types, engine=self.detector.engine, model=self.detector.model
+        own = self.detector
+        if own is not None:
+            found["detector"] = bench.once(
+                ("detector", own),
+                lambda: Remembering(
+                    Concept.from_entities("entities", own.types, engine=own.engine, model=own.model)
+                ),
             )
         return found
+
+
+class Remembering:
+    """A detector that reads each text once in a run: recognisers are slow."""
+
+    def __init__(self, concept: Concept) -> None:
+        self.concept = concept
+        self._known: dict[str, list[Span]] = {}
+
+    def detect(self, texts: Sequence[str]) -> list[list[Span]]:
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        self._known.update(zip(new, self.concept.detect(new, show_progress=False), strict=True))
+        return [self._known[text] for text in texts]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +193,7 @@ def removed(held: WordSplit, protector: Protector) -> dict[str, float]:
     }
 
 
-def searched(one: Collection, protector: Any, candidates: int, seed: int) -> dict[str, Any]:
+def searched(one: Collection, protector: Protector, candidates: int, seed: int) -> dict[str, Any]:
     """Return nDCG@10 as a share of exact search's: of the store alone, and after exact ranking of its candidates."""
     documents, queries = one.documents, one.queries
     if protector.rewriter is not None:
@@ -243,7 +261,7 @@ class OtherTexts(Experiment[OtherTextsSpec]):
             protector = fit(
                 held.texts, held.concept(None if setup.listed == 1 else held.listed), held.encoder,
                 method=defence.method, utility=task, seed=seed, show_progress=False,
-                **defence.arguments(setup.problem),
+                **defence.arguments(bench),
             )  # fmt: skip
         found: dict[str, Any] = {}
         kinds, seen = held.kinds(None), held

@@ -30,7 +30,7 @@ FROZEN = {
     "guarantee": "60de2dde40cc3d8e",
     "attributes": "ec0e8711358a5061",
     "sealed-search": "e7f0d0fbfa69e78d",
-    "other-texts": "4d1f28050dc0b17c",
+    "other-texts": "d8b1e3f4f774a3a5",
 }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.experiment_data import TERMS
 from research import run, summarise
 from research.catalogue.other_texts import listed_words
 from research.problems import Problem
@@ -22,11 +23,13 @@ encoder: {encoder}
 attacks: [linear]
 seeds: 1
 setups:
-  unlisted: {{problem: sts12, listed: 0.5, least: 3}}
+  unlisted: {{problem: sts12, listed: 0.5, least: 3, search: cranfield, candidates: 20}}
   in-sample: {{problem: sts12, least: 3, in_sample: true, defences: [subspace]}}
 defences:
   laplace: {{method: laplace, scale: utility 0.9}}
   subspace: {{method: subspace, scale: radius 0.5, options: {{rank: 8, kept: 12, flattening: 0, gradients: 0}}}}
+  deleted: {{method: laplace, scale: radius 0.2, rewrite: delete,
+    detector: {{engine: spacy, model: {model}, types: [CITY]}}}}
 bars:
   - {{claim: one, setup: unlisted, at_most: 1.0}}
   - {{claim: none, setup: unlisted, figure: unseen, of: laplace, at_most: -9.0}}
@@ -37,21 +40,29 @@ problems:
 """
 
 
-def test_setups_bounds_and_attacks(data: Path, encoder: Path, tmp_path: Path) -> None:
+def test_setups_bounds_and_a_text_stage(searched: Path, encoder: Path, tmp_path: Path) -> None:
+    spacy = pytest.importorskip("spacy")
+    pipeline = spacy.blank("en")
+    cities = [{"label": "CITY", "pattern": city.title()} for city in TERMS["city"]]
+    pipeline.add_pipe("entity_ruler").add_patterns(cities)
+    pipeline.to_disk(tmp_path / "cities")
     spec = tmp_path / "spec.yaml"
-    spec.write_text(SPEC.format(encoder=encoder))
-    assert not run(spec, data, tmp_path / "out", workers=0).failed
+    spec.write_text(SPEC.format(encoder=encoder, model=tmp_path / "cities"))
+    assert not run(spec, searched, tmp_path / "out", workers=0).failed
     record = summarise("other-texts", tmp_path / "out")
     read_experiment(record, owner="other-texts", error=DataFileError)
     assert [f["verdict"] for f in record["findings"]] == ["agrees", "disagrees", "agrees", "agrees"]
     lines = (tmp_path / "out" / "other-texts" / "records.jsonl").read_text().splitlines()
     cells = {(r["cell"]["setup"], r["cell"]["defence"]): r["found"] for r in map(json.loads, lines)}
-    assert len(cells) == 3
+    assert len(cells) == 4
     unlisted, in_sample = cells["unlisted", "subspace"], cells["in-sample", "subspace"]
     assert unlisted["listed"]["value"] == pytest.approx(
         unlisted["listed"]["attacks"]["linear"], abs=1e-5
     )
     assert "unseen" not in in_sample
+    deleted = cells["unlisted", "deleted"]
+    assert 0 < sum(deleted["removed"].values()) < 2  # cities are removed, numbers are not
+    assert deleted["search"]["both"]["ranked"]["value"] <= 1.0
     assert in_sample["listed"]["words"] > unlisted["listed"]["words"]
 
 

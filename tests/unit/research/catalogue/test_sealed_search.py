@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from harness.experiment_data import sentences, write_jsonl
 from research import run, summarise
 from research.catalogue import sealed_search
 from research.catalogue.sealed_search import Collection
@@ -39,30 +35,12 @@ problems:
 """
 
 
-@pytest.fixture
-def searched(data: Path, tmp_path: Path) -> Path:
-    """The small data with a collection of 120 documents, 12 queries and 150 sentences."""
-    folder = shutil.copytree(data, tmp_path / "data")
-    own = folder / "retrieval" / "cranfield"
-    texts = list(dict.fromkeys(sentences(300, 4)))[:120]
-    write_jsonl(
-        own / "corpus.jsonl.gz",
-        [{"_id": f"d{i}", "title": "", "text": t} for i, t in enumerate(texts)],
-    )
-    asked = [{"_id": f"q{i}", "text": texts[3 * i], "split": "test"} for i in range(12)]
-    write_jsonl(own / "queries.jsonl.gz", asked)
-    rows = [f"q{i}\td{3 * i + j}\t{2 - j}\ttest" for i in range(12) for j in range(2)]
-    (own / "qrels.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore\tsplit", *rows]) + "\n")
-    (folder / "lm").mkdir()
-    more = pa.table({"source": ["brown"] * 150, "text": sentences(150, 5)})
-    pq.write_table(more, folder / "lm" / "sentences.parquet")
-    return folder
-
-
 def test_channels_stand_side_by_side(
     searched: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sealed_search, "GEIA", {"width": 32, "layers": 1, "vocabulary": 300, "epochs": 1})
+    monkeypatch.setattr(
+        sealed_search, "GEIA", {"width": 32, "layers": 1, "vocabulary": 300, "epochs": 1}
+    )
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC.format(encoder=encoder))
     assert not run(spec, searched, tmp_path / "out", workers=0).failed
