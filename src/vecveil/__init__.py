@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vecveil.accounting import Ledger
     from vecveil.auditing import AuditResult, audit_store
     from vecveil.auditing.audit import audit
+    from vecveil.auditing.frontier import frontier
     from vecveil.concepts import Concept
     from vecveil.databases.collection import ProtectedCollection
     from vecveil.encoders import load_encoder
@@ -35,6 +36,7 @@ _HOME = {
     "fit": "vecveil.protector.fitting",
     "fit_labels": "vecveil.protector.fitting",
     "fit_pairs": "vecveil.protector.fitting",
+    "frontier": "vecveil.auditing.frontier",
     "load": "vecveil.protector",
     "load_encoder": "vecveil.encoders",
 }
@@ -58,6 +60,7 @@ __all__ = [
     "fit",
     "fit_labels",
     "fit_pairs",
+    "frontier",
     "load",
     "load_encoder",
     "metrics",

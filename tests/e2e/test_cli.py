@@ -97,8 +97,9 @@ def test_without_click_the_pip_line_is_printed(tmp_path: Path) -> None:
         ([*OF_TEXTS, "--option", "seed=3"], "rank"),
         ([*OF_TEXTS, "--sts", "s", "--label-column", "l"], "it sets the target"),
         ([*OF_TEXTS, "--utility", "sealed-search", "--candidates", 50], "--collection-size"),
-        ([*OF_TEXTS, "--candidates", 50], "--candidates belongs to --utility sealed-search"),
-        ([*OF_TEXTS, "--map-queries"], "--map-queries belongs to --utility sealed-search"),
+        ([*OF_TEXTS, "--candidates", 50], "needs --candidates and --collection-size"),
+        ([*OF_TEXTS, "--sts", "s", "--candidates", 50], "--candidates belongs to sealed search"),
+        ([*OF_TEXTS, "--map-queries"], "--map-queries belongs to sealed search"),
         ([*OF_TEXTS, "--min-texts", "19"], "--min-texts must be at least 20"),
         (["scan", "faiss:x", "--concept", "c", "--json", "a", "--audit-json", "a"], "--json and --audit-json"),
         (["scan", "faiss:x", "--concept", "c", "--audit-json", "-"], "--audit-json must name a file"),
@@ -144,7 +145,7 @@ def test_a_fit_for_sealed_search_tells_how_the_collection_may_grow(tmp_path: Pat
     positive, negative = write_pairs(tmp_path)
     done = run(
         "fit", "--positive", positive, "--negative", negative, "--method", "laplace", "--utility", "sealed-search",
-        "--candidates", 150, "--collection-size", 2000, "--map-queries", "--json", "-o", tmp_path / "p.vecveil",
+        "--candidates", 150, "--collection-size", 2000, "--map-queries", "--json", "-v", "-o", tmp_path / "p.vecveil",
     )  # fmt: skip
     assert done.code == 0, done.err
     outlook = done.json["report"]["sealed_search"]
@@ -162,7 +163,7 @@ def test_vectors_go_all_the_way(tmp_path: Path) -> None:
     done = run(
         "fit", "--positive", positive, "--negative", negative, "--background", negative,
         "--labels", labels, "--target-utility", 0.7, "--output", "reduced",
-        "--option", "rank=4", "--option", "kept=16", "--json", "-o", out,
+        "--option", "rank=4", "--option", "kept=16", "--json", "--verbose", "-o", out,
     )  # fmt: skip
     assert done.code == 0, done.err
     assert done.json["report"]["parameters"]["rank"] == 4

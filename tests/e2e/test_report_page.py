@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from harness.sample_audit import VARIANTS, sample_audit
-from vecveil.report import write_audit_html
+from harness.sample_frontier import sample_frontier
+from vecveil.records import FrontierRecord
+from vecveil.report import write_audit_html, write_frontier_html
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 CHROMIUM = (
@@ -276,3 +278,36 @@ def test_other_metrics_are_folded_away_and_open(browser: Any, pages: dict[str, P
     assert not table.is_displayed()
     browser.find_element("css selector", "#secondary + details summary").click()
     assert table.is_displayed()
+
+
+def test_a_frontier_shows_a_point_on_hover_and_changes_its_leak(browser: Any, tmp_path: Path) -> None:
+    from selenium.webdriver.common.by import By
+
+    record = FrontierRecord.read(sample_frontier(), owner="test")
+    page = write_frontier_html(record, tmp_path / "frontier.html")
+    requests(browser)
+    browser.get_log("browser")
+    view(browser, page)
+    assert requests(browser) == [page.as_uri()]
+    assert browser.get_log("browser") == []
+
+    def shown() -> list[Any]:
+        return [dot for dot in browser.find_elements(By.CSS_SELECTOR, "a.dot") if dot.is_displayed()]
+
+    def tips() -> list[str]:
+        every = browser.find_elements(By.CSS_SELECTOR, ".tip")
+        return [tip.text for tip in every if tip.is_displayed()]
+
+    assert len(shown()) == 8
+    assert tips() == []
+    place = shown()[2].find_element(By.CSS_SELECTOR, ".near")
+    webdriver.ActionChains(browser).move_to_element(place).perform()
+    (words,) = tips()
+    assert words.startswith("Point 3: subspace, erase 46")
+    before = place.location["x"]
+    browser.find_element(By.CSS_SELECTOR, "label[for=show-left-out]").click()
+    moved = shown()[2].find_element(By.CSS_SELECTOR, ".near").location["x"]
+    assert moved > before  # 41 % of words left out, 20 % of listed ones
+    for width, media in ((360, ""), (680, "print")):
+        view(browser, page, width=width, media=media)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width

@@ -23,6 +23,7 @@ DOCUMENTS = ["README.md", "docs/index.md", "docs/tutorial.md", "docs/how-to/file
 COMMANDS = (
     "demo",
     "fit",
+    "frontier",
     "protect",
     "audit",
     "experiment",

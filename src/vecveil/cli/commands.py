@@ -27,6 +27,7 @@ __all__ = ["COMMANDS", "run", "vecveil"]
 COMMANDS = {
     "demo": ("demo", "command", "Fit, protect and audit bundled notes or your own texts."),
     "fit": ("fit", "command", "Learn how to hide a concept; write a protector."),
+    "frontier": ("frontier", "command", "Measure designs from gentle to strong, to choose one."),
     "protect": ("protect", "command", "Write the protected vectors of tables."),
     "seal": ("protect", "seal_command", "Write the protected vectors of tables, and the originals sealed."),
     "unseal": ("sealing", "unseal_command", "Open sealed tables."),
@@ -171,6 +172,8 @@ def _left_behind(arguments: Sequence[str]) -> str:
             out = option("-o", "--out")
             if out is not None and Path(f"{out}.training").is_dir():
                 return f"The checkpoint of the last finished epoch is kept in {out}.training; {_CONTINUE}"
+        case ["frontier", *_]:
+            return f"Finished designs are kept in {option('--out')}; {_CONTINUE}"
         case ["reseal" | "reprotect", *_]:
             return f"Finished rows stay, and the older keys are kept; {_CONTINUE}"
         case ["migrate", *_]:

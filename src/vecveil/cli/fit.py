@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
+from click.core import ParameterSource
 
 from vecveil.cli import options as shared
 from vecveil.cli.output import data_json, note, number, share, writing
@@ -30,8 +31,11 @@ from vecveil.concepts.expansion import (
 )
 from vecveil.data import read_texts
 from vecveil.data.writing import check_new_file
+from vecveil.errors import IncompatibleError, out_of_range
 from vecveil.protector import METHODS, TEXT_METHODS, Protector, fit, fit_pairs
 from vecveil.protector.pairs import MIN_PAIRS
+from vecveil.protector.protector import encoder_fingerprint
+from vecveil.records.frontier import FrontierPoint, FrontierRecord
 from vecveil.textcrafter.training import forget_checkpoint
 
 __all__ = ["command", "record"]
@@ -39,11 +43,19 @@ __all__ = ["command", "record"]
 SCALES = ("target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal", "radius")
 MEMBER_SOURCES = ("expand", "expand_corpus", "expand_faker", "expand_entity")
 FEW_TEXTS = 20
+SEARCH = ("neighbours", "retrieval", "sealed_search")
+"""Utility tasks that measure search."""
+LITTLE_RECALL, MUCH_READ = 0.6, 0.3
+"""From these figures on a fit names a next step."""
 
 EXAMPLE = """\b
 Examples:
   vecveil fit notes.csv --text-column text --concept concept.yaml \\
       --method subspace --target-utility 0.95 -o drug.vecveil
+  vecveil fit notes.csv --concept concept.yaml --retrieval judged/ --target-utility 0.9 -o drug.vecveil
+  vecveil fit notes.csv --concept concept.yaml --utility sealed-search --candidates 200 \\
+      --collection-size 100000 -o drug.vecveil
+  vecveil fit notes.csv --from frontier/ --point 7 -o drug.vecveil
   vecveil fit --positive with.npy --negative without.npy --noise-to-signal 0.5 -o drug.vecveil
 """
 
@@ -109,18 +121,24 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @click.option("--negative", type=shared.FILE, help="The same texts without it; row i belongs to row i.")
 @click.option("--background", type=shared.FILE, help="Vectors of ordinary texts (.npy).")
 @click.option("--labels", type=shared.FILE, help="0/1 array (.npy): which concept words each positive row holds.")
+@click.option(
+    "--from", "frontier_folder", type=shared.FILE, metavar="FOLDER",
+    help="Fit a design of this folder of `vecveil frontier`; concept, encoder and table options come from it too.",
+)
+@click.option("--point", type=click.IntRange(min=1), help="Number of the design [default: the recommended one].")
 @click.option("--method", default="subspace", show_default=True, callback=_method, help="See `vecveil methods`.")
 @scale_options
 @click.option(
     "--utility", type=click.Choice(["similarity", "neighbours", "sealed-search"]),
-    help="What --target-utility keeps [default: similarity, or the labelled task that is given]; sealed-search also "
-    "takes --retrieval.",
+    help="What the vectors are for, which --target-utility keeps: similarity (clustering, duplicates), neighbours "
+    "(search in the store alone), sealed-search (search with exact ranking of --candidates) [default: the labelled "
+    "task that is given, sealed-search with --candidates, else similarity].",
 )
 @click.option(
-    "--candidates", type=click.IntRange(min=10), help="Rows that a sealed search opens and ranks (sealed-search)."
+    "--candidates", type=click.IntRange(min=10), help="Rows that a sealed search opens and ranks; with --retrieval too."
 )
 @click.option(
-    "--collection-size", type=click.IntRange(min=10), help="Rows of the collection to come (sealed-search)."
+    "--collection-size", type=click.IntRange(min=10), help="Rows of the collection to come, with --candidates."
 )
 @click.option(
     "--map-queries", is_flag=True, help="Calibrate for queries without noise, as `vecveil search --map-queries`."
@@ -154,16 +172,24 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @shared.seed_option
 @click.option("-o", "--out", type=shared.FILE, required=True, help="Protector file to write.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
+@click.option("-v", "--verbose", is_flag=True, help="Print all figures of the fit, and the guarantee.")
 @shared.json_option
-def command(input: Path | None, out: Path, force: bool, as_json: bool, **options: Any) -> None:
+def command(
+    input: Path | None, out: Path, force: bool, verbose: bool, as_json: bool, **options: Any
+) -> None:
     """Learn from texts (or from vectors) how to hide a concept, and write a protector.
 
     INPUT holds texts with and without the concept: CSV, TSV, JSONL (also .gz), Parquet
     or text lines.
     Exactly one of --target-utility, --target-cosine, --target-advantage, --epsilon, --sigma,
     --noise-to-signal and --radius says how much noise there is; `vecveil methods` says which a method has.
-    With --utility sealed-search it may be left out: the fit keeps 99 %.
+    With sealed search it may be left out: the fit keeps 99 %.
+
+    Say what the vectors are for, by --utility or by labelled data: vectors that keep similarity may be useless for
+    search. --retrieval alone keeps nDCG@10 of the store alone; with --candidates and --collection-size, that of sealed
+    search. `vecveil frontier` shows what each strength costs, and --from FOLDER fits one of its designs.
     """
+    point = _take_point(options)
     form = TableFormat.of(options)
     _check_usage(input, options)
     files = (options[name] for name in ("concept", "positive", "negative", "background", "labels"))
@@ -174,7 +200,7 @@ def command(input: Path | None, out: Path, force: bool, as_json: bool, **options
         protector.save(out)
     if work is not None:
         forget_checkpoint(work)
-    describe(protector)
+    describe(protector, point, verbose=verbose)
     note(f"Wrote {out}")
     if as_json:
         data_json(record(protector, out))
@@ -188,6 +214,43 @@ def _work_folder(out: Path, options: dict[str, Any]) -> Path | None:
     return out.with_name(out.name + ".training")
 
 
+def _take_point(options: dict[str, Any]) -> FrontierPoint | None:
+    """Replace method, noise and options by those of a point of --from, and what is not given by that of its folder."""
+    from vecveil.auditing.frontier import FILE
+    from vecveil.cli.frontier import CONCEPT
+
+    folder, number = options.pop("frontier_folder"), options.pop("point")
+    options["frontier_encoder"] = None
+    if folder is None:
+        if number is not None:
+            raise click.UsageError("--point belongs to --from.")
+        return None
+    source = click.get_current_context().get_parameter_source
+
+    def given(name: str) -> bool:
+        return source(name) is not ParameterSource.DEFAULT
+
+    if taken := [name for name in (*SCALES, "delta", "method", "before", "postprocess") if given(name)]:
+        raise click.UsageError(f"--from sets method and noise: leave out --{taken[0].replace('_', '-')}.")
+    if options["method_options"]:
+        raise click.UsageError("--from sets the options of the method: leave out --option.")
+    record = FrontierRecord.load(folder / FILE, owner="fit")
+    point = record.point(number) if number is not None else (record.recommended if record.points else None)
+    if point is None:
+        numbers = ", ".join(str(each.number) for each in record.points) or "none"
+        raise out_of_range("fit", "point", f"one of the points of {folder.name!r} ({numbers})", number)
+    arguments = dict(point.arguments)
+    options["method"] = _method(click.get_current_context(), click.Option(["--from"]), str(arguments.pop("method")))
+    options["noise_to_signal"] = arguments.pop("noise_to_signal")
+    options["method_options"] = tuple(arguments.items())
+    table = {name: value for name, value in record.table.items() if name in TableFormat.__dataclass_fields__}
+    options |= {name: value for name, value in table.items() if not given(name)}
+    options["concept"] = options["concept"] or folder / CONCEPT
+    options["encoder"] = options["encoder"] or record.encoder.name
+    options["frontier_encoder"] = record.encoder
+    return point
+
+
 def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
     """Refuse incompatible options."""
 
@@ -195,8 +258,10 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
         return [f"--{name.replace('_', '-')}" for name in names if options[name] not in (None, ())]
 
     text_level = options["method"] in TEXT_METHODS
-    sealed = options["utility"] == "sealed-search"
     sealed_options, given = named("candidates", "collection_size"), named(*SCALES)
+    if sealed_options and not named("utility", "sts", "label_column"):
+        options["utility"] = "sealed-search"
+    sealed = options["utility"] == "sealed-search"
     map_queries = ["--map-queries"] if options["map_queries"] else []
     too_few = input is not None and not text_level and options["min_texts"] < MIN_PAIRS
     method = (TEXT_METHODS if text_level else METHODS)[options["method"]]
@@ -205,8 +270,8 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
     scales = ", ".join(f"--{name.replace('_', '-')}" for name in SCALES)
     refusals = {
         f"Give exactly one of {scales}.": bool(method.scales) and len(named(*SCALES)) != 1 - (sealed and not given),
-        "--utility sealed-search needs --candidates and --collection-size.": sealed and len(sealed_options) < 2,
-        f"{''.join(sealed_options[:1] or map_queries)} belongs to --utility sealed-search.": (
+        "Sealed search needs --candidates and --collection-size.": sealed and len(sealed_options) < 2,
+        f"{''.join(sealed_options[:1] or map_queries)} belongs to sealed search (--utility sealed-search).": (
             not sealed and bool(sealed_options or map_queries)
         ),
         f"Give INPUT or vectors ({''.join(vectors[:1])}), not both.": input is not None and bool(vectors),
@@ -260,6 +325,11 @@ def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Prot
     rows = read_rows(input, options["concept"], form, columns=(column, options["preserve"]))
     encoder = load_encoder_named(options, default="minilm")
     assert encoder is not None
+    measured = options["frontier_encoder"]
+    if measured is not None and measured.fingerprint not in (None, encoder_fingerprint(encoder)):
+        raise IncompatibleError.of("fit", "encoder", f"that of the frontier ({measured.name})", encoder.name,
+                                   "Its designs were measured on vectors of that encoder.",
+                                   code="E-INCOMPATIBLE-ENCODER")  # fmt: skip
     if column is None:
         utility = chosen_task(options, encoder)
     else:
@@ -307,8 +377,69 @@ def _member_sources(texts: Sequence[str], options: dict[str, Any]) -> list[Membe
     return sources
 
 
-def describe(protector: Protector) -> None:
-    """Print on stderr what was learnt."""
+def describe(protector: Protector, point: FrontierPoint | None, *, verbose: bool) -> None:
+    """Print on stderr what is kept, what is still read, what to do next, and warnings; ``verbose`` all the rest too."""
+    report = protector.report
+    if verbose:
+        _details(protector)
+    note(f"Kept: {_kept(report)}.")
+    note(f"Still read: {_still(report, point)}.")
+    note(f"Next: {_next(report, point)}.")
+    for warning in report["warnings"]:
+        note(f"Note: {warning}")
+    if verbose:
+        note(f"Guarantee ({protector.guarantee.kind}): {protector.guarantee.statement}")
+
+
+def _kept(report: dict[str, Any]) -> str:
+    """Return the figure of the use that was named; recall@10 beside those that say nothing of search."""
+    entries = dict(report["utility"])
+    named = entries.pop(report["utility_task"], None)
+    if named is None:
+        return "not measured"
+    target = report["asked"].get("target_utility")
+    aim = "" if target is None else f" (target {share(target)})"
+    outlook = report.get("sealed_search")
+    size = "" if outlook is None else f" in {outlook['expected'][0]['collection_size']:,} rows"
+    kept = f"{share(named['relative'])} of {_lower(named['label'])}{size}{aim}"
+    if report["utility_task"] not in SEARCH and "neighbours" in entries:
+        kept += f", {share(entries['neighbours']['relative'])} of {_lower(entries['neighbours']['label'])}"
+    return kept
+
+
+def _still(report: dict[str, Any], point: FrontierPoint | None) -> str:
+    """Return what readers find of the concept's words."""
+    if point is not None:
+        left = "" if point.left_out is None else f", {share(point.left_out.value)} of words left out of the fit"
+        return (
+            f"{share(point.listed.value)} of listed words{left}, on other texts, by the strongest reader of the "
+            "frontier (a fit on fewer texts)"
+        )
+    if (read := still_read(report)) is not None:
+        return f"{share(read)} of listed words, by a kernel reader on texts held out of the search"
+    return "not measured by this fit"
+
+
+def _next(report: dict[str, Any], point: FrontierPoint | None) -> str:
+    """Return the next step, by the figures above."""
+    neighbours = report["utility"].get("neighbours", {}).get("relative")
+    sealed = "sealed_search" in report
+    steps = []
+    if not sealed and neighbours is not None and neighbours < LITTLE_RECALL:
+        other = "" if point is not None else ", or choose a strength by looking with `vecveil frontier`"
+        steps.append(f"recall@10 is {share(neighbours)}: for search use sealed search (--candidates){other}")
+    read = point.listed.value if point is not None else still_read(report)
+    if read is not None and read > MUCH_READ and point is None and not steps:
+        steps.append("`vecveil frontier` shows what a stronger design would cost")
+    return "; ".join([*steps, "`vecveil audit` attacks it with stronger readers, best on other texts"])
+
+
+def _lower(label: str) -> str:
+    return label[0].lower() + label[1:]
+
+
+def _details(protector: Protector) -> None:
+    """Print all figures of the fit."""
     report = protector.report
     if counts := report.get("texts"):
         labelled = "labelled" in report
@@ -345,14 +476,8 @@ def describe(protector: Protector) -> None:
     if outlook := report.get("sealed_search"):
         for line in sealed_lines(outlook):
             note(line)
-    if (read := still_read(report)) is not None:
-        note(f"A kernel reader still finds {share(read)} of the words on texts held out of the search; `vecveil audit` "
-             "has stronger ones.")  # fmt: skip
     if report["concept_distance"] is not None:
         note(report["concept_distance"]["statement"])
-    for warning in report["warnings"]:
-        note(f"Note: {warning}")
-    note(f"Guarantee ({protector.guarantee.kind}): {protector.guarantee.statement}")
 
 
 def still_read(report: dict[str, Any]) -> float | None:

@@ -1,4 +1,4 @@
-"""Reports of audits, of trainings and of experiments, written from saved records alone (``docs/formats.md``)."""
+"""Reports of audits, trainings, experiments and frontiers, written from saved records alone (``docs/formats.md``)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from vecveil.report.experiment import (
     experiment_to_latex,
     experiment_to_markdown,
 )
+from vecveil.report.frontier import frontier_lines, frontier_page, write_frontier_html
 from vecveil.report.training import (
     training_csv,
     training_lines,
@@ -29,6 +30,8 @@ __all__ = [
     "experiment_to_html",
     "experiment_to_latex",
     "experiment_to_markdown",
+    "frontier_lines",
+    "frontier_page",
     "render_audit",
     "render_audit_csv",
     "render_audit_markdown",
@@ -39,5 +42,6 @@ __all__ = [
     "write_audit_csv",
     "write_audit_html",
     "write_audit_markdown",
+    "write_frontier_html",
     "write_training_html",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.attack import Attack, AttackFinding, Session
-from vecveil.attacks.evidence import Knowledge, LabelledVectors
+from vecveil.attacks.evidence import Knowledge, LabelledVectors, split_groups
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.token_inference import (
     confidence,
@@ -20,7 +20,7 @@ from vecveil.metrics.token_inference import (
     tokens_with_both_classes,
     top_accuracy,
 )
-from vecveil.types import Embeddings
+from vecveil.types import Embeddings, Matrix, Release
 
 __all__ = ["TRIALS", "TokenInferenceAttack", "held_out", "validation_r_precision"]
 
@@ -42,6 +42,30 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
     @abstractmethod
     def _scores(self, state: Any, X: Embeddings) -> npt.NDArray[Any]:
         """Return a score per row and token, (N, V); higher is likelier."""
+
+    @final
+    def scores(
+        self,
+        train: LabelledVectors,
+        test: LabelledVectors,
+        *,
+        release: Release | None = None,
+        noise_covariance: Matrix | None = None,
+        seed: int = 0,
+    ) -> FloatArray:
+        """Return the scores (M, V) of the test vectors after learning as `run` does.
+
+        One fit then serves figures of several parts of the vocabulary.
+        """
+        knowledge = Knowledge(test.dimension, release, noise_covariance)
+        knowledge.check(train, owner=type(self).__name__)
+        self._check(train, test, knowledge)
+        rng = np.random.default_rng(seed)
+        groups = np.arange(len(train)) if train.groups is None else train.groups
+        shares = (1 - self.validation_share, self.validation_share)
+        learn, held = split_groups(groups, shares, seed=int(rng.integers(2**31)))
+        state = self._fit(train.take(learn), train.take(held), Session(knowledge, rng, False))
+        return np.asarray(self._scores(state, test.X), dtype=np.float64)
 
     def _probabilities(self, scores: FloatArray) -> FloatArray:
         """Return ``scores`` as probabilities: clipped, or the logistic function of logits."""

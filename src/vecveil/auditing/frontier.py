@@ -1,0 +1,500 @@
+"""Measure designs from gentle to strong on the user's texts: what readers still find, and what search keeps.
+
+The texts are split by group into three parts: designs are fitted on the first, readers learn on the second, with the
+protector as an oracle, and are judged on the third. A quarter of the concept's frequent words is left out of the fit,
+so that one fit gives the leak of words that a list holds and of words that it misses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.attacks import (
+    KernelAttack,
+    LabelledVectors,
+    LinearAttack,
+    MLPAttack,
+    TokenInferenceAttack,
+    split_groups,
+    text_groups,
+)
+from vecveil.auditing.case import MIN_TEST_TEXTS, MIN_TOKEN_COUNTS, MORE_TEXTS, Rows
+from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
+from vecveil.concepts.folding import words as words_of
+from vecveil.concepts.matching import remove
+from vecveil.concepts.pairs import build_matches
+from vecveil.encoders import load_encoder
+from vecveil.errors import ConceptError, InvalidInputError, out_of_range, wrong_type
+from vecveil.metrics import RetrievalTask, SealedSearchTask, SimilarityTask, UtilityTask
+from vecveil.metrics.estimates import Estimate
+from vecveil.metrics.token_inference import r_precision
+from vecveil.protector import Protector
+from vecveil.protector.fitting import fit_pairs
+from vecveil.protector.pairs import MIN_PAIRS, PairTexts, sample
+from vecveil.protector.protector import EncoderInfo
+from vecveil.records.audit import EncoderRecord
+from vecveil.records.frontier import FrontierCounts, FrontierPoint, FrontierRecord, Kept, Leak
+from vecveil.runtime import progress
+from vecveil.sensitivity.kernel_reader import near_duplicate_groups
+from vecveil.types import Embeddings, Release, Texts
+from vecveil.validation import check_count, check_same_length, check_texts
+from vecveil.version import __version__
+
+__all__ = ["FILE", "designs", "frontier"]
+
+OWNER = "frontier"
+FILE = "frontier.json"
+"""File of the record in the folder of a frontier."""
+SHARES = (0.4, 0.35, 0.25)
+"""Shares of the texts to fit on, for readers to learn from and to be judged on."""
+MOST_TEXTS = 6000
+"""Most texts, drawn at random: more make the figures little more exact, and kernel regression costs their cube."""
+KERNEL_ROWS = 4096
+EVERY = 4
+"""One of so many words of neighbouring frequency is left out of the fit."""
+CANDIDATES = (100, 200, 500)
+STORE_ROWS = 4000
+FEWEST_ROWS = 100
+"""Fewest texts that search is measured in, as `SealedSearchTask` takes them."""
+
+ERASED = {0.05: (0.5, 1.0), 0.12: (0.25, 0.5, 1.0), 0.3: (0.5, 1.0, 2.0), 0.42: (1.0,)}
+"""Designs that keep all directions that they do not erase: erased share -> noise-to-signal ratios."""
+FLATTENED = ((0.21, 0.25),)
+"""Erased share and noise of designs that keep a third of the directions, flattened: for similarity alone."""
+FLATTENING = 0.9
+GRADIENTS = 0.3
+
+
+def designs(dimension: int) -> list[dict[str, Any]]:
+    """Return the arguments of `vecveil.fit` of each design: isotropic noise, SPARSE, and subspaces.
+
+    They depend on the dimension alone, so that equal numbers mean equal designs on any texts.
+    """
+    plain = [("laplace", 0.5), ("laplace", 1.0), ("laplace", 2.0), ("sparse", 1.0), ("sparse", 2.0)]
+    made: list[dict[str, Any]] = [
+        {"method": name, "noise_to_signal": noise} for name, noise in plain
+    ]
+
+    def subspace(share: float, noise: float, *, flat: bool) -> dict[str, Any]:
+        rank = max(1, round(dimension * share))
+        kept = max(1, round(dimension / 3) if flat else dimension - rank)
+        return {
+            "method": "subspace", "noise_to_signal": noise, "rank": rank, "kept": min(kept, dimension - rank),
+            "flattening": FLATTENING if flat else 0.0, "pairs": True, "gradients": round(GRADIENTS * rank),
+        }  # fmt: skip
+
+    made += [
+        subspace(share, noise, flat=False) for share, noises in ERASED.items() for noise in noises
+    ]
+    made += [subspace(share, noise, flat=True) for share, noise in FLATTENED]
+    # In a few dimensions shares round to the same numbers.
+    return [design for i, design in enumerate(made) if design not in made[:i]]
+
+
+def frontier(
+    texts: Texts,
+    concept: Concept,
+    encoder: Any = "minilm",
+    *,
+    retrieval: RetrievalTask | None = None,
+    collection_size: int | None = None,
+    groups: Sequence[Any] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    table: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    show_progress: bool | None = None,
+) -> FrontierRecord:
+    """Measure about 15 designs from gentle to strong, and return their leaks and utilities.
+
+    ``record.recommended`` is a point, ``record.pick(at_most_leak=0.2)`` the best one within a limit, and
+    ``vecveil.fit(texts, concept, encoder, **point.arguments)`` fits it on all texts and words. The figures hold for
+    the readers of the record, on these texts; the best of many points is a little flattered by its own figures.
+
+    Args:
+        texts: at most 6,000 are used, drawn at random.
+        concept: one with spans; a quarter of its frequent words is left out of the fits.
+        retrieval: judged queries, whose nDCG@10 then stands for search. None: recall@10 of the nearest texts, with
+            texts as queries.
+        collection_size: rows of the collection to come; None takes the number of texts or documents. Further rows
+            are modelled as in `SealedSearchTask`.
+        groups: N ids of texts that belong together (a document, a patient). Near-duplicates always do.
+        out: folder for the record. Finished points are kept there, and the next call continues.
+        table: options of the table of the texts, kept in the record for ``vecveil fit --from``.
+
+    Raises:
+        ConceptError: too few texts hold the concept, or too few of its words are frequent.
+        InvalidInputError: ``out`` holds a frontier of other texts or settings.
+
+    Cost:
+        Encoding the texts, and two fifths of them again without the concept; then some seconds a design.
+    """
+    started = time.perf_counter()
+    texts = check_texts(texts, owner=OWNER, min_rows=2)
+    seed = check_count(seed, owner=OWNER, param="seed", minimum=0)
+    concept.require_spans(OWNER)
+    if groups is not None:
+        check_same_length(OWNER, groups=list(groups), texts=texts)
+    if retrieval is not None and not isinstance(retrieval, RetrievalTask):
+        raise wrong_type(OWNER, "retrieval", "a RetrievalTask or None", retrieval)
+    rows = sample(len(texts), MOST_TEXTS, np.random.default_rng(seed))
+    if collection_size is not None:
+        least = len(rows if retrieval is None else retrieval.documents)
+        size = check_count(collection_size, owner=OWNER, param="collection_size")
+        if size < least:
+            raise out_of_range(
+                OWNER, "collection_size", f"at least {least}, the texts at hand", size
+            )
+    matches = concept.find(texts, min_texts=3 * MIN_PAIRS, show_progress=show_progress)
+    if len(rows) < len(texts):
+        ids = None if groups is None else [list(groups)[i] for i in rows]
+        texts, groups = [texts[i] for i in rows], ids
+        matches = _part(matches, rows, matches.spans, min_texts=3 * MIN_PAIRS)
+    loaded = load_encoder(encoder)
+    info = EncoderInfo.of(loaded)
+    settings = _settings(matches, groups, retrieval, collection_size, info, seed)
+    folder = None if out is None else Path(out)
+    earlier = None if folder is None else _earlier(folder, settings)
+    if earlier is not None and earlier.is_complete:
+        return earlier
+    X = np.asarray(loaded.encode(texts, show_progress=show_progress), dtype=np.float32)
+    bench = Bench.of(matches, X, groups, retrieval, collection_size, seed)
+    bench = bench.with_pairs(lambda made: loaded.encode(made, show_progress=show_progress))
+    record = earlier or FrontierRecord(
+        vecveil=__version__, created=datetime.now(UTC).isoformat(timespec="seconds"), settings=settings,
+        concept=concept.name, encoder=EncoderRecord.read(info.to_record(), owner=OWNER), table=dict(table or {}),
+        seed=seed, **bench.facts(), designs=len(designs(X.shape[1])), points=(), seconds=0.0,
+    )  # fmt: skip
+    spent = record.seconds
+    for number, design in bench.remaining(record, show_progress):
+        points = sorted(
+            [*record.points, bench.measure(number, design)], key=lambda point: point.number
+        )
+        seconds = spent + time.perf_counter() - started
+        record = replace(record, points=tuple(points), seconds=seconds)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            record.save(folder / FILE)
+    return record
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bench:
+    """The data of a frontier: vectors, parts, and words listed and left out.
+
+    Attributes:
+        parts: rows to fit on, to learn from and to judge on.
+        vocabulary: the attacked words; ``listed`` and ``left_out`` are columns of ``labels``.
+        missing: figures that cannot be measured, with the reason.
+    """
+
+    matches: ConceptMatches
+    X: Embeddings
+    groups: Rows
+    parts: tuple[Rows, Rows, Rows]
+    vocabulary: TokenVocabulary
+    labels: npt.NDArray[np.uint8]
+    listed: Rows
+    left_out: Rows
+    retrieval: RetrievalTask | None
+    collection_size: int | None
+    seed: int
+    missing: dict[str, str]
+    pairs: dict[str, Any] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        matches: ConceptMatches,
+        X: Embeddings,
+        ids: Sequence[Any] | None,
+        retrieval: RetrievalTask | None,
+        collection_size: int | None,
+        seed: int,
+    ) -> Bench:
+        groups = _groups(matches.texts, X, ids)
+        try:
+            fit, learn, judge = split_groups(groups, SHARES, seed=seed)
+        except InvalidInputError as error:
+            raise ConceptError(str(error)) from None
+        holding = matches.with_concept
+        learning = np.flatnonzero(np.isin(holding, learn))
+        vocabulary = matches.frequent_tokens(MIN_TOKEN_COUNTS, learning)
+        labels = np.zeros((len(X), len(vocabulary)), dtype=np.uint8)
+        labels[holding] = matches.token_labels(vocabulary)[0] if len(vocabulary) else 0
+        listed, left_out = _words(len(vocabulary), seed)
+        missing: dict[str, str] = {}
+        judged = {name: int(labels[judge][:, part].any(axis=1).sum()) for name, part in
+                  (("listed", listed), ("left_out", left_out))}  # fmt: skip
+        if len(listed) < 2 or judged["listed"] < MIN_TEST_TEXTS:
+            got = f"{len(listed)} words, and {judged['listed']} texts to judge on that hold one"
+            needed = f"2 words of the concept in {MIN_TOKEN_COUNTS[-1]} texts each, and {MIN_TEST_TEXTS} to judge on"
+            raise ConceptError.of(OWNER, "texts", f"enough for {needed}", got, fix=MORE_TEXTS.split(",")[0] + ".",
+                                  code="E-CONCEPT-FEW")  # fmt: skip
+        if len(left_out) < 2 or judged["left_out"] < MIN_TEST_TEXTS:
+            missing["left_out"] = (
+                f"Leak of words left out of the fit: of {len(vocabulary)} frequent words a quarter is too few, or "
+                f"fewer than {MIN_TEST_TEXTS} of the texts judged on hold one."
+            )
+            listed, left_out = np.arange(len(vocabulary)), np.arange(0)
+        if retrieval is None and len(X) < FEWEST_ROWS:
+            missing["search"] = f"Search: it needs {FEWEST_ROWS} texts; there are {len(X)}."
+        if find_spec("torch") is None:
+            missing["mlp"] = "The MLP among the readers: torch is not installed."
+        return cls(matches, X, groups, (fit, learn, judge), vocabulary, labels, listed, left_out, retrieval,
+                   collection_size, seed, missing)  # fmt: skip
+
+    def with_pairs(self, encode: Any) -> Bench:
+        """Return the bench with the arguments of `fit_pairs` on the fitting part, without the words left out."""
+        unlisted = {self.vocabulary.tokens[i] for i in self.left_out}
+        # A span with a word that is left out stays in its text: to the fit it is ordinary text.
+        spans = [
+            tuple(s for s in row if not unlisted & set(words_of(s.term)))
+            for row in self.matches.spans
+        ]
+        part = _part(self.matches, self.parts[0], spans, min_texts=MIN_PAIRS)
+        made = PairTexts.of(part, part.texts, min_token_count=None, expansion=None, seed=self.seed)
+        rows: dict[str, int] = {
+            text: int(i) for text, i in zip(part.texts, self.parts[0], strict=True)
+        }
+
+        def clean(texts: Sequence[str]) -> Embeddings:
+            return self.X[[rows[text] for text in texts]]
+
+        pairs = {
+            "positive": clean(made.positive),
+            "negative": np.asarray(encode(made.negative), dtype=np.float32),
+            "token_labels": made.labels if made.labels.shape[1] else None,
+            "background": clean(made.ordinary) if made.ordinary else None,
+        }
+        return replace(self, pairs=pairs)
+
+    @property
+    def readers(self) -> list[TokenInferenceAttack]:
+        """The attacks: regressions, and a perceptron where torch is installed."""
+        own: list[TokenInferenceAttack] = [LinearAttack(), KernelAttack(rows=KERNEL_ROWS)]
+        return own if "mlp" in self.missing else [*own, MLPAttack(device="cpu")]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the record says of the texts and of clean vectors."""
+        clean = self._read(self.X, self.X[self.parts[2]])
+        fit, learn, judge = map(len, self.parts)
+        queries = None if self.retrieval is None else len(self.retrieval.queries)
+        counts = FrontierCounts(
+            texts=len(self.X), with_concept=len(self.matches.with_concept), fitted=fit, learnt=learn, judged=judge,
+            listed=len(self.listed), left_out=len(self.left_out), rows=self.rows, queries=queries,
+        )  # fmt: skip
+        return {
+            "counts": counts, "readers": tuple(reader.name for reader in self.readers), "missing": self.missing,
+            "clean_listed": clean["listed"][0], "chance_listed": clean["listed"][1],
+            "clean_left_out": clean["left_out"][0] if "left_out" in clean else None,
+            "chance_left_out": clean["left_out"][1] if "left_out" in clean else None,
+        }  # fmt: skip
+
+    @property
+    def rows(self) -> int:
+        """Rows of the collection that search is measured for."""
+        return self.collection_size or len(
+            self.X if self.retrieval is None else self.retrieval.documents
+        )
+
+    def remaining(
+        self, record: FrontierRecord, show_progress: bool | None
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield number and arguments of the designs that are not in ``record``, with a progress bar."""
+        done = {point.number for point in record.points}
+        left = [
+            each for each in enumerate(designs(self.X.shape[1]), start=1) if each[0] not in done
+        ]
+        return progress(
+            left, "Measuring designs", total=len(left), show=show_progress, unit="design"
+        )
+
+    def measure(self, number: int, design: dict[str, Any]) -> FrontierPoint:
+        """Return the figures of one design."""
+        started = time.perf_counter()
+        assert self.pairs is not None
+        # Further masks would measure only how much a mask depends on its seed.
+        once = {"stability_seeds": 1} if design["method"] == "sparse" else {}
+        protector = fit_pairs(**self.pairs, **design, **once, seed=self.seed, show_progress=False)
+        judged = protector.protect(
+            self.X[self.parts[2]], np.random.default_rng([self.seed, number])
+        )
+        leak = self._read(self.X, judged, protector)
+        similarity, search = self._kept(protector)
+        return FrontierPoint(
+            number=number, arguments=design, listed=leak["listed"][0],
+            left_out=leak["left_out"][0] if "left_out" in leak else None,
+            similarity=similarity, store=search[0] if search else None, sealed=tuple(search[1:]),
+            seconds=time.perf_counter() - started,
+        )  # fmt: skip
+
+    # -- leak
+
+    def _read(
+        self, X: Embeddings, judged: Embeddings, protector: Protector | None = None
+    ) -> dict[str, tuple[Leak, float]]:
+        """Return for each set of words the leak under the strongest reader, and chance."""
+        held = self.labels.any(axis=1)
+        learn, judge = (rows[held[rows]] for rows in self.parts[1:])
+        train = LabelledVectors(X[learn], self.labels[learn], self.groups[learn])
+        test = LabelledVectors(judged[held[self.parts[2]]], self.labels[judge], self.groups[judge])
+        release: Release | None = None if protector is None else protector.release()
+        covariance = None if protector is None else protector.released_noise_covariance()
+        rates = train.L.mean(axis=0)
+        best: dict[str, tuple[Leak, float]] = {}
+        for reader in self.readers:
+            scores = reader.scores(
+                train, test, release=release, noise_covariance=covariance, seed=self.seed
+            )
+            for name, part in (("listed", self.listed), ("left_out", self.left_out)):
+                if not len(part):
+                    continue
+                found = r_precision(
+                    scores[:, part],
+                    test.L[:, part],
+                    test.groups,
+                    base_rates=rates[part],
+                    seed=self.seed,
+                )
+                leak = Leak(found.value, found.low, found.high, reader.name, found.n)
+                if name not in best or leak.value > best[name][0].value:
+                    best[name] = leak, float(found.chance or 0.0)
+        return best
+
+    # -- utility
+
+    @cached_property
+    def _similarity(self) -> SimilarityTask:
+        return SimilarityTask.of(self.X[np.sort(np.concatenate(self.parts[1:]))], seed=self.seed)
+
+    @cached_property
+    def _search(self) -> list[tuple[int, UtilityTask]]:
+        """The measures of search, by number of candidates; 0 is the store alone."""
+        if "search" in self.missing:
+            return []
+        own = self.X[sample(len(self.X), STORE_ROWS, np.random.default_rng(self.seed))]
+
+        def sealed(candidates: int) -> UtilityTask:
+            common = {"candidates": candidates, "collection_size": self.rows, "seed": self.seed}
+            if self.retrieval is None:
+                return SealedSearchTask(own, **common)
+            task = self.retrieval
+            distractors = own if self.rows > len(task.documents) < len(own) else None
+            return SealedSearchTask(
+                task.documents,
+                queries=task.queries,
+                relevance=task.relevance,
+                distractors=distractors,
+                **common,
+            )
+
+        # The ten nearest protected rows, exactly ranked, have the recall of the store alone.
+        alone = sealed(10) if self.retrieval is None else self.retrieval
+        few = self.retrieval is not None and len(self.retrieval.documents) < FEWEST_ROWS
+        return [(0, alone), *((c, sealed(c)) for c in CANDIDATES if c < self.rows and not few)]
+
+    def _kept(self, protector: Protector) -> tuple[Kept, list[Kept]]:
+        """Return similarity, and search in the store alone and after exact ranking."""
+
+        def release(X: Embeddings, rng: np.random.Generator | None) -> Embeddings:
+            return protector.protect(X, rng, noise=rng is not None)
+
+        def kept(task: UtilityTask, candidates: int) -> Kept:
+            # One seed: the numbers of candidates see the same noise.
+            found: Estimate = task.protected(release, np.random.default_rng(self.seed))
+            clean = task.clean_value
+            return Kept(
+                found.metric, found.value / clean, found.low / clean, found.high / clean, candidates
+            )
+
+        return kept(self._similarity, 0), [kept(task, count) for count, task in self._search]
+
+
+def _groups(texts: Sequence[str], X: Embeddings, ids: Sequence[Any] | None) -> Rows:
+    """Return the group of each text: equal texts, equal ids, and near-duplicates unless they join most texts."""
+    plain = text_groups(texts, ids)
+    near = near_duplicate_groups(X)
+    first = np.unique(near, return_index=True)[1][near]
+    joined = text_groups(texts, ids, pairs=np.column_stack([np.arange(len(near)), first]))
+    # Texts of one template are all near each other: only their ids can part them.
+    return (
+        joined
+        if np.bincount(joined).max() <= max(len(texts) / 5, np.bincount(plain).max())
+        else plain
+    )
+
+
+def _words(count: int, seed: int) -> tuple[Rows, Rows]:
+    """Return the columns of listed words and of those left out: of every four in order of frequency, one."""
+    rng = np.random.default_rng([seed, 1])
+    left = [start + int(rng.integers(EVERY)) for start in range(0, count - EVERY + 1, EVERY)]
+    left_out = np.array(left, dtype=np.intp)
+    return np.setdiff1d(np.arange(count), left_out), left_out
+
+
+def _part(
+    matches: ConceptMatches, rows: Rows, spans: Sequence[Any], *, min_texts: int
+) -> ConceptMatches:
+    """Return the matches of some rows, with ``spans`` (of all rows) in place of theirs."""
+    texts = [matches.texts[i] for i in rows]
+    chosen = [tuple(spans[i]) for i in rows]
+    rests = [remove(text, row) for text, row in zip(texts, chosen, strict=True) if row]
+    return build_matches(matches.name, texts, chosen, rests, None, min_texts=min_texts, owner=OWNER)
+
+
+# -- the folder
+
+
+def _settings(
+    matches: ConceptMatches,
+    groups: Sequence[Any] | None,
+    retrieval: RetrievalTask | None,
+    collection_size: int | None,
+    info: EncoderInfo,
+    seed: int,
+) -> str:
+    """Return a SHA-256 of everything that decides the figures."""
+    digest = hashlib.sha256()
+    given = None if groups is None else list(groups)
+    for part in (__version__, matches.texts, matches.spans, given, info.fingerprint, info.precision, collection_size,
+                 seed, designs(1000)):  # fmt: skip
+        # `surrogatepass`: texts from files with lone surrogates have no strict UTF-8 form.
+        digest.update(repr(part).encode("utf-8", "surrogatepass"))
+    if retrieval is not None:
+        relevance = (
+            retrieval.relevance.tocoo()
+            if hasattr(retrieval.relevance, "tocoo")
+            else retrieval.relevance
+        )
+        arrays = (
+            (relevance.row, relevance.col, relevance.data)
+            if hasattr(relevance, "row")
+            else (relevance,)
+        )
+        for array in (retrieval.queries, retrieval.documents, *arrays):
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _earlier(folder: Path, settings: str) -> FrontierRecord | None:
+    """Return the record in the folder, complete or not; None without one."""
+    if not (folder / FILE).is_file():
+        return None
+    record = FrontierRecord.load(folder / FILE, owner=OWNER)
+    if record.settings != settings:
+        raise InvalidInputError.of(OWNER, "out", "a folder without a frontier of other texts or settings",
+                                   f"one in {folder.name!r}", fix="Give another folder, or remove it.",
+                                   code="E-INPUT-EXISTS")  # fmt: skip
+    return record

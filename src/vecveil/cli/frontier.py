@@ -1,0 +1,143 @@
+"""``vecveil frontier``: measure designs from gentle to strong on the user's texts, to choose one by looking."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vecveil.auditing.frontier import FILE, frontier
+from vecveil.cli import options as shared
+from vecveil.cli.output import data, data_json, note, writing
+from vecveil.cli.tables import TableFormat, load_encoder_named, read_rows, retrieval_task
+from vecveil.errors import CalibrationError, InvalidInputError
+from vecveil.io import write_bytes
+from vecveil.records.frontier import FrontierPoint, FrontierRecord
+from vecveil.report import frontier_lines, write_frontier_html
+
+__all__ = ["CONCEPT", "command"]
+
+CONCEPT = "concept.yaml"
+"""Copy of the concept file in the folder, for ``vecveil fit --from``."""
+
+EXAMPLE = """\b
+Examples:
+  vecveil frontier notes.csv --text-column text --concept concept.yaml --out frontier/
+  vecveil fit notes.csv --from frontier/ --point 7 -o drug.vecveil
+  vecveil frontier notes.csv --concept concept.yaml --out frontier/ --at-least-search 0.98
+"""
+
+
+@click.command("frontier", epilog=EXAMPLE)
+@click.argument("input", type=shared.FILE)
+@shared.table_options
+@click.option(
+    "--concept", type=shared.FILE, required=True, help="Concept file (YAML): what to hide."
+)
+@click.option(
+    "--out", type=shared.FILE, metavar="FOLDER", required=True, help="Folder to write; an unfinished one is continued."
+)  # fmt: skip
+@click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
+@click.option(
+    "--retrieval",
+    type=shared.FILE,
+    metavar="FOLDER",
+    help="Judged queries in BEIR layout, whose nDCG@10 stands for search [default: recall@10 of the nearest texts].",
+)
+@click.option(
+    "--collection-size",
+    type=click.IntRange(min=10),
+    help="Rows of the collection to come, that search is measured for [default: the texts, or the judged documents].",
+)
+@click.option(
+    "--at-most-leak",
+    type=shared.SHARE,
+    metavar="SHARE",
+    help="Print the number of the point of the best search whose readers find at most this share of listed words.",
+)
+@click.option(
+    "--at-least-search",
+    type=shared.SHARE,
+    metavar="SHARE",
+    help="Print the number of the point of least leak that keeps this share of clean search.",
+)
+@click.option(
+    "--store-alone",
+    is_flag=True,
+    help="Judge search by the protected vectors alone, without exact ranking.",
+)
+@shared.encoder_options
+@shared.seed_option
+@shared.json_option
+def command(
+    input: Path,
+    out: Path,
+    concept: Path,
+    at_most_leak: float | None,
+    at_least_search: float | None,
+    store_alone: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Measure about 15 designs, from gentle to strong, and write a page to choose one from.
+
+    INPUT holds texts with and without the concept, as for `vecveil fit`. Each design is fitted on a part of them, with
+    a quarter of the concept's words left out; readers that know it learn on a second part and are judged on a third.
+    FOLDER gets frontier.json, frontier.html and a copy of the concept file. `vecveil fit INPUT --from FOLDER` fits the
+    recommended point on all texts and words, `--point N` another one.
+
+    With --at-most-leak or --at-least-search stdout holds the number of a point alone; exit code 1 if none meets them.
+    """
+    form = TableFormat.of(options)
+    if out.is_file():
+        raise InvalidInputError.of("frontier", "out", "a folder", f"the file {out.name!r}")
+    rows = read_rows(input, concept, form, columns=(options["group_column"],))
+    column = options["group_column"]
+    encoder = load_encoder_named(options, default="minilm")
+    assert encoder is not None
+    retrieval = (
+        None if options["retrieval"] is None else retrieval_task(options["retrieval"], encoder)
+    )
+    with writing(out):
+        record = frontier(
+            rows.texts, rows.concept, encoder, retrieval=retrieval, collection_size=options["collection_size"],
+            groups=None if column is None else rows.table.columns[column], out=out,
+            table={name: value for name, value in vars(form).items() if value is not None}, seed=options["seed"],
+        )  # fmt: skip
+        if concept.resolve() != (out / CONCEPT).resolve():
+            write_bytes(out / CONCEPT, concept.read_bytes())
+        write_frontier_html(record, out / "frontier.html")
+    limits = at_most_leak is not None or at_least_search is not None or store_alone
+    picked = record.pick(
+        at_most_leak=at_most_leak, at_least_search=at_least_search, store_alone=store_alone
+    )
+    for line in frontier_lines(record):
+        (note if limits or as_json else data)(line)
+    note(f"Wrote {out / FILE} and {out / 'frontier.html'}.")
+    if limits and picked is None:
+        raise _none(record, at_most_leak, at_least_search, store_alone)
+    chosen = picked if limits and picked is not None else record.recommended
+    if as_json:
+        data_json({"point": chosen.number, "record": record.to_record()})
+    elif limits:
+        data(str(chosen.number))
+
+
+def _none(
+    record: FrontierRecord, leak: float | None, search: float | None, store_alone: bool
+) -> CalibrationError:
+    """Return the error for limits that no point meets, with the nearest."""
+
+    def kept(point: FrontierPoint) -> float:
+        found = point.search(store_alone=store_alone)
+        return -1.0 if found is None else found.value
+
+    if search is None:
+        least = min(point.listed.value for point in record.points)
+        return CalibrationError.of("frontier", "at_most_leak", f"at least {least:.3f} here", leak)
+    within = [point for point in record.points if leak is None or point.listed.value <= leak]
+    best = max(map(kept, within), default=-1.0)
+    constraint = f"at most {best:.3f} here" if best >= 0 else "left out here"
+    why = "" if leak is None else f"{len(within)} points leak at most {leak:g}."
+    return CalibrationError.of("frontier", "at_least_search", constraint, search, why)

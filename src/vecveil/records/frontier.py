@@ -1,0 +1,348 @@
+"""The record of a frontier, schema ``vecveil.frontier/1`` (docs/formats.md), and the choice of one of its points."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from vecveil.errors import optional_import
+from vecveil.io import write_text
+from vecveil.records.audit import EncoderRecord
+from vecveil.records.reading import Count, Finite, Place, Record, Scalar, Share
+from vecveil.records.verdict import NBSP, percent
+
+__all__ = ["SEARCH_KEPT", "FrontierCounts", "FrontierPoint", "FrontierRecord", "Kept", "Leak"]
+
+SEARCH_KEPT = 0.98
+"""Share of clean search that the recommended point keeps, where one does."""
+
+
+@dataclass(frozen=True)
+class Leak(Record):
+    """R-precision of the strongest reader: of the k concept words of a text, the share among its k best guesses.
+
+    Attributes:
+        low, high: 95 % interval over groups of texts.
+        reader: name of the attack.
+        n: occurrences of words that the reader was judged on.
+    """
+
+    value: Share
+    low: Share
+    high: Share
+    reader: str
+    n: Count
+
+
+@dataclass(frozen=True)
+class Kept(Record):
+    """A utility as a share of that of clean vectors, with its 95 % interval.
+
+    Attributes:
+        candidates: rows that are ranked exactly; 0 ranks by the protected vectors alone.
+    """
+
+    metric: str
+    value: Finite
+    low: Finite
+    high: Finite
+    candidates: Count = 0
+
+
+@dataclass(frozen=True)
+class FrontierPoint(Record):
+    """One design and its figures on texts that it was not fitted on.
+
+    Attributes:
+        arguments: of `vecveil.fit`, by which the design is fitted on all texts.
+        listed: leak of the words that the fit knew.
+        left_out: leak of those left out of the fit, or None.
+        store: search by the protected vectors alone, or None.
+        sealed: the same after the exact ranking of so many candidates, fewest first.
+        seconds: spent on this point.
+    """
+
+    number: Count
+    arguments: Mapping[str, Scalar]
+    listed: Leak
+    left_out: Leak | None
+    similarity: Kept
+    store: Kept | None
+    sealed: Sequence[Kept]
+    seconds: Finite
+
+    @property
+    def words(self) -> str:
+        """The design in words, such as ``subspace, erase 115, keep 269, noise 1``."""
+        given = dict(self.arguments)
+        parts = [
+            f"{words} {given[name]:g}"
+            for name, words in (("rank", "erase"), ("kept", "keep"), ("flattening", "flatten"),
+                                ("noise_to_signal", "noise"))
+            if given.get(name)
+        ]  # fmt: skip
+        return ", ".join([str(given["method"]), *parts])
+
+    def search(self, *, store_alone: bool = False) -> Kept | None:
+        """Return the best search: after exact ranking, with the fewest candidates that reach it; else the store's."""
+        choices = [] if store_alone else list(self.sealed)
+        return max(choices, key=lambda kept: (kept.value, -kept.candidates), default=self.store)
+
+    def enough(self, share: float) -> Kept | None:
+        """Return the search with the fewest candidates that keeps ``share``, or the best one."""
+        return next((kept for kept in self.sealed if kept.value >= share), self.search())
+
+
+@dataclass(frozen=True)
+class FrontierCounts(Record):
+    """Counts of texts by part, and of words; ``judged`` texts give the figures of leakage.
+
+    Attributes:
+        rows: size of the collection that the figures of search are for.
+        queries: judged queries; None where texts stand in as queries.
+    """
+
+    texts: Count
+    with_concept: Count
+    fitted: Count
+    learnt: Count
+    judged: Count
+    listed: Count
+    left_out: Count
+    rows: Count
+    queries: Count | None
+
+
+@dataclass(frozen=True)
+class FrontierRecord(Record):
+    """Designs from gentle to strong on the user's texts.
+
+    Attributes:
+        settings: SHA-256 of all that decides the figures; a folder with another one is of another run.
+        table: options of the table of texts (text column, format), for ``vecveil fit --from``.
+        designs: number of designs; fewer points are an interrupted run.
+        clean_listed, clean_left_out: leaks of clean vectors.
+        chance_listed, chance_left_out: the shares of a guess by the words' frequencies.
+        readers: names of the attacks, of which the strongest counts.
+        missing: figures that are not measured, each with the reason.
+    """
+
+    SCHEMA: ClassVar[str] = "vecveil.frontier/1"
+
+    vecveil: str
+    created: str
+    settings: str
+    concept: str
+    encoder: EncoderRecord
+    table: Mapping[str, Scalar]
+    seed: Count
+    counts: FrontierCounts
+    readers: Sequence[str]
+    clean_listed: Leak
+    clean_left_out: Leak | None
+    chance_listed: Share
+    chance_left_out: Share | None
+    missing: Mapping[str, str]
+    designs: Count
+    points: Sequence[FrontierPoint]
+    seconds: Finite
+
+    def check(self, place: Place) -> None:
+        """Raise for a point without a method, or two of one number."""
+        for i, point in enumerate(self.points):
+            if not isinstance(point.arguments.get("method"), str):
+                raise (
+                    place.key("points")
+                    .items()[i]
+                    .key("arguments")
+                    .fail("one with a method", "none")
+                )
+        if len({point.number for point in self.points}) < len(self.points):
+            raise place.key("points").fail("of different numbers", "one number twice")
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all designs are measured."""
+        return len(self.points) == self.designs
+
+    def point(self, number: int) -> FrontierPoint | None:
+        """Return the point of a number, or None."""
+        return next((point for point in self.points if point.number == number), None)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the record atomically; `FrontierRecord.load` reads it."""
+        write_text(
+            path, json.dumps(self.to_record(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        )
+
+    # -- choosing
+
+    def pick(
+        self,
+        *,
+        at_most_leak: float | None = None,
+        at_least_search: float | None = None,
+        store_alone: bool = False,
+    ) -> FrontierPoint | None:
+        """Return the point that meets the limits best, or None if none meets them.
+
+        With ``at_most_leak`` alone it is the point of the best search. Else, of the points whose leak of listed words
+        is within about one standard error of the least, and then that of words left out, the one of the best search.
+
+        Args:
+            at_most_leak: of listed words, as measured.
+            at_least_search: share of clean search, after exact ranking unless ``store_alone``.
+            store_alone: judge search by the protected vectors alone.
+        """
+
+        def search(point: FrontierPoint) -> float:
+            kept = point.search(store_alone=store_alone)
+            return -1.0 if kept is None else kept.value
+
+        met = [
+            point
+            for point in self.points
+            if (at_most_leak is None or point.listed.value <= at_most_leak)
+            and (at_least_search is None or search(point) >= at_least_search)
+        ]
+        if not met:
+            return None
+        if at_most_leak is not None and at_least_search is None:
+            return max(met, key=lambda point: (search(point), -point.listed.value))
+        for leak in (_listed, _left_out):
+            least = min(map(leak, met), key=lambda found: found.value)
+            # About one standard error: a smaller difference is one of measurement.
+            met = [point for point in met if leak(point).value <= (least.value + least.high) / 2]
+        return max(met, key=lambda point: (search(point), -point.listed.value))
+
+    @property
+    def recommended(self) -> FrontierPoint:
+        """The point of least leak that keeps 98 % of search after exact ranking; else that of the best search."""
+        within = self.pick(at_least_search=SEARCH_KEPT)
+        return within or self.pick(at_most_leak=1.0) or self.points[0]
+
+    @property
+    def recommendation(self) -> str:
+        """The recommended point and the reason, in a few sentences."""
+        point, kept = self.recommended, self.recommended.enough(SEARCH_KEPT)
+        within = self.pick(at_least_search=SEARCH_KEPT) is not None
+        if within:
+            reason = f"of the points that keep {_whole(SEARCH_KEPT)} of clean search none leaks less, beyond the error"
+        elif kept is not None:
+            reason = f"no point keeps {_whole(SEARCH_KEPT)} of clean search; this one keeps most, {_share(kept.value)}"
+        else:
+            reason = "search was not measured; it leaks least"
+        leak = (
+            f"Readers find {percent(point.listed.value)} of listed words ({_about(point.listed)}, "
+        )
+        leak += f"chance {percent(self.chance_listed)}, clean vectors {percent(self.clean_listed.value)})"
+        if point.left_out is not None:
+            leak += f" and {percent(point.left_out.value)} of words left out of the fit"
+        search = ""
+        if kept is not None and kept.candidates:
+            alone = (
+                ""
+                if point.store is None
+                else f"; the store alone keeps {_share(point.store.value)}"
+            )
+            search = f" Search keeps {_share(kept.value)} after exact ranking of {kept.candidates} candidates{alone}."
+        elif kept is not None:
+            search = f" Search in the store alone keeps {_share(kept.value)}."
+        return f"Point {point.number} ({point.words}): {reason}. {leak}.{search}"
+
+    # -- drawing
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with a row for each point, indexed by number.
+
+        Raises:
+            MissingDependencyError: pandas is not installed.
+        """
+        with optional_import("FrontierRecord.to_frame", "pandas", "plot"):
+            import pandas
+        rows = []
+        for point in self.points:
+            row: dict[str, Any] = {"number": point.number, **point.arguments}
+            for name, leak in (("listed", point.listed), ("left_out", point.left_out)):
+                for key in ("value", "low", "high"):
+                    row[name if key == "value" else f"{name}_{key}"] = leak and getattr(leak, key)
+            row["similarity"] = point.similarity.value
+            row["store"] = point.store and point.store.value
+            row |= {f"sealed_{kept.candidates}": kept.value for kept in point.sealed}
+            rows.append(row)
+        return pandas.DataFrame(rows).set_index("number")
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw search against leak of listed words with matplotlib, and return the axes.
+
+        Raises:
+            MissingDependencyError: matplotlib is not installed.
+        """
+        if ax is None:
+            with optional_import("FrontierRecord.plot", "matplotlib", "plot"):
+                from matplotlib import pyplot
+            ax = pyplot.subplots()[1]
+        for name, line in self.lines().items():
+            shown = [(point.listed.value, kept.value) for point, kept in line]
+            (drawn,) = ax.plot(*zip(*best_of(shown), strict=True), label=name)
+            ax.scatter(*zip(*shown, strict=True), color=drawn.get_color())
+            for (point, _), place in zip(line, shown, strict=True):
+                ax.annotate(
+                    str(point.number),
+                    place,
+                    textcoords="offset points",
+                    xytext=(4, 4),
+                    fontsize="small",
+                )
+        ax.axvline(self.chance_listed, linestyle=":", color="grey", label="chance")
+        ax.set_xlabel("leak of listed words (R-precision of the strongest reader)")
+        ax.set_ylabel("search, share of clean")
+        ax.legend()
+        return ax
+
+    def lines(self) -> dict[str, list[tuple[FrontierPoint, Kept]]]:
+        """Return the lines of a plot: name -> each point with its search; a line that is not measured is absent."""
+        ranked = self.candidates
+        sealed = [(p, kept) for p in self.points for kept in p.sealed if kept.candidates == ranked]
+        alone = [(p, p.store) for p in self.points if p.store is not None]
+        named = {f"after exact ranking of {ranked} candidates": sealed, "store alone": alone}
+        return {name: line for name, line in named.items() if line}
+
+    @property
+    def candidates(self) -> int:
+        """The number of candidates that the recommended point is drawn with; 0 without sealed search."""
+        kept = self.recommended.enough(SEARCH_KEPT)
+        return 0 if kept is None else kept.candidates
+
+
+def best_of(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the places that no other one beats in both coordinates, by rising leak (first) and search (second)."""
+    best: list[tuple[float, float]] = []
+    for leak, search in sorted(places, key=lambda place: (place[0], -place[1])):
+        if not best or search > best[-1][1]:
+            best.append((leak, search))
+    return best
+
+
+def _listed(point: FrontierPoint) -> Leak:
+    return point.listed
+
+
+def _left_out(point: FrontierPoint) -> Leak:
+    return point.left_out or point.listed
+
+
+def _share(kept: float) -> str:
+    """Return what is kept of a utility in per cent; re-ranking by chance may keep more than all."""
+    return f"{100 * kept:.1f}{NBSP}%"
+
+
+def _whole(share: float) -> str:
+    return f"{100 * share:.0f}{NBSP}%"
+
+
+def _about(leak: Leak) -> str:
+    return f"{percent(leak.low)} to {percent(leak.high)}"

@@ -1,0 +1,113 @@
+"""``vecveil frontier`` writes a page and a record, picks for scripts, and ``vecveil fit --from`` fits a point."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vecveil
+from harness.command_line import Outcome, leftovers, run
+from vecveil.attacks import MLPAttack
+from vecveil.auditing import frontier as module
+from vecveil.data import read_texts
+from vecveil.encoders import LsaEncoder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_designs() -> Iterator[None]:
+    made = module.designs
+
+    def three(dimension: int) -> list[dict[str, Any]]:
+        every = made(dimension)
+        return [every[i] for i in (0, 2, 8)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "designs", three)
+        patch.setattr(module, "MLPAttack", lambda device: MLPAttack((32,), epochs=4, device=device))
+        yield
+
+
+@pytest.fixture(scope="module")
+def measured(notes: Path, lsa: Path) -> tuple[Path, Outcome]:
+    return notes.with_name("frontier"), run(*arguments(notes, lsa))
+
+
+def arguments(notes: Path, lsa: Path, *more: object) -> list[object]:
+    return [
+        "frontier", notes, "--text-column", "text", "--concept", notes.with_name("concept.yaml"),
+        "--encoder", lsa, "--group-column", "id", "--out", notes.with_name("frontier"), *more,
+    ]  # fmt: skip
+
+
+def test_the_folder_holds_record_page_and_concept(measured: tuple[Path, Outcome], notes: Path) -> None:
+    folder, done = measured
+    assert done.code == 0, done.err
+    assert sorted(path.name for path in folder.iterdir()) == ["concept.yaml", "frontier.html", "frontier.json"]
+    assert (folder / "concept.yaml").read_bytes() == notes.with_name("concept.yaml").read_bytes()
+    record = json.loads((folder / "frontier.json").read_text(encoding="utf-8"))
+    assert len(record["points"]) == record["designs"] == 3
+    assert "laplace, noise 0.5" in done.out
+    assert "Point " in done.out
+    assert leftovers(folder) == []
+
+
+def test_limits_print_the_number_of_a_point_for_scripts(
+    measured: tuple[Path, Outcome], notes: Path, lsa: Path
+) -> None:
+    picked = run(*arguments(notes, lsa, "--at-least-search", 0.05))
+    assert picked.code == 0, picked.err
+    assert picked.out.strip() in ("1", "2", "3")
+    assert run(*arguments(notes, lsa, "--json")).json["record"]["concept"]
+    none = run(*arguments(notes, lsa, "--at-most-leak", 0.001))
+    assert (none.code, none.out) == (1, "")
+    assert len(none.errors) == 1
+    both = run(*arguments(notes, lsa, "--at-most-leak", 0.99, "--at-least-search", 0.999, "--store-alone"))
+    assert (both.code, both.out) == (1, "")
+
+
+def test_a_point_is_fitted_from_its_folder(measured: tuple[Path, Outcome], notes: Path, tmp_path: Path) -> None:
+    folder, _ = measured
+    lsa = notes.with_name("lsa")
+    out = tmp_path / "p.vecveil"
+    done = run("fit", notes, "--from", folder, "--point", 3, "--encoder", lsa, "-o", out)
+    assert done.code == 0, done.err
+    record = json.loads((folder / "frontier.json").read_text(encoding="utf-8"))
+    wanted, report = record["points"][2]["arguments"], vecveil.load(out).report
+    assert report["parameters"]["rank"] == wanted["rank"]
+    assert report["asked"] == {"noise_to_signal": wanted["noise_to_signal"]}
+    lines = [line.split(":")[0] for line in done.err.splitlines()]
+    assert lines[:3] == ["Kept", "Still read", "Next"]
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        (("--point", 9), 1),
+        (("--epsilon", 1), 2),
+        (("--method", "laplace"), 2),
+        (("--option", "rank=3"), 2),
+    ],
+)
+def test_what_contradicts_the_folder_is_refused(
+    measured: tuple[Path, Outcome], notes: Path, tmp_path: Path, more: tuple[object, ...], code: int
+) -> None:
+    done = run("fit", notes, "--from", measured[0], "-o", tmp_path / "p.vecveil", *more)
+    assert done.code == code
+    assert not (tmp_path / "p.vecveil").exists()
+
+
+def test_another_encoder_and_other_texts_are_refused(
+    measured: tuple[Path, Outcome], notes: Path, lsa: Path, tmp_path: Path
+) -> None:
+    LsaEncoder.fit(read_texts(notes).texts, 16).save(tmp_path / "lsa")
+    done = run("fit", notes, "--from", measured[0], "--encoder", tmp_path / "lsa", "-o", tmp_path / "p.vecveil")
+    assert done.code == 1
+    assert "`encoder`" in done.err
+    other = run(*arguments(notes, lsa, "--seed", 1))
+    assert other.code == 1
+    assert "`out`" in other.err
+    assert run("fit", notes, "--point", 1, "-o", tmp_path / "p.vecveil").code == 2
