@@ -18,8 +18,8 @@ from harness.command_line import run, write_csv
 from harness.contracts import GOLDEN, differences, read_contract
 
 COMMANDS = (
-    "demo", "fit", "frontier", "protect", "verify", "audit", "experiment", "serve", "scan", "migrate", "search", "curves", "key",
-    "ledger", "seal", "unseal", "reseal", "reprotect", "methods", "doctor",
+    "demo", "fit", "frontier", "protect", "verify", "audit", "experiment", "serve", "scan", "migrate", "search",
+    "curves", "key", "ledger", "seal", "unseal", "reseal", "reprotect", "methods", "doctor",
 )  # fmt: skip
 PROTECTOR = str(GOLDEN / "laplace.vecveil")
 INVOCATIONS: tuple[str, ...] = (

@@ -326,7 +326,7 @@ class Bench:
         started = time.perf_counter()
         assert self.pairs is not None
         # Further masks would measure only how much a mask depends on its seed.
-        once = {"stability_seeds": 1} if design["method"] == "sparse" else {}
+        once: dict[str, Any] = {"stability_seeds": 1} if design["method"] == "sparse" else {}
         protector = fit_pairs(**self.pairs, **design, **once, seed=self.seed, show_progress=False)
         judged = protector.protect(
             self.X[self.parts[2]], np.random.default_rng([self.seed, number])
@@ -346,7 +346,7 @@ class Bench:
         self, X: Embeddings, judged: Embeddings, protector: Protector | None = None
     ) -> dict[str, tuple[Leak, float]]:
         """Return for each set of words the leak under the strongest reader, and chance."""
-        held = self.labels.any(axis=1)
+        held: npt.NDArray[np.bool_] = np.asarray(self.labels.any(axis=1))
         learn, judge = (rows[held[rows]] for rows in self.parts[1:])
         train = LabelledVectors(X[learn], self.labels[learn], self.groups[learn])
         test = LabelledVectors(judged[held[self.parts[2]]], self.labels[judge], self.groups[judge])
@@ -386,24 +386,21 @@ class Bench:
             return []
         own = self.X[sample(len(self.X), STORE_ROWS, np.random.default_rng(self.seed))]
 
+        task = self.retrieval
+        documents = own if task is None else task.documents
+        given: dict[str, Any] = {"collection_size": self.rows, "seed": self.seed}
+        if task is not None:
+            given |= {"queries": task.queries, "relevance": task.relevance}
+            given["distractors"] = own if self.rows > len(documents) < len(own) else None
+
         def sealed(candidates: int) -> UtilityTask:
-            common = {"candidates": candidates, "collection_size": self.rows, "seed": self.seed}
-            if self.retrieval is None:
-                return SealedSearchTask(own, **common)
-            task = self.retrieval
-            distractors = own if self.rows > len(task.documents) < len(own) else None
-            return SealedSearchTask(
-                task.documents,
-                queries=task.queries,
-                relevance=task.relevance,
-                distractors=distractors,
-                **common,
-            )
+            return SealedSearchTask(documents, candidates=candidates, **given)
 
         # The ten nearest protected rows, exactly ranked, have the recall of the store alone.
-        alone = sealed(10) if self.retrieval is None else self.retrieval
-        few = self.retrieval is not None and len(self.retrieval.documents) < FEWEST_ROWS
-        return [(0, alone), *((c, sealed(c)) for c in CANDIDATES if c < self.rows and not few)]
+        alone = sealed(10) if task is None else task
+        enough = len(documents) >= FEWEST_ROWS
+        ranked = [count for count in CANDIDATES if enough and count < self.rows]
+        return [(0, alone), *((count, sealed(count)) for count in ranked)]
 
     def _kept(self, protector: Protector) -> tuple[Kept, list[Kept]]:
         """Return similarity, and search in the store alone and after exact ranking."""

@@ -262,7 +262,7 @@ class FrontierRecord(Record):
             MissingDependencyError: pandas is not installed.
         """
         with optional_import("FrontierRecord.to_frame", "pandas", "plot"):
-            import pandas
+            import pandas  # type: ignore[import-untyped,unused-ignore]
         rows = []
         for point in self.points:
             row: dict[str, Any] = {"number": point.number, **point.arguments}

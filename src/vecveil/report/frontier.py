@@ -69,8 +69,9 @@ def frontier_lines(record: FrontierRecord) -> list[str]:
     ]  # fmt: skip
     clean = _leaks(record.clean_listed, record.clean_left_out)
     chance = _leaks_of(record.chance_listed, record.chance_left_out)
-    return [*(line.rstrip() for line in lines), "", f"Leak of clean vectors: {clean}; by chance: {chance}. {_measure(record)}",
-            *record.missing.values(), "", record.recommendation, CAUTION]  # fmt: skip
+    leaks = f"Leak of clean vectors: {clean}; by chance: {chance}. {_measure(record)}"
+    below = ["", leaks, *record.missing.values(), "", record.recommendation, CAUTION]
+    return [*(line.rstrip() for line in lines), *below]
 
 
 def _heads(record: FrontierRecord) -> list[str]:

@@ -20,8 +20,27 @@ __all__ = ["render"]
 
 
 def render(template: str, **context: Any) -> str:
-    """Return the document of a template in ``report/templates``, whose suffix names the format."""
-    return environment(template.rpartition(".")[2]).get_template(template).render(context)
+    """Return the document of a template in ``report/templates``, whose suffix names the format.
+
+    An HTML page has the style sheet of all pages, and that of its own name where there is one.
+    """
+    name, _, form = template.rpartition(".")
+    source = environment(form).get_template(template)
+    return source.render(context | (_style("style.css", f"{name}.css") if form == "html" else {}))
+
+
+@functools.cache
+def _style(*names: str) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    folder = resources.files("vecveil.report").joinpath("templates")
+    # The page's content security policy allows this style sheet by its hash, and no script at all: a text of
+    # the record that slipped through the escaping could not run.
+    # On one line: the sheet is most of a short page.
+    sheets = [_source(name) for name in names if folder.joinpath(name).is_file()]
+    style = Markup(" ".join(" ".join(sheets).split()))
+    digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
+    return {"style": style, "digest": digest}
 
 
 def _source(name: str) -> str:
@@ -86,11 +105,6 @@ def environment(form: str) -> Environment:
         "version": __version__,
     }
     if form == "html":
-        # The page's content security policy allows this style sheet by its hash, and no script at all: a text of
-        # the record that slipped through the escaping could not run.
-        # On one line: the sheet is most of a short page.
-        style = Markup(" ".join(_source("style.css").split()))
-        digest = base64.b64encode(hashlib.sha256(style.encode("utf-8")).digest()).decode("ascii")
-        env.globals |= {"charts": charts, "style": style, "digest": digest}
+        env.globals |= {"charts": charts}
         env.filters |= {"place": charts.share_at, "g": lambda number: f"{number:.6g}"}
     return env

@@ -101,7 +101,8 @@ def test_stronger_designs_leak_less_and_keep_less(record: FrontierRecord) -> Non
     assert record.clean_listed.value > 0.8 > 0.4 > record.chance_listed
     assert gentle.listed.value > strong.listed.value
     assert gentle.left_out is not None
-    assert gentle.store is not None and strong.store is not None
+    assert gentle.store is not None
+    assert strong.store is not None
     assert gentle.store.value > strong.store.value
     for point in record.points:
         kept = [point.store, *point.sealed]
@@ -187,13 +188,17 @@ def test_points_are_picked_by_limits(record: FrontierRecord) -> None:
     leaks = sorted(point.listed.value for point in record.points)
     assert record.pick(at_most_leak=leaks[0] / 2) is None
     within = record.pick(at_most_leak=leaks[2])
-    assert within is not None and within.listed.value <= leaks[2]
+    assert within is not None
+    assert within.listed.value <= leaks[2]
     kept = record.pick(at_least_search=0.9)
     assert kept is not None
     best = kept.search()
-    assert best is not None and best.value >= 0.9
+    assert best is not None
+    assert best.value >= 0.9
     alone = record.pick(at_least_search=0.2, store_alone=True)
-    assert alone is not None and alone.store is not None and alone.store.value >= 0.2
+    assert alone is not None
+    assert alone.store is not None
+    assert alone.store.value >= 0.2
     assert f"Point {record.recommended.number} " in record.recommendation
 
 
