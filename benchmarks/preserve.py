@@ -10,8 +10,9 @@ word is a label if 15 of the protector's texts hold it.
 ``erase`` is the method ``subspace`` at a given rank and noise, all other directions kept, and at the setting that a
 fit with ``target_utility=0.95`` chooses. ``same kernel`` erases the same directions with the same noise, but by the
 oblique projection that also keeps Cov(Φ, classes) (SPLINCE, Holstege, Ravfogel and Wouters 2025): a matrix turns one
-release into the other. ``preserve`` erases only directions that do not correlate with the classes, with the noise at
-which the strongest of three attackers recovers at most half a point more than behind ``erase``.
+release into the other. ``preserve`` erases only directions that do not correlate with the classes, with as much noise,
+or as many erased directions (then noise), as bring the strongest of three attackers to that behind ``erase``, within
+half a point.
 
 Attackers recover words of the concept (R-precision): kernel ridge and linear ridge, of the release and of its
 projection on the map's row space, and a 512-unit perceptron with fresh noise. Accuracy is that of a logistic
@@ -50,6 +51,7 @@ from vecveil.sensitivity.subspace import concept_directions
 RESULTS = Path(__file__).parent / "results" / "preserve.json"
 DESIGNS = ((0.2, 0.25), (0.4, 0.5))  # share of erased directions, noise
 TEXTS, ATTACKED, STEPS, DRAWS = 6_000, 3_000, 5, 2
+MOST_ERASED = 0.7  # share of all directions
 WORD = re.compile(r"[^\W\d_][\w'-]*")
 Release = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
@@ -195,38 +197,48 @@ def designs(split: Split) -> Iterator[tuple[str, dict[str, Any], float]]:
     yield "target utility 0.95", report["parameters"], report["noise_to_signal"]
 
 
-def strongest(found: dict[str, float]) -> float:
-    return max(found["leak"], found["perceptron"])
+def fitted(split: Split, options: dict[str, Any], noise: float, **more: Any) -> np.ndarray:
+    settings = {**options, "noise_to_signal": noise, "show_progress": False}
+    protector = vecveil.fit_pairs(*split.pairs, **settings, **more)
+    assert protector.map is not None
+    return protector.map.matrix
+
+
+def preserved(
+    split: Split, options: dict[str, Any], noise: float, base: dict[str, float], *, by_rank: bool
+) -> dict[str, float]:
+    """Return the figures of ``preserve`` at the leakage of ``base``."""
+    n, classes, rank = split.X.shape[1], split.y[split.preserved], options["rank"]
+
+    def of_rank(rank: int) -> np.ndarray:
+        kept = min(options["kept"], n - rank)
+        return fitted(split, {**options, "rank": rank, "kept": kept}, noise, preserve=classes)
+
+    if by_rank:
+        low, rank = rank, round(MOST_ERASED * n)
+        for _ in range(STEPS):
+            middle = (low + rank) // 2
+            above = split.leak(of_rank(middle), noise) > base["leak"]
+            low, rank = (middle, rank) if above else (low, middle)
+    T = of_rank(rank)
+    found = split.figures(T, noise if by_rank else split.at_leak(T, noise, base["leak"]))
+    while max(found["leak"], found["perceptron"]) > max(base["leak"], base["perceptron"]) + 0.005:
+        found = split.figures(T, 1.1 * found["noise"])
+    return {"rank": rank, **found}
 
 
 def measure(split: Split) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for name, options, noise in designs(split):
-
-        def fitted(
-            noise: float = noise, options: dict[str, Any] = options, **more: Any
-        ) -> np.ndarray:
-            protector = vecveil.fit_pairs(
-                *split.pairs, noise_to_signal=noise, show_progress=False, **options, **more
-            )
-            return np.asarray(protector.map.matrix)
-
-        maps = {"erase": fitted()}
+        base = split.figures(fitted(split, options, noise), noise)
+        results: dict[str, dict[str, Any]] = {"erase": base}
         if name.startswith("rank"):
-            maps["same kernel"], shared = split.same_kernel(options["rank"])
-        maps["preserve"] = fitted(preserve=split.y[split.preserved])
-        found = split.figures(maps["erase"], noise)
-        leak, most = found["leak"], strongest(found) + 0.005
-        for method, T in maps.items():
-            if method == "same kernel":
-                found = split.figures(T, noise)
-            elif method == "preserve":
-                found = split.figures(T, split.at_leak(T, noise, leak))
-                while strongest(found) > most:
-                    found = split.figures(T, 1.1 * found["noise"])
+            T, shared = split.same_kernel(options["rank"])
+            results["same kernel"] = {**split.figures(T, noise), "shared": shared}
+        results["preserve, more noise"] = preserved(split, options, noise, base, by_rank=False)
+        results["preserve, more erased"] = preserved(split, options, noise, base, by_rank=True)
+        for method, found in results.items():
             row = {"design": name, "method": method, "seed": split.seed, **found}
-            if method == "same kernel":
-                row["shared"] = shared
             rows.append({key: round(v, 4) if isinstance(v, float) else v for key, v in row.items()})
             print(rows[-1], flush=True)
     return rows
@@ -272,18 +284,22 @@ def main() -> None:
             np.asarray(encoder.encode(part), np.float32) for part in (texts, matches.negatives())
         )
         rows: list[dict[str, Any]] = []
+        cleans: list[dict[str, float]] = []
         for seed in range(given.seeds):
             split = Split(X, N, classes, test, matches, seed)
             chance = share_recovered(
                 np.tile(split.L_read.mean(0), (len(split.held), 1)), split.L_held
             )
-            clean = {"leak": split.leak(np.eye(X.shape[1]), 0.0), "chance": chance,
-                     "accuracy": float(split.clean.score(split.X[split.test], classes[split.test]))}  # fmt: skip
+            cleans.append({"leak": split.leak(np.eye(X.shape[1]), 0.0), "chance": chance,
+                           "accuracy": float(split.clean.score(split.X[split.test], classes[split.test]))})  # fmt: skip
             rows += measure(split)
             record[name] = {
                 "texts": [len(part) for part in (split.preserved, split.learn, split.test)],
                 "labels": split.L_held.shape[1],
-                "clean": {key: round(100 * value, 1) for key, value in clean.items()},
+                "clean": {
+                    key: round(100 * float(np.mean([c[key] for c in cleans])), 1)
+                    for key in cleans[0]
+                },
                 "table": summary(rows),
                 "rows": rows,
             }

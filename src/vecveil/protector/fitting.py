@@ -117,8 +117,9 @@ def fit(
         epsilon, noise_to_signal, target_utility, target_cosine, target_advantage, sigma, radius: exactly one of
             the method's scales; see `fit_pairs`.
         delta, utility, candidates, collection_size, query_noise, before, postprocess, output: see `fit_pairs`.
-        options: of the method, see `fit_pairs`. textcrafter also ``relabel``: ``"presidio"`` or any object with
-            ``detect(texts)``; ordinary texts in which it detects PII then count as texts with the concept.
+        options: of the method, see `fit_pairs`; ``preserve`` holds one class for each text here. textcrafter also
+            ``relabel``: ``"presidio"`` or any object with ``detect(texts)``; ordinary texts in which it detects PII
+            then count as texts with the concept.
             replace-random: ``words`` (2,000, size of the vocabulary of replacements) and ``min_word_texts`` (5,
             fewest texts that hold each). replace-semantic: ``members``: ``"own"`` (of the texts), ``"faker"``
             (made up, with ``locales`` and ``count``), or lists by type.
