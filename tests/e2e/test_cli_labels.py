@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_fit_protect_and_audit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     common = ("texts.csv", "--concept", "concept.yaml", "--encoder", "lsa", "--no-cache")
-    fitted = run("fit", *common, "--noise-to-signal", 0.3, "-o", "mood.vecveil", "--json")
+    fitted = run("fit", *common, "--noise-to-signal", 0.3, "-o", "mood.vecveil", "--json", "--verbose")
     assert fitted.code == 0, fitted.err
     assert fitted.json["report"]["parameters"]["rank"] == 1
     assert "400 of 400 texts have a label" in fitted.err

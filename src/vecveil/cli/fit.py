@@ -385,6 +385,11 @@ def describe(protector: Protector, point: FrontierPoint | None, *, verbose: bool
     note(f"Kept: {_kept(report)}.")
     note(f"Still read: {_still(report, point)}.")
     note(f"Next: {_next(report, point)}.")
+    if kept := report.get("preserved"):
+        note(
+            f"Note: nothing that correlates with the {kept['classes']} classes is erased. What they tell of the "
+            "concept stays readable."
+        )
     for warning in report["warnings"]:
         note(f"Note: {warning}")
     if verbose:
@@ -461,11 +466,6 @@ def _details(protector: Protector) -> None:
         )
     parameters = ", ".join(f"{k} {number(v)}" for k, v in report["parameters"].items() if v is not None)
     note(f"Method {protector.method}{f': {parameters}' if parameters else ''}")
-    if kept := report.get("preserved"):
-        note(
-            f"Nothing that correlates with the {kept['classes']} classes is erased. What they tell of the concept "
-            "stays readable."
-        )
     names = ("epsilon", "delta", "sigma", "radius", "noise_to_signal")
     scales = [f"{n.replace('_', '-')} {number(report[n])}" for n in names if report.get(n) is not None]
     note(f"Noise: {', '.join(scales) or 'none'}")
