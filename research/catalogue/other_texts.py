@@ -29,6 +29,7 @@ from vecveil.concepts.matching import Span
 from vecveil.metrics import StsTask, UtilityTask
 from vecveil.metrics.ranking import ndcg_of_scores
 from vecveil.protector import Protector, fit
+from vecveil.protector.methods import METHODS
 from vecveil.records.experiment import ClaimFinding, Number, Summary, Table, number
 
 SMALL = "mlp-512"
@@ -239,6 +240,9 @@ class OtherTexts(Experiment[OtherTextsSpec]):
         # Without empty fields: a new field of a specification must not rename old records.
         given = [{k: v for k, v in json_ready(one).items() if v} for one in own]
         given[0].pop("defences", None)
+        method = METHODS.get(own[1].method)
+        if method is not None and method.revision > 1:
+            given[1]["revision"] = method.revision
         return {**super().settings(spec, cell), "setup": given[0], "defence": given[1]}
 
     def data_digest(self, spec: OtherTextsSpec, bench: Bench, cell: Cell) -> str | None:
