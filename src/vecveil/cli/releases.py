@@ -154,26 +154,39 @@ def _key_store(file: str) -> KeyStore:
 
 @key.command("erase", epilog="\b\nExample:\n  vecveil key erase search.keys --collection notes\n")
 @click.argument("file", type=shared.SEAL_KEY)
-@click.option("--collection", required=True, metavar="NAME", help="Collection of sealed rows; see `vecveil key list`.")
+@click.option("--collection", metavar="NAME", help="Collection of sealed rows; see `vecveil key list`.")
+@click.option("--id", "key_id", metavar="ID", help="Older key of FILE that wraps no data key; see `vecveil key list`.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @shared.json_option
-def erase_keys(file: str, collection: str, yes: bool, as_json: bool) -> None:
+def erase_keys(file: str, collection: str | None, key_id: str | None, yes: bool, as_json: bool) -> None:
     """Delete the data keys of a collection: its sealed rows open no more, those in backups of the database included.
 
     Protected vectors and fields that were kept readable stay readable. Backups of FILE still open the sealed rows:
     destroy them too. FILE may be env:NAME:FILE, for a master key in a variable.
+
+    With --id delete an older key of FILE, once every collection is resealed. Keyed noise made with it cannot be
+    repeated.
     """
     store = _key_store(file)
-    store.read(collection)  # a mistyped name is an error before the question
+    if (collection is None) == (key_id is None):
+        raise click.UsageError("Give --collection or --id.")
+    if collection is not None:
+        store.read(collection)  # a mistyped name is an error before the question
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("Without a terminal to ask at, confirm with --yes.")
-    if not yes and not click.confirm(f"Delete all data keys of {collection!r}? This cannot be undone.", err=True):
+    erased = f"the key {key_id!r}" if collection is None else f"all data keys of {collection!r}"
+    if not yes and not click.confirm(f"Delete {erased}? This cannot be undone.", err=True):
         raise click.Abort
-    store.erase(collection)
-    note(f"The sealed rows of {collection!r} open no more. Their protected vectors stay readable, and backups of "
-         f"{shared.SEAL_KEY.file(file).name} still open the rows: destroy them too.")  # fmt: skip
+    backups = f"backups of {shared.SEAL_KEY.file(file).name}"
+    if collection is None:
+        store.erase_master(str(key_id))
+        note(f"Deleted {erased}. It is still in {backups}: destroy them too.")
+    else:
+        store.erase(collection)
+        note(f"The sealed rows of {collection!r} open no more. Their protected vectors stay readable, and {backups} "
+             "still open the rows: destroy them too.")  # fmt: skip
     if as_json:
-        data_json({"key_file": str(file), "erased": collection})
+        data_json({"key_file": str(file), "erased": collection or key_id})
 
 
 LEDGER_EXAMPLE = """\b

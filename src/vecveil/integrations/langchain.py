@@ -350,8 +350,9 @@ class LangChainDatabase(DatabaseStore):
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         yield self._batch(self._nearest(self._first, 1))
-        raise StoreError.of(_STORE, "store", "a database of vecveil for this", "a LangChain store",
-                            "LangChain has no call to list rows.")  # fmt: skip
+        raise StoreError.of(_STORE, "store", "one that lists its rows", "a LangChain store",
+                            "LangChain reads rows by id only.", "For another key, rotate it and add the documents again (docs/integrations/langchain.md); "
+                            "for another protector, add them to a new store.")  # fmt: skip
 
     def _read(self, ids: list[str]) -> Batch:
         return self._batch(self.store.get_by_ids(ids))

@@ -141,6 +141,11 @@ class KeyProvider(Protocol):
         """Return the key that `wrap` encrypted."""
 
 
+def _master_of(wrapped: bytes) -> str:
+    """Return the id of the master key that `MasterKeys` wrapped a data key under."""
+    return wrapped[4 : 4 + int.from_bytes(wrapped[:4], "little")].decode(errors="replace")
+
+
 class MasterKeys:
     """The `KeyProvider` of a key file or variable: wraps under its current key, unwraps under every one."""
 
@@ -153,9 +158,10 @@ class MasterKeys:
         return framed(name) + nonce + self._cipher(self._keys.current).encrypt(nonce, key, context)
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        end = 4 + int.from_bytes(wrapped[:4], "little")
+        name = _master_of(wrapped)
+        end = 4 + len(name.encode())
         nonce, body = wrapped[end : end + NONCE_BYTES], wrapped[end + NONCE_BYTES :]
-        return self._cipher(wrapped[4:end].decode()).decrypt(nonce, body, context)
+        return self._cipher(name).decrypt(nonce, body, context)
 
     def _cipher(self, key_id: str) -> AESGCMSIV:
         secret = self._keys.key(key_id).secret_for_noise()
@@ -412,6 +418,21 @@ class KeyStore:
             del record["collections"][collection]
         self._cached.pop(collection, None)
         self._reserved.pop(collection, None)
+
+    def erase_master(self, key_id: str) -> None:
+        """Delete an older master key of the file; keyed noise made with it cannot be repeated.
+
+        Raises:
+            InvalidInputError: the key is current or wraps a data key, or there is no such key.
+        """
+        with self._changing() as record:
+            rows = [row for entry in record["collections"].values() for row in entry["keys"].values()]
+            wrapping = {_master_of(base64.b64decode(row["wrapped"])) for row in rows}
+            mine = {} if self.provider else record["keys"]
+            if key_id not in mine or key_id in {record["current"], *wrapping}:
+                raise InvalidInputError.of(_OWNER, "key_id", "an older master key that wraps no data key", "another",
+                                           fix="Add a new key and reseal every collection first.")  # fmt: skip
+            del record["keys"][key_id]
 
     def _entry(self, collection: str, record: dict[str, Any]) -> dict[str, Any]:
         if collection not in record["collections"]:

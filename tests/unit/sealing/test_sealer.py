@@ -166,6 +166,14 @@ def test_rotation_keeps_readers_going_and_retiring_closes_old_blobs(
         path, "two"
     )  # a new master key keeps the collections and opens what the old one wrapped
     assert len(Sealer(path).unseal(new, ids=IDS, collection="notes").ids) == 4
+    first, second = sorted(NoiseKeys.from_file(path).keys)
+    for key_id in (first, second, "three"):  # wraps a data key, is current, does not exist
+        with raises("E-INPUT", "key_id"):
+            store.erase_master(key_id)
+    store.rotate("notes")  # wraps the older data key anew, too
+    store.erase_master(first)
+    assert list(NoiseKeys.from_file(path).keys) == [second]
+    assert len(Sealer(path).unseal(new, ids=IDS, collection="notes").ids) == 4
     store.erase("notes")
     with raises("E-SEAL-COLLECTION", "collection"):
         reader.unseal(new, ids=IDS, collection="notes")
