@@ -351,7 +351,8 @@ class LangChainDatabase(DatabaseStore):
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         yield self._batch(self._nearest(self._first, 1))
         raise StoreError.of(_STORE, "store", "one that lists its rows", "a LangChain store",
-                            "LangChain reads rows by id only.", "For another key, rotate it and add the documents again (docs/integrations/langchain.md); "
+                            "LangChain reads rows by id only.",
+                            "For another key, rotate it and add the documents again (docs/integrations/langchain.md); "
                             "for another protector, add them to a new store.")  # fmt: skip
 
     def _read(self, ids: list[str]) -> Batch:
