@@ -322,11 +322,15 @@ class OtherTexts(Experiment[OtherTextsSpec]):
 
 
 ABOUT = (
-    "Texts are divided by group (abstract, document, template, connected pairs): 35 % fit the protector, "
-    "attackers learn all words on another 35 %, with their labels and fresh noise, and are judged on 30 %; in- "
-    "sample, they learn on the fitted texts. Figures are those of the strongest attack. Each seed draws its own "
-    "division and its own list; unlisted words are in no list of the fit. Noise is calibrated on half of the "
-    "pairs of STS12, both sides protected; utility is measured on the other half with other noise."
+    "Texts are divided by group (abstract, document, template, connected pairs): 35 % fit the protector, attackers "
+    "learn all words on another 35 %, with their labels and fresh noise, and are judged on 30 %; in-sample, they "
+    "learn on the fitted texts. Figures are those of the strongest attack. Each seed draws its own division and its "
+    "own list; unlisted words are in no list of the fit. Noise is calibrated on half of the pairs of STS12, both "
+    "sides protected; utility is measured on the other half with other noise. A text stage rewrites what a recogniser "
+    "finds, before texts are encoded; its utility kept is that of the vector stage alone. Search: the store holds "
+    "released vectors of all questions, its candidates are ranked by the exact vectors of the originals; nDCG@10 is a "
+    "share of exact search's, a query's own copy left out. 'Both': queries carry noise; 'map': they pass the map "
+    "alone."
 )
 KINDS = {"listed": "Listed words", "unseen": "Unlisted words"}
 
