@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from harness.command_line import CANARY, run
@@ -47,7 +48,7 @@ def test_fit_protect_and_refuse(
 ) -> None:
     monkeypatch.chdir(folder)
     file, out = tmp_path / "p.vecveil", tmp_path / "out.npy"
-    fitted = run("fit", *COMMON, "--method", method, "-o", file, "--json")
+    fitted = run("fit", *COMMON, "--method", method, "-o", file, "--json", "--verbose")
     assert fitted.code == 0, fitted.err
     assert fitted.json["method"] == method
     assert "Guarantee (empirical)" in fitted.err
@@ -64,11 +65,53 @@ def test_fit_protect_and_refuse(
 
     bare = run("protect", "clean.npy", *words, "-o", tmp_path / "bare.npy")
     assert bare.code == 1
-    assert "vectors already hold the concept" in bare.errors[0]
+    assert "vectors hold the concept" in bare.errors[0]
     assert not (tmp_path / "bare.npy").exists()
     quiet = run("protect", "texts.csv", *words, "--no-noise", "-o", tmp_path / "bare.npy")
     assert quiet.code == 1
     assert "the same text always gives the same vector" in quiet.errors[0]
+
+
+def test_a_text_stage(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(folder)
+    file, out, key = tmp_path / "p.vecveil", tmp_path / "out.npy", tmp_path / "search.keys"
+    (tmp_path / "d.yaml").write_text(f"name: some\nterms: {json.dumps(DRUGS[:3])}\n", "utf-8")
+    method = ("--method", "laplace", "--epsilon", "1e6")
+    stage = ("--rewrite", "delete", "--detector", tmp_path / "d.yaml")
+    fitted = run("fit", *COMMON, *method, *stage, "-o", file, "--json")
+    assert fitted.code == 0, fitted.err
+    recall = fitted.json["report"]["rewriting"]["detector_recall"]
+    assert 0.3 < recall["recall"] < 0.7
+    assert f"the detector finds {100 * recall['recall']:.1f} % of the concept's" in fitted.err
+    assert CANARY not in fitted.err + fitted.out
+
+    words = ("-p", file, "--encoder", "lsa", "--no-cache")
+    done = run("protect", "texts.csv", *words, "-o", out, "--json")
+    assert done.code == 0, done.err
+    assert done.json["noise"] is True
+    texts = (folder / "texts.csv").read_text(encoding="utf-8").splitlines()[1:]
+    written = [" ".join(w for w in text.split() if w not in DRUGS[:3]) for text in texts]
+    encoder = LsaEncoder.load(folder / "lsa")
+    np.testing.assert_allclose(np.load(out), encoder.encode(written), atol=1e-2)
+    bare = run("protect", "clean.npy", *words, "-o", tmp_path / "bare.npy")
+    assert bare.code == 1
+    assert "vectors hold the concept" in bare.errors[0]
+
+    with open(tmp_path / "ids.csv", "w", encoding="utf-8", newline="") as table:
+        csv.writer(table).writerows([("id", "text"), *enumerate(texts)])
+    assert run("key", "new", key).code == 0
+    name = ("--seal-key", key, "--seal-name", "notes")
+    sealed = run("seal", tmp_path / "ids.csv", *words, *name, "--id-column", "id", "-o", tmp_path / "s.parquet")
+    assert sealed.code == 0, sealed.err
+    opened = run("unseal", tmp_path / "s.parquet", *name, "-o", tmp_path / "u.parquet")
+    assert opened.code == 0, opened.err
+    rows = pq.read_table(tmp_path / "u.parquet").to_pydict()
+    assert rows["text"] == texts
+    exact = np.array(rows["embedding"], np.float32)
+    np.testing.assert_allclose(exact, np.load("clean.npy"), atol=1e-2)
+
+    for wrong in (("--detector", "concept.yaml"), ("--rewrite", "delete", "--method", "redact")):
+        assert run("fit", *COMMON, "--epsilon", "9", *wrong, "-o", tmp_path / "no").code == 2
 
 
 def test_audit(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -426,6 +426,20 @@ def test_a_policy_that_rewrites_texts_does_not_show_its_upstream_the_original(
         assert code(Server(url, tmp_path).sealed(["a"], ["1"])) == (400, "sealing_not_supported")
 
 
+def test_a_text_stage_rewrites_the_candidates_and_seals_the_originals(keys: ApiKeys, tmp_path: Path) -> None:
+    vecveil.NoiseKeys.create(tmp_path / "search.keys", "2026-11")
+    protector = fake_protector(rewrite="delete", noise_to_signal=1e-4)
+    text = "note 3 about alphamab"
+    with served(service(protector, tmp_path / "search.keys"), keys=keys) as url:
+        server = Server(url, tmp_path / "search.keys")
+        (row,) = server.sealed([text], ["1"]).json()["data"]
+        ranked = server.rerank([f"1:{row['sealed']}"], ANALYST, return_documents=True).json()
+    np.testing.assert_allclose(row["embedding"], FakeEncoder().encode(["note 3 about"])[0], atol=1e-3)
+    assert ranked["results"][0]["document"]["text"] == text
+    exact = float(FakeEncoder().encode([QUERY])[0] @ FakeEncoder().encode([text])[0])
+    assert ranked["results"][0]["relevance_score"] == pytest.approx(exact, abs=1e-2)
+
+
 def test_without_a_seal_key_nothing_is_sealed_and_nothing_ranked(
     protector: vecveil.Protector, keys: ApiKeys
 ) -> None:

@@ -212,9 +212,6 @@ def sealed_columns(protector: Protector, job: BulkJob) -> tuple[SealedColumns, s
         KeyFileError: the collection has another UUID than the job, or none.
         IncompatibleError: the collection holds vectors of another protector.
     """
-    if protector.rewriter is not None:
-        raise InvalidInputError.of("seal", "protector", "of a method that protects vectors", repr(protector.method),
-                                   fix="For one that rewrites texts use vecveil.ProtectedCollection.")  # fmt: skip
     sealer, collection, uuid = Sealer(str(job.seal_key)), str(job.seal_name), job.seal_uuid
     sealer.keys.check_protector(collection, protector.fingerprint, adding=uuid is None)
     present = str(sealer.keys.read(collection).uuid)
@@ -240,10 +237,12 @@ def row_protection(
     ledger: Ledger | None = None,
     noise: bool = True,
     lengths: bool = True,
+    encode: Callable[[list[str]], Embeddings] | None = None,
 ) -> Callable[[Embeddings, RowItems], Embeddings]:
     """Return the function that protects a chunk of rows.
 
     Args:
+        encode: rewrites and encodes texts, where the vectors of the rows are those of the original texts.
         key: for keyed noise; None draws fresh noise.
         ledger: counts the rows before they are released.
         lengths: refuse rows longer than those of the fit.
@@ -255,6 +254,8 @@ def row_protection(
 
     def protect(X: Embeddings, rows: RowItems) -> Embeddings:
         nonlocal counted
+        if encode is not None and rows.texts is not None:
+            X = encode(rows.texts)
         if lengths:
             protector.check_norms(X, owner="protect")
         ids, texts = rows.ids if takes_ids else None, rows.texts if takes_texts else None
@@ -281,14 +282,21 @@ def table_protection(opened: OpenJob, ledger: Ledger | None = None) -> TableProt
     job, protector = opened.job, opened.protector
 
     def encode(texts: list[str]) -> Embeddings:
-        rewritten = texts if protector.rewriter is None else protector.rewrite(texts)
-        vectors: Embeddings = opened.encoder().encode(rewritten, show_progress=False)
+        vectors: Embeddings = opened.encoder().encode(texts, show_progress=False)
         return vectors
 
-    protect = row_protection(protector, key=opened.key, ledger=ledger, noise=job.noise, lengths=job.check_lengths)
+    def encode_rewritten(texts: list[str]) -> Embeddings:
+        return encode(texts if protector.rewriter is None else protector.rewrite(texts))
+
+    # Rewriting belongs to the released vectors alone: sealed ones are of the original texts.
+    originals = protector.rewriter is not None and opened.sealed is not None
+    protect = row_protection(
+        protector, key=opened.key, ledger=ledger, noise=job.noise, lengths=job.check_lengths,
+        encode=encode_rewritten if originals else None,
+    )  # fmt: skip
     return TableProtection(
-        protect, encode=encode, dimension=protector.dimension, carry=job.carry, keep_text=job.keep_text,
-        with_items=True, id_column=job.id_column, owned=True, sealed=opened.sealed,
+        protect, encode=encode if originals else encode_rewritten, dimension=protector.dimension, carry=job.carry,
+        keep_text=job.keep_text, with_items=True, id_column=job.id_column, owned=True, sealed=opened.sealed,
     )  # fmt: skip
 
 

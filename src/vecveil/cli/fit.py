@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import click
 from click.core import ParameterSource
@@ -33,6 +33,7 @@ from vecveil.data import read_texts
 from vecveil.data.writing import check_new_file
 from vecveil.errors import IncompatibleError, out_of_range
 from vecveil.protector import METHODS, TEXT_METHODS, Protector, fit, fit_pairs
+from vecveil.protector.methods.text_level import Rewrite
 from vecveil.protector.pairs import MIN_PAIRS
 from vecveil.protector.protector import encoder_fingerprint
 from vecveil.records.frontier import FrontierPoint, FrontierRecord
@@ -113,6 +114,25 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
+stage_options = shared.stacked(
+    click.option(
+        "--rewrite", type=click.Choice(get_args(Rewrite)),
+        help="Rewrite what --detector finds before a text is encoded: delete it, name its type, or put another member "
+        "in its place. For words that no list holds, under sealed search.",
+    ),
+    click.option(
+        "--detector", type=shared.FILE, help="Concept file of what --rewrite rewrites [default: that of --concept]."
+    ),
+    click.option(
+        "--hypernym", "hypernyms", type=shared.Assignment(), multiple=True,
+        help="Noun of a label, such as DRUG='a drug', for --rewrite hypernym; may be repeated.",
+    ),
+    click.option(
+        "--surrogate-key", metavar="SOURCE", help="Key file or env:NAME for --rewrite surrogate; only named when saved."
+    ),
+)  # fmt: skip
+
+
 @click.command("fit", epilog=EXAMPLE)
 @click.argument("input", type=shared.FILE, required=False)
 @shared.table_options
@@ -169,6 +189,7 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
     help="Fewest texts that must hold the concept; at least 20 for methods that change vectors.",
 )
 @expansion_options
+@stage_options
 @shared.seed_option
 @click.option("-o", "--out", type=shared.FILE, required=True, help="Protector file to write.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
@@ -268,6 +289,7 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
     vectors = named("positive", "negative", "background", "labels")
     sources = named(*MEMBER_SOURCES)
     scales = ", ".join(f"--{name.replace('_', '-')}" for name in SCALES)
+    stage = named("detector", "hypernyms", "surrogate_key")
     refusals = {
         f"Give exactly one of {scales}.": bool(method.scales) and len(named(*SCALES)) != 1 - (sealed and not given),
         "Sealed search needs --candidates and --collection-size.": sealed and len(sealed_options) < 2,
@@ -284,6 +306,10 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
             input is None and bool(named("concept", "label_column"))
         ),
         f"{''.join(sources[:1])} needs INPUT with texts; vectors have none.": input is None and bool(sources),
+        "--rewrite needs INPUT with texts, and a method that protects vectors.": (
+            options["rewrite"] is not None and (input is None or text_level)
+        ),
+        f"{''.join(stage[:1])} belongs to --rewrite.": options["rewrite"] is None and bool(stage),
         "--preserve needs INPUT with texts and method subspace.": (
             bool(named("preserve")) and (input is None or "preserve" not in method.options)
         ),
@@ -336,6 +362,8 @@ def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Prot
         vectors, labels = encoder.encode(rows.texts), rows.table.columns[column]
         utility = classification_task(vectors, labels, column, input, seed=options["seed"])
     settings = _common(options)
+    settings |= {name: options[name] for name in ("rewrite", "detector", "surrogate_key")}
+    settings["hypernyms"] = dict(options["hypernyms"]) or None
     if options["preserve"] is not None:
         settings["preserve"] = rows.table.columns[options["preserve"]]
     return fit(
@@ -382,6 +410,8 @@ def describe(protector: Protector, point: FrontierPoint | None, *, verbose: bool
     report = protector.report
     if verbose:
         _details(protector)
+    if rewriting := report.get("rewriting"):
+        note(f"Rewritten: {_rewritten(rewriting)}.")
     note(f"Kept: {_kept(report)}.")
     note(f"Still read: {_still(report, point)}.")
     note(f"Next: {_next(report, point)}.")
@@ -394,6 +424,21 @@ def describe(protector: Protector, point: FrontierPoint | None, *, verbose: bool
         note(f"Note: {warning}")
     if verbose:
         note(f"Guarantee ({protector.guarantee.kind}): {protector.guarantee.statement}")
+
+
+def _rewritten(rewriting: dict[str, Any]) -> str:
+    """Return what the detector finds, and what the rewriting costs before the noise and after it."""
+    texts = f"{rewriting['rewritten']:,} of {rewriting['texts']:,} texts ({rewriting['kind']})"
+    if recall := rewriting.get("detector_recall"):
+        texts += f"; the detector finds {share(recall['recall'])} of the concept's {recall['spans']:,} mentions"
+    alone, both = (
+        ", ".join(f"{share(entry['relative'])} of {_lower(entry['label'])}" for entry in stage.values())
+        for stage in rewriting["utility"].values()
+    )
+    return (
+        f"{texts}. Among texts with the concept the rewriting alone keeps {alone}, and with the noise {both}; "
+        "sealed search ranks by the original texts"
+    )
 
 
 def _kept(report: dict[str, Any]) -> str:

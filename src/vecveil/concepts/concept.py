@@ -9,7 +9,13 @@ from typing import Any
 
 from vecveil.concepts.annotated import AnnotatedSpans, checked_labels
 from vecveil.concepts.concept_file import read_concept_file
-from vecveil.concepts.entities import HuggingFaceDetector, PresidioDetector, SpacyDetector
+from vecveil.concepts.entities import (
+    EntityDetector,
+    HuggingFaceDetector,
+    NamedModelDetector,
+    PresidioDetector,
+    SpacyDetector,
+)
 from vecveil.concepts.expansion import Expansion, MemberSource, expand
 from vecveil.concepts.matching import Detector, Span, detect_all, remove, removed_again
 from vecveil.concepts.pairs import LEAST_TEXTS, ConceptMatches, build_matches
@@ -289,15 +295,16 @@ LONGEST_TIME_LIMIT = 60.0  # seconds; a record from a file must not stall a read
 
 
 def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
-    """Return the record of a concept of terms, patterns, and entity types that need no model.
+    """Return the record of a concept of terms, patterns, and entity types whose model, if they need one, has a name.
 
-    Other detectors raise `ConceptError`: a file never names a model, since loading one can run code.
+    Other detectors raise `ConceptError`: a file holds no code and no model.
     """
     detectors = [_record(detector) for detector in concept.detectors]
     if concept.columns or concept.labels is not None or None in detectors:
-        raise ConceptError.of(owner, "concept", "of terms, patterns, or Presidio's entities without a model",
+        raise ConceptError.of(owner, "concept", "of terms, patterns, or entities without a model or with a named one",
                               "one with other detectors",
-                              "A file holds no code and no model names, and spans belong to their texts.")  # fmt: skip
+                              "A file holds no code and no model, and spans belong to their texts.",
+                              "Give the detector the name or folder of its model.")  # fmt: skip
     return {"name": concept.name, "detectors": detectors}
 
 
@@ -314,11 +321,16 @@ def _record(detector: Detector) -> dict[str, Any] | None:
     if type(detector) is PatternDetector:
         limits = {"patterns": list(detector.patterns), "time_limit": detector.time_limit}
         return {"kind": "patterns", **limits, "label": detector.label}
-    described = detector.describe() if hasattr(detector, "describe") else {}
-    # A file names no model: loading one could run code.
-    if described.get("engine") == "presidio" and described.get("model") is None:
+    if isinstance(detector, NamedModelDetector):
+        return detector.describe()
+    known = (PresidioDetector, SpacyDetector, HuggingFaceDetector)
+    if not isinstance(detector, EntityDetector) or type(detector) not in known or not detector.named:
+        return None
+    described = detector.describe()
+    if described["model"] is None:  # Presidio's patterns
         return {key: described[key] for key in ("kind", "types", "language", "min_score")}
-    return None
+    folder = os.path.isdir(described["model"])
+    return described | ({"model": os.path.abspath(described["model"])} if folder else {})
 
 
 def _detector(record: dict[str, Any]) -> Detector:
@@ -334,6 +346,8 @@ def _detector(record: dict[str, Any]) -> Detector:
         if not 0 < limit <= LONGEST_TIME_LIMIT or not isinstance(label, str):
             raise ValueError("patterns")
         return PatternDetector(record["patterns"], time_limit=limit, label=label)
+    if kind == "entities" and "model" in record:
+        return NamedModelDetector(record)
     if kind == "entities":
         return PresidioDetector(
             record["types"], language=record["language"], min_score=record["min_score"]

@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar
 
 from vecveil.concepts.folding import without_surrogates
-from vecveil.concepts.matching import Span
+from vecveil.concepts.matching import Detector, Span
 from vecveil.errors import InvalidInputError, optional_import, unknown_name, wrong_type
 from vecveil.validation import check_count, check_probability
 
-__all__ = ["HuggingFaceDetector", "PresidioDetector", "SpacyDetector"]
+__all__ = ["HuggingFaceDetector", "NamedModelDetector", "PresidioDetector", "SpacyDetector"]
 
 
 class EntityDetector:
-    """Base class of entity detectors: checked types and the detector's description."""
+    """Base class of entity detectors: checked types and the detector's description.
+
+    Attributes:
+        named: True if the description names the model, so that a file can name it too.
+    """
 
     engine: ClassVar[str]
 
-    def __init__(self, entities: Iterable[str], *, owner: str) -> None:
+    def __init__(self, entities: Iterable[str], *, model: Any, owner: str) -> None:
+        self.named = model is None or isinstance(model, str | Path)
         if isinstance(entities, str | bytes) or not hasattr(entities, "__iter__"):
             raise wrong_type(owner, "entities", "a sequence of entity types", entities)
         types = list(entities)
@@ -83,12 +89,11 @@ class PresidioDetector(EntityDetector):
         min_score: float = 0.0,
         owner: str = "PresidioDetector",
     ) -> None:
-        super().__init__(entities, owner=owner)
+        super().__init__(entities, model=model, owner=owner)
         self.min_score = check_probability(min_score, owner=owner, param="min_score")
         self.language = language
         # An engine object is described by its type: its settings may hold paths.
-        named = model is None or isinstance(model, str)
-        self._model = model if named else type(model).__name__
+        self._model = None if model is None else str(model) if self.named else type(model).__name__
         with optional_import("Finding entities with Presidio", "presidio_analyzer", "presidio"):
             import presidio_analyzer
         if isinstance(model, presidio_analyzer.AnalyzerEngine):
@@ -235,7 +240,7 @@ class SpacyDetector(EntityDetector):
         batch_size: int = 128,
         owner: str = "SpacyDetector",
     ) -> None:
-        super().__init__(entities, owner=owner)
+        super().__init__(entities, model=model, owner=owner)
         self.batch_size = batch_size
         with optional_import("Finding entities with spaCy", "spacy", "spacy"):
             import spacy
@@ -281,6 +286,48 @@ class SpacyDetector(EntityDetector):
         ]
 
 
+class NamedModelDetector:
+    """Detector of a protector file that names its model, which is loaded with the first text.
+
+    Opening a file loads no model. Loading one runs no code of the file: a spaCy pipeline is a folder or a package that
+    is installed as one, and a Hugging Face model is loaded without remote code.
+
+    Args:
+        record: description of the detector, as `EntityDetector.describe` returns it.
+    """
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        engines = {each.engine: each for each in (PresidioDetector, SpacyDetector, HuggingFaceDetector)}
+        own = {key: value for key, value in record.items() if key not in ("kind", "engine", "types")}
+        known = {"presidio": ("language", "min_score"), "spacy": (), "huggingface": ("min_score",)}
+        if not isinstance(own["model"], str) or set(own) != {"model", *known[record["engine"]]}:
+            raise ValueError("entities")
+        self._record, self._options, self._engine = dict(record), own, engines[record["engine"]]
+
+    def __repr__(self) -> str:
+        return f"NamedModelDetector(model={self._options['model']!r})"
+
+    def describe(self) -> dict[str, Any]:
+        """Return the record."""
+        return self._record
+
+    @functools.cached_property
+    def _loaded(self) -> Detector:
+        model = self._options["model"]
+        if self._engine is not HuggingFaceDetector and not Path(model).is_dir():
+            # Any other package would be imported, which runs its code.
+            pipelines = {entry.name for entry in entry_points(group="spacy_models")}
+            if model not in pipelines:
+                raise InvalidInputError.of("Protector.rewrite", "detector", "an installed spaCy pipeline", repr(model),
+                                           fix=f"Install it with: python -m spacy download {model}")  # fmt: skip
+        detector: Detector = self._engine(self._record["types"], owner="Protector.rewrite", **self._options)
+        return detector
+
+    def detect(self, texts: Sequence[str]) -> list[list[Span]]:
+        """Return the entities of each text."""
+        return self._loaded.detect(texts)
+
+
 _PREFIX = re.compile(r"^[BIESLU]-")  # the tag schemes IOB, BIO, BILUO and IOBES
 
 
@@ -309,7 +356,7 @@ class HuggingFaceDetector(EntityDetector):
         min_score: float = 0.0,
         owner: str = "HuggingFaceDetector",
     ) -> None:
-        super().__init__(entities, owner=owner)
+        super().__init__(entities, model=model, owner=owner)
         self.batch_size = check_count(batch_size, owner=owner, param="batch_size")
         self.min_score = check_probability(min_score, owner=owner, param="min_score")
         with optional_import("Finding entities with Hugging Face", "transformers", "huggingface"):

@@ -44,6 +44,7 @@ from vecveil.sealing import KeyStore, Sealer
 from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.sealing.keystore import token_fields
 from vecveil.sealing.sealer import filter_tokens
+from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
 __all__ = ["Migration", "MigrationOptions", "SourceCheck", "migrate", "verify_migration"]
@@ -172,7 +173,7 @@ def migrate(
                                    "Tokens select among sealed rows.")  # fmt: skip
     filters = token_fields(options.filter_fields, owner=_OWNER)
     protector = policy.protector
-    if policy.rewrites_texts:
+    if protector.text_only:
         raise InvalidInputError.of(_OWNER, "protector", "of a method that protects vectors", repr(protector.method),
                                    "It rewrites texts before they are encoded, and vectors cannot be rewritten.",
                                    "Rewrite and encode the texts, and fill a new store with them.")  # fmt: skip
@@ -187,6 +188,12 @@ def migrate(
         state = read_state(state_file)
         if state is None:
             check = _check_source(source, protector, options, run)
+            if policy.rewrites_texts and _text_field(check.withheld) is None:
+                raise InvalidInputError.of(_OWNER, "source", "with one field of texts",
+                                           "another",
+                                           "The protector rewrites texts, and vectors cannot be rewritten.",
+                                           "Add the texts to a vecveil.ProtectedCollection.",
+                                           code="E-INPUT-REWRITTEN")  # fmt: skip
             # A row already in the destination could be clean, or be overwritten by id.
             if dest.exists() and (rows := dest.info().count):
                 raise StoreError.of(_OWNER, "dest", "a store that does not exist yet, or is empty", f"{rows:,} rows",
@@ -341,7 +348,7 @@ class _Run:
         if len(chosen):
             ids = tuple(rows.ids[i] for i in chosen)
             clean = np.ascontiguousarray(rows.vectors[chosen])
-            released = np.asarray(policy.documents(clean, ids=ids), dtype=np.float32)
+            released = np.asarray(self._released(policy, clean, ids, [rows.fields[i] for i in chosen]), np.float32)
             # Last line of defence against a faulty protector: no clean row is written.
             if is_clean(released, clean).any():
                 raise ReleaseError.of(_OWNER, "protector", "one that changes every vector",
@@ -363,14 +370,27 @@ class _Run:
             checksum=as_hex(checksum),
         )
 
+    def _released(
+        self, policy: ReleasePolicy, clean: npt.NDArray[np.float32], ids: tuple[str, ...],
+        rows: Sequence[Mapping[str, Any]],
+    ) -> Embeddings:  # fmt: skip
+        """Return the protected vectors of rows: of their rewritten texts if the protector has a text stage."""
+        if not policy.rewrites_texts:
+            return policy.documents(clean, ids=ids)
+        field = _text_field(self.state.withheld)
+        texts = [] if field is None else [row[field] for row in rows if isinstance(row.get(field), str)]
+        if len(texts) != len(rows):
+            raise StoreError.of(_OWNER, "source", "rows that all have a text, for a protector that rewrites texts",
+                                f"{len(rows) - len(texts)} rows without")  # fmt: skip
+        return policy.embed_documents(texts, ids=ids)
+
     def _sealed(
         self, sealer: Sealer, ids: tuple[str, ...], clean: npt.NDArray[np.float32], rows: Sequence[Mapping[str, Any]],
         fields: Sequence[Mapping[str, Any]],
     ) -> tuple[Mapping[str, Any], ...]:  # fmt: skip
         """Return ``fields`` with blobs and tokens; the field of texts, if there is one, is the text of the blob."""
         withheld, name = self.state.withheld, self.state.dest
-        texts = [name for name, why in withheld.items() if why == "text"]
-        text = texts[0] if len(texts) == 1 else None
+        text = _text_field(withheld)
         leaves = frozenset([*self.state.carried, *(name for name, why in withheld.items() if why != "dropped")])
         values = [None if text is None or row.get(text) is None else str(row[text]) for row in rows]
         metadata = [
@@ -484,6 +504,12 @@ def _choose_fields(
         else:
             withheld[one.name] = one.withheld or "sealed"
     return tuple(copied), withheld
+
+
+def _text_field(withheld: Mapping[str, str]) -> str | None:
+    """Return the field of texts, if the rows have exactly one."""
+    texts = [name for name, why in withheld.items() if why == "text"]
+    return texts[0] if len(texts) == 1 else None
 
 
 def _without_bytes(fields: Mapping[str, Any]) -> dict[str, Any]:

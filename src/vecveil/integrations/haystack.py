@@ -27,7 +27,7 @@ from vecveil.databases.release import (
 )
 from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import InvalidInputError, MissingDependencyError, unknown_name, wrong_type
-from vecveil.protector.policy import STRONGER, QueryProtection
+from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.types import Embeddings
 
 try:
@@ -74,6 +74,13 @@ class _Saved:
         return loaded
 
 
+def _refuse_both_stages(policy: ReleasePolicy, owner: str) -> None:
+    if policy.rewrites_texts and not policy.protector.text_only:
+        raise InvalidInputError.of(owner, "protector", "one that rewrites texts or protects vectors",
+                                   "one that does both", "An embedder has its place between the two.",
+                                   f"Write to a {_STORE}, which does all three.")  # fmt: skip
+
+
 @component
 class DocumentProtector(_Saved):
     """Protects the embeddings of documents, between embedder and writer.
@@ -99,6 +106,7 @@ class DocumentProtector(_Saved):
     ) -> None:
         self._options = {"protector": protector, "key": key, "ledger": ledger}
         self._policy = open_policy(**self._options)
+        _refuse_both_stages(self._policy, "DocumentProtector")
         self._keep_content, self._warned = keep_content, False
         if self._policy.rewrites_texts and not keep_content:
             raise InvalidInputError.of("DocumentProtector", "keep_content",
@@ -224,6 +232,7 @@ class QueryRewriter(_Saved):
     def __init__(self, protector: Protector | str | os.PathLike[str]) -> None:
         self._options = {"protector": protector}
         self._policy = open_policy(protector)
+        _refuse_both_stages(self._policy, "QueryRewriter")
         if not self._policy.rewrites_texts:
             raise InvalidInputError.of("QueryRewriter", "protector", "one that rewrites texts",
                                        "one that protects vectors",
@@ -327,6 +336,8 @@ class SealedDocumentStore(_Saved):
             raise wrong_type(owner, "documents", "a list of Documents", documents)
         if any(one.content is None and one.embedding is None for one in documents):
             raise InvalidInputError.of(owner, "documents", "documents with content or an embedding", "others")
+        if self.collection.policy.rewrites_texts and any(one.content is None for one in documents):
+            raise InvalidInputError.of(owner, "documents", "documents with content to rewrite", "others")
         if not self._warned and any(one.content and one.id == _own_id(one) for one in documents):
             self._warned = True
             _warn_ids(stacklevel=4)

@@ -122,6 +122,10 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             # Without its encoder: the transformer gets embeddings, and a pickle would hold the model.
             self.protector_ = replace(open_protector(self.protector), encoder=None)
             if self.protector_.rewriter is not None:
+                if not self.protector_.text_only:
+                    raise InvalidInputError.of(f"{_OWNER}.fit", "protector", "one that rewrites or protects vectors",
+                                               "one that does both", "An encoder has its place between the two.",
+                                               "Call protector.encode(texts).")  # fmt: skip
                 self._policy()
                 return self
         learns = self.protector is None and not self._learns_nothing()

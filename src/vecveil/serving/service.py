@@ -158,13 +158,17 @@ class Service:
         if request.sealing is not None:
             self._check_sealing(served, request, client)
         texts = request.texts
-        # Rewriting comes before encoding, so that the upstream sees no original text.
+        # Rewriting comes before encoding: the upstream sees no original text, except of documents to seal.
         if served.policy.rewrites_texts:
             texts = await asyncio.to_thread(protector.rewrite, texts)
+        embed = partial(self._upstreams[served.name].embed, model=request.model, headers=headers)
         with self.metrics.upstream.time():
-            encoded = await self._upstreams[served.name].embed(texts, model=request.model, headers=headers)
+            exact = encoded = await embed(texts)
+            if request.sealing is not None and served.policy.rewrites_texts:
+                exact = await embed(request.texts)
+                encoded = Encoded(encoded.vectors, encoded.tokens + exact.tokens)
         # On a thread: protecting and serialising many vectors would block the event loop.
-        body = await asyncio.to_thread(self._release, served, request, encoded)
+        body = await asyncio.to_thread(self._release, served, request, encoded, exact)
         self.metrics.vectors.labels(served.name, request.side).inc(len(request.texts))
         return body
 
@@ -173,7 +177,7 @@ class Service:
             raise ApiError(400, "This server has no key to seal with.", code="invalid_seal", param="seal")
         if request.side == "query":
             raise ApiError(400, "A query is not sealed.", code="invalid_seal", param="seal")
-        if served.policy.rewrites_texts:
+        if served.policy.protector.text_only:
             raise _rewriting()
         if request.sealing is not None and not client.may("seal", request.sealing.collection):
             raise not_granted("collection")
@@ -223,7 +227,7 @@ class Service:
             text = "The documents belong to a protector that this server has not."
             raise ApiError(409, text, code="another_protector")
         served = filled[0] if filled else self.choose(request)
-        if served.policy.rewrites_texts:
+        if served.policy.protector.text_only:
             raise _rewriting()
         return collection, served
 
@@ -245,10 +249,10 @@ class Service:
         self.metrics.blobs.labels("sealed").inc(len(blobs))
         return list(zip(blobs, tokens, strict=True))
 
-    def _release(self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded) -> bytes:
+    def _release(self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded, exact: Encoded) -> bytes:
         try:
             # Sealed first: what cannot be sealed is not released and not counted.
-            sealed = self._sealed(served, request, encoded)
+            sealed = self._sealed(served, request, exact)
             with self.metrics.protection.time():
                 released = release(
                     served.policy, encoded.vectors, side=request.side, texts=request.texts, ids=request.ids
@@ -263,8 +267,8 @@ class Service:
 
 
 def _rewriting() -> ApiError:
-    # The exact vector is the original text's, which the upstream of such a policy never sees.
-    text = "A policy that rewrites texts does not seal and rank: its upstream must not see the original text."
+    # The exact vector is the original text's. Where rewriting is all the protection, no upstream sees that text.
+    text = "A text-level method does not seal and rank: its upstream must not see the original text."
     return ApiError(400, text, code="sealing_not_supported", param="model")
 
 

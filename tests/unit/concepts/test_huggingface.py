@@ -10,6 +10,7 @@ import pytest
 
 from harness.errors import raises
 from vecveil.concepts import Concept, HuggingFaceDetector
+from vecveil.concepts.concept import concept_from_record, concept_record
 from vecveil.errors import MissingDependencyError
 
 transformers = pytest.importorskip("transformers")
@@ -63,6 +64,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def parts(detector: Any, text: str) -> list[tuple[str, str]]:
     return [(text[s.start : s.end], s.label) for s in detector.detect([text])[0]]
+
+
+def test_a_file_names_the_model(folder: Path) -> None:
+    concept = Concept.from_entities("drug", ["DRUG"], engine="huggingface", model=folder)
+    record = json.loads(json.dumps(concept_record(concept, owner="test")))
+    again = concept_from_record(record)
+    assert again.detect(["he took aspirin"]) == concept.detect(["he took aspirin"])
+    assert concept_record(again, owner="test") == record
+    record["detectors"][0]["batch_size"] = 10**9
+    with pytest.raises(ValueError, match="entities"):
+        concept_from_record(record)
 
 
 def test_tags_become_character_spans(folder: Path) -> None:

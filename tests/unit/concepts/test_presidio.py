@@ -14,6 +14,7 @@ import pytest
 from harness.errors import raises
 from vecveil.concepts import Concept, PresidioDetector
 from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.protector.methods.text_level import StageOptions
 
 # Not imported here: every test process collects this file.
 pytestmark = pytest.mark.skipif(not find_spec("presidio_analyzer"), reason="Presidio is missing")
@@ -131,6 +132,13 @@ def test_a_users_engine_is_taken_as_it_is() -> None:
     assert concept.describe()["detectors"][0]["model"] == "AnalyzerEngine"
     with raises("E-INPUT-NAME", "language"):
         PresidioDetector(["WARD"], model=engine, language="de")
+
+
+def test_types_as_the_detector_of_a_text_stage() -> None:
+    stage = StageOptions.of("delete", Concept.from_terms("mail", ["x"]), method="subspace", detector=["EMAIL_ADDRESS"],
+                            hypernyms=None, surrogate_key=None, surrogates=None)  # fmt: skip
+    assert stage is not None
+    assert stage.build([], [], 0).rewrite(["write to ann@example.com now"]) == ["write to now"]
 
 
 @pytest.mark.parametrize("options", [{"model": 5}, {"language": "xx-none"}, {"min_score": 2}])

@@ -9,6 +9,7 @@ import pytest
 
 from harness.errors import raises
 from vecveil.concepts import Concept, SpacyDetector
+from vecveil.concepts.concept import concept_from_record, concept_record
 from vecveil.errors import MissingDependencyError
 
 
@@ -44,6 +45,21 @@ def test_a_saved_pipeline_is_loaded_and_offsets_are_characters(ruler: Path) -> N
         assert spans[1] == []
         assert [(s.start, s.end) for s in spans[2]] == [(2, 11)]
         json.dumps(concept.describe())
+
+
+def test_a_file_names_the_pipeline_and_loads_it_with_the_first_text(ruler: Path) -> None:
+    concept = Concept.from_entities("drug", ["DRUG"], engine="spacy", model=ruler)
+    record = json.loads(json.dumps(concept_record(concept, owner="test")))
+    again = concept_from_record(record)
+    assert again.detect(["vitamin d in Paris"]) == concept.detect(["vitamin d in Paris"])
+    assert concept_record(again, owner="test") == record
+    loaded = Concept.from_entities("drug", ["DRUG"], engine="spacy", model=spacy.load(ruler))
+    with raises("E-CONCEPT", "concept"):
+        concept_record(loaded, owner="test")
+    # A package that is no pipeline is not imported.
+    record["detectors"][0]["model"] = "setuptools"
+    with raises("E-INPUT", "detector"):
+        concept_from_record(record).detect(["vitamin d"])
 
 
 def test_a_trained_recogniser_is_found_after_reloading(tmp_path: Path) -> None:

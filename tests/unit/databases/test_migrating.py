@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from vecveil.errors import (
     StoreError,
 )
 from vecveil.protector.policy import ReleasePolicy
+from vecveil.sealing.blob import SEALED_FIELD
 
 N, ROWS, BATCH = 16, 50, 7
 NAMES = ("source", "dest")
@@ -528,15 +530,39 @@ def test_a_store_that_keeps_directions_is_compared_by_direction(
         copy(source, broken, policy, tmp_path / "b.json", names=("source", "broken"))
 
 
-def test_a_method_that_rewrites_texts_is_refused(
-    source: FolderStore,
-    protector: vecveil.Protector,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+class Counting:
+    """An encoder without a model: digit frequencies, so that a deleted name changes the vector by its length alone."""
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        rows = [[1 + text.count(char) for char in "0123456789abcdefghijklmn"[:N]] for text in texts]
+        return np.array([row / np.linalg.norm(row) for row in rows], np.float32)
+
+
+def test_a_text_stage_needs_the_texts(
+    source: FolderStore, key_file: Path, clean: np.ndarray, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ReleasePolicy, "rewrites_texts", True)
+    texts = [f"{SECRET if i % 2 else 'nobody'} has note {i}" for i in range(100)]
+    concept = vecveil.Concept.from_terms("name", [SECRET])
+    options: dict[str, Any] = {"show_progress": False}
+    redact = vecveil.fit(texts, concept, Counting(), method="redact", **options)
+    stage = vecveil.fit(
+        texts, concept, Counting(), method="laplace", noise_to_signal=1e-4, rewrite="delete", **options
+    )
+    sealer, dest = vecveil.Sealer(key_file), FolderStore(tmp_path / "dest")
+    given: dict[str, Any] = {"options": MigrationOptions(seal=True), "sealer": sealer}
     with raises("E-INPUT", "protector"):
-        copy(source, FolderStore(tmp_path / "dest"), ReleasePolicy(protector), tmp_path / "s.json")
+        copy(source, dest, ReleasePolicy(redact), tmp_path / "s.json", **given)
+    without = filled(tmp_path / "without", clean, [{"page": i} for i in range(ROWS)])
+    with raises("E-INPUT-REWRITTEN", "source"):
+        copy(without, dest, ReleasePolicy(stage), tmp_path / "s.json", **given)
+    assert copy(source, dest, ReleasePolicy(stage), tmp_path / "s.json", **given).verification.ok
+    (part,) = dest.batches(ROWS)
+    written = [f"{CANARY} is what took on day {i}" for i in range(ROWS)]
+    np.testing.assert_allclose(part.vectors, Counting().encode(written), atol=1e-3)
+    blobs = [base64.b64decode(row[SEALED_FIELD]) for row in part.fields]
+    opened = sealer.unseal(blobs, ids=list(part.ids), collection=NAMES[1])
+    assert opened.texts[3] == f"{CANARY} is what {SECRET} took on day 3"
+    np.testing.assert_allclose(opened.vectors, clean, atol=np.abs(clean).max() / 64)
 
 
 @pytest.mark.parametrize(
