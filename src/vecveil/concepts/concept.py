@@ -323,7 +323,7 @@ def _record(detector: Detector) -> dict[str, Any] | None:
         return {"kind": "patterns", **limits, "label": detector.label}
     if isinstance(detector, NamedModelDetector):
         return detector.describe()
-    known = (PresidioDetector, SpacyDetector, HuggingFaceDetector)
+    known: tuple[type, ...] = (PresidioDetector, SpacyDetector, HuggingFaceDetector)
     if not isinstance(detector, EntityDetector) or type(detector) not in known or not detector.named:
         return None
     described = detector.describe()
