@@ -31,6 +31,7 @@ from vecveil.attacks import (
     text_groups,
 )
 from vecveil.auditing.case import MIN_TEST_TEXTS, MIN_TOKEN_COUNTS, MORE_TEXTS, Rows
+from vecveil.auditing.jobs import one_blas_thread
 from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
 from vecveil.concepts.folding import words as words_of
 from vecveil.concepts.matching import remove
@@ -178,9 +179,10 @@ def frontier(
     )  # fmt: skip
     spent = record.seconds
     for number, design in bench.remaining(record, show_progress):
-        points = sorted(
-            [*record.points, bench.measure(number, design)], key=lambda point: point.number
-        )
+        # Small problems: with several BLAS threads they take longer, many times so on a busy machine.
+        with one_blas_thread():
+            point = bench.measure(number, design)
+        points = sorted([*record.points, point], key=lambda each: each.number)
         seconds = spent + time.perf_counter() - started
         record = replace(record, points=tuple(points), seconds=seconds)
         if folder is not None:

@@ -39,7 +39,7 @@ from vecveil.runtime import (
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 
-__all__ = ["Job", "Plan", "WorkFolder", "attack_job", "fingerprint", "run_jobs", "skip"]
+__all__ = ["Job", "Plan", "WorkFolder", "attack_job", "fingerprint", "one_blas_thread", "run_jobs", "skip"]
 
 SCHEMA = "vecveil.audit-work/1"
 KEPT_DAYS = 14  # abandoned audits are removed after that
@@ -145,7 +145,7 @@ def run_jobs(
         return job, result
 
     pool = ThreadPoolExecutor(max(1, thread_count()), thread_name_prefix="vecveil-audit")
-    with _one_blas_thread():
+    with one_blas_thread():
         futures = [pool.submit(run, job) for job in todo]
         finished = progress(
             _finished(futures), "Attacks", total=len(futures), show=show_progress, unit="attack"
@@ -174,7 +174,7 @@ def _finished(futures: list[Future[Any]]) -> Iterator[Future[Any]]:
         yield from done
 
 
-def _one_blas_thread() -> AbstractContextManager[Any]:
+def one_blas_thread() -> AbstractContextManager[Any]:
     """Return a context that limits BLAS to one thread, where threadpoolctl is installed."""
     try:
         from threadpoolctl import threadpool_limits
