@@ -40,6 +40,7 @@ from vecveil.encoders import load_encoder
 from vecveil.errors import ConceptError, InvalidInputError, out_of_range, wrong_type
 from vecveil.metrics import RetrievalTask, SealedSearchTask, SimilarityTask, UtilityTask
 from vecveil.metrics.estimates import Estimate
+from vecveil.metrics.tasks import Sides
 from vecveil.metrics.token_inference import r_precision
 from vecveil.protector import Protector
 from vecveil.protector.fitting import fit_pairs
@@ -111,6 +112,7 @@ def frontier(
     *,
     retrieval: RetrievalTask | None = None,
     collection_size: int | None = None,
+    query_noise: bool = True,
     groups: Sequence[Any] | None = None,
     out: str | os.PathLike[str] | None = None,
     table: Mapping[str, Any] | None = None,
@@ -130,6 +132,7 @@ def frontier(
             texts as queries.
         collection_size: rows of the collection to come; None takes the number of texts or documents. Further rows
             are modelled as in `SealedSearchTask`.
+        query_noise: False measures search for queries through the map without noise.
         groups: N ids of texts that belong together (a document, a patient). Near-duplicates always do.
         out: folder for the record. Finished points are kept there, and the next call continues.
         table: options of the table of the texts, kept in the record for ``vecveil fit --from``.
@@ -164,13 +167,14 @@ def frontier(
         matches = _part(matches, rows, matches.spans, min_texts=3 * MIN_PAIRS)
     loaded = load_encoder(encoder)
     info = EncoderInfo.of(loaded)
-    settings = _settings(matches, groups, retrieval, collection_size, info, seed)
+    settings = _settings(matches, groups, retrieval, (collection_size, query_noise), info, seed)
     folder = None if out is None else Path(out)
     earlier = None if folder is None else _earlier(folder, settings)
     if earlier is not None and earlier.is_complete:
         return earlier
     X = np.asarray(loaded.encode(texts, show_progress=show_progress), dtype=np.float32)
     bench = Bench.of(matches, X, groups, retrieval, collection_size, seed)
+    bench = replace(bench, query_noise=query_noise)
     bench = bench.with_pairs(lambda made: loaded.encode(made, show_progress=show_progress))
     record = earlier or FrontierRecord(
         vecveil=__version__, created=datetime.now(UTC).isoformat(timespec="seconds"), settings=settings,
@@ -214,6 +218,7 @@ class Bench:
     seed: int
     missing: dict[str, str]
     pairs: dict[str, Any] | None = None
+    query_noise: bool = True
 
     @classmethod
     def of(
@@ -296,6 +301,7 @@ class Bench:
         counts = FrontierCounts(
             texts=len(self.X), with_concept=len(self.matches.with_concept), fitted=fit, learnt=learn, judged=judge,
             listed=len(self.listed), left_out=len(self.left_out), rows=self.rows, queries=queries,
+            query_noise=self.query_noise,
         )  # fmt: skip
         return {
             "counts": counts, "readers": tuple(reader.name for reader in self.readers), "missing": self.missing,
@@ -390,7 +396,9 @@ class Bench:
 
         task = self.retrieval
         documents = own if task is None else task.documents
-        given: dict[str, Any] = {"collection_size": self.rows, "seed": self.seed}
+        given: dict[str, Any] = {
+            "collection_size": self.rows, "query_noise": self.query_noise, "seed": self.seed,
+        }  # fmt: skip
         if task is not None:
             given |= {"queries": task.queries, "relevance": task.relevance}
             given["distractors"] = own if self.rows > len(documents) < len(own) else None
@@ -412,7 +420,10 @@ class Bench:
 
         def kept(task: UtilityTask, candidates: int) -> Kept:
             # One seed: the numbers of candidates see the same noise.
-            found: Estimate = task.protected(release, np.random.default_rng(self.seed))
+            rng = np.random.default_rng(self.seed)
+            # Of a pair both texts carry noise whatever a query does: similarity ignores the sides.
+            sides: Sides = "both" if self.query_noise else "documents"
+            found: Estimate = task.protected(release, rng, sides=sides)
             clean = task.clean_value
             return Kept(
                 found.metric, found.value / clean, found.low / clean, found.high / clean, candidates
@@ -460,14 +471,14 @@ def _settings(
     matches: ConceptMatches,
     groups: Sequence[Any] | None,
     retrieval: RetrievalTask | None,
-    collection_size: int | None,
+    search: tuple[int | None, bool],
     info: EncoderInfo,
     seed: int,
 ) -> str:
     """Return a SHA-256 of everything that decides the figures."""
     digest = hashlib.sha256()
     given = None if groups is None else list(groups)
-    for part in (__version__, matches.texts, matches.spans, given, info.fingerprint, info.precision, collection_size,
+    for part in (__version__, matches.texts, matches.spans, given, info.fingerprint, info.precision, search,
                  seed, designs(1000)):  # fmt: skip
         # `surrogatepass`: texts from files with lone surrogates have no strict UTF-8 form.
         digest.update(repr(part).encode("utf-8", "surrogatepass"))

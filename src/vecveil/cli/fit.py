@@ -463,7 +463,7 @@ def _still(report: dict[str, Any], point: FrontierPoint | None) -> str:
         left = "" if point.left_out is None else f", {share(point.left_out.value)} of words left out of the fit"
         return (
             f"{share(point.listed.value)} of listed words{left}, on other texts, by the strongest reader of the "
-            "frontier (a fit on fewer texts)"
+            f"frontier (a fit on fewer texts{', not rewritten' if 'rewriting' in report else ''})"
         )
     if (read := still_read(report)) is not None:
         return f"{share(read)} of listed words, by a kernel reader on texts held out of the search"

@@ -63,6 +63,9 @@ Examples:
     help="Print the number of the point of least leak that keeps this share of clean search.",
 )
 @click.option(
+    "--map-queries", is_flag=True, help="Measure search for queries without noise, as `vecveil search --map-queries`."
+)  # fmt: skip
+@click.option(
     "--store-alone",
     is_flag=True,
     help="Judge search by the protected vectors alone, without exact ranking.",
@@ -102,6 +105,7 @@ def command(
     with writing(out):
         record = frontier(
             rows.texts, rows.concept, encoder, retrieval=retrieval, collection_size=options["collection_size"],
+            query_noise=not options["map_queries"],
             groups=None if column is None else rows.table.columns[column], out=out,
             table={name: value for name, value in vars(form).items() if value is not None}, seed=options["seed"],
         )  # fmt: skip

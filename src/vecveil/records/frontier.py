@@ -103,6 +103,7 @@ class FrontierCounts(Record):
     Attributes:
         rows: size of the collection that the figures of search are for.
         queries: judged queries; None where texts stand in as queries.
+        query_noise: False where queries go through the map without noise.
     """
 
     texts: Count
@@ -114,6 +115,7 @@ class FrontierCounts(Record):
     left_out: Count
     rows: Count
     queries: Count | None
+    query_noise: bool
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,9 @@ def _measure(record: FrontierRecord) -> str:
         if record.counts.queries is None
         else f"{count(record.counts.queries)} judged queries"
     )
+    noise = "query and rows with noise" if record.counts.query_noise else "rows with noise, queries without"
     return (
-        f"Search is {store.metric} as a share of clean, {queries}, in {rows}, query and rows with noise: in the store "
+        f"Search is {store.metric} as a share of clean, {queries}, in {rows}, {noise}: in the store "
         "alone, and after exact ranking of so many candidates (sealed search)."
     )
 
