@@ -38,7 +38,7 @@ def test_a_fit_says_what_members_it_had_and_what_they_cost(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    done = run("fit", *COMMON, "--expand", "more.yaml", "--json")
+    done = run("fit", *COMMON, "--expand", "more.yaml", "--json", "--verbose")
     assert done.code == 0, done.err
     report = done.json["report"]["expansion"]
     assert (report["members"], report["found"]) == (3, 12)

@@ -74,7 +74,7 @@ def test_every_method_fits_with_each_of_its_scales_and_protects(
     out = tmp_path / "p.vecveil"
     done = run(
         "fit", *pairs, "--method", name, *scale_options(method, scale), *options_of(name),
-        "-o", out, "--json",
+        "-o", out, "--json", "--verbose",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert done.json["method"] == name
@@ -118,7 +118,7 @@ def test_a_finished_training_removes_its_own_files_alone(
     (work / "thesis.txt").write_text("mine")
     done = run(
         "fit", *pairs, "--method", "textcrafter", "--radius", 0.8, *options_of("textcrafter"),
-        "-o", tmp_path / "p.vecveil",
+        "-o", tmp_path / "p.vecveil", "--verbose",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert [path.name for path in work.iterdir()] == ["thesis.txt"]
