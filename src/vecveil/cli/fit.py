@@ -36,7 +36,7 @@ from vecveil.protector import METHODS, TEXT_METHODS, Protector, fit, fit_pairs
 from vecveil.protector.methods.text_level import Rewrite
 from vecveil.protector.pairs import MIN_PAIRS
 from vecveil.protector.protector import encoder_fingerprint
-from vecveil.records.frontier import FrontierPoint, FrontierRecord
+from vecveil.records.frontier import SEARCH_KEPT, FrontierPoint, FrontierRecord
 from vecveil.textcrafter.training import forget_checkpoint
 
 __all__ = ["command", "record"]
@@ -476,8 +476,11 @@ def _next(report: dict[str, Any], point: FrontierPoint | None) -> str:
     sealed = "sealed_search" in report
     steps = []
     if not sealed and neighbours is not None and neighbours < LITTLE_RECALL:
-        other = "" if point is not None else ", or choose a strength by looking with `vecveil frontier`"
-        steps.append(f"recall@10 is {share(neighbours)}: for search use sealed search (--candidates){other}")
+        ranked = None if point is None else point.enough(SEARCH_KEPT)
+        way = "use sealed search (--candidates), or choose a strength by looking with `vecveil frontier`"
+        if ranked is not None and ranked.candidates:
+            way = f"rank {ranked.candidates} candidates exactly (`vecveil seal`): {share(ranked.value)} in the frontier"
+        steps.append(f"recall@10 is {share(neighbours)}: for search {way}")
     read = point.listed.value if point is not None else still_read(report)
     if read is not None and read > MUCH_READ and point is None and not steps:
         steps.append("`vecveil frontier` shows what a stronger design would cost")
