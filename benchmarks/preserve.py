@@ -141,7 +141,7 @@ class Split:
             raw = tuple(release(self.X[rows], rng) for rows in (self.read, self.held))
             scores = [linear_path(raw[0], self.L_read, raw[1])]
             scores += [
-                [*kernel_ridge_path(A, self.L_read, B)]
+                [*kernel_ridge_path([A], self.L_read, B)]
                 for A, B in (raw, (raw[0] @ back, raw[1] @ back))
             ]
             found.append(

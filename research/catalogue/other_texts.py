@@ -33,6 +33,7 @@ from vecveil.protector.methods import METHODS
 from vecveil.records.experiment import ClaimFinding, Number, Summary, Table, number
 
 SMALL = "mlp-512"
+LEAST_INSIDE = 5  # occurrences inside spans from which a word can be listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,13 +162,21 @@ class OtherTextsSpec(Spec):
 
 
 def listed_words(problem: Problem, share: float) -> Problem:
-    """Return the problem with a list as its concept: words that occur mostly inside its spans, wherever they stand."""
+    """Return the problem with a list as its concept: words that occur mostly inside its spans, wherever they stand.
+
+    Only texts with spans count: in a text without any, annotators may have marked nothing.
+    """
     inside: Counter[str] = Counter()
     every: Counter[str] = Counter()
     for text, spans in zip(problem.texts, problem.matches.spans, strict=True):
-        every.update(words(canonical(text)))
-        inside.update(word for span in spans for word in words(span.term))
-    terms = sorted(word for word, count in inside.items() if count >= share * every[word])
+        if spans:
+            every.update(words(canonical(text)))
+            inside.update(word for span in spans for word in words(span.term))
+    terms = sorted(
+        word
+        for word, count in inside.items()
+        if count >= LEAST_INSIDE and count >= share * every[word] and len(word) > 2 and word.isalpha()
+    )
     concept = Concept.from_terms(problem.name, terms)
     return replace(problem, concept=concept, matches=concept.find(problem.texts), rest={})
 

@@ -63,7 +63,7 @@ def notes_protector(notes: Path) -> Path:
     out = notes.with_name("notes.vecveil")
     done = run(
         "fit", notes, "--text-column", "text", "--concept", notes.with_name("concept.yaml"),
-        "--target-utility", 0.8, "--option", "rank=60", "--option", "kept=128",
+        "--target-utility", 0.8, "--option", "rank=20", "--option", "kept=128",
         "--option", "flattening=0", "--option", "pairs=true", "-o", out,
     )  # fmt: skip
     assert done.code == 0, done.err

@@ -22,7 +22,7 @@ from harness.command_line import (
     write_pairs,
 )
 from vecveil.cli.commands import COMMANDS
-from vecveil.cli.fit import still_read
+from vecveil.cli.fit import _next, _still
 
 OF_TEXTS = ("fit", "x.csv", "--concept", "c", "-o", "y", "--epsilon", "1")
 FIT = ("--method", "laplace", "--noise-to-signal", "0.5")
@@ -282,8 +282,14 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert done.stderr == ""
 
 
-def test_a_fit_tells_what_its_reader_finds_at_the_chosen_setting() -> None:
-    rows = [{"rank": rank, "kept": 24, "feasible": True, "recovered": rank / 100} for rank in (10, 20)]
-    assert still_read({"parameters": {"rank": 20, "kept": 24}, "search": rows}) == 0.2
-    assert still_read({"parameters": {"rank": 30, "kept": 24}, "search": rows}) is None
-    assert still_read({"parameters": {"noise": 1.0}}) is None
+def test_a_fit_tells_what_its_reader_finds() -> None:
+    read = {"value": 0.2, "chance": 0.1, "clean": 0.7}
+    report = {"utility": {}, "reader": {"attack": "kernel ridge", "texts": 90, "listed": read}}
+    line = "20.0 % of listed words (chance 10.0 %, clean 70.0 %), by kernel ridge on other texts"
+    assert _still(report, None) == line
+    assert "rewrite" not in _next(report, None)
+    report["reader"] |= {"unlisted": read | {"value": 0.41}}
+    assert "41.0 % of unlisted words" in _still(report, None)
+    assert "rewrite" in _next(report, None)
+    assert "rewrite" not in _next(report | {"rewriting": {}}, None)
+    assert _still({"utility": {}}, None) == "not measured by this fit"

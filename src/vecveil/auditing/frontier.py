@@ -284,6 +284,7 @@ class Bench:
             "negative": np.asarray(encode(made.negative), dtype=np.float32),
             "token_labels": made.labels if made.labels.shape[1] else None,
             "background": clean(made.ordinary) if made.ordinary else None,
+            "words": made.words(encode),
         }
         return replace(self, pairs=pairs)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import click
 from click.core import ParameterSource
@@ -465,9 +465,15 @@ def _still(report: dict[str, Any], point: FrontierPoint | None) -> str:
             f"{share(point.listed.value)} of listed words{left}, on other texts, by the strongest reader of the "
             f"frontier (a fit on fewer texts{', not rewritten' if 'rewriting' in report else ''})"
         )
-    if (read := still_read(report)) is not None:
-        return f"{share(read)} of listed words, by a kernel reader on texts held out of the search"
-    return "not measured by this fit"
+    reader = report.get("reader")
+    if reader is None:
+        return "not measured by this fit"
+    figures = [
+        f"{share(one['value'])} of {name} words (chance {share(one['chance'])}, clean {share(one['clean'])})"
+        for name, one in reader.items()
+        if name in ("listed", "unlisted")
+    ]
+    return f"{' and '.join(figures)}, by {reader['attack']} on other texts"
 
 
 def _next(report: dict[str, Any], point: FrontierPoint | None) -> str:
@@ -481,10 +487,17 @@ def _next(report: dict[str, Any], point: FrontierPoint | None) -> str:
         if ranked is not None and ranked.candidates:
             way = f"rank {ranked.candidates} candidates exactly (`vecveil seal`): {share(ranked.value)} in the frontier"
         steps.append(f"recall@10 is {share(neighbours)}: for search {way}")
-    read = point.listed.value if point is not None else still_read(report)
-    if read is not None and read > MUCH_READ and point is None and not steps:
+    read = report.get("reader", {}).get("listed", {}).get("value", 0.0)
+    if read > MUCH_READ and point is None and not steps:
         steps.append("`vecveil frontier` shows what a stronger design would cost")
+    if _little_hidden(report.get("reader", {}).get("unlisted")) and "rewriting" not in report:
+        steps.append("words outside the list stay readable: list more, or rewrite what a recogniser finds (--rewrite)")
     return "; ".join([*steps, "`vecveil audit` attacks it with stronger readers, best on other texts"])
+
+
+def _little_hidden(read: dict[str, float] | None) -> bool:
+    """Return whether more than half of what clean vectors tell over chance is left."""
+    return read is not None and 2 * (read["value"] - read["chance"]) > read["clean"] - read["chance"]
 
 
 def _lower(label: str) -> str:
@@ -526,15 +539,6 @@ def _details(protector: Protector) -> None:
             note(line)
     if report["concept_distance"] is not None:
         note(report["concept_distance"]["statement"])
-
-
-def still_read(report: dict[str, Any]) -> float | None:
-    """Return what the search's reader recovered at the chosen setting, or None without a search."""
-    chosen = report["parameters"]
-    for row in report.get("search", ()):
-        if all(row[name] == chosen.get(name) for name in row.keys() & chosen.keys()):
-            return cast(float | None, row["recovered"])
-    return None
 
 
 def sealed_lines(outlook: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from vecveil.concepts.matching import Detector, Span, merge_spans, redact, remov
 from vecveil.concepts.pairs import ConceptMatches, TokenVocabulary
 from vecveil.concepts.patterns import PatternDetector
 from vecveil.concepts.terms import TermDetector
+from vecveil.concepts.word_weights import WordMarks, mark_words
 
 __all__ = [
     "AnnotatedSpans",
@@ -25,6 +26,8 @@ __all__ = [
     "Span",
     "TermDetector",
     "TokenVocabulary",
+    "WordMarks",
+    "mark_words",
     "merge_spans",
     "redact",
     "remove",

@@ -18,6 +18,7 @@ from vecveil.accounting.total_variation import concept_level
 from vecveil.concepts import Concept, ConceptMatches
 from vecveil.concepts.annotated import checked_labels
 from vecveil.concepts.expansion import Expansion
+from vecveil.concepts.word_weights import WordMarks
 from vecveil.encoders import load_encoder
 from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.mechanisms import (
@@ -230,6 +231,7 @@ def fit_pairs(
     token_labels: TokenLabels | None = None,
     background: Embeddings | None = None,
     *,
+    words: WordMarks | None = None,
     method: str = "subspace",
     epsilon: float | None = None,
     noise_to_signal: float | None = None,
@@ -261,6 +263,9 @@ def fit_pairs(
             directions come from the pairs, which hides less.
         background: (K, n) embeddings of ordinary texts, for covariances and the calibration of utility. With
             fewer than 20 rows the negatives replace them.
+        words: marks of the words in the texts of the positive and then of the background rows, which
+            `vecveil.concepts.mark_words` makes. ``subspace`` then hides words outside the list too, which it judges by
+            their likeness to the listed ones; `fit` does so by itself.
         method: a name of `vecveil.protector.METHODS`; ``vecveil methods`` lists them with their scales.
         epsilon: ε of metric DP per unit of the mechanism's norm. With unit-norm embeddings the noise has
             a norm of about n/ε: below ε ≈ n/2 little is left of the vector.
@@ -316,7 +321,7 @@ def fit_pairs(
         output=output, encoder=encoder, concept=concept_name, seed=seed, show_progress=show_progress,
         candidates=candidates, collection_size=collection_size, query_noise=query_noise, method_options=options,
     )  # fmt: skip
-    vectors = FitVectors.of_pairs(positive, negative, token_labels, background, groups)
+    vectors = FitVectors.of_pairs(positive, negative, token_labels, background, groups, words)
     settings.check_size(len(vectors.positive))
     return _fit_vectors(vectors, settings, {})
 
@@ -401,7 +406,9 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, A
     # Before the search, so that an encoder behind a failing URL costs no fit.
     norms = norm_range(*clean) if options.before.kind == "none" else ()
     encoder_info = EncoderInfo.of(encoder, norms=norms)
-    moments = Moments.of(positive, negative, token_labels=labels, background=background)
+    moments = Moments.of(
+        positive, negative, token_labels=labels, background=background, words=vectors.words
+    )
     # Rewriting can make all pairs equal: then the subspace has the labels, and isotropic noise needs neither.
     by_labels = options.method.name == "subspace" and moments.B is not None and moments.B.any()
     if not by_labels and not (vectors.rewritten and not options.method.options):
@@ -412,7 +419,7 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, A
         task = _task_on_originals(vectors, options)
     data = FitData(
         positive, negative, labels, background, vectors.groups, moments, task,
-        _search_scale(scale, moments, pairs), seed, options.show_progress, options.before,
+        _search_scale(scale, moments, pairs), seed, options.show_progress, options.before, words=vectors.words,
     )  # fmt: skip
     candidate = _candidate(data, options)
     # Sealed search has to meet its target by a lower limit: other draws than those by which the setting was chosen, and
@@ -521,13 +528,11 @@ def _encoded_pairs(
         background = background[~pii]
         name = relabel if isinstance(relabel, str) else type(relabel).__name__
         findings["relabelled"] = {"by": name, "texts": len(pii), "moved": int(pii.sum())}
+    words = pairs.words(options.encoder.encode) if options.method.name == "subspace" else None
     vectors = FitVectors.of_pairs(
-        positive,
-        negative,
-        pairs.labels if pairs.labels.shape[1] else None,
-        background if len(background) else None,
-        pairs.groups(positive),
-    )
+        positive, negative, pairs.labels if pairs.labels.shape[1] else None,
+        background if len(background) else None, pairs.groups(positive), words,
+    )  # fmt: skip
     if stage is not None:
         vectors = replace(vectors, rewritten=True)
     if stage is None or options.sealed is None:
@@ -823,6 +828,7 @@ def refit(
     background: Embeddings | None,
     *,
     groups: Groups | None = None,
+    words: WordMarks | None = None,
 ) -> Protector:
     """Return a protector with the method, settings and noise of ``protector``, fitted on other data.
 
@@ -851,6 +857,6 @@ def refit(
     return fit_pairs(
         positive, negative, token_labels, background,
         method=protector.method, epsilon=protector.mechanism.parameters()["epsilon"], before=protector.before,
-        postprocess=[*maps, *protector.after] or None, output=protector.output, groups=groups,
+        postprocess=[*maps, *protector.after] or None, output=protector.output, groups=groups, words=words,
         seed=int(protector.report.get("seed", 0)), show_progress=False, **options,
     )  # fmt: skip

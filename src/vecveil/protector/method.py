@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vecveil.concepts.word_weights import WordMarks
 from vecveil.errors import InvalidInputError, out_of_range
 from vecveil.mechanisms import (
     NOTHING_BEFORE,
@@ -196,6 +197,7 @@ class FitData:
         background: (K, n) of ordinary texts, or None.
         groups: (N,) ids of rows that belong together, or None.
         findings: entries that the method adds to the report of the fit.
+        words: in the texts of the positives and, after them, of the background, or None.
     """
 
     positive: Embeddings
@@ -210,6 +212,7 @@ class FitData:
     show_progress: bool | None
     before: Before = NOTHING_BEFORE
     findings: dict[str, Any] = field(default_factory=dict)
+    words: WordMarks | None = None
 
     @property
     def dimension(self) -> int:

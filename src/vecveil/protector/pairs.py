@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from vecveil.concepts import ConceptMatches, TokenVocabulary
 from vecveil.concepts.annotated import checked_labels
 from vecveil.concepts.expansion import Expansion
 from vecveil.concepts.pairs import LEAST_TEXTS
-from vecveil.errors import IncompatibleError, InvalidInputError
+from vecveil.concepts.word_weights import LISTED_TEXTS, WordMarks, mark_words
+from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.sensitivity.kernel_reader import near_duplicate_groups
 from vecveil.types import Embeddings, Groups, Texts, TokenLabels
 from vecveil.validation import check_embeddings
@@ -38,6 +39,7 @@ class FitVectors:
     Attributes:
         rewritten: True for vectors of rewritten texts.
         originals: those of the original texts, for a utility that is measured on them.
+        words: in the texts of the positives and, after them, of the background; None without texts.
     """
 
     positive: Embeddings
@@ -47,6 +49,7 @@ class FitVectors:
     groups: Groups | None
     rewritten: bool = False
     originals: FitVectors | None = None
+    words: WordMarks | None = None
 
     @classmethod
     def of_pairs(
@@ -56,6 +59,7 @@ class FitVectors:
         token_labels: Any,
         background: Any,
         groups: Any,
+        words: Any = None,
     ) -> FitVectors:
         """Return the checked arrays of pairs, without a background of fewer than 20 rows."""
         owner = "fit_pairs"
@@ -69,7 +73,13 @@ class FitVectors:
             background = _same_space(background, "background", n)
         labels = None if token_labels is None else _check_labels(token_labels, rows)
         groups = None if groups is None else _check_groups(groups, rows)
-        return cls(positive, negative, labels, _enough(background), groups)
+        background = _enough(background)
+        if words is not None:
+            words = _check_words(words, rows, token_labels, background)
+        if labels is not None:
+            labels = np.ascontiguousarray(labels[:, varied(labels)])
+            labels = labels if labels.shape[1] > 1 else None
+        return cls(positive, negative, labels, background, groups, words=words)
 
     @classmethod
     def of_labels(cls, X: Any, labels: Any, background: Any, groups: Any) -> FitVectors:
@@ -100,21 +110,37 @@ def _same_space(value: Any, param: str, n: int) -> Embeddings:
     return checked
 
 
-def _check_labels(value: Any, rows: int) -> TokenLabels | None:
-    """Return 0/1 labels (rows, V) as uint8 without constant columns.
-
-    None if fewer than two columns remain: one label distinguishes no terms.
-    """
+def _check_labels(value: Any, rows: int) -> TokenLabels:
+    """Return 0/1 labels (rows, V) as uint8."""
     labels = np.asarray(value)
     numbers = labels.dtype.kind in "biuf"
     if labels.ndim != 2 or len(labels) != rows or not numbers or not np.isin(labels, (0, 1)).all():
         raise InvalidInputError.of("fit_pairs", "token_labels", f"a 0/1 array of shape ({rows}, V)",
                                    f"dtype {labels.dtype}, shape {labels.shape}",
                                    "Row i marks the concept terms in the text of positive row i.")  # fmt: skip
-    labels = labels.astype(np.uint8)
-    # A label that all texts hold, or none, has no variance: it distinguishes no texts.
-    labels = np.ascontiguousarray(labels[:, labels.any(axis=0) & ~labels.all(axis=0)])
-    return labels if labels.shape[1] > 1 else None
+    return labels.astype(np.uint8)
+
+
+def _check_words(value: Any, rows: int, labels: Any, background: Embeddings | None) -> WordMarks:
+    """Return the marks of the rows in use, with the words of the labels in use."""
+    if not isinstance(value, WordMarks):
+        raise wrong_type("fit_pairs", "words", "None or a WordMarks, from vecveil.concepts.mark_words", value)
+    columns = 0 if labels is None else np.asarray(labels).shape[1]
+    if len(value.labels) != columns:
+        raise InvalidInputError.of("fit_pairs", "words", f"of {columns} token labels, as `token_labels` has",
+                                   len(value.labels), code="E-INPUT-SHAPE")  # fmt: skip
+    texts, marked = rows if background is None else rows + len(background), value.marks.shape[0]
+    if marked < texts or (background is not None and marked != texts):
+        raise InvalidInputError.of("fit_pairs", "words", f"marks of {texts} texts, positives then background",
+                                   marked, code="E-INPUT-SHAPE")  # fmt: skip
+    used = value.labels if labels is None else value.labels[varied(np.asarray(labels))]
+    return replace(value.of(np.arange(texts)), labels=used)
+
+
+def varied(labels: TokenLabels) -> npt.NDArray[np.bool_]:
+    """Return (V,) False for a label that all texts hold, or none: it distinguishes no texts."""
+    held = labels.sum(axis=0, dtype=np.intp)
+    return np.asarray((held > 0) & (held < len(labels)))
 
 
 def _check_groups(value: Any, rows: int) -> Groups:
@@ -194,6 +220,8 @@ class PairTexts:
 
     Attributes:
         labels: (N, V) the concept words in each positive.
+        vocabulary: the word of each label.
+        listed: the concept's words, except the rarest.
         originals: with an expansion, the user's text from which each pair derives.
     """
 
@@ -201,6 +229,8 @@ class PairTexts:
     negative: list[str]
     ordinary: list[str]
     labels: TokenLabels
+    vocabulary: tuple[str, ...]
+    listed: frozenset[str]
     originals: list[str] | None = None
 
     @classmethod
@@ -216,7 +246,7 @@ class PairTexts:
         """Return pairs of the matched texts and the expansion; at most 20,000 per kind, at random."""
         rng = np.random.default_rng(seed)
         # Label all texts before sampling, so that a word's count does not depend on the sample.
-        negatives = matches.negatives()
+        negatives, tokens = matches.negatives(), matches.tokens()
         counts = TOKEN_COUNTS if min_token_count is None else (min_token_count,)
         labels, vocabulary = matches.token_labels(matches.frequent_tokens(counts))
         rows = sample(len(matches.with_concept), MAX_PAIRS, rng)
@@ -226,10 +256,11 @@ class PairTexts:
             [negatives[i] for i in rows],
             [texts[matches.without_concept[i]] for i in ordinary],
             labels[rows],
+            tuple(vocabulary),
+            frozenset(TokenVocabulary.most_frequent(tokens, LISTED_TEXTS)),
         )
         if expansion is None:
             return own
-        tokens = matches.tokens()
         return own.with_expansion([tokens[i] for i in rows], vocabulary, expansion)
 
     def with_expansion(
@@ -252,7 +283,15 @@ class PairTexts:
             negative=[*(self.negative[i] for i in own), *expansion.negatives],
             ordinary=[text for text in self.ordinary if text not in members],
             labels=columns.labels(rows),
+            vocabulary=tuple(columns),
+            listed=self.listed.union(fresh),
             originals=[*(self.positive[i] for i in own), *(row.original for row in expansion.rows)],
+        )
+
+    def words(self, encode: Any) -> WordMarks:
+        """Return the marks of the words in the positives and, after them, in the ordinary texts."""
+        return mark_words(
+            self.positive + self.ordinary, self.listed, encode, labels=self.vocabulary
         )
 
     def groups(self, X: Embeddings) -> Groups | None:

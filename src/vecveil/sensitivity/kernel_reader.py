@@ -10,7 +10,7 @@ shows the directions along which the reader's answer f changes. Recursive featur
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,9 @@ from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.types import Embeddings, Matrix
 
 __all__ = [
+    "kernel_ridge_left_out",
     "kernel_ridge_path",
+    "labels_recovered",
     "near_duplicate_groups",
     "reader_gradients",
     "share_recovered",
@@ -32,7 +34,7 @@ __all__ = [
 
 NEAR = 0.9
 """Least cosine of near-duplicates."""
-PENALTIES = (0.1, 0.3)
+PENALTIES = (0.03, 0.1)
 _BLOCK = 512
 
 
@@ -63,22 +65,18 @@ def _squared_distances(A: Embeddings, B: Embeddings) -> Embeddings:
 
 
 def kernel_ridge_path(
-    Y_train: Embeddings, L_train: npt.NDArray[Any], Y_test: Embeddings
+    learnt: Sequence[Embeddings], L: npt.NDArray[Any], judged: Embeddings
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Yield scores (M, V) of labels for each of `PENALTIES`: kernel ridge, a Gaussian kernel of median width.
 
+    ``learnt`` holds one or several releases (N, m) of the same texts, with labels (N, V). The kernel of two texts is
+    the mean over their releases: that is the ridge regression on all releases, at the cost of N rows.
+
     Cost: N³/3 operations per penalty and 2 N² float32 of memory.
     """
-    A = np.asarray(Y_train, dtype=np.float32)
-    mean = A.mean(axis=0)
-    # Centring changes no distance, but float32 products of centred rows lose fewer digits.
-    A, B = A - mean, np.asarray(Y_test, dtype=np.float32) - mean
-    between = _squared_distances(A, A)
-    width = max(float(np.median(between)), 1e-12)
-    base = L_train.mean(axis=0, dtype=np.float64).astype(np.float32)
-    kernel = np.exp(-between / width)
-    across = np.exp(-_squared_distances(B, A) / width)
-    targets = L_train.astype(np.float32) - base
+    kernel, across = _mean_kernels(learnt, judged)
+    base = L.mean(axis=0, dtype=np.float64).astype(np.float32)
+    targets = L.astype(np.float32) - base
     # Each penalty writes the diagonal in place: a copy of the kernel per penalty would cost N².
     own = kernel[np.diag_indices_from(kernel)]
     for penalty in PENALTIES:
@@ -86,6 +84,58 @@ def kernel_ridge_path(
         factor = linalg.cho_factor(kernel, lower=True, check_finite=False)
         coefficients = linalg.cho_solve(factor, targets, check_finite=False)
         yield np.asarray(across @ coefficients + base)
+
+
+def kernel_ridge_left_out(
+    learnt: Sequence[Embeddings], L: npt.NDArray[Any], judged: Embeddings, groups: npt.NDArray[Any]
+) -> Iterator[npt.NDArray[np.float32]]:
+    """Yield scores (N, V) for each of `PENALTIES`: of each text of ``judged`` by the regression on the other groups.
+
+    ``judged`` is one more release of the texts of ``learnt``. Without the rows g the coefficients are
+    α − H_{:g} (H_gg)⁻¹ α_g, with H = (K + λI)⁻¹ and α = H L of all rows: no second fit.
+
+    Cost: N³ operations per penalty and 3 N² float32 of memory.
+    """
+    kernel, across = _mean_kernels(learnt, judged)
+    base = L.mean(axis=0, dtype=np.float64).astype(np.float32)
+    targets = L.astype(np.float32) - base
+    _, place, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.argsort(place, kind="stable")
+    several = [rows for rows in np.split(order, np.cumsum(counts)[:-1]) if len(rows) > 1]
+    identity = np.eye(len(kernel), dtype=np.float32)
+    for penalty in PENALTIES:
+        factor = linalg.cho_factor(kernel + np.float32(penalty) * identity, lower=True, check_finite=False)
+        inverse = linalg.cho_solve(factor, identity, check_finite=False)
+        weights = inverse @ targets
+        scores = across @ weights
+        own = np.einsum("ij,ji->i", across, inverse) / np.diagonal(inverse)
+        left_out = scores - own[:, None] * weights
+        for rows in several:
+            change = np.linalg.solve(inverse[np.ix_(rows, rows)], weights[rows])
+            left_out[rows] = scores[rows] - (across[rows] @ inverse[:, rows]) @ change
+        yield np.asarray(left_out + base)
+
+
+def _mean_kernels(
+    learnt: Sequence[Embeddings], judged: Embeddings
+) -> tuple[Embeddings, Embeddings]:
+    """Return the kernel (N, N) of the learnt texts, and (M, N) of the judged and the learnt ones.
+
+    Each is the mean of exp(−‖a − b‖²/w) over releases; w is the median of the squared distances of the first ones.
+    """
+    mean = np.asarray(learnt[0], dtype=np.float32).mean(axis=0)
+    # Centring changes no distance, but float32 products of centred rows lose fewer digits.
+    rows = [np.asarray(Y, dtype=np.float32) - mean for Y in learnt]
+    seen = np.asarray(judged, dtype=np.float32) - mean
+    width = max(float(np.median(_squared_distances(rows[0], rows[0]))), 1e-12)
+
+    def mean_over(pairs: Sequence[tuple[Embeddings, Embeddings]]) -> Embeddings:
+        total = np.zeros((len(pairs[0][0]), len(pairs[0][1])), dtype=np.float32)
+        for A, B in pairs:
+            total += np.exp(-_squared_distances(A, B) / width)
+        return total / np.float32(len(pairs))
+
+    return mean_over([(A, B) for A in rows for B in rows]), mean_over([(seen, B) for B in rows])
 
 
 def share_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
@@ -104,16 +154,26 @@ def share_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float
         below, upto = (np.searchsorted(order, positive, side=side) for side in ("left", "right"))
         area = float((below + upto).mean() / 2 / negative.size)  # a tie counts half
         return max(area, 1 - area)
-    held = marks.sum(axis=1)
-    if held.sum() == 0:
-        return 0.0
-    marks, scores, held = marks[held > 0], np.asarray(scores)[held > 0], held[held > 0]
+    held = int(marks.sum())
+    return float(labels_recovered(scores, marks).sum() / held) if held else 0.0
+
+
+def labels_recovered(
+    scores: npt.NDArray[Any], labels: npt.NDArray[Any]
+) -> npt.NDArray[np.float64]:
+    """Return (N,) how many of the k labels of each row are among its k best scores."""
+    marks = np.asarray(labels, dtype=bool)
+    found = np.zeros(len(marks))
+    holding = marks.any(axis=1)
+    marks, scores, held = marks[holding], np.asarray(scores)[holding], marks[holding].sum(axis=1)
+    if not held.size:
+        return found
     # The k-th best score of each row; ties with it share the places that are left.
     last = np.take_along_axis(-np.sort(-scores, axis=1), held[:, None] - 1, axis=1)
     above, tied = scores > last, scores == last
     places = (held - above.sum(axis=1)) / tied.sum(axis=1)  # share of each tied label
-    hits = (marks & above).sum(axis=1) + (marks & tied).sum(axis=1) * places
-    return float(hits.sum() / held.sum())
+    found[holding] = (marks & above).sum(axis=1) + (marks & tied).sum(axis=1) * places
+    return found
 
 
 def standard_error(share: float, labels: npt.NDArray[Any]) -> float:

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from scipy import sparse
 
+from vecveil.concepts.word_weights import WordMarks
 from vecveil.types import Embeddings, Matrix, TokenLabels, Vector
 
 __all__ = [
@@ -28,9 +32,6 @@ __all__ = [
 
 RIDGE = 1e-3
 """Least weight of tr(K)/n·I in K: encoders have dead dimensions, which make the covariance singular."""
-
-LABEL_RIDGE = 1e-5
-"""Ridge on Cov(L): labels that always occur together make it singular."""
 
 
 def matrix_root(matrix: Matrix, power: float = 0.5) -> Matrix:
@@ -66,11 +67,34 @@ def second_moment(X: Embeddings) -> Matrix:
     return matrix
 
 
-def between_label_covariance(X: Embeddings, labels: TokenLabels) -> Matrix:
-    """Return B = Cov(Φ, L)(Cov(L) + 1e-5·I)⁻¹ Cov(L, Φ), the part of Cov(Φ) linear in the labels."""
-    cross = cross_covariance(X, labels)
-    within = covariance(np.asarray(labels)) + LABEL_RIDGE * np.eye(labels.shape[1])
-    matrix: Matrix = cross @ np.linalg.solve(within, cross.T)
+def between_label_covariance(
+    parts: Sequence[tuple[Embeddings, Any]], weights: npt.NDArray[np.float64] | None = None
+) -> Matrix:
+    """Return B = Σ_v w_v Cov(Φ, l_v) Cov(l_v, Φ) / Var(l_v), (n, n) float64, within the parts.
+
+    Each label counts by itself. A regression on all labels together would fit hundreds of labels to some thousand
+    texts, and erase its own error. Here the sampling error of every label has the covariance K/N: in the metric
+    of K it is the same in all directions and changes none.
+
+    Args:
+        parts: rows (N, n) and labels (N, V), 0/1, an array or a sparse matrix. Each part is centred by itself, as in K:
+            that texts of one part hold a word and those of another do not tells the parts apart, not the words.
+        weights: (V,) at least 0; None is 1 for all.
+    """
+    total = sum(len(X) for X, _ in parts)
+    cross, spread = np.zeros(()), np.zeros(())
+    for X, labels in parts:
+        rows = np.asarray(X, dtype=np.float64)
+        marks = sparse.csc_matrix(labels, dtype=np.float64)
+        share = np.asarray(marks.mean(axis=0)).ravel()
+        # Centred rows sum to zero, so the marks need no centring.
+        cross = cross + np.asarray(marks.T @ (rows - rows.mean(axis=0))) / total
+        spread = spread + share * (1 - share) * len(rows) / total
+    gain = np.ones(len(spread)) if weights is None else weights
+    # A label that all texts hold, or none, says nothing.
+    gain = np.divide(gain, spread, out=np.zeros(len(spread)), where=spread > 0)
+    scaled = cross * np.sqrt(gain)[:, None]
+    matrix: Matrix = scaled.T @ scaled
     return matrix
 
 
@@ -138,8 +162,11 @@ class Moments:
         *,
         token_labels: TokenLabels | None = None,
         background: Embeddings | None = None,
+        words: WordMarks | None = None,
     ) -> Moments:
         """Return the moments of pairs (N, n), labels (N, V) and ordinary texts (K, n).
+
+        ``words`` marks the words of the positives and, after them, of the ordinary texts; they add to the labels in B.
 
         Without ``background`` the negatives replace ordinary texts, and without negatives the texts themselves.
         Labels without pairs have no ``negative``: C is then 0.
@@ -157,7 +184,13 @@ class Moments:
         K = (1 - share) * K + share * np.trace(K) / n * np.eye(n)
         B = None
         if token_labels is not None and token_labels.shape[1] > 0:
-            B = between_label_covariance(positive, token_labels)
+            B = between_label_covariance([(positive, token_labels)])
+        if words is not None and len(words):
+            marked = [(positive, words.marks[: len(positive)])]
+            if background is not None:
+                marked.append((background, words.marks[len(positive) :]))
+            of_words = between_label_covariance(marked, words.weights)
+            B = of_words if B is None else B + of_words
         return cls(
             K=K,
             M=M,

@@ -4,72 +4,74 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
+import vecveil
+from harness.token_data import token_data
 from vecveil.protector.methods.subspace import (
     SubspaceSetting,
     _ranked,
-    fourth_settings,
-    third_settings,
+    first_settings,
+    second_settings,
 )
 
-LABELS = np.repeat([1, 0], 50)[:, None]  # the standard error of an area of 0.7 is 0.052
 
-
-def row(recovered: float, rank: int, kept: int, noise: float = 0.5) -> dict[str, Any]:
+def row(
+    recovered: float, rank: int, neighbours: float | None, noise: float = 0.5
+) -> dict[str, Any]:
     return {
         "feasible": True, "recovered": recovered, "noise_to_signal": noise, "rank": rank,
-        "kept": kept,
+        "neighbours": neighbours, "error": 0.05,
     }  # fmt: skip
 
 
-def order(*rows: dict[str, Any]) -> list[tuple[int, int]]:
-    return [(found["rank"], found["kept"]) for found in _ranked(list(rows), LABELS)]
+def order(*rows: dict[str, Any]) -> list[int]:
+    return [found["rank"] for found in _ranked(list(rows))]
 
 
-def test_of_equal_settings_the_one_that_releases_least_is_taken() -> None:
-    assert order(row(0.70, 9, 96), row(0.74, 3, 24), row(0.73, 5, 24))[0] == (5, 24)
+def test_of_equal_settings_the_one_that_keeps_most_neighbours_is_taken() -> None:
+    assert order(row(0.70, 1, 0.3), row(0.74, 2, 0.5), row(0.73, 3, 0.4)) == [2, 3, 1]
     # Control: a clear difference decides alone.
-    assert order(row(0.70, 9, 96), row(0.80, 3, 24))[0] == (9, 96)
+    assert order(row(0.70, 1, 0.3), row(0.80, 2, 0.5)) == [1, 2]
     # Next to no noise counts against a setting first.
-    assert order(row(0.70, 9, 96), row(0.70, 3, 24, noise=0.05))[0] == (9, 96)
+    assert order(row(0.70, 1, 0.3), row(0.70, 2, 0.5, noise=0.05)) == [1, 2]
+    # Too few texts for neighbours: the least leakage.
+    assert order(row(0.72, 1, None), row(0.70, 2, None)) == [2, 1]
 
 
 @pytest.mark.parametrize("n", [2, 5, 12, 384, 1024])
-@pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
-def test_steps_release_less_and_fit_into_the_dimension(n: int, share: float) -> None:
-    best = SubspaceSetting(max(1, round(n * share)), max(1, n // 3), 0.9, True)
-    for setting in third_settings(n, best):
-        assert 1 <= setting.rank <= best.rank
-        assert 1 <= setting.kept < best.kept
-        assert setting.rank + setting.kept <= n
-        assert (setting.flattening, setting.pairs) == (0.9, True)
-    if n == 384:
-        assert [s.kept for s in third_settings(n, best)] == [48, 32, 24]
+@pytest.mark.parametrize("fixed", [{}, {"rank": 1}, {"kept": 1}, {"pairs": True}, {"flattening": 0.5}])
+def test_settings_fit_into_the_dimension_and_keep_what_is_fixed(n: int, fixed: dict[str, Any]) -> None:
+    first = list(first_settings(n, fixed))
+    assert first
+    for best in first:
+        for setting in (best, *second_settings(n, best, fixed)):
+            assert setting.rank >= 1
+            assert setting.kept >= 1
+            assert setting.rank + setting.kept <= n
+            assert all(getattr(setting, name) == value for name, value in fixed.items())
+            assert SubspaceSetting.of(vars(setting) | {"recovered": 0.1}) == setting
+    # Without labels there are only pairs.
+    assert all(setting.pairs for setting in first_settings(n, {}, labels=False))
 
 
-@pytest.mark.parametrize("n", [2, 5, 12, 384, 1024])
-@pytest.mark.parametrize("share", [0.01, 0.3, 0.9])
-def test_a_readers_directions_are_part_of_the_erased_ones(n: int, share: float) -> None:
-    rank = min(n - 1, max(1, round(n * share)))
-    best = SubspaceSetting(rank, max(1, min(n - rank, n // 3)), 0.9, False)
-    found = list(fourth_settings(n, best, {}))
-    for setting in found:
-        assert 1 <= setting.gradients < setting.rank
-        assert setting.kept >= 1
-        assert setting.rank + setting.kept <= n
-        assert not setting.pairs
-        assert SubspaceSetting.of(vars(setting) | {"recovered": 0.1}) == setting
-    # What the caller fixes is left alone.
-    for setting in fourth_settings(n, best, {"rank": rank}):
-        assert (setting.rank, setting.kept, setting.flattening) == (rank, best.kept, 0.9)
-    assert len(found) == (2 if n >= 384 and rank > 1 else len(found))
+def test_the_fit_reports_what_is_read_of_listed_and_of_unlisted_words() -> None:
+    data = token_data(800, 32, 12, dtype=float)
+    report = vecveil.fit_pairs(*data.arguments(), target_utility=0.6, rank=8, kept=12).report
+    tried, reader = report["search"], report["reader"]
+    least = min(row["recovered"] for row in tried if row["feasible"])
+    errors = {row["error"] for row in tried if row["feasible"] and row["recovered"] == least}
+    assert errors == {0.0}
+    for kind in ("listed", "unlisted"):
+        found = reader[kind]
+        assert found["low"] <= found["value"] <= found["high"]
+        assert found["value"] < found["clean"] - 0.1
+        assert found["chance"] < found["clean"] - 0.1
+        assert found["n"] >= 20
+    # A handful of labels leaves none out, and too few texts leave nothing to report on.
+    few = data.labels[:, :3]
+    fitted = vecveil.fit_pairs(data.positive, data.negative, few, target_utility=0.6, rank=8).report
+    assert "unlisted" not in fitted["reader"]
+    part = [rows[:60] for rows in data.arguments()]
+    assert "reader" not in vecveil.fit_pairs(*part, target_utility=0.6, rank=8).report
 
-
-def test_of_equal_settings_one_with_a_readers_directions_is_taken() -> None:
-    plain, read = row(0.70, 9, 96), row(0.72, 7, 96) | {"gradients": 2}
-    assert order(plain, read)[0] == (7, 96)
-    # Control: not where it clearly leaks more, nor where it releases more.
-    assert order(plain, read | {"recovered": 0.80})[0] == (9, 96)
-    assert order(plain, read | {"kept": 97})[0] == (9, 96)

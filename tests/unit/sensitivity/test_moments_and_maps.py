@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from harness.errors import raises
 from harness.token_data import token_data
@@ -12,6 +13,7 @@ from vecveil.sensitivity.moments import (
     RIDGE,
     between_label_covariance,
     covariance,
+    matrix_root,
     shrinkage,
 )
 
@@ -98,11 +100,37 @@ def test_a_map_from_few_texts_keeps_other_texts_alike() -> None:
     assert spread(released) < 2 * spread(clean)
 
 
-def test_between_label_covariance_is_the_covariance_of_the_best_linear_guess() -> None:
+def test_between_label_covariance_is_the_sum_of_each_label_alone() -> None:
     X, L = DATA.positive, DATA.labels.astype(float)
-    Lc = L - L.mean(axis=0)
-    fitted = Lc @ np.linalg.lstsq(Lc, X - X.mean(axis=0), rcond=None)[0]
-    np.testing.assert_allclose(between_label_covariance(X, L), covariance(fitted), atol=1e-5)
+    weights = np.linspace(0.1, 1, L.shape[1])
+    wanted = np.zeros((10, 10))
+    for weight, column in zip(weights, L.T, strict=True):
+        with_it, without = X[column == 1].mean(axis=0), X[column == 0].mean(axis=0)
+        # The best guess of the vector from the one label: its covariance.
+        wanted += weight * column.mean() * (1 - column.mean()) * np.outer(with_it - without, with_it - without)
+    np.testing.assert_allclose(between_label_covariance([(X, L)], weights), wanted, atol=1e-12)
+    constant = np.concatenate([L, np.ones((len(L), 1)), np.zeros((len(L), 1))], axis=1)
+    np.testing.assert_allclose(
+        between_label_covariance([(X, sparse.csr_matrix(constant))]), between_label_covariance([(X, L)]), atol=1e-12
+    )
+    # Two parts that differ in their mean and in their share of a label: the difference counts for nothing.
+    moved = [(X[:60], L[:60]), (X[60:] + 5, np.zeros_like(L[60:]))]
+    alone = between_label_covariance([(X[:60], L[:60])])
+    np.testing.assert_allclose(between_label_covariance(moved), alone * 60 / len(X), atol=1e-12)
+
+
+def test_labels_without_a_meaning_have_no_direction() -> None:
+    """Null: the error of random labels is the same in all directions of the metric of K.
+
+    The eigenvalues are then those of a Wishart matrix, n = 20, of 2,000 degrees of freedom: their ratio is at most
+    about ((1 + √(20/2000)) / (1 - √(20/2000)))² = 1.5, and exceeds 2 with a probability below 1e-6.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1000, 20)) * np.arange(1, 21)
+    B = between_label_covariance([(X, rng.random((1000, 2000)) < 0.1)])
+    whiten = matrix_root(covariance(X), -0.5)
+    values = np.linalg.eigvalsh(whiten @ B @ whiten)
+    assert values[-1] / values[0] < 2
 
 
 def test_directions_are_orthonormal_in_k_and_sorted() -> None:

@@ -109,7 +109,7 @@ def test_erasing_them_hides_what_a_linear_erasure_leaves() -> None:
     def read(source: ConceptDirections) -> float:
         linear = subspace_map(source, erased=3)
         released = [linear.apply(part, reduced=True) for part in (X, Z)]
-        scores = list(kernel_ridge_path(released[0], L[:, 1:], released[1]))[1]
+        scores = list(kernel_ridge_path([released[0]], L[:, 1:], released[1]))[1]
         return share_recovered(scores, M[:, 1:])
 
     assert read(plain) > 0.7

@@ -23,7 +23,7 @@ from vecveil.attacks import (
 )
 from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Rows, Side
 from vecveil.auditing.jobs import Job, Plan, attack_job, skip
-from vecveil.concepts import Concept, Detector, TermDetector
+from vecveil.concepts import Concept, Detector, TermDetector, mark_words
 from vecveil.concepts.folding import canonical
 from vecveil.concepts.folding import words as words_of
 from vecveil.concepts.matching import remove
@@ -87,9 +87,12 @@ class Refit:
         assert X is not None
         assert encode is not None
         try:
+            listed = [case.vocabulary.tokens[j] for j in columns]
+            texts = [case.texts[i] for i in (*fitted, *others)]
+            marks = mark_words(texts, listed, encode, labels=listed)
             other = refit(
                 self.protector, X[fitted], encode(negatives), case.labels[fitted][:, columns], X[others],
-                groups=case.groups[fitted],
+                groups=case.groups[fitted], words=marks,
             )  # fmt: skip
         except VecveilError as error:
             # Half of the texts may be too few for the method: the audit goes on without this family.

@@ -1,43 +1,54 @@
-"""The ``subspace`` method: erase the concept's directions, keep the leading others, add isotropic noise.
+"""The ``subspace`` method: erase the concept's directions, keep the leading others, add isotropic Laplace noise.
 
-The method searches open parameters on the user's own texts. Half of the pairs fit the maps, three tenths train a
-kernel reader on released vectors (`vecveil.sensitivity.kernel_reader`), one fifth tests it. An erasure works better
-on the texts of its fit than on others, so no group of near-duplicates spans two parts.
+The method searches open settings on the user's own texts. An erasure hides more in the texts of its fit than in
+others, so the search measures settings across two folds: the map of one fold, a kernel reader
+(`vecveil.sensitivity.kernel_reader`) that learns and is judged on releases of the other. The noise of a setting is the
+largest at which the map of all texts reaches the target utility. No group of near-duplicates spans two folds.
 
-Of the settings that reach the target utility, the search keeps those from which the reader recovers least, up to one
-standard error. Among them it prefers, in this order, a noise of a tenth or more, the fewest released directions,
-directions from a reader's gradients, and the most erased directions, because networks and readers of other texts
-recover less after them. Without evidence, as on a few hundred texts, it releases least.
+A list is never complete. So the maps of the folds take a quarter of the concept's words for unlisted ones, and the
+reader looks for all. Settings are equal if they differ by at most one standard error from that whose reader recovers
+least. Among equal settings the search takes the gentlest, which keeps most of the texts' nearest neighbours. A third
+part of the texts takes no part in the choice; there the fit measures what the reader recovers of listed and of
+unlisted words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import CalibrationError, InvalidInputError, wrong_type
+from vecveil.errors import InvalidInputError, wrong_type
+from vecveil.metrics import NeighbourTask
+from vecveil.metrics.tasks import UtilityRelease
 from vecveil.protector.calibration import (
     SMALLEST_NOISE,
     CommonDraws,
     largest_noise,
     refuse_target,
 )
-from vecveil.protector.method import Candidate, FitData, Method, NoiseScale
+from vecveil.protector.method import Candidate, FitData, Method
 from vecveil.protector.pairs import classes_of
 from vecveil.runtime import progress
 from vecveil.sensitivity.kernel_reader import (
+    kernel_ridge_left_out,
     kernel_ridge_path,
+    labels_recovered,
     near_duplicate_groups,
     reader_gradients,
     share_recovered,
     standard_error,
 )
 from vecveil.sensitivity.linear_map import LinearMap
-from vecveil.sensitivity.moments import Moments, cross_covariance, transplanted_moments
+from vecveil.sensitivity.moments import (
+    Moments,
+    cross_covariance,
+    pair_covariance,
+    transplanted_moments,
+)
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
 from vecveil.types import Embeddings, Groups, TokenLabels
@@ -48,19 +59,27 @@ __all__ = ["SUBSPACE", "directions_of"]
 LEAST_STRENGTH = 1e-6
 """Label directions below this share of the strongest one's strength are rounding errors."""
 
-STEPS = ((0.6, 1 / 8), (0.6, 1 / 12), (0.36, 1 / 16))
-"""Erased directions as a share of the best setting's, and released ones as a share of all: erasing fewer
-to release fewer at the same utility can leak less."""
+RANKS = (0.1, 0.16, 0.26, 0.38, 0.5)
+"""Erased directions, as shares of all, that the search tries first."""
+SHAPES = ((1 / 12, 0.0), (1 / 4, 0.9), (1 / 2, 0.3))
+"""Released directions, as a share of all, with a flattening that suits their number."""
+FURTHER_SHAPES = ((1 / 8, 0.3), (1 / 6, 0.9), (3 / 8, 0.6), (1.0, 0.0))
+FURTHER_RANKS = (0.8, 1.25)
+"""Shapes, and ranks as shares of the best one, that it tries around the best setting."""
+PAIRS_RANKS = (0.6, 1.0)
+"""Ranks, as shares of the best one, that it tries with pairs: their directions cost more utility."""
 
-GRADIENTS = 0.3
-"""Share of the erased directions that a non-linear reader's gradients choose, if any."""
-
-FLAT_RANK, FLAT_KEPT, FLAT_POWER = 0.2, 1 / 4, 1.1
-"""Erased and released directions, as shares of all, and p of a flattened setting that the search also tries:
-with few directions released, flattening costs no similarity."""
-
-READER_ROWS = 1600
-TEST_ROWS = 800
+FOLDS = (0.4, 0.4, 0.2)
+"""Shares of the texts: two folds of the search, and the texts that only report."""
+READER_ROWS, LEARNT_ROWS = 1000, 1600
+"""Rows of a fold that the search's reader reads, and that the reader of the rest learns from."""
+COPIES = 4
+"""Releases of each text that a reader learns from: attackers who know the protector draw as many as they like, and
+read more of settings with much noise on many directions than a reader of one release can."""
+FEWEST_JUDGED = 20
+"""Fewest texts with a word from which a report is made."""
+UNLISTED, FEWEST_LABELS = 0.25, 8
+"""Share of the concept's words that the folds leave out of the list, and fewest words for that."""
 ENOUGH_NOISE = 0.1
 """Preferred least noise-to-signal ratio of equal settings: without noise an attacker can match a release
 with a candidate text exactly."""
@@ -70,6 +89,8 @@ MAP_UTILITY = 0.95
 
 Evidence = tuple[Embeddings, npt.NDArray[Any]]
 """Embeddings (N, n) and labels (N, V) of a reader's training."""
+Rows = npt.NDArray[np.intp]
+NONE: Rows = np.arange(0)
 
 
 @dataclass(frozen=True)
@@ -110,28 +131,12 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     if fixed.keys() >= {"rank", "kept", "flattening", "pairs"}:
         return _candidate(data, SubspaceSetting(**fixed), transplants=transplants)
     search = SubspaceSearch(data, transplants=transplants)
-    target = data.scale.target_utility
-    try:
-        best = search.run(data.scale, fixed, show_progress=data.show_progress)
-    except CalibrationError:
-        assert target is not None
-        raise _refusal(data, search, target) from None
+    best = search.run(fixed)
     data.findings["search"] = search.tried
-    if target is None:
-        return _candidate(data, best, transplants=transplants)
-    # Fitted on all texts, a map can cost more utility than on the fitting part: take the best setting
-    # that still reaches the target, then gentler ones.
-    fallback: list[SubspaceSetting] = []
-    if not fixed.keys() & {"rank", "kept", "flattening"}:
-        fallback = gentle_settings(n, pairs=best.pairs)
-    if data.negative is None and "kept" not in fixed:
-        flattening = fixed.get("flattening", 0.0)
-        fallback = [SubspaceSetting(best.rank, n - best.rank, flattening, pairs=False)]
-    for setting in (*search.ranking(), *fallback):
-        candidate = _candidate(data, setting, transplants=transplants)
-        if _most_utility(data, candidate) >= target:
-            return candidate
-    raise _refusal(data, search, target)
+    found = search.reading(best)
+    if found:
+        data.findings["reader"] = found
+    return _candidate(data, best, transplants=transplants)
 
 
 def _preserving(data: FitData, labels: Any) -> FitData:
@@ -190,9 +195,8 @@ def _fix_label_rank(data: FitData, fixed: dict[str, Any], *, transplants: bool) 
 
 def _candidate(data: FitData, setting: SubspaceSetting, *, transplants: bool) -> Candidate:
     """Return the candidate of a setting, fitted on all texts."""
-    directions = directions_of(data.transplanted if transplants else data.moments, pairs=setting.pairs)
-    evidence = _evidence(data.positive, data.negative, data.token_labels)
-    directions, exact = _map(setting, directions, evidence, seed=data.seed)
+    whole = MapFit.on(data, None, unlisted=NONE, transplants=transplants)
+    directions, exact = whole.map(setting)
     # Quantised, so that a release is the same on every machine.
     linear = LinearMap.quantised(exact.down, exact.up, norm=data.moments.rms_norm)
     data.findings["residual_after_erasure"] = directions.residual(setting.rank)
@@ -200,27 +204,9 @@ def _candidate(data: FitData, setting: SubspaceSetting, *, transplants: bool) ->
     return Candidate(NoiseShape.isotropic(data.dimension), lambda _: linear, parameters)
 
 
-def _most_utility(data: FitData, candidate: Candidate) -> float:
-    """Return the share of the clean utility at the least noise of a calibration."""
-    draws = CommonDraws(
-        candidate, data.moments.rms_norm, data.seed, reduced=not data.task.same_space
-    )
-    return data.task.relative(draws.at(SMALLEST_NOISE), np.random.default_rng(data.seed))
-
-
-def _refusal(data: FitData, search: SubspaceSearch, target: float) -> CalibrationError:
-    """Return the error that names the best utility on both the fitting part and all texts."""
-    reached = [
-        min(_most_utility(data, _candidate(data, SubspaceSetting.of(row), transplants=search.transplants)),
-            1.0 if row["feasible"] else row["utility"])
-        for row in search.tried
-    ]  # fmt: skip
-    return refuse_target(target, max(reached, default=0.0), "Method 'subspace'")
-
-
 def directions_of(moments: Moments, *, pairs: bool) -> ConceptDirections:
     """Return the concept directions, from labels alone or from labels and pairs."""
-    if pairs or moments.B is None:
+    if pairs or moments.B is None or not moments.B.any():
         return concept_directions(moments)
     return concept_directions(replace(moments, C=np.zeros_like(moments.C)))
 
@@ -236,38 +222,101 @@ def _evidence(
     return np.concatenate([positive, negative]), marks
 
 
-def _map(
-    setting: SubspaceSetting, directions: ConceptDirections, evidence: Evidence, *, seed: int
-) -> tuple[ConceptDirections, LinearMap]:
-    """Return the directions in their order of erasure, and the map, not yet quantised."""
-    kept = min(setting.kept, len(directions.K) - setting.rank)
-    if setting.gradients:
-        # Train the reader after the first erasure, so that its gradients show what that leaves.
-        first = setting.rank - setting.gradients
-        before = subspace_map(directions, erased=first, kept=kept, flattening=setting.flattening)
-        moment = reader_gradients(*evidence, before, seed=seed)
-        directions = directions.followed_by(moment, after=first)
-    return directions, subspace_map(
-        directions, erased=setting.rank, kept=kept, flattening=setting.flattening
-    )
+class MapFit:
+    """The maps of any setting, fitted on some of the texts."""
+
+    def __init__(self, moments: Moments, evidence: Evidence, seed: int) -> None:
+        self.moments, self.evidence, self.seed = moments, evidence, seed
+        self._directions: dict[bool, ConceptDirections] = {}
+
+    @classmethod
+    def on(
+        cls, data: FitData, rows: Rows | None, *, unlisted: Rows, transplants: bool = False
+    ) -> MapFit:
+        """Return the fit on some positives, or on all, and on all ordinary texts.
+
+        ``unlisted`` are columns of the token labels: their words count as words outside the list.
+        """
+        if rows is None:
+            moments = data.transplanted if transplants else data.moments
+            evidence = _evidence(data.positive, data.negative, data.token_labels)
+            return cls(moments, evidence, data.seed)
+        positive = data.positive[rows]
+        negative = None if data.negative is None else data.negative[rows]
+        labels, words = data.token_labels, data.words
+        listed = np.ones(len(rows), dtype=bool)
+        if labels is not None:
+            listed = np.asarray(labels[rows][:, unlisted].sum(axis=1) == 0)
+            labels = np.delete(labels[rows], unlisted, axis=1)
+        if transplants:
+            assert negative is not None
+            moments = transplanted_moments(positive, negative, labels, data.background, seed=data.seed)
+        else:
+            if words is not None:
+                ordinary = np.arange(len(data.positive), words.marks.shape[0])
+                words = words.without(unlisted).of(np.concatenate([rows, ordinary]))
+            moments = Moments.of(
+                positive, negative, token_labels=labels, background=data.background, words=words
+            )
+            if negative is not None and 1 < listed.sum() < len(rows):
+                # Pairs of other words would give the directions of these.
+                moments = replace(moments, C=pair_covariance(positive[listed], negative[listed]))
+        moments = replace(moments, preserved=data.moments.preserved)
+        return cls(moments, _evidence(positive, negative, labels), data.seed)
+
+    def map(self, setting: SubspaceSetting) -> tuple[ConceptDirections, LinearMap]:
+        """Return the directions in their order of erasure, and the map, not yet quantised."""
+        if setting.pairs not in self._directions:
+            self._directions[setting.pairs] = directions_of(self.moments, pairs=setting.pairs)
+        directions = self._directions[setting.pairs]
+        kept = min(setting.kept, len(directions.K) - setting.rank)
+        if setting.gradients:
+            # Train the reader after the first erasure, so that its gradients show what that leaves.
+            first = setting.rank - setting.gradients
+            before = subspace_map(
+                directions, erased=first, kept=kept, flattening=setting.flattening
+            )
+            moment = reader_gradients(*self.evidence, before, seed=self.seed)
+            directions = directions.followed_by(moment, after=first)
+        return directions, subspace_map(
+            directions, erased=setting.rank, kept=kept, flattening=setting.flattening
+        )
+
+    def draws(self, setting: SubspaceSetting, rms_norm: float, *, reduced: bool = True) -> CommonDraws:
+        """Return releases of a setting at any noise."""
+        linear = self.map(setting)[1]
+        candidate = Candidate(NoiseShape.isotropic(linear.dimension), lambda _: linear)
+        return CommonDraws(candidate, rms_norm, self.seed, reduced=reduced)
+
+    def release(self, setting: SubspaceSetting, noise: float) -> UtilityRelease:
+        """Return the release of a setting at a noise-to-signal ratio, in reduced form."""
+        return self.draws(setting, self.moments.rms_norm).at(noise)
 
 
-# -- the search: settings in four rounds, each around the best of the round before
+# -- the search: settings in two rounds, the second around the best of the first
 
 
-def first_settings(n: int, fixed: dict[str, Any]) -> Iterator[SubspaceSetting]:
-    """Yield numbers of erased directions, with and without flattening, at a medium truncation."""
-    shares = (0.12, 0.16, 0.21, 0.28, 0.38)
+def first_settings(
+    n: int, fixed: dict[str, Any], *, labels: bool = True
+) -> Iterator[SubspaceSetting]:
+    """Yield numbers of erased and of released directions with a flattening, from labels alone if there are any."""
     most = n - fixed.get("kept", 1)
-    ranks = sorted({min(most, max(1, round(n * s))) for s in shares})
-    if "rank" in fixed:
-        ranks = [fixed["rank"]]
-    flattenings = [fixed["flattening"]] if "flattening" in fixed else [0.0, 0.9]
-    for rank in ranks:
-        kept = fixed.get("kept", max(1, min(n - rank, round(n / 3))))
-        for flattening in flattenings:
-            gradients = min(rank, fixed.get("gradients", 0))
-            yield SubspaceSetting(rank, kept, flattening, fixed.get("pairs", True), gradients)
+    ranks = sorted({min(most, max(1, round(n * share))) for share in RANKS})
+    pairs = fixed.get("pairs", not labels)
+    for rank in [fixed["rank"]] if "rank" in fixed else ranks:
+        for kept, flattening in _shapes(n, rank, fixed, SHAPES):
+            yield SubspaceSetting(rank, kept, flattening, pairs, min(rank, fixed.get("gradients", 0)))
+
+
+def _shapes(
+    n: int, rank: int, fixed: dict[str, Any], shapes: Sequence[tuple[float, float]]
+) -> list[tuple[int, float]]:
+    """Return numbers of released directions and flattenings."""
+    found = [
+        (fixed.get("kept", max(1, min(n - rank, round(n * kept)))), fixed.get("flattening", power))
+        for kept, power in shapes
+    ]
+    return list(dict.fromkeys(found))
 
 
 def gentle_settings(n: int, *, pairs: bool) -> list[SubspaceSetting]:
@@ -277,39 +326,17 @@ def gentle_settings(n: int, *, pairs: bool) -> list[SubspaceSetting]:
 
 
 def second_settings(
-    n: int, best: SubspaceSetting, fixed: dict[str, Any], *, labels: bool
-) -> Iterator[SubspaceSetting]:
-    """Yield truncations, a weaker flattening, and labels without pairs, around the best first setting."""
-    if "kept" not in fixed:
-        for m in sorted({max(1, min(n - best.rank, round(n * s))) for s in (0.25, 0.5, 1.0)}):
-            yield replace(best, kept=m)
-    if "flattening" not in fixed and best.flattening > 0:
-        yield replace(best, flattening=0.5)
-    if "pairs" not in fixed and labels:
-        yield replace(best, pairs=False)
-
-
-def third_settings(n: int, best: SubspaceSetting) -> Iterator[SubspaceSetting]:
-    """Yield settings that erase and release fewer directions than the best one so far."""
-    for share, kept_share in STEPS:
-        rank, kept = max(1, round(best.rank * share)), max(1, round(n * kept_share))
-        if kept < min(best.kept, n - rank + 1):
-            yield replace(best, rank=rank, kept=kept, gradients=min(rank, best.gradients))
-
-
-def fourth_settings(
     n: int, best: SubspaceSetting, fixed: dict[str, Any]
 ) -> Iterator[SubspaceSetting]:
-    """Yield settings in which a reader's gradients choose some of the erased directions."""
-    settings = [best]
-    if not fixed.keys() & {"rank", "kept", "flattening"}:
-        rank, kept = round(n * FLAT_RANK), round(n * FLAT_KEPT)
-        if rank >= 1 and kept >= 1 and rank + kept <= n:
-            settings.append(replace(best, rank=rank, kept=kept, flattening=FLAT_POWER))
-    for setting in settings:
-        gradients = round(setting.rank * GRADIENTS)
-        if gradients:
-            yield replace(setting, gradients=gradients)
+    """Yield further shapes, fewer and more erased directions, and pairs, around the best first setting."""
+    for kept, flattening in _shapes(n, best.rank, fixed, FURTHER_SHAPES):
+        yield replace(best, kept=kept, flattening=flattening)
+    ranks = [] if "rank" in fixed else [(share, best.pairs) for share in FURTHER_RANKS]
+    if "pairs" not in fixed and not best.pairs:
+        ranks += [(share, True) for share in ([1.0] if "rank" in fixed else PAIRS_RANKS)]
+    for share, pairs in ranks:
+        rank = min(n - best.kept, max(1, round(best.rank * share)))
+        yield replace(best, rank=rank, pairs=pairs, gradients=min(rank, best.gradients))
 
 
 class SubspaceSearch:
@@ -321,52 +348,48 @@ class SubspaceSearch:
     """
 
     def __init__(self, data: FitData, *, transplants: bool) -> None:
-        self.task, self.seed, self.transplants = data.task, data.seed, transplants
-        positive, negative, background = data.positive, data.negative, data.background
-        fit, read, test = _three_parts(positive, data.groups, np.random.default_rng(data.seed))
-        labels = data.token_labels
-        marks = None if labels is None else labels[fit]
-        removed = None if negative is None else negative[fit]
-        if transplants:
-            assert removed is not None
-            self.moments = transplanted_moments(
-                positive[fit], removed, marks, background, seed=data.seed
-            )
-        else:
-            self.moments = Moments.of(
-                positive[fit], removed, token_labels=marks, background=background
-            )
-        self.moments = replace(self.moments, preserved=data.moments.preserved)
-        self._evidence = _evidence(positive[fit], removed, marks)
-        # Kernel ridge costs N³: enough rows to rank settings, few enough for dozens of them.
-        read, test = read[:READER_ROWS], test[:TEST_ROWS]
-        if labels is None:
-            assert negative is not None
-            read, test = read[: READER_ROWS // 2], test[: TEST_ROWS // 2]
-            self.train, self.L_train = _evidence(positive[read], negative[read], None)
-            self.test, self.L_test = _evidence(positive[test], negative[test], None)
-        else:
-            # R-precision is defined for texts that hold a label.
-            holding = test[labels[test].any(axis=1)]
-            self.train, self.test = positive[read], positive[holding]
-            self.L_train, self.L_test = labels[read], labels[holding]
-        self._directions: dict[bool, ConceptDirections] = {}
+        self.data = data
+        rng = np.random.default_rng(data.seed)
+        groups = near_duplicate_groups(data.positive) if data.groups is None else data.groups
+        first, second, self.rest = _parts(groups, rng)
+        self.unlisted = NONE
+        if data.token_labels is not None and data.negative is not None:
+            self.unlisted = _quarter(data.token_labels.shape[1], rng)
+        self.whole = MapFit.on(data, None, unlisted=NONE, transplants=transplants)
+        self.folds = [(first, second), (second, first)]
+        self._fits = [
+            MapFit.on(data, fit, unlisted=self.unlisted, transplants=transplants)
+            for fit, _ in self.folds
+        ]
+        self._readers = [self._reader(read, groups) for _, read in self.folds]
+        everything = data.positive
+        if data.background is not None:
+            everything = np.concatenate([data.positive, data.background])
+        own = everything[rng.permutation(len(everything))[:2000]]
+        self._neighbours = NeighbourTask(own, queries=300, seed=data.seed) if len(own) > 11 else None
         self.tried: list[dict[str, Any]] = []
+        self._hits: list[npt.NDArray[np.float64] | None] = []
 
-    def run(
-        self, scale: NoiseScale, fixed: dict[str, Any], *, show_progress: bool | None
-    ) -> SubspaceSetting:
-        """Return the best setting that agrees with ``fixed``."""
-        n = self.moments.K.shape[0]
+    def run(self, fixed: dict[str, Any]) -> SubspaceSetting:
+        """Return the best setting that agrees with ``fixed``.
+
+        Raises:
+            CalibrationError: no setting reaches the target utility.
+        """
+        n, target = self.data.dimension, self.data.scale.target_utility
 
         def best_of(settings: list[SubspaceSetting], description: str) -> SubspaceSetting | None:
             """Try the settings; return the best of all tried so far."""
-            bar = progress(settings, description, total=len(settings), show=show_progress)
-            for setting in bar:
-                self._try(scale, setting)
-            return next(iter(self.ranking()), None)
+            tried = [SubspaceSetting.of(row) for row in self.tried]
+            new = [setting for setting in settings if setting not in tried]
+            for setting in progress(new, description, total=len(new), show=self.data.show_progress):
+                self._try(setting)
+            self._compare()
+            ranked = _ranked(self.tried)
+            return SubspaceSetting.of(ranked[0]) if ranked else None
 
-        first = list(first_settings(n, fixed))
+        B = self.whole.moments.B
+        first = list(first_settings(n, fixed, labels=B is not None and B.any()))
         best = best_of(first, "Choosing concept directions")
         free = not fixed.keys() & {"rank", "kept", "flattening"}
         if free and sum(row["feasible"] for row in self.tried) < 3:
@@ -376,104 +399,190 @@ class SubspaceSearch:
             # The number of erased directions is given: regain utility by keeping all others.
             whole = [replace(setting, kept=n - setting.rank) for setting in first]
             best = best_of(whole, "Keeping all others")
-        if best is None and scale.target_utility is None:
+        if best is None and target is None:
             # The caller chose the noise, so no setting can be refused: take the one of most utility.
-            best = SubspaceSetting.of(max(self.tried, key=lambda row: row["utility"]))
+            return SubspaceSetting.of(max(self.tried, key=lambda row: row["utility"]))
         if best is None:
-            assert scale.target_utility is not None
+            assert target is not None
             reachable = max((row["utility"] for row in self.tried), default=0.0)
-            raise refuse_target(scale.target_utility, reachable, "The concept subspace")
-        labelled = self.moments.B is not None
-        second = [s for s in second_settings(n, best, fixed, labels=labelled) if s != best]
-        best = best_of(second, "Choosing kept directions") or best
-        if not fixed.keys() & {"rank", "kept"}:
-            best = best_of(list(third_settings(n, best)), "Choosing fewer to keep") or best
-        if "gradients" in fixed:
-            return best
-        fourth = list(fourth_settings(n, best, fixed))
-        return best_of(fourth, "Choosing a reader's directions") or best
+            raise refuse_target(target, reachable, "Method 'subspace'")
+        return best_of(list(second_settings(n, best, fixed)), "Choosing kept directions") or best
 
-    def ranking(self) -> list[SubspaceSetting]:
-        """Return the settings that reach the target on the fitting part, best first."""
-        return [SubspaceSetting.of(row) for row in _ranked(self.tried, self.L_test)]
+    def reading(self, setting: SubspaceSetting) -> dict[str, Any]:
+        """Return what a reader recovers from texts outside the choice, of listed words and of words left out.
 
-    def _try(self, scale: NoiseScale, setting: SubspaceSetting) -> None:
+        The maps are those of the folds, which are fitted on fewer texts than the protector's. Empty without labels, and
+        where the texts are too few.
+        """
+        data, labels = self.data, self.data.token_labels
+        row = next((row for row in self.tried if SubspaceSetting.of(row) == setting), None)
+        if labels is None or row is None or row["noise_to_signal"] is None:
+            return {}
+        listed = np.setdiff1d(np.arange(labels.shape[1]), self.unlisted)
+        found: dict[str, Any] = {"attack": "kernel ridge", "texts": len(self.rest)}
+        for kind, columns in (("listed", listed), ("unlisted", self.unlisted)):
+            marks = labels[:, columns]
+            judge = self.rest[marks[self.rest].any(axis=1)][:READER_ROWS]
+            if len(judge) < FEWEST_JUDGED or len(columns) < 2:
+                continue
+            shares = []
+            for fitted, (_, read) in zip(self._fits, self.folds, strict=True):
+                learn = read[:LEARNT_ROWS]
+                release = fitted.release(setting, row["noise_to_signal"])
+                seen, attacked = (data.positive[rows] for rows in (learn, judge))
+                learnt = releases(seen, COPIES, release, data.seed)
+                released = release(attacked, np.random.default_rng(data.seed))
+                rates = np.tile(marks[learn].mean(axis=0), (len(judge), 1))
+                shares.append((
+                    _best(kernel_ridge_path(learnt, marks[learn], released), marks[judge]),
+                    share_recovered(rates, marks[judge]),
+                    _best(kernel_ridge_path([seen], marks[learn], attacked), marks[judge]),
+                ))  # fmt: skip
+            value, chance, clean = (float(np.mean(each)) for each in zip(*shares, strict=True))
+            error = 1.96 * standard_error(value, marks[judge])
+            found[kind] = {"value": value, "low": max(0.0, value - error), "high": min(1.0, value + error),
+                           "chance": chance, "clean": clean, "n": len(judge)}  # fmt: skip
+        return found if "listed" in found else {}
+
+    def _reader(self, rows: Rows, groups: Groups) -> FoldReader:
+        """Return the reader of the texts of a fold."""
+        data, labels = self.data, self.data.token_labels
+        # Kernel ridge costs N³: enough rows to rank settings, few enough for dozens of them.
+        rows = rows[:READER_ROWS]
+        if labels is not None:
+            return FoldReader(data.positive[rows], labels[rows], groups[rows], data.seed)
+        assert data.negative is not None
+        rows = rows[: READER_ROWS // 2]
+        both = _evidence(data.positive[rows], data.negative[rows], None)
+        return FoldReader(*both, np.tile(groups[rows], 2), data.seed)
+
+    def _compare(self) -> None:
+        """Set ``error`` of each feasible row: the standard error of its difference from the least leakage."""
+        marks = np.concatenate([reader.labels for reader in self._readers])
+        feasible = [i for i, row in enumerate(self.tried) if row["feasible"]]
+        if not feasible:
+            return
+        least = min(feasible, key=lambda i: self.tried[i]["recovered"])
+        held = marks.sum(axis=1)
+        for i in feasible:
+            own, best = self._hits[i], self._hits[least]
+            if own is None or best is None:
+                error = standard_error(self.tried[least]["recovered"], marks)
+            else:
+                # The texts and the noise are the same, so the differences of rows vary less than their sums.
+                difference = own - best - held * (own - best).sum() / held.sum()
+                error = float(np.sqrt((difference**2).sum()) / held.sum())
+            self.tried[i]["error"] = error
+
+    def _try(self, setting: SubspaceSetting) -> None:
         """Append the utility, noise and leakage of a setting to ``tried``."""
-        candidate, rms_norm = self._candidate(setting), self.moments.rms_norm
-        draws = CommonDraws(candidate, rms_norm, self.seed, reduced=not self.task.same_space)
+        scale, task, rms_norm = self.data.scale, self.data.task, self.data.moments.rms_norm
+        draws = self.whole.draws(setting, rms_norm, reduced=not task.same_space)
         utility = self._utility(draws)
         noise: float | None
         if scale.target_utility is not None:
             noise = largest_noise(utility, scale.target_utility)
             feasible = noise is not None
         else:
+            candidate = draws.candidate
             noise = scale.noise(rms_norm, candidate.shape.dimension, candidate.family)
             assert noise is not None
-            plain = CommonDraws(Candidate(candidate.shape), rms_norm, self.seed)
+            plain = CommonDraws(Candidate(candidate.shape), rms_norm, self.data.seed)
             feasible = utility(noise) >= MAP_UTILITY * self._utility(plain)(noise)
         row: dict[str, Any] = {**vars(setting), "feasible": feasible, "noise_to_signal": noise}
         row["utility"] = utility(SMALLEST_NOISE if noise is None else noise)
-        row["recovered"] = self._leakage(draws, noise) if feasible and noise is not None else None
+        row["neighbours"] = row["recovered"] = None
+        hits: npt.NDArray[np.float64] | None = None
+        if feasible and noise is not None:
+            rng = np.random.default_rng(self.data.seed)
+            if self._neighbours is not None:
+                row["neighbours"] = self._neighbours.relative(draws.at(noise), rng)
+            row["recovered"], hits = self._leakage(setting, noise)
         self.tried.append(row)
+        self._hits.append(hits)
 
-    def _candidate(self, setting: SubspaceSetting) -> Candidate:
-        """Return the candidate of one setting, fitted on the fitting part."""
-        if setting.pairs not in self._directions:
-            self._directions[setting.pairs] = directions_of(self.moments, pairs=setting.pairs)
-        directions = self._directions[setting.pairs]
-        _, linear = _map(setting, directions, self._evidence, seed=self.seed)
-        return Candidate(NoiseShape.isotropic(linear.dimension), lambda _: linear)
+    def _leakage(
+        self, setting: SubspaceSetting, noise: float
+    ) -> tuple[float, npt.NDArray[np.float64] | None]:
+        """Return the share of the labels that the readers recover, and their number in each row."""
+        found = [
+            reader.scores(fitted.release(setting, noise))
+            for fitted, reader in zip(self._fits, self._readers, strict=True)
+        ]
+        marks = [reader.labels for reader in self._readers]
+        if marks[0].shape[1] == 1:
+            return float(np.mean([share_recovered(*pair) for pair in zip(found, marks, strict=True)])), None
+        hits = np.concatenate([labels_recovered(*pair) for pair in zip(found, marks, strict=True)])
+        return float(hits.sum() / max(np.concatenate(marks).sum(), 1)), hits
 
     def _utility(self, draws: CommonDraws) -> Callable[[float], float]:
-        rng = np.random.default_rng(self.seed)
-        return lambda noise: self.task.relative(draws.at(noise), rng)
-
-    def _leakage(self, draws: CommonDraws, noise: float) -> float:
-        """Return the share of held-out labels that the kernel reader recovers at this noise."""
-        release = draws.at(noise)
-        # The same noise for every setting: their leakages differ by the map alone.
-        rng = np.random.default_rng(self.seed)
-        A, B = release(self.train, rng), release(self.test, rng)
-        return max(
-            share_recovered(scores, self.L_test) for scores in kernel_ridge_path(A, self.L_train, B)
-        )
+        rng = np.random.default_rng(self.data.seed)
+        return lambda noise: self.data.task.relative(draws.at(noise), rng)
 
 
-def _ranked(rows: list[dict[str, Any]], labels: TokenLabels) -> list[dict[str, Any]]:
+@dataclass(frozen=True, eq=False, repr=False)
+class FoldReader:
+    """A kernel reader that guesses each row's labels (N, V) from the releases of the other groups' rows."""
+
+    X: Embeddings
+    labels: TokenLabels
+    groups: Groups
+    seed: int
+
+    def scores(self, release: UtilityRelease) -> npt.NDArray[np.float32]:
+        """Return the scores (N, V) of the better penalty."""
+        *learnt, judged = releases(self.X, COPIES + 1, release, self.seed)
+        path = list(kernel_ridge_left_out(learnt, self.labels, judged, self.groups))
+        return max(path, key=lambda scores: share_recovered(scores, self.labels))
+
+
+def releases(X: Embeddings, copies: int, release: UtilityRelease, seed: int) -> list[Embeddings]:
+    """Return releases of the same rows with different noise, and the same noise for every setting."""
+    # An array of its own for each: a release draws once for an array.
+    return [release(X.copy(), np.random.default_rng([seed, i])) for i in range(copies)]
+
+
+def _best(path: Iterable[npt.NDArray[np.float32]], labels: TokenLabels) -> float:
+    return max(share_recovered(scores, labels) for scores in path)
+
+
+def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the feasible rows, best first, by the one-standard-error rule of the module's docstring."""
     feasible = [row for row in rows if row["feasible"]]
     least = min((row["recovered"] for row in feasible), default=0.0)
-    close = least + standard_error(least, labels)
 
     def order(row: dict[str, Any]) -> tuple[float, ...]:
-        if row["recovered"] > close:
+        if row["recovered"] > least + row["error"]:
             return (1.0, row["recovered"])
         little = row["noise_to_signal"] < ENOUGH_NOISE
-        plain = not row.get("gradients", 0)
-        return (0.0, little, row.get("kept", 0), plain, -row["rank"], row["recovered"])
+        return (0.0, little, -(row["neighbours"] or 0.0), row["recovered"])
 
     return sorted(feasible, key=order)
 
 
-def _three_parts(
-    positive: Embeddings, groups: Groups | None, rng: np.random.Generator
-) -> list[npt.NDArray[np.intp]]:
-    """Return the rows of the fitting, training and test part, with no group in two parts."""
-    parts = _parted(near_duplicate_groups(positive) if groups is None else groups, rng)
-    if min(len(part) for part in parts) < 0.1 * len(positive):  # too few groups: split rows
-        parts = _parted(np.arange(len(positive)), rng)
+def _quarter(labels: int, rng: np.random.Generator) -> Rows:
+    """Return a random `UNLISTED` share of the label columns; none of a handful."""
+    count = round(UNLISTED * labels) if labels >= FEWEST_LABELS else 0
+    return np.sort(rng.permutation(labels)[:count])
+
+
+def _parts(groups: Groups, rng: np.random.Generator) -> list[Rows]:
+    """Return the rows of the two folds and of the rest, with no group in two parts."""
+    parts = _parted(groups, rng)
+    if min(len(part) for part in parts) < 0.1 * len(groups):  # too few groups: split rows
+        parts = _parted(np.arange(len(groups)), rng)
     return parts
 
 
-def _parted(ids: Groups, rng: np.random.Generator) -> list[npt.NDArray[np.intp]]:
-    """Return the rows of a random half of the groups, of three in ten, and of the rest."""
+def _parted(ids: Groups, rng: np.random.Generator) -> list[Rows]:
+    """Return the rows of random groups, in shares of about `FOLDS`."""
     names = rng.permutation(np.unique(ids))
     place = np.empty(len(names), dtype=np.intp)
     place[np.searchsorted(np.sort(names), names)] = np.arange(len(names))
     # Random rank of each row's group: sorting by it keeps the rows of a group together.
     order = place[np.searchsorted(np.sort(names), ids)]
     rows = np.argsort(order, kind="stable")
-    cuts = [int(0.5 * len(rows)), int(0.8 * len(rows))]
+    cuts = [int(share * len(rows)) for share in np.cumsum(FOLDS)[:-1]]
     # Move a cut to the end of its group.
     cuts = [int(np.searchsorted(order[rows], order[rows[cut]], side="right")) for cut in cuts]
     return [rng.permutation(part) for part in np.split(rows, cuts)]
