@@ -18,15 +18,14 @@ from vecveil.protector.methods.subspace import (
 
 def row(
     recovered: float, rank: int, neighbours: float | None, noise: float = 0.5
-) -> dict[str, Any]:
-    return {
-        "feasible": True, "recovered": recovered, "noise_to_signal": noise, "rank": rank,
-        "neighbours": neighbours, "error": 0.05,
+) -> tuple[SubspaceSetting, dict[str, Any]]:
+    return SubspaceSetting(rank, 1, 0.0, False), {
+        "feasible": True, "recovered": recovered, "noise_to_signal": noise, "neighbours": neighbours, "error": 0.05,
     }  # fmt: skip
 
 
-def order(*rows: dict[str, Any]) -> list[int]:
-    return [found["rank"] for found in _ranked(list(rows))]
+def order(*rows: tuple[SubspaceSetting, dict[str, Any]]) -> list[int]:
+    return [setting.rank for setting in _ranked(dict(rows))]
 
 
 def test_of_equal_settings_the_one_that_keeps_most_neighbours_is_taken() -> None:
@@ -50,7 +49,6 @@ def test_settings_fit_into_the_dimension_and_keep_what_is_fixed(n: int, fixed: d
             assert setting.kept >= 1
             assert setting.rank + setting.kept <= n
             assert all(getattr(setting, name) == value for name, value in fixed.items())
-            assert SubspaceSetting.of(vars(setting) | {"recovered": 0.1}) == setting
     # Without labels there are only pairs.
     assert all(setting.pairs for setting in first_settings(n, {}, labels=False))
 

@@ -1,21 +1,20 @@
 """The ``subspace`` method: erase the concept's directions, keep the leading others, add isotropic Laplace noise.
 
 The method searches open settings on the user's own texts. An erasure hides more in the texts of its fit than in
-others, so the search measures settings across two folds: the map of one fold, a kernel reader
-(`vecveil.sensitivity.kernel_reader`) that learns and is judged on releases of the other. The noise of a setting is the
+others, so the search measures settings across two folds: it fits the map on one fold, and a kernel reader
+(`vecveil.sensitivity.kernel_reader`) learns and is judged on releases of the other. The noise of a setting is the
 largest at which the map of all texts reaches the target utility. No group of near-duplicates spans two folds.
 
-A list is never complete. So the maps of the folds take a quarter of the concept's words for unlisted ones, and the
-reader looks for all. Settings are equal if they differ by at most one standard error from that whose reader recovers
-least. Among equal settings the search takes the gentlest, which keeps most of the texts' nearest neighbours. A third
-part of the texts takes no part in the choice; there the fit measures what the reader recovers of listed and of
-unlisted words.
+A list is never complete. So the maps of the folds treat a quarter of the concept's words as unlisted, while the reader
+looks for all words. Settings are equal if their leakage is within one standard error of the least. Among equal
+settings the search takes the gentlest, which keeps most of the texts' nearest neighbours. The rest of the texts takes
+no part in the choice; there the fit measures what the reader recovers of listed and of unlisted words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +23,7 @@ import numpy.typing as npt
 from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.metrics import NeighbourTask
 from vecveil.metrics.tasks import UtilityRelease
-from vecveil.protector.calibration import (
-    SMALLEST_NOISE,
-    CommonDraws,
-    largest_noise,
-    refuse_target,
-)
+from vecveil.protector.calibration import SMALLEST_NOISE, CommonDraws, largest_noise, refuse_target
 from vecveil.protector.method import Candidate, FitData, Method
 from vecveil.protector.pairs import classes_of
 from vecveil.runtime import progress
@@ -43,12 +37,7 @@ from vecveil.sensitivity.kernel_reader import (
     standard_error,
 )
 from vecveil.sensitivity.linear_map import LinearMap
-from vecveil.sensitivity.moments import (
-    Moments,
-    cross_covariance,
-    pair_covariance,
-    transplanted_moments,
-)
+from vecveil.sensitivity.moments import Moments, cross_covariance, pair_covariance
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
 from vecveil.types import Embeddings, Groups, TokenLabels
@@ -72,7 +61,7 @@ PAIRS_RANKS = (0.6, 1.0)
 FOLDS = (0.4, 0.4, 0.2)
 """Shares of the texts: two folds of the search, and the texts that only report."""
 READER_ROWS, LEARNT_ROWS = 1000, 1600
-"""Rows of a fold that the search's reader reads, and that the reader of the rest learns from."""
+"""Rows of a fold that the search's reader uses, and that the reader of the rest learns from."""
 COPIES = 4
 """Releases of each text that a reader learns from: attackers who know the protector draw as many as they like, and
 read more of settings with much noise on many directions than a reader of one release can."""
@@ -87,10 +76,7 @@ with a candidate text exactly."""
 MAP_UTILITY = 0.95
 """With a given noise, least share of the utility at that noise that the map has to keep."""
 
-Evidence = tuple[Embeddings, npt.NDArray[Any]]
-"""Embeddings (N, n) and labels (N, V) of a reader's training."""
 Rows = npt.NDArray[np.intp]
-NONE: Rows = np.arange(0)
 
 
 @dataclass(frozen=True)
@@ -111,10 +97,6 @@ class SubspaceSetting:
     pairs: bool
     gradients: int = 0
 
-    @classmethod
-    def of(cls, row: dict[str, Any]) -> SubspaceSetting:
-        return cls(**{field.name: row[field.name] for field in fields(cls)})
-
 
 def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     """Return the candidate of the best setting that agrees with the given options."""
@@ -132,9 +114,8 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
         return _candidate(data, SubspaceSetting(**fixed), transplants=transplants)
     search = SubspaceSearch(data, transplants=transplants)
     best = search.run(fixed)
-    data.findings["search"] = search.tried
-    found = search.reading(best)
-    if found:
+    data.findings["search"] = [{**vars(setting), **row} for setting, row in search.tried.items()]
+    if found := search.reading(best):
         data.findings["reader"] = found
     return _candidate(data, best, transplants=transplants)
 
@@ -161,6 +142,7 @@ def _checked_options(options: dict[str, Any], n: int) -> tuple[dict[str, Any], b
     for param, value in (("pairs", fixed.get("pairs", False)), ("transplants", transplants)):
         if not isinstance(value, bool):
             raise wrong_type("fit", param, "True, False or None", value)
+
     def check(param: str, least: int, most: int) -> None:
         if param in fixed:
             fixed[param] = check_count(
@@ -195,8 +177,7 @@ def _fix_label_rank(data: FitData, fixed: dict[str, Any], *, transplants: bool) 
 
 def _candidate(data: FitData, setting: SubspaceSetting, *, transplants: bool) -> Candidate:
     """Return the candidate of a setting, fitted on all texts."""
-    whole = MapFit.on(data, None, unlisted=NONE, transplants=transplants)
-    directions, exact = whole.map(setting)
+    directions, exact = MapFit(data, transplants=transplants).map(setting)
     # Quantised, so that a release is the same on every machine.
     linear = LinearMap.quantised(exact.down, exact.up, norm=data.moments.rms_norm)
     data.findings["residual_after_erasure"] = directions.residual(setting.rank)
@@ -211,58 +192,47 @@ def directions_of(moments: Moments, *, pairs: bool) -> ConceptDirections:
     return concept_directions(replace(moments, C=np.zeros_like(moments.C)))
 
 
-def _evidence(
-    positive: Embeddings, negative: Embeddings | None, labels: TokenLabels | None
-) -> Evidence:
+def _evidence(data: FitData) -> tuple[Embeddings, TokenLabels]:
     """Return texts and their labels, or both sides of pairs and the side of each row."""
+    if data.token_labels is not None:
+        return data.positive, data.token_labels
+    assert data.negative is not None
+    sides = np.repeat([1, 0], [len(data.positive), len(data.negative)])[:, None]
+    return np.concatenate([data.positive, data.negative]), sides
+
+
+def _fold(data: FitData, rows: Rows, unlisted: Rows) -> FitData:
+    """Return the data of some positives and of all ordinary texts.
+
+    ``unlisted`` are columns of the token labels: their words count as words outside the list.
+    """
+    positive, labels, words = data.positive[rows], data.token_labels, data.words
+    negative = None if data.negative is None else data.negative[rows]
+    listed = np.ones(len(rows), dtype=bool)
     if labels is not None:
-        return positive, labels
-    assert negative is not None
-    marks = np.repeat([1, 0], [len(positive), len(negative)])[:, None]
-    return np.concatenate([positive, negative]), marks
+        listed = np.asarray(labels[rows][:, unlisted].sum(axis=1) == 0)
+        labels = np.delete(labels[rows], unlisted, axis=1)
+    if words is not None:
+        ordinary = np.arange(len(data.positive), words.marks.shape[0])
+        words = words.without(unlisted).of(np.concatenate([rows, ordinary]))
+    moments = Moments.of(
+        positive, negative, token_labels=labels, background=data.background, words=words
+    )
+    if negative is not None and 1 < listed.sum() < len(rows):
+        # The pairs of unlisted words would show the directions of these words.
+        moments = replace(moments, C=pair_covariance(positive[listed], negative[listed]))
+    moments = replace(moments, preserved=data.moments.preserved)
+    return replace(data, positive=positive, negative=negative, token_labels=labels, groups=None, words=words,
+                   moments=moments)  # fmt: skip
 
 
 class MapFit:
-    """The maps of any setting, fitted on some of the texts."""
+    """The maps of any setting, fitted on the texts of ``data``."""
 
-    def __init__(self, moments: Moments, evidence: Evidence, seed: int) -> None:
-        self.moments, self.evidence, self.seed = moments, evidence, seed
+    def __init__(self, data: FitData, *, transplants: bool) -> None:
+        self.data = data
+        self.moments = data.transplanted if transplants else data.moments
         self._directions: dict[bool, ConceptDirections] = {}
-
-    @classmethod
-    def on(
-        cls, data: FitData, rows: Rows | None, *, unlisted: Rows, transplants: bool = False
-    ) -> MapFit:
-        """Return the fit on some positives, or on all, and on all ordinary texts.
-
-        ``unlisted`` are columns of the token labels: their words count as words outside the list.
-        """
-        if rows is None:
-            moments = data.transplanted if transplants else data.moments
-            evidence = _evidence(data.positive, data.negative, data.token_labels)
-            return cls(moments, evidence, data.seed)
-        positive = data.positive[rows]
-        negative = None if data.negative is None else data.negative[rows]
-        labels, words = data.token_labels, data.words
-        listed = np.ones(len(rows), dtype=bool)
-        if labels is not None:
-            listed = np.asarray(labels[rows][:, unlisted].sum(axis=1) == 0)
-            labels = np.delete(labels[rows], unlisted, axis=1)
-        if transplants:
-            assert negative is not None
-            moments = transplanted_moments(positive, negative, labels, data.background, seed=data.seed)
-        else:
-            if words is not None:
-                ordinary = np.arange(len(data.positive), words.marks.shape[0])
-                words = words.without(unlisted).of(np.concatenate([rows, ordinary]))
-            moments = Moments.of(
-                positive, negative, token_labels=labels, background=data.background, words=words
-            )
-            if negative is not None and 1 < listed.sum() < len(rows):
-                # Pairs of other words would give the directions of these.
-                moments = replace(moments, C=pair_covariance(positive[listed], negative[listed]))
-        moments = replace(moments, preserved=data.moments.preserved)
-        return cls(moments, _evidence(positive, negative, labels), data.seed)
 
     def map(self, setting: SubspaceSetting) -> tuple[ConceptDirections, LinearMap]:
         """Return the directions in their order of erasure, and the map, not yet quantised."""
@@ -276,21 +246,17 @@ class MapFit:
             before = subspace_map(
                 directions, erased=first, kept=kept, flattening=setting.flattening
             )
-            moment = reader_gradients(*self.evidence, before, seed=self.seed)
+            moment = reader_gradients(*_evidence(self.data), before, seed=self.data.seed)
             directions = directions.followed_by(moment, after=first)
         return directions, subspace_map(
             directions, erased=setting.rank, kept=kept, flattening=setting.flattening
         )
 
-    def draws(self, setting: SubspaceSetting, rms_norm: float, *, reduced: bool = True) -> CommonDraws:
-        """Return releases of a setting at any noise."""
+    def draws(self, setting: SubspaceSetting, *, reduced: bool = True) -> CommonDraws:
+        """Return releases of a setting at any noise-to-signal ratio."""
         linear = self.map(setting)[1]
         candidate = Candidate(NoiseShape.isotropic(linear.dimension), lambda _: linear)
-        return CommonDraws(candidate, rms_norm, self.seed, reduced=reduced)
-
-    def release(self, setting: SubspaceSetting, noise: float) -> UtilityRelease:
-        """Return the release of a setting at a noise-to-signal ratio, in reduced form."""
-        return self.draws(setting, self.moments.rms_norm).at(noise)
+        return CommonDraws(candidate, self.data.moments.rms_norm, self.data.seed, reduced=reduced)
 
 
 # -- the search: settings in two rounds, the second around the best of the first
@@ -345,6 +311,9 @@ class SubspaceSearch:
     Args:
         data: without negatives, of `fit_labels`.
         transplants: True fits the maps on transplanted texts as well.
+
+    Attributes:
+        tried: figures of each setting.
     """
 
     def __init__(self, data: FitData, *, transplants: bool) -> None:
@@ -352,23 +321,24 @@ class SubspaceSearch:
         rng = np.random.default_rng(data.seed)
         groups = near_duplicate_groups(data.positive) if data.groups is None else data.groups
         first, second, self.rest = _parts(groups, rng)
-        self.unlisted = NONE
-        if data.token_labels is not None and data.negative is not None:
-            self.unlisted = _quarter(data.token_labels.shape[1], rng)
-        self.whole = MapFit.on(data, None, unlisted=NONE, transplants=transplants)
-        self.folds = [(first, second), (second, first)]
+        words = 0 if data.token_labels is None or data.negative is None else data.token_labels.shape[1]
+        left_out = round(UNLISTED * words) if words >= FEWEST_LABELS else 0
+        self.unlisted = np.sort(rng.permutation(words)[:left_out])
+        self.whole = MapFit(data, transplants=transplants)
+        # The texts of one fold fit a map; those of the other read its releases.
         self._fits = [
-            MapFit.on(data, fit, unlisted=self.unlisted, transplants=transplants)
-            for fit, _ in self.folds
+            MapFit(_fold(data, rows, self.unlisted), transplants=transplants)
+            for rows in (first, second)
         ]
-        self._readers = [self._reader(read, groups) for _, read in self.folds]
+        self._read = second, first
+        self._readers = [self._reader(rows, groups) for rows in self._read]
         everything = data.positive
         if data.background is not None:
             everything = np.concatenate([data.positive, data.background])
         own = everything[rng.permutation(len(everything))[:2000]]
         self._neighbours = NeighbourTask(own, queries=300, seed=data.seed) if len(own) > 11 else None
-        self.tried: list[dict[str, Any]] = []
-        self._hits: list[npt.NDArray[np.float64] | None] = []
+        self.tried: dict[SubspaceSetting, dict[str, Any]] = {}
+        self._hits: dict[SubspaceSetting, npt.NDArray[np.float64]] = {}
 
     def run(self, fixed: dict[str, Any]) -> SubspaceSetting:
         """Return the best setting that agrees with ``fixed``.
@@ -380,19 +350,17 @@ class SubspaceSearch:
 
         def best_of(settings: list[SubspaceSetting], description: str) -> SubspaceSetting | None:
             """Try the settings; return the best of all tried so far."""
-            tried = [SubspaceSetting.of(row) for row in self.tried]
-            new = [setting for setting in settings if setting not in tried]
+            new = [setting for setting in dict.fromkeys(settings) if setting not in self.tried]
             for setting in progress(new, description, total=len(new), show=self.data.show_progress):
                 self._try(setting)
             self._compare()
-            ranked = _ranked(self.tried)
-            return SubspaceSetting.of(ranked[0]) if ranked else None
+            return next(iter(_ranked(self.tried)), None)
 
         B = self.whole.moments.B
-        first = list(first_settings(n, fixed, labels=B is not None and B.any()))
+        first = list(first_settings(n, fixed, labels=B is not None and bool(B.any())))
         best = best_of(first, "Choosing concept directions")
         free = not fixed.keys() & {"rank", "kept", "flattening"}
-        if free and sum(row["feasible"] for row in self.tried) < 3:
+        if free and sum(row["feasible"] for row in self.tried.values()) < 3:
             # A demanding target: try fewer erased directions as well, down to one in a hundred.
             best = best_of(gentle_settings(n, pairs=first[0].pairs), "Choosing fewer directions")
         elif best is None and "kept" not in fixed:
@@ -401,10 +369,10 @@ class SubspaceSearch:
             best = best_of(whole, "Keeping all others")
         if best is None and target is None:
             # The caller chose the noise, so no setting can be refused: take the one of most utility.
-            return SubspaceSetting.of(max(self.tried, key=lambda row: row["utility"]))
+            return max(self.tried, key=lambda setting: self.tried[setting]["utility"])
         if best is None:
             assert target is not None
-            reachable = max((row["utility"] for row in self.tried), default=0.0)
+            reachable = max((row["utility"] for row in self.tried.values()), default=0.0)
             raise refuse_target(target, reachable, "Method 'subspace'")
         return best_of(list(second_settings(n, best, fixed)), "Choosing kept directions") or best
 
@@ -415,8 +383,8 @@ class SubspaceSearch:
         where the texts are too few.
         """
         data, labels = self.data, self.data.token_labels
-        row = next((row for row in self.tried if SubspaceSetting.of(row) == setting), None)
-        if labels is None or row is None or row["noise_to_signal"] is None:
+        noise = self.tried[setting]["noise_to_signal"]
+        if labels is None or noise is None:
             return {}
         listed = np.setdiff1d(np.arange(labels.shape[1]), self.unlisted)
         found: dict[str, Any] = {"attack": "kernel ridge", "texts": len(self.rest)}
@@ -426,9 +394,9 @@ class SubspaceSearch:
             if len(judge) < FEWEST_JUDGED or len(columns) < 2:
                 continue
             shares = []
-            for fitted, (_, read) in zip(self._fits, self.folds, strict=True):
+            for fitted, read in zip(self._fits, self._read, strict=True):
                 learn = read[:LEARNT_ROWS]
-                release = fitted.release(setting, row["noise_to_signal"])
+                release = fitted.draws(setting).at(noise)
                 seen, attacked = (data.positive[rows] for rows in (learn, judge))
                 learnt = releases(seen, COPIES, release, data.seed)
                 released = release(attacked, np.random.default_rng(data.seed))
@@ -446,40 +414,36 @@ class SubspaceSearch:
 
     def _reader(self, rows: Rows, groups: Groups) -> FoldReader:
         """Return the reader of the texts of a fold."""
-        data, labels = self.data, self.data.token_labels
+        X, labels = _evidence(self.data)
         # Kernel ridge costs N³: enough rows to rank settings, few enough for dozens of them.
         rows = rows[:READER_ROWS]
-        if labels is not None:
-            return FoldReader(data.positive[rows], labels[rows], groups[rows], data.seed)
-        assert data.negative is not None
-        rows = rows[: READER_ROWS // 2]
-        both = _evidence(data.positive[rows], data.negative[rows], None)
-        return FoldReader(*both, np.tile(groups[rows], 2), data.seed)
+        if self.data.token_labels is None:
+            rows = rows[: READER_ROWS // 2]
+            rows, groups = np.concatenate([rows, rows + len(groups)]), np.tile(groups, 2)
+        return FoldReader(X[rows], labels[rows], groups[rows], self.data.seed)
 
     def _compare(self) -> None:
         """Set ``error`` of each feasible row: the standard error of its difference from the least leakage."""
         marks = np.concatenate([reader.labels for reader in self._readers])
-        feasible = [i for i, row in enumerate(self.tried) if row["feasible"]]
+        held = marks.sum(axis=1)
+        feasible = {setting: row for setting, row in self.tried.items() if row["feasible"]}
         if not feasible:
             return
-        least = min(feasible, key=lambda i: self.tried[i]["recovered"])
-        held = marks.sum(axis=1)
-        for i in feasible:
-            own, best = self._hits[i], self._hits[least]
-            if own is None or best is None:
-                error = standard_error(self.tried[least]["recovered"], marks)
-            else:
+        least = min(feasible, key=lambda setting: feasible[setting]["recovered"])
+        for setting, row in feasible.items():
+            if setting in self._hits:
                 # The texts and the noise are the same, so the differences of rows vary less than their sums.
-                difference = own - best - held * (own - best).sum() / held.sum()
-                error = float(np.sqrt((difference**2).sum()) / held.sum())
-            self.tried[i]["error"] = error
+                more = self._hits[setting] - self._hits[least]
+                more -= held * more.sum() / held.sum()
+                row["error"] = float(np.sqrt((more**2).sum()) / held.sum())
+            else:
+                row["error"] = standard_error(feasible[least]["recovered"], marks)
 
     def _try(self, setting: SubspaceSetting) -> None:
-        """Append the utility, noise and leakage of a setting to ``tried``."""
-        scale, task, rms_norm = self.data.scale, self.data.task, self.data.moments.rms_norm
-        draws = self.whole.draws(setting, rms_norm, reduced=not task.same_space)
+        """Add the utility, noise and leakage of a setting to ``tried``."""
+        scale, rms_norm = self.data.scale, self.data.moments.rms_norm
+        draws = self.whole.draws(setting, reduced=not self.data.task.same_space)
         utility = self._utility(draws)
-        noise: float | None
         if scale.target_utility is not None:
             noise = largest_noise(utility, scale.target_utility)
             feasible = noise is not None
@@ -489,31 +453,26 @@ class SubspaceSearch:
             assert noise is not None
             plain = CommonDraws(Candidate(candidate.shape), rms_norm, self.data.seed)
             feasible = utility(noise) >= MAP_UTILITY * self._utility(plain)(noise)
-        row: dict[str, Any] = {**vars(setting), "feasible": feasible, "noise_to_signal": noise}
+        row: dict[str, Any] = {"feasible": feasible, "noise_to_signal": noise}
         row["utility"] = utility(SMALLEST_NOISE if noise is None else noise)
         row["neighbours"] = row["recovered"] = None
-        hits: npt.NDArray[np.float64] | None = None
         if feasible and noise is not None:
             rng = np.random.default_rng(self.data.seed)
             if self._neighbours is not None:
                 row["neighbours"] = self._neighbours.relative(draws.at(noise), rng)
-            row["recovered"], hits = self._leakage(setting, noise)
-        self.tried.append(row)
-        self._hits.append(hits)
+            row["recovered"] = self._leakage(setting, noise)
+        self.tried[setting] = row
 
-    def _leakage(
-        self, setting: SubspaceSetting, noise: float
-    ) -> tuple[float, npt.NDArray[np.float64] | None]:
-        """Return the share of the labels that the readers recover, and their number in each row."""
+    def _leakage(self, setting: SubspaceSetting, noise: float) -> float:
+        """Return the share of the labels that the readers recover; keep their number in each row."""
         found = [
-            reader.scores(fitted.release(setting, noise))
+            (reader.scores(fitted.draws(setting).at(noise)), reader.labels)
             for fitted, reader in zip(self._fits, self._readers, strict=True)
         ]
-        marks = [reader.labels for reader in self._readers]
-        if marks[0].shape[1] == 1:
-            return float(np.mean([share_recovered(*pair) for pair in zip(found, marks, strict=True)])), None
-        hits = np.concatenate([labels_recovered(*pair) for pair in zip(found, marks, strict=True)])
-        return float(hits.sum() / max(np.concatenate(marks).sum(), 1)), hits
+        if found[0][1].shape[1] == 1:
+            return float(np.mean([share_recovered(*each) for each in found]))
+        hits = self._hits[setting] = np.concatenate([labels_recovered(*each) for each in found])
+        return float(hits.sum() / max(sum(int(labels.sum()) for _, labels in found), 1))
 
     def _utility(self, draws: CommonDraws) -> Callable[[float], float]:
         rng = np.random.default_rng(self.data.seed)
@@ -546,24 +505,19 @@ def _best(path: Iterable[npt.NDArray[np.float32]], labels: TokenLabels) -> float
     return max(share_recovered(scores, labels) for scores in path)
 
 
-def _ranked(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the feasible rows, best first, by the one-standard-error rule of the module's docstring."""
-    feasible = [row for row in rows if row["feasible"]]
-    least = min((row["recovered"] for row in feasible), default=0.0)
+def _ranked(tried: Mapping[SubspaceSetting, Mapping[str, Any]]) -> list[SubspaceSetting]:
+    """Return the feasible settings, best first, by the one-standard-error rule of the module's docstring."""
+    feasible = {setting: row for setting, row in tried.items() if row["feasible"]}
+    least = min((row["recovered"] for row in feasible.values()), default=0.0)
 
-    def order(row: dict[str, Any]) -> tuple[float, ...]:
+    def order(setting: SubspaceSetting) -> tuple[float, ...]:
+        row = feasible[setting]
         if row["recovered"] > least + row["error"]:
             return (1.0, row["recovered"])
         little = row["noise_to_signal"] < ENOUGH_NOISE
         return (0.0, little, -(row["neighbours"] or 0.0), row["recovered"])
 
     return sorted(feasible, key=order)
-
-
-def _quarter(labels: int, rng: np.random.Generator) -> Rows:
-    """Return a random `UNLISTED` share of the label columns; none of a handful."""
-    count = round(UNLISTED * labels) if labels >= FEWEST_LABELS else 0
-    return np.sort(rng.permutation(labels)[:count])
 
 
 def _parts(groups: Groups, rng: np.random.Generator) -> list[Rows]:
@@ -576,15 +530,13 @@ def _parts(groups: Groups, rng: np.random.Generator) -> list[Rows]:
 
 def _parted(ids: Groups, rng: np.random.Generator) -> list[Rows]:
     """Return the rows of random groups, in shares of about `FOLDS`."""
-    names = rng.permutation(np.unique(ids))
-    place = np.empty(len(names), dtype=np.intp)
-    place[np.searchsorted(np.sort(names), names)] = np.arange(len(names))
-    # Random rank of each row's group: sorting by it keeps the rows of a group together.
-    order = place[np.searchsorted(np.sort(names), ids)]
-    rows = np.argsort(order, kind="stable")
+    names, own = np.unique(ids, return_inverse=True)
+    # Random place of each row's group: sorting by it keeps the rows of a group together.
+    place = np.argsort(rng.permutation(len(names)))[own]
+    rows = np.argsort(place, kind="stable")
     cuts = [int(share * len(rows)) for share in np.cumsum(FOLDS)[:-1]]
     # Move a cut to the end of its group.
-    cuts = [int(np.searchsorted(order[rows], order[rows[cut]], side="right")) for cut in cuts]
+    cuts = [int(np.searchsorted(place[rows], place[rows[cut]], side="right")) for cut in cuts]
     return [rng.permutation(part) for part in np.split(rows, cuts)]
 
 
