@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +23,7 @@ from vecveil.mechanisms import (
 from vecveil.mechanisms.textcrafter import check_radius
 from vecveil.metrics import UtilityTask
 from vecveil.sensitivity.linear_map import LinearMap
-from vecveil.sensitivity.moments import Moments, transplanted_moments
+from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Groups, TokenLabels
 from vecveil.validation import check_positive, check_probability
@@ -225,13 +224,6 @@ class FitData:
                                        repr(value)[:40],
                                        "It compares texts with the same texts without the concept.")  # fmt: skip
         return self.positive, self.negative
-
-    @cached_property
-    def transplanted(self) -> Moments:
-        """Moments of the pairs and of transplanted ones (`vecveil.sensitivity.moments`)."""
-        pairs = self.pairs("transplants", True)
-        moments = transplanted_moments(*pairs, self.token_labels, self.background, seed=self.seed)
-        return replace(moments, preserved=self.moments.preserved)
 
 
 @dataclass(frozen=True)

@@ -219,8 +219,7 @@ def gradient_moment(Y: Embeddings, L: npt.NDArray[Any]) -> Matrix:
     """
     A = np.asarray(Y, dtype=np.float32)
     A = A - A.mean(axis=0)
-    squares = (A * A).sum(axis=1)
-    between = np.maximum(squares[:, None] + squares - 2 * (A @ A.T), 0)
+    between = _squared_distances(A, A)
     # A median over 700 rows is close enough, without a sort of N² values.
     rate = np.float32(SHARPNESS / max(float(np.median(between[:700, :700])), 1e-12))
     kernel = np.exp(-rate * between)

@@ -26,7 +26,6 @@ __all__ = [
     "cross_covariance",
     "matrix_root",
     "shrinkage",
-    "transplanted",
     "transplanted_moments",
 ]
 
@@ -201,18 +200,22 @@ class Moments:
         )
 
 
-# Target number of rows with transplants, and most copies of one pair.
-ENOUGH = 8000
-MOST_COPIES = 8
+ENOUGH, MOST_COPIES = 8000, 8
+"""Target number of rows with transplants, and most copies of one pair."""
 
 
-def transplanted(
-    positive: Embeddings, negative: Embeddings, labels: TokenLabels | None, *, seed: int
-) -> tuple[Embeddings, Embeddings, TokenLabels | None]:
-    """Return the pairs and labels with transplants appended, each pair the source of equally many.
+def transplanted_moments(
+    positive: Embeddings,
+    negative: Embeddings,
+    labels: TokenLabels | None,
+    background: Embeddings | None,
+    *,
+    seed: int,
+) -> Moments:
+    """Return the moments of real and transplanted pairs together; arguments as in `Moments.of`.
 
-    Transplants fill up to ``ENOUGH`` rows, but number at least as many as the pairs and at most ``MOST_COPIES``
-    times as many.
+    Each pair is the source of equally many transplants. They fill up to `ENOUGH` rows, but number at least as many as
+    the pairs and at most `MOST_COPIES` times as many.
     """
     rows = len(positive)
     # Few pairs get many copies, many pairs one each, so that the cost stays bounded.
@@ -224,20 +227,9 @@ def transplanted(
     length = np.maximum(np.linalg.norm(moved, axis=1), 1e-12)
     # At the norm of the source: most encoders normalise, and no other norm occurs.
     moved *= (np.linalg.norm(positive[source], axis=1) / length)[:, None]
-    made = np.concatenate([positive, moved.astype(positive.dtype)])
-    rest = np.concatenate([negative, negative[target]])
-    return made, rest, None if labels is None else np.concatenate([labels, labels[source]])
-
-
-def transplanted_moments(
-    positive: Embeddings,
-    negative: Embeddings,
-    labels: TokenLabels | None,
-    background: Embeddings | None,
-    *,
-    seed: int,
-) -> Moments:
-    """Return the moments of real and transplanted pairs together; arguments as in `Moments.of`."""
-    made, rest, marks = transplanted(positive, negative, labels, seed=seed)
-    ordinary = negative if background is None else background
-    return Moments.of(made, rest, token_labels=marks, background=ordinary)
+    return Moments.of(
+        np.concatenate([positive, moved.astype(positive.dtype)]),
+        np.concatenate([negative, negative[target]]),
+        token_labels=None if labels is None else np.concatenate([labels, labels[source]]),
+        background=negative if background is None else background,
+    )

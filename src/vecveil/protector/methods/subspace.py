@@ -37,7 +37,12 @@ from vecveil.sensitivity.kernel_reader import (
     standard_error,
 )
 from vecveil.sensitivity.linear_map import LinearMap
-from vecveil.sensitivity.moments import Moments, cross_covariance, pair_covariance
+from vecveil.sensitivity.moments import (
+    Moments,
+    cross_covariance,
+    pair_covariance,
+    transplanted_moments,
+)
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
 from vecveil.types import Embeddings, Groups, TokenLabels
@@ -109,15 +114,15 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     fixed, transplants = _checked_options(options, n)
     if data.negative is None:
         _fix_label_rank(data, fixed, transplants=transplants)
-    # All fields are given: no search, and all texts fit the map.
-    if fixed.keys() >= {"rank", "kept", "flattening", "pairs"}:
-        return _candidate(data, SubspaceSetting(**fixed), transplants=transplants)
-    search = SubspaceSearch(data, transplants=transplants)
+    whole = MapFit(data, transplants=transplants)
+    if fixed.keys() >= {"rank", "kept", "flattening", "pairs"}:  # nothing is left to search
+        return _candidate(whole, SubspaceSetting(**fixed))
+    search = SubspaceSearch(whole)
     best = search.run(fixed)
     data.findings["search"] = [{**vars(setting), **row} for setting, row in search.tried.items()]
     if found := search.reading(best):
         data.findings["reader"] = found
-    return _candidate(data, best, transplants=transplants)
+    return _candidate(whole, best)
 
 
 def _preserving(data: FitData, labels: Any) -> FitData:
@@ -175,13 +180,14 @@ def _fix_label_rank(data: FitData, fixed: dict[str, Any], *, transplants: bool) 
     fixed.setdefault("gradients", 0)
 
 
-def _candidate(data: FitData, setting: SubspaceSetting, *, transplants: bool) -> Candidate:
+def _candidate(whole: MapFit, setting: SubspaceSetting) -> Candidate:
     """Return the candidate of a setting, fitted on all texts."""
-    directions, exact = MapFit(data, transplants=transplants).map(setting)
+    data = whole.data
+    directions, exact = whole.map(setting)
     # Quantised, so that a release is the same on every machine.
     linear = LinearMap.quantised(exact.down, exact.up, norm=data.moments.rms_norm)
     data.findings["residual_after_erasure"] = directions.residual(setting.rank)
-    parameters = {**vars(setting), "transplants": transplants}
+    parameters = {**vars(setting), "transplants": whole.transplants}
     return Candidate(NoiseShape.isotropic(data.dimension), lambda _: linear, parameters)
 
 
@@ -227,11 +233,15 @@ def _fold(data: FitData, rows: Rows, unlisted: Rows) -> FitData:
 
 
 class MapFit:
-    """The maps of any setting, fitted on the texts of ``data``."""
+    """The maps of any setting, fitted on the texts of ``data``, and on transplanted ones as well."""
 
     def __init__(self, data: FitData, *, transplants: bool) -> None:
-        self.data = data
-        self.moments = data.transplanted if transplants else data.moments
+        self.data, self.transplants = data, transplants
+        self.moments = data.moments
+        if transplants:
+            pairs = data.pairs("transplants", True)
+            moments = transplanted_moments(*pairs, data.token_labels, data.background, seed=data.seed)
+            self.moments = replace(moments, preserved=data.moments.preserved)
         self._directions: dict[bool, ConceptDirections] = {}
 
     def map(self, setting: SubspaceSetting) -> tuple[ConceptDirections, LinearMap]:
@@ -309,25 +319,24 @@ class SubspaceSearch:
     """Searches the best `SubspaceSetting` with the fields that the caller leaves open.
 
     Args:
-        data: without negatives, of `fit_labels`.
-        transplants: True fits the maps on transplanted texts as well.
+        whole: the fit on all texts; without negatives, of `fit_labels`.
 
     Attributes:
         tried: figures of each setting.
     """
 
-    def __init__(self, data: FitData, *, transplants: bool) -> None:
-        self.data = data
+    def __init__(self, whole: MapFit) -> None:
+        self.whole, self.data = whole, whole.data
+        data = whole.data
         rng = np.random.default_rng(data.seed)
         groups = near_duplicate_groups(data.positive) if data.groups is None else data.groups
         first, second, self.rest = _parts(groups, rng)
         words = 0 if data.token_labels is None or data.negative is None else data.token_labels.shape[1]
         left_out = round(UNLISTED * words) if words >= FEWEST_LABELS else 0
         self.unlisted = np.sort(rng.permutation(words)[:left_out])
-        self.whole = MapFit(data, transplants=transplants)
         # The texts of one fold fit a map; those of the other read its releases.
         self._fits = [
-            MapFit(_fold(data, rows, self.unlisted), transplants=transplants)
+            MapFit(_fold(data, rows, self.unlisted), transplants=whole.transplants)
             for rows in (first, second)
         ]
         self._read = second, first
