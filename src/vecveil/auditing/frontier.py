@@ -1,8 +1,8 @@
 """Measure designs from gentle to strong on the user's texts: what readers still find, and what search keeps.
 
-The texts are split by group into three parts: designs are fitted on the first, readers learn on the second, with the
-protector as an oracle, and are judged on the third. A quarter of the concept's frequent words is left out of the fit,
-so that one fit gives the leak of words that a list holds and of words that it misses.
+The texts are split by group into three parts. Designs are fitted on the first; readers learn on fresh releases of the
+second and are judged on the third. The fit leaves out a quarter of the concept's frequent words, so that one fit gives
+the leak of listed and of unlisted words.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from vecveil.attacks import (
     KernelAttack,
@@ -65,9 +66,10 @@ MOST_TEXTS = 6000
 """Most texts, drawn at random: more make the figures little more exact, and kernel regression costs their cube."""
 KERNEL_ROWS = 4096
 EVERY = 4
-"""One of so many words of neighbouring frequency is left out of the fit."""
+"""Of so many words of neighbouring frequency the fit leaves out one."""
 CANDIDATES = (100, 200, 500)
 STORE_ROWS = 4000
+"""Most texts that search is measured in."""
 FEWEST_ROWS = 100
 """Fewest texts that search is measured in, as `SealedSearchTask` takes them."""
 
@@ -173,8 +175,7 @@ def frontier(
     if earlier is not None and earlier.is_complete:
         return earlier
     X = np.asarray(loaded.encode(texts, show_progress=show_progress), dtype=np.float32)
-    bench = Bench.of(matches, X, groups, retrieval, collection_size, seed)
-    bench = replace(bench, query_noise=query_noise)
+    bench = Bench.of(matches, X, groups, retrieval, collection_size, query_noise, seed)
     bench = bench.with_pairs(lambda made: loaded.encode(made, show_progress=show_progress))
     record = earlier or FrontierRecord(
         vecveil=__version__, created=datetime.now(UTC).isoformat(timespec="seconds"), settings=settings,
@@ -215,10 +216,10 @@ class Bench:
     left_out: Rows
     retrieval: RetrievalTask | None
     collection_size: int | None
+    query_noise: bool
     seed: int
     missing: dict[str, str]
     pairs: dict[str, Any] | None = None
-    query_noise: bool = True
 
     @classmethod
     def of(
@@ -228,6 +229,7 @@ class Bench:
         ids: Sequence[Any] | None,
         retrieval: RetrievalTask | None,
         collection_size: int | None,
+        query_noise: bool,
         seed: int,
     ) -> Bench:
         groups = _groups(matches.texts, X, ids)
@@ -260,7 +262,7 @@ class Bench:
         if find_spec("torch") is None:
             missing["mlp"] = "The MLP among the readers: torch is not installed."
         return cls(matches, X, groups, (fit, learn, judge), vocabulary, labels, listed, left_out, retrieval,
-                   collection_size, seed, missing)  # fmt: skip
+                   collection_size, query_noise, seed, missing)  # fmt: skip
 
     def with_pairs(self, encode: Any) -> Bench:
         """Return the bench with the arguments of `fit_pairs` on the fitting part, without the words left out."""
@@ -272,9 +274,7 @@ class Bench:
         ]
         part = _part(self.matches, self.parts[0], spans, min_texts=MIN_PAIRS)
         made = PairTexts.of(part, part.texts, min_token_count=None, expansion=None, seed=self.seed)
-        rows: dict[str, int] = {
-            text: int(i) for text, i in zip(part.texts, self.parts[0], strict=True)
-        }
+        rows = dict(zip(part.texts, self.parts[0], strict=True))
 
         def clean(texts: Sequence[str]) -> Embeddings:
             return self.X[[rows[text] for text in texts]]
@@ -334,7 +334,7 @@ class Bench:
         """Return the figures of one design."""
         started = time.perf_counter()
         assert self.pairs is not None
-        # Further masks would measure only how much a mask depends on its seed.
+        # One mask: the others of a fit only measure how much a mask depends on its seed.
         once: dict[str, Any] = {"stability_seeds": 1} if design["method"] == "sparse" else {}
         protector = fit_pairs(**self.pairs, **design, **once, seed=self.seed, show_progress=False)
         judged = protector.protect(
@@ -394,7 +394,6 @@ class Bench:
         if "search" in self.missing:
             return []
         own = self.X[sample(len(self.X), STORE_ROWS, np.random.default_rng(self.seed))]
-
         task = self.retrieval
         documents = own if task is None else task.documents
         given: dict[str, Any] = {
@@ -440,11 +439,8 @@ def _groups(texts: Sequence[str], X: Embeddings, ids: Sequence[Any] | None) -> R
     first = np.unique(near, return_index=True)[1][near]
     joined = text_groups(texts, ids, pairs=np.column_stack([np.arange(len(near)), first]))
     # Texts of one template are all near each other: only their ids can part them.
-    return (
-        joined
-        if np.bincount(joined).max() <= max(len(texts) / 5, np.bincount(plain).max())
-        else plain
-    )
+    largest = max(len(texts) / 5, np.bincount(plain).max())
+    return joined if np.bincount(joined).max() <= largest else plain
 
 
 def _words(count: int, seed: int) -> tuple[Rows, Rows]:
@@ -484,17 +480,8 @@ def _settings(
         # `surrogatepass`: texts from files with lone surrogates have no strict UTF-8 form.
         digest.update(repr(part).encode("utf-8", "surrogatepass"))
     if retrieval is not None:
-        relevance = (
-            retrieval.relevance.tocoo()
-            if hasattr(retrieval.relevance, "tocoo")
-            else retrieval.relevance
-        )
-        arrays = (
-            (relevance.row, relevance.col, relevance.data)
-            if hasattr(relevance, "row")
-            else (relevance,)
-        )
-        for array in (retrieval.queries, retrieval.documents, *arrays):
+        gains = csr_array(retrieval.relevance)
+        for array in (retrieval.queries, retrieval.documents, gains.indptr, gains.indices, gains.data):
             digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 

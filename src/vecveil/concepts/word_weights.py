@@ -42,8 +42,8 @@ class WordMarks:
     Attributes:
         marks: (N, V) sparse 0/1, the words in each text.
         listed: (V,) True for a word of the concept's list.
-        vectors: (V, n) embeddings of the words, or None where there are too few listed ones to judge others by.
-        labels: (L,) the word of each token label of the fit, -1 where it is not marked.
+        vectors: (V, n) embeddings of the words, or None with too few listed words to judge others by.
+        labels: (L,) the word of each token label of the fit, -1 for a word without marks.
     """
 
     marks: Any
@@ -59,7 +59,7 @@ class WordMarks:
 
     @cached_property
     def weights(self) -> npt.NDArray[np.float64]:
-        """(V,) in [0, 1]: 1 for a listed word, for others in proportion to the probability that they belong to them."""
+        """(V,) in [0, 1]: 1 for a listed word, for others in proportion to their probability of being one."""
         weights = self.listed.astype(np.float64)
         others = ~self.listed
         if self.vectors is not None and others.any() and self.listed.any():
@@ -75,7 +75,7 @@ class WordMarks:
         return part
 
     def without(self, labels: npt.NDArray[np.intp]) -> WordMarks:
-        """Return the marks as a list without the words of these token labels gives them."""
+        """Return the same marks for a list that lacks the words of these token labels."""
         listed = self.listed.copy()
         columns = self.labels[labels]
         listed[columns[columns >= 0]] = False
@@ -113,8 +113,8 @@ def _probabilities(
 ) -> npt.NDArray[np.float64]:
     """Return for each word that is not listed the probability that it is of the listed kind.
 
-    Ridge regression of ±1 with balanced weights; each word is scored by the fit without it, so that the scores of the
-    listed words are comparable; two normal laws of one variance turn scores into probabilities at equal odds.
+    A ridge regression of ±1 with balanced weights scores each word by the fit without it, so that listed and other
+    words are comparable. Two normal laws of one variance turn scores into probabilities at equal odds.
     """
     X = vectors - vectors.mean(axis=0)
     X /= np.sqrt((X**2).mean())

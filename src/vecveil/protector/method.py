@@ -196,7 +196,7 @@ class FitData:
         background: (K, n) of ordinary texts, or None.
         groups: (N,) ids of rows that belong together, or None.
         findings: entries that the method adds to the report of the fit.
-        words: in the texts of the positives and, after them, of the background, or None.
+        words: marks of the words in the texts of the positives and, after them, of the background, or None.
     """
 
     positive: Embeddings

@@ -38,8 +38,8 @@ class FitVectors:
 
     Attributes:
         rewritten: True for vectors of rewritten texts.
-        originals: those of the original texts, for a utility that is measured on them.
-        words: in the texts of the positives and, after them, of the background; None without texts.
+        originals: the vectors of the original texts, for a utility that is measured on them.
+        words: marks of the words in the texts of the positives and, after them, of the background; None without texts.
     """
 
     positive: Embeddings

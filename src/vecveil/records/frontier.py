@@ -156,12 +156,8 @@ class FrontierRecord(Record):
         """Raise for a point without a method, or two of one number."""
         for i, point in enumerate(self.points):
             if not isinstance(point.arguments.get("method"), str):
-                raise (
-                    place.key("points")
-                    .items()[i]
-                    .key("arguments")
-                    .fail("one with a method", "none")
-                )
+                arguments = place.key("points").items()[i].key("arguments")
+                raise arguments.fail("one with a method", "none")
         if len({point.number for point in self.points}) < len(self.points):
             raise place.key("points").fail("of different numbers", "one number twice")
 
@@ -237,19 +233,13 @@ class FrontierRecord(Record):
             reason = f"no point keeps {_whole(SEARCH_KEPT)} of clean search; this one keeps most, {_share(kept.value)}"
         else:
             reason = "search was not measured; it leaks least"
-        leak = (
-            f"Readers find {percent(point.listed.value)} of listed words ({_about(point.listed)}, "
-        )
+        leak = f"Readers find {percent(point.listed.value)} of listed words ({_about(point.listed)}, "
         leak += f"chance {percent(self.chance_listed)}, clean vectors {percent(self.clean_listed.value)})"
         if point.left_out is not None:
             leak += f" and {percent(point.left_out.value)} of words left out of the fit"
         search = ""
         if kept is not None and kept.candidates:
-            alone = (
-                ""
-                if point.store is None
-                else f"; the store alone keeps {_share(point.store.value)}"
-            )
+            alone = "" if point.store is None else f"; the store alone keeps {_share(point.store.value)}"
             search = f" Search keeps {_share(kept.value)} after exact ranking of {kept.candidates} candidates{alone}."
         elif kept is not None:
             search = f" Search in the store alone keeps {_share(kept.value)}."
@@ -292,13 +282,8 @@ class FrontierRecord(Record):
             (drawn,) = ax.plot(*zip(*best_of(shown), strict=True), label=name)
             ax.scatter(*zip(*shown, strict=True), color=drawn.get_color())
             for (point, _), place in zip(line, shown, strict=True):
-                ax.annotate(
-                    str(point.number),
-                    place,
-                    textcoords="offset points",
-                    xytext=(4, 4),
-                    fontsize="small",
-                )
+                text = {"textcoords": "offset points", "xytext": (4, 4), "fontsize": "small"}
+                ax.annotate(str(point.number), place, **text)
         ax.axvline(self.chance_listed, linestyle=":", color="grey", label="chance")
         ax.set_xlabel("leak of listed words (R-precision of the strongest reader)")
         ax.set_ylabel("search, share of clean")

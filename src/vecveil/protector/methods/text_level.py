@@ -214,7 +214,7 @@ class StageOptions:
                                        "Make a key file with `vecveil key new FILE` and name it.")  # fmt: skip
         if hypernyms is not None and not (
             isinstance(hypernyms, Mapping)
-            and all(isinstance(one, str) and one.strip() for item in hypernyms.items() for one in item[1:])
+            and all(isinstance(noun, str) and noun.strip() for noun in hypernyms.values())
         ):
             raise wrong_type("fit", "hypernyms", "a mapping of labels to nouns", hypernyms)
         finder = concept if detector is None else _detector_concept(detector, concept.name)
@@ -278,7 +278,7 @@ class TextStage:
         self.written.update(zip(new, self.rewriter.rewrite(new, show_progress=show_progress), strict=True))
         written = [self.written[text] for text in texts]
         place = {text: i for i, text in enumerate(dict.fromkeys(written))}
-        # Once each: two encodings of one text may differ in the last bits, which would look like a concept.
+        # Each distinct text once: two encodings of it may differ in the last bits, which would look like a concept.
         vectors: Embeddings = np.asarray(encoder.encode(list(place), show_progress=show_progress))
         return vectors[[place[text] for text in written]]
 
@@ -322,7 +322,7 @@ class TextStage:
 
 
 class OriginalsTask(UtilityTask):
-    """A task on vectors of original texts, whose releases are those of the rewritten texts: sealed search.
+    """A task on vectors of original texts, judged by releases of the rewritten texts, as sealed search is.
 
     Args:
         originals, rewritten: (N, n) vectors of the same texts.
@@ -349,7 +349,7 @@ class OriginalsTask(UtilityTask):
 
     def _of_rewritten(self, release: UtilityRelease) -> UtilityRelease:
         def released(X: Embeddings, rng: np.random.Generator | None) -> Embeddings:
-            # Kept: a calibration draws the noise of an array once, and finds it by the array's identity.
+            # One array for each: a calibration draws the noise of an array once, and finds it by the array's identity.
             if id(X) not in self._known:
                 self._known[id(X)] = (X, self._rows(X, np.random.default_rng(0)))
             return release(self._known[id(X)][1], rng)
