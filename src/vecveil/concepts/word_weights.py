@@ -117,7 +117,7 @@ def _probabilities(
     words are comparable. Two normal laws of one variance turn scores into probabilities at equal odds.
     """
     X = vectors - vectors.mean(axis=0)
-    X /= np.sqrt((X**2).mean())
+    X /= max(float(np.sqrt((X**2).mean())), 1e-12)
     side = np.where(listed, 1.0, -1.0)
     balance = np.where(listed, 0.5 / listed.mean(), 0.5 / (~listed).mean())
     inverse = np.linalg.inv((X * balance[:, None]).T @ X / len(X) + RIDGE * np.eye(X.shape[1]))

@@ -9,6 +9,7 @@ erased after those of the labels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -52,6 +53,23 @@ class ConceptDirections:
         # VᵀW = VᵀKV = I, so there is nothing to invert.
         P: Matrix = np.eye(len(self.K)) - (self.K @ V) @ V.T
         return P
+
+    def remaining(self, count: int) -> tuple[Vector, Matrix]:
+        """Return the eigenvalues, descending, and eigenvectors of the covariance P K Pᵀ that an erasure leaves.
+
+        Only the last result is kept: a search tries several maps with one number of erased directions.
+        """
+        if count not in self._remaining:
+            W = self.K @ self.vectors[:, :count]
+            # VᵀKV = I, so P K Pᵀ = K − W Wᵀ.
+            eigenvalues, vectors = np.linalg.eigh(self.K - W @ W.T)
+            self._remaining.clear()
+            self._remaining[count] = (eigenvalues[::-1], vectors[:, ::-1])
+        return self._remaining[count]
+
+    @cached_property
+    def _remaining(self) -> dict[int, tuple[Vector, Matrix]]:
+        return {}
 
     def residual(self, count: int) -> float:
         """Return the share of the concept's strength that remains after erasing ``count`` directions."""
@@ -150,12 +168,11 @@ def subspace_map(
     if kept is not None:
         m = check_count(kept, owner=owner, param="kept", minimum=1, maximum=n - k)
     p = check_positive(flattening, owner=owner, param="flattening", allow_zero=True)
-    P = directions.erasure(k)
-    remaining = P @ directions.K @ P.T  # covariance after the erasure
-    eigenvalues, vectors = np.linalg.eigh((remaining + remaining.T) / 2)
-    top = eigenvalues[::-1][:m]
-    U = vectors[:, ::-1][:, :m]
+    eigenvalues, vectors = directions.remaining(k)
+    top = eigenvalues[:m]
+    U = vectors[:, :m]
     # A direction without variance would get an infinite scale.
     scale = (np.maximum(top, 1e-12 * top[0]) / top[0]) ** (-p / 2)
     scale *= np.sqrt(np.trace(directions.K) / (scale**2 * top).sum())
-    return LinearMap(down=scale[:, None] * (U.T @ P), up=np.ascontiguousarray(U))
+    down = scale[:, None] * (U.T @ directions.erasure(k))
+    return LinearMap(down=down, up=np.ascontiguousarray(U))

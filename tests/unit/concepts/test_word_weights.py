@@ -79,6 +79,13 @@ def test_marks_are_the_words_of_each_text() -> None:
     assert len(DRUGS[: FEWEST_LISTED - 1]) < FEWEST_LISTED
 
 
+def test_words_that_an_encoder_cannot_tell_apart_weigh_the_same() -> None:
+    found = mark_words(texts(), DRUGS[:40], lambda words: np.ones((len(words), N)))
+    others = found.weights[~found.listed]
+    assert others == pytest.approx(others[0])
+    assert others.sum() == pytest.approx(RELATED * 40)
+
+
 def test_a_fit_hides_words_that_no_list_holds() -> None:
     """Control: the same fit on vectors, which knows no words, hides less of them."""
     rows, encoder = texts(3000), MeanOfWords()

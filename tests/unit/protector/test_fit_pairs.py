@@ -214,14 +214,14 @@ def test_groups_are_never_parted() -> None:
     rng = np.random.default_rng(0)
     for seed in range(50):
         groups = rng.integers(0, 30, size=100)
-        parts = _parts(groups, np.random.default_rng(seed))
+        parts = _parts(groups, np.random.default_rng(seed))[1]
         assert sorted(np.concatenate(parts)) == list(range(100))
         held = [set(groups[part]) for part in parts]
         assert not held[0] & held[1] | held[0] & held[2] | held[1] & held[2]
     few = np.repeat(["a", "b", "c"], [80, 10, 10])
     for groups in (np.zeros(100, int), np.repeat([0, 1], 50), few):
         for seed in range(20):
-            parts = _parts(groups, np.random.default_rng(seed))
+            parts = _parts(groups, np.random.default_rng(seed))[1]
             assert min(len(part) for part in parts) >= 10
     assert fit(groups=["one"] * 100).released_dimension == 12
 

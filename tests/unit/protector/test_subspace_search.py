@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import vecveil
@@ -12,8 +13,10 @@ from vecveil.protector.methods.subspace import (
     SubspaceSetting,
     _ranked,
     first_settings,
+    gentle_settings,
     second_settings,
 )
+from vecveil.sensitivity.kernel_reader import near_duplicate_groups
 
 
 def row(
@@ -49,6 +52,9 @@ def test_settings_fit_into_the_dimension_and_keep_what_is_fixed(n: int, fixed: d
             assert setting.kept >= 1
             assert setting.rank + setting.kept <= n
             assert all(getattr(setting, name) == value for name, value in fixed.items())
+    gentle = gentle_settings(n, pairs=True)
+    assert all(setting.rank + setting.kept <= n for setting in gentle)
+    assert len(set(gentle)) == len(gentle) > 0
     # Without labels there are only pairs.
     assert all(setting.pairs for setting in first_settings(n, {}, labels=False))
 
@@ -73,3 +79,14 @@ def test_the_fit_reports_what_is_read_of_listed_and_of_unlisted_words() -> None:
     part = [rows[:60] for rows in data.arguments()]
     assert "reader" not in vecveil.fit_pairs(*part, target_utility=0.6, rank=8).report
 
+
+def test_a_reader_learns_even_if_all_texts_are_near_each_other() -> None:
+    """Some encoders put all texts into a cone, where cosines group them all as near-duplicates."""
+    data = token_data(200, 24, 8, dtype=float)
+    shift = 4 * data.positive.std(axis=0).sum() * np.eye(24)[0]
+    near = [rows + shift for rows in (data.positive, data.negative)]
+    assert near_duplicate_groups(near[0]).max() == 0
+    setting: dict[str, Any] = {"rank": 1, "kept": 20, "noise_to_signal": 0.005}
+    tried = vecveil.fit_pairs(*near, data.labels, **setting).report["search"]
+    # Without any other text to learn from, a reader guesses the most frequent labels: 0.37.
+    assert min(row["recovered"] for row in tried if row["feasible"]) > 0.8
