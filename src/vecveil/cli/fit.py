@@ -236,7 +236,7 @@ def _work_folder(out: Path, options: dict[str, Any]) -> Path | None:
 
 
 def _take_point(options: dict[str, Any]) -> FrontierPoint | None:
-    """Replace method, noise and options by those of a point of --from, and what is not given by that of its folder."""
+    """Set method, noise and options from a point of --from, and whatever else is not given from its folder."""
     from vecveil.auditing.frontier import FILE
     from vecveil.cli.frontier import CONCEPT
 
@@ -406,7 +406,7 @@ def _member_sources(texts: Sequence[str], options: dict[str, Any]) -> list[Membe
 
 
 def describe(protector: Protector, point: FrontierPoint | None, *, verbose: bool) -> None:
-    """Print on stderr what is kept, what is still read, what to do next, and warnings; ``verbose`` all the rest too."""
+    """Print on stderr what is kept, what is still read, the next step, and warnings; with ``verbose`` all figures."""
     report = protector.report
     if verbose:
         _details(protector)
@@ -442,7 +442,7 @@ def _rewritten(rewriting: dict[str, Any]) -> str:
 
 
 def _kept(report: dict[str, Any]) -> str:
-    """Return the figure of the use that was named; recall@10 beside those that say nothing of search."""
+    """Return the figure of the named use, with recall@10 if that use is not search."""
     entries = dict(report["utility"])
     named = entries.pop(report["utility_task"], None)
     if named is None:

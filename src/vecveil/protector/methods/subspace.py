@@ -165,7 +165,7 @@ def _checked_options(options: dict[str, Any], n: int) -> tuple[dict[str, Any], b
 
 
 def _fix_label_rank(data: FitData, fixed: dict[str, Any], *, transplants: bool) -> None:
-    """Fix the number of erased directions to that of the labels: one less than the classes."""
+    """Fix the number of erased directions to the rank of the labels: one less than the classes."""
     for param, value in (("pairs", fixed.get("pairs")), ("transplants", transplants)):
         if value:
             data.pairs(param, value)
@@ -275,7 +275,7 @@ class MapFit:
 def first_settings(
     n: int, fixed: dict[str, Any], *, labels: bool = True
 ) -> Iterator[SubspaceSetting]:
-    """Yield numbers of erased and of released directions with a flattening, from labels alone if there are any."""
+    """Yield the settings of the first round, with directions from labels alone if there are any."""
     most = n - fixed.get("kept", 1)
     ranks = sorted({min(most, max(1, round(n * share))) for share in RANKS})
     pairs = fixed.get("pairs", not labels)
@@ -287,7 +287,7 @@ def first_settings(
 def _shapes(
     n: int, rank: int, fixed: dict[str, Any], shapes: Sequence[tuple[float, float]]
 ) -> list[tuple[int, float]]:
-    """Return numbers of released directions and flattenings."""
+    """Return pairs of a number of released directions and a flattening."""
     found = [
         (fixed.get("kept", max(1, min(n - rank, round(n * kept)))), fixed.get("flattening", power))
         for kept, power in shapes
@@ -392,10 +392,10 @@ class SubspaceSearch:
         return best_of(list(second_settings(n, best, fixed)), "Choosing kept directions") or best
 
     def reading(self, setting: SubspaceSetting) -> dict[str, Any]:
-        """Return what a reader recovers from texts outside the choice, of listed words and of words left out.
+        """Return what a reader recovers of listed and of unlisted words in texts that took no part in the choice.
 
-        The maps are those of the folds, which are fitted on fewer texts than the protector's. Empty without labels, and
-        where the texts are too few.
+        It reads the maps of the folds, which are fitted on fewer texts than the protector's. Empty without labels, or
+        with too few texts.
         """
         data, labels = self.data, self.data.token_labels
         noise = self.tried[setting]["noise_to_signal"]
@@ -438,7 +438,7 @@ class SubspaceSearch:
         return FoldReader(X[rows], labels[rows], groups[rows], self.data.seed)
 
     def _compare(self) -> None:
-        """Set ``error`` of each feasible row: the standard error of its difference from the least leakage."""
+        """Set each feasible setting's ``error``: the standard error of its difference from the least leakage."""
         marks = np.concatenate([reader.labels for reader in self._readers])
         held = marks.sum(axis=1)
         feasible = {setting: row for setting, row in self.tried.items() if row["feasible"]}
@@ -447,7 +447,7 @@ class SubspaceSearch:
         least = min(feasible, key=lambda setting: feasible[setting]["recovered"])
         for setting, row in feasible.items():
             if setting in self._hits:
-                # The texts and the noise are the same, so the differences of rows vary less than their sums.
+                # Settings share texts and noise, so text by text their difference varies less than either.
                 more = self._hits[setting] - self._hits[least]
                 more -= held * more.sum() / held.sum()
                 row["error"] = float(np.sqrt((more**2).sum()) / held.sum())
@@ -479,7 +479,7 @@ class SubspaceSearch:
         self.tried[setting] = row
 
     def _leakage(self, setting: SubspaceSetting, noise: float) -> float:
-        """Return the share of the labels that the readers recover; keep their number in each row."""
+        """Return the share of the labels that the readers recover; keep the number for each text in ``_hits``."""
         found = [
             (reader.scores(fitted.draws(setting).at(noise)), reader.labels)
             for fitted, reader in zip(self._fits, self._readers, strict=True)
@@ -512,7 +512,7 @@ class FoldReader:
 
 def releases(X: Embeddings, copies: int, release: UtilityRelease, seed: int) -> list[Embeddings]:
     """Return releases of the same rows with different noise, and the same noise for every setting."""
-    # An array of its own for each: a release draws once for an array.
+    # Copies, because a release draws its noise once for an array.
     return [release(X.copy(), np.random.default_rng([seed, i])) for i in range(copies)]
 
 
