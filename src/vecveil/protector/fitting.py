@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,9 @@ def fit(
         CalibrationError: the target is out of reach; the message names the best reachable value.
 
     Cost:
-        Encoding each text once, and each text with the concept again without it; then seconds.
+        Encoding each text once, and each text with the concept again without it. ``subspace`` also encodes up to
+        10,000 frequent words by themselves if at least 20 listed words are frequent. Then seconds at 384 dimensions;
+        the search costs n³ operations for each of about 25 settings: a minute on one core at 1,536 dimensions.
     """
     scales = {
         "epsilon": epsilon, "noise_to_signal": noise_to_signal, "target_utility": target_utility, "sigma": sigma,
@@ -528,7 +531,9 @@ def _encoded_pairs(
         background = background[~pii]
         name = relabel if isinstance(relabel, str) else type(relabel).__name__
         findings["relabelled"] = {"by": name, "texts": len(pii), "moved": int(pii.sum())}
-    words = pairs.words(options.encoder.encode) if options.method.name == "subspace" else None
+    words = None
+    if options.method.name == "subspace":
+        words = pairs.words(partial(options.encoder.encode, show_progress=options.show_progress))
     vectors = FitVectors.of_pairs(
         positive, negative, pairs.labels if pairs.labels.shape[1] else None,
         background if len(background) else None, pairs.groups(positive), words,

@@ -9,14 +9,19 @@ import pytest
 
 import vecveil
 from harness.token_data import token_data
+from vecveil.metrics import SimilarityTask
+from vecveil.protector.method import FitData, NoiseScale
 from vecveil.protector.methods.subspace import (
+    MapFit,
     SubspaceSetting,
+    _fold,
     _ranked,
     first_settings,
     gentle_settings,
     second_settings,
 )
 from vecveil.sensitivity.kernel_reader import near_duplicate_groups
+from vecveil.sensitivity.moments import Moments
 
 
 def row(
@@ -90,3 +95,22 @@ def test_a_reader_learns_even_if_all_texts_are_near_each_other() -> None:
     tried = vecveil.fit_pairs(*near, data.labels, **setting).report["search"]
     # Without any other text to learn from, a reader guesses the most frequent labels: 0.37.
     assert min(row["recovered"] for row in tried if row["feasible"]) > 0.8
+
+
+@pytest.mark.parametrize("transplants", [False, True])
+@pytest.mark.parametrize("held_by_all", [False, True])
+def test_the_map_of_a_fold_knows_no_pair_of_an_unlisted_word(transplants: bool, held_by_all: bool) -> None:
+    """The pairs of texts that hold column 0 also differ along the first axis, those of other texts never."""
+    data = token_data(200, 16, 8, dtype=float)
+    labels = data.labels.copy()
+    if held_by_all:
+        labels[:, 0] = 1
+    positive, negative = data.positive.copy(), data.negative.copy()
+    positive[:, 0] = negative[:, 0] = 0
+    positive[labels[:, 0] == 1, 0] = 1
+    moments = Moments.of(positive, negative, token_labels=labels)
+    fit = FitData(positive, negative, labels, None, None, moments, SimilarityTask.of(positive, seed=0),
+                  NoiseScale(noise_to_signal=0.1), 0, False)  # fmt: skip
+    assert MapFit(fit, transplants=transplants).moments.C[0, 0] > 0.1  # control
+    fold = _fold(fit, np.arange(150), np.array([0]))
+    assert MapFit(fold, transplants=transplants).moments.C[0, 0] == 0

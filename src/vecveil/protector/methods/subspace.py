@@ -224,9 +224,10 @@ def _fold(data: FitData, rows: Rows, unlisted: Rows) -> FitData:
     moments = Moments.of(
         positive, negative, token_labels=labels, background=data.background, words=words
     )
-    if negative is not None and 1 < listed.sum() < len(rows):
-        # The pairs of unlisted words would show the directions of these words.
-        moments = replace(moments, C=pair_covariance(positive[listed], negative[listed]))
+    if negative is not None and not listed.all():
+        # The pairs of unlisted words would show the directions of these words: without other pairs there are none.
+        C = pair_covariance(positive[listed], negative[listed]) if listed.any() else np.zeros_like(moments.C)
+        moments = replace(moments, C=C)
     moments = replace(moments, preserved=data.moments.preserved)
     return replace(data, positive=positive, negative=negative, token_labels=labels, groups=None, words=words,
                    moments=moments)  # fmt: skip
@@ -241,7 +242,8 @@ class MapFit:
         if transplants:
             pairs = data.pairs("transplants", True)
             moments = transplanted_moments(*pairs, data.token_labels, data.background, seed=data.seed)
-            self.moments = replace(moments, preserved=data.moments.preserved)
+            # Transplants repeat the differences of real pairs, and a fold takes C from those of listed words alone.
+            self.moments = replace(moments, C=data.moments.C, preserved=data.moments.preserved)
         self._directions: dict[bool, ConceptDirections] = {}
 
     def map(self, setting: SubspaceSetting) -> tuple[ConceptDirections, LinearMap]:
