@@ -191,8 +191,8 @@ def designs(split: Split) -> Iterator[tuple[str, dict[str, Any], float]]:
     n = split.X.shape[1]
     for share, noise in DESIGNS:
         rank = round(share * n)
-        yield f"rank {rank}, noise {noise}", {"rank": rank, "kept": n - rank, "flattening": 0.0, "pairs": True,
-                                              "gradients": 0}, noise  # fmt: skip
+        options = {"rank": rank, "kept": n - rank, "flattening": 0.0, "pairs": True}
+        yield f"rank {rank}, noise {noise}", options, noise
     report = vecveil.fit_pairs(*split.pairs, target_utility=0.95, show_progress=False).report
     yield "target utility 0.95", report["parameters"], report["noise_to_signal"]
 

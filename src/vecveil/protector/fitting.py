@@ -39,12 +39,13 @@ from vecveil.protector.method import Candidate, FitData, NoiseScale
 from vecveil.protector.methods import METHODS, TEXT_METHODS
 from vecveil.protector.methods.covariance import with_wiener
 from vecveil.protector.methods.text_level import (
+    SAMPLE,
     OriginalsTask,
     Rewrite,
     StageOptions,
     TextPlaceholder,
     TextStage,
-    released_rows,
+    utility_of_rows,
 )
 from vecveil.protector.options import (
     FitOptions,
@@ -66,8 +67,6 @@ __all__ = ["fit", "fit_labels", "fit_pairs", "refit", "refit_refusal"]
 UTILITY_ROWS = 10_000
 LABELLED_TEXTS = 40_000
 SEALED_DRAWS = 3
-REWRITTEN_TEXTS = 1000
-"""Number of texts encoded both clean and rewritten, to measure the utility of a text-level method."""
 
 UNBOUNDED = "Nothing bounds how well an attacker tells a text with the concept from the same text without it."
 
@@ -769,17 +768,13 @@ def _fit_text_level(
     matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
     rewriter = chosen.build(matches, concept, seed, options)
     rng = np.random.default_rng(seed)
-    rows = [int(i) for i in np.sort(rng.permutation(len(texts))[:REWRITTEN_TEXTS])]
+    rows = [int(i) for i in np.sort(rng.permutation(len(texts))[:SAMPLE])]
     clean = loaded.encode([texts[i] for i in rows], show_progress=show_progress)
     spans = [matches.spans[i] for i in rows]
     written = rewriter.rewrite([texts[i] for i in rows], spans=spans)
     released = loaded.encode(written, show_progress=show_progress)
-    utility: dict[str, Any] = {}
-    if len(rows) >= MIN_PAIRS:
-        release = released_rows(clean, released, owner="fit")
-        similarity = SimilarityTask.of(clean, seed=seed)
-        for task in (similarity, NeighbourTask(clean, queries=300, seed=seed)):
-            utility[task.key] = task.to_record(release, rng)
+    few = len(rows) < MIN_PAIRS
+    utility = {} if few else utility_of_rows(clean, released, rng, seed=seed)
     report: dict[str, Any] = {
         "texts": matches.report(),
         "asked": {},

@@ -195,15 +195,15 @@ def standard_error(share: float, labels: npt.NDArray[Any]) -> float:
     return float(np.sqrt(max(squared, 0.0) / (held * rest)))
 
 
+# -- the directions along which a reader's answer changes
+
 READER_ROWS = 2500
 GRADIENT_ROWS = 800
 READER_NOISE = 0.2
 """Noise-to-signal ratio of the releases that the reader learns from: without noise it would use directions
 that any release drowns in noise."""
-
-# Kernel rate in units of 1/median distance, and ridge, of the reader whose gradients are taken.
-SHARPNESS = 1.5
-PENALTY = 0.3
+SHARPNESS, PENALTY = 1.5, 0.3
+"""Kernel rate in units of 1/median distance, and ridge."""
 COMPONENTS = 40
 """Leading singular directions of the reader's weights: hundreds of labels depend on few combinations."""
 

@@ -37,13 +37,13 @@ from vecveil.types import Embeddings, Matrix
 from vecveil.validation import check_count
 
 __all__ = [
-    "TEXT_METHODS", "OriginalsTask", "Rewrite", "StageOptions", "TextPlaceholder", "TextStage", "released_rows",
-    "rewriter_from_record",
+    "SAMPLE", "TEXT_METHODS", "OriginalsTask", "Rewrite", "StageOptions", "TextPlaceholder", "TextStage",
+    "released_rows", "rewriter_from_record", "utility_of_rows",
 ]  # fmt: skip
 
 Rewrite = Literal["hypernym", "delete", "surrogate"]
 SAMPLE = 1000
-"""Number of texts by which the similarity that rewriting costs is measured."""
+"""Number of texts, encoded both clean and rewritten, that measure what rewriting costs."""
 
 
 @dataclass(frozen=True)
@@ -313,12 +313,8 @@ class TextStage:
         sample = [texts[int(i)] for i in np.sort(rng.permutation(len(texts))[:SAMPLE])]
         clean = np.asarray(encoder.encode(sample, show_progress=False))
         rewritten = self.encode(sample, encoder, False)
-        tasks = (SimilarityTask.of(clean, seed=seed), NeighbourTask(clean, queries=300, seed=seed))
         stages = {"rewritten": rewritten, "protected": protector.protect(rewritten, rng)}
-        return {
-            name: {task.key: task.to_record(released_rows(clean, Y, owner="fit"), rng) for task in tasks}
-            for name, Y in stages.items()
-        }
+        return {name: utility_of_rows(clean, Y, rng, seed=seed) for name, Y in stages.items()}
 
 
 class OriginalsTask(UtilityTask):
@@ -401,6 +397,15 @@ def _strings(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise TypeError("words")
     return tuple(value)
+
+
+def utility_of_rows(
+    clean: Embeddings, released: Embeddings, rng: np.random.Generator, *, seed: int
+) -> dict[str, Any]:
+    """Return similarity and neighbours that ``released``, vectors of the same texts, keep of ``clean``."""
+    release = released_rows(clean, released, owner="fit")
+    tasks = (SimilarityTask.of(clean, seed=seed), NeighbourTask(clean, queries=300, seed=seed))
+    return {task.key: task.to_record(release, rng) for task in tasks}
 
 
 def released_rows(
