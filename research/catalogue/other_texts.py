@@ -69,7 +69,7 @@ class SetupSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class DetectorSpec:
-    """A recogniser of entities; see `vecveil.Concept.from_entities`."""
+    """A detector of entities; see `vecveil.Concept.from_entities`."""
 
     types: tuple[str, ...]
     engine: str = "presidio"
@@ -109,7 +109,7 @@ class DefenceSpec:
 
 
 class Remembering:
-    """A detector that reads each text once in a run: recognisers are slow."""
+    """A detector that reads each text once in a run: detectors with a model are slow."""
 
     def __init__(self, concept: Concept) -> None:
         self.concept = concept

@@ -491,7 +491,7 @@ def _next(report: dict[str, Any], point: FrontierPoint | None) -> str:
     if read > MUCH_READ and point is None and not steps:
         steps.append("`vecveil frontier` shows what a stronger design would cost")
     if _little_hidden(report.get("reader", {}).get("unlisted")) and "rewriting" not in report:
-        steps.append("words outside the list stay readable: list more, or rewrite what a recogniser finds (--rewrite)")
+        steps.append("words outside the list stay readable: list more, or rewrite what a detector finds (--rewrite)")
     return "; ".join([*steps, "`vecveil audit` attacks it with stronger readers, best on other texts"])
 
 
