@@ -125,7 +125,7 @@ def frontier(
 
     ``record.recommended`` is a point, ``record.pick(at_most_leak=0.2)`` the best one within a limit, and
     ``vecveil.fit(texts, concept, encoder, **point.arguments)`` fits it on all texts and words. The figures hold for
-    the readers of the record, on these texts; the best of many points is a little flattered by its own figures.
+    the readers of the record, on these texts; those of the best of many points are a little too good.
 
     Args:
         texts: at most 6,000 are used, drawn at random.

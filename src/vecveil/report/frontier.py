@@ -19,8 +19,8 @@ __all__ = ["CAUTION", "frontier_lines", "frontier_page", "write_frontier_html"]
 
 CAUTION = (
     "The figures hold for the readers named here, on these texts: other readers may find more. They are measured on "
-    "texts that the designs were not fitted on; a fit on all texts, with all words, learns from more. The best of "
-    "many points is a little flattered by its own figures: audit the protector that you choose on texts of its own."
+    "texts that the designs were not fitted on; a fit on all texts, with all words, learns from more. The figures of "
+    "the best of many points are a little too good: audit the protector that you choose on other texts."
 )
 LEAKS = {"listed": "listed words", "left-out": "words left out of the fit"}
 HEIGHT, EDGE = 320, 12
