@@ -69,10 +69,8 @@ class WordMarks:
         return weights
 
     def of(self, rows: npt.NDArray[np.intp]) -> WordMarks:
-        """Return the marks of some texts; the weights stay."""
-        part = replace(self, marks=self.marks[rows])
-        part.__dict__["weights"] = self.weights
-        return part
+        """Return the marks of some texts; the weights depend on the words alone."""
+        return replace(self, marks=self.marks[rows])
 
     def without(self, labels: npt.NDArray[np.intp]) -> WordMarks:
         """Return the same marks for a list that lacks the words of these token labels."""

@@ -134,7 +134,7 @@ def _check_words(value: Any, rows: int, labels: Any, background: Embeddings | No
         raise InvalidInputError.of("fit_pairs", "words", f"marks of {texts} texts, positives then background",
                                    marked, code="E-INPUT-SHAPE")  # fmt: skip
     used = value.labels if labels is None else value.labels[varied(np.asarray(labels))]
-    return replace(value.of(np.arange(texts)), labels=used)
+    return replace(value, marks=value.marks[:texts], labels=used)
 
 
 def varied(labels: TokenLabels) -> npt.NDArray[np.bool_]:
