@@ -401,7 +401,8 @@ class Bench:
         }  # fmt: skip
         if task is not None:
             given |= {"queries": task.queries, "relevance": task.relevance}
-            given["distractors"] = own if self.rows > len(documents) < len(own) else None
+            # The texts model the collection's further rows where they are more than the judged documents.
+            given["distractors"] = own if len(documents) < min(self.rows, len(own)) else None
 
         def sealed(candidates: int) -> UtilityTask:
             return SealedSearchTask(documents, candidates=candidates, **given)

@@ -187,8 +187,9 @@ class FrontierRecord(Record):
     ) -> FrontierPoint | None:
         """Return the point that meets the limits best, or None if none meets them.
 
-        With ``at_most_leak`` alone it is the point of the best search. Else, of the points whose leak of listed words
-        is within about one standard error of the least, and then that of words left out, the one of the best search.
+        With ``at_most_leak`` alone: the point with the best search. Otherwise only points within about one standard
+        error of the least leak stay, first of listed words, then of words left out; of these the one with the best
+        search.
 
         Args:
             at_most_leak: of listed words, as measured.
@@ -218,7 +219,7 @@ class FrontierRecord(Record):
 
     @property
     def recommended(self) -> FrontierPoint:
-        """The point of least leak that keeps 98 % of search after exact ranking; else that of the best search."""
+        """The point of least leak that keeps 98 % of search after exact ranking; without one, the best search's."""
         within = self.pick(at_least_search=SEARCH_KEPT)
         return within or self.pick(at_most_leak=1.0) or self.points[0]
 
