@@ -22,6 +22,7 @@ __all__ = [
     "import_torch",
     "in_chunks",
     "inherited_variables",
+    "one_blas_thread",
     "one_thread",
     "progress",
     "resolve_device",
@@ -47,6 +48,16 @@ def thread_count() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def one_blas_thread() -> contextlib.AbstractContextManager[Any]:
+    """Return a context that limits BLAS to one thread, where threadpoolctl is installed."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return contextlib.nullcontext()
+    limits: contextlib.AbstractContextManager[Any] = threadpool_limits(limits=1)
+    return limits
 
 
 def _forget() -> None:

@@ -32,7 +32,6 @@ from vecveil.attacks import (
     text_groups,
 )
 from vecveil.auditing.case import MIN_TEST_TEXTS, MIN_TOKEN_COUNTS, MORE_TEXTS, Rows
-from vecveil.auditing.jobs import one_blas_thread
 from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
 from vecveil.concepts.folding import words as words_of
 from vecveil.concepts.matching import remove
@@ -49,7 +48,7 @@ from vecveil.protector.pairs import MIN_PAIRS, PairTexts, sample
 from vecveil.protector.protector import EncoderInfo
 from vecveil.records.audit import EncoderRecord
 from vecveil.records.frontier import FrontierCounts, FrontierPoint, FrontierRecord, Kept, Leak
-from vecveil.runtime import progress
+from vecveil.runtime import one_blas_thread, progress
 from vecveil.sensitivity.kernel_reader import near_duplicate_groups
 from vecveil.types import Embeddings, Release, Texts
 from vecveil.validation import check_count, check_same_length, check_texts

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from vecveil.metrics.token_inference import TermTable
 from vecveil.records.audit import Family, SkippedAttack
 from vecveil.runtime import (
     import_torch,
+    one_blas_thread,
     one_thread,
     progress,
     resolve_device,
@@ -39,7 +39,7 @@ from vecveil.runtime import (
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 
-__all__ = ["Job", "Plan", "WorkFolder", "attack_job", "fingerprint", "one_blas_thread", "run_jobs", "skip"]
+__all__ = ["Job", "Plan", "WorkFolder", "attack_job", "fingerprint", "run_jobs", "skip"]
 
 SCHEMA = "vecveil.audit-work/1"
 KEPT_DAYS = 14  # abandoned audits are removed after that
@@ -172,16 +172,6 @@ def _finished(futures: list[Future[Any]]) -> Iterator[Future[Any]]:
         # Short waits: on some platforms a wait without a timeout delays Ctrl-C until it returns.
         done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
         yield from done
-
-
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """Return a context that limits BLAS to one thread, where threadpoolctl is installed."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:
-        return nullcontext()
-    limits: AbstractContextManager[Any] = threadpool_limits(limits=1)
-    return limits
 
 
 class WorkFolder:

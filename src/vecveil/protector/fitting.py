@@ -149,7 +149,8 @@ def fit(
     Cost:
         Encoding each text once, and each text with the concept again without it. ``subspace`` also encodes up to
         10,000 frequent words by themselves if at least 20 listed words are frequent. Then seconds at 384 dimensions;
-        the search costs n³ operations for each of about 25 settings: a minute on one core at 1,536 dimensions.
+        the search costs n³ operations for each of about 25 settings: on one core a minute at 1,536 dimensions, a
+        quarter of an hour at 4,096.
     """
     scales = {
         "epsilon": epsilon, "noise_to_signal": noise_to_signal, "target_utility": target_utility, "sigma": sigma,

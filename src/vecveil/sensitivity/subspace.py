@@ -174,5 +174,7 @@ def subspace_map(
     # A direction without variance would get an infinite scale.
     scale = (np.maximum(top, 1e-12 * top[0]) / top[0]) ** (-p / 2)
     scale *= np.sqrt(np.trace(directions.K) / (scale**2 * top).sum())
-    down = scale[:, None] * (U.T @ directions.erasure(k))
+    V = directions.vectors[:, :k]
+    # UᵀP without P: few directions are erased of many.
+    down = scale[:, None] * (U.T - (U.T @ (directions.K @ V)) @ V.T)
     return LinearMap(down=down, up=np.ascontiguousarray(U))
