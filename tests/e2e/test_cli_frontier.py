@@ -111,3 +111,6 @@ def test_another_encoder_and_other_texts_are_refused(
     assert other.code == 1
     assert "`out`" in other.err
     assert run("fit", notes, "--point", 1, "-o", tmp_path / "p.vecveil").code == 2
+    nothing = run("fit", notes, "--from", tmp_path, "-o", tmp_path / "p.vecveil")
+    assert nothing.code == 2
+    assert tmp_path.name in nothing.err

@@ -255,6 +255,8 @@ def _take_point(options: dict[str, Any]) -> FrontierPoint | None:
         raise click.UsageError(f"--from sets method and noise: leave out --{taken[0].replace('_', '-')}.")
     if options["method_options"]:
         raise click.UsageError("--from sets the options of the method: leave out --option.")
+    if not (folder / FILE).is_file():
+        raise click.UsageError(f"--from must be a folder that `vecveil frontier` wrote; {folder.name!r} is none.")
     record = FrontierRecord.load(folder / FILE, owner="fit")
     point = record.point(number) if number is not None else (record.recommended if record.points else None)
     if point is None:

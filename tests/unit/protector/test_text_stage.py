@@ -187,7 +187,8 @@ def test_detectors_as_users_name_them(encoder: Any, tmp_path: Path) -> None:
         (tmp_path / "c.yaml", "aspirin now", "now"),
         (Capitals(), "the CODE now", "the now"),
     ):
-        protector = vecveil.fit(TEXTS, CONCEPT, encoder, rewrite="delete", detector=detector, **FIXED)
+        texts = [*TEXTS, f"CODE {TEXTS[0]}"]
+        protector = vecveil.fit(texts, CONCEPT, encoder, rewrite="delete", detector=detector, **FIXED)
         assert protector.rewrite([text]) == [written]
         if isinstance(detector, Capitals):
             with raises("E-CONCEPT", "concept"):
@@ -198,6 +199,16 @@ def test_detectors_as_users_name_them(encoder: Any, tmp_path: Path) -> None:
             assert loaded.rewrite([text]) == [written]
             assert loaded.fingerprint == protector.fingerprint
             assert os.stat(tmp_path / "p.vecveil").st_mode & 0o777 == 0o600
+
+
+def test_detectors_that_find_nothing_or_all_are_refused(encoder: Any) -> None:
+    class Everything:
+        def detect(self, texts: Sequence[str]) -> list[list[Span]]:
+            return [[Span(0, len(text), "TEXT")] for text in texts]
+
+    for code, detector in (("E-CONCEPT-NO-MATCH", Capitals()), ("E-CONCEPT-WHOLE", Everything())):
+        with raises(code, "detector"):
+            vecveil.fit(TEXTS, CONCEPT, encoder, rewrite="delete", detector=detector, **FIXED)
 
 
 def test_labels_as_the_concept(encoder: Any) -> None:

@@ -27,7 +27,7 @@ from vecveil.concepts.rewriting import (
     made_up_members,
     members_of,
 )
-from vecveil.errors import InvalidInputError, unknown_name, wrong_type
+from vecveil.errors import ConceptError, InvalidInputError, unknown_name, wrong_type
 from vecveil.mechanisms import Mechanism
 from vecveil.mechanisms.base import Arrays
 from vecveil.metrics import Estimate, NeighbourTask, SimilarityTask, UtilityTask
@@ -268,8 +268,14 @@ class TextStage:
         """Return the stage, which has found its spans in ``texts``."""
         texts = list(dict.fromkeys(texts))
         spans = options.concept.detect(texts, show_progress=show_progress)
+        if not any(spans):
+            raise ConceptError.of("fit", "detector", "one that finds something in the texts", "nothing",
+                                  "No text would be rewritten.", code="E-CONCEPT-NO-MATCH")  # fmt: skip
         rewriter = options.build(texts, spans, seed)
         written = dict(zip(texts, rewriter.rewrite(texts, spans=spans), strict=True))
+        if len(set(written.values())) == 1:
+            raise ConceptError.of("fit", "detector", "one that leaves something of the texts", "all rewritten alike",
+                                  code="E-CONCEPT-WHOLE")  # fmt: skip
         return cls(options, rewriter, dict(zip(texts, spans, strict=True)), written)
 
     def encode(self, texts: Sequence[str], encoder: Any, show_progress: bool | None) -> Embeddings:
