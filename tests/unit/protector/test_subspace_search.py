@@ -15,6 +15,7 @@ from vecveil.protector.methods.subspace import (
     MapFit,
     SubspaceSetting,
     _fold,
+    _left_out,
     _ranked,
     first_settings,
     gentle_settings,
@@ -114,3 +115,15 @@ def test_the_map_of_a_fold_knows_no_pair_of_an_unlisted_word(transplants: bool, 
     assert MapFit(fit, transplants=transplants).moments.C[0, 0] > 0.1  # control
     fold = _fold(fit, np.arange(150), np.array([0]))
     assert MapFit(fold, transplants=transplants).moments.C[0, 0] == 0
+
+
+def test_words_that_occur_together_are_left_out_together() -> None:
+    labels = token_data(300, 8, 12).labels
+    names = np.repeat(labels, 2, axis=1)  # columns 2i and 2i + 1: the two words of a name
+    for seed in range(20):
+        left_out = _left_out(names, np.random.default_rng(seed))
+        assert len(left_out) == 6
+        assert (left_out[::2] + 1 == left_out[1::2]).all()
+        # Words that occur by themselves are left out at random, and all in one are never left out.
+        assert len(_left_out(labels, np.random.default_rng(seed))) == 3
+        assert not len(_left_out(np.repeat(labels[:, :1], 12, axis=1), np.random.default_rng(seed)))

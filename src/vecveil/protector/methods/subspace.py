@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.metrics import NeighbourTask
@@ -345,9 +347,9 @@ class SubspaceSearch:
         rng = np.random.default_rng(data.seed)
         groups = near_duplicate_groups(data.positive) if data.groups is None else data.groups
         groups, (first, second, self.rest) = _parts(groups, rng)
-        words = 0 if data.token_labels is None or data.negative is None else data.token_labels.shape[1]
-        left_out = round(UNLISTED * words) if words >= FEWEST_LABELS else 0
-        self.unlisted = np.sort(rng.permutation(words)[:left_out])
+        self.unlisted = np.arange(0)
+        if data.token_labels is not None and data.negative is not None:
+            self.unlisted = _left_out(data.token_labels, rng)
         # The texts of one fold fit a map; those of the other read its releases.
         self._fits = [
             MapFit(_fold(data, rows, self.unlisted), transplants=whole.transplants)
@@ -541,6 +543,29 @@ def _ranked(tried: Mapping[SubspaceSetting, Mapping[str, Any]]) -> list[Subspace
         return (0.0, little, -(row["neighbours"] or 0.0), row["recovered"])
 
     return sorted(feasible, key=order)
+
+
+def _left_out(labels: TokenLabels, rng: np.random.Generator) -> Rows:
+    """Return the columns of a random quarter of the words, or none of a handful.
+
+    Words that mostly occur together, such as those of a name, are left out together: a map that erases one of them
+    erases the others, and a word outside the list would look better hidden than it is.
+    """
+    count = labels.shape[1]
+    if count < FEWEST_LABELS:
+        return np.arange(0)
+    marks = sparse.csc_matrix(labels, dtype=np.float64)
+    shared = (marks.T @ marks).tocoo()
+    held = shared.diagonal()
+    # Texts with both words, as a share of the texts with either: at least a half.
+    near = 3 * shared.data >= held[shared.row] + held[shared.col]
+    graph = sparse.coo_matrix((shared.data[near], (shared.row[near], shared.col[near])), shape=shared.shape)
+    groups = connected_components(graph, directed=False)[1]
+    sizes = np.bincount(groups)
+    most = round(UNLISTED * count)
+    order = [group for group in rng.permutation(len(sizes)) if sizes[group] <= most]
+    chosen = [group for group, total in zip(order, np.cumsum(sizes[order]), strict=True) if total <= most]
+    return np.flatnonzero(np.isin(groups, chosen))
 
 
 def _parts(groups: Groups, rng: np.random.Generator) -> tuple[Groups, list[Rows]]:
