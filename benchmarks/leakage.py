@@ -36,7 +36,7 @@ from vecveil.attacks import (
     split_groups,
     token_inference_ladder,
 )
-from vecveil.concepts import Concept, TokenVocabulary
+from vecveil.concepts import Concept, TokenVocabulary, mark_words
 from vecveil.data import read_texts
 from vecveil.io import write_text
 from vecveil.metrics import StsTask
@@ -143,15 +143,14 @@ def run(
         tuple(t for t, c in zip(tokens.tokens, counts, strict=True) if c >= least)
     )
     labels, _ = matches.token_labels(vocabulary)
-    fit_labels, _ = matches.token_labels(
-        TokenVocabulary(
-            tuple(
-                t
-                for t, c in zip(tokens.tokens, every[fit_rows].sum(axis=0), strict=True)
-                if c >= min(10, least)
-            )
+    fit_vocabulary = TokenVocabulary(
+        tuple(
+            t
+            for t, c in zip(tokens.tokens, every[fit_rows].sum(axis=0), strict=True)
+            if c >= min(10, least)
         )
     )
+    fit_labels, _ = matches.token_labels(fit_vocabulary)
     held = labels.any(axis=1)
     attack_rows, test_rows = attack_rows[held[attack_rows]], test_rows[held[test_rows]]
     ordinary = np.setdiff1d(
@@ -159,7 +158,11 @@ def run(
     )
     positive = encoder.encode(matches.positives())
     negative = encoder.encode(matches.negatives())
-    background = encoder.encode([problem.texts[i] for i in ordinary])
+    ordinary_texts = [problem.texts[i] for i in ordinary]
+    background = encoder.encode(ordinary_texts)
+    fitted = [matches.positives()[i] for i in fit_rows]
+    listed = [t for t, c in zip(tokens.tokens, every[fit_rows].sum(axis=0), strict=True) if c >= 3]
+    words = mark_words([*fitted, *ordinary_texts], listed, encoder.encode, labels=tuple(fit_vocabulary))
 
     def attack(protector: Any) -> Any:
         """The quick ladder, and the largest network of the full one."""
@@ -199,7 +202,7 @@ def run(
         if method != "none":
             protector = vecveil.fit_pairs(
                 positive[fit_rows], negative[fit_rows], fit_labels[fit_rows], background,
-                method=method, target_utility=TARGET, utility=sts12, groups=ids[fit_rows], seed=seed,
+                words=words, method=method, target_utility=TARGET, utility=sts12, groups=ids[fit_rows], seed=seed,
                 **METHODS[method],
             )  # fmt: skip
         seconds = time.perf_counter() - started

@@ -283,10 +283,10 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 def test_a_fit_tells_what_its_reader_finds() -> None:
-    read = {"value": 0.2, "chance": 0.1, "clean": 0.7}
+    read = {"value": 0.2, "low": 0.17, "high": 0.23, "chance": 0.1, "clean": 0.7}
     report = {"utility": {}, "reader": {"attack": "kernel ridge", "texts": 90, "listed": read}}
-    line = "20.0 % of listed words (chance 10.0 %, clean 70.0 %), by kernel ridge on other texts"
-    assert _still(report, None) == line
+    line = "20.0 % of listed words (17.0 % to 23.0 %; chance 10.0 %, clean 70.0 %), by kernel ridge on other texts"
+    assert _still(report, None).startswith(line)
     assert "rewrite" not in _next(report, None)
     report["reader"] |= {"unlisted": read | {"value": 0.41}}
     assert "41.0 % of unlisted words" in _still(report, None)

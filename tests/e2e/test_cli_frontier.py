@@ -65,6 +65,7 @@ def test_limits_print_the_number_of_a_point_for_scripts(
     none = run(*arguments(notes, lsa, "--at-most-leak", 0.001))
     assert (none.code, none.out) == (1, "")
     assert len(none.errors) == 1
+    assert "Nearest: point" in none.err
     both = run(*arguments(notes, lsa, "--at-most-leak", 0.99, "--at-least-search", 0.999, "--store-alone"))
     assert (both.code, both.out) == (1, "")
 

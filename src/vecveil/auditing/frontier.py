@@ -77,7 +77,6 @@ ERASED = {0.05: (0.5, 1.0), 0.12: (0.25, 0.5, 1.0), 0.3: (0.5, 1.0, 2.0), 0.42: 
 FLATTENED = ((0.21, 0.25),)
 """Erased share and noise of designs that keep a third of the directions, flattened: for similarity alone."""
 FLATTENING = 0.9
-GRADIENTS = 0.3
 
 
 def designs(dimension: int) -> list[dict[str, Any]]:
@@ -95,7 +94,7 @@ def designs(dimension: int) -> list[dict[str, Any]]:
         kept = max(1, round(dimension / 3) if flat else dimension - rank)
         return {
             "method": "subspace", "noise_to_signal": noise, "rank": rank, "kept": min(kept, dimension - rank),
-            "flattening": FLATTENING if flat else 0.0, "pairs": True, "gradients": round(GRADIENTS * rank),
+            "flattening": FLATTENING if flat else 0.0, "pairs": True, "gradients": 0,
         }  # fmt: skip
 
     made += [

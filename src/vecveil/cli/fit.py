@@ -470,12 +470,14 @@ def _still(report: dict[str, Any], point: FrontierPoint | None) -> str:
     reader = report.get("reader")
     if reader is None:
         return "not measured by this fit"
+    clean = "rewritten without noise" if "rewriting" in report else "clean"
     figures = [
-        f"{share(one['value'])} of {name} words (chance {share(one['chance'])}, clean {share(one['clean'])})"
+        f"{share(one['value'])} of {name} words ({share(one['low'])} to {share(one['high'])}; chance "
+        f"{share(one['chance'])}, {clean} {share(one['clean'])})"
         for name, one in reader.items()
         if name in ("listed", "unlisted")
     ]
-    return f"{' and '.join(figures)}, by {reader['attack']} on other texts"
+    return f"{' and '.join(figures)}, by {reader['attack']} on other texts; the readers of an audit find more"
 
 
 def _next(report: dict[str, Any], point: FrontierPoint | None) -> str:
@@ -487,7 +489,10 @@ def _next(report: dict[str, Any], point: FrontierPoint | None) -> str:
         ranked = None if point is None else point.enough(SEARCH_KEPT)
         way = "use sealed search (--candidates), or choose a strength by looking with `vecveil frontier`"
         if ranked is not None and ranked.candidates:
-            way = f"rank {ranked.candidates} candidates exactly (`vecveil seal`): {share(ranked.value)} in the frontier"
+            way = (
+                f"seal the originals and rank {ranked.candidates} candidates exactly (`vecveil search --candidates "
+                f"{ranked.candidates}`; 200 otherwise): {share(ranked.value)} in the frontier"
+            )
         steps.append(f"recall@10 is {share(neighbours)}: for search {way}")
     read = report.get("reader", {}).get("listed", {}).get("value", 0.0)
     if read > MUCH_READ and point is None and not steps:

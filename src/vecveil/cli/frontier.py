@@ -9,7 +9,7 @@ import click
 
 from vecveil.auditing.frontier import FILE, frontier
 from vecveil.cli import options as shared
-from vecveil.cli.output import data, data_json, note, writing
+from vecveil.cli.output import data, data_json, note, share, writing
 from vecveil.cli.tables import TableFormat, load_encoder_named, read_rows, retrieval_task
 from vecveil.errors import CalibrationError, InvalidInputError
 from vecveil.io import write_bytes
@@ -137,11 +137,16 @@ def _none(
         found = point.search(store_alone=store_alone)
         return -1.0 if found is None else found.value
 
-    if search is None:
-        least = min(point.listed.value for point in record.points)
-        return CalibrationError.of("frontier", "at_most_leak", f"at least {least:.3f} here", leak)
+    def named(point: FrontierPoint) -> str:
+        found = point.search(store_alone=store_alone)
+        search = "" if found is None else f", keeps {share(found.value)} of search"
+        return f"Nearest: point {point.number} leaks {share(point.listed.value)}{search}."
+
+    least = min(record.points, key=lambda point: point.listed.value)
     within = [point for point in record.points if leak is None or point.listed.value <= leak]
-    best = max(map(kept, within), default=-1.0)
-    constraint = f"at most {best:.3f} here" if best >= 0 else "left out here"
-    why = "" if leak is None else f"{len(within)} points leak at most {leak:g}."
-    return CalibrationError.of("frontier", "at_least_search", constraint, search, why)
+    if search is None or not within:
+        constraint = f"at least {least.listed.value:.3f} here"
+        return CalibrationError.of("frontier", "--at-most-leak", constraint, leak, named(least))
+    best = max(within, key=kept)
+    constraint = f"at most {kept(best):.3f} here" if kept(best) >= 0 else "left out here"
+    return CalibrationError.of("frontier", "--at-least-search", constraint, search, named(best))

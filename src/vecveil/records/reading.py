@@ -131,13 +131,14 @@ class Record:
         return cls.at(Place(value, path, owner, error))
 
     @classmethod
-    def load(cls, source: Any, *, owner: str) -> Self:
-        """Return the record, given as a JSON object or as the path of its file.
+    def load(cls, source: Any, *, owner: str | None = None) -> Self:
+        """Return the record, given as a JSON object or as the path of its file; errors name ``owner``.
 
         Raises:
             InvalidInputError: another schema, or a key is missing or has a wrong value.
             DataFileError: the same for a file, or the file cannot be read or is not JSON.
         """
+        owner = owner or f"{cls.__name__}.load"
         if isinstance(source, str | os.PathLike):
             return cls.read(load_json(source, owner=owner), owner=owner, error=DataFileError)
         return cls.read(source, owner=owner)

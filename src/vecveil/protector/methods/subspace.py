@@ -307,7 +307,7 @@ def _shapes(
 
 def gentle_settings(n: int, *, pairs: bool) -> list[SubspaceSetting]:
     """Return settings that erase little and keep the rest, or an eighth, for demanding targets."""
-    ranks = sorted({max(1, round(n * share)) for share in (0.01, 0.03, 0.07)}, reverse=True)
+    ranks = sorted({max(1, round(n * share)) for share in (1 / n, 0.01, 0.03, 0.07)}, reverse=True)
     shapes = ((1.0, 0.0), (1 / 8, 0.3))
     return [
         SubspaceSetting(rank, kept, flattening, pairs)
