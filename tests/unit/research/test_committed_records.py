@@ -30,7 +30,7 @@ FROZEN = {
     "guarantee": "60de2dde40cc3d8e",
     "attributes": "ec0e8711358a5061",
     "sealed-search": "e7f0d0fbfa69e78d",
-    "other-texts": "85243559dcfd9ee5",
+    "other-texts": "61a4e3b59e2b18d9",
 }
 
 
