@@ -3,6 +3,7 @@
 A list is never complete, and annotated spans leave most mentions of a word unmarked. So a fit marks the listed words
 wherever they stand, and every other frequent word with a weight: the probability that it belongs to the concept,
 judged by its own embedding. Words near the concept are erased with the listed ones, though less.
+In scripts without spaces a run of characters is one word, so only the token labels mark the terms inside it.
 """
 
 from __future__ import annotations
