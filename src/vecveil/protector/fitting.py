@@ -66,7 +66,8 @@ __all__ = ["fit", "fit_labels", "fit_pairs", "refit", "refit_refusal"]
 
 UTILITY_ROWS = 10_000
 LABELLED_TEXTS = 40_000
-SEALED_DRAWS = 3
+DRAWS = 3
+"""Draws of the noise that a target of utility is met on."""
 
 UNBOUNDED = "Nothing bounds how well an attacker tells a text with the concept from the same text without it."
 
@@ -426,12 +427,16 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, A
     )  # fmt: skip
     candidate = _candidate(data, options)
     # Sealed search has to meet its target by a lower limit: other draws than those by which the setting was chosen, and
-    # the least noise of several, since the rows' noise is one draw for all queries.
-    seeds = (seed,) if options.sealed is None else range(seed + 1, seed + 1 + SEALED_DRAWS)
+    # the least noise of several, since the rows' noise is one draw for all queries. Other tasks meet it on average.
+    sealed = options.sealed is not None
+    seeds = range(seed + 1, seed + 1 + DRAWS) if sealed else (seed,)
     noise = min(
-        calibrate(candidate, scale, moments.rms_norm, task, pairs, own, seed=each, method=options.method.name)
+        calibrate(
+            candidate, scale, moments.rms_norm, task, pairs, own,
+            seed=each, method=options.method.name, draws=1 if sealed else DRAWS,
+        )
         for each in seeds
-    )
+    )  # fmt: skip
     mechanism = _mechanism(candidate, scale, noise, moments.rms_norm, options.splits)
     linear = candidate.map_of(noise)
     protector = Protector(
