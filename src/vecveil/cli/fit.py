@@ -450,7 +450,11 @@ def _kept(report: dict[str, Any]) -> str:
     if named is None:
         return "not measured"
     target = report["asked"].get("target_utility")
-    aim = "" if target is None else f" (target {share(target)})"
+    about = [] if target is None else [f"target {share(target)}"]
+    if named["clean"] > 0:
+        # The interval of the protected figure; the clean one counts as exact.
+        about.insert(0, f"{share(named['low'] / named['clean'])} to {share(named['high'] / named['clean'])}")
+    aim = f" ({'; '.join(about)})" if about else ""
     outlook = report.get("sealed_search")
     size = "" if outlook is None else f" in {outlook['expected'][0]['collection_size']:,} rows"
     kept = f"{share(named['relative'])} of {_lower(named['label'])}{size}{aim}"

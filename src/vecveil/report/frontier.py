@@ -76,15 +76,14 @@ def frontier_lines(record: FrontierRecord) -> list[str]:
 
 def _heads(record: FrontierRecord) -> list[str]:
     ranked = [f"among {kept.candidates}" for kept in record.points[0].sealed]
-    left = [] if record.clean_left_out is None else ["left out"]
+    left = [] if record.clean_left_out is None else ["left out (95 %)"]
     return ["design", "listed (95 %)", *left, "similarity", "store alone", *ranked]
 
 
 def _cells(record: FrontierRecord, point: FrontierPoint) -> list[str]:
     left = [] if record.clean_left_out is None else [_value(point.left_out)]
-    listed = f"{percent(point.listed.value)} ({interval(point.listed.low, point.listed.high)})"
     kept = [point.similarity, point.store, *point.sealed]
-    return [listed, *left, *(_kept(each) for each in kept)]
+    return [_value(point.listed), *left, *(_kept(each) for each in kept)]
 
 
 def _kept(kept: Kept | None) -> str:
@@ -93,7 +92,7 @@ def _kept(kept: Kept | None) -> str:
 
 
 def _value(leak: Leak | None) -> str:
-    return percent(None if leak is None else leak.value)
+    return MISSING if leak is None else f"{percent(leak.value)} ({interval(leak.low, leak.high)})"
 
 
 def _leaks(listed: Leak, left_out: Leak | None) -> str:
@@ -214,13 +213,12 @@ def _leak(point: FrontierPoint, kind: str) -> Leak:
 
 def _words(record: FrontierRecord, point: FrontierPoint) -> list[str]:
     """Return the lines that hovering shows, short enough for a phone."""
-    leak = f"leak {percent(point.listed.value)} ({interval(point.listed.low, point.listed.high)})"
-    left = "" if point.left_out is None else f", left out {percent(point.left_out.value)}"
     search = "" if point.store is None else f", store alone {_kept(point.store)}"
     ranked = ", ".join(f"{kept.candidates}: {_kept(kept)}" for kept in point.sealed)
-    lines = [
+    return [
         f"Point {point.number}: {point.words}",
-        f"{leak}{left}",
+        f"leak {_value(point.listed)}",
+        *([] if point.left_out is None else [f"left out {_value(point.left_out)}"]),
         f"similarity {_kept(point.similarity)}{search}",
+        *([f"among {ranked}"] if ranked else []),
     ]
-    return lines if not ranked else [*lines, f"among {ranked}"]
