@@ -29,7 +29,7 @@ FROZEN = {
     "held-out-terms": "7e9dcfcfc5204965",
     "guarantee": "60de2dde40cc3d8e",
     "attributes": "ec0e8711358a5061",
-    "sealed-search": "e7f0d0fbfa69e78d",
+    "sealed-search": "42f71a37f0cf795e",
     "other-texts": "61a4e3b59e2b18d9",
 }
 
