@@ -15,7 +15,7 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, Unpack
+from typing import IO, Any, ClassVar, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -259,13 +259,13 @@ class FaissStore(DatabaseStore):
 
     def _lines(self, rows: int) -> tuple[list[str], list[dict[str, Any]], str | None]:
         """Return ids, fields and metric of the file beside the index; empty without one."""
-        path = self._coming if self._arrived() else self._beside
-        if not path.is_file():
+        beside = self._opened()
+        if beside is None:
             return [], [], None
         ids: list[str] = []
         fields: list[dict[str, Any]] = []
         metric = None
-        with path.open(encoding="utf-8") as file:
+        with beside as file:
             for number, text in enumerate(file):
                 line = json.loads(text)
                 if number == 0 and _HEAD in line:
@@ -278,6 +278,14 @@ class FaissStore(DatabaseStore):
                                 f"{len(set(ids))} ids for {rows} rows",
                                 fix=f"Repair {self._beside.name}, or move it away.")  # fmt: skip
         return ids, fields, metric if metric in self.metrics else None
+
+    def _opened(self) -> IO[str] | None:
+        """Return the open file of the lines that belong to the index, or None without one."""
+        if self._arrived():
+            # Another writer may rename it meanwhile: then it is the file beside the index.
+            with contextlib.suppress(FileNotFoundError):
+                return self._coming.open(encoding="utf-8")
+        return self._beside.open(encoding="utf-8") if self._beside.is_file() else None
 
     def _arrived(self) -> bool:
         """Return whether lines that were written before their index belong to the index that is there now."""

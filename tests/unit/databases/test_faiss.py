@@ -226,3 +226,15 @@ def test_a_copy_is_written_in_few_pieces(path: Path) -> None:
     with FaissStore(str(path)) as store:
         assert store.rows_at_once(100, 4001) == 201
         assert store.rows_at_once(1000, 4001) == 1000
+
+
+def test_lines_that_a_writer_renames_while_they_are_opened(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FaissStore(str(path)) as store:
+        store.create(8)
+        store.write(batch("a"))
+    with FaissStore(str(path)) as store:
+        # The lines had arrived a moment ago; the writer has put them beside the index since.
+        monkeypatch.setattr(store, "_arrived", lambda: True)
+        assert store.read(["a"]).ids == ("a",)
