@@ -129,13 +129,20 @@ def _mean_kernels(
     seen = np.asarray(judged, dtype=np.float32) - mean
     width = max(float(np.median(_squared_distances(rows[0], rows[0]))), 1e-12)
 
-    def mean_over(pairs: Sequence[tuple[Embeddings, Embeddings]]) -> Embeddings:
-        total = np.zeros((len(pairs[0][0]), len(pairs[0][1])), dtype=np.float32)
-        for A, B in pairs:
-            total += np.exp(-_squared_distances(A, B) / width)
-        return total / np.float32(len(pairs))
+    def between(A: Embeddings, B: Embeddings) -> Embeddings:
+        return np.asarray(np.exp(-_squared_distances(A, B) / width))
 
-    return mean_over([(A, B) for A in rows for B in rows]), mean_over([(seen, B) for B in rows])
+    kernel = np.zeros((len(rows[0]), len(rows[0])), dtype=np.float32)
+    across = np.zeros((len(seen), len(rows[0])), dtype=np.float32)
+    for i, A in enumerate(rows):
+        across += between(seen, A)
+        kernel += between(A, A)
+        for B in rows[:i]:
+            # The kernel of B and A is the transpose.
+            half = between(A, B)
+            kernel += half
+            kernel += half.T
+    return kernel / np.float32(len(rows) ** 2), across / np.float32(len(rows))
 
 
 def share_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:

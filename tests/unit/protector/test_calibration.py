@@ -14,7 +14,9 @@ from harness.token_data import token_data
 from vecveil.errors import CalibrationError
 from vecveil.metrics import ClassificationTask, NeighbourTask, SimilarityTask
 from vecveil.protector import Protector
-from vecveil.protector.calibration import SMALLEST_NOISE, largest_noise
+from vecveil.protector.calibration import SMALLEST_NOISE, calibrate, largest_noise
+from vecveil.protector.method import Candidate, NoiseScale
+from vecveil.sensitivity.shapes import NoiseShape
 
 DATA = token_data(400, 32)
 SUBSPACE = {"rank": 3, "kept": 20, "flattening": 0.0, "pairs": True}
@@ -78,6 +80,20 @@ def test_target_utility_is_reached_on_fresh_noise(options: dict[str, Any], targe
     protector = fit(**options, target_utility=target)
     assert fresh_similarity(protector) == pytest.approx(target, abs=0.07)
     assert protector.report["utility"]["similarity"]["relative"] == pytest.approx(target, abs=0.07)
+
+
+def test_several_draws_meet_the_target_on_average() -> None:
+    """Their noise lies between those of the single draws, and is none of them."""
+    own = DATA.positive
+    task, scale = SimilarityTask.of(own), NoiseScale(target_utility=0.8)
+    shape = Candidate(NoiseShape.isotropic(own.shape[1]))
+
+    def noise(seed: int, draws: int) -> float:
+        return calibrate(shape, scale, 1.0, task, None, own, seed=seed, method="laplace", draws=draws)
+
+    alone = [noise(seed, 1) for seed in range(3)]
+    assert min(alone) < noise(0, 3) < max(alone)
+    assert noise(0, 3) not in alone
 
 
 def test_more_utility_means_less_noise() -> None:
