@@ -1,9 +1,9 @@
-"""A page of the documents for each experiment that has records: Markdown, with its figures in an HTML page beside.
+"""The pages of every experiment that has records: Markdown beside the records, HTML in the documents.
 
     python benchmarks/experiment_pages.py [--check]
 
-Reads ``results/experiments/NAME``; writes ``docs/experiments/NAME.md`` and ``docs/experiments/figures/NAME.html``, and
-the list of pages in ``docs/experiments/index.md``. ``--check`` writes nothing and exits 1 if a page is stale.
+Reads ``results/experiments/NAME``; writes its ``README.md`` and ``docs/experiments/NAME.html``, and the list
+of pages in ``docs/experiments.md``. ``--check`` writes nothing and exits 1 if a page is stale.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vecveil.report import experiment_to_html, experiment_to_markdown
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "benchmarks" / "results" / "experiments"
-DOCS = ROOT / "docs" / "experiments"
+DOCS = ROOT / "docs"
 _LIST = re.compile(r"(<!-- pages -->\n).*?(<!-- end pages -->)", re.DOTALL)
 
 
@@ -34,21 +34,13 @@ def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
         if not (records / name / "spec.yaml").exists():
             continue
         record = summarise(name, records)
-        text = experiment_to_markdown(record)
-        head, _, rest = text.partition("\n")
-        figures = (
-            f"\n[Tables and figures on one page](figures/{name}.html)\n"
-            if record["figures"]
-            else ""
-        )
-        found[docs / f"{name}.md"] = f"{head}\n{figures}{rest}"
-        if record["figures"]:
-            found[docs / "figures" / f"{name}.html"] = experiment_to_html(record)
+        found[records / name / "README.md"] = experiment_to_markdown(record)
+        found[docs / "experiments" / f"{name}.html"] = experiment_to_html(record)
         cells = record["cells"]
-        lines.append(
-            f"| [{name}]({name}.md) | {record['what']} | {record['source']} | {cells['measured']} of {cells['asked']} |"
-        )
-    index = docs / "index.md"
+        done = f"{cells['measured']} of {cells['asked']}"
+        link = f"[{name}](experiments/{name}.html)"
+        lines.append(f"| {link} | {record['what']} | {record['source']} | {done} |")
+    index = docs / "experiments.md"
     listed = "\n".join(lines) + "\n"
     found[index] = _LIST.sub(
         lambda m: f"{m[1]}\n{listed}\n{m[2]}", index.read_text(encoding="utf-8")

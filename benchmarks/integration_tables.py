@@ -21,6 +21,7 @@ class Integration(NamedTuple):
         extra: extra that installs it: ``pip install vecveil[extra]``.
         component: distribution whose version the tests report.
         what: short description.
+        page: its section of the documents.
     """
 
     name: str
@@ -29,44 +30,61 @@ class Integration(NamedTuple):
     extra: str
     component: str
     what: str
+    page: str
 
 
 # fmt: off
 INTEGRATIONS: tuple[Integration, ...] = (
     Integration("LangChain", "langchain", "ProtectedEmbeddings",
-                "langchain", "langchain-core", "`Embeddings` around any other; sealed search in any vector store"),
+                "langchain", "langchain-core", "`Embeddings` around any other; sealed search in any vector store",
+                "integrations/rag.md#langchain"),
     Integration("LlamaIndex", "llama_index", "ProtectedEmbedding",
                 "llama-index", "llama-index-core",
-                "`BaseEmbedding` around any other; a vector store with sealed search"),
+                "`BaseEmbedding` around any other; a vector store with sealed search",
+                "integrations/rag.md#llamaindex"),
     Integration("Haystack", "haystack", "DocumentProtector",
                 "haystack", "haystack-ai",
-                "components behind the embedders of documents and queries; a document store with sealed search"),
+                "components behind the embedders of documents and queries; a document store with sealed search",
+                "integrations/rag.md#haystack"),
     Integration("sentence-transformers", "sentence_transformers", "ProtectionModule",
-                "sentence-transformers", "sentence-transformers", "last module of a model, saved with it"),
+                "sentence-transformers", "sentence-transformers", "last module of a model, saved with it",
+                "integrations/encoders.md#sentence-transformers"),
     Integration("scikit-learn", "sklearn", "ProtectorTransformer",
-                "sklearn", "scikit-learn", "transformer for pipelines"),
+                "sklearn", "scikit-learn", "transformer for pipelines",
+                "integrations/encoders.md#scikit-learn"),
     Integration("LiteLLM", "litellm", "ProtectEmbeddings",
-                "litellm", "litellm", "callback for asynchronous calls, functions for both"),
+                "litellm", "litellm", "callback for asynchronous calls, functions for both",
+                "integrations/encoders.md#litellm"),
     Integration("Chroma", "chroma", "ProtectedEmbeddingFunction",
-                "chroma", "chromadb", "registered `EmbeddingFunction`"),
+                "chroma", "chromadb", "registered `EmbeddingFunction`",
+                "integrations/databases.md#chroma"),
     Integration("LanceDB", "lancedb", "ProtectedEmbeddingFunction",
-                "lancedb", "lancedb", "function in LanceDB's registry"),
+                "lancedb", "lancedb", "function in LanceDB's registry",
+                "integrations/databases.md#lancedb"),
     Integration("Qdrant", "qdrant", "ProtectedQdrant",
-                "qdrant", "qdrant-client", "around a client: upsert and query"),
+                "qdrant", "qdrant-client", "around a client: upsert and query",
+                "integrations/databases.md#qdrant"),
     Integration("FAISS", "faiss", "ProtectedIndex",
-                "faiss", "faiss-cpu", "around an index: add and search"),
+                "faiss", "faiss-cpu", "around an index: add and search",
+                "integrations/databases.md#faiss"),
     Integration("pgvector", "pgvector", "ProtectedTable",
-                "pgvector", "pgvector", "a PostgreSQL table"),
+                "pgvector", "pgvector", "a PostgreSQL table",
+                "integrations/databases.md#pgvector"),
     Integration("sqlite-vec", "sqlite_vec", "ProtectedTable",
-                "sqlite-vec", "sqlite-vec", "a SQLite table"),
+                "sqlite-vec", "sqlite-vec", "a SQLite table",
+                "integrations/databases.md#sqlite-vec"),
     Integration("Milvus", "milvus", "ProtectedMilvus",
-                "milvus", "pymilvus", "around a client: insert and search"),
+                "milvus", "pymilvus", "around a client: insert and search",
+                "integrations/databases.md#milvus"),
     Integration("MTEB", "mteb", "ProtectedEncoder",
-                "mteb", "mteb", "a model for `mteb.evaluate`"),
+                "mteb", "mteb", "a model for `mteb.evaluate`",
+                "integrations/encoders.md#measure-utility-with-mteb"),
     Integration("Ray", "ray", "protect_dataset",
-                "ray", "ray", "datasets in batches, and `--engine ray` for many files"),
+                "ray", "ray", "datasets in batches, and `--engine ray` for many files",
+                "how-to/files.md#ray"),
     Integration("Spark", "spark", "protect_dataframe",
-                "spark", "pyspark", "DataFrames in batches, by `mapInArrow`"),
+                "spark", "pyspark", "DataFrames in batches, by `mapInArrow`",
+                "how-to/files.md#spark"),
 )
 # fmt: on
 
@@ -94,7 +112,7 @@ def integrations(folder: Path) -> str:
         ndcg = row.get("ndcg")
         searched = f"{ndcg['clean']:.3f} → {ndcg['protected']:.3f}" if ndcg else MISSING
         lines.append(
-            f"| [{one.name}](docs/integrations/{one.module}.md) | {one.what} | `vecveil[{one.extra}]` | "
+            f"| [{one.name}](docs/{one.page}) | {one.what} | `vecveil[{one.extra}]` | "
             f"{passed} | {one.component} {row.get('version', '')} | {searched} |"
         )
     return "\n".join(lines)

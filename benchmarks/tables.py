@@ -27,10 +27,8 @@ DOCUMENTS = (
     HERE.parent / "docs" / "scale.md",
     HERE.parent / "docs" / "serving.md",
     HERE.parent / "docs" / "mechanisms" / "textcrafter.md",
-    HERE.parent / "docs" / "how-to" / "training.md",
     HERE.parent / "docs" / "attacks" / "alignment.md",
-    HERE.parent / "docs" / "attacks" / "geia.md",
-    HERE.parent / "docs" / "attacks" / "algen.md",
+    HERE.parent / "docs" / "attacks" / "reconstruction.md",
 )
 MISSING = "not measured"
 

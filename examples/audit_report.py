@@ -22,4 +22,4 @@ with TemporaryDirectory() as folder:
 print(result)
 worst = result.worst
 print(f"verdict: {worst['name']} finds {worst['value']:.0%}; clean {worst['clean']:.0%}")
-# 500 texts are few: more of them leave less at the same utility (docs/how-to/utility.md).
+# 500 texts are few: more of them leave less at the same utility (docs/how-to/strength.md).

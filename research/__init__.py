@@ -82,7 +82,7 @@ def run(
 
     Args:
         name_or_file: an experiment, or a YAML file with its settings.
-        data: folder of the data sets (layout: docs/experiments/index.md).
+        data: folder of the data sets (layout: docs/experiments.md).
         out: parent of the experiment's folder of records.
         quick: measure the coarse version.
         seeds: replaces the number of seeds in the specification.

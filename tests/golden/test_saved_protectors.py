@@ -2,7 +2,7 @@
 
 The files and digests here were written once and are not to be written again: a change of the noise law,
 of the arithmetic or of the file format needs another mechanism name or another schema. `write_golden.py` adds
-files for what is new; docs/releasing.md states the promise.
+files for what is new; CONTRIBUTING.md states the promise.
 """
 
 from __future__ import annotations

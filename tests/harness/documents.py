@@ -30,6 +30,13 @@ def blocks(markdown: str, *languages: str) -> Iterator[Block]:
             yield Block(match[1], match[2], markdown[: match.start(2)].count("\n") + 1)
 
 
+def section(markdown: str, title: str) -> str:
+    """Return the text between the heading ``title`` and the next of its level or above."""
+    found = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^#{{1,2}} |\Z)", markdown, re.MULTILINE | re.DOTALL)
+    assert found is not None, title
+    return found[2]
+
+
 def run_python(markdown: str, name: str) -> int:
     """Run the Python blocks of a document in one namespace and return how many there were."""
     namespace: dict[str, object] = {"__name__": f"document:{name}"}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vecveil
-from harness.documents import ROOT, blocks
+from harness.documents import ROOT, blocks, section
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.errors import IncompatibleError, InvalidInputError, LedgerCapError, StoreError
@@ -193,8 +193,8 @@ def test_the_code_of_the_page_runs(
 ) -> None:
     (tmp_path / "health.vecveil").write_bytes(protector_file.read_bytes())
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "integrations" / "faiss.md").read_text(encoding="utf-8")
-    (block,) = blocks(page, "text")
+    page = (ROOT / "docs" / "integrations" / "databases.md").read_text(encoding="utf-8")
+    (block,) = blocks(section(page, "FAISS"), "text")
     namespace: dict[str, Any] = {"faiss": faiss, "vectors": clean, "queries": clean[:2]}
     exec(compile(block.code, "faiss.md", "exec"), namespace)
     assert namespace["rows"][:, 0].tolist() == [0, 1]

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import vecveil
-from harness.documents import ROOT, blocks
+from harness.documents import ROOT, blocks, section
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from harness.postgres import fresh_database, server, start_again, stop_at_once
@@ -312,7 +312,7 @@ def test_the_code_of_the_page_runs(
 ) -> None:
     (tmp_path / "health.vecveil").write_bytes(protector_file.read_bytes())
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "integrations" / "pgvector.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "integrations" / "databases.md").read_text(encoding="utf-8")
     namespace: dict[str, Any] = {
         "url": url,
         "texts": TEXTS[:2],
@@ -320,7 +320,7 @@ def test_the_code_of_the_page_runs(
         "model": vecveil.load_encoder("minilm"),
     }
     ran = 0
-    for block in blocks(page, "text"):
+    for block in blocks(section(page, "pgvector"), "text"):
         if block.code.startswith("CREATE INDEX"):
             connection.execute(block.code)
         else:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import vecveil
-from harness.documents import ROOT, blocks
+from harness.documents import ROOT, blocks, section
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.databases import open_store
@@ -326,8 +326,8 @@ def test_the_code_of_the_page_runs(
 ) -> None:
     (tmp_path / "health.vecveil").write_bytes(protector_file.read_bytes())
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "integrations" / "qdrant.md").read_text(encoding="utf-8")
-    (block,) = blocks(page, "text")
+    page = (ROOT / "docs" / "integrations" / "databases.md").read_text(encoding="utf-8")
+    (block,) = blocks(section(page, "Qdrant"), "text")
     namespace: dict[str, Any] = {
         "QdrantClient": QdrantClient,
         "PointStruct": models.PointStruct,

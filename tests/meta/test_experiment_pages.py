@@ -43,10 +43,10 @@ def test_a_stale_page_would_be_noticed(
     maker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maker, "EXPERIMENTS", ("latency",))  # drawing all of them once is enough
-    (tmp_path / "index.md").write_text("<!-- pages -->\nold\n<!-- end pages -->\n")
+    (tmp_path / "experiments.md").write_text("<!-- pages -->\nold\n<!-- end pages -->\n")
     found = maker.pages(RECORDS, tmp_path)
-    assert "old" not in found[tmp_path / "index.md"]
-    assert {path.stem for path in found} == {"index", "latency"}
+    assert "old" not in found[tmp_path / "experiments.md"]
+    assert {path.name for path in found} == {"experiments.md", "latency.html", "README.md"}
 
 
 @pytest.mark.parametrize("name", MEASURED)

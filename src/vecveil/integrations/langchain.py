@@ -352,7 +352,7 @@ class LangChainDatabase(DatabaseStore):
         yield self._batch(self._nearest(self._first, 1))
         raise StoreError.of(_STORE, "store", "one that lists its rows", "a LangChain store",
                             "LangChain reads rows by id only.",
-                            "For another key, rotate it and add the documents again (docs/integrations/langchain.md); "
+                            "For another key, rotate it and add the documents again (docs/integrations/rag.md); "
                             "for another protector, add them to a new store.")  # fmt: skip
 
     def _read(self, ids: list[str]) -> Batch:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.documents import ROOT, blocks
+from harness.documents import ROOT, blocks, section
 from harness.errors import raises
 from harness.experiment_data import checkout_environment
 from research import summarise
@@ -32,9 +32,10 @@ if __name__ == "__main__":
 """
 
 
-def definitions(page: str) -> str:
-    """Return the code of a page up to and with its registration."""
-    (code,) = (block.code for block in blocks((ROOT / page).read_text("utf-8"), "python"))
+def definitions(title: str) -> str:
+    """Return the code of a section of the page up to and with its registration."""
+    page = (ROOT / "docs" / "how-to" / "extend.md").read_text("utf-8")
+    (code,) = (block.code for block in blocks(section(page, title), "python"))
     lines = code.splitlines()
     last = next(i for i, line in enumerate(lines) if line.startswith("register_"))
     return "\n".join(lines[: last + 1]) + "\n"
@@ -44,7 +45,7 @@ def test_what_the_pages_say_works_in_a_run(data: Path, encoder: Path, tmp_path: 
     import subprocess
     import sys
 
-    code = definitions("docs/how-to/add-a-method.md") + definitions("docs/how-to/add-an-attack.md")
+    code = definitions("Add a method") + definitions("Add an attack")
     (tmp_path / "my_code.py").write_text(code)
     (tmp_path / "mine.yaml").write_text(SPEC.format(encoder=encoder))
     (tmp_path / "program.py").write_text(PROGRAM)
