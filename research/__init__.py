@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from research.catalogue import EXPERIMENTS, experiment_named
 from research.experiment import Records
 from research.records import RecordFolder
-from research.specification import Spec, digest, parse_spec, read_yaml
+from research.specification import Spec, digest, parse_spec
+from vecveil.concepts.concept_file import load_yaml
 from vecveil.errors import DataFileError
 from vecveil.records.experiment import Cells, ExperimentRecord
 from vecveil.validation import check_count
@@ -58,7 +59,7 @@ def load_spec(name_or_file: str | Path, *, quick: bool = False) -> tuple[Spec, s
             raise DataFileError.of("experiment", "name", "an experiment's name or a readable YAML file",
                                    f"{path.name!r}, which cannot be read",
                                    fix="Names: " + ", ".join(EXPERIMENTS) + ".") from None  # fmt: skip
-    found = read_yaml(text, owner=owner)
+    found = load_yaml(text, owner, owner="experiment")
     name = found.get("experiment") if isinstance(found, dict) else None
     kinds: dict[str, type[Spec]] = dict.fromkeys(EXPERIMENTS, Spec)
     if name in kinds:

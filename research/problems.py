@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from research.datasets import open_dataset
 from research.datasets.kinds import PairSet, RetrievalSet, TextSet
-from research.specification import ConceptSpec, ProblemSpec, read_yaml
+from research.specification import ConceptSpec, ProblemSpec
 from vecveil.attacks import text_groups
 from vecveil.concepts import Concept, ConceptMatches
+from vecveil.concepts.concept_file import load_yaml
 from vecveil.concepts.folding import words
 from vecveil.concepts.matching import Span
 from vecveil.concepts.terms import TermDetector
@@ -40,7 +41,7 @@ def read_terms(path: Path) -> dict[str, list[str]]:
         if not terms:
             raise DataFileError.of(path.name, "terms_file", "with at least one term", "none")
         return {"terms": terms}
-    found = read_yaml(text, owner=path.name)
+    found = load_yaml(text, path.name, owner="experiment")
     groups = found if isinstance(found, dict) else {"terms": found}
     for key, value in groups.items():
         if not isinstance(value, list) or not all(isinstance(term, str) for term in value):

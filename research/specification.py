@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vecveil.concepts.concept_file import shared_line
+from vecveil.concepts.concept_file import load_yaml
 from vecveil.errors import (
     DataFileError,
     InvalidInputError,
-    MissingDependencyError,
     VecveilError,
     unknown_name,
 )
@@ -177,24 +176,6 @@ def digest(settings: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def read_yaml(text: str, *, owner: str) -> Any:
-    try:
-        import yaml
-    except ImportError as error:
-        raise MissingDependencyError("Experiments", "PyYAML", "experiments") from error
-    try:
-        shared = shared_line(yaml, text)
-        if shared is None:
-            return yaml.safe_load(text)
-        where = f", anchors or aliases in line {shared}"
-    except (ValueError, TypeError, RecursionError):  # a date that is none, a number of 5,000 digits
-        where = ""
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
-    raise DataFileError.of(owner, "file", "YAML", f"something else{where}")
-
-
 def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner: str) -> Spec:
     """Return the settings in a YAML text.
 
@@ -205,7 +186,7 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
     Raises:
         DataFileError: not YAML, an unknown experiment or key, or a value of the wrong type; names the key.
     """
-    found = read_yaml(text, owner=owner)
+    found = load_yaml(text, owner, owner="experiment")
     if not isinstance(found, dict) or "experiment" not in found:
         raise DataFileError.of(owner, "experiment", "given in a mapping of keys", "none")
     name = found["experiment"]

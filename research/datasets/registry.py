@@ -24,6 +24,7 @@ from research.datasets.kinds import (
 from research.datasets.pairs import PAIR_SETS, read_beir, read_pair_table
 from research.datasets.reading import read_text_table
 from research.datasets.texts import TEXT_SETS
+from vecveil.concepts.concept_file import load_yaml
 from vecveil.data.files import readable
 from vecveil.errors import DataFileError, InvalidInputError, unknown_name
 
@@ -52,14 +53,12 @@ def described_dataset(name: str, data: Path) -> DatasetInfo | None:
     folder = data / name
     if Path(name).name != name or not (folder / FILE).is_file():
         return None
-    from research.specification import read_yaml
-
     with readable(FILE):
         try:
             text = (folder / FILE).read_text(encoding="utf-8")
         except UnicodeDecodeError:
             raise _wrong("file", "UTF-8", "another encoding") from None
-    found = read_yaml(text, owner=FILE)
+    found = load_yaml(text, FILE, owner="load_dataset")
     if not isinstance(found, dict) or found.get("kind") not in KINDS:
         raise _wrong("kind", f"one of {', '.join(KINDS)}", "something else")
     kind, what = found.pop("kind"), found.pop("what", "A data set of your own.")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from research.specification import read_yaml
+from vecveil.concepts.concept_file import load_yaml
 from vecveil.errors import InvalidInputError
 
 __all__ = [
@@ -203,7 +203,8 @@ class PublishedTable:
 
 
 def _read(name: str) -> Any:
-    return read_yaml((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"), owner=name)
+    file = _FOLDER / f"{name}.yaml"
+    return load_yaml(file.read_text(encoding="utf-8"), file.name, owner="published")
 
 
 @functools.cache

@@ -25,31 +25,10 @@ from typing import Any
 
 from vecveil.errors import DataFileError, InvalidInputError, optional_import, wrong_type
 
-__all__ = ["entity_options", "load_yaml", "read_concept_file", "read_text", "shared_line"]
+__all__ = ["entity_options", "load_yaml", "read_concept_file", "read_text"]
 
 DEEPEST = 100  # far below Python's recursion limit, far above any concept file
 _MERGE = "tag:yaml.org,2002:merge"
-
-
-def shared_line(yaml: Any, text: str) -> int | None:
-    """Return the line of the first anchor, alias or merge key; nothing is constructed.
-
-    Collections nested deeper than `DEEPEST` raise `RecursionError`.
-    """
-    depth = 0
-    # Events come from the parser alone: no alias is expanded before it is seen.
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        # Deep nesting exhausts the stack of the recursive constructor.
-        if depth > DEEPEST:
-            raise RecursionError
-        merge = isinstance(event, yaml.ScalarEvent) and (
-            event.tag == _MERGE or (event.value == "<<" and event.implicit[0])
-        )
-        if merge or getattr(event, "anchor", None) is not None:
-            return int(event.start_mark.line) + 1
-    return None
 
 
 _OWNER = "Concept.from_file"
@@ -135,15 +114,17 @@ def load_yaml(text: str, name: str, *, owner: str) -> Any:
     """
     with optional_import("Reading a YAML file", "yaml", "concepts"):
         import yaml
+    # libyaml reads a list of 300,000 terms in a second; the loader written in Python takes a minute.
+    SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        shared = shared_line(yaml, text)
+        shared = _shared_line(yaml, text, SafeLoader)
         if shared is not None:
             raise DataFileError.of(owner, "path",
                                    "a YAML file without anchors (&), aliases (*) and merge keys (<<)",
                                    f"{name}, one in line {shared}",
                                    fix="Write the values out; quote texts that begin with & or *.")  # fmt: skip
         # The node tree shows repeated keys, which construction would silently drop.
-        loader: Any = yaml.SafeLoader(text)
+        loader = SafeLoader(text)
         try:
             node = loader.get_single_node()
             if isinstance(node, yaml.MappingNode) and (line := _repeated(node)):
@@ -186,6 +167,27 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path") -> str:
             raise
         got = f"{path.name!r} ({getattr(error, 'strerror', None) or 'a damaged name'})"
         raise DataFileError.of(owner, param, "a readable file", got) from None
+
+
+def _shared_line(yaml: Any, text: str, SafeLoader: Any) -> int | None:
+    """Return the line of the first anchor, alias or merge key; nothing is constructed.
+
+    Collections nested deeper than `DEEPEST` raise `RecursionError`.
+    """
+    depth = 0
+    # Events come from the parser alone: no alias is expanded before it is seen.
+    for event in yaml.parse(text, Loader=SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        # Deep nesting exhausts the stack of the recursive constructor.
+        if depth > DEEPEST:
+            raise RecursionError
+        merge = isinstance(event, yaml.ScalarEvent) and (
+            event.tag == _MERGE or (event.value == "<<" and event.implicit[0])
+        )
+        if merge or getattr(event, "anchor", None) is not None:
+            return int(event.start_mark.line) + 1
+    return None
 
 
 def _repeated(node: Any) -> int | None:
