@@ -311,3 +311,35 @@ def test_the_example_runs(collection_folder: Path, protector_file: Path) -> None
     clean, protected = run_example("chroma", collection_folder, protector_file)
     assert clean > 0.8
     assert 0.3 < protected <= clean + 0.05
+
+
+def test_a_collection_saved_with_another_protector_is_refused(
+    tmp_path: Path, client: Any, protector: vecveil.Protector, protector_file: Path, notes: list[str]
+) -> None:
+    protector.rescaled(9.0).save(tmp_path / "other.vecveil")
+    first = ProtectedEmbeddingFunction(protector_file)
+    second = ProtectedEmbeddingFunction(tmp_path / "other.vecveil")
+    configuration: Any = {"hnsw": {"space": "cosine"}}
+    client.create_collection("first", configuration=configuration, embedding_function=first)
+    assert configuration["embedding_function"] is first, "Chroma changes the caller's dict"
+    made = client.create_collection("second", configuration=configuration, embedding_function=second)
+    opened = client.get_collection("first", embedding_function=second)
+    for collection in (made, opened):
+        for write in (
+            lambda to: protect_and_add(to, ids(3), notes[:3]),
+            lambda to: protect_and_add(to, ids(3), notes[:3], function=second),
+            lambda to: to.add(ids=ids(3), documents=notes[:3]),
+            lambda to: to.query(query_texts=notes[:1]),
+        ):
+            with raises("E-INCOMPATIBLE", "collection"):
+                write(collection)
+        assert collection.count() == 0
+    fresh = client.create_collection(
+        "third", configuration={"hnsw": {"space": "cosine"}}, embedding_function=second
+    )
+    protect_and_add(fresh, ids(3), notes[:3])
+    assert fresh.query(query_texts=notes[:1])["ids"]
+    # Saved by name, it is opened by itself; given again with other settings, it still fits.
+    again = ProtectedEmbeddingFunction(protector_file, query_protection="map-only")
+    for function in ({}, {"embedding_function": again}):
+        protect_and_add(client.get_collection("first", **function), ids(3), notes[:3])

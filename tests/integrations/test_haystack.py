@@ -155,6 +155,18 @@ def test_a_pipeline_whose_key_is_gone_does_not_load(protector_file, monkeypatch,
         load(text)
 
 
+@pytest.mark.parametrize("kind", ["DocumentProtector", "QueryProtector"])
+def test_a_pipeline_does_not_open_another_protector(kind, protector, tmp_path: Path):
+    protector.save(tmp_path / "p.vecveil")
+    text = chain(globals()[kind](tmp_path / "p.vecveil")).dumps()
+    protector.rescaled(2.0).save(tmp_path / "p.vecveil")
+    with pytest.raises((DeserializationError, IncompatibleError), match="holds another"):
+        load(text)
+    older = "".join(line for line in text.splitlines(True) if "vecveil_protector:" not in line)
+    assert older != text
+    load(older)  # of a version that saved no fingerprint
+
+
 def test_a_program_says_that_it_trusts_the_module(protector_file):
     """Haystack imports classes of allowed modules alone."""
     with pytest.raises(DeserializationError, match="allowlist"):

@@ -77,6 +77,31 @@ def test_a_table_protects_and_is_reopened(
     assert_no_secret(tmp_path / "db", key_file, key_file.read_bytes().strip())
 
 
+def test_a_table_does_not_open_another_protector(
+    tmp_path: Path, protector: vecveil.Protector, notes: list[str]
+) -> None:
+    path = tmp_path / "p.vecveil"
+    protector.save(path)
+
+    def schema() -> Any:
+        function = created(path)
+
+        class Note(LanceModel):
+            text: str = function.SourceField()
+            vector: Vector(function.ndims()) = function.VectorField()  # type: ignore[valid-type]
+
+        return Note
+
+    database = lancedb.connect(tmp_path / "db")
+    database.create_table("notes", schema=schema())
+    protector.rescaled(2.0).save(path)
+    # The same path, but vectors that cannot be compared.
+    with raises("E-INCOMPATIBLE", "protector"):
+        database.open_table("notes").add([{"text": notes[0]}])
+    with pytest.raises(ValueError, match="Schema"):
+        database.create_table("notes", schema=schema(), exist_ok=True)
+
+
 def test_an_object_is_refused(protector: vecveil.Protector) -> None:
     with pytest.raises(ValueError, match="protector"):
         get_registry().get("vecveil").create(protector=protector)

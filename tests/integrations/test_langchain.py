@@ -162,6 +162,14 @@ def test_neither_key_nor_vector_where_it_is_kept(protector_file, key_file, tmp_p
         pickle.dumps(wrap(str(protector_file), key=keys))
 
 
+def test_a_pickle_does_not_open_another_protector(protector, tmp_path: Path):
+    protector.save(tmp_path / "p.vecveil")
+    content = pickle.dumps(wrap(tmp_path / "p.vecveil"))
+    protector.rescaled(2.0).save(tmp_path / "p.vecveil")
+    with raises("E-INCOMPATIBLE", "protector"):
+        pickle.loads(content)
+
+
 def test_the_ledger_counts_documents_and_queries(protector, tmp_path: Path):
     ledger = vecveil.Ledger(tmp_path / "ledger", cap=2)
     embeddings = wrap(protector, ledger=ledger)

@@ -231,6 +231,21 @@ def test_what_cannot_be_is_refused(protector, redactor, tmp_path: Path):
     assert cached.get_text_embedding(TEXTS[0]) == cached.get_query_embedding(TEXTS[0])
 
 
+def test_a_cache_gives_out_vectors_of_this_protector_alone(protector):
+    """LlamaIndex's keys are the texts, whatever embedding put a vector there."""
+    cache = SimpleKVStore()
+    clean = Inner(embeddings_cache=cache).get_text_embedding_batch(TEXTS)
+    for inner in (None, Inner()):
+        made = wrap(protector, inner, embeddings_cache=cache)
+        released = np.array(made.get_text_embedding_batch(TEXTS))
+        assert np.abs(released - clean).max(axis=1).min() > 1e-3
+    again = np.array(wrap(protector, embeddings_cache=cache).get_text_embedding_batch(TEXTS))
+    assert np.array_equal(released, again), "the cache is used"
+    stronger = wrap(protector.rescaled(9.0), embeddings_cache=cache)
+    assert stronger.get_query_embedding(TEXTS[0]) != list(again[0])
+    asyncio.run(stronger.aget_text_embedding_batch(TEXTS))
+
+
 def test_the_example(collection_folder, protector_file):
     clean, protected = run_example("llama_index", collection_folder, protector_file)
     assert min(clean, protected) > 0.5  # about 0.85 either way, give or take 0.03 by the noise

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -19,7 +20,7 @@ import numpy as np
 
 from vecveil.databases.apart import StoreApart
 from vecveil.databases.clients import Items
-from vecveil.databases.release import KeySource, open_policy, policy_config
+from vecveil.databases.release import KeySource, check_saved, open_policy, policy_config
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
@@ -329,12 +330,14 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
 
     def __call__(self, input: Documents) -> Embeddings:
         """Return the protected vectors of documents; Chroma stores the texts beside them."""
+        self._check_collection(_calling_collection())
         items = self.release()
         items.warn_if_text(None, None, _CLEAR, _INSTEAD, kept=True)
         return list(items.documents(input)[0])
 
     def embed_query(self, input: Any) -> Any:
         """Return the protected vectors of queries; for a single text, as LangChain passes it, one list of floats."""
+        self._check_collection(_calling_collection())
         if isinstance(input, str):
             return [float(value) for value in self.release().query(input)]
         return list(self.release().queries(input))
@@ -358,6 +361,17 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
                                        f"It was made with objects that are not kept: {listed}.",
                                        f"Call get_collection(name, embedding_function={_OWNER}(...)).")  # fmt: skip
         return self._items
+
+    def _check_collection(self, collection: Any) -> None:
+        """Raise IncompatibleError if ``collection`` was saved with the function of another protector."""
+        saved = getattr(collection, "configuration_json", {}).get("embedding_function") or {}
+        config = saved.get("config") if saved.get("name") == self.name() else None
+        if isinstance(config, Mapping) and config.get("fingerprint") != self._config["fingerprint"]:
+            raise IncompatibleError.of(_OWNER, "collection", "one that was made with this function",
+                                       "one that is saved with another protector's function",
+                                       "Chroma leaves the function in a dict passed as configuration=, and "
+                                       "saves it again for the next collection.",
+                                       "Open it with its own function, or make another with a fresh dict.")  # fmt: skip
 
     @staticmethod
     def name() -> str:
@@ -395,10 +409,7 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
             function = ChromaEmbeddingFunction(
                 **arguments, encoder=_encoder_from(config.get("encoder"))
             )
-            if function._config["fingerprint"] != config["fingerprint"]:
-                raise IncompatibleError.of(_OWNER, "protector", "the one that the collection was made with",
-                                           "a file that holds another", "Their vectors cannot be compared.",
-                                           "Put the file back, or make a new collection.")  # fmt: skip
+            check_saved(function.release().policy, config["fingerprint"], _OWNER)
         _built[text] = (stamp, function)
         return function
 
@@ -472,6 +483,21 @@ class _NoTexts(EmbeddingFunction[Documents]):
         return _NoTexts()
 
 
+def _calling_collection() -> Any:
+    """Return the collection whose method embeds texts just now, or None."""
+    # Chroma passes nothing but texts, and compares names of functions only: the calling frames alone tell that a
+    # collection was saved with another protector.
+    frame = sys._getframe(2)
+    for _ in range(2):
+        caller = frame.f_locals.get("self")
+        if hasattr(caller, "configuration_json"):
+            return caller
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return None
+
+
 def _unopened(
     kind: type[ChromaEmbeddingFunction], config: dict[str, Any]
 ) -> ChromaEmbeddingFunction:
@@ -528,10 +554,12 @@ def protect_and_add(
     Args:
         collection: collection with a `ChromaEmbeddingFunction`.
         metadatas: stored in clear.
-        function: the collection's function; required only if it was made with objects.
+        function: the collection's function; required only if it was made with objects and the collection was opened
+            without it.
 
     Raises:
         InvalidInputError: the collection has no such function.
+        IncompatibleError: the collection was saved with another protector's function.
         StoreError: the database failed; the message counts the written rows.
     """
     owner = "protect_and_add"
@@ -540,12 +568,16 @@ def protect_and_add(
     rows = check_same_length(owner, documents=texts, ids=names)
     if metadatas is not None:
         check_same_length(owner, metadatas=metadatas, documents=texts)
-    if function is None:
-        saved = collection.configuration_json.get("embedding_function") or {}
-        if saved.get("name") != ChromaEmbeddingFunction.name():
-            raise InvalidInputError.of(owner, "collection", f"one that was made with a {_OWNER}", "another",
-                                       fix="Pass function=.")  # fmt: skip
-        function = ChromaEmbeddingFunction.build_from_config(saved["config"])
+    saved = collection.configuration_json.get("embedding_function") or {}
+    if function is None and saved.get("name") != ChromaEmbeddingFunction.name():
+        raise InvalidInputError.of(owner, "collection", f"one that was made with a {_OWNER}", "another",
+                                   fix="Pass function=.")  # fmt: skip
+    # The function that `collection.add` and `query` use, which need not be the saved one.
+    held = getattr(collection, "_embedding_function", None)
+    held = held if isinstance(held, ChromaEmbeddingFunction) else None
+    for given in filter(None, (held, function)):
+        given._check_collection(collection)
+    function = function or held or ChromaEmbeddingFunction.build_from_config(saved["config"])
     items = function.release()
     for start in range(0, rows, _BATCH):
         part = slice(start, start + _BATCH)

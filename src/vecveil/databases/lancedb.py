@@ -11,12 +11,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from vecveil.databases.clients import Items
-from vecveil.databases.release import open_policy
+from vecveil.databases.release import check_saved, open_policy
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
@@ -42,6 +42,7 @@ __all__ = ["LanceEmbeddingFunction", "LanceStore", "register"]
 
 # Schema metadata of a table that `create` made; only such a table is written to.
 _MARK, _METRIC = b"vecveil", b"vecveil:metric"
+_FUNCTION = "ProtectedEmbeddingFunction"
 _DISTANCE = "_distance"
 _FIRST_FILTER = 3  # columns behind id, vector and fields
 
@@ -206,6 +207,7 @@ class LanceEmbeddingFunction(embeddings.TextEmbeddingFunction):  # type: ignore[
     query_noise: float = STRONGER
     key: str | None = None
     ledger: str | None = None
+    fingerprint: str | None = None  # of the protector when the table was made
     max_retries: int = 0  # a retry would release again, and a refused request stays refused
     _items: Items = PrivateAttr()
 
@@ -213,7 +215,15 @@ class LanceEmbeddingFunction(embeddings.TextEmbeddingFunction):  # type: ignore[
         super().__init__(**arguments)
         names = ("query_protection", "query_noise", "key", "ledger")
         policy = open_policy(self.protector, **{name: getattr(self, name) for name in names})
-        self._items = Items(policy, self.encoder, owner="ProtectedEmbeddingFunction")
+        check_saved(policy, self.fingerprint, _FUNCTION)
+        self._items = Items(policy, self.encoder, owner=_FUNCTION)
+
+    @classmethod
+    def create(cls, **arguments: Any) -> Self:
+        made: Self = super().create(**arguments)  # type: ignore[no-untyped-call, unused-ignore]
+        # What LanceDB saves; it is compared when a table is opened.
+        made._original_args = {**arguments, "fingerprint": made._items.policy.protector.fingerprint}
+        return made
 
     def ndims(self) -> int:
         """Return the dimension of the released vectors."""

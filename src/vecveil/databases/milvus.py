@@ -40,6 +40,8 @@ _ID, _VECTOR = "id", "vector"
 _LONGEST_ID = 1024  # bytes
 _PAGE = 1000  # rows per call: Milvus limits the size of answers
 _CLIENT = "ProtectedMilvus"
+_loaded: dict[tuple[str, str], int] = {}
+"""Collections, by place and name, that were released, with the stores that read them: the last one releases them."""
 Rows = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
@@ -67,12 +69,22 @@ class MilvusStore(DatabaseStore):
         super().__init__(where, collection)
         self._pymilvus = _pymilvus(where)
         self._connected: Any = None
-        self._is_loaded = False
+        self._is_readable = False
+        self._loaded: tuple[str, str] | None = None
 
     def close(self) -> None:
-        if self._connected is not None:
-            self._connected.close()
-        self._connected, self._is_loaded = None, False
+        client, loaded = self._connected, self._loaded
+        self._connected, self._is_readable, self._loaded = None, False, None
+        try:
+            if loaded is not None:
+                _loaded[loaded] -= 1
+                if not _loaded[loaded]:
+                    del _loaded[loaded]
+                    with self._guard("releasing the collection again"):
+                        client.release_collection(loaded[1])
+        finally:
+            if client is not None:
+                client.close()
 
     def release(self) -> None:
         self.close()
@@ -94,9 +106,14 @@ class MilvusStore(DatabaseStore):
 
     def _known(self) -> str:
         name = super()._known()
-        if not self._remote and not self._is_loaded:
-            self._client().load_collection(name)  # Milvus Lite opens collections unloaded
-            self._is_loaded = True
+        if not self._is_readable:
+            # A collection that was released answers no query; Milvus Lite opens all collections so.
+            place = (self._where, name)
+            if place in _loaded or self._client().get_load_state(name)["state"].name == "NotLoad":
+                _loaded[place] = _loaded.get(place, 0) + 1
+                self._loaded = place
+                self._client().load_collection(name)
+            self._is_readable = True
         return name
 
     def _layout(self) -> tuple[str, str, int, bool]:

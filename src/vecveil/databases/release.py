@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CleanQueryWarning", "KeySource", "PlaintextWarning", "PolicyOptions", "Vectors", "WrappedEmbedder",
-    "open_policy", "open_protector", "policy_config", "saved_source", "warn_plaintext", "with_policy",
+    "check_saved", "open_policy", "open_protector", "policy_config", "saved_source", "warn_plaintext", "with_policy",
 ]  # fmt: skip
 
 Vectors = npt.NDArray[np.float32]
@@ -141,6 +141,14 @@ def policy_config(
         if value is not None:
             config[name] = saved_source(owner, name, value)
     return config
+
+
+def check_saved(policy: ReleasePolicy, fingerprint: str | None, owner: str) -> None:
+    """Raise IncompatibleError if a saved configuration names the fingerprint of another protector than ``policy``'s."""
+    if fingerprint not in (None, policy.protector.fingerprint):
+        raise IncompatibleError.of(owner, "protector", "the one that the configuration was saved with",
+                                   "a file that holds another", "Their vectors cannot be compared.",
+                                   "Put the file back, or begin a new collection or index.")  # fmt: skip
 
 
 def saved_source(owner: str, name: str, value: Any) -> str:

@@ -20,6 +20,7 @@ from vecveil.databases.collection import ProtectedCollection, where_all
 from vecveil.databases.locations import is_local, public_name
 from vecveil.databases.release import (
     KeySource,
+    check_saved,
     open_policy,
     policy_config,
     saved_source,
@@ -48,6 +49,7 @@ __all__ = [
 ]  # fmt: skip
 
 _STORE, _RETRIEVER = "SealedDocumentStore", "SealedEmbeddingRetriever"
+_FINGERPRINT = "vecveil_protector"  # beside Haystack's keys of a saved component
 _REST = "_haystack_document"  # in sealed metadata: what a document holds beside content and meta
 _CLEAR = "Drop it with keep_content=False, or guard the store as you guard the texts."
 
@@ -55,6 +57,7 @@ _CLEAR = "Drop it with keep_content=False, or guard the store as you guard the t
 class _Saved:
     """Serialise a component by names of files and variables, never by their content."""
 
+    _policy: ReleasePolicy
     _options: dict[str, Any]
     """Arguments of the policy."""
 
@@ -63,7 +66,7 @@ class _Saved:
         config = policy_config(**self._options, owner=type(self).__name__)
         options = {name: value for name, value in config.items() if name in self._options}
         saved: dict[str, Any] = default_to_dict(self, **self._own_options(), **options)
-        return saved
+        return {**saved, _FINGERPRINT: self._policy.protector.fingerprint}
 
     def _own_options(self) -> dict[str, Any]:
         return {}
@@ -71,6 +74,7 @@ class _Saved:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         loaded: Self = default_from_dict(cls, data)
+        check_saved(loaded._policy, data.get(_FINGERPRINT), cls.__name__)
         return loaded
 
 
@@ -298,7 +302,8 @@ class SealedDocumentStore(_Saved):
             "name": name, "candidates": candidates, "query_noise": query_noise, "filter_fields": list(filter_fields)
         }  # fmt: skip
         where: Any = database.resolve_value() if isinstance(database, Secret) else database
-        self.collection = ProtectedCollection(where, open_policy(**self._options), sealer, **self._own)
+        self._policy = open_policy(**self._options)
+        self.collection = ProtectedCollection(where, self._policy, sealer, **self._own)
 
     def _own_options(self) -> dict[str, Any]:
         where: Any = self._database

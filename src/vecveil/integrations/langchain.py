@@ -22,6 +22,7 @@ from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.release import (
     PolicyOptions,
     WrappedEmbedder,
+    check_saved,
     open_policy,
     policy_config,
     warn_plaintext,
@@ -100,7 +101,8 @@ class ProtectedEmbeddings(Embeddings):
         """Return the constructor arguments: names of files, never their content."""
         # Opened keys refuse to be pickled; another process opens key and ledger again by name.
         config = policy_config(**self._given, owner=_OWNER)
-        return _reopened, (self.embeddings, {**config, "text_stored": self._text_stored})
+        config["text_stored"] = self._text_stored
+        return _reopened, (self.embeddings, config, self.policy.protector.fingerprint)
 
     @property
     def policy(self) -> ReleasePolicy:
@@ -164,8 +166,12 @@ class ProtectedEmbeddings(Embeddings):
         return texts
 
 
-def _reopened(embeddings: Embeddings | None, config: dict[str, Any]) -> ProtectedEmbeddings:
-    return ProtectedEmbeddings(embeddings=embeddings, **config)
+def _reopened(
+    embeddings: Embeddings | None, config: dict[str, Any], fingerprint: str | None = None
+) -> ProtectedEmbeddings:
+    made = ProtectedEmbeddings(embeddings=embeddings, **config)
+    check_saved(made.policy, fingerprint, _OWNER)
+    return made
 
 
 def _lists(vectors: Any) -> list[list[float]]:

@@ -20,13 +20,13 @@ from vecveil.databases.collection import ProtectedCollection, where_all
 from vecveil.databases.release import (
     KeySource,
     WrappedEmbedder,
+    check_saved,
     open_policy,
     policy_config,
     saved_source,
     warn_plaintext,
 )
 from vecveil.errors import (
-    IncompatibleError,
     InvalidInputError,
     MissingDependencyError,
     unknown_name,
@@ -43,6 +43,7 @@ try:
         get_top_k_mmr_embeddings,
     )
     from llama_index.core.schema import BaseNode, MetadataMode, TextNode
+    from llama_index.core.storage.kvstore.types import DEFAULT_COLLECTION, BaseKVStore
     from llama_index.core.vector_stores.types import (
         BasePydanticVectorStore,
         FilterCondition,
@@ -136,13 +137,13 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
                                        f"Call {_OWNER}.from_dict(data, {missing[0]}=...).",
                                        code="E-INPUT-SAVED")  # fmt: skip
         policy = open_policy(**given)
-        if fingerprint not in (None, policy.protector.fingerprint):
-            raise IncompatibleError.of(_OWNER, "protector", f"the saved one ({fingerprint[:12]})",
-                                       f"another ({policy.protector.fingerprint[:12]})",
-                                       "Vectors of two protectors cannot be compared.")  # fmt: skip
-        if options.get("embeddings_cache") is not None and query_protection != "same":
+        check_saved(policy, fingerprint, _OWNER)
+        cache = options.get("embeddings_cache")
+        if cache is not None and query_protection != "same":
             raise InvalidInputError.of(_OWNER, "embeddings_cache", "left out with another protection for queries",
                                        "a cache", "It gives a query the vector of a document.")  # fmt: skip
+        if isinstance(cache, BaseKVStore):
+            options["embeddings_cache"] = _OwnCache(cache, policy.protector.fingerprint)
         # LlamaIndex shows the name in events and uses it in cache keys, where it must differ from the clean model.
         encoder = (
             policy.protector.encoder_info.name if embed_model is None else embed_model.model_name
@@ -168,8 +169,8 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
     def __reduce__(self) -> tuple[Callable[..., ProtectedEmbedding], tuple[Any, ...]]:
         """Return the constructor arguments: names of files, never their content."""
         config = policy_config(**self._given, owner=_OWNER)
-        options = {"embed_batch_size": self.embed_batch_size, "num_workers": self.num_workers}
-        return _reopened, (self._inner, {**config, **options, "text_stored": self.text_stored})
+        own = ("embed_batch_size", "num_workers", "protector_fingerprint", "text_stored")
+        return _reopened, (self._inner, {**config, **{name: getattr(self, name) for name in own}})
 
     @property
     def policy(self) -> ReleasePolicy:
@@ -207,6 +208,43 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
                 "Guard index and store as you guard the texts, or keep texts elsewhere and pass text_stored=False.",
                 stacklevel=5,
             )
+
+
+class _OwnCache(BaseKVStore):  # type: ignore[misc, unused-ignore]
+    """Part of a key-value store for one protector.
+
+    LlamaIndex's keys are the texts alone: it would hand out the clean vectors that another embedding put there.
+    """
+
+    def __init__(self, store: BaseKVStore, fingerprint: str) -> None:
+        self._store, self._fingerprint = store, fingerprint
+
+    def _own(self, collection: str) -> str:
+        return f"{collection}/{self._fingerprint}"
+
+    def put(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
+        self._store.put(key, val, self._own(collection))
+
+    async def aput(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
+        await self._store.aput(key, val, self._own(collection))
+
+    def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
+        return self._store.get(key, self._own(collection))
+
+    async def aget(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
+        return await self._store.aget(key, self._own(collection))
+
+    def get_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        return self._store.get_all(self._own(collection))
+
+    async def aget_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        return await self._store.aget_all(self._own(collection))
+
+    def delete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
+        return self._store.delete(key, self._own(collection))
+
+    async def adelete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
+        return await self._store.adelete(key, self._own(collection))
 
 
 def _reopened(embed_model: Any, config: dict[str, Any]) -> ProtectedEmbedding:

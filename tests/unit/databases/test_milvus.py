@@ -12,7 +12,12 @@ from pymilvus import MilvusClient
 
 from harness.errors import raises
 from vecveil.databases import Batch, open_store
+from vecveil.databases.migrating import migrate
 from vecveil.databases.milvus import MilvusStore, _literal
+from vecveil.databases.scanning import scan
+from vecveil.mechanisms import Laplace
+from vecveil.protector import Protector
+from vecveil.protector.policy import ReleasePolicy
 
 X = np.random.default_rng(0).standard_normal((40, 4)).astype(np.float32)
 
@@ -92,3 +97,48 @@ def test_other_vectors_and_dead_servers_are_refused(path: Path, client: MilvusCl
         store.info()
     with open_store(f"milvus:{path}") as store, raises("E-STORE", "location"):
         store.info()
+
+
+@pytest.fixture
+def server(path: Path) -> str:
+    """Return the URL of the server that Milvus Lite runs for the file."""
+    from milvus_lite.server_manager import server_manager_instance
+
+    return server_manager_instance.start_and_get_uri(str(path))
+
+
+def loaded(client: MilvusClient, name: str) -> bool:
+    return client.get_load_state(name)["state"].name == "Loaded"
+
+
+@pytest.mark.parametrize("remote", [True, False], ids=["server", "file"])
+def test_a_released_collection_is_read_and_released_again(
+    remote: bool, path: Path, server: str, client: MilvusClient, tmp_path: Path
+) -> None:
+    name = f"released_{remote}"
+    where = server if remote else str(path)
+    client.create_collection(name, dimension=4)
+    client.insert(name, [{"id": i, "vector": X[i].tolist(), "text": "two words"} for i in range(40)])
+    client.release_collection(name)
+    source = f"milvus:{where}#{name}"
+    with open_store(source) as store:
+        assert scan(store).survey.rows == 40
+    assert not loaded(client, name)
+    policy, state = ReleasePolicy(Protector("laplace", Laplace(4, 9.0))), tmp_path / "state.json"
+    dest = f"faiss:{tmp_path / 'copy.faiss'}"
+    with open_store(source) as store, open_store(dest) as copy:
+        migrate(store, copy, policy, state, names=(source, dest))
+        assert copy.count() == 40
+    assert not loaded(client, name)
+    with raises("E-INPUT", "ids"), open_store(source) as store:
+        assert store.count() == 40
+        assert loaded(client, name)
+        with open_store(source) as second:
+            assert len(second.read(["3"])) == 1
+        assert len(store.read(["3"])) == 1, "the other store has not released it"
+        store.read(["a"])
+    assert not loaded(client, name)
+    client.load_collection(name)
+    with open_store(source) as store:
+        assert len(store.read(["3"])) == 1
+    assert loaded(client, name)
