@@ -48,7 +48,7 @@ from vecveil.sensitivity.subspace import subspace_map
 
 Rows = npt.NDArray[Any]
 PARTS = ("search", "leak", "unlisted", "matching", "geia", "model")
-GEIA = {"width": 128, "layers": 2, "vocabulary": 4000, "epochs": 8}  # minutes on one core
+GEIA: dict[str, Any] = {"width": 128, "layers": 2, "vocabulary": 4000, "epochs": 8}  # minutes
 SAMPLE = 3000  # sentences from which the model of a calibration extrapolates
 SEARCHES = ("search", "model")
 SIDES = ("both", "map")
