@@ -39,7 +39,7 @@ from vecveil.protector import Protector
 from vecveil.randomness import NoiseKey, kernel
 from vecveil.runtime import thread_count
 from vecveil.sensitivity import NoiseShape
-from vecveil.sensitivity.linear_map import LinearMap
+from vecveil.sensitivity.shapes import LinearMap
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "mechanisms.json"

@@ -42,8 +42,7 @@ from vecveil.protector import Candidate, FitData, Method, Protector, fit, regist
 from vecveil.protector.methods import METHODS
 from vecveil.protector.methods.subspace import directions_of
 from vecveil.records.experiment import ClaimFinding, Number, Summary, Table, number
-from vecveil.sensitivity.linear_map import LinearMap
-from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.sensitivity.subspace import subspace_map
 
 Rows = npt.NDArray[Any]

@@ -9,10 +9,9 @@ from vecveil.concepts.annotated import AnnotatedSpans
 from vecveil.concepts.concept import Concept
 from vecveil.concepts.entities import HuggingFaceDetector, PresidioDetector, SpacyDetector
 from vecveil.concepts.matching import Detector, Span, merge_spans, redact, remove
-from vecveil.concepts.pairs import ConceptMatches, TokenVocabulary
+from vecveil.concepts.pairs import ConceptMatches, TokenVocabulary, WordMarks, mark_words
 from vecveil.concepts.patterns import PatternDetector
 from vecveil.concepts.terms import TermDetector
-from vecveil.concepts.word_weights import WordMarks, mark_words
 
 __all__ = [
     "AnnotatedSpans",

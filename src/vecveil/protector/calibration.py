@@ -12,7 +12,7 @@ from vecveil.errors import CalibrationError
 from vecveil.mechanisms import OPEN_RANGE, Step
 from vecveil.metrics import UtilityTask
 from vecveil.protector.method import Candidate, NoiseScale
-from vecveil.sensitivity.linear_map import LinearMap
+from vecveil.sensitivity.shapes import LinearMap
 from vecveil.types import Embeddings
 
 __all__ = [

@@ -19,7 +19,7 @@ from vecveil.accounting.total_variation import concept_level
 from vecveil.concepts import Concept, ConceptMatches
 from vecveil.concepts.annotated import checked_labels
 from vecveil.concepts.expansion import Expansion
-from vecveil.concepts.word_weights import WordMarks
+from vecveil.concepts.pairs import WordMarks
 from vecveil.encoders import load_encoder
 from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.mechanisms import (
@@ -157,10 +157,10 @@ def fit(
         "epsilon": epsilon, "noise_to_signal": noise_to_signal, "target_utility": target_utility, "sigma": sigma,
         "delta": delta, "target_cosine": target_cosine, "target_advantage": target_advantage, "radius": radius,
     }  # fmt: skip
-    stage_options = StageOptions.of(
-        rewrite, concept, method=method, detector=detector, hypernyms=hypernyms, surrogate_key=surrogate_key,
-        surrogates=surrogates,
-    )  # fmt: skip
+    stage_options = None
+    of_stage = {"detector": detector, "hypernyms": hypernyms, "surrogate_key": surrogate_key, "surrogates": surrogates}
+    if rewrite is not None or any(value is not None for value in of_stage.values()):
+        stage_options = StageOptions.of(rewrite, concept, method=method, **of_stage)
     if method in TEXT_METHODS:
         vector_arguments = scales | {
             "before": before, "postprocess": postprocess, "output": None if output == "full" else output,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vecveil.concepts.word_weights import WordMarks
+from vecveil.concepts.pairs import WordMarks
 from vecveil.errors import InvalidInputError, out_of_range
 from vecveil.mechanisms import (
     NOTHING_BEFORE,
@@ -22,9 +22,8 @@ from vecveil.mechanisms import (
 )
 from vecveil.mechanisms.textcrafter import check_radius
 from vecveil.metrics import UtilityTask
-from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments
-from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.types import Embeddings, Groups, TokenLabels
 from vecveil.validation import check_positive, check_probability
 

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from vecveil.concepts import ConceptMatches, TokenVocabulary
 from vecveil.concepts.annotated import checked_labels
 from vecveil.concepts.expansion import Expansion
-from vecveil.concepts.pairs import LEAST_TEXTS
-from vecveil.concepts.word_weights import LISTED_TEXTS, WordMarks, mark_words
+from vecveil.concepts.pairs import LEAST_TEXTS, LISTED_TEXTS, WordMarks, mark_words
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.sensitivity.kernel_reader import near_duplicate_groups
 from vecveil.types import Embeddings, Groups, Texts, TokenLabels

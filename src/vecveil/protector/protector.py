@@ -44,7 +44,7 @@ from vecveil.randomness import (
     row_digests,
     text_digests,
 )
-from vecveil.sensitivity.linear_map import LinearMap
+from vecveil.sensitivity.shapes import LinearMap
 from vecveil.types import Embeddings, Matrix, RandomSource, Texts, Vector
 from vecveil.validation import check_embeddings, check_positive, check_texts
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from vecveil.errors import MissingDependencyError, ProtectorFileError, VecveilError
 from vecveil.mechanisms import MECHANISMS, Before, Step
-from vecveil.sensitivity.linear_map import LinearMap
+from vecveil.sensitivity.shapes import LinearMap
 from vecveil.version import __version__
 
 __all__ = ["SCHEMA", "checksum", "damage_refused", "pack", "parts", "read", "refuse", "unpack"]

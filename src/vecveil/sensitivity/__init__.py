@@ -20,9 +20,8 @@ from vecveil.sensitivity.integrated_gradients import (
     integrated_gradients,
     white_box_shape,
 )
-from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments
-from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
 
 __all__ = [

@@ -19,7 +19,7 @@ from scipy import linalg
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from vecveil.sensitivity.linear_map import LinearMap
+from vecveil.sensitivity.shapes import LinearMap
 from vecveil.types import Embeddings, Matrix
 
 __all__ = [

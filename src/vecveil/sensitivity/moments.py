@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from vecveil.concepts.word_weights import WordMarks
+from vecveil.concepts.pairs import WordMarks
 from vecveil.types import Embeddings, Matrix, TokenLabels, Vector
 
 __all__ = [

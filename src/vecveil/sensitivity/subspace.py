@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from vecveil.errors import InvalidInputError
-from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments, matrix_root
+from vecveil.sensitivity.shapes import LinearMap
 from vecveil.types import Matrix, Vector
 from vecveil.validation import check_count, check_positive
 

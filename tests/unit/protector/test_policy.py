@@ -15,8 +15,7 @@ from vecveil.errors import IncompatibleError, InvalidInputError, LedgerCapError
 from vecveil.integrations.opening import CleanQueryWarning, open_policy
 from vecveil.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha, Shuffle
 from vecveil.protector.policy import ReleasePolicy
-from vecveil.sensitivity.linear_map import LinearMap
-from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 
 N = 24
 MAP = LinearMap(down=np.eye(N)[:10], up=np.eye(N)[:, :10])

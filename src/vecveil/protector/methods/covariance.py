@@ -16,9 +16,8 @@ from vecveil.sensitivity.closed_forms import (
     label_shape,
     low_rank_concept_shape,
 )
-from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import Moments
-from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.validation import check_count, check_positive
 
 __all__ = ["COVARIANCE", "with_wiener"]

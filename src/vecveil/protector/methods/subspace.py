@@ -39,14 +39,13 @@ from vecveil.sensitivity.kernel_reader import (
     share_recovered,
     standard_error,
 )
-from vecveil.sensitivity.linear_map import LinearMap
 from vecveil.sensitivity.moments import (
     Moments,
     cross_covariance,
     pair_covariance,
     transplanted_moments,
 )
-from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
 from vecveil.types import Embeddings, Groups, TokenLabels
 from vecveil.validation import check_count, check_positive

@@ -190,8 +190,8 @@ class StageOptions:
     def of(
         cls, rewrite: Any, concept: Concept, *, method: str, detector: Any, hypernyms: Any,
         surrogate_key: Any, surrogates: Any,
-    ) -> StageOptions | None:  # fmt: skip
-        """Return the options, or None without a text stage; refuse arguments that it does not use."""
+    ) -> StageOptions:  # fmt: skip
+        """Return the options; refuse arguments that the stage does not use."""
         uses = {"hypernym": ("hypernyms",), "delete": (), "surrogate": ("surrogate_key", "surrogates")}
         if rewrite is not None and rewrite not in uses:
             raise unknown_name("fit", "rewrite", tuple(uses), rewrite)
@@ -206,8 +206,6 @@ class StageOptions:
             if value is not None and param not in known:
                 constraint = "given with `rewrite`" if rewrite is None else f"left out for rewrite={rewrite!r}"
                 raise InvalidInputError.of("fit", param, constraint, "a value")
-        if rewrite is None:
-            return None
         if rewrite == "surrogate" and surrogate_key is None:
             raise InvalidInputError.of("fit", "surrogate_key", "given for rewrite='surrogate'", None,
                                        "Without a secret everybody could compute the surrogates.",
@@ -360,11 +358,9 @@ class OriginalsTask(UtilityTask):
 
 
 REWRITERS: dict[str, type[Rewriter]] = {
-    each.kind: each
-    for each in (
-        Redacting, ReplacingAtRandom, ReplacingByMembers,
-        Deleting, ReplacingByHypernyms, ReplacingBySurrogates,
-    )
+    Redacting.kind: Redacting, ReplacingAtRandom.kind: ReplacingAtRandom, Deleting.kind: Deleting,
+    ReplacingByMembers.kind: ReplacingByMembers, ReplacingByHypernyms.kind: ReplacingByHypernyms,
+    ReplacingBySurrogates.kind: ReplacingBySurrogates,
 }  # fmt: skip
 
 

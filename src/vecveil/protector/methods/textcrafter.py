@@ -12,8 +12,7 @@ from vecveil.mechanisms.textcrafter import TextCrafter, check_unit_rows
 from vecveil.protector.method import Candidate, FitData, Method, NoiseFamily
 from vecveil.protector.methods.subspace import directions_of
 from vecveil.records.training import TrainingRecord
-from vecveil.sensitivity.linear_map import LinearMap
-from vecveil.sensitivity.shapes import NoiseShape
+from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.sensitivity.subspace import subspace_map
 from vecveil.textcrafter import PolicySettings, fit_pii_classifier, plain_centroids, train_policy
 from vecveil.types import Embeddings, Groups, Matrix

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vecveil
-from vecveil.concepts.word_weights import FEWEST_LISTED, RELATED, mark_words
+from vecveil.concepts.pairs import FEWEST_LISTED, RELATED, mark_words
 from vecveil.metrics import SimilarityTask
 
 N = 24
