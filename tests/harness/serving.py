@@ -178,18 +178,14 @@ def served(service: Any, **given: Any) -> Iterator[str]:
     """Run the application of ``service`` in a thread on a real socket; yields the URL of the server."""
     import uvicorn
 
-    from vecveil.serving import create_app
+    from vecveil.serving import Limits, ServeSettings, create_app
+    from vecveil.serving.server import uvicorn_config
+    from vecveil.serving.settings import ServedPolicySettings
 
+    settings = ServeSettings({"drug": ServedPolicySettings("unread")}, limits=Limits(shutdown_seconds=2))
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        create_app(service, **given),
-        log_config=None,
-        access_log=False,
-        ws="none",
-        timeout_graceful_shutdown=2,
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(uvicorn_config(settings, create_app(service, **given)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     deadline = time.monotonic() + 60

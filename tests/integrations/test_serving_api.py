@@ -279,7 +279,8 @@ def test_every_answer_has_an_id_of_ours(url: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [("GET", "/v1/embeddings", 405), ("POST", "/v1/chat/completions", 404), ("GET", "/openapi.json", 404),
-     ("GET", "/docs", 404), ("GET", "/v1/zyxcanary?q=zyxcanary", 404), ("DELETE", "/health", 405)],
+     ("GET", "/docs", 404), ("POST", "/v1/embeddings/", 404),
+     ("GET", "/health/", 404), ("GET", "/v1/zyxcanary?q=zyxcanary", 404), ("DELETE", "/health", 405)],
 )  # fmt: skip
 def test_other_paths_are_errors_in_openais_shape(
     url: str, method: str, path: str, status: int
@@ -388,6 +389,50 @@ def test_a_body_that_does_not_come_is_not_waited_for(laplace: vecveil.Protector)
                 b"Content-Length: 100\r\n\r\n{"
             )
             assert b" 408 " in slow.recv(4096)
+
+
+def answered(url: str, *pieces: bytes) -> bytes:
+    """Send pieces of bytes and return all that the server sends until it closes the connection."""
+    host, port = url.removeprefix("http://").split(":")
+    got = b""
+    with socket.create_connection((host, int(port)), timeout=60) as opened:
+        with contextlib.suppress(ConnectionError):  # the server may close before everything is sent
+            for piece in pieces:
+                opened.sendall(piece)
+        with contextlib.suppress(ConnectionError):
+            while more := opened.recv(65_536):
+                got += more
+    return got
+
+
+HEAD = b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+
+
+@pytest.mark.parametrize("name", [b"X-Long: ", b"X-Long: a\r\n" * 4000 + b"X: ", b""])
+def test_a_long_head_is_refused_before_it_is_complete(url: str, name: bytes) -> None:
+    fits = HEAD + b"X-Long: " + b"a" * (65_536 - len(HEAD) - 12) + b"\r\n\r\n"
+    assert len(fits) == 65_536
+    assert answered(url, fits).startswith(b"HTTP/1.1 200 ")
+    # No end of the head is ever sent: the refusal does not wait for one.
+    refused = answered(url, HEAD + name + b"a" * (65_537 - len(HEAD) - len(name)))
+    assert refused.startswith(b"HTTP/1.1 431 ")
+    assert json.loads(refused.partition(b"\r\n\r\n")[2])["error"]["code"] == "headers_too_large"
+
+
+def test_a_second_head_on_a_connection_is_bounded_too(url: str) -> None:
+    first = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
+    got = answered(url, first, b"GET /health HTTP/1.1\r\nX: " + b"a" * 200_000)
+    assert got.startswith(b"HTTP/1.1 200 ")
+
+
+def test_trailers_are_bounded_too(url: str) -> None:
+    body = json.dumps({"model": "drug", "input": "a"}).encode()
+    head = (b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n")  # fmt: skip
+    chunked = head + b"%x\r\n%s\r\n0\r\n" % (len(body), body)
+    assert answered(url, chunked + b"X-Short: a\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+    # The connection is closed without an answer; otherwise the server would wait for the trailer's end.
+    assert answered(url, chunked, b"X-Long: " + b"a" * 200_000) == b""
 
 
 class Slow(FakeEncoder):

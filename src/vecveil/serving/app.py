@@ -74,7 +74,7 @@ def create_app(
 
     routes = _Routes(service)
     admission = Admission(service.limits, keys, frozenset({"/health", *open_paths}), hosts)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/v1/embeddings", routes.embeddings, methods=["POST"]),
             *(Route(path, routes.rerank, methods=["POST"]) for path in _RERANK if service.sealer is not None),
@@ -89,6 +89,8 @@ def create_app(
         exception_handlers={HTTPException: _as_api_error},
         lifespan=lifespan,
     )
+    app.router.redirect_slashes = False  # a redirect repeats the client's Host, and http behind TLS
+    return app
 
 
 def _as_api_error(request: Request, error: Exception) -> Response:

@@ -314,7 +314,7 @@ def _document(value: Any, position: int) -> tuple[str, bytes]:
 
 def parse_object(body: bytes) -> dict[str, Any]:
     try:
-        content = json.loads(body)
+        content = json.loads(body.decode("utf-8-sig"))  # of bytes, json would also read UTF-16 and UTF-32
     except (ValueError, RecursionError):  # ValueError includes bad UTF-8 and too many digits
         raise ApiError(400, "The body must be JSON in UTF-8.", code="invalid_json") from None
     if not isinstance(content, dict):

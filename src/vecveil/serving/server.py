@@ -28,6 +28,7 @@ from vecveil.randomness import NoiseKeys
 from vecveil.runtime import inherited_variables, thread_count
 from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.app import create_app
+from vecveil.serving.errors import ApiError
 from vecveil.serving.logs import configure_logging, event
 from vecveil.serving.metrics import MULTIPROCESS_FOLDER, drop_ended_processes
 from vecveil.serving.service import Service, open_service
@@ -35,6 +36,7 @@ from vecveil.serving.settings import ServeSettings
 
 try:
     import uvicorn
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     from uvicorn.supervisors import Multiprocess
 except ImportError:
     raise MissingDependencyError("Serving", "uvicorn", "serve") from None
@@ -45,11 +47,13 @@ if TYPE_CHECKING:
 
     Routers = Callable[[Service], Sequence[Router]]
 
-__all__ = ["listen", "run"]
+__all__ = ["listen", "run", "uvicorn_config"]
 
 # Longer than clients keep idle connections (60 s is common), so that the client closes first.
 _KEEP_ALIVE_SECONDS = 65
 _BACKLOG = 2048
+# h11's limit; httptools has none, and joins the pieces of a long header in quadratic time.
+_HEAD_BYTES = 65_536
 # A worker that loads an encoder on a busy machine answers health checks late.
 _HEALTHCHECK_SECONDS = 15
 # Pause of a worker that cannot start: uvicorn replaces an ended worker at once.
@@ -136,7 +140,7 @@ def _run_here(
 
     service = open_service(settings)
     app = _application(service, settings, () if routers is None else routers(service), open_paths)
-    config = _uvicorn_config(settings, app)
+    config = uvicorn_config(settings, app)
 
     async def serve() -> None:
         # Not left to the lifespan event: uvicorn would log the error and exit instead of raising it.
@@ -159,7 +163,7 @@ def _run_workers(settings: ServeSettings, listening: socket.socket, announce: Ca
         if "OMP_NUM_THREADS" not in os.environ:  # otherwise each worker's encoder uses all cores
             variables["OMP_NUM_THREADS"] = str(max(1, thread_count() // settings.workers))
         with inherited_variables(variables):
-            config = _uvicorn_config(settings, partial(_worker_app, settings, identity), factory=True)
+            config = uvicorn_config(settings, partial(_worker_app, settings, identity), factory=True)
             given: dict[str, Any] = {"sockets": [listening]}
             if "target" in inspect.signature(Multiprocess).parameters:  # required by older versions of uvicorn
                 given["target"] = uvicorn.Server(config).run
@@ -239,9 +243,47 @@ def _application(
     return create_app(service, keys=keys, routers=routers, open_paths=open_paths, hosts=_host_names(settings))
 
 
-def _uvicorn_config(settings: ServeSettings, app: Any, *, factory: bool = False) -> uvicorn.Config:
+class _BoundedHead(HttpToolsProtocol):
+    """Refuse a request whose head, or whose trailers after a chunked body, exceed 64 KiB."""
+
+    _pending = 0  # bytes received since the last byte of a body, or since the last request
+
+    def data_received(self, data: bytes) -> None:
+        # In pieces: one read may hold 256 KiB, and a head in it must not be parsed to its end.
+        for start in range(0, len(data), _HEAD_BYTES):
+            piece = data[start : start + _HEAD_BYTES]
+            self._pending += len(piece)
+            super().data_received(piece)
+            if self.transport.is_closing():
+                return
+            if self._pending > _HEAD_BYTES:
+                self._refuse()
+                return
+
+    def on_body(self, body: bytes) -> None:
+        self._pending = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._pending = 0
+        super().on_message_complete()
+
+    def _refuse(self) -> None:
+        # An answer in progress must not be mixed with this one.
+        if self.cycle is None or self.cycle.response_complete:
+            error = ApiError(431, f"The head of a request must have at most {_HEAD_BYTES:,} bytes.",
+                             code="headers_too_large")  # fmt: skip
+            body = error.body()
+            head = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: application/json\r\n"
+            self.transport.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+        self.transport.close()
+
+
+def uvicorn_config(settings: ServeSettings, app: Any, *, factory: bool = False) -> uvicorn.Config:
+    """Return uvicorn's configuration for ``app``, with the limits of ``settings``."""
     return uvicorn.Config(
         app,
+        http=_BoundedHead,
         factory=factory,
         workers=settings.workers,
         log_config=None,

@@ -83,6 +83,9 @@ def test_token_ids_are_refused_with_what_to_do() -> None:
         b"\xff\xfe",
         b"[" * 100_000,
         b'{"input": ' + b"9" * 5000 + b"}",
+        b'{"model": "m", "input": "\xff"}',
+        json.dumps({"model": "m", "input": "a"}).encode("utf-16"),
+        json.dumps({"model": "m", "input": "a"}).encode("utf-32-le"),
     ],
 )
 def test_bodies_that_are_no_json_object(body: bytes) -> None:
