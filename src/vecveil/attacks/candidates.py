@@ -15,6 +15,7 @@ from vecveil.attacks.evidence import CandidateVectors, Knowledge, PairedVectors
 from vecveil.attacks.release_model import ReleaseModel, fit_release_model
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import candidate_matching, candidate_matching_of_ranks
+from vecveil.metrics.subjects import subjects_found
 from vecveil.validation import check_count
 
 __all__ = ["CandidateAttack", "CosineMatching", "FixedNormMatching", "LikelihoodMatching"]
@@ -30,7 +31,8 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
 
     Subclasses implement `_places`, the positions of candidates and released vectors, and may implement `_misfit`, a
     function of the distance. Estimates: ``top_1`` (the main one; its metric names the number, ``top-1 of 10``) and
-    ``mrr``. The candidates are each vector's ``options``, or the whole pool.
+    ``mrr``; where the whole pool is matched and subjects are known, ``subjects`` too. The candidates are each vector's
+    ``options``, or the whole pool.
     """
 
     family = "candidates"
@@ -59,15 +61,19 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
         released, places = self._places(state, test, session)
         rng = session.rng
         seed = int(rng.integers(2**31))
+        found = {}
         if test.options is None:
             ranks = self._ranks(state, released, places, test.truth, rng)
             both = candidate_matching_of_ranks(ranks, len(places), test.groups, seed=seed)
+            if test.subjects is not None:
+                hits = (ranks == 1).astype(np.float64)
+                found = subjects_found(hits, test.subjects, candidates=len(places), seed=seed)
         else:
             scores = -self._misfit(state, _option_distances(released, places, test.options))
             both = candidate_matching(scores, test.truth, test.groups, seed=seed)
         top_1, mrr = both.values()
         top_1 = replace(top_1, metric=f"top-1 of {test.choices:,}")
-        return AttackFinding({"top_1": top_1, "mrr": mrr}, details=self._details(state))
+        return AttackFinding({"top_1": top_1, "mrr": mrr, **found}, details=self._details(state))
 
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
         expected, got = train.clean.shape[1], test.pool.shape[1]

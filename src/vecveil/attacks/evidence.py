@@ -268,6 +268,7 @@ class LabelledVectors(Evidence):
         L: (N, V) 0/1 token labels, kept as booleans. A probe has V = 1: does the text hold the concept?
         without: (N, n) vectors of the same texts with the concept removed, or None.
         further: Texts that the attacker has made or collected, or None; `take` keeps all of them.
+        subjects: (N,) number of each text's subject, below 0 without one; None: no figures per subject.
     """
 
     X: Embeddings
@@ -275,6 +276,7 @@ class LabelledVectors(Evidence):
     groups: npt.NDArray[Any] | None = None
     without: Embeddings | None = None
     further: FurtherVectors | None = None
+    subjects: Rows | None = None
     _whole = ("further",)
 
     def __post_init__(self) -> None:
@@ -335,6 +337,7 @@ class CandidateVectors(Evidence):
         pool: (P, n) clean vectors of all candidate texts.
         truth: (M,) the true candidate of each vector, an index into its options.
         options: (M, C) the candidates of each vector, indices into ``pool``; None: the whole pool.
+        subjects: (M,) number of each vector's subject, below 0 without one; None: no figures per subject.
     """
 
     X: Embeddings
@@ -342,6 +345,7 @@ class CandidateVectors(Evidence):
     truth: npt.NDArray[Any]
     options: npt.NDArray[Any] | None = None
     groups: npt.NDArray[Any] | None = None
+    subjects: Rows | None = None
     _whole = ("pool",)
 
     def __post_init__(self) -> None:

@@ -53,6 +53,7 @@ def audit(
     embeddings: Embeddings | None = None,
     tasks: Sequence[UtilityTask] = (),
     groups: Sequence[Any] | None = None,
+    subjects: Sequence[Any] | None = None,
     tier: str = "quick",
     min_token_count: int | None = None,
     show_terms: bool = False,
@@ -78,7 +79,9 @@ def audit(
         encoder: name or object; needed only if the protector does not record its encoder.
         embeddings: (N, n) clean embeddings of ``texts``, instead of encoding them.
         tasks: labelled utility tasks to measure beside similarity and neighbours.
-        groups: N ids of texts that belong together (a document, a patient), or None.
+        groups: N ids of texts that belong together, such as those of one document, or None.
+        subjects: N ids of the persons that the texts are about, None for a text of no person; in place of ``groups``.
+            The record then also states what leaks of each person.
         tier: ``quick`` or ``full`` (larger attackers, and reconstruction attacks).
         min_token_count: number of training texts that must hold an attacked word; None takes 15, or 10 or 5
             where 15 would leave out more than half of the occurrences.
@@ -101,7 +104,7 @@ def audit(
     check_kind(concept, Concept, owner=_OWNER, param="concept")
     texts = check_texts(texts, owner=_OWNER, min_rows=2)
     options = check_options(
-        texts, groups=groups, tier=tier, min_token_count=min_token_count, show_terms=show_terms,
+        texts, groups=groups, subjects=subjects, tier=tier, min_token_count=min_token_count, show_terms=show_terms,
         show_reconstructions=show_reconstructions, corpus=corpus, skip=skip, device=device, seed=seed,
         work=work, lint=lint, command=command, show_progress=show_progress, owner=_OWNER,
     )  # fmt: skip
@@ -165,6 +168,7 @@ def check_options(
     texts: Texts,
     *,
     groups: Sequence[Any] | None,
+    subjects: Sequence[Any] | None,
     skip: Sequence[str],
     work: str | os.PathLike[str] | None,
     corpus: Texts,
@@ -178,12 +182,16 @@ def check_options(
     settings["seed"] = check_count(settings["seed"], owner=owner, param="seed", minimum=0)
     if (tier := settings["tier"]) not in ("quick", "full"):
         raise InvalidInputError.of(owner, "tier", "'quick' or 'full'", repr(tier)[:40])
+    if groups is not None and subjects is not None:
+        raise InvalidInputError.of(owner, "subjects", "given in place of groups", "both",
+                                   "The texts of one subject stay together.")  # fmt: skip
+    given, groups = "groups" if subjects is None else "subjects", groups if subjects is None else subjects
     if groups is not None:
         if len(groups) != len(texts):
-            raise InvalidInputError.of(owner, "groups", f"of {len(texts)} ids", f"{len(groups)}")
+            raise InvalidInputError.of(owner, given, f"of {len(texts)} ids", f"{len(groups)}")
         if not all(isinstance(each, Hashable) for each in groups):
             constraint = "of strings, numbers or other hashable ids"
-            raise InvalidInputError.of(owner, "groups", constraint, "another kind of id")
+            raise InvalidInputError.of(owner, given, constraint, "another kind of id")
     # A string would be read letter by letter; [None] fails the check below.
     families = list(skip) if isinstance(skip, list | tuple | set | frozenset) else [None]
     may_skip = [family for family in FAMILIES if family != "token-inference"]
@@ -196,6 +204,7 @@ def check_options(
         resolve_device(settings["device"], owner=owner)
     return Options(
         groups=groups,
+        by_subject=subjects is not None,
         skip=frozenset(map(str, families)),
         work=_writable(work, owner),
         corpus=tuple(check_texts(corpus, owner=owner, param="corpus", min_rows=0)),

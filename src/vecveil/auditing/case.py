@@ -122,6 +122,7 @@ class Options:
     skip: frozenset[str] = frozenset()
     min_token_count: int | None = None
     groups: Sequence[Any] | None = field(default=None, repr=False)
+    by_subject: bool = False  # the groups are subjects
     work: Path | None = None
     lint: tuple[dict[str, str], ...] = ()
     command: str | None = None
@@ -179,6 +180,19 @@ class Case:
         """The N texts."""
         return self.matches.texts
 
+    @cached_property
+    def subjects(self) -> Rows | None:
+        """(N,) number of each text's subject, below 0 without one; None if the groups are no subjects."""
+        ids = self.options.groups
+        if ids is None or not self.options.by_subject:
+            return None
+        numbers: dict[Any, int] = {}
+        return np.array([-1 if name is None else numbers.setdefault(name, len(numbers)) for name in ids])
+
+    def subjects_of(self, rows: Rows) -> Rows | None:
+        """Return the subjects of these rows."""
+        return None if self.subjects is None else self.subjects[rows]
+
     def rewritten(self, rewrite: Callable[[Sequence[str]], list[str]]) -> Case:
         """Return the case whose vectors are of rewritten texts, with the labels of the original ones."""
         encode, known = self.encode, dict[str, Embeddings]()
@@ -209,8 +223,9 @@ class Case:
         without = self.without_train if side.learns_from_clean else None
         further = self.further if side.learns_from_clean else None
         X, labels, groups = side.learn[self.train], self.labels[self.train], self.groups[self.train]
-        train = LabelledVectors(X, labels, groups, without, further)
-        return train, LabelledVectors(side.judged[self.test], self.labels[self.test], self.groups[self.test])
+        train = LabelledVectors(X, labels, groups, without, further, self.subjects_of(self.train))
+        judged, labels, groups = side.judged[self.test], self.labels[self.test], self.groups[self.test]
+        return train, LabelledVectors(judged, labels, groups, subjects=self.subjects_of(self.test))
 
     @cached_property
     def without_train(self) -> Embeddings | None:

@@ -267,7 +267,7 @@ def fingerprint(case: Case, vectors: Embeddings, protector: str, encoder: str | 
     o = case.options
     device = resolve_device(o.device, owner="audit")
     # `show_terms`, `lint` and `command` are absent: they change the record, not the attacks.
-    settings = (o.tier, o.seed, sorted(o.skip), device, o.show_reconstructions, o.corpus)
+    settings = (o.by_subject, o.tier, o.seed, sorted(o.skip), device, o.show_reconstructions, o.corpus)
     concept = (case.vocabulary.tokens, case.matches.spans, case.matches.labels, case.texts)
     digest = hashlib.sha256()
     for part in (__version__, protector, encoder, *settings, *concept):

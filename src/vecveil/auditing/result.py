@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import json
@@ -14,12 +15,18 @@ from importlib import resources
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from vecveil.attacks import AttackResult
 from vecveil.auditing.case import VALIDATION_SHARE, Case
 from vecveil.errors import DataFileError
 from vecveil.io import write_text
+from vecveil.metrics.subjects import ANY, FOUND, MEAN, SHARE
 from vecveil.records.audit import (
     FAMILIES,
+    AnonymityCriterion,
+    AnonymityFigure,
+    AnonymityRecord,
     AttackRecord,
     AuditRecord,
     FamilyRecord,
@@ -59,6 +66,16 @@ RARE = (
     "The probes' share of true positives at {rates} false positives is not stated: setting the threshold takes "
     "{texts} texts without the concept among the fifth of the training texts that a probe sets aside."
 )
+ANONYMITY = (
+    "The criteria of anonymity (opinion 05/2014 of the Article 29 Working Party) are measured by the attacks of this "
+    "audit. Chance within an interval means that these attacks failed on these texts, not that the data are anonymous."
+)
+CRITERIA: tuple[tuple[Any, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("singling-out", ("decoys-",), (FOUND,)),
+    ("linkability", ("linking",), ()),
+    ("inference", ("token-inference", "averaging"), (ANY, MEAN, SHARE)),
+)
+"""Each criterion with the families of its attacks or the starts of their names, and its metrics per subject."""
 RARE_WORDS = (
     "Words that too few texts hold are not attacked, and texts without an attacked word are not used; “Words "
     "attacked” states how much of the concept that leaves out."
@@ -201,6 +218,7 @@ def assemble(
         attacks=attacks,
         worst=worst,
         families=[FamilyRecord(attack.family, attack.name) for attack in leading.values()],
+        anonymity=_anonymity(case, attacks, protected, skipped),
         terms=_terms(results["protected", worst], results.get(("clean", worst)), case),
         skipped=skipped,
         lint=warnings,
@@ -229,6 +247,39 @@ def _clean_result(result: AttackResult, results: Results) -> AttackResult | None
     )
 
 
+def _anonymity(
+    case: Case, attacks: Sequence[AttackRecord], results: Sequence[AttackResult], skipped: Sequence[SkippedAttack]
+) -> AnonymityRecord:
+    """Return the attacks' figures by the criterion that they measure, the strongest of each kind."""
+    sizes = {(result.name, each.metric): each.n for result in results for each in result.estimates.values()}
+    criteria = []
+    for criterion, members, by_subject in CRITERIA:
+        tried = [attack for attack in attacks if attack.name.startswith(members) or attack.family in members]
+        # Linking of groups has a row for each subject, all other main figures are of texts.
+        of_groups = [attack for attack in tried if attack.name.endswith("-groups")]
+        mains = [*strongest(each for each in tried if each not in of_groups).values()]
+        mains += of_groups if case.options.by_subject else []
+        measured: list[tuple[LeakageFigure, AttackRecord]] = [(each, each) for each in mains]
+        for metric in by_subject:
+            rivals = [(each, attack) for attack in tried for each in attack.also if each.metric == metric]
+            measured += sorted(rivals, key=lambda pair: pair[0].over_chance or 0.0)[-1:]
+        figures = [
+            _anonymity_figure(figure, attack, "text" if figure is attack and attack not in of_groups else "subject",
+                              sizes[attack.name, figure.metric])
+            for figure, attack in measured if figure.value is not None
+        ]  # fmt: skip
+        reasons = [each.reason for each in skipped if each.attack.startswith(members) or each.family in members]
+        missing = None if figures else (reasons or ["No attack of this kind was run."])[0]
+        criteria.append(AnonymityCriterion(criterion, figures, missing))
+    subjects = case.subjects_of(np.concatenate([case.test, case.ordinary_test]))
+    return AnonymityRecord(None if subjects is None else len(set(subjects[subjects >= 0].tolist())), criteria)
+
+
+def _anonymity_figure(figure: LeakageFigure, attack: AttackRecord, unit: Any, n: int) -> AnonymityFigure:
+    named = {each.name: getattr(figure, each.name) for each in dataclasses.fields(LeakageFigure)}
+    return AnonymityFigure(**named, attack=attack.name, unit=unit, n=n)
+
+
 def _text_counts(case: Case) -> TextCounts:
     report, words = case.matches.report(), case.matches.tokens()
     return TextCounts(
@@ -246,9 +297,9 @@ def _text_counts(case: Case) -> TextCounts:
 def _split_counts(case: Case) -> SplitCounts:
     # Each attack sets its validation texts aside itself; all use this share of the training texts.
     held_out = round(VALIDATION_SHARE * len(case.train))
-    by_id = case.options.groups is not None
+    unit = "group of equal texts" if case.options.groups is None else "group of texts with one id"
     return SplitCounts(
-        unit="group of texts with one id" if by_id else "group of equal texts",
+        unit="subject" if case.options.by_subject else unit,
         groups=len(set(case.groups[[*case.train, *case.test]].tolist())),
         train=len(case.train) - held_out,
         validation=held_out,
@@ -300,6 +351,7 @@ def _limits(case: Case, results: Results, is_store: bool) -> list[str]:
         *([SAMPLE] if is_store else [FITTED, SINGLE]),
         *([BESIDE] if any(name.endswith("-beside") for _, name in results) else []),
         RARE_WORDS,
+        ANONYMITY,
     ]
 
 

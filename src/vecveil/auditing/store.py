@@ -40,6 +40,7 @@ def audit_store(
     beside: Embeddings | None = None,
     encoder: Any = None,
     groups: Sequence[Any] | None = None,
+    subjects: Sequence[Any] | None = None,
     tier: str = "quick",
     min_token_count: int | None = None,
     show_terms: bool = False,
@@ -65,7 +66,7 @@ def audit_store(
             filter tokens (`vecveil.databases.exposure.visible_rows`). Token inference runs without and with them.
         encoder: name or object; with it the same attacks run on clean vectors, and attacks that compare with
             clean vectors run too.
-        groups, tier, min_token_count, show_terms, show_reconstructions, corpus, skip, device, seed, work,
+        groups, subjects, tier, min_token_count, show_terms, show_reconstructions, corpus, skip, device, seed, work,
             lint, command: as for `vecveil.audit`.
 
     Raises:
@@ -75,7 +76,7 @@ def audit_store(
     check_kind(concept, Concept, owner=_OWNER, param="concept")
     texts = check_texts(texts, owner=_OWNER, min_rows=2)
     options = check_options(
-        texts, groups=groups, tier=tier, min_token_count=min_token_count, show_terms=show_terms,
+        texts, groups=groups, subjects=subjects, tier=tier, min_token_count=min_token_count, show_terms=show_terms,
         show_reconstructions=show_reconstructions, corpus=corpus, skip=skip, device=device, seed=seed,
         work=work, lint=lint, command=command, show_progress=show_progress, owner=_OWNER,
     )  # fmt: skip

@@ -105,6 +105,10 @@ attack_options = shared.stacked(
     "--embedding-column", metavar="NAME", help="Column of vectors, in --vectors or in INPUT [default: embedding]."
 )
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
+@click.option(
+    "--subject-column", metavar="NAME",
+    help="Column of the persons that the texts are about, in place of --group-column: also states what leaks of each.",
+)  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=2), help="Read at most this many rows.")
 @shared.task_options
 @shared.encoder_options
@@ -163,9 +167,18 @@ def attack_arguments(options: dict[str, Any]) -> dict[str, Any]:
     return {**{name: options[name] for name in names}, "corpus": read_corpus(options["corpus"]), "work": work}
 
 
-def _groups(rows: Rows, options: dict[str, Any]) -> list[Any] | None:
-    column = options["group_column"]
-    return None if column is None else rows.table.columns[column]
+def _group_columns(options: dict[str, Any]) -> tuple[str | None, str | None]:
+    return options["group_column"], options["subject_column"]
+
+
+def _groups(rows: Rows, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments ``groups`` and ``subjects`` of an audit."""
+    groups, subjects = _group_columns(options)
+    return {
+        "groups": None if groups is None else rows.table.columns[groups],
+        # An empty cell: a text of no person.
+        "subjects": None if subjects is None else [cell or None for cell in rows.table.columns[subjects]],
+    }
 
 
 def _audit_protector(
@@ -179,7 +192,7 @@ def _audit_protector(
                                "An audit with a protector protects the clean vectors itself.",
                                "Leave out -p to audit what is in the file.")  # fmt: skip
     rows = read_rows(
-        input, concept, form, columns=(options["group_column"], options["label_column"]),
+        input, concept, form, columns=(*_group_columns(options), options["label_column"]),
         limit=options["limit"], embeddings=True, embedding_column=options["embedding_column"],
     )  # fmt: skip
     vectors = rows.table.embeddings
@@ -192,7 +205,7 @@ def _audit_protector(
         vectors = encoder.encode(rows.texts)
     return audit(
         protector, rows.texts, rows.concept, encoder=encoder, embeddings=vectors, lint=beside,
-        tasks=_tasks(options, encoder, rows, vectors, input), groups=_groups(rows, options), **attacks,
+        tasks=_tasks(options, encoder, rows, vectors, input), **_groups(rows, options), **attacks,
     )  # fmt: skip
 
 
@@ -225,7 +238,7 @@ def _audit_store(
                                    "It says which row of that file a text belongs to.")  # fmt: skip
     in_table = vectors_file is None
     rows = read_rows(
-        input, concept, form, columns=(options["group_column"], row_column), limit=options["limit"],
+        input, concept, form, columns=(*_group_columns(options), row_column), limit=options["limit"],
         embeddings=in_table, embedding_column=column if in_table else None,
     )  # fmt: skip
     if vectors_file is not None:
@@ -240,7 +253,7 @@ def _audit_store(
         raise DataFileError.of(input.name, "path", constraint, "one without vectors", fix=fix)
     return audit_store(
         vectors, rows.texts, rows.concept, encoder=load_encoder_named(options), lint=lint,
-        groups=_groups(rows, options), **attacks,
+        **_groups(rows, options), **attacks,
     )  # fmt: skip
 
 
@@ -257,7 +270,7 @@ def _audit_database(
         if options[name] is not None:
             raise InvalidInputError.of("audit", name, "given without --store", "both")
     rows = read_rows(
-        input, concept, form, columns=(options["group_column"], id_column), limit=options["limit"]
+        input, concept, form, columns=(*_group_columns(options), id_column), limit=options["limit"]
     )
     encoder = load_encoder_named(options)
     with open_store(options["store"]) as database:
@@ -271,7 +284,7 @@ def _audit_database(
                 database, policy, rows.texts, encoder.encode, candidates=options["candidates"]
             )
     return audit_store(
-        vectors, rows.texts, rows.concept, beside=beside, encoder=encoder, groups=_groups(rows, options), **attacks
+        vectors, rows.texts, rows.concept, beside=beside, encoder=encoder, **_groups(rows, options), **attacks
     )
 
 

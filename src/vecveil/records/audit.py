@@ -11,6 +11,9 @@ from vecveil.records.reading import Count, Place, Record, Share, Within
 
 __all__ = [
     "FAMILIES",
+    "AnonymityCriterion",
+    "AnonymityFigure",
+    "AnonymityRecord",
     "AttackRecord",
     "AuditRecord",
     "EncoderRecord",
@@ -279,11 +282,50 @@ class SkippedAttack(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnonymityFigure(LeakageFigure):
+    """A figure of the attack ``attack``: its metric, ``n`` and the unit that is resampled for the interval.
+
+    A subject is the person that texts are about.
+    """
+
+    attack: str
+    unit: Literal["text", "subject"]
+    n: Count
+
+
+@dataclass(frozen=True)
+class AnonymityCriterion(Record):
+    """One criterion with the figures that measure it, or the reason why there are none."""
+
+    criterion: Literal["singling-out", "linkability", "inference"]
+    figures: Sequence[AnonymityFigure]
+    missing: str | None
+
+    def check(self, place: Place) -> None:
+        """Raise unless there are either figures or a reason."""
+        if bool(self.figures) is (self.missing is not None):
+            raise place.key("missing").fail("a reason without figures, else null", "another value")
+
+
+@dataclass(frozen=True)
+class AnonymityRecord(Record):
+    """The three criteria of the Article 29 Working Party's opinion 05/2014 on anonymisation techniques.
+
+    ``subjects`` counts the subjects of the judged texts; None if the audit does not know whose the texts are.
+    """
+
+    SCHEMA: ClassVar[str] = "vecveil.anonymity/1"
+
+    subjects: Count | None
+    criteria: Sequence[AnonymityCriterion]
+
+
+@dataclass(frozen=True, kw_only=True)
 class AuditRecord(Record):
     """The record of an audit. ``method`` and ``guarantee`` are None for a store."""
 
     SCHEMA: ClassVar[str] = "vecveil.audit/2"
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("concept_distance",)
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("concept_distance", "anonymity")
 
     vecveil: str
     kind: Literal["protector", "store"]
@@ -302,6 +344,7 @@ class AuditRecord(Record):
     attacks: Sequence[AttackRecord]
     worst: str
     families: Sequence[FamilyRecord]
+    anonymity: AnonymityRecord | None = None
     terms: Sequence[TermRecord]
     skipped: Sequence[SkippedAttack]
     lint: Sequence[LintWarning]
@@ -369,6 +412,11 @@ class AuditRecord(Record):
         for finding in place.key("frameworks").items():
             if not set(finding.value["attacks"]) <= set(names):
                 raise finding.key("attacks").fail("names of attacks of the record", "another name")
+        if self.anonymity is not None:
+            for criterion in place.key("anonymity").key("criteria").items():
+                for figure in criterion.key("figures").items():
+                    if figure.value["attack"] not in names:
+                        raise figure.key("attack").fail("the name of an attack of the record", "another name")
         for text in place.key("reconstructions").items():
             if text.value["attack"] not in names:
                 raise text.key("attack").fail("the name of an attack of the record", "another name")

@@ -644,6 +644,7 @@ def summary_table(record: Mapping[str, Any]) -> str:
         [line for each in audit.lint for line in _wrapped(each.message, "  ", "WARNING: ")],
         _leakage_lines(audit, verdict),
         _family_lines(audit, verdict),
+        _anonymity_lines(audit),
         _utility_lines(audit),
         _guarantee_lines(audit.guarantee),
         ["Read this with the figures"]
@@ -746,6 +747,23 @@ def _family_lines(audit: AuditRecord, verdict: Verdict) -> list[str]:
     if number := len(audit.skipped):
         lines.append(f"  {number} attack{'s' * (number != 1)} not run; the report says why.")
     return lines + (_wrapped(LARGER) if audit.tier == "quick" else [])
+
+
+def _anonymity_lines(audit: AuditRecord) -> list[str]:
+    if audit.anonymity is None:
+        return []
+    lines = [f"{'Criteria of anonymity (WP29 opinion 05/2014)':<45}{'value':>8} {'':<15}{'chance':>9}"]
+    for each in audit.anonymity.criteria:
+        name = each.criterion.replace("-", " ")
+        for figure in each.figures:
+            lines.append(
+                f"  {_fit(f'{name}: {figure.metric}', 43)}{_ascii(figure.value):>8} "
+                f"{_bounds(figure.low, figure.high):<15}{_ascii(figure.chance):>9}"
+            )
+            lines += _wrapped(f"({figure.attack}, n = {figure.n:,}) {status(figure)}", "    ")
+        if each.missing is not None:
+            lines += _wrapped(f"{name}: not measured. {each.missing}")
+    return lines
 
 
 def _utility_lines(audit: AuditRecord) -> list[str]:

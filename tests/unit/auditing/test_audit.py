@@ -21,7 +21,8 @@ from vecveil.errors import (
     InvalidInputError,
 )
 from vecveil.metrics import SimilarityTask
-from vecveil.report import render_audit
+from vecveil.records.audit import AuditRecord
+from vecveil.report import render_audit, summary_table
 
 DRUGS = ["aspirin", "codeine", "heparin", "insulin", "lithium", "metformin"]
 TOPICS = ["knee", "heart", "sleep", "skin", "travel", "music", "garden", "school"]
@@ -364,3 +365,47 @@ def test_methods_that_look_at_words_can_be_fitted_on_half_of_them(method: str) -
     rest = ["probe", "candidates", "averaging", "alignment", "reconstruction"]
     found = vecveil.audit(fitted, texts[450:], CONCEPT, skip=rest, **OPTIONS)
     assert {"unlisted-linear", "unlisted-kernel"} <= named(found).keys()
+
+
+def test_criteria_of_anonymity_by_text_and_by_subject(
+    protector: vecveil.Protector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vecveil.auditing.families.ladder_attacks", lambda *given, **named: (LinearAttack(),))
+    texts = notes(600, 2)
+    subjects = [None if i % 50 == 0 else f"subject {i // 4}" for i in range(600)]
+    some = ["probe", "averaging", "alignment", "held-out-terms"]
+    result = vecveil.audit(protector, texts, CONCEPT, subjects=subjects, skip=some, **OPTIONS)
+    record = AuditRecord.read(json.loads(json.dumps(result.to_record())), owner="test")
+    assert record.anonymity is not None
+    assert record.split.unit == "subject"
+    criteria = {each.criterion: each for each in record.anonymity.criteria}
+    assert list(criteria) == ["singling-out", "linkability", "inference"]
+    units = {name: [figure.unit for figure in each.figures] for name, each in criteria.items()}
+    assert units["singling-out"] == ["text", "subject"]
+    assert units["inference"] == ["text", *3 * ["subject"]]
+    found, by_subject = criteria["singling-out"].figures
+    # Noise hides which text a row is of; clean vectors show it. One right row of a subject's finds the subject.
+    assert found.clean == 1.0 == by_subject.clean
+    assert found.value < by_subject.value < 0.8
+    read = criteria["inference"].figures[1]
+    assert read.metric == "subjects with a word read"
+    assert read.n <= record.anonymity.subjects < 150
+    assert read.clean > 0.9 > read.high
+    assert "subjects with a word read" in result.summary()
+    assert max(map(len, result.summary().splitlines())) <= 80
+    # Old records lack the key, and edited ones may name no attack.
+    old = json.loads(json.dumps(result.to_record()))
+    criterion = old["anonymity"]["criteria"][0]
+    assert criterion["missing"] is None
+    criterion["figures"][0]["attack"] = "nothing"
+    with raises("E-INPUT"):
+        AuditRecord.read(old, owner="test")
+    del old["anonymity"]
+    assert AuditRecord.read(old, owner="test").anonymity is None
+    assert "subjects with a word read" not in summary_table(old)
+
+
+def test_groups_and_subjects_exclude_each_other(protector: vecveil.Protector) -> None:
+    texts = notes(30, 2)
+    with raises("E-INPUT", param="subjects"):
+        vecveil.audit(protector, texts, CONCEPT, groups=texts, subjects=texts, **OPTIONS)

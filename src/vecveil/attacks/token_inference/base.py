@@ -11,6 +11,7 @@ import numpy.typing as npt
 from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import Knowledge, LabelledVectors, split_groups
 from vecveil.errors import InvalidInputError
+from vecveil.metrics.subjects import pooled_labels, subjects_read
 from vecveil.metrics.token_inference import (
     confidence,
     leakage,
@@ -33,7 +34,7 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
     """A token-inference attack; subclasses implement `_fit` and `_scores`.
 
     Estimates: ``r_precision`` (the main one), ``top_accuracy``, ``leakage``, ``confidence``, and ``auc``
-    (absent if no token has both classes).
+    (absent if no token has both classes); where subjects are known also the figures of `subjects_read`.
     """
 
     family = "token-inference"
@@ -75,6 +76,16 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
         probabilities: FloatArray = 0.5 * (1.0 + np.tanh(0.5 * scores))
         return probabilities
 
+    def _evidence(self, scores: FloatArray) -> FloatArray:
+        """Return −log(1 − p): summed over texts, the evidence that at least one of them holds the token."""
+        if not self.scores_are_probabilities:
+            softplus: FloatArray = np.logaddexp(0.0, scores)
+            return softplus
+        # Linear above 1, where a regression may end: clipped, the likeliest tokens would tie.
+        most = 1 - 1e-6
+        evidence: FloatArray = -np.log1p(-np.minimum(scores, most)) + np.maximum(scores - most, 0.0)
+        return evidence
+
     @final
     def _judge(
         self, state: Any, train: LabelledVectors, test: LabelledVectors, session: Session
@@ -92,6 +103,10 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
             estimates["auc"] = macro_auc(scores, L, groups)
         estimates["leakage"] = leakage(probabilities, L, groups, base_rates=rates, seed=seed)
         estimates["confidence"] = confidence(probabilities, L, groups, base_rates=rates, seed=seed)
+        if test.subjects is not None:
+            known = train.L if train.subjects is None else pooled_labels(train.L, train.subjects)
+            shares = (known if len(known) else train.L).mean(axis=0)
+            estimates |= subjects_read(self._evidence(scores), L, test.subjects, base_rates=shares, seed=seed)
         terms = term_table(scores, L, base_rates=rates)
         return AttackFinding(estimates, terms=terms, details=self._details(state))
 

@@ -250,7 +250,7 @@ def _decoys(case: Case, side: Side, clean: Embeddings) -> CandidateVectors:
     rng = np.random.default_rng([case.options.seed, 8])
     rows = np.sort(rng.permutation(every)[:MOST_DECOYS])
     return CandidateVectors(
-        side.judged[rows], clean[rows], np.arange(len(rows)), groups=case.groups[rows]
+        side.judged[rows], clean[rows], np.arange(len(rows)), groups=case.groups[rows], subjects=case.subjects_of(rows)
     )
 
 
