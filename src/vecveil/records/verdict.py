@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from vecveil.records.audit import AttackRecord, AuditRecord, LeakageFigure
 
 __all__ = [
     "ABOVE_CHANCE",
     "ABOVE_CLEAN",
+    "GRADES",
     "MISSING",
     "NBSP",
     "NO_ENCODER",
@@ -20,10 +22,13 @@ __all__ = [
     "UNPROTECTED",
     "WEAK_EPSILON",
     "FamilyVerdict",
+    "Grade",
     "Verdict",
     "against_chance",
     "against_clean",
     "decide",
+    "grade",
+    "listed_against_unlisted",
     "percent",
     "skipped_without_encoder",
     "standing",
@@ -50,6 +55,31 @@ UNPROTECTED = "vectors-not-protected"
 WEAK_EPSILON = 10.0
 """ε per unit of Euclidean distance above which the worst-case factor e^ε (22,026 here) protects nothing by itself."""
 
+LISTED = "R-precision of listed words"
+
+Grade: TypeAlias = Literal["hidden", "most", "part", "little", "not", "unknown"]
+GRADES: dict[Grade, str] = {
+    "hidden": "Hidden", "most": "Mostly hidden", "part": "Partly hidden", "little": "Hardly hidden",
+    "not": "Not hidden", "unknown": "Not shown",
+}  # fmt: skip
+"""Word of each grade."""
+MOST, PART = 0.25, 0.5
+"""Largest share of what clean vectors tell over chance that may be left for the grades ``most`` and ``part``."""
+HIDES = {
+    "hidden": "Hides the {words} from readers who do not know the text",
+    "most": "Hides most, not all, of what vectors tell of the {words} from readers who do not know the text",
+    "part": "Hides a part of what vectors tell of the {words}",
+    "little": "Hides little of what vectors tell of the {words}",
+    "not": "Does not hide the {words}",
+    "unknown": "This audit cannot show whether the {words} are hidden",
+}
+UNHIDDEN = {
+    "probe": "whether a text holds one",
+    "candidates": "the text from somebody who knows it",
+    "held-out-terms": "words outside the list",
+}
+"""What a verdict adds about other families that protection hardly changes."""
+
 
 @dataclass(frozen=True)
 class FamilyVerdict:
@@ -57,12 +87,14 @@ class FamilyVerdict:
 
     Attributes:
         attack: the strongest attack of the family.
+        grade: how much of what clean vectors tell is hidden from it.
         words: position of its main figure to chance and to clean vectors.
         besides: other figures of the family above chance, if that main figure is not.
     """
 
     family: str
     attack: AttackRecord
+    grade: Grade
     words: str
     besides: tuple[tuple[AttackRecord, LeakageFigure], ...]
 
@@ -73,6 +105,9 @@ class Verdict:
 
     Attributes:
         worst: the strongest token-inference attack, which decides.
+        grade: how much of what clean vectors tell is hidden from it.
+        words: that grade, with what it is about.
+        sentence: the verdict in one sentence, with what other families find that protection hardly changes.
         chance, clean: its position to chance and to clean vectors; empty if it has no such figure.
         besides: other token-inference figures above chance, if that of ``worst`` is not.
         others: the other families, each in its own metric.
@@ -81,6 +116,9 @@ class Verdict:
     """
 
     worst: AttackRecord
+    grade: Grade
+    words: str
+    sentence: str
     chance: str
     clean: str
     besides: tuple[tuple[AttackRecord, LeakageFigure], ...]
@@ -131,6 +169,36 @@ def against_clean(figure: LeakageFigure) -> str:
     return ABOVE_CLEAN if low > figure.clean_high else OVERLAP
 
 
+def grade(figure: LeakageFigure, besides: Sequence[object] = ()) -> Grade:
+    """Return how much of what clean vectors tell over chance is hidden, by the less favourable end of the interval.
+
+    Args:
+        besides: other figures above chance; with any, a figure at chance is graded ``most``.
+    """
+    chance, high, clean = figure.chance, figure.high, figure.clean_over_chance
+    if chance is None or high is None or figure.low is None or chance >= 1:
+        return "unknown"
+    if figure.clean_low is not None and figure.clean_low <= chance:
+        # What is not read from clean vectors cannot be hidden, but it may be read all the same.
+        return "not" if against_clean(figure) == ABOVE_CLEAN else "unknown"
+    if against_chance(figure) != ABOVE_CHANCE:
+        return "most" if besides else "hidden"
+    left = (high - chance) / (1 - chance)
+    if figure.clean is None:
+        return "little" if left > PART else "part"  # compared with certainty, so never called mostly hidden
+    if against_clean(figure) != BELOW_CLEAN or clean is None:
+        return "not"
+    return "most" if left <= MOST * clean else "part" if left <= PART * clean else "little"
+
+
+def listed_against_unlisted(audit: AuditRecord) -> tuple[AttackRecord, LeakageFigure | None] | None:
+    """Return the strongest attack on unlisted words, and its figure of listed words: one attack, one protector."""
+    attack = audit.strongest.get("held-out-terms")
+    if attack is None:
+        return None
+    return attack, next((figure for figure in attack.also if figure.metric == LISTED), None)
+
+
 def status(figure: LeakageFigure) -> str:
     """Return both comparisons of one figure, for example ``above chance, below clean``."""
     if figure.value is None:
@@ -170,22 +238,37 @@ def decide(audit: AuditRecord) -> Verdict:
     """Return the verdict of an audit."""
     worst = audit.worst_attack
     kept = [each.relative for each in audit.utility.values() if each.relative is not None]
-    others = tuple(
-        FamilyVerdict(
-            family, attack, standing(attack), above_chance_besides(audit.members(family), attack)
-        )
-        for family, attack in audit.strongest.items()
-        if family != "token-inference"
-    )
+    others = []
+    for family, attack in audit.strongest.items():
+        if family != "token-inference":
+            above = above_chance_besides(audit.members(family), attack)
+            others.append(FamilyVerdict(family, attack, grade(attack, above), standing(attack), above))
+    besides = above_chance_besides(audit.members("token-inference"), worst)
+    decided = grade(worst, besides)
     return Verdict(
         worst=worst,
+        grade=decided,
+        words=f"{_subject(audit).capitalize()}: {GRADES[decided].lower()}",
+        sentence=_sentence(audit, decided, others),
         chance=against_chance(worst),
         clean=against_clean(worst),
-        besides=above_chance_besides(audit.members("token-inference"), worst),
-        others=others,
+        besides=besides,
+        others=tuple(others),
         caveats=tuple(caveats(audit)),
         utility=(min(kept), max(kept)) if kept else None,
     )
+
+
+def _subject(audit: AuditRecord) -> str:
+    return "concept’s words" if audit.is_store else "listed words"
+
+
+def _sentence(audit: AuditRecord, decided: Grade, others: Sequence[FamilyVerdict]) -> str:
+    lead = HIDES[decided].format(words=_subject(audit))
+    open_to = [UNHIDDEN[v.family] for v in others if v.family in UNHIDDEN and v.grade in ("little", "not")]
+    if not open_to:
+        return f"{lead}."
+    return f"{lead}{', nor ' if decided == 'not' else '; does not hide '}{', nor '.join(open_to)}."
 
 
 def caveats(audit: AuditRecord) -> list[str]:

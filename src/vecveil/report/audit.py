@@ -10,7 +10,6 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,16 @@ from vecveil.records.audit import (
 )
 from vecveil.records.verdict import (
     ABOVE_CHANCE,
-    ABOVE_CLEAN,
-    OVERLAP,
+    GRADES,
+    UNPROTECTED,
     WEAK_EPSILON,
     FamilyVerdict,
     Verdict,
     decide,
+    grade,
+    listed_against_unlisted,
     skipped_without_encoder,
+    standing,
     status,
 )
 from vecveil.report.rendering import render
@@ -60,11 +62,6 @@ __all__ = [
 
 Source = Mapping[str, Any] | str | os.PathLike[str]
 
-NAVIGATION = {
-    "lint": "Warnings", "leakage": "Leakage", "utility": "Utility", "guarantee": "Guarantee", "terms": "Terms",
-    "reconstructions": "Texts", "frameworks": "Frameworks", "skipped": "Not run", "computed": "How computed",
-    "limits": "Limits",
-}  # fmt: skip
 FAMILY_WORDS = {
     "token-inference": ("Token inference", "Which concept words are in it?"),
     "probe": ("Concept probe", "Does the text hold the concept?"),
@@ -78,6 +75,18 @@ FAMILY_WORDS = {
 COUNTS_WORDS = ("token-inference", "averaging", "held-out-terms")
 """Families whose ``n`` counts word occurrences; that of the others counts texts."""
 SIDES = {"both": "both sides protected", "documents": "documents protected, queries through the map"}
+SEARCH = {
+    "retrieval": "Retrieval keeps {kept} of {each.metric}.",
+    "neighbours": "Search keeps {kept} of the ten nearest neighbours.",
+    "sealed_search": "{each.label}: {kept}.",
+}
+"""What search keeps, by the key of its utility."""
+SEARCH_KEPT = 0.9  # below this share a report advises sealed search
+KNOWN_TEXT = (
+    "Expected near 100 % for candidate matching and alignment: a vector that search can use lies nearest to its own "
+    "text, so whoever holds the texts can match it. Accept this, or keep the vectors from people who hold the texts."
+)
+KNOWN_TEXT_FAMILIES = ("candidates", "alignment")
 HOLDS_TEXTS = (
     "This page now contains texts: originals of the audit and what attackers wrote. Keep it where "
     "the texts may be kept."
@@ -97,7 +106,6 @@ TERM_CHANCE = (
     "Chance of a term is what naming the most frequent terms in every text would recover of it: much of a "
     "frequent term, nothing of a rare one."
 )
-TERMS_SHOWN = 20  # the others are folded away
 ABOVE_NAMED = 3  # further figures above chance are counted, not named
 COLUMNS = (
     "family", "attack", "metric", "value", "low", "high", "chance", "over_chance", "clean", "clean_low", "clean_high",
@@ -136,10 +144,9 @@ STORE_CAVEATS = {
     "attacker who has it may recover more.",
 }
 TRANSPLANT = "; transplant, which often finds most, if the vectors are that encoder's own"
-LEADS = {OVERLAP: "which is not clearly below the ", ABOVE_CLEAN: "which is above the "}
 NO_GUARANTEE = {
-    "empirical": "empirical, so these figures hold for the attacks tried",
-    "obfuscation": "obfuscation, which rests on what an attacker does not know",
+    "empirical": "the figures hold for the attacks tried",
+    "obfuscation": "protection rests on what an attacker does not know",
 }
 
 
@@ -197,23 +204,7 @@ def write_audit_csv(record_or_path: Source, target: str | os.PathLike[str]) -> P
 
 
 def _html(audit: AuditRecord) -> str:
-    present = {
-        # Only a store has no utility section: an audit of a protector states that utility was not measured.
-        "lint": audit.lint, "utility": audit.utility or not audit.is_store, "guarantee": audit.guarantee,
-        "reconstructions": audit.reconstructions, "frameworks": audit.frameworks, "skipped": audit.skipped,
-    }  # fmt: skip
-    legend = {"clean": "clean vectors"} if audit.has_clean else {}
-    legend |= {"protected": f"{_side(audit)} vectors", "interval": f"95{NBSP}% interval", "chance": "chance"}
-    return render(
-        "audit.html",
-        what="audit",
-        generator=audit.vecveil,
-        navigation=[(id_, words) for id_, words in NAVIGATION.items() if present.get(id_, True)],
-        legend=legend.items(),
-        parameters=_parameters(audit),
-        standing=_standing,
-        **_context(audit),
-    )
+    return render("audit.html", what="audit", generator=audit.vecveil, **_context(audit))
 
 
 def _markdown(audit: AuditRecord) -> str:
@@ -245,14 +236,6 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         moment(audit.created),
     )
     heading = "What leaks from this store about " if audit.is_store else "What protected vectors still say about "
-    families = [
-        {
-            "title": FAMILY_WORDS[each.family][0],
-            "attack": each.attack,
-            "verdict": " ".join([f"{each.words.capitalize()}.", *_besides(each)]),
-        }
-        for each in verdict.others
-    ]
     # A store's attacks run on clean vectors only if its encoder is known.
     both = "" if audit.is_store else "Each attack ran on clean and on protected vectors with the same split. "
     given = audit.guarantee
@@ -262,14 +245,21 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         "heading": heading,
         "about": " · ".join(about),
         "warnings": "Warning" if len(audit.lint) == 1 else f"{len(audit.lint)} warnings",
-        "sentence": sentence(audit, verdict),
-        "key_figures": _key_figures(audit, verdict),
+        "word": verdict.words,
+        "verdict": verdict,
+        "worst_words": worst_words(audit, verdict),
+        "bars": bars(audit, verdict),
+        "search": search_words(audit),
+        "steps": next_steps(audit, verdict),
         "caveats": caveat_words(audit, verdict),
-        "families": families,
-        "leakage_title": "What leaks" if audit.is_store else "What leaks, before and after",
-        "groups": [family_group(audit, family) for family in audit.strongest],
+        "families": [
+            (*FAMILY_WORDS[each.family], each, GRADES[each.grade], _besides(each)) for each in _rows(verdict)
+        ],
+        "known_text": KNOWN_TEXT if any(v.family in KNOWN_TEXT_FAMILIES for v in verdict.others) else "",
+        "lists": _lists(audit),
         "explained": EXPLAINED.format(sides=both),
         "utility_caption": f"Utility on clean and on {side} vectors; kept is {side} relative to clean.",
+        "guarantee_words": guarantee_words(given),
         "guarantee_facts": [] if given is None else _guarantee_facts(given),
         "covered": [] if given is None else [
             ("Guaranteed", given.promised, "Nothing."),
@@ -277,11 +267,8 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
             ("Conditional on", given.conditional_on, "The record lists nothing."),
         ],
         "terms": _terms(audit, side),
-        "provenance": _provenance(audit),
-        "has_secondary": any(attack.also for attack in audit.attacks),
+        "settings": settings(audit),
         "side_heads": _side_heads,
-        "judged_on": _judged_on,
-        "adaptivity": _adaptivity,
         "price": _price,
         "status": status,
         "FAMILY_WORDS": FAMILY_WORDS,
@@ -300,83 +287,105 @@ def _side_heads(audit: AuditRecord, *first: str) -> list[str]:
     return [*first, *clean, _side(audit).capitalize(), "Chance", "Over chance"]
 
 
-def _judged_on(attack: AttackRecord) -> str:
-    unit = "word occurrences" if attack.family in COUNTS_WORDS else "texts"
-    return f"{count(attack.n)} {unit}"
-
-
-def _adaptivity(attack: AttackRecord) -> str:
-    return "draws fresh releases while training" if attack.adaptive else "learns from released pairs only"
-
-
 def _price(attack: AttackRecord) -> str:
-    parts = [_adaptivity(attack), duration(attack.seconds), attack.cost]
+    """Return how an attack learns, what it is judged on, its time and its cost."""
+    learns = "draws fresh releases while training" if attack.adaptive else "learns from released pairs only"
+    unit = "word occurrences" if attack.family in COUNTS_WORDS else "texts"
+    parts = [learns, f"{count(attack.n)} {unit}", duration(attack.seconds), attack.cost]
     return " · ".join(part for part in parts if part)
 
 
-def _standing(attack: AttackRecord) -> str:
-    over = "" if attack.over_chance is None else f"over chance {percent(attack.over_chance)}"
-    return " · ".join(part for part in (status(attack), over) if part)
-
-
-def sentence(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str]]:
-    """Return the verdict, one sentence, as (kind, words) parts.
-
-    Kind ``strong`` marks a key figure, ``whole`` words to keep on one line.
-    """
+def worst_words(audit: AuditRecord, verdict: Verdict) -> str:
+    """Return the figures of the strongest token-inference attack, in a sentence."""
     worst = verdict.worst
-    tried = sum(attack.family == "token-inference" for attack in audit.attacks)
-    who = "The token-inference attack tried" if tried == 1 else f"The worst of {tried} token-inference attacks"
-    beside = "" if verdict.chance == ABOVE_CHANCE else f": {verdict.chance}"
-    parts = [
-        ("", f"{who}, {worst.name}, recovered "),
-        ("strong", percent(worst.value)),
-        ("", f" of concept tokens from {_side(audit)} vectors (95{NBSP}% interval "),
-        ("whole", interval(worst.low, worst.high)),
-        ("", f"{beside})"),
+    tried = len(audit.members("token-inference"))
+    who = "The attack tried" if tried == 1 else f"The strongest of {tried} attacks"
+    clean = ", with no clean vectors to compare with"
+    if worst.clean is not None:
+        clean = f", {percent(worst.clean)} from clean ones ({interval(worst.clean_low, worst.clean_high)})"
+    place = "" if verdict.chance == ABOVE_CHANCE else f", {verdict.chance}"
+    return (
+        f"{who}, {worst.name}, read {percent(worst.value)} of the concept’s words from {_side(audit)} vectors "
+        f"({interval(worst.low, worst.high)}){place}{clean}; guessing finds {percent(worst.chance)}."
+    )
+
+
+def bars(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str, float | None, float | None, float | None]]:
+    """Return (name, kind, share, low, high) of clean vectors, protected vectors and chance."""
+    worst = verdict.worst
+    rows = [
+        ("Clean vectors", "clean", worst.clean, worst.clean_low, worst.clean_high),
+        (f"{_side(audit).capitalize()} vectors", "protected", worst.value, worst.low, worst.high),
+        ("Guessing (chance)", "chance", worst.chance, None, None),
     ]
-    if worst.clean is None:
-        parts.append(("", ", with no clean vectors to compare with"))
-    else:
-        parts += [
-            ("", f", {LEADS.get(verdict.clean, 'against ')}"),
-            ("strong", percent(worst.clean)),
-            ("", " from clean ones ("),
-            ("whole", interval(worst.clean_low, worst.clean_high)),
-            ("", ")"),
-        ]
-    parts += [("", "; chance is "), ("strong", percent(worst.chance))]
-    if worst.over_chance is not None and verdict.chance == ABOVE_CHANCE:
-        parts += [
-            ("", ", so it comes "),
-            ("whole", percent(worst.over_chance)),
-            ("", " of the way from chance to certainty"),
-        ]
-    parts += _utility_words(audit, verdict)
-    known = audit.guarantee
-    end = "no guarantee is known of the store" if known is None else _guarantee_words(known)
-    return [*parts, ("", f"; {end}.")]
+    return rows[worst.clean is None :]
 
 
-def _utility_words(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str]]:
-    if verdict.utility is None:
-        return [] if audit.is_store else [("", "; utility was not measured")]
-    measured = [each for each in audit.utility.values() if each.relative is not None]
-    lowest = min(measured, key=lambda each: each.relative or 0.0)
-    low, high = map(percent, verdict.utility)
-    kept, of = f"{low} to {high}", f"over {len(measured)} measures (lowest: {lowest.label})"
-    if len(measured) == 1:
-        kept, of = low, f"({lowest.label})"
-    return [("", "; utility kept is "), ("strong", kept), ("", f" of clean {of}")]
+def search_words(audit: AuditRecord) -> str:
+    """Return what search keeps, in a sentence."""
+    measured = [(words, audit.utility[key]) for key, words in SEARCH.items() if key in audit.utility]
+    sentences = [
+        words.format(kept=percent(each.relative), each=each) for words, each in measured if each.relative is not None
+    ]
+    return " ".join(sentences) or "What search keeps was not measured."
 
 
-def _guarantee_words(guarantee: GuaranteeRecord) -> str:
-    if guarantee.kind != "formal":
-        return f"there is no formal guarantee ({NO_GUARANTEE[guarantee.kind]})"
-    at = "" if guarantee.epsilon is None else f" at ε = {scale(guarantee.epsilon)}"
-    worst = guarantee.epsilon_euclidean_worst
-    weak = worst is not None and worst > WEAK_EPSILON
-    return f"the guarantee is formal{at}{', a bound that excludes little by itself' if weak else ''}"
+def next_steps(audit: AuditRecord, verdict: Verdict) -> list[str]:
+    """Return at most three steps that follow from the figures, the most urgent first."""
+    lists = listed_against_unlisted(audit)
+    kept = [audit.utility[key].relative for key in ("neighbours", "retrieval") if key in audit.utility]
+    poor = min((each for each in kept if each is not None), default=1.0) < SEARCH_KEPT
+    sealed = audit.utility.get("sealed_search")
+    unprotected = any(warning.code == UNPROTECTED for warning in audit.lint)
+    steps = {
+        "Deal with the warnings above first.": bool(audit.lint),
+        "Protect the vectors: `vecveil fit`, then `vecveil migrate`.": audit.is_store and unprotected,
+        "Audit more texts with the concept: 300 or more.": verdict.grade == "unknown" and audit.has_clean,
+        "Fit a stronger protector: `vecveil frontier` shows what each strength costs.": (
+            not audit.is_store and verdict.grade in ("part", "little", "not")
+        ),
+        "For full search quality use sealed search (`vecveil migrate --seal-key`).": poor and sealed is None,
+        "For better search fetch more candidates in sealed search (`vecveil search --candidates`).": (
+            poor and sealed is not None and (sealed.relative or 0.0) < SEARCH_KEPT
+        ),
+        "Unlisted words stay readable: list more, or rewrite what a detector finds (`vecveil fit --rewrite`).": (
+            lists is not None and grade(lists[0]) in ("part", "little", "not")
+        ),
+        "Before you decide, attack with `--tier full`, on texts that the protector was not fitted on.": (
+            audit.tier == "quick"
+        ),
+        "Keep the vectors from people who hold the texts.": True,
+    }
+    return [step for step, applies in steps.items() if applies][:3]
+
+
+def guarantee_words(given: GuaranteeRecord | None) -> list[str]:
+    """Return the guarantee in at most two sentences."""
+    if given is None:
+        return []
+    if given.kind != "formal":
+        return [f"There is no formal guarantee ({given.kind}): {NO_GUARANTEE[given.kind]}."]
+    worst = given.epsilon_euclidean_worst
+    scales = (("ε", given.epsilon), ("μ", given.mu))
+    symbol = next((f"{name} = {scale(value)}" for name, value in scales if value is not None), "A formal guarantee")
+    lead = f"{symbol} bounds what anybody can learn from {given.unit or 'one release'}."
+    if worst is not None and worst > WEAK_EPSILON:
+        return [lead, "At this size the bound excludes little: rely on the measured figures."]
+    return [lead, "The measured figures are not part of the guarantee: another attack may recover more."]
+
+
+def _rows(verdict: Verdict) -> list[FamilyVerdict]:
+    """Return the verdicts on all families, token inference first."""
+    worst = verdict.worst
+    return [FamilyVerdict(worst.family, worst, verdict.grade, standing(worst), verdict.besides), *verdict.others]
+
+
+def _lists(audit: AuditRecord) -> list[tuple[str, LeakageFigure]]:
+    """Return the figures of listed and of unlisted words; one attack reads both."""
+    pair = listed_against_unlisted(audit)
+    if pair is None:
+        return []
+    return [*([("Listed words", pair[1])] if pair[1] else []), ("Unlisted words", pair[0])]
 
 
 def caveat_words(audit: AuditRecord, verdict: Verdict) -> list[str]:
@@ -410,29 +419,6 @@ def _besides(family: FamilyVerdict) -> list[str]:
     return [f"Above chance all the same: {_named(family.besides)}."] if family.besides else []
 
 
-def _key_figures(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str, str]]:
-    """Return (name, figure, note) for the figures of the verdict."""
-    worst, kept, before = verdict.worst, verdict.utility, verdict.worst.clean_over_chance
-    bounds = interval(worst.low, worst.high)
-    tiles = [
-        (f"Recovered, {_side(audit)}", percent(worst.value), bounds),
-        ("Chance", percent(worst.chance), "without any vector"),
-        ("Over chance", percent(worst.over_chance), "no clean side" if before is None else f"clean {percent(before)}"),
-    ]  # fmt: skip
-    if worst.clean is not None:
-        clean = interval(worst.clean_low, worst.clean_high)
-        tiles.insert(0, ("Recovered, clean", percent(worst.clean), clean))
-    if kept is not None or not audit.is_store:
-        words = "not measured" if kept is None else interval(*kept) if kept[0] != kept[1] else percent(kept[0])
-        number = len(audit.utility)
-        tiles.append(("Utility kept", words, f"{number} measure{'s' * (number != 1)}"))
-    if audit.guarantee is not None:
-        epsilon = audit.guarantee.epsilon
-        below = "no ε" if epsilon is None else f"ε = {scale(epsilon)}"
-        tiles.append(("Guarantee", audit.guarantee.kind, below))
-    return tiles
-
-
 def _guarantee_facts(given: GuaranteeRecord) -> list[tuple[str, str | None]]:
     worst, hidden = given.epsilon_euclidean_worst, given.hidden_directions
     return [
@@ -449,13 +435,7 @@ def _guarantee_facts(given: GuaranteeRecord) -> list[tuple[str, str | None]]:
 def _terms(audit: AuditRecord, side: str) -> dict[str, Any]:
     has_clean = any(term.clean is not None for term in audit.terms)
     has_names = any(term.term is not None for term in audit.terms)
-    number = len(audit.terms)
-    what = "all" if number <= TERMS_SHOWN else f"the {TERMS_SHOWN} most frequent of"
-    # `{}` stays in the f-string: one caption serves the terms shown, the other the whole list.
-    caption = (
-        f"Share of a term’s test occurrences that {audit.worst} ranked among the k best of the text, {{}} {number} "
-        "terms."
-    )
+    caption = f"Share of a term’s test occurrences that {audit.worst} ranked among the k best of the text."
 
     def label(term: TermRecord, index: int) -> str:
         return f"term {index + 1}" if term.term is None else term.term
@@ -463,129 +443,15 @@ def _terms(audit: AuditRecord, side: str) -> dict[str, Any]:
     return {
         "clean": has_clean,
         "note": f"{NAMED if has_names else NUMBERED} {TERM_CHANCE}",
-        "caption": caption.replace("{}", what),
-        "caption_of_all": caption.replace("{}", "all"),
+        "caption": caption,
         "heads": ["Term", "Count", *["Clean", side.capitalize(), "Chance"][not has_clean :]],
         "labelled": [(term, label(term, i)) for i, term in enumerate(audit.terms)],
-        "shown": TERMS_SHOWN,
     }
 
 
-@dataclass(frozen=True)
-class LeakageSeries:
-    """Figures that differ only in the number of releases or of known pairs.
-
-    Attributes:
-        label: ``fresh noise``, ``keyed noise``, ``distances`` or the attack's name.
-        unit: of the number.
-        points: by rising number; None stands for the greatest number tried, where the record does not state it.
-    """
-
-    label: str
-    unit: str
-    points: dict[int | None, LeakageFigure]
-
-
-@dataclass(frozen=True)
-class FamilyGroup:
-    """The attacks of a family, its strongest first, with further figures.
-
-    Attributes:
-        rows: the figures to show beside the bars, each with its attack.
-        series: leakage against the number of releases or known pairs, if the record holds it.
-    """
-
-    title: str
-    question: str
-    strongest: AttackRecord
-    members: Sequence[AttackRecord]
-    rows: Sequence[tuple[AttackRecord, LeakageFigure]]
-    series: Sequence[LeakageSeries]
-
-    @property
-    def lines(self) -> list[tuple[str, list[LeakageFigure | None], float | None]]:
-        """Lines of the table: the number, a figure for each series, chance."""
-        lines = []
-        for number in sorted({n for each in self.series for n in each.points}, key=_by_count):
-            figures = [each.points.get(number) for each in self.series]
-            chances = [figure.chance for figure in figures if figure is not None]
-            lines.append(("most" if number is None else f"{number:,}", figures, chances[0]))
-        return lines
-
-
-def family_group(audit: AuditRecord, family: str) -> FamilyGroup:
-    """Return the attacks of a family with the figures to show beside its bars."""
-    strongest, members = audit.strongest[family], audit.members(family)
-    series = leakage_series(members)
-    # By identity: two figures with equal values are different figures.
-    drawn = {id(figure) for each in series for figure in each.points.values()}
-    shown = members if family in ("candidates", "held-out-terms") else (strongest,)
-    rows = [(attack, figure) for attack in shown for figure in attack.figures if id(figure) not in drawn]
-    if family == "held-out-terms":
-        # Listed against unlisted terms can be compared in one metric only.
-        metric = _stem(strongest.metric)
-        rows = [(attack, figure) for attack, figure in rows if _stem(figure.metric) == metric]
-    # The bars of token inference show all; of averaging, the series shows how the number of releases matters.
-    if family in ("token-inference", "averaging"):
-        rows = []
-    return FamilyGroup(*FAMILY_WORDS[family], strongest, members, rows, series)
-
-
-UNITS = {"averaging": "releases", "alignment": "known pairs"}
-# Records have no key for the number: it stands in the attack's name, or in the metric.
-_RELEASES = re.compile(r"averaging-(\d{1,9})(?:-(keyed|spheres))?(?![\w.])")
-_PAIRS = re.compile(r"top-1 with (\d{1,9}) pairs")
-# Distances are attacked for fewer texts: their figures are no points of the line of means.
-_LABELS = {None: "fresh noise", "keyed": "keyed noise", "spheres": "distances"}
-
-
-def leakage_series(attacks: Sequence[AttackRecord]) -> list[LeakageSeries]:
-    """Return the series of averaging or alignment attacks; none for a single point."""
-    points: dict[str, dict[int | None, LeakageFigure]] = {}
-    for label, number, figure in (point for attack in attacks for point in _counted(attack)):
-        line = points.setdefault(label, {})
-        # Several attacks may use one number of releases: the line shows the strongest.
-        if number not in line or (figure.value or 0.0) > (line[number].value or 0.0):
-            line[number] = figure
-    if sum(map(len, points.values())) < 2:
-        return []
-    unit = UNITS[attacks[0].family]
-    return [
-        LeakageSeries(label, unit, {number: line[number] for number in sorted(line, key=_by_count)})
-        for label, line in points.items()
-    ]
-
-
-def _counted(attack: AttackRecord) -> list[tuple[str, int | None, LeakageFigure]]:
-    """Return (label, number, figure) for the figures in the main metric."""
-    if attack.family == "averaging":
-        named = _RELEASES.match(attack.name)
-        return [] if named is None else [(_LABELS[named[2]], int(named[1]), attack)]
-    if attack.family != "alignment":
-        return []
-    matches = [(_PAIRS.fullmatch(figure.metric), figure) for figure in attack.figures]
-    counted = [(attack.name, int(pairs[1]), figure) for pairs, figure in matches if pairs]
-    # A main figure that does not say how many known pairs it used has used all.
-    main = [(attack.name, None, attack)] if counted and matches[0][0] is None else []
-    return [*counted, *main]
-
-
-def _stem(metric: str) -> str:
-    """Return the first word of a metric: ``R-precision``, ``top-1``."""
-    return re.split(r"[\s,(]", metric, maxsplit=1)[0]
-
-
-def _by_count(number: int | None) -> tuple[bool, int]:
-    """Return the sort key of a number; None sorts last."""
-    return (number is None, number or 0)
-
-
-def _parameters(audit: AuditRecord) -> list[str]:
-    return [f"{name} = {parameter(value)}" for name, value in audit.parameters.items()]
-
-
-def _provenance(audit: AuditRecord) -> list[tuple[str, str | None]]:
+def settings(audit: AuditRecord) -> list[tuple[str, str | None]]:
     """Return method, texts, split, seed and versions, as names and values."""
+    parameters = ", ".join(f"{name} = {parameter(value)}" for name, value in audit.parameters.items())
     texts, split, encoder = audit.texts, audit.split, audit.encoder
     # `emptied` counts texts of which nothing remains without the concept; earlier records lack it.
     alone = f", and {count(texts.emptied)} consist of it alone" if texts.emptied else ""
@@ -597,7 +463,7 @@ def _provenance(audit: AuditRecord) -> list[tuple[str, str | None]]:
     used = split.train + split.validation + split.test
     return [
         ("Method", audit.method),
-        ("Parameters", ", ".join(_parameters(audit)) or "none"),
+        ("Parameters", parameters or "none"),
         ("Encoder", known),
         (
             "Texts",
@@ -626,7 +492,6 @@ def _provenance(audit: AuditRecord) -> list[tuple[str, str | None]]:
 
 WIDTH = 80
 BAR = 28
-LIMITS_SHOWN = 3
 EXPECTED = "above chance; below clean"
 LARGER = (
     "The quick tier runs small attackers: larger networks (up to 8 points more behind erasure; --tier full runs "
@@ -642,6 +507,7 @@ def summary_table(record: Mapping[str, Any]) -> str:
     blocks = [
         [_fit(f'Audit of the concept "{audit.concept}", {of}', WIDTH).rstrip()],
         [line for each in audit.lint for line in _wrapped(each.message, "  ", "WARNING: ")],
+        _wrapped(f"{verdict.words}. {verdict.sentence}", ""),
         _leakage_lines(audit, verdict),
         _family_lines(audit, verdict),
         _anonymity_lines(audit),
@@ -738,6 +604,9 @@ def _family_lines(audit: AuditRecord, verdict: Verdict) -> list[str]:
         # The usual case is left unsaid, so that exceptions stand out.
         for note in [*([f"{each.words}."] if each.words != EXPECTED else []), *_besides(each)]:
             lines += _wrapped(note, "    ")
+        if each.family == "held-out-terms" and len(pair := _lists(audit)) == 2:
+            value, chance = (percent(share) for share in (pair[0][1].value, pair[0][1].chance))
+            lines += _wrapped(f"listed words, same attack: {value} (chance {chance})", "    ")
     adaptive = sum(attack.adaptive for attack in audit.attacks)
     seconds = sum(attack.seconds for attack in audit.attacks)
     lines += _wrapped(
@@ -777,14 +646,4 @@ def _utility_lines(audit: AuditRecord) -> list[str]:
 
 
 def _guarantee_lines(given: GuaranteeRecord | None) -> list[str]:
-    if given is None:
-        return []
-    lead = f"No formal guarantee ({given.kind})"
-    if given.kind == "formal":
-        epsilon = "" if given.epsilon is None else f", epsilon = {given.epsilon:.4g}"
-        lead = f"A formal guarantee{epsilon}"
-    lines = ["What is guaranteed", *_wrapped(f"{lead}: {given.statement}")]
-    for item in given.not_promised[:LIMITS_SHOWN]:
-        lines += _wrapped(item, "    ", "  - not guaranteed: ")
-    rest = len(given.not_promised) - LIMITS_SHOWN
-    return lines + ([f"  - and {rest} more in the report"] if rest > 0 else [])
+    return [] if given is None else ["What is guaranteed", *_wrapped(" ".join(guarantee_words(given)))]

