@@ -61,7 +61,7 @@ def fake_protector(method: str = "laplace", **given: Any) -> vecveil.Protector:
         texts, concept, FakeEncoder(), method=method, show_progress=False, **{**scale, **given}
     )
     probe = probe_cosines(FakeEncoder().encode, owner="test")
-    return replace(protector, encoder_info=EncoderInfo("fake", "fake:1", "api", probe))
+    return replace(protector, encoder_info=EncoderInfo("fake", "fake:1", "api", probe, (1.0, 1.0)))
 
 
 def answer_to(body: bytes, vectors: Any = None) -> dict[str, Any]:

@@ -137,6 +137,8 @@ BAD: dict[str, tuple[Callable[..., Any], int, str]] = {
     "one row shorter": (
         sent(data=lambda data, _: [data[0], {**data[1], "embedding": "AAAAAA=="}]), 502, "upstream_invalid"),
     "NaN": (vectors(set_nan), 502, "upstream_invalid"),
+    "zeros": (vectors(lambda X: X * np.array([[1], [0]], np.float32)), 502, "upstream_invalid"),
+    "short": (vectors(lambda X: X / 2), 502, "another_encoder"),
     "infinity": (vectors(lambda X: X * np.float32(np.inf)), 502, "upstream_invalid"),
     "fewer": (sent(data=lambda data, _: data[:-1]), 502, "upstream_invalid"),
     "more": (sent(data=lambda data, _: [*data, {**data[0], "index": 2}]), 502, "upstream_invalid"),

@@ -12,6 +12,8 @@ import binascii
 import hashlib
 import json
 import os
+import queue
+import threading
 import time
 import weakref
 from typing import Any
@@ -30,6 +32,10 @@ _OWNER = "load_encoder"
 _RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
 _LONGEST_WAIT = 30.0
 MAX_DIMENSION = 65_536  # far above any model; bounds what an answer can allocate
+LARGEST_ANSWER = 256 * 2**20  # 2,048 vectors of 4,096 numbers, written out, are 170 MB
+
+Answer = tuple[int, str | None, bytes]
+"""Status, header Retry-After and content."""
 
 
 def is_endpoint(name: object) -> bool:
@@ -62,7 +68,7 @@ class OpenAICompatibleBackend:
         api_key: None reads ``OPENAI_API_KEY``; servers without keys ignore it.
         dimensions: sent with every request, for models that can shorten their vectors.
         batch_size: texts in one request.
-        timeout: seconds for one request.
+        timeout: seconds for one request, from the connection to the last byte of the answer.
         max_retries: retries after no answer or one of 408, 409, 429, 5xx.
         fingerprint: identifier of the vectors; None takes model and dimensions, and for the cache the server too.
     """
@@ -95,7 +101,10 @@ class OpenAICompatibleBackend:
         self.fingerprint = fingerprint or _digest(self._url, self.model, dimensions)
         self.dimension: int | None = dimensions
         key = os.environ.get("OPENAI_API_KEY") if api_key is None else api_key
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers = {"Accept-Encoding": "identity"}  # against decompression bombs
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        self._seconds = seconds
         # A redirect could carry the key to another host.
         self._client = httpx.Client(headers=headers, timeout=seconds, follow_redirects=False)
         weakref.finalize(self, self._client.close)
@@ -127,21 +136,62 @@ class OpenAICompatibleBackend:
             # Exponential backoff, unless the server states a time.
             wait = min(_LONGEST_WAIT, 0.5 * 2**attempt)
             try:
-                answer = self._client.post(f"{self._url}/embeddings", json=body)
-            except httpx.TransportError as error:
+                status, retry_after, content = self._answer(body)
+            except (httpx.TransportError, TimeoutError) as error:
                 outcome = type(error).__name__
             else:
-                if answer.status_code == 200:
-                    return answer.content
-                outcome = f"HTTP {answer.status_code}"
+                if status == 200:
+                    return content
+                outcome = f"HTTP {status}"
                 # A wrong key or model does not improve with another attempt.
-                if answer.status_code not in _RETRIED:
+                if status not in _RETRIED:
                     break
-                wait = _retry_after(answer.headers.get("retry-after"), wait)
+                wait = _retry_after(retry_after, wait)
             if attempt < self._retries:
                 time.sleep(wait)
         raise EncoderError.of(self.name, "endpoint", "a server that answers with embeddings", outcome,
                               fix="Check URL, model and key (OPENAI_API_KEY), and the server's log.")  # fmt: skip
+
+
+    def _answer(self, body: dict[str, Any]) -> Answer:
+        """Return the server's answer; raise TimeoutError once the whole request has taken its time."""
+        # On a thread: the client's own timeout starts anew with each byte that arrives.
+        results: queue.SimpleQueue[Answer | Exception] = queue.SimpleQueue()
+        abandoned = threading.Event()
+
+        def exchange() -> None:
+            try:
+                results.put(self._exchange(body, abandoned))
+            except Exception as error:
+                results.put(error)
+
+        threading.Thread(target=exchange, name="vecveil-endpoint", daemon=True).start()
+        try:
+            result = results.get(timeout=self._seconds)
+        except queue.Empty:
+            abandoned.set()
+            raise TimeoutError from None
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _exchange(self, body: dict[str, Any], abandoned: threading.Event) -> Answer:
+        def refuse(got: str) -> EncoderError:
+            constraint = f"a server that answers with at most {LARGEST_ANSWER >> 20} MiB, not compressed"
+            return EncoderError.of(self.name, "endpoint", constraint, got)
+
+        with self._client.stream("POST", f"{self._url}/embeddings", json=body) as answer:
+            content = bytearray()
+            if answer.status_code == 200:
+                if answer.headers.get("content-encoding", "identity").lower() != "identity":
+                    raise refuse("a compressed answer")
+                for chunk in answer.iter_raw():
+                    content += chunk
+                    if len(content) > LARGEST_ANSWER:
+                        raise refuse("more")
+                    if abandoned.is_set():
+                        break
+            return answer.status_code, answer.headers.get("retry-after"), bytes(content)
 
 
 def parse_embeddings(
@@ -152,8 +202,8 @@ def parse_embeddings(
     ``content`` holds vectors as lists of numbers or as base64 of float32; ``dimension`` None accepts any.
 
     Raises:
-        EncoderError: not JSON, not one vector per input, another dimension, or numbers that are not finite.
-            The message holds no part of the answer.
+        EncoderError: not JSON, not one vector per input, another dimension, numbers that are not finite, or a
+            vector of zeros. The message holds no part of the answer.
     """
 
     def refuse(got: str) -> EncoderError:
@@ -188,6 +238,8 @@ def parse_embeddings(
         pass
     if array is None:
         raise refuse("vectors of other shapes, or with values that are not finite")
+    if not array.any(axis=1).all():
+        raise refuse("vectors of zeros")
     if array.shape[1] > MAX_DIMENSION:
         raise refuse(f"{array.shape[1]} dimensions")
     return array

@@ -29,12 +29,12 @@ class UpstreamVerification:
     """Remember which models of an upstream are the protector's encoder, and verify each model once.
 
     A rejected model stays rejected for 30 seconds without a further request to the upstream. A verified one
-    is verified again after ``seconds``, for an upstream that may be replaced.
+    is verified again after ``seconds`` or ``uses`` of `ensure`, for an upstream that may be replaced.
     """
 
-    def __init__(self, *, seconds: float = math.inf) -> None:
-        self._seconds = seconds
-        self._verified: OrderedDict[Hashable, float] = OrderedDict()
+    def __init__(self, *, seconds: float = math.inf, uses: float = math.inf) -> None:
+        self._seconds, self._uses = seconds, uses
+        self._verified: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # until when, uses left
         self._refused: OrderedDict[Hashable, tuple[float, str]] = OrderedDict()
         self._pending: dict[Hashable, asyncio.Task[None]] = {}
 
@@ -92,7 +92,9 @@ class UpstreamVerification:
 
     def _is_verified(self, model: Hashable) -> bool:
         now = time.monotonic()
-        if now < self._verified.get(model, -math.inf):
+        verified_until, uses = self._verified.get(model, (-math.inf, 0.0))
+        if now < verified_until and uses > 0:
+            self._verified[model] = (verified_until, uses - 1)
             return True
         until, sentence = self._refused.get(model, (0.0, ""))
         if now < until:
@@ -106,7 +108,7 @@ class UpstreamVerification:
         except IncompatibleError as error:
             _keep(self._refused, model, (time.monotonic() + _REFUSED_SECONDS, str(error)))
             raise
-        _keep(self._verified, model, time.monotonic() + self._seconds)
+        _keep(self._verified, model, (time.monotonic() + self._seconds, self._uses))
 
 
 def _keep(results: OrderedDict[Hashable, Any], model: Hashable, result: Any) -> None:

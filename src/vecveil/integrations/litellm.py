@@ -111,7 +111,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
         **policy: Unpack[PolicyOptions],
     ) -> None:
         self._policy = open_policy(protector, **policy)
-        self._verification = UpstreamVerification()
+        self._verification = UpstreamVerification(uses=100)
         # Random: neither a caller nor another callback can mark an answer or a request as ours.
         self._mark = secrets.token_hex(8)
         super().__init__(guardrail_name="vecveil", default_on=True)

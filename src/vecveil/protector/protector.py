@@ -61,6 +61,8 @@ NORMALISED_RATIO = 1.01
 """Largest ratio of the longest to the shortest row of an encoder that normalises."""
 NORM_SLACK_NORMALISED, NORM_SLACK = 1.1, 2.0
 """Largest norm of a row over that in the fit, for encoders that normalise and for others."""
+LEAST_SLACK = 10.0
+"""The same for the least norm, for encoders that do not normalise: short texts have short vectors."""
 
 LABELS_NOT_COVERED = (
     "Anything about the labels themselves. The neighbours are texts: labels give no pairs of texts with and without "
@@ -422,6 +424,14 @@ class Protector:
             return None
         low, high = self.encoder_info.norms
         return high * (NORM_SLACK_NORMALISED if high <= NORMALISED_RATIO * low else NORM_SLACK)
+
+    @property
+    def least_norm(self) -> float:
+        """Return the norm below which vectors of texts are hardly the encoder's; 0 if the fit knows none."""
+        if not self.encoder_info.norms:
+            return 0.0
+        low, high = self.encoder_info.norms
+        return low / (NORM_SLACK_NORMALISED if high <= NORMALISED_RATIO * low else LEAST_SLACK)
 
     def accepts(self, X: Embeddings) -> npt.NDArray[np.bool_]:
         """Return a mask (N,) of the rows of ``X`` (N, n), finite, that `protect` accepts.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import random
 import re
 from collections import deque
@@ -46,8 +45,9 @@ _TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})')
 _ERROR_BYTES = 65_536
 # Firewalls may drop idle connections silently.
 _IDLE_SECONDS = 30.0
-# A server behind a load balancer may be replaced without a failed request.
+# A server behind a load balancer may be replaced without a failed request. Each request uses a verification twice.
 _VERIFIED_SECONDS = 60.0
+_VERIFIED_USES = 200
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,7 +99,7 @@ class Upstream(Protocol):
 class VerifiedUpstream:
     """An upstream that is verified to serve the protector's encoder before it encodes.
 
-    A local encoder is verified once; a server's model again after a minute and after a lost connection.
+    A local encoder is verified once; a server's model again after a minute, 100 requests or a lost connection.
 
     Args:
         policy: name for logs and errors.
@@ -109,8 +109,9 @@ class VerifiedUpstream:
 
     def __init__(self, policy: str, protector: Protector, upstream: Upstream) -> None:
         self._policy, self._protector, self._upstream = policy, protector, upstream
-        local = isinstance(upstream, LocalUpstream)
-        self._verification = UpstreamVerification(seconds=math.inf if local else _VERIFIED_SECONDS)
+        self._local = isinstance(upstream, LocalUpstream)
+        self._verification = UpstreamVerification() if self._local else UpstreamVerification(
+            seconds=_VERIFIED_SECONDS, uses=_VERIFIED_USES)  # fmt: skip
         self._losses = upstream.losses
 
     @property
@@ -126,7 +127,11 @@ class VerifiedUpstream:
         encoded = await self._upstream.embed(
             texts, model=model, dimension=self._protector.dimension, headers=headers
         )
-        await self.ensure(model, headers)  # a retry may have reached another server; free otherwise
+        await self.ensure(model, headers)  # a retry may have reached another server
+        # Longer vectors are the protector's to refuse. A local encoder may know no word of a text.
+        if not self._local and np.linalg.norm(encoded.vectors, axis=1).min() < self._protector.least_norm:
+            self._verification.invalidate()
+            self._refuse("vectors shorter than those of the fit")
         return encoded
 
     async def ensure(self, model: str, headers: Mapping[str, str]) -> None:

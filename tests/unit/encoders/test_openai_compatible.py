@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import gzip
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ import pytest
 
 from harness.errors import raises
 from harness.http_encoder import Answer, answer_with, embedding_server, hashed_vectors
+from harness.serving import Misbehaving
 from vecveil.encoders import load_encoder, openai_compatible
 from vecveil.encoders.openai_compatible import parse_embeddings
 from vecveil.errors import EncoderError
@@ -122,6 +125,7 @@ def rows(*vectors: object) -> bytes:
         rows("####", "####"),
         rows(base64.b64encode(b"12345").decode(), base64.b64encode(b"12345").decode()),
         rows([1.0, 2.0], [CANARY, 1.0]),
+        rows([1.0, 2.0], [0.0, 0.0]),
         json.dumps({"data": [{"embedding": [1.0], "index": 0}] * 2}).encode(),
         json.dumps({"data": [{"embedding": [1.0], "index": i} for i in (0, 5)]}).encode(),
         json.dumps({"data": [{"embedding": [1.0], "index": i} for i in (False, True)]}).encode(),
@@ -135,6 +139,48 @@ def test_what_is_no_answer(body: bytes) -> None:
     ):
         load_encoder(f"{url}#small", cache=None).encode(["a", "b"])
     assert CANARY not in str(caught.value)
+
+
+def test_an_answer_that_is_compressed_is_not_inflated() -> None:
+    """Servers are asked for plain answers, and a bomb is not opened."""
+
+    def answer(request: dict, number: int) -> Answer:
+        status, headers, body = answer_with(hashed_vectors(request["input"]), request)
+        return status, {**headers, "Content-Encoding": "gzip"}, gzip.compress(body)
+
+    with embedding_server(answer) as (url, seen), raises("E-ENCODER", "endpoint"):
+        load_encoder(f"{url}#small", cache=None).encode(["a"])
+    assert [request["headers"]["accept-encoding"] for request in seen] == ["identity"]
+
+
+def test_an_answer_that_is_too_large_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_compatible, "LARGEST_ANSWER", 100_000)
+    seen = []
+
+    def answer(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
+        seen.append(body)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")  # without an end
+        writer.write(b"20000\r\n" + b" " * 2**17 + b"\r\n")
+
+    with Misbehaving(answer).running() as up, raises("E-ENCODER", "endpoint"):
+        load_encoder(f"{up.url}#small", cache=None).encode(["a"])
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "])
+def test_head_and_body_that_drip_are_not_waited_for(start: bytes) -> None:
+    async def drip(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(start)
+        while not writer.is_closing():
+            writer.write(b"a")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+    with Misbehaving(drip).running() as up:
+        encoder = load_encoder(f"{up.url}#small", cache=None, timeout=0.5, max_retries=0)
+        with raises("E-ENCODER", "endpoint") as caught:
+            encoder.encode(["a"])
+    assert "TimeoutError" in str(caught.value)
 
 
 def test_another_dimension_than_before() -> None:

@@ -83,6 +83,27 @@ def test_an_upstream_is_verified_again_after_a_minute(same: bool) -> None:
 
 
 @pytest.mark.parametrize("same", [True, False])
+def test_an_upstream_is_verified_again_after_some_requests(same: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be replaced behind a connection that is never lost."""
+    monkeypatch.setattr("vecveil.serving.upstreams._VERIFIED_USES", 6)
+
+    def replaced(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
+        X = clean_vectors(json.loads(body)["input"])
+        respond(writer, answer_to(body, X if same else X[:, ::-1] ** 2 * 2))
+
+    with Misbehaving(well).running() as up:
+        upstream = HttpUpstream(up.url, "up", UpstreamSettings(timeout=60.0, retries=0))
+        service = Service([ServedPolicy("drug", ReleasePolicy(fake_protector()), upstream)])
+        with served(service) as url:
+            for _ in range(3):
+                assert posted(url).status_code == 200
+            assert len(up.bodies) == 4  # the sentences once, and three texts
+            up.answer = replaced
+            check(posted(url), same=same)
+            assert "A dog sleeps" in up.bodies[4].decode()
+
+
+@pytest.mark.parametrize("same", [True, False])
 def test_what_answers_a_second_try_is_checked(same: bool) -> None:
     """An upstream that was replaced between two tries of one request: nothing of the new one is let out."""
     tries = 0
