@@ -113,7 +113,23 @@ def test_misuse_is_exit_code_two(arguments: list[str]) -> None:
     assert run("ledger", *arguments).code == 2
 
 
-@pytest.mark.parametrize("name", ["show", "export"])
+def test_a_repair_says_what_is_lost(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        sql = "SELECT sql FROM sqlite_master WHERE name = 'events_no_update'"
+        (trigger,) = connection.execute(sql).fetchone()
+        connection.execute("DROP TRIGGER events_no_update")
+        connection.execute("UPDATE events SET item = randomblob(32) WHERE row = 2")
+        connection.execute(trigger)
+    assert "ledger repair" in run("ledger", "show", path).errors[0]
+    done = run("ledger", "repair", path, "-o", path.with_name("new.ledger"), "--json")
+    assert (done.code, done.json) == (
+        0, {"output": "new.ledger", "releases": 3, "lost": 1, "cap": 5, "cap_lost": False})  # fmt: skip
+    assert "1 rows are lost" in done.err
+    assert run("ledger", "show", path.with_name("new.ledger")).code == 0
+    assert run("ledger", "repair", path, "-o", path.with_name("new.ledger")).code == 1
+
+
+@pytest.mark.parametrize("name", ["show", "export", "repair"])
 def test_help_has_an_example(name: str) -> None:
     done = run("ledger", name, "--help")
     assert done.code == 0

@@ -26,7 +26,14 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.accounting.ledger_file import cap_checksum, create_file, event_checksum, transaction
+from vecveil.accounting.ledger_file import (
+    SALT_BYTES,
+    cap_checksum,
+    create_file,
+    event_checksum,
+    insert_events,
+    transaction,
+)
 from vecveil.errors import InvalidInputError, LedgerCapError, LedgerError, message, wrong_type
 from vecveil.io import atomic_path
 from vecveil.validation import check_count, check_positive, check_same_length
@@ -35,6 +42,8 @@ __all__ = ["Ledger", "LedgerSummary"]
 
 LARGEST_CAP = 10**9
 _FINGERPRINT = re.compile(r"[\w.:+/=@-]{1,200}", re.ASCII)
+_CAPS = "SELECT row, chain, cap FROM caps ORDER BY row"
+_EVENTS = "SELECT row, chain, item, protector, epsilon, release FROM events ORDER BY row"
 _COLUMNS = ("row", "item", "protector", "epsilon", "release", "checksum")
 
 # Aggregates in SQL: a ledger of millions of events never enters Python's memory.
@@ -95,11 +104,29 @@ class LedgerSummary:
         }
 
 
+@dataclass(frozen=True)
+class LedgerRepair:
+    """The outcome of `Ledger.repair`.
+
+    Attributes:
+        releases: releases in the new ledger.
+        lost: rows that were there and do not verify. Rows that left no trace are not among them.
+        cap: cap of the new ledger; it may be a former, smaller one.
+        cap_lost: a stored cap did not verify.
+    """
+
+    releases: int
+    lost: int
+    cap: int | None
+    cap_lost: bool
+
+
 class Ledger:
     """Count releases per item in an append-only file and refuse releases beyond a cap.
 
     Ids are str, int or bytes; ``"7"``, ``7`` and ``b"7"`` are three items. Checksums show accidents and
-    careless changes, not a deliberate rewriting of the file. A file that is no intact ledger raises `LedgerError`.
+    careless changes, not a deliberate rewriting of the file. A file that is no intact ledger raises `LedgerError`:
+    opening it checks every row, some seconds for a million.
 
     No connection outlives a call, so a ledger may be used after a fork, by threads, and sent to
     other processes. A process that records must not open the file by other means.
@@ -129,6 +156,8 @@ class Ledger:
         self._last = (0, b"")  # number and checksum of the last row seen; see _transaction
         if create:
             create_file(self._path, cap=self._cap)
+        # A row whose item is damaged would no longer count against the cap.
+        self.verify()
         with self._transaction() as opened:
             stored = _stored_cap(opened)
         if self._cap is not None and stored is not None and self._cap > stored:
@@ -202,15 +231,8 @@ class Ledger:
             # Inside the transaction: another process may have recorded the same release.
             fresh = _without_repetitions(opened, batch, protector)
             _check_cap(opened, self._binding_cap(opened), Counter(item for item, _ in fresh))
-            first = _last_row(opened)[0] + 1
-            opened.executemany(
-                "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
-                [
-                    (row, item, protector, epsilon, tag,
-                     event_checksum(salt, row, item, protector, epsilon, tag))
-                    for row, (item, tag) in enumerate(fresh, first)
-                ],
-            )  # fmt: skip
+            events = [(item, protector, epsilon, tag) for item, tag in fresh]
+            insert_events(opened, salt, _last_row(opened)[0] + 1, events)
 
     @property
     def cap(self) -> int | None:
@@ -296,24 +318,52 @@ class Ledger:
 
         The checksums show changed, inserted and removed rows, but not rows cut off at the end.
         """
-        caps = "SELECT row, chain, cap FROM caps ORDER BY row"
-        events = "SELECT row, chain, item, protector, epsilon, release FROM events ORDER BY row"
         with self._transaction() as opened:
             for noun, query, checksum in (
-                ("cap", caps, cap_checksum),
-                ("row", events, event_checksum),
+                ("cap", _CAPS, cap_checksum),
+                ("row", _EVENTS, event_checksum),
             ):
-                bad = _first_bad_row(opened.execute(query), self._salt, checksum)
-                if bad is not None:
-                    raise self._damaged("a ledger whose rows match their checksums",
-                                        f"one that breaks at {noun} {bad}",
-                                        "A row was changed, inserted or removed there.")  # fmt: skip
+                rows = _checked_rows(opened.execute(query), self._salt, checksum)
+                for expected, (row, fits, _) in enumerate(rows, start=1):
+                    if not fits or row != expected:
+                        raise self._damaged("a ledger whose rows match their checksums",
+                                            f"one that breaks at {noun} {expected}",
+                                            "A row was changed, inserted or removed there.")  # fmt: skip
             if opened.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
                 raise self._damaged("an intact ledger", "one whose pages or indexes are damaged")
 
+    @classmethod
+    def repair(cls, path: str | os.PathLike[str], target: str | os.PathLike[str]) -> LedgerRepair:
+        """Write a new ledger at ``target`` from the rows of ``path`` that verify, and return what is lost.
+
+        Items keep their hashes. Releases in lost rows no longer count: their items may be released again.
+
+        Raises:
+            LedgerError: no row verifies, or the file is damaged where it describes its tables.
+        """
+        source, new, owner = Path(os.path.realpath(path)), Path(os.path.realpath(target)), "Ledger.repair"
+        if new.exists():
+            raise InvalidInputError.of(owner, "target", "a new file", f"an existing one ({new.name!r})")
+        with transaction(source) as opened:
+            salts = [salt for (salt,) in opened.execute("SELECT salt FROM ledger")]
+            salt = salts[0] if len(salts) == 1 and isinstance(salts[0], bytes) else b""
+            rows, unread = _readable_rows(opened, _EVENTS)
+            cap_rows, caps_unread = _readable_rows(opened, _CAPS)
+        checked = [(fits, values) for _, fits, values in _checked_rows(rows, salt, event_checksum)]
+        events = [(*values,) for fits, values in checked if fits]
+        caps = [(fits, values[0]) for _, fits, values in _checked_rows(cap_rows, salt, cap_checksum)]
+        # A damaged salt would hash each id to an item that the ledger does not know.
+        if len(salt) != SALT_BYTES or (checked and not events):
+            raise LedgerError.of(owner, "path", "a ledger with a row that verifies", f"none ({source.name!r})",
+                                 fix="Restore the ledger from a copy.")  # fmt: skip
+        cap = max((cap for fits, cap in caps if fits), default=None)
+        create_file(new, cap=cap, salt=salt, events=events)
+        lost = len(checked) - len(events) + unread
+        return LedgerRepair(len(events), lost, cap, cap_lost=caps_unread > 0 or not all(fits for fits, _ in caps))
+
     def _damaged(self, constraint: str, got: str, why: str = "") -> LedgerError:
         got = f"{got} ({self._path.name!r})"
-        fix = "Restore the ledger from a copy."
+        fix = "Restore the ledger from a copy, or keep the rows that verify: vecveil ledger repair (Ledger.repair)."
         return LedgerError.of("Ledger.verify", "path", constraint, got, why, fix)
 
     @contextlib.contextmanager
@@ -429,20 +479,32 @@ def _check_cap(opened: sqlite3.Connection, cap: int | None, more: Counter[bytes]
         )  # fmt: skip
 
 
-def _first_bad_row(
+def _checked_rows(
     rows: Iterable[tuple[Any, ...]], salt: bytes, checksum: Callable[..., bytes]
-) -> int | None:
-    before, expected = None, 1
+) -> Iterator[tuple[Any, bool, list[Any]]]:
+    """Yield the number of each row, whether it matches its checksum, and its values."""
+    before = None
     for row, stored, *values in rows:
         try:
             # Older versions hashed each row over the one before it: either form is right.
-            fits = row == expected and stored in (
-                checksum(salt, row, *values),
-                checksum(salt, row, *values, before=before),
-            )
+            fits = stored in (checksum(salt, row, *values), checksum(salt, row, *values, before=before))
         except (TypeError, AttributeError, struct.error):  # a damaged value of another type
             fits = False
-        if not fits:
-            return expected
-        before, expected = stored, expected + 1
-    return None
+        yield row, fits, values
+        before = stored
+
+
+def _readable_rows(opened: sqlite3.Connection, query: str) -> tuple[list[tuple[Any, ...]], int]:
+    """Return the rows that can be read in their order, and how many between them cannot."""
+    rows: list[tuple[Any, ...]] = []
+    behind: list[tuple[Any, ...]] = []
+    try:
+        rows.extend(opened.execute(query))
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
+        # SQLite stops at a damaged page; from the other end it reads the rows behind it.
+        last = rows[-1][0] if rows else 0
+        with contextlib.suppress(sqlite3.DatabaseError, UnicodeDecodeError):
+            behind.extend(row for row in opened.execute(f"{query} DESC") if row[0] > last)
+    # Rows are numbered without gaps.
+    everything = rows + behind[::-1]
+    return everything, (everything[-1][0] if everything else 0) - len(everything)

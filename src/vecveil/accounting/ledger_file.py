@@ -16,13 +16,14 @@ import sqlite3
 import stat
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from vecveil.errors import LedgerError
 from vecveil.io import remove_left_over, sync_folder, temporary_beside
 
-__all__ = ["cap_checksum", "create_file", "event_checksum", "transaction"]
+__all__ = ["SALT_BYTES", "cap_checksum", "create_file", "event_checksum", "insert_events", "transaction"]
 
 SALT_BYTES = 32
 
@@ -109,9 +110,12 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def create_file(path: Path, *, cap: int | None) -> None:
-    """Make an empty ledger at ``path``, readable by its owner alone, unless a file exists.
+def create_file(
+    path: Path, *, cap: int | None, salt: bytes | None = None, events: Sequence[tuple[Any, ...]] = ()
+) -> None:
+    """Make a ledger at ``path``, readable by its owner alone, unless a file exists.
 
+    A repaired ledger keeps its ``salt`` and its ``events`` (item, protector, ε, release), which get new numbers.
     The file is written beside the target and linked to it: of several processes one makes the ledger, and
     no reader sees half of it. An existing file stays: a ledger truncated to nothing must not begin anew.
     """
@@ -127,16 +131,27 @@ def create_file(path: Path, *, cap: int | None) -> None:
                 made.execute("BEGIN")
                 made.execute(f"PRAGMA application_id = {APPLICATION}")
                 made.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-                salt = secrets.token_bytes(SALT_BYTES)
+                salt = secrets.token_bytes(SALT_BYTES) if salt is None else salt
                 made.execute("INSERT INTO ledger VALUES (?)", (salt,))
                 if cap is not None:
                     first = cap_checksum(salt, 1, cap)
                     made.execute("INSERT INTO caps VALUES (1, ?, ?)", (cap, first))
+                insert_events(made, salt, 1, events)
                 made.execute("COMMIT")
             # link, unlike rename, fails if another process was faster: its ledger stays.
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, path)
         sync_folder(path.parent)  # the new directory entry is durable too
+
+
+def insert_events(
+    opened: sqlite3.Connection, salt: bytes, first: int, events: Iterable[tuple[Any, ...]]
+) -> None:
+    """Append events (item, protector, ε, release), numbered from ``first`` on."""
+    opened.executemany(
+        "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
+        ((row, *event, event_checksum(salt, row, *event)) for row, event in enumerate(events, first)),
+    )
 
 
 @contextlib.contextmanager
@@ -150,7 +165,8 @@ def transaction(path: Path, *, write: bool = False) -> Iterator[sqlite3.Connecti
             try:
                 _check_schema(opened, path)
                 yield opened
-                opened.execute("COMMIT")
+                if write:  # a read ends as the connection closes; a damaged page may have ended it already
+                    opened.execute("COMMIT")
             except BaseException:
                 if opened.in_transaction:
                     opened.execute("ROLLBACK")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -198,10 +198,10 @@ Example:
 
 @click.group("ledger", epilog=LEDGER_EXAMPLE)
 def ledger() -> None:
-    """Show or export a ledger: how often each item was released, and what that has spent.
+    """Show, export or repair a ledger: how often each item was released, and what that has spent.
 
-    A ledger holds salted hashes in place of ids. Both commands first check the checksum of every
-    row; show takes --json.
+    A ledger holds salted hashes in place of ids. Whoever opens one checks the checksum of every row first. All
+    commands take --json.
     """
 
 
@@ -211,7 +211,6 @@ def ledger() -> None:
 def show(ledger: Path, as_json: bool) -> None:
     """Check LEDGER and print it in numbers."""
     with Ledger(ledger, create=False) as opened:
-        opened.verify()
         summary = opened.summary()
     if as_json:
         data_json(summary.to_record())
@@ -228,7 +227,6 @@ def export(ledger: Path, output: Path, force: bool, as_json: bool) -> None:
     """Check LEDGER and write one line per release, with hashed ids."""
     check_new_file(output, overwrite=force, inputs=(ledger,))
     with Ledger(ledger, create=False) as opened:
-        opened.verify()
         with writing(output):
             opened.export(output)
         total = opened.total
@@ -236,6 +234,23 @@ def export(ledger: Path, output: Path, force: bool, as_json: bool) -> None:
         data_json({"output": output.name, "releases": total})
     else:
         note(f"Wrote {total} releases to {output.name}.")
+
+
+@ledger.command("repair", epilog="\b\nExample:\n  vecveil ledger repair releases.ledger -o repaired.ledger\n")
+@click.argument("ledger", type=shared.FILE)
+@click.option("-o", "--output", type=shared.FILE, required=True, help="The new ledger, a file that does not exist.")
+@shared.json_option
+def repair(ledger: Path, output: Path, as_json: bool) -> None:
+    """Write a new ledger from the rows of LEDGER that match their checksums, and say what is lost.
+
+    Releases in lost rows no longer count against the cap. LEDGER stays as it is.
+    """
+    result = Ledger.repair(ledger, output)
+    if as_json:
+        data_json({"output": output.name, **asdict(result)})
+    cap = "" if not result.cap_lost else f" A stored cap is lost: the new ledger has {number(result.cap)}."
+    note(f"Wrote {result.releases} releases to {output.name}. {result.lost} rows are lost: their releases no longer "
+         f"count.{cap}")  # fmt: skip
 
 
 def _ledger_lines(summary: LedgerSummary) -> list[str]:

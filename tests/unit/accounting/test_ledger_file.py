@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
 import shutil
 import sqlite3
@@ -96,6 +97,77 @@ def test_a_forced_change_is_found_at_its_row(path: Path, statement: str, where: 
         connection.execute(statement)
     with pytest.raises(LedgerError, match=rf"breaks at {where} \('releases.ledger'\)"):
         Ledger(path).verify()
+
+
+def test_a_damaged_ledger_is_not_written_through_and_is_repaired(path: Path) -> None:
+    """An item of a flipped bit is another item: its releases would no longer count against the cap."""
+    ledger = Ledger(path)
+    ledger.record(["x", "x", "y"], protector=P, epsilon=1.0)
+    total, cap, salt = ledger.total, ledger.cap, ledger._salt
+    stored = hmac.digest(salt, b"sx", "sha256")
+    content = path.read_bytes()
+    at = content.rindex(stored)  # the index has the item too
+    while at >= 0:
+        flipped = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+        path.write_bytes(flipped)
+        with raises("E-LEDGER", "path") as caught:
+            Ledger(path).record(["x"], protector=P, epsilon=1.0)
+        assert "ledger repair" in str(caught.value)
+        at = content.rfind(stored, 0, at)
+    repaired = path.with_name("repaired.ledger")
+    result = Ledger.repair(path, repaired)
+    assert (result.cap, result.cap_lost) == (cap, False)
+    assert result.releases + result.lost == total
+    assert path.read_bytes() == flipped
+    with Ledger(repaired) as again:
+        assert again.total == result.releases
+        assert again.count("y") == 1
+        assert again.count("x") == 2 - result.lost
+    with raises("E-INPUT", "target"):
+        Ledger.repair(path, repaired)
+
+
+def test_a_repair_keeps_what_can_be_read_around_a_damaged_page(path: Path) -> None:
+    Ledger(path).record([f"more {i}" for i in range(400)], protector=P, epsilon=1.0)
+    total = Ledger(path).total
+    with opened(path) as connection:
+        (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+    content, stored = path.read_bytes(), hmac.digest(Ledger(path)._salt, b"smore 200", "sha256")
+    pages = [at for at in range(0, len(content), page_size) if content[at] == 13]  # leaves of tables
+    (page,) = [at for at in pages if stored in content[at : at + page_size]]
+    path.write_bytes(content[:page] + b"\xff" * page_size + content[page + page_size :])
+    with pytest.raises(LedgerError):
+        Ledger(path)
+    repaired = path.with_name("repaired.ledger")
+    result = Ledger.repair(path, repaired)
+    assert result.releases + result.lost == total
+    assert 0 < result.lost < 100
+    with Ledger(repaired) as again:
+        assert (again.count("more 0"), again.count("more 200"), again.count("more 399")) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("statement", ["UPDATE ledger SET salt = randomblob(32)", "UPDATE caps SET cap = 99"])
+def test_a_repair_without_the_salt_is_refused_and_a_lost_cap_is_told(path: Path, statement: str) -> None:
+    with without_triggers(path) as connection:
+        connection.execute(statement)
+    repaired = path.with_name("repaired.ledger")
+    if "salt" in statement:
+        with raises("E-LEDGER", "path"):
+            Ledger.repair(path, repaired)
+        assert not repaired.exists()
+    else:
+        result = Ledger.repair(path, repaired)
+        assert (result.cap, result.cap_lost, result.lost) == (None, True, 0)
+
+
+def test_the_former_hash_chain_is_repaired_too(tmp_path: Path) -> None:
+    path = tmp_path / "chained.ledger"
+    shutil.copy(GOLDEN / "chained.ledger", path)
+    path.chmod(0o600)
+    with without_triggers(path) as connection:
+        connection.execute("UPDATE events SET epsilon = 0.25 WHERE row = 3")
+    result = Ledger.repair(path, tmp_path / "repaired.ledger")
+    assert (result.releases, result.lost, result.cap) == (3, 1, 4)
 
 
 def test_a_ledger_without_its_triggers_is_refused(path: Path) -> None:
