@@ -216,6 +216,48 @@ def test_the_database_holds_neither_text_nor_clean_vector(filled: ProtectedVecto
             assert b"note-1" not in content
 
 
+class Recording(Topical):
+    """`Topical` that notes the texts of queries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries: list[str] = []
+
+    def embed_query(self, text: str) -> list[float]:
+        self.queries.append(text)
+        return super().embed_query(text)
+
+
+@pytest.mark.parametrize("kind", sorted(STORES))
+def test_a_text_stage_rewrites_the_candidates_alone(kind: str, folder: Path, keys: Path) -> None:
+    concept = vecveil.Concept.from_terms("topics", TOPICS)
+    stage = vecveil.fit(
+        TEXTS, concept, Topical(), method="laplace", noise_to_signal=1e-4, rewrite="delete", show_progress=False
+    )
+    recording = Recording()
+    embeddings = ProtectedEmbeddings(stage, recording, text_stored=False)
+    for inner in STORES[kind](folder, embeddings):
+        store = ProtectedVectorStore(inner, keys, name="notes", candidates=30)
+        ids = store.add_texts(TEXTS, METADATA)
+        # The database has the rewritten texts' vectors; the blobs have the originals.
+        rewritten = unit_rows(np.array(Topical().embed_documents([f"number {i}" for i in range(30)])))
+        stored = unit_rows(np.array([vector for vector, _ in stored_rows(inner)], np.float64))
+        assert (stored @ rewritten.T).max(axis=1).min() > 0.99999
+        assert len(set((stored @ rewritten.T).argmax(axis=1))) == 30
+        assert [d.page_content for d in store.get_by_ids(ids[:3])] == TEXTS[:3]
+        recording.queries.clear()
+        hits = store.similarity_search_with_score("canary-loan question", k=5)
+        # Exact for the ranking, rewritten for the candidates.
+        assert set(recording.queries) == {"canary-loan question", "question"}
+        cosines = exact("canary-loan question")
+        assert [d.page_content for d, _ in hits] == [TEXTS[i] for i in np.argsort(-cosines, kind="stable")[:5]]
+        np.testing.assert_allclose([score for _, score in hits], np.sort(cosines)[:-6:-1], atol=1e-3)
+        assert store.max_marginal_relevance_search("canary-loan question", k=3)[0] == hits[0][0]
+        assert len(store.similarity_search("canary-loan", k=5)) == 5  # nothing is left of the query
+        with raises("E-INPUT-TYPE", "query"):  # a vector cannot be rewritten
+            store.similarity_search_by_vector(Topical().embed_query("canary-loan question"))
+
+
 def test_texts_past_the_store_are_refused(filled: ProtectedVectorStore) -> None:
     inner = filled.collection.database.store
     with raises("E-STORE-UNSEALED", "texts"):
