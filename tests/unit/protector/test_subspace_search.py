@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,12 @@ def test_settings_fit_into_the_dimension_and_keep_what_is_fixed(n: int, fixed: d
     assert len(set(gentle)) == len(gentle) > 0
     # Without labels there are only pairs.
     assert all(setting.pairs for setting in first_settings(n, {}, labels=False))
+
+
+def test_more_erased_directions_may_leave_fewer_to_release() -> None:
+    best = SubspaceSetting(192, 192, 0.3, False)
+    assert replace(best, rank=240, kept=144) in second_settings(384, best, {})
+    assert {each.kept for each in second_settings(384, best, {"kept": 192})} == {192}
 
 
 def test_the_fit_reports_what_is_read_of_listed_and_of_unlisted_words() -> None:

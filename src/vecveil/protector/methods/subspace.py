@@ -326,8 +326,10 @@ def second_settings(
     if "pairs" not in fixed and not best.pairs:
         ranks += [(share, True) for share in ([1.0] if "rank" in fixed else PAIRS_RANKS)]
     for share, pairs in ranks:
-        rank = min(n - best.kept, max(1, round(best.rank * share)))
-        yield replace(best, rank=rank, pairs=pairs, gradients=min(rank, best.gradients))
+        # More erased directions may leave fewer to release.
+        rank = min(n - fixed.get("kept", 1), max(1, round(best.rank * share)))
+        kept = min(best.kept, n - rank)
+        yield replace(best, rank=rank, kept=kept, pairs=pairs, gradients=min(rank, best.gradients))
 
 
 class SubspaceSearch:
