@@ -40,6 +40,8 @@ COMMANDS = {
     "search": ("search", "command", "Search a sealed store and rank exactly."),
     "reseal": ("sealing", "reseal_command", "Seal the rows of a store under a new key."),
     "reprotect": ("sealing", "reprotect_command", "Draw the vectors of a sealed store anew."),
+    "reconcile": ("forgetting", "reconcile_command", "List vectors without a source, and sources without a vector."),
+    "forget": ("forgetting", "forget_command", "Delete the rows of ids everywhere; write a receipt."),
     "curves": ("curves", "command", "Show how a learnt perturbation was trained."),
     "key": ("releases", "key", "Make and list keys of keyed noise and sealed search."),
     "ledger": ("releases", "ledger", "Show how often items were released."),
@@ -176,6 +178,8 @@ def _left_behind(arguments: Sequence[str]) -> str:
             return f"Finished designs are kept in {option('--out')}; {_CONTINUE}"
         case ["reseal" | "reprotect", *_]:
             return f"Finished rows stay, and the older keys are kept; {_CONTINUE}"
+        case ["forget", *_]:
+            return f"The receipt says what is begun; {_CONTINUE}"
         case ["migrate", *_]:
             return f"The state file counts the rows that the destination confirmed; {_CONTINUE}"
         case ["experiment", "run"]:

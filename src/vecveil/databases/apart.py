@@ -98,8 +98,11 @@ class StoreApart(VectorStore):
     def exists(self) -> bool:
         return bool(self._request("exists"))
 
-    def files(self) -> list[str]:
-        return list(self._request("files"))
+    def compact(self) -> str:
+        return str(self._request("compact"))
+
+    def files(self, *, shared: bool = False) -> list[str]:
+        return list(self._request("files", shared=shared))
 
     def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
         self._request("create", dimension=dimension, metric=metric, filter_fields=list(filter_fields))
@@ -239,7 +242,7 @@ class _Served:
             return asdict(self.store.info())
         if method == "normalises":
             return self.store.normalises
-        if method not in ("exists", "files", "create", "read", "search", "delete", "rows_at_once"):
+        if method not in ("exists", "compact", "files", "create", "read", "search", "delete", "rows_at_once"):
             raise StoreError.of(_OWNER, "request", "a known method", "another")
         value = getattr(self.store, method)(**request)
         return _record_of(value) if isinstance(value, Batch) else value

@@ -255,6 +255,11 @@ class MilvusStore(DatabaseStore):
             matches.append(Match(str(name), distance_of(hit["distance"], metric), fields))
         return matches
 
+    def _compact(self, name: str) -> str:
+        self._client().flush(name)
+        self._client().compact(name)
+        return "Milvus wrote its log to segments (flush) and was asked to compact them."
+
     def _delete(self, ids: list[str]) -> None:
         self._client().delete(self._name, filter=self._among(ids))
 

@@ -528,6 +528,15 @@ class PgvectorStore(DatabaseStore):
                 self._statement("DELETE FROM {table} WHERE {id} = ANY(%s::" + kind + "[])"), [ids]
             )
 
+    def _compact(self, name: str) -> str:
+        if self._given is not None:  # perhaps inside the caller's transaction, where PostgreSQL refuses it
+            return ""
+        self.layout()
+        if self._opened is None:
+            self._opened = self._psycopg.connect(self._where, autocommit=True)
+        self._opened.execute(self._sql.SQL("VACUUM (FULL) {}").format(self._table()))
+        return "PostgreSQL rewrote the table (VACUUM FULL)."
+
 
 class PostgresTable(SqlTable):
     """A protected PostgreSQL table; close it, or use it in a ``with`` block.

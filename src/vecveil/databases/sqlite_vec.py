@@ -311,6 +311,14 @@ class SqliteVecStore(DatabaseStore):
             delete = f"DELETE FROM {_quoted(self._name)} WHERE {_quoted(layout.key)} = ?"
             cursor.executemany(delete, [[name] for name in names])
 
+    def _compact(self, name: str) -> str:
+        connection = self._connection()
+        if connection.in_transaction:  # the caller's: SQLite cannot rewrite the file inside one
+            return ""
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return "SQLite rewrote the file (VACUUM) and emptied its log."
+
     def _rowids(self) -> str:
         return _quoted(f"{self._name}_rowids")
 

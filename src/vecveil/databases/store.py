@@ -170,8 +170,15 @@ class VectorStore(ABC):
         """Return the number of rows."""
         return self.info().count
 
-    def files(self) -> list[str]:
+    def compact(self) -> str:
+        """Overwrite what is kept of deleted rows, as far as the client can; return what it did, or ``""``."""
+        return ""
+
+    def files(self, *, shared: bool = False) -> list[str]:
         """Return the local files and folders of the collection, some of which may not exist.
+
+        Args:
+            shared: also of files that hold more than this collection.
 
         Raises:
             StoreError: the database is a server, or the files hold more than this collection.
@@ -306,9 +313,16 @@ class DatabaseStore(VectorStore):
         with self._guard("the description"):
             return self._info()
 
-    def files(self) -> list[str]:
+    def compact(self) -> str:
+        with self._guard("compacting"):
+            return self._compact(self._known())
+
+    def _compact(self, name: str) -> str:
+        return ""
+
+    def files(self, *, shared: bool = False) -> list[str]:
         with self._guard("the list of files"):
-            others = [] if self._remote else self._others(self._known())
+            others = [] if self._remote or shared else self._others(self._known())
             if self._remote or others:
                 got = "a server" if self._remote else f"{len(others)} other tables or collections in them"
                 raise StoreError.of(self._owner, "location", _ALONE, got, code="E-STORE-FILES")

@@ -24,7 +24,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["CacheWarning", "EmbeddingCache", "default_cache_folder"]
+from vecveil.errors import DataFileError
+
+__all__ = ["CacheWarning", "EmbeddingCache", "default_cache_folder", "matching_texts"]
 
 Vectors = npt.NDArray[np.float32]
 
@@ -236,6 +238,33 @@ class EmbeddingCache:
             CacheWarning,
             stacklevel=6,
         )
+
+
+@contextlib.contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (_DamagedError, sqlite3.Error, OSError) as error:
+        raise DataFileError.of(path.name, "cache", "a file of the embedding cache", type(error).__name__,
+                               fix="Remove it, and repeat the command.") from None  # fmt: skip
+
+
+def matching_texts(folder: str | os.PathLike[str], texts: Sequence[str], *, delete: bool = False) -> int:
+    """Return how many vectors of ``texts`` the files in ``folder`` hold, of every encoder; ``delete`` removes them."""
+    found = 0
+    for path in sorted(Path(folder).glob("*.sqlite")):
+        cache = EmbeddingCache(folder, "")
+        cache.path = path
+        with _reported(path), cache._connection() as (connection, salt):
+            keys = [_key(salt, text) for text in dict.fromkeys(texts)]
+            found += sum(blob is not None for blob in cache._read(connection, keys))
+            if delete:
+                connection.execute("PRAGMA secure_delete = ON")
+                connection.execute("BEGIN IMMEDIATE")
+                connection.executemany("DELETE FROM vectors WHERE key = ?", [(key,) for key in keys])
+                connection.execute("COMMIT")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log holds older pages
+    return found
 
 
 def _code(error: sqlite3.Error) -> int:

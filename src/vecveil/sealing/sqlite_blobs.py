@@ -77,6 +77,16 @@ class SqliteBlobs(MutableMapping[str, bytes]):
                 raise
             cursor.execute("COMMIT")
 
+    def compact(self) -> None:
+        """Overwrite what the file and its log keep of deleted blobs."""
+        with self._cursor() as cursor:
+            cursor.execute("VACUUM")
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def files(self) -> list[str]:
+        """Return the file and its log."""
+        return [self._path, f"{self._path}-wal"]
+
     def close(self) -> None:
         """Close this thread's connection; the next use opens another."""
         if getattr(self._local, "pid", None) == os.getpid():

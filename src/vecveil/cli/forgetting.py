@@ -1,0 +1,129 @@
+"""``vecveil reconcile`` and ``vecveil forget``: ids whose source is gone, and their deletion with a receipt."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vecveil.accounting import Ledger
+from vecveil.cli import options as shared
+from vecveil.cli.output import data, data_json, note, warn, writing
+from vecveil.cli.tables import read_corpus
+from vecveil.data.writing import check_new_file
+from vecveil.databases import open_store
+from vecveil.databases.forgetting import forget, reconcile
+from vecveil.databases.locations import public_name, short_name
+from vecveil.encoders.cache import default_cache_folder
+from vecveil.errors import DataFileError
+from vecveil.io import write_text
+from vecveil.sealing import Sealer
+from vecveil.sealing.sqlite_blobs import SqliteBlobs
+
+__all__ = ["forget_command", "reconcile_command"]
+
+RECONCILE_EXAMPLE = """\b
+Example:
+  vecveil reconcile chroma:db#notes-sealed --ids current.txt -o gone.txt
+  vecveil forget chroma:db#notes-sealed --ids gone.txt --receipt erasure.json --seal-key search.keys
+"""
+FORGET_EXAMPLE = """\b
+Example:
+  vecveil forget chroma:db#notes-sealed --ids gone.txt --receipt erasure.json --seal-key search.keys
+  vecveil forget pgvector:postgresql://writer@db/app#notes --ids gone.txt --receipt erasure.json \\
+      --texts gone-texts.txt --ledger releases.ledger
+"""
+ids_option = click.option(
+    "--ids", "ids_file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True,
+    help="Text file with one id on each line.",
+)  # fmt: skip
+blobs_option = click.option(
+    "--blobs", "blobs_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="SQLite file of the sealed blobs, where they are apart from DATABASE.",
+)  # fmt: skip
+
+
+@click.command("reconcile", epilog=RECONCILE_EXAMPLE)
+@click.argument("database")
+@ids_option
+@blobs_option
+@click.option("-o", "--out", type=shared.FILE, help="Write the ids whose source is gone to this file, for forget.")
+@click.option("--force", is_flag=True, help="Replace the output.")
+@shared.json_option
+def reconcile_command(
+    database: str, ids_file: Path, blobs_file: Path | None, out: Path | None, force: bool, as_json: bool
+) -> None:
+    """List the vectors of DATABASE whose source is gone, and the sources without a vector.
+
+    --ids has the ids of all sources. Nothing is changed.
+    """
+    if out is not None:
+        check_new_file(out, overwrite=force, inputs=(ids_file,))
+    blobs = None if blobs_file is None else SqliteBlobs(blobs_file)
+    with open_store(database) as store:
+        found = reconcile(store, _ids(ids_file), blobs=blobs)
+    if out is not None:
+        with writing(out):
+            write_text(out, "".join(f"{name}\n" for name in found.without_source))
+    if as_json:
+        data_json({"database": short_name(database), **vars(found)})
+    else:
+        for kind in ("without_source", "without_vector"):
+            for name in getattr(found, kind):
+                data(f"{kind.replace('_', ' ')}: {name}")
+    note(f"{found.rows:,} vectors; {len(found.without_source):,} without a source, "
+         f"{len(found.without_vector):,} sources without a vector.")  # fmt: skip
+
+
+@click.command("forget", epilog=FORGET_EXAMPLE)
+@click.argument("database")
+@ids_option
+@click.option("--receipt", "receipt_file", type=shared.FILE, required=True, help="Receipt (JSON) to write.")
+@blobs_option
+@click.option("--seal-key", type=shared.SEAL_KEY,
+              help="Key file of the sealed rows, or env:NAME:FILE: their texts name the cached embeddings.")
+@click.option("--seal-name", metavar="NAME", help="Name in the key file [default: the location of DATABASE].")
+@click.option("--texts", "texts_file", type=shared.FILE, help="Texts of the ids, one a line, to delete from the cache.")
+@click.option("--cache-folder", type=shared.FILE, help="Folder of the embedding cache [default: that of this user].")
+@click.option("--ledger", "ledger_file", type=shared.FILE, help="Ledger of releases; it is read and keeps its counts.")
+@click.option("--compact/--no-compact", default=True, show_default=True,
+              help="Let the database overwrite deleted bytes; it may rewrite, and lock, the whole collection.")
+@shared.json_option
+def forget_command(
+    database: str, ids_file: Path, receipt_file: Path, blobs_file: Path | None, seal_key: str | None,
+    seal_name: str | None, texts_file: Path | None, cache_folder: Path | None, ledger_file: Path | None, compact: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Delete the rows of the ids from DATABASE, sealed blobs and embedding cache, and write a receipt.
+
+    The receipt counts what was deleted where, how it was verified by reading again, and what remains: backups,
+    replicas, snapshots, and what the database keeps of deleted rows. A killed run continues with the same command.
+    """
+    if len({path.absolute() for path in (ids_file, receipt_file)}) < 2:
+        raise click.UsageError("--receipt must be another file than --ids.")
+    blobs = None if blobs_file is None else SqliteBlobs(blobs_file)
+    ledger: Any = nullcontext() if ledger_file is None else Ledger(ledger_file, create=False)
+    with open_store(database) as store, ledger as opened:
+        done = forget(
+            store, _ids(ids_file), receipt_file, name=short_name(database), blobs=blobs, ledger=opened, compact=compact,
+            sealer=None if seal_key is None else Sealer(seal_key), collection=seal_name or public_name(database),
+            cache=cache_folder or default_cache_folder(), texts=read_corpus(texts_file),
+        )  # fmt: skip
+    note(f"{done.rows:,} of {done.ids:,} ids had a row, which is deleted. Wrote {receipt_file}.")
+    for sentence in (*done.verified, *([done.compacted] if done.compacted else [])):
+        note(sentence)
+    for sentence in done.unverified:
+        warn(sentence)
+    for sentence in done.remains:
+        note(sentence)
+    if as_json:
+        data_json(done.to_record())
+
+
+def _ids(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text("utf-8-sig").splitlines() if line]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataFileError.of(path.name, "ids", "a UTF-8 text file", type(error).__name__) from None

@@ -1,0 +1,370 @@
+"""Compare a store with the ids of its sources, and delete the rows of ids everywhere, with a receipt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from vecveil.accounting import Ledger
+from vecveil.databases.fields import leaves
+from vecveil.databases.store import Batch, VectorStore
+from vecveil.databases.verifying import files_with, traces_of
+from vecveil.encoders.cache import matching_texts
+from vecveil.errors import KeyFileError, StoreError
+from vecveil.io import write_bytes
+from vecveil.records.reading import Count, Record
+from vecveil.runtime import progress
+from vecveil.sealing import Sealer
+from vecveil.sealing.blob import SEALED_FIELD, canonical_ids, decoded
+from vecveil.sealing.sqlite_blobs import SqliteBlobs
+from vecveil.validation import check_texts
+from vecveil.version import __version__
+
+__all__ = ["Erasure", "Reconciliation", "forget", "reconcile"]
+
+_OWNER = "forget"
+_SEARCHED = 1000  # deleted rows whose bytes the files are searched for
+_UUID_FORMS = ("{}", "urn:uuid:{}", "{{{}}}")
+
+REMAINS = (
+    "Backups, snapshots, replicas and logs of the database, and freed blocks of the disk: nothing here reaches them.",
+)
+SEALED_BACKUPS = (
+    "Sealed rows in backups open as long as their data key exists: `vecveil reseal` gives the other rows a new key and "
+    "deletes the old one; `vecveil key erase` deletes the key of the whole collection, and with it every copy."
+)
+TOMBSTONES = (
+    "The ledger keeps how often the ids were released, under salted hashes: earlier releases may still be held by "
+    "somebody, so an id that comes back continues its count."
+)
+
+
+@dataclass(frozen=True)
+class Reconciliation:
+    """Differences between a store and its sources.
+
+    Attributes:
+        rows: number of rows of the store.
+        without_source: ids of rows, and of separate blobs, whose source is gone.
+        without_vector: ids of sources that have no row.
+    """
+
+    rows: int
+    without_source: tuple[str, ...]
+    without_vector: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Erasure(Record):
+    """The receipt of `forget`: counts and sentences, no id.
+
+    Attributes:
+        ids: number of distinct ids in the list.
+        ids_sha256: hash of the sorted list; whoever guesses the whole list can test the guess.
+        rows, blobs, cached: what was deleted in the store, the separate blobs and the embedding cache.
+        unmatched: rows without a known text, whose embeddings the cache may still hold.
+        absent: ids that had no row.
+        released: ids that the ledger still counts, under salted hashes.
+        compacted: what the database did to overwrite deleted bytes; None if it offers nothing.
+        searched: deleted rows whose bytes the files were searched for; None if there are no local files.
+        traces: number of files that hold such bytes.
+        verified: what was read again, and found without the ids.
+        unverified: what could not be verified.
+        remains: copies that nothing here reaches.
+        finished: ISO time; None in an interrupted run, which the same command continues.
+    """
+
+    SCHEMA: ClassVar[str] = "vecveil.erasure/1"
+
+    vecveil: str
+    store: str
+    started: str
+    finished: str | None = None
+    ids: Count
+    ids_sha256: str
+    rows: Count = 0
+    blobs: Count | None = None
+    cached: Count | None = None
+    unmatched: Count = 0
+    absent: Count = 0
+    released: Count | None = None
+    compacted: str | None = None
+    searched: Count | None = None
+    traces: Count | None = None
+    verified: Sequence[str] = ()
+    unverified: Sequence[str] = ()
+    remains: Sequence[str] = ()
+
+
+def reconcile(
+    store: VectorStore, ids: Iterable[str], *, blobs: MutableMapping[str, bytes] | None = None, batch: int = 1000,
+    show_progress: bool | None = None,
+) -> Reconciliation:  # fmt: skip
+    """Return the rows of ``store`` that have no source, and the sources that have no row.
+
+    Spellings of one UUID are one id, as databases normalise them.
+
+    Args:
+        ids: ids of all sources.
+        blobs: separate store of sealed blobs, if there is one.
+
+    Raises:
+        StoreError: the store does not answer.
+    """
+    sources = _by_key(ids)
+    gone: dict[bytes, str] = {}
+    met: set[bytes] = set()
+    rows = 0
+    for part in _rows(store, batch, "reconcile", show_progress):
+        rows += len(part)
+        for key, name in zip(_keys(part.ids), part.ids, strict=True):
+            met.add(key)
+            if key not in sources:
+                gone[key] = name
+    if blobs is not None:
+        gone |= {key: name for key, name in _by_key(blobs).items() if key not in sources}
+    return Reconciliation(rows, tuple(gone.values()), tuple(name for key, name in sources.items() if key not in met))
+
+
+def forget(
+    store: VectorStore,
+    ids: Iterable[str],
+    receipt: str | os.PathLike[str],
+    *,
+    name: str,
+    sealer: Sealer | None = None,
+    collection: str | None = None,
+    blobs: MutableMapping[str, bytes] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    texts: Sequence[str] = (),
+    ledger: Ledger | None = None,
+    compact: bool = True,
+    batch: int = 1000,
+    show_progress: bool | None = None,
+) -> Erasure:
+    """Delete the rows of ``ids`` in the store, its separate blobs and the embedding cache, and write a receipt.
+
+    The store is read twice as a whole: databases may spell an id otherwise, and the second time shows that the ids are
+    gone. A killed run continues with the same call; nothing is ever deleted that is not in ``ids``.
+
+    Args:
+        receipt: file of the `Erasure`, written before the first deletion and after the last check.
+        name: public name of the store, for the receipt.
+        sealer, collection: open the rows' blobs, whose texts name the embeddings to delete from the cache.
+        blobs: separate store of sealed blobs.
+        cache: folder of the embedding cache (`vecveil.encoders.cache.default_cache_folder`); its entries are found by
+            text: those of sealed and of readable rows, and ``texts``.
+        ledger: counted and left as it is; see `TOMBSTONES`.
+        compact: let the database overwrite what it keeps of deleted rows, which may rewrite the whole collection.
+
+    Raises:
+        StoreError: the store does not answer, the receipt is of another list or store, or ids are there after all.
+    """
+    listed = _by_key(ids)
+    found = _find(store, listed, batch, show_progress)
+    known = list(dict.fromkeys([*texts, *found.texts, *_opened(found, sealer, collection)]))
+    of_blobs = [] if blobs is None else [spelt for key, spelt in _spelt(blobs) if key in listed]
+    before = _begun(Path(receipt), name, listed)
+    # A killed run has deleted some already: its counts stay.
+    done = replace(
+        before,
+        finished=None,
+        rows=max(before.rows, len(found.ids)),
+        blobs=None if blobs is None else max(before.blobs or 0, len(of_blobs)),
+        cached=None if cache is None else max(before.cached or 0, matching_texts(cache, known)),
+        unmatched=max(before.unmatched, 0 if cache is None else found.without_text),
+        released=None if ledger is None else _released(ledger, listed, found.ids),
+    )
+    done = replace(done, absent=max(len(listed) - done.rows, 0))
+    _write(receipt, done)
+    nonces = [] if blobs is None else [bytes(blobs[spelt][9:21]) for spelt in of_blobs[:_SEARCHED]]
+    if cache is not None:
+        matching_texts(cache, known, delete=True)
+    # Rows before blobs, so that a search meets no row without its blob; the texts of rows are read by now.
+    store.delete(found.ids)
+    for spelt in of_blobs:
+        del blobs[spelt]  # type: ignore[union-attr]
+    if isinstance(blobs, SqliteBlobs):
+        blobs.compact()
+    if compact and done.rows:  # after an interruption too
+        done = replace(done, compacted=store.compact() or done.compacted)
+    left, others = _read_again(found, store, listed, batch, show_progress)
+    left += 0 if blobs is None else sum(key in listed for key, _ in _spelt(blobs))
+    left += 0 if cache is None else matching_texts(cache, known)
+    if left:
+        _write(receipt, replace(done, unverified=["Ids of the list were there again after their deletion."]))
+        raise StoreError.of(_OWNER, "store", "without the ids of the list", "one that still has some",
+                            "Another program may write them.", "Stop it, and repeat the command.",
+                            code="E-STORE-DATABASE")  # fmt: skip
+    traces, notes = _traces(found, nonces, store, blobs)
+    if others != found.others:
+        notes.append(f"Other rows changed meanwhile: {found.others:,} before, {others:,} after.")
+    verified = [f"All {others:,} rows of the store were read again: none has an id of the list."]
+    verified += [] if blobs is None else ["No separate blob has an id of the list."]
+    verified += [] if cache is None else ["The embedding cache has none of the texts."]
+    interrupted = before.rows - len(found.ids) if before.rows > len(found.ids) else 0
+    if interrupted:
+        notes.append(f"{interrupted:,} rows were deleted by an earlier run: the files were not searched for theirs.")
+    if done.unmatched:
+        notes.append(f"{done.unmatched:,} rows had no readable text: the embedding cache may hold theirs (--texts).")
+    if cache is not None and any(Path(cache).glob("*.damaged-*")):
+        notes.append("Damaged files of the embedding cache, set aside earlier, were not searched: remove them.")
+    sealed = sealer is not None or blobs is not None or found.sealed
+    done = replace(
+        done, finished=_now(), searched=None if traces is None else len(found.ids), traces=traces,
+        verified=verified, unverified=notes,
+        remains=[*REMAINS, *([SEALED_BACKUPS] if sealed else []), *([TOMBSTONES] if done.released else [])],
+    )  # fmt: skip
+    _write(receipt, done)
+    return done
+
+
+@dataclass
+class _Found:
+    """The rows of the listed ids, as the store spells them."""
+
+    ids: list[str] = field(default_factory=list)
+    blobs: list[bytes] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    traces: list[bytes] = field(default_factory=list)
+    without_text: int = 0
+    others: int = 0
+    sealed: bool = False
+
+
+def _find(store: VectorStore, listed: dict[bytes, str], batch: int, show: bool | None) -> _Found:
+    found = _Found()
+    for part in _rows(store, batch, "find", show):
+        at = [i for i, key in enumerate(_keys(part.ids)) if key in listed]
+        found.others += len(part) - len(at)
+        rows = part.rows(at)
+        found.ids += rows.ids
+        found.blobs += [decoded(fields.get(SEALED_FIELD)) for fields in rows.fields]
+        for fields in rows.fields:
+            strings = [text for key, text in leaves(fields) if isinstance(text, str) and key != SEALED_FIELD]
+            found.texts += strings
+            found.sealed = found.sealed or SEALED_FIELD in fields
+            found.without_text += not strings and SEALED_FIELD not in fields
+        if rows and len(found.traces) < _SEARCHED * 4:
+            # Against the negated row every value counts as changed.
+            found.traces += traces_of(rows, -rows.vectors, {SEALED_FIELD})
+    return found
+
+
+def _opened(found: _Found, sealer: Sealer | None, collection: str | None) -> Iterator[str]:
+    """Yield the sealed texts, and count the rows without one."""
+    places = [i for i, blob in enumerate(found.blobs) if blob]
+    if not places:
+        return
+    opened: list[str | None] = []
+    if sealer is not None and collection is not None:
+        try:
+            rows = sealer.unseal(
+                [found.blobs[i] for i in places], ids=[found.ids[i] for i in places], collection=collection,
+                on_invalid="skip",
+            )  # fmt: skip
+            opened = rows.texts
+        except KeyFileError as error:
+            if error.code != "E-SEAL-COLLECTION":  # an erased key: nothing opens
+                raise
+    texts = [text for text in opened if text is not None]
+    found.without_text += len(places) - len(texts)
+    yield from texts
+
+
+def _read_again(
+    found: _Found, store: VectorStore, listed: dict[bytes, str], batch: int, show: bool | None
+) -> tuple[int, int]:
+    """Return the number of listed and of other rows that a new connection to the store reads."""
+    store.close()
+    again, others = 0, 0
+    for part in _rows(store, batch, "verify", show):
+        left = sum(key in listed for key in _keys(part.ids))
+        again, others = again + left, others + len(part) - left
+    return again, others
+
+
+def _traces(
+    found: _Found, nonces: list[bytes], store: VectorStore, blobs: MutableMapping[str, bytes] | None
+) -> tuple[int | None, list[str]]:
+    """Return the number of files with bytes of deleted rows, and what was not searched."""
+    try:
+        paths = store.files(shared=True)
+    except StoreError:
+        return None, ["The database is a server: what its files keep of deleted rows is unknown."]
+    if isinstance(blobs, SqliteBlobs):
+        paths += blobs.files()
+    traces = [*found.traces, *nonces]
+    holding = files_with(paths, traces) if traces else []
+    notes = []
+    if holding:
+        notes.append(
+            f"{len(holding):,} files of the database still hold bytes of deleted rows, or of rows equal to them. Copy "
+            "the collection to a new one and remove this one where the database cannot overwrite them."
+        )
+    return len(holding), notes
+
+
+def _released(ledger: Ledger, listed: dict[bytes, str], spelt: Sequence[str]) -> int:
+    forms: dict[bytes, set[Any]] = {}
+    for name in (*listed.values(), *spelt):
+        (key,) = _keys([name])
+        forms.setdefault(key, set()).update(_spellings(name))
+    return sum(any(ledger.count(form) for form in some) for some in forms.values())
+
+
+def _spellings(name: str) -> list[Any]:
+    """Return the forms in which a program may have given an id to the ledger."""
+    forms: list[Any] = [name, *([int(name)] if re.fullmatch(r"-?\d{1,18}", name) else [])]
+    try:
+        value = uuid.UUID(name)
+    except ValueError:
+        return forms
+    plain = [str(value), value.hex]
+    return [*forms, *plain, *(form.upper() for form in plain), *(form.format(value) for form in _UUID_FORMS)]
+
+
+def _keys(ids: Sequence[str]) -> list[bytes]:
+    return canonical_ids(list(ids), len(ids), owner=_OWNER)
+
+
+def _spelt(ids: Iterable[str]) -> Iterator[tuple[bytes, str]]:
+    names = list(ids)
+    return zip(_keys(names), names, strict=True)
+
+
+def _by_key(ids: Iterable[str]) -> dict[bytes, str]:
+    names = list(check_texts(list(ids), owner=_OWNER, param="ids", min_rows=0))
+    return dict(zip(_keys(names), names, strict=True))
+
+
+def _rows(store: VectorStore, batch: int, doing: str, show: bool | None) -> Iterator[Batch]:
+    return progress(store.batches(batch), doing, total=None, show=show, unit="batch")
+
+
+def _begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
+    """Return the receipt of an earlier run, or a new one."""
+    digest = hashlib.sha256(b"".join(sorted(listed))).hexdigest()
+    if not path.exists():
+        return Erasure(vecveil=__version__, store=name, started=_now(), ids=len(listed), ids_sha256=digest)
+    before = Erasure.load(path, owner=_OWNER)
+    if (before.store, before.ids_sha256) != (name, digest):
+        raise StoreError.of(_OWNER, "receipt", "a new file, or that of this list and store", "another receipt",
+                            fix="Name another file.", code="E-STORE-STATE")  # fmt: skip
+    return before
+
+
+def _write(path: str | os.PathLike[str], receipt: Erasure) -> None:
+    write_bytes(Path(path), (json.dumps(receipt.to_record(), indent=1) + "\n").encode(), mode=0o600)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

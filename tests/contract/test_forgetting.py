@@ -1,0 +1,128 @@
+"""Every database: the rows of a list of ids go, however it spells them, all others stay, and the receipt is whole."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.command_line import run
+from harness.errors import raises
+from harness.store_factories import STORES
+from vecveil.accounting import Ledger
+from vecveil.databases import Batch, VectorStore, open_store
+from vecveil.databases.forgetting import forget, reconcile
+from vecveil.databases.verifying import files_with
+from vecveil.encoders.cache import EmbeddingCache, matching_texts
+from vecveil.sealing import Sealer
+from vecveil.sealing.sqlite_blobs import SqliteBlobs
+
+ROWS, DIMENSION = 30, 8
+MODULES = {"pgvector": "pgserver", "chroma": "chromadb", "milvus": "milvus_lite", "sqlite-vec": "sqlite_vec",
+           "qdrant": "qdrant_client"}  # fmt: skip
+X = np.random.default_rng(5).normal(size=(ROWS, DIMENSION)).astype(np.float32)
+IDS = [str(uuid.UUID(int=0xABCDEF << 100 | i)) if i % 2 else f"r{i:02d}" for i in range(ROWS)]
+
+
+def filled(store: VectorStore) -> None:
+    store.create(DIMENSION, metric="euclidean")
+    store.write(Batch(tuple(IDS), X, tuple({"number": i} for i in range(ROWS))))
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_list_of_ids_is_forgotten(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip(MODULES.get(kind, kind))
+    (tmp_path / "db").mkdir()
+    where = STORES[kind].locate(tmp_path / "db", "forgotten")
+    kept = [i for i in range(ROWS) if i not in (3, 4, 9)]
+    # The database's UUIDs have hyphens; the list spells one in capitals and one without them.
+    listed = [IDS[3].upper(), IDS[4], IDS[9].replace("-", ""), "not-there"]
+    with open_store(where) as store:
+        filled(store)
+        before = reconcile(store, [*(IDS[i] for i in kept), "not-there"])
+        assert sorted(before.without_source) == sorted(IDS[i] for i in (3, 4, 9))
+        assert before.without_vector == ("not-there",)
+        done = forget(store, listed, tmp_path / "receipt.json", name=kind, show_progress=False)
+        rows = store.read([IDS[i] for i in kept])
+        assert store.count() == len(kept)
+    assert [fields["number"] for fields in rows.fields] == kept
+    np.testing.assert_array_equal(rows.vectors, X[kept])
+    assert (done.rows, done.ids, done.absent) == (3, 4, 1)
+    assert done.finished is not None
+    assert "27 rows" in done.verified[0]
+    # What a database cannot overwrite is said; the others' files hold nothing of the rows.
+    assert bool(done.traces) is any("still hold bytes" in sentence for sentence in done.unverified)
+    assert kind == "chroma" or not done.traces
+    assert (done.searched is None) is (kind == "pgvector")
+    assert not any(name in (tmp_path / "receipt.json").read_text() for name in listed)
+
+
+def test_blobs_cache_and_ledger(tmp_path: Path) -> None:
+    pytest.importorskip("sqlite_vec")
+    where, name = f"sqlite-vec:{tmp_path}/rows.db#notes", "notes"
+    texts = [f"patient {i} sleeps badly and takes tablets" for i in range(ROWS)]
+    assert run("key", "new", tmp_path / "search.keys").code == 0
+    sealed = Sealer(tmp_path / "search.keys").seal(X, ids=IDS, collection=name, texts=texts)
+    blobs = SqliteBlobs(tmp_path / "blobs.db")
+    blobs.update(zip(IDS, sealed, strict=True))
+    cache = EmbeddingCache(tmp_path / "cache", "some encoder")
+    cache.put(texts, X)
+    with Ledger(tmp_path / "releases.ledger") as ledger:
+        ledger.record(IDS, protector="p", epsilon=1.0)
+    with open_store(where) as store:
+        filled(store)
+    (tmp_path / "gone.txt").write_text(f"{IDS[0]}\n{IDS[1].upper()}\n")
+    (tmp_path / "texts.txt").write_text(f"{texts[0]}\n{texts[1]}\n")
+    command = ["forget", where, "--ids", tmp_path / "gone.txt", "--receipt", tmp_path / "receipt.json", "--blobs",
+               tmp_path / "blobs.db", "--texts", tmp_path / "texts.txt", "--cache-folder", tmp_path / "cache",
+               "--ledger", tmp_path / "releases.ledger", "--json"]  # fmt: skip
+    done = run(*command)
+    assert done.code == 0, done.err
+    receipt = json.loads(done.out)
+    assert receipt == json.loads((tmp_path / "receipt.json").read_text())
+    counts = ("rows", "blobs", "cached", "released", "traces", "unmatched")
+    assert [receipt[key] for key in counts] == [2, 2, 2, 2, 0, 2]
+    assert sorted(blobs) == sorted(IDS[2:])
+    assert matching_texts(tmp_path / "cache", texts) == ROWS - 2
+    assert not files_with([str(tmp_path / "blobs.db")], [sealed[0][9:21], sealed[1][30:60]])
+    assert files_with([str(tmp_path / "blobs.db")], [sealed[2][9:21]])  # control: the search finds a blob that is there
+    assert not any(word in done.out + done.err for word in (IDS[0], IDS[1], "patient"))
+    # The tombstone: an id that comes back continues its count.
+    with Ledger(tmp_path / "releases.ledger", create=False) as ledger:
+        assert ledger.count(IDS[0]) == 1
+    assert any("ledger keeps" in sentence for sentence in receipt["remains"])
+    # Repeated, the receipt keeps its counts; with another list its file is refused.
+    assert run(*command).code == 0
+    assert json.loads((tmp_path / "receipt.json").read_text())["rows"] == 2
+    with open_store(where) as store, raises("E-STORE-STATE", param="receipt"):
+        forget(store, ["r04"], tmp_path / "receipt.json", name="other")
+    listing = run("reconcile", where, "--ids", tmp_path / "gone.txt", "-o", tmp_path / "out.txt")
+    assert listing.code == 0, listing.err
+    assert (tmp_path / "out.txt").read_text().split() == IDS[2:]
+    assert f"without vector: {IDS[0]}" in listing.out
+
+
+def test_texts_of_sealed_rows_are_deleted_from_the_cache(tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    texts = [f"patient {i} sleeps badly" for i in range(ROWS)]
+    assert run("key", "new", tmp_path / "search.keys").code == 0
+    sealer = Sealer(tmp_path / "search.keys")
+    from vecveil.databases.collection import with_blob
+
+    blobs = sealer.seal(X, ids=IDS, collection="notes", texts=texts)
+    EmbeddingCache(tmp_path / "cache", "some encoder").put(texts, X)
+    with open_store(f"faiss:{tmp_path}/notes.index") as store:
+        store.create(DIMENSION, metric="cosine")
+        store.write(Batch(tuple(IDS), X, tuple(with_blob({}, blob) for blob in blobs)))
+        done = forget(store, IDS[:5], tmp_path / "receipt.json", name="notes", sealer=sealer, collection="notes",
+                      cache=tmp_path / "cache", show_progress=False)  # fmt: skip
+        assert (done.rows, done.cached, done.unmatched, done.traces) == (5, 5, 0, 0)
+        sealer.keys.erase("notes")
+        # Without the data key the texts are unknown, and the receipt says so.
+        later = forget(store, IDS[5:7], tmp_path / "later.json", name="notes", sealer=sealer, collection="notes",
+                       cache=tmp_path / "cache", show_progress=False)  # fmt: skip
+    assert (later.rows, later.cached, later.unmatched) == (2, 0, 2)
+    assert any("no readable text" in sentence for sentence in later.unverified)

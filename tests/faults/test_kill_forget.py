@@ -1,0 +1,129 @@
+"""``forget`` is killed at random moments: run again, every id is gone everywhere, and no other row.
+
+``VECVEIL_FAULT_MOMENTS=100 pytest tests/faults/test_kill_forget.py`` kills it a hundred times on each database.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.command_line import Outcome
+from harness.faults import MOMENTS, WarmProcess, kills, left_over, seed
+from vecveil.databases import Batch, open_store
+from vecveil.encoders.cache import EmbeddingCache, matching_texts
+from vecveil.sealing.sqlite_blobs import SqliteBlobs
+
+ROWS, DIMENSION, GONE = 200, 16, 40
+STORES = {
+    "faiss": ("faiss", "faiss:{}/notes.index"),
+    "sqlite-vec": ("sqlite_vec", "sqlite-vec:{}/rows.db#notes"),
+    "chroma": ("chromadb", "chroma:{}/chroma#notes"),
+    "lancedb": ("lancedb", "lancedb:{}/lance#notes"),
+    "qdrant": ("qdrant_client", "qdrant:{}/qdrant#notes"),
+    "milvus": ("milvus_lite", "milvus:{}/milvus.db#notes"),
+    "pgvector": ("pgserver", "pgvector:{}#notes"),
+}
+QUICK = ("faiss", "sqlite-vec")
+IDS = [f"r{row:04d}" for row in range(ROWS)]
+TEXTS = [f"patient {row} takes the same tablets" for row in range(ROWS)]
+
+
+@pytest.fixture(scope="module")
+def vectors() -> np.ndarray:
+    return np.random.default_rng(29).normal(size=(ROWS, DIMENSION)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
+    # LanceDB starts a thread on import, which a fork loses: its children import it themselves.
+    modules = ["vecveil.cli.forgetting", "vecveil.databases.forgetting", "tqdm", "faiss", "sqlite_vec"]
+    if MOMENTS >= 10:
+        modules += [f"vecveil.databases.{name}" for name in ("chroma", "sqlite_vec", "pgvector")]
+        modules += ["pysqlite3", "qdrant_client", "pymilvus"]
+    modules = [name for name in modules if importlib.util.find_spec(name)]
+    with WarmProcess(tmp_path_factory.mktemp("said"), modules) as process:
+        yield process
+
+
+def fill(where: str, vectors: np.ndarray) -> None:
+    with open_store(where) as store:
+        store.create(DIMENSION, metric="euclidean")
+        store.write(Batch(tuple(IDS), vectors, tuple({"number": row} for row in range(ROWS))))
+        store.release()
+
+
+@pytest.mark.timeout(420 if MOMENTS < 10 else 120 * MOMENTS)
+@pytest.mark.parametrize("kind", STORES)
+def test_forget(kind: str, warm_stores: WarmProcess, vectors: np.ndarray, tmp_path: Path) -> None:
+    if MOMENTS < 10 and kind not in QUICK:
+        pytest.skip("two databases in the short version")
+    module, location = STORES[kind]
+    pytest.importorskip(module)
+    place, template = tmp_path / "place", tmp_path / "template"
+    (template / "beside").mkdir(parents=True)
+    if kind == "pgvector":
+        from harness.postgres import fresh_database
+
+        where = location.format(fresh_database())
+    else:
+        where = location.format(place)
+        fill(location.format(template), vectors)
+    SqliteBlobs(template / "beside" / "blobs.db").update({name: name.encode() * 20 for name in IDS})
+    EmbeddingCache(template / "beside" / "cache", "encoder").put(TEXTS, vectors)
+    (tmp_path / "gone.txt").write_text("".join(f"{name}\n" for name in IDS[:GONE]))
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS[:GONE]))
+    receipt = place / "beside" / "receipt.json"
+
+    def anew() -> None:
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(template, place)
+        if kind == "pgvector":
+            with (
+                open_store(where) as store,
+                suppress(AttributeError),
+                store.cursor("removing the table", vectors=False) as cursor,  # type: ignore[attr-defined]
+            ):
+                cursor.execute("DROP TABLE IF EXISTS notes")
+            fill(where, vectors)
+
+    def after_kill() -> None:
+        pass
+
+    def after_end(done: Outcome) -> None:
+        assert done.code == 0, done.err
+        with open_store(where) as store:
+            rows = Batch.joined(list(store.batches(100)))
+            store.release()
+        order = np.argsort(rows.ids)
+        assert [rows.ids[at] for at in order] == IDS[GONE:]
+        np.testing.assert_array_equal(rows.vectors[order], vectors[GONE:])
+        assert [rows.fields[at]["number"] for at in order] == list(range(GONE, ROWS))
+        assert sorted(SqliteBlobs(place / "beside" / "blobs.db")) == IDS[GONE:]
+        assert matching_texts(place / "beside" / "cache", TEXTS) == ROWS - GONE
+        record = json.loads(receipt.read_text())
+        assert [record[key] for key in ("rows", "blobs", "cached", "absent")] == [GONE, GONE, GONE, 0]
+        assert record["finished"] is not None
+        assert len(record["verified"]) == 3
+        # SQLite's logs are its own: the checks above have the files open.
+        assert [name for name in left_over(place / "beside") if not name.endswith(("-wal", "-shm"))] == []
+        anew()
+
+    anew()
+    kills(
+        lambda: warm_stores.start(
+            "forget", where, "--ids", tmp_path / "gone.txt", "--receipt", receipt, "--blobs",
+            place / "beside" / "blobs.db", "--texts", tmp_path / "texts.txt", "--cache-folder",
+            place / "beside" / "cache", cwd=place,
+        ),
+        random.Random(seed("forget")), after_kill=after_kill, after_end=after_end,
+        moments=MOMENTS if MOMENTS >= 10 else 2,
+    )  # fmt: skip
