@@ -19,7 +19,8 @@ from harness.contracts import GOLDEN, differences, read_contract
 
 COMMANDS = (
     "demo", "fit", "frontier", "protect", "verify", "audit", "experiment", "serve", "scan", "migrate", "search",
-    "curves", "key", "ledger", "seal", "unseal", "reseal", "reprotect", "methods", "doctor",
+    "curves", "key", "ledger", "seal", "unseal", "reseal", "reprotect", "reconcile",
+    "forget", "methods", "doctor",
 )  # fmt: skip
 PROTECTOR = str(GOLDEN / "laplace.vecveil")
 INVOCATIONS: tuple[str, ...] = (
