@@ -72,7 +72,7 @@ def test_a_record_on_stdout_is_pure_and_every_report_can_be_written(
     done = run(
         "audit", notes, "-p", notes_protector, "--concept", notes.with_name("concept.yaml"),
         "--json", "-", "--show-terms", "--limit", 300, "--md", tmp_path / "a.md", "--csv", tmp_path / "a.csv",
-        "--work", tmp_path / "work", *TOKEN_INFERENCE_ALONE,
+        "--pack", tmp_path / "pack", "--work", tmp_path / "work", *TOKEN_INFERENCE_ALONE,
     )  # fmt: skip
     assert done.code == 0, done.err
     assert done.json["texts"]["total"] == 300
@@ -83,6 +83,9 @@ def test_a_record_on_stdout_is_pure_and_every_report_can_be_written(
         rows = list(csv.DictReader(file))
     assert {row["family"] for row in rows} == {"token-inference"}
     assert "R-precision" in {row["metric"] for row in rows}
+    pack = json.loads((tmp_path / "pack" / "pack.json").read_text(encoding="utf-8"))
+    assert pack["protector"]["fingerprint"] == vecveil.load(notes_protector).fingerprint
+    assert [file["name"] for file in pack["data"]["files"]] == ["notes.csv", "notes.vecveil", "concept.yaml"]
     assert list((tmp_path / "work").iterdir()) == []  # complete: nothing is left to go on from
 
 

@@ -16,6 +16,7 @@ from harness.sample_audit import VARIANTS, sample_audit
 from harness.sample_frontier import sample_frontier
 from vecveil.records import FrontierRecord
 from vecveil.report import write_audit_html, write_frontier_html
+from vecveil.report.pack import write_pack
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 axe = pytest.importorskip("axe_core_python.base", reason="axe-core-python is not installed")
@@ -190,6 +191,14 @@ def test_axe_finds_nothing(browser: Any, pages: dict[str, Path], variant: str, d
     view(browser, pages[variant], dark=dark)
     browser.execute_script("document.querySelectorAll('details').forEach(e => { e.open = true })")
     assert violations(browser) == []
+
+
+def test_the_summary_of_a_review_pack_is_two_pages(browser: Any, tmp_path: Path) -> None:
+    page = write_pack(sample_audit(), tmp_path)[0]
+    view(browser, page)
+    assert violations(browser) == []
+    printed = browser.execute_cdp_cmd("Page.printToPDF", A4)["data"]
+    assert len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed))) == 2
 
 
 def test_control_axe_finds_pale_text(browser: Any, tmp_path: Path) -> None:

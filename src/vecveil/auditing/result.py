@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 import json
 import os
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from types import ModuleType
 from typing import Any
 
@@ -40,7 +37,14 @@ from vecveil.records.audit import (
     TextCounts,
 )
 from vecveil.records.reading import load_json
-from vecveil.records.verdict import NBSP, against_chance, against_clean, percent, strongest
+from vecveil.records.verdict import (
+    NBSP,
+    against_chance,
+    against_clean,
+    controls,
+    percent,
+    strongest,
+)
 from vecveil.version import __version__
 
 __all__ = ["AuditResult", "Results", "assemble", "framework_findings"]
@@ -364,14 +368,6 @@ def _unstated_rates(results: Results) -> list[str]:
         return []
     rates, texts = (" and ".join(each) for each in zip(*missing, strict=True))
     return [RARE.format(rates=rates, texts=texts)]
-
-
-@functools.cache
-def controls() -> list[dict[str, Any]]:
-    """Return the items of published security frameworks (``records/controls.toml``)."""
-    file = resources.files("vecveil.records").joinpath("controls.toml")
-    items: list[dict[str, Any]] = tomllib.loads(file.read_text(encoding="utf-8"))["control"]
-    return items
 
 
 def framework_findings(

@@ -11,7 +11,7 @@ import numpy as np
 from vecveil.auditing import AuditResult, audit, audit_store
 from vecveil.auditing.lint import plaintext_beside
 from vecveil.cli import options as shared
-from vecveil.cli.output import as_typed, data, data_json, note, report_files, write_reports
+from vecveil.cli.output import as_typed, data, data_json, note, report_files, write_reports, writing
 from vecveil.cli.tables import (
     Rows,
     TableFormat,
@@ -100,6 +100,10 @@ attack_options = shared.stacked(
 )  # fmt: skip
 @click.option("--map-queries", is_flag=True, help="The queries are sent to --store without noise.")
 @shared.report_options
+@click.option(
+    "--pack", type=shared.FILE, metavar="FOLDER",
+    help="Write a review pack into this folder: two-page summary, report, record, hashes, versions, control mapping.",
+)  # fmt: skip
 @shared.table_options
 @click.option(
     "--embedding-column", metavar="NAME", help="Column of vectors, in --vectors or in INPUT [default: embedding]."
@@ -123,6 +127,7 @@ def command(
     html_file: Path | None,
     md_file: Path | None,
     csv_file: Path | None,
+    pack: Path | None,
     **options: Any,
 ) -> None:
     """Attack the vectors of the texts in INPUT and print what attackers find.
@@ -138,6 +143,8 @@ def command(
     )
     form = TableFormat.of(options)
     options["vectors"] = vectors_file
+    if pack is not None and options["show_reconstructions"]:
+        raise click.UsageError("--pack holds no text: leave out --show-reconstructions.")
     attacks = {**attack_arguments(options), "command": as_typed()}
     if options["store"] is not None or options["id_column"] is not None:
         result = _audit_database(input, protector_file, concept, form, options, attacks)
@@ -151,6 +158,16 @@ def command(
     else:
         result = _audit_protector(input, protector_file, concept, form, options, attacks)
     write_reports(result, files)
+    if pack is not None:
+        from vecveil.report.pack import write_pack
+
+        fingerprint = None if protector_file is None else load(protector_file).fingerprint
+        inputs = (input, protector_file, concept, vectors_file, options["corpus"])
+        with writing(pack):
+            written = write_pack(
+                result.to_record(), pack, fingerprint=fingerprint, files=[path for path in inputs if path is not None]
+            )
+        files |= {path.name: path for path in written}
     if to_stdout:
         data_json(result.to_record())
     (note if to_stdout else data)(result.summary())

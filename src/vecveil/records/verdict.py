@@ -5,9 +5,12 @@ The verdict follows from the figures of the record alone, so that reports can dr
 
 from __future__ import annotations
 
+import functools
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from importlib import resources
+from typing import Any, Literal, TypeAlias
 
 from vecveil.records.audit import AttackRecord, AuditRecord, LeakageFigure
 
@@ -26,6 +29,7 @@ __all__ = [
     "Verdict",
     "against_chance",
     "against_clean",
+    "controls",
     "decide",
     "grade",
     "listed_against_unlisted",
@@ -269,6 +273,14 @@ def _sentence(audit: AuditRecord, decided: Grade, others: Sequence[FamilyVerdict
     if not open_to:
         return f"{lead}."
     return f"{lead}{', nor ' if decided == 'not' else '; does not hide '}{', nor '.join(open_to)}."
+
+
+@functools.cache
+def controls() -> list[dict[str, Any]]:
+    """Return the items of published frameworks (``records/controls.toml``)."""
+    file = resources.files("vecveil.records").joinpath("controls.toml")
+    items: list[dict[str, Any]] = tomllib.loads(file.read_text(encoding="utf-8"))["control"]
+    return items
 
 
 def caveats(audit: AuditRecord) -> list[str]:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from harness.sample_attacks import attack, clean_of, every_family, figure, settle
-from vecveil.auditing.result import controls, framework_findings
+from vecveil.auditing.result import framework_findings
 from vecveil.records.audit import FAMILIES, AttackRecord, LintWarning
-from vecveil.records.verdict import strongest
+from vecveil.records.verdict import controls, strongest
 
 LINT = [LintWarning("plaintext-beside-vectors", "The text lies beside the vectors.")]
 
@@ -44,6 +44,13 @@ def test_the_items_and_their_titles() -> None:
         ("MITRE ATLAS", "AML.T0024.001", "Invert AI Model"),
         ("OWASP AISVS 1.0", "C8.2", "Embedding Sanitization & Validation"),
         ("OWASP AISVS 1.0", "C11.2", "Membership-Inference and Model-Inversion Mitigation"),
+        ("NIST AI 600-1", "2.4", "Data Privacy"),
+        ("NIST AI 600-1", "2.9", "Information Security"),
+        ("ISO/IEC 27001:2022", "A.8.11", "Data masking"),
+        ("ISO/IEC 27001:2022", "A.8.12", "Data leakage prevention"),
+        ("GDPR", "Art. 25", "Data protection by design and by default"),
+        ("GDPR", "Art. 32", "Security of processing"),
+        ("GDPR", "Art. 33", "Notification of a personal data breach to the supervisory authority"),
     ]
 
 

@@ -1,0 +1,110 @@
+"""Write the review pack of an audit: the files that a reviewer keeps, without texts, vectors or keys."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vecveil.errors import InvalidInputError
+from vecveil.io import write_text
+from vecveil.records.audit import AuditRecord
+from vecveil.records.verdict import GRADES, Verdict, controls, decide
+from vecveil.report.audit import (
+    FAMILY_WORDS,
+    guarantee_words,
+    next_steps,
+    search_words,
+    worst_words,
+    write_audit_html,
+)
+from vecveil.report.rendering import render
+from vecveil.report.text import duration, moment
+
+__all__ = ["describe_file", "write_pack"]
+
+TOOLS = ("vecveil", "numpy", "scipy", "torch", "scikit-learn", "sentence-transformers", "transformers", "cryptography")
+
+
+def write_pack(
+    record: Mapping[str, Any], folder: Path, *, fingerprint: str | None = None, files: Sequence[Path] = ()
+) -> list[Path]:
+    """Write ``summary.html``, ``audit.html``, ``audit.json`` and ``pack.json``, and return their paths.
+
+    Args:
+        record: the audit record, without reconstructed texts.
+        fingerprint: of the audited protector.
+        files: what the audit read; the pack states name, size and SHA-256 of each, never the content.
+    """
+    audit = AuditRecord.read(record, owner="write_pack")
+    if audit.reconstructions:
+        raise InvalidInputError.of("write_pack", "record", "without reconstructed texts", "a record that holds texts",
+                                   "A review pack holds no text.", "Audit without --show-reconstructions.")  # fmt: skip
+    verdict = decide(audit)
+    mapped = control_mapping(audit, verdict)
+    content = {
+        "schema": "vecveil.pack/1",
+        "verdict": {"grade": verdict.grade, "words": verdict.words, "sentence": verdict.sentence},
+        "protector": {"fingerprint": fingerprint, "method": audit.method, "parameters": dict(audit.parameters)},
+        "data": {
+            "texts": audit.texts.to_record(), "split": audit.split.to_record(),
+            "files": [describe_file(path) for path in files],
+        },
+        "tools": {"python": platform.python_version(), "platform": platform.platform()} | versions(),
+        "command": audit.command, "seed": audit.seed, "tier": audit.tier,
+        "controls": mapped,
+    }  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {name: folder / name for name in ("summary.html", "audit.html", "audit.json", "pack.json")}
+    write_text(paths["audit.json"], _json(record))
+    write_text(paths["pack.json"], _json(content))
+    write_audit_html(record, paths["audit.html"])
+    page = render(
+        "pack.html", what="review pack", generator=audit.vecveil, audit=audit, verdict=verdict, content=content,
+        made=moment(audit.created), worst_words=worst_words(audit, verdict), search=search_words(audit),
+        steps=next_steps(audit, verdict), guarantee=guarantee_words(audit.guarantee),
+        families=[(FAMILY_WORDS[v.family][0], v.attack, GRADES[v.grade]) for v in verdict.others],
+        took=duration(audit.seconds),
+    )  # fmt: skip
+    write_text(paths["summary.html"], page)
+    return list(paths.values())
+
+
+def control_mapping(audit: AuditRecord, verdict: Verdict) -> list[dict[str, Any]]:
+    """Return for each control what vecveil does, the evidence in this audit and what remains with the operator."""
+    grades = {"token-inference": verdict.grade} | {each.family: each.grade for each in verdict.others}
+    mapped = []
+    for item in controls():
+        evidence = [
+            f"{FAMILY_WORDS[family][0].lower()}: {GRADES[grades[family]].lower() if family in grades else 'not tested'}"
+            for family in item["families"]
+        ]
+        names = ("framework", "item", "title", "does", "remains")
+        mapped.append({name: item[name] for name in names} | {"evidence": "; ".join(evidence)})
+    return mapped
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """Return name, size and SHA-256 of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"name": path.name, "bytes": path.stat().st_size, "sha256": digest}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the installed packages that an audit uses."""
+    installed = {}
+    for name in TOOLS:
+        try:
+            installed[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return installed
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

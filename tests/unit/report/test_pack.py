@@ -1,0 +1,48 @@
+"""The review pack holds what a reviewer files, and no text, vector or key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+from harness.errors import raises
+from harness.sample_audit import sample_audit
+from vecveil.records.verdict import controls
+from vecveil.report.pack import write_pack
+
+
+def test_the_pack_is_complete_and_states_files_by_their_hash(tmp_path: Path) -> None:
+    source = tmp_path / "notes.csv"
+    source.write_text("text\nThe patient took canaryword.\n")
+    written = write_pack(sample_audit(), tmp_path / "pack", fingerprint="5f2c", files=[source])
+    assert [path.name for path in written] == ["summary.html", "audit.html", "audit.json", "pack.json"]
+    pack = json.loads(written[3].read_text(encoding="utf-8"))
+    assert json.loads(written[2].read_text(encoding="utf-8")) == sample_audit()
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    assert pack["data"]["files"] == [{"name": "notes.csv", "bytes": source.stat().st_size, "sha256": digest}]
+    assert pack["protector"]["fingerprint"] == "5f2c"
+    assert pack["protector"]["parameters"] == sample_audit()["parameters"]
+    assert {"python", "vecveil", "numpy"} <= pack["tools"].keys()
+    assert pack["verdict"]["grade"] == "most"
+    assert pack["command"] == sample_audit()["command"]
+    for path in written:
+        assert "canaryword" not in path.read_text(encoding="utf-8")
+        assert str(tmp_path) not in path.read_text(encoding="utf-8")
+
+
+def test_each_control_has_its_evidence_and_nothing_is_called_compliant(tmp_path: Path) -> None:
+    written = write_pack(sample_audit("at-chance"), tmp_path)
+    mapped = {each["item"]: each for each in json.loads(written[3].read_text(encoding="utf-8"))["controls"]}
+    assert mapped.keys() == {item["item"] for item in controls()}
+    assert mapped["Art. 25"]["evidence"] == "token inference: hidden; held-out terms: not tested"
+    assert all(each["does"] and each["remains"] for each in mapped.values())
+    for path in written:
+        assert not re.search("complian|complies", path.read_text(encoding="utf-8"), re.I)
+
+
+def test_a_record_that_holds_texts_is_refused(tmp_path: Path) -> None:
+    with raises("E-INPUT", "record"):
+        write_pack(sample_audit("reconstructions"), tmp_path / "pack")
+    assert not (tmp_path / "pack").exists()
