@@ -12,21 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-__all__ = [
-    "LockedError",
-    "atomic_path",
-    "exclusive",
-    "hold",
-    "is_temporary_of",
-    "locked_folder",
-    "remove_left_over",
-    "sync_folder",
-    "temporary_beside",
-    "temporary_name",
-    "write_bytes",
-    "write_text",
-]
-
 try:
     import fcntl
 except ImportError:  # Windows

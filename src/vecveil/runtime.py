@@ -15,21 +15,6 @@ from typing import Any, TypeVar
 
 from vecveil.errors import InvalidInputError, MemoryLimitError, optional_import
 
-__all__ = [
-    "Batches",
-    "DeviceMemoryWarning",
-    "check_room",
-    "import_torch",
-    "in_chunks",
-    "inherited_variables",
-    "one_blas_thread",
-    "one_thread",
-    "progress",
-    "resolve_device",
-    "stopping",
-    "thread_count",
-]
-
 T = TypeVar("T")
 
 _lock = threading.Lock()

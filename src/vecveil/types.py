@@ -30,14 +30,3 @@ RandomSource: TypeAlias = "np.random.Generator | int | None"
 
 Release: TypeAlias = Callable[[Embeddings, np.random.Generator], Embeddings]
 """Release oracle of an adaptive attacker: protects clean vectors with fresh noise from a generator."""
-
-__all__ = [
-    "Embeddings",
-    "Groups",
-    "Matrix",
-    "RandomSource",
-    "Release",
-    "Texts",
-    "TokenLabels",
-    "Vector",
-]

@@ -19,17 +19,6 @@ from vecveil.errors import (
 )
 from vecveil.types import Embeddings, Texts
 
-__all__ = [
-    "all_finite",
-    "check_count",
-    "check_embeddings",
-    "check_numbers",
-    "check_positive",
-    "check_probability",
-    "check_same_length",
-    "check_texts",
-]
-
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _SMALL = 65_536  # values
 

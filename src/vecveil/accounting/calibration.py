@@ -16,14 +16,6 @@ from vecveil.errors import CalibrationError
 from vecveil.types import Vector
 from vecveil.validation import check_count, check_positive, check_probability
 
-__all__ = [
-    "epsilon_meaning",
-    "epsilon_of_advantage",
-    "epsilon_of_cosine",
-    "expected_cosine",
-    "sigma_of_advantage",
-]
-
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _PER_WIDTH = 4  # steps of the trapezoidal rule per width of the peak; it converges exponentially
 

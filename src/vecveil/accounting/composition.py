@@ -30,8 +30,6 @@ from vecveil.accounting.quadrature import Array
 from vecveil.errors import InvalidInputError
 from vecveil.validation import check_count
 
-__all__ = ["ComposedPrivacyLoss", "compose"]
-
 
 class ComposedPrivacyLoss(PrivacyLoss):
     """A proved bound on the joint privacy loss of several releases, made by `compose`. Immutable."""

@@ -21,14 +21,6 @@ from vecveil.accounting.quadrature import Array
 from vecveil.errors import InvalidInputError
 from vecveil.validation import check_positive, check_probability
 
-__all__ = [
-    "GaussianPrivacyLoss",
-    "analytic_gaussian_sigma",
-    "gaussian_trade_off",
-    "largest_gaussian_epsilon",
-    "log_gaussian_delta",
-]
-
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 _LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 

@@ -10,16 +10,6 @@ from scipy import special
 
 from vecveil.types import Matrix
 
-__all__ = [
-    "Guarantee",
-    "distortion_guarantee",
-    "elliptical_laplace_guarantee",
-    "gaussian_guarantee",
-    "obfuscation_guarantee",
-    "purkayastha_guarantee",
-    "rewriting_guarantee",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:

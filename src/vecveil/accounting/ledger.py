@@ -38,8 +38,6 @@ from vecveil.errors import InvalidInputError, LedgerCapError, LedgerError, messa
 from vecveil.io import atomic_path
 from vecveil.validation import check_count, check_positive, check_same_length
 
-__all__ = ["Ledger", "LedgerSummary"]
-
 LARGEST_CAP = 10**9
 _FINGERPRINT = re.compile(r"[\w.:+/=@-]{1,200}", re.ASCII)
 _CAPS = "SELECT row, chain, cap FROM caps ORDER BY row"

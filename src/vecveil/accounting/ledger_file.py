@@ -23,8 +23,6 @@ from typing import Any
 from vecveil.errors import LedgerError
 from vecveil.io import remove_left_over, sync_folder, temporary_beside
 
-__all__ = ["SALT_BYTES", "cap_checksum", "create_file", "event_checksum", "insert_events", "transaction"]
-
 SALT_BYTES = 32
 
 

@@ -19,13 +19,6 @@ from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.types import Vector
 from vecveil.validation import check_count, check_probability
 
-__all__ = [
-    "LowerBound",
-    "clopper_pearson",
-    "epsilon_lower_bound",
-    "epsilon_one_run",
-]
-
 _THRESHOLDS = 1000  # at each end of the scores
 
 

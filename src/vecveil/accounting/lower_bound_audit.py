@@ -17,8 +17,6 @@ from vecveil.randomness import resolve_generator
 from vecveil.types import RandomSource, Release, Vector
 from vecveil.validation import check_count, check_probability
 
-__all__ = ["AuditCheck", "MechanismAudit", "audit_mechanism"]
-
 _RESOLUTION = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 2e-7}  # a few units of rounding
 _BLOCK = 4096  # releases per call: bounds the memory
 _CHECKS = 5

@@ -19,8 +19,6 @@ from vecveil.errors import InvalidInputError, wrong_shape
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_embeddings, check_positive
 
-__all__ = ["DeclaredPair", "declared_gaussian", "declared_laplace", "declared_purkayastha"]
-
 _ANGLES = 1 << 16
 
 

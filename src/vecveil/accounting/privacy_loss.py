@@ -25,8 +25,6 @@ from vecveil.errors import out_of_range
 from vecveil.types import Vector
 from vecveil.validation import check_numbers, check_probability
 
-__all__ = ["PrivacyLoss"]
-
 _SECTIONS = np.linspace(0.0, 1.0, 34)
 
 

@@ -19,16 +19,6 @@ from vecveil.errors import InvalidInputError
 from vecveil.types import Vector
 from vecveil.validation import check_count, check_numbers, check_positive
 
-__all__ = [
-    "ConceptLevel",
-    "Quantiles",
-    "check_distances",
-    "concept_level",
-    "gaussian_total_variation",
-    "laplace_total_variation",
-    "purkayastha_total_variation",
-]
-
 _SPACING = 0.03  # of the interpolation grid, in the logarithm of the distance
 _LINEAR = 1e-9  # where the worst-case loss is below this, the total variation is proportional to it
 _FEW = 150  # grid points besides those that the range of distances needs

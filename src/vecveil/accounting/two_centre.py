@@ -34,8 +34,6 @@ from vecveil.accounting.quadrature import Array, log_integral
 from vecveil.errors import InvalidInputError
 from vecveil.validation import check_count, check_positive
 
-__all__ = ["LaplacePrivacyLoss", "PurkayasthaPrivacyLoss"]
-
 _DEEP = 40  # halvings towards the threshold, where 1 − e^(ε − L) has a much shorter scale
 _ROUNDS = 36  # bisections of log x; the remaining error is second order, see _trade_off
 

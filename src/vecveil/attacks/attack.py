@@ -24,11 +24,6 @@ from vecveil.metrics.token_inference import TermTable
 from vecveil.randomness import resolve_generator
 from vecveil.types import Embeddings, Matrix, RandomSource, Release
 
-__all__ = [
-    "FAMILIES", "SCHEMA", "Attack", "AttackFinding", "AttackResult", "Checkpoint", "Session",
-    "WrappedAttack", "checkpoint_error",
-]  # fmt: skip
-
 FAMILIES = (
     "token-inference",
     "probe",

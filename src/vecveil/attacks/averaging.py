@@ -22,14 +22,6 @@ from vecveil.errors import InvalidInputError, wrong_shape
 from vecveil.types import Embeddings, Release
 from vecveil.validation import check_count
 
-__all__ = [
-    "AveragingAttack",
-    "MultilaterationAttack",
-    "RepeatedVectors",
-    "fit_locator",
-    "mean_of_releases",
-]
-
 FloatArray = npt.NDArray[np.float64]
 
 _DRAWS = 16  # releases of each training text that moments are estimated from

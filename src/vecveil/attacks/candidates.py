@@ -18,8 +18,6 @@ from vecveil.metrics.detection import candidate_matching, candidate_matching_of_
 from vecveil.metrics.subjects import subjects_found
 from vecveil.validation import check_count
 
-__all__ = ["CandidateAttack", "CosineMatching", "FixedNormMatching", "LikelihoodMatching"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _CELLS = 2**23  # distances (or coordinates of options) held at once: 64 MiB

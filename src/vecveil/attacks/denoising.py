@@ -12,8 +12,6 @@ from vecveil.attacks.evidence import Knowledge
 from vecveil.attacks.release_model import Denoiser, fit_denoiser
 from vecveil.validation import check_count
 
-__all__ = ["Denoised"]
-
 
 class Denoised(WrappedAttack):
     """Another attack, behind the Wiener filter.

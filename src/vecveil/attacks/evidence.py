@@ -28,11 +28,6 @@ from vecveil.validation import (
     check_texts,
 )
 
-__all__ = [
-    "CandidateVectors", "Evidence", "FurtherVectors", "Knowledge", "LabelledVectors", "PairedVectors",
-    "TextVectors", "connect", "normalise_text", "split_groups", "text_groups",
-]  # fmt: skip
-
 Rows = npt.NDArray[np.intp]
 Self = TypeVar("Self", bound="Evidence")
 

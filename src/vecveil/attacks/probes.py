@@ -21,8 +21,6 @@ from vecveil.metrics.detection import advantage, auc, tpr_at_fpr
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["KernelProbe", "LinearProbe", "MLPProbe", "ProbeAttack"]
-
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 

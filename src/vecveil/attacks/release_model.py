@@ -11,11 +11,6 @@ import numpy.typing as npt
 from vecveil.attacks.evidence import Knowledge, PairedVectors
 from vecveil.types import Embeddings, Matrix
 
-__all__ = [
-    "CUT_OFF", "Denoiser", "InputMap", "ReleaseModel", "choose_penalty", "fit_denoiser",
-    "fit_input_map", "fit_release_model", "mean_release", "release_moments", "ridge", "spectrum",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 
 CUT_OFF = 1e-7  # directions with less variance than this share of the largest count as dead

@@ -30,12 +30,6 @@ from vecveil.runtime import Batches, import_torch, one_thread, progress, resolve
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_positive, check_probability
 
-__all__ = [
-    "Batch", "Fit", "Network", "Perceptron", "Schedule", "TextBatches", "TrainingRecipe", "fit_model",
-    "forget_training", "load_tensors", "load_weights", "mean_loss", "padded", "perceptron_epochs", "piece",
-    "rows_by_length", "rows_of", "save_tensors", "seeded", "train_network", "weights_of",
-]  # fmt: skip
-
 Array = npt.NDArray[Any]
 Ids = npt.NDArray[np.int64]
 

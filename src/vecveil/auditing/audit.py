@@ -38,8 +38,6 @@ from vecveil.runtime import resolve_device
 from vecveil.types import Embeddings, Release, Texts
 from vecveil.validation import check_count, check_texts
 
-__all__ = ["audit", "check_kind", "check_options", "work_folder"]
-
 _OWNER = "audit"
 UTILITY_ROWS = 5000  # rows sampled for utility: neighbour search grows with their square
 

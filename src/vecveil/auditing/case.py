@@ -23,20 +23,6 @@ from vecveil.errors import ConceptError, InvalidInputError, VecveilError
 from vecveil.types import Embeddings, Matrix, Release, Texts
 from vecveil.validation import check_embeddings
 
-__all__ = [
-    "MIN_TEST_TEXTS",
-    "Case",
-    "Detect",
-    "Encode",
-    "Options",
-    "Side",
-    "Substitutes",
-    "check_rows",
-    "encode_with",
-    "encoder_name",
-    "make_case",
-]
-
 TEST_SHARE = 0.3
 VALIDATION_SHARE = 0.1  # of the training texts, set aside by each attack
 MIN_TEST_TEXTS = 20  # the interval of a share in fewer texts would span half of the scale

@@ -54,8 +54,6 @@ from vecveil.types import Embeddings, Release, Texts
 from vecveil.validation import check_count, check_same_length, check_texts
 from vecveil.version import __version__
 
-__all__ = ["FILE", "designs", "frontier"]
-
 OWNER = "frontier"
 FILE = "frontier.json"
 """File of the record in the folder of a frontier."""

@@ -39,8 +39,6 @@ from vecveil.runtime import (
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 
-__all__ = ["Job", "Plan", "WorkFolder", "attack_job", "fingerprint", "run_jobs", "skip"]
-
 SCHEMA = "vecveil.audit-work/1"
 KEPT_DAYS = 14  # abandoned audits are removed after that
 

@@ -10,8 +10,6 @@ import numpy as np
 from vecveil.records.verdict import UNPROTECTED
 from vecveil.types import Embeddings
 
-__all__ = ["clean_vectors", "plaintext_beside"]
-
 _WORDS = 3.0  # a column whose values have fewer words on average holds names or codes, not texts
 _CLEAN = 0.999  # median cosine to the encoder's vectors: rounding to half precision stays above it
 

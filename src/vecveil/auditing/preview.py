@@ -36,8 +36,6 @@ from vecveil.protector.methods.text_level import released_rows
 from vecveil.types import Embeddings, Release, Texts
 from vecveil.validation import check_count, check_embeddings, check_positive, check_texts
 
-__all__ = ["FEWEST_TEXTS", "MOST_WORDS", "Preview", "Report", "VectorMemory"]
-
 Encode = Callable[[Sequence[str]], Embeddings]
 Report = Callable[[float, str], None]
 """Receives the share of the work done, 0 to 1, and the next step; an exception that it raises ends the preview."""

@@ -47,8 +47,6 @@ from vecveil.records.verdict import (
 )
 from vecveil.version import __version__
 
-__all__ = ["AuditResult", "Results", "assemble", "framework_findings"]
-
 Results = Mapping[tuple[str, str], AttackResult]
 """Results by (side, name of the attack)."""
 

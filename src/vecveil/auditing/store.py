@@ -27,8 +27,6 @@ from vecveil.records.audit import EncoderRecord
 from vecveil.types import Embeddings, Texts
 from vecveil.validation import check_embeddings, check_same_length, check_texts
 
-__all__ = ["audit_store"]
-
 _OWNER = "audit_store"
 
 

@@ -43,11 +43,6 @@ from vecveil.sealing.sealer import filter_tokens
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 
-__all__ = [
-    "ArrowProtection", "BulkJob", "OpenJob", "PartWorker", "already_protected", "metadata_of", "reader_of",
-    "row_protection", "sealed_columns", "table_protection",
-]  # fmt: skip
-
 TEXT_ROWS = 2048
 """Texts per call of the encoder."""
 _NOT_RECORDED = ("protector", "key", "key_id", "check_lengths", "cache", "max_memory", "seal_key")

@@ -17,11 +17,6 @@ from vecveil.errors import DataFileError, VecveilError
 from vecveil.io import is_temporary_of, write_bytes
 from vecveil.runtime import progress
 
-__all__ = [
-    "LOCK", "MANIFEST", "SCHEMA", "Manifest", "PartResult", "check_files", "check_same", "columns_of", "forget_gone",
-    "left_by_a_start", "verify",
-]  # fmt: skip
-
 MANIFEST = "_manifest.json"
 """Readers of folders of Parquet files skip names that begin with an underscore."""
 LOCK = "_lock"

@@ -21,8 +21,6 @@ from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyEr
 from vecveil.io import temporary_name
 from vecveil.validation import check_count
 
-__all__ = ["PART_BYTES", "Folder", "InputEntry", "Part", "list_files", "open_input", "plan", "source_of", "unchanged"]
-
 PART_BYTES = 2**28
 """Approximate bytes of a part before compression; a row group is never cut."""
 _AT_ONCE = 8

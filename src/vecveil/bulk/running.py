@@ -28,8 +28,6 @@ from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.io import LockedError, exclusive, remove_left_over
 from vecveil.runtime import check_room, progress
 
-__all__ = ["Engine", "PartFailure", "Run", "attempt", "protect_files", "run_here"]
-
 _SECONDS = 5.0
 """Seconds between two writes of the manifest; after a crash, files identify later parts."""
 

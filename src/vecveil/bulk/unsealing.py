@@ -20,8 +20,6 @@ from vecveil.sealing import Sealer
 from vecveil.sealing.blob import SEALED_FIELD, decoded
 from vecveil.sealing.sealer import OnInvalid
 
-__all__ = ["Unsealing"]
-
 _ROWS = 4096
 _TYPES = {"id": "string", "text": "string", "metadata": "json"}
 

@@ -11,8 +11,6 @@ import numpy as np
 from vecveil.concepts.matching import Span, check_range
 from vecveil.errors import InvalidInputError, wrong_type
 
-__all__ = ["AnnotatedSpans", "checked_labels"]
-
 
 class AnnotatedSpans:
     """Given spans, which belong to the texts by position.

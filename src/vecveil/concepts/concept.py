@@ -24,8 +24,6 @@ from vecveil.concepts.terms import TermDetector
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError
 from vecveil.validation import check_count, check_texts
 
-__all__ = ["Concept", "concept_from_record", "concept_record"]
-
 _ENGINES = ("presidio", "spacy", "huggingface")
 
 

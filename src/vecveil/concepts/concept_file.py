@@ -25,8 +25,6 @@ from typing import Any
 
 from vecveil.errors import DataFileError, InvalidInputError, optional_import, wrong_type
 
-__all__ = ["entity_options", "load_yaml", "read_concept_file", "read_text"]
-
 DEEPEST = 100  # far below Python's recursion limit, far above any concept file
 _MERGE = "tag:yaml.org,2002:merge"
 

@@ -19,8 +19,6 @@ from vecveil.concepts.matching import Detector, Span
 from vecveil.errors import InvalidInputError, optional_import, unknown_name, wrong_type
 from vecveil.validation import check_count, check_probability
 
-__all__ = ["HuggingFaceDetector", "NamedModelDetector", "PresidioDetector", "SpacyDetector"]
-
 
 class EntityDetector:
     """Base class of entity detectors: checked types and the detector's description.

@@ -12,8 +12,6 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = ["canonical", "fold", "is_boundary", "offsets", "without_surrogates", "words"]
-
 _RUN = re.compile(r"(?: \s|[^\S ])\s*")  # whitespace that is not exactly one space
 _SURROGATE = re.compile("[\ud800-\udfff]")  # cannot be encoded in UTF-8
 _PLAIN = {"’": "'", "‐": "-", "‑": "-"}

@@ -12,18 +12,6 @@ from vecveil.concepts.folding import canonical
 from vecveil.errors import InvalidInputError
 from vecveil.runtime import progress
 
-__all__ = [
-    "Detector",
-    "Span",
-    "checked_spans",
-    "detect_all",
-    "merge_spans",
-    "redact",
-    "remove",
-    "removed_again",
-    "replace",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Span:

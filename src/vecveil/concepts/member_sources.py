@@ -27,20 +27,6 @@ from vecveil.errors import (
 from vecveil.runtime import progress
 from vecveil.validation import check_count, check_probability, check_texts
 
-__all__ = [
-    "CorpusNeighbourSource",
-    "DetectorSource",
-    "ExpansionContext",
-    "FakerSource",
-    "MemberSource",
-    "WordListSource",
-    "centroids_of",
-    "checked_members",
-    "cluster_terms",
-    "nearest",
-    "unit_vectors",
-]
-
 LONGEST_MEMBER = 100
 """Characters; a longer string is a sentence, no member of a concept."""
 

@@ -23,10 +23,6 @@ from vecveil.concepts.matching import Span
 from vecveil.errors import ConceptError, InvalidInputError, wrong_type
 from vecveil.validation import check_count
 
-__all__ = [
-    "LEAST_TEXTS", "LISTED_TEXTS", "ConceptMatches", "TokenVocabulary", "WordMarks", "build_matches", "mark_words",
-]  # fmt: skip
-
 LEAST_TEXTS = 20
 """Fewest texts with the concept that a fit learns from."""
 

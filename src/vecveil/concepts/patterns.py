@@ -11,8 +11,6 @@ from vecveil.concepts.matching import Span
 from vecveil.errors import InvalidInputError, optional_import, wrong_type
 from vecveil.validation import check_positive
 
-__all__ = ["PatternDetector"]
-
 LARGEST_PATTERN = 100_000
 """Largest number of elements: beyond any hand-written pattern, compiled within a second."""
 

@@ -33,18 +33,6 @@ from vecveil.randomness.keyed import placed_source
 from vecveil.types import Texts
 from vecveil.validation import check_texts
 
-__all__ = [
-    "Deleting",
-    "Redacting",
-    "ReplacingAtRandom",
-    "ReplacingByHypernyms",
-    "ReplacingByMembers",
-    "ReplacingBySurrogates",
-    "Rewriter",
-    "made_up_members",
-    "members_of",
-]
-
 ROUNDS = 4  # further rounds mean a pattern that matches asterisks
 
 

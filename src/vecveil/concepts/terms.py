@@ -10,8 +10,6 @@ from vecveil.concepts.folding import canonical, fold, is_boundary, offsets
 from vecveil.concepts.matching import Span
 from vecveil.errors import InvalidInputError, optional_import, wrong_type
 
-__all__ = ["TermDetector"]
-
 # Translation table of bytes: 1 for the ASCII characters of words.
 _JOINS = bytes(int(chr(i).isalnum() or chr(i) == "_") if i < 128 else 0 for i in range(256))
 

@@ -16,8 +16,6 @@ from typing import Any
 
 from vecveil.errors import DataFileError
 
-__all__ = ["CONCEPT_FILE", "NOTES_FILE", "Note", "NoteSpan", "load_notes"]
-
 NOTES_FILE = Path(__file__).with_name("notes.jsonl.gz")
 """The bundled notes: JSON lines, gzip, with id, domain, synthetic, text and spans."""
 CONCEPT_FILE = Path(__file__).with_name("concept.yaml")

@@ -33,8 +33,6 @@ from vecveil.runtime import progress
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 
-__all__ = ["DEMO_TARGET_UTILITY", "FILES", "DemoResult", "run_demo"]
-
 DEMO_TARGET_UTILITY = 0.8
 FILES = ("protected.parquet", "protector.vecveil", "audit.json", "audit.html")
 MANIFEST = ".written-by-vecveil-demo.json"

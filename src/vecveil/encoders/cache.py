@@ -26,8 +26,6 @@ import numpy.typing as npt
 
 from vecveil.errors import DataFileError
 
-__all__ = ["CacheWarning", "EmbeddingCache", "default_cache_folder", "matching_texts"]
-
 Vectors = npt.NDArray[np.float32]
 
 _SCHEMA = """

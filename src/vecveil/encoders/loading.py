@@ -11,8 +11,6 @@ from typing import Any
 from vecveil.encoders.sentence_transformer import SentenceTransformerBackend
 from vecveil.errors import InvalidInputError, optional_import
 
-__all__ = ["load_model"]
-
 _OWNER = "load_encoder"
 _HUB_SECONDS = 15.0  # for the hub's first answer
 _FOR_LIBRARY = {"truncate_dim", "revision", "token", "cache_folder", "trust_remote_code"}

@@ -26,8 +26,6 @@ from vecveil.io import write_bytes
 from vecveil.types import Texts
 from vecveil.validation import check_count, check_texts
 
-__all__ = ["LSA_FILE", "LsaEncoder"]
-
 LSA_FILE = "lsa.json"
 SCHEMA = "vecveil.lsa/1"
 _ARRAYS = "lsa.safetensors"

@@ -25,8 +25,6 @@ from vecveil.encoders.protocol import Advance, checked_vectors, encode_in_batche
 from vecveil.errors import EncoderError, InvalidInputError, optional_import
 from vecveil.validation import check_count, check_positive
 
-__all__ = ["OpenAICompatibleBackend", "is_endpoint", "parse_embeddings", "split_endpoint"]
-
 _OWNER = "load_encoder"
 # transient: timeout, conflict, rate limit, overload
 _RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})

@@ -11,18 +11,6 @@ import numpy.typing as npt
 from vecveil.errors import InvalidInputError
 from vecveil.validation import all_finite
 
-__all__ = [
-    "PROBE_SENTENCES",
-    "PROBE_TOLERANCE",
-    "Advance",
-    "Backend",
-    "Encoder",
-    "checked_vectors",
-    "encode_in_batches",
-    "probe_cosines",
-    "probe_distance",
-]
-
 Advance = Callable[[int], None]
 """Callback that receives the number of texts just encoded."""
 

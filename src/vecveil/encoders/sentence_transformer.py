@@ -21,8 +21,6 @@ from vecveil.encoders.protocol import Advance, checked_vectors
 from vecveil.errors import InvalidInputError
 from vecveil.validation import check_count
 
-__all__ = ["SentenceTransformerBackend", "cpu_has_bf16", "lowest_cosine"]
-
 # Files that decide the vectors; training logs and read-me files change without changing them.
 _SUFFIXES = {".json", ".safetensors", ".bin", ".pt", ".pth", ".model", ".py", ".jinja", ".npz"}
 _NAMES = {"vocab.txt", "merges.txt", "whitespacetokenizer_config.json"}

@@ -26,8 +26,6 @@ from vecveil.runtime import progress
 from vecveil.types import Texts
 from vecveil.validation import check_count, check_texts
 
-__all__ = ["TextEncoder", "as_text_encoder", "load_encoder"]
-
 Vectors = npt.NDArray[np.float32]
 
 CHUNK_SIZE = 2048

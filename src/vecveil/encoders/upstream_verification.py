@@ -13,8 +13,6 @@ from typing import Any
 from vecveil.encoders.protocol import PROBE_TOLERANCE, probe_cosines, probe_distance
 from vecveil.errors import IncompatibleError
 
-__all__ = ["UpstreamVerification", "matches_probe"]
-
 _MODELS = 64  # clients may name any number of models
 _REFUSED_SECONDS = 30.0
 

@@ -23,15 +23,6 @@ from vecveil.runtime import in_chunks
 from vecveil.types import Embeddings, Matrix, RandomSource, Vector
 from vecveil.validation import check_embeddings
 
-__all__ = [
-    "BLOCK_ROWS",
-    "GRID_BITS",
-    "Arrays",
-    "Mechanism",
-    "grid_step",
-    "release_error",
-]
-
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 # The grid is 2⁻¹⁶ of the noise: too fine to change utility, too coarse to show the bits of a draw.

@@ -28,13 +28,6 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_count
 
-__all__ = [
-    "EllipticalMechanism",
-    "epsilon_of_rms_norm",
-    "rms_norm_of_epsilon",
-    "saved_shape",
-]
-
 
 class EllipticalMechanism(Mechanism):
     """x + Z, Z = R Σ^{1/2} N with a radius R that a subclass chooses.

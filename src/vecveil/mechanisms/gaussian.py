@@ -24,8 +24,6 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_positive, check_probability
 
-__all__ = ["Gaussian", "LdpGaussian"]
-
 
 @dataclass(frozen=True, eq=False)
 class Gaussian(EllipticalMechanism):

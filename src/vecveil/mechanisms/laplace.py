@@ -15,8 +15,6 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Matrix, Vector
 from vecveil.validation import check_positive
 
-__all__ = ["Laplace", "Mahalanobis"]
-
 
 @dataclass(frozen=True, eq=False)
 class Mahalanobis(EllipticalMechanism):

@@ -16,8 +16,6 @@ import numpy.typing as npt
 from vecveil.runtime import in_chunks
 from vecveil.types import Embeddings, Vector
 
-__all__ = ["BRANCHES", "PolicyWeights", "branch_shapes"]
-
 Array = npt.NDArray[Any]
 
 BRANCHES = ("mean", "direction")

@@ -29,8 +29,6 @@ from vecveil.randomness.stream import GAMMA_BLOCKS, TRIES
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_count, check_positive
 
-__all__ = ["Purkayastha", "angle_moments", "angles", "draw_angles"]
-
 
 def _log_sinc(theta: Vector) -> Vector:
     # sin θ/θ rounds to 1 for small θ: take its Taylor series there.

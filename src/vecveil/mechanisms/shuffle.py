@@ -16,8 +16,6 @@ from vecveil.randomness import WordStream
 from vecveil.types import Embeddings, Matrix
 from vecveil.validation import check_count
 
-__all__ = ["Shuffle", "random_permutation"]
-
 
 def random_permutation(dimension: int) -> npt.NDArray[np.intp]:
     """Return a permutation (n,) drawn with the operating system's generator."""

@@ -18,8 +18,6 @@ from vecveil.randomness.elementary import row_dots
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_count, check_numbers, check_positive
 
-__all__ = ["NOTHING_BEFORE", "OPEN_RANGE", "Before", "Step", "unit_rows"]
-
 OPEN_RANGE = 1e300
 """Placeholder for the range of int8 until the fit has measured released vectors."""
 

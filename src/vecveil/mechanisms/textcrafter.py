@@ -20,15 +20,6 @@ from vecveil.runtime import in_chunks
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_positive
 
-__all__ = [
-    "REDRAWS",
-    "TextCrafter",
-    "check_radius",
-    "check_unit_rows",
-    "degenerate_below",
-    "orthogonal_step",
-]
-
 UNIT_TOLERANCE = 1e-2
 """Largest deviation of a norm from 1: half precision and token averages round norms."""
 

@@ -24,8 +24,6 @@ from vecveil.metrics.similarity import unit_rows
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings, check_same_length
 
-__all__ = ["Classification", "classification", "macro_f1"]
-
 Scenario = Literal["deployment", "development"]
 FloatArray = npt.NDArray[np.float64]
 

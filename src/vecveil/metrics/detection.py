@@ -19,8 +19,6 @@ from vecveil.metrics.estimates import LEVEL, Estimate, group_index, share_estima
 from vecveil.metrics.token_inference import check_binary, macro_auc
 from vecveil.validation import check_count, check_probability
 
-__all__ = ["advantage", "auc", "candidate_matching", "candidate_matching_of_ranks", "tpr_at_fpr"]
-
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]

@@ -19,11 +19,6 @@ from scipy.special import ndtri
 from vecveil.errors import InvalidInputError
 from vecveil.validation import check_count, check_probability, check_same_length
 
-__all__ = [
-    "LEVEL", "NORMAL", "Estimate", "bootstrap_interval", "bootstrap_weights", "clopper_pearson", "cluster_bootstrap",
-    "cluster_normal", "fisher_z", "group_index", "other_rows", "share_estimate", "share_interval",
-]  # fmt: skip
-
 LEVEL = 0.95
 DRAWS = 2000
 _BLOCK = 4_000_000  # weights held at once: 32 MB

@@ -16,10 +16,6 @@ from vecveil.metrics.token_inference import top_credit
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_same_length
 
-__all__ = [
-    "ndcg_of_scores", "neighbour_recall", "rank_discounts", "recall_of_scores", "retrieval_ndcg", "retrieval_recall",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 
 _BLOCK = 4_000_000  # similarities held at once

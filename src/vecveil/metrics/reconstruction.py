@@ -29,11 +29,6 @@ from vecveil.validation import check_same_length, check_texts
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEU
 
-__all__ = [
-    "bleu_interval", "bleu_of_statistics", "bleu_statistics", "corpus_bleu", "exact_match", "reconstruction_leakage",
-    "rouge_l", "sentence_bleu", "text_similarity", "token_f1",
-]  # fmt: skip
-
 Counts = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 

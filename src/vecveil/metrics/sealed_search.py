@@ -26,8 +26,6 @@ from vecveil.metrics.tasks import Sides, UtilityRelease, UtilityTask
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings
 
-__all__ = ["SealedSearchTask"]
-
 FloatArray = npt.NDArray[np.floating[Any]]
 
 K = 10

@@ -13,8 +13,6 @@ from vecveil.metrics.estimates import Estimate, cluster_bootstrap, fisher_z, gro
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings, check_same_length
 
-__all__ = ["embedding_cosine", "pair_cosines", "pearson", "spearman", "unit_rows"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

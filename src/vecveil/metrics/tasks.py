@@ -22,11 +22,6 @@ from vecveil.metrics.similarity import pair_cosines, pearson, spearman, unit_row
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_same_length
 
-__all__ = [
-    "ClassificationTask", "NeighbourTask", "RetrievalTask", "SimilarityTask", "StsTask",
-    "UtilityRelease", "UtilityTask", 
-]  # fmt: skip
-
 Array = npt.NDArray[Any]
 UtilityRelease = Callable[[Embeddings, "np.random.Generator | None"], Embeddings]
 Sides = Literal["both", "documents"]

@@ -18,11 +18,6 @@ from vecveil.errors import InvalidInputError, not_finite, wrong_shape
 from vecveil.metrics.estimates import Estimate, cluster_normal, group_index, share_estimate
 from vecveil.validation import check_count
 
-__all__ = [
-    "TermTable", "check_binary", "check_labels", "confidence", "leakage", "macro_auc", "r_precision", "term_table",
-    "tokens_with_both_classes", "top_accuracy", "top_credit",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 

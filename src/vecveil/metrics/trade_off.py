@@ -7,8 +7,6 @@ import math
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.estimates import Estimate
 
-__all__ = ["trade_off_rate"]
-
 
 def trade_off_rate(
     clean_leakage: Estimate | float,

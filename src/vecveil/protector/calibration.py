@@ -15,16 +15,6 @@ from vecveil.protector.method import Candidate, NoiseScale
 from vecveil.sensitivity.shapes import LinearMap
 from vecveil.types import Embeddings
 
-__all__ = [
-    "SMALLEST_NOISE",
-    "CommonDraws",
-    "bisect",
-    "calibrate",
-    "largest_noise",
-    "noise_of_advantage",
-    "refuse_target",
-]
-
 SMALLEST_NOISE = 0.02
 """Least noise-to-signal ratio of a calibration: noise below it protects nothing."""
 LARGEST_NOISE = 100.0

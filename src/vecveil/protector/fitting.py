@@ -62,8 +62,6 @@ from vecveil.textcrafter import contains_pii
 from vecveil.types import Embeddings, Groups, Texts, TokenLabels
 from vecveil.validation import check_count, check_texts
 
-__all__ = ["fit", "fit_labels", "fit_pairs", "refit", "refit_refusal"]
-
 UTILITY_ROWS = 10_000
 LABELLED_TEXTS = 40_000
 DRAWS = 3

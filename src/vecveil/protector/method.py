@@ -27,8 +27,6 @@ from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.types import Embeddings, Groups, TokenLabels
 from vecveil.validation import check_positive, check_probability
 
-__all__ = ["Candidate", "FitData", "Method", "NoiseFamily", "NoiseScale", "isotropic"]
-
 LEAST_RATIO, MOST_RATIO = 1e-9, 1e9
 SCALES = (
     "epsilon", "sigma", "noise_to_signal", "target_utility", "target_cosine", "target_advantage", "radius",

@@ -21,8 +21,6 @@ from vecveil.protector.protector import Output
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["FitOptions", "Postprocess", "Utility", "check_label_method"]
-
 Utility = Literal["similarity", "neighbours", "sealed-search"] | UtilityTask
 Postprocess = str | Step | Sequence[str | Step] | None
 

@@ -18,8 +18,6 @@ from vecveil.sensitivity.kernel_reader import near_duplicate_groups
 from vecveil.types import Embeddings, Groups, Texts, TokenLabels
 from vecveil.validation import check_embeddings
 
-__all__ = ["MIN_PAIRS", "FitVectors", "PairTexts", "sample"]
-
 MIN_PAIRS = LEAST_TEXTS
 MIN_CLASS = 10
 """Fewest rows of a label."""

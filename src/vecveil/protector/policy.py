@@ -24,8 +24,6 @@ from vecveil.randomness import ItemId, NoiseKey, NoiseKeys, content_ids
 from vecveil.types import Embeddings, RandomSource, Texts
 from vecveil.validation import check_embeddings, check_texts
 
-__all__ = ["QUERY_PROTECTIONS", "STRONGER", "QueryProtection", "ReleasePolicy"]
-
 QueryProtection = Literal["same", "stronger", "map-only"]
 QUERY_PROTECTIONS: tuple[QueryProtection, ...] = get_args(QueryProtection)
 STRONGER = 2.0

@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from vecveil.concepts.matching import Span
     from vecveil.concepts.rewriting import Rewriter
 
-__all__ = ["EncoderInfo", "Output", "Protector", "encoder_fingerprint", "load", "norm_range"]
-
 _OWNER = "Protector.protect"
 Output = Literal["full", "reduced"]
 

@@ -17,8 +17,6 @@ from vecveil.mechanisms import MECHANISMS, Before, Step
 from vecveil.sensitivity.shapes import LinearMap
 from vecveil.version import __version__
 
-__all__ = ["SCHEMA", "checksum", "damage_refused", "pack", "parts", "read", "refuse", "unpack"]
-
 SCHEMA = "vecveil.protector/2"
 LARGEST_FILE = 2**31
 LARGEST_DIMENSION = 16_384

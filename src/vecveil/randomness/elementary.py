@@ -19,17 +19,6 @@ import numpy.typing as npt
 
 from vecveil.types import Embeddings, Vector
 
-__all__ = [
-    "NoiseKind",
-    "Words",
-    "counters",
-    "exponentials",
-    "gammas",
-    "negative_log",
-    "normals",
-    "release",
-]
-
 Words = npt.NDArray[np.uint64]
 
 _ONE = np.uint64(0x3FF0000000000000)  # the bits of 1.0

@@ -43,19 +43,6 @@ from vecveil.io import locked_folder, write_bytes
 from vecveil.randomness.stream import BlockCipher, WordStream
 from vecveil.types import Embeddings
 
-__all__ = [
-    "ItemId",
-    "NoiseKey",
-    "NoiseKeys",
-    "check_ids",
-    "content_ids",
-    "keyed_stream",
-    "placed_source",
-    "row_digests",
-    "split_source",
-    "text_digests",
-]
-
 SCHEMA = "vecveil.keys/1"
 KEY_BYTES = 32
 _LONGEST_ID = 100

@@ -23,15 +23,6 @@ from vecveil.randomness import kernel
 from vecveil.randomness.elementary import Words
 from vecveil.types import RandomSource, Vector
 
-__all__ = [
-    "GAMMA_BLOCKS",
-    "TRIES",
-    "BlockCipher",
-    "WordStream",
-    "resolve_generator",
-    "resolve_stream",
-]
-
 
 def resolve_generator(
     rng: RandomSource = None, *, owner: str = "resolve_generator"

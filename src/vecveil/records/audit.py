@@ -9,28 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from vecveil.records.reading import Count, Place, Record, Share, Within
 
-__all__ = [
-    "FAMILIES",
-    "AnonymityCriterion",
-    "AnonymityFigure",
-    "AnonymityRecord",
-    "AttackRecord",
-    "AuditRecord",
-    "EncoderRecord",
-    "Family",
-    "FamilyRecord",
-    "FrameworkFinding",
-    "GuaranteeRecord",
-    "LeakageFigure",
-    "LintWarning",
-    "ReconstructionRecord",
-    "SkippedAttack",
-    "SplitCounts",
-    "TermRecord",
-    "TextCounts",
-    "UtilityRecord",
-]
-
 Family: TypeAlias = Literal[
     "token-inference",
     "probe",

@@ -14,24 +14,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from vecveil.errors import InvalidInputError, VecveilError
 from vecveil.records.reading import Count, Finite, Place, Record, Scalar, Within
 
-__all__ = [
-    "VERDICTS",
-    "Cell",
-    "Cells",
-    "ClaimFinding",
-    "Column",
-    "ExperimentRecord",
-    "Figure",
-    "Number",
-    "Point",
-    "Series",
-    "Summary",
-    "Table",
-    "Verdict",
-    "number",
-    "read_experiment",
-]
-
 Verdict = Literal["disagrees", "unclear", "agrees", "not measured"]
 VERDICTS: tuple[Verdict, ...] = ("disagrees", "unclear", "agrees", "not measured")
 """The verdicts of a finding, in the order in which reports show them."""

@@ -14,8 +14,6 @@ from vecveil.records.audit import EncoderRecord
 from vecveil.records.reading import Count, Finite, Place, Record, Scalar, Share
 from vecveil.records.verdict import NBSP, percent
 
-__all__ = ["SEARCH_KEPT", "FrontierCounts", "FrontierPoint", "FrontierRecord", "Kept", "Leak"]
-
 SEARCH_KEPT = 0.98
 """Share of clean search that the recommended point keeps, where one does."""
 

@@ -21,8 +21,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, cast
 
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError
 
-__all__ = ["Count", "Finite", "Place", "Record", "Scalar", "Share", "Within", "load_json"]
-
 
 @dataclass(frozen=True, slots=True)
 class Within:

@@ -13,8 +13,6 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 from vecveil.errors import InvalidInputError, VecveilError
 from vecveil.records.reading import Count, Place, Record, Within
 
-__all__ = ["ClassifierFigure", "EpochMeasures", "TrainingRecord", "read_training"]
-
 Measure: TypeAlias = Annotated[float, Within(-1e12, 1e12)]
 
 

@@ -29,10 +29,6 @@ from vecveil.randomness.keyed import check_ids
 from vecveil.sealing.keystore import KEY_ID_BYTES, NONCE_BYTES, framed
 from vecveil.types import Embeddings
 
-__all__ = ["HEADER_BYTES", "NONCE_END", "PRECISIONS", "SEALED_FIELD", "VERSION", "associated_prefix", "canonical_ids",
-           "decode_payload", "decode_vectors", "decoded", "dimension_of", "encode_payload", "encode_vectors", "head",
-           "is_blob", "key_id_of", "padded_length"]  # fmt: skip
-
 SEALED_FIELD = "vecveil_sealed"
 """Field of a row, or column of a table, that holds its sealed blob. Databases hold base64, since not every one stores
 bytes beside a vector."""

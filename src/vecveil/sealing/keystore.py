@@ -48,9 +48,6 @@ from vecveil.io import locked_folder, write_bytes
 from vecveil.randomness import NoiseKeys
 from vecveil.randomness.keyed import SCHEMA
 
-__all__ = ["FILTER_PREFIX", "CollectionKeys", "DataKey", "KeyProvider", "KeyStore", "MasterKeys", "SingleKey", "aead",
-           "check_filter_field", "framed", "token_fields", "typed_value"]  # fmt: skip
-
 FILTER_PREFIX = "vecveil_filter_"
 """Start of the field that holds the token of a metadata field."""
 

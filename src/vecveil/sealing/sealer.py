@@ -42,8 +42,6 @@ from vecveil.sealing.keystore import (
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_same_length, check_texts
 
-__all__ = ["OnInvalid", "Ranking", "Sealer", "Unsealed", "filter_tokens"]
-
 OnInvalid = Literal["raise", "skip"]
 
 

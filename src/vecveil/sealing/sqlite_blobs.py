@@ -11,8 +11,6 @@ from typing import Any
 
 from vecveil.errors import StoreError
 
-__all__ = ["SqliteBlobs"]
-
 _WAIT_SECONDS = 60.0  # for another process's write
 
 

@@ -14,19 +14,6 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_count, check_embeddings, check_numbers, check_positive
 
-__all__ = [
-    "Over",
-    "combine_shapes",
-    "concept_covariance_shape",
-    "diagonal_concept_shape",
-    "difference_sensitivity",
-    "difference_shape",
-    "label_shape",
-    "low_rank_concept_shape",
-    "optimal_shape",
-    "regularised",
-]
-
 
 def optimal_shape(C: Matrix, M: Matrix) -> Matrix:
     """Return the Σ that minimises tr(C Σ⁻¹) at fixed tr(Σ M), for a positive definite M.

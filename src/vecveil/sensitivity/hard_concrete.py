@@ -37,14 +37,6 @@ from vecveil.validation import check_count, check_embeddings, check_positive, ch
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "HardConcreteMask",
-    "MaskOptions",
-    "MaskTrainer",
-    "fit_hard_concrete_mask",
-    "stability_of",
-]
-
 Array = npt.NDArray[np.float64]
 
 XI = 1.1

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 else:
     Model = Callable
 
-__all__ = ["integrated_gradient_sensitivity", "integrated_gradients", "white_box_shape"]
-
 Array = npt.NDArray[np.float64]
 
 BATCH = 4096

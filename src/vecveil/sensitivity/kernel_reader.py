@@ -22,16 +22,6 @@ from scipy.sparse.csgraph import connected_components
 from vecveil.sensitivity.shapes import LinearMap
 from vecveil.types import Embeddings, Matrix
 
-__all__ = [
-    "kernel_ridge_left_out",
-    "kernel_ridge_path",
-    "labels_recovered",
-    "near_duplicate_groups",
-    "reader_gradients",
-    "share_recovered",
-    "standard_error",
-]
-
 NEAR = 0.9
 """Least cosine of near-duplicates."""
 PENALTIES = (0.03, 0.1)

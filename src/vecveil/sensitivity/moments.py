@@ -19,16 +19,6 @@ from scipy import sparse
 from vecveil.concepts.pairs import WordMarks
 from vecveil.types import Embeddings, Matrix, TokenLabels, Vector
 
-__all__ = [
-    "Moments",
-    "between_label_covariance",
-    "covariance",
-    "cross_covariance",
-    "matrix_root",
-    "shrinkage",
-    "transplanted_moments",
-]
-
 RIDGE = 1e-3
 """Least weight of tr(K)/n·I in K: encoders have dead dimensions, which make the covariance singular."""
 

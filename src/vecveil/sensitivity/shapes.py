@@ -18,8 +18,6 @@ from vecveil.errors import InvalidInputError, out_of_range, wrong_shape
 from vecveil.types import Embeddings, Matrix, Vector
 from vecveil.validation import check_count, check_numbers, check_positive
 
-__all__ = ["LinearMap", "NoiseShape"]
-
 _SMALLEST_FLOOR = 1e-12
 
 

@@ -19,8 +19,6 @@ from vecveil.sensitivity.shapes import LinearMap
 from vecveil.types import Matrix, Vector
 from vecveil.validation import check_count, check_positive
 
-__all__ = ["ConceptDirections", "concept_directions", "subspace_map"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ConceptDirections:

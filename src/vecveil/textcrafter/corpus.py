@@ -16,8 +16,6 @@ from vecveil.errors import InvalidInputError
 from vecveil.types import Texts
 from vecveil.validation import check_texts
 
-__all__ = ["balanced_rows", "check_groups", "contains_pii", "pii_detector", "row_groups", "split_by_group"]
-
 Indices = npt.NDArray[np.int64]
 
 

@@ -16,8 +16,6 @@ with optional_import("Training a policy", "torch", "textcrafter"):
     import torch
     from torch import Tensor, nn
 
-__all__ = ["ProtectPolicy"]
-
 _POSITION_DEVIATION = 0.02  # standard deviation of initial positions, as in BERT
 _LOST = 1e-12  # a shorter vector has no direction: the first axis replaces it
 

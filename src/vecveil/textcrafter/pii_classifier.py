@@ -18,8 +18,6 @@ from vecveil.textcrafter.corpus import balanced_rows, row_groups, split_by_group
 from vecveil.types import Embeddings, Vector
 from vecveil.validation import check_count, check_embeddings, check_positive
 
-__all__ = ["HeldOutFigures", "PiiClassifier", "fit_pii_classifier"]
-
 Array = npt.NDArray[Any]
 
 

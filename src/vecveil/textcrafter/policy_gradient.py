@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["EpochMeasures", "LearningCurves", "NotFinite", "PolicyGradient", "group_numbers"]
-
-
 @dataclass(frozen=True, slots=True)
 class LearningCurves:
     """Learning curves: the measures of each epoch, beginning with those before training."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-__all__ = ["Reward", "RewardTerms", "nearest", "plain_centroids", "target_centroids"]
-
 Array = npt.NDArray[Any]
 
 _STARTS = 4  # of k-means; the one with the least inertia is kept

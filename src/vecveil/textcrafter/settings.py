@@ -9,8 +9,6 @@ from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.textcrafter import check_radius
 from vecveil.validation import check_count, check_positive, check_probability
 
-__all__ = ["PolicySettings"]
-
 DIRECTIONS = ("learnt", "untrained")
 CLUSTER_CHOICES = ("nearest", "fixed")
 

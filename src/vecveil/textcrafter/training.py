@@ -37,8 +37,6 @@ from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings
 
-__all__ = ["TrainedPolicy", "forget_checkpoint", "train_policy"]
-
 _STATE = "policy.safetensors"
 SCHEMA = "vecveil.policy-training/1"
 _OWNER = "train_policy"

@@ -19,8 +19,6 @@ from vecveil.io import atomic_path
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["ALGENAttack", "align"]
-
 Array = npt.NDArray[Any]
 
 _PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)  # of the mean squared norm of a released vector

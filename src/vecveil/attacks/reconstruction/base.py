@@ -17,8 +17,6 @@ from vecveil.metrics.similarity import embedding_cosine
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["EncodeTexts", "ReconstructionAttack", "WordsOf"]
-
 EncodeTexts = Callable[[Sequence[str]], npt.NDArray[Any]]
 """The attacker's encoder: N texts in, (N, n) vectors out."""
 

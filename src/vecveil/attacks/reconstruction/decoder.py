@@ -38,10 +38,6 @@ from vecveil.runtime import Batches, import_torch, resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_texts
 
-__all__ = [
-    "PRESETS", "Decoder", "DecoderAttack", "bridge", "decoder_loss", "open_decoder", "plan", "start_from_words",
-]  # fmt: skip
-
 Array = npt.NDArray[Any]
 Draw = Callable[[Embeddings, np.random.Generator], Embeddings]
 

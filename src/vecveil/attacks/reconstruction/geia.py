@@ -14,8 +14,6 @@ from vecveil.attacks.reconstruction.base import EncodeTexts, WordsOf
 from vecveil.attacks.reconstruction.decoder import Decoder, DecoderAttack
 from vecveil.types import Embeddings
 
-__all__ = ["GEIAAttack"]
-
 
 class GEIAAttack(DecoderAttack):
     """A GPT-2 with the projected vector as its prefix, trained on freshly released vectors.

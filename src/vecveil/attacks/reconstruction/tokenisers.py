@@ -13,8 +13,6 @@ from vecveil.errors import InvalidInputError, MissingDependencyError
 from vecveil.io import write_bytes
 from vecveil.validation import check_count
 
-__all__ = ["Ids", "Tokeniser", "import_transformers"]
-
 END = "<|endoftext|>"
 Ids = npt.NDArray[np.int64]
 

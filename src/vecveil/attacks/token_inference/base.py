@@ -23,8 +23,6 @@ from vecveil.metrics.token_inference import (
 )
 from vecveil.types import Embeddings, Matrix, Release
 
-__all__ = ["TRIALS", "TokenInferenceAttack", "held_out", "validation_r_precision"]
-
 FloatArray = npt.NDArray[np.float64]
 
 TRIALS = 3  # releases of each validation text that settings are chosen on

@@ -22,11 +22,6 @@ from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings, Matrix
 from vecveil.validation import check_count
 
-__all__ = [
-    "EnsembleAttack", "FurtherKernelAttack", "KernelAttack", "KernelModel", "KernelSetting",
-    "TransplantAttack", "choose_setting", "fit_kernel_ridge",
-]  # fmt: skip
-
 Array = npt.NDArray[Any]
 
 _SHARPNESS = (0.5, 1.0, 2.0, 4.0)  # 1: a kernel of 1/e at the median squared distance

@@ -23,10 +23,6 @@ from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.types import Embeddings, Groups, Matrix, Release, TokenLabels
 from vecveil.validation import check_count
 
-__all__ = [
-    "LadderResult", "Tier", "ladder_attacks", "own_attacks", "register_attack", "token_inference_ladder",
-]  # fmt: skip
-
 Tier = Literal["quick", "full"]
 
 

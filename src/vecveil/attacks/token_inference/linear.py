@@ -26,8 +26,6 @@ from vecveil.attacks.token_inference.base import (
 )
 from vecveil.types import Embeddings
 
-__all__ = ["FaintDirectionsAttack", "LinearAttack", "fit_linear"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _PENALTIES = tuple(10.0**e for e in (-6, -5, -4, -3, -2.5, -2, -1.5, -1, 0))

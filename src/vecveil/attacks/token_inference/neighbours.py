@@ -22,8 +22,6 @@ from vecveil.attacks.token_inference.base import TokenInferenceAttack, validatio
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["BayesPosteriorAttack", "NearestNeighboursAttack"]
-
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 

@@ -17,8 +17,6 @@ from vecveil.attacks.training import Network, Perceptron, Schedule, perceptron_e
 from vecveil.runtime import progress
 from vecveil.types import Embeddings
 
-__all__ = ["PUBLISHED", "MLCAttack", "MLPAttack"]
-
 Array = npt.NDArray[Any]
 
 # MLC as the SPARSE paper describes it.

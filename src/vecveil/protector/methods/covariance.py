@@ -20,8 +20,6 @@ from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.validation import check_count, check_positive
 
-__all__ = ["COVARIANCE", "with_wiener"]
-
 SHAPES = ("pairs", "labels", "low-rank", "diagonal", "differences")
 """Optimal for pairs, optimal for token labels, its leading directions, its diagonal, SPARSE's Definition 7."""
 

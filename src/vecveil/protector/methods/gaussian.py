@@ -7,8 +7,6 @@ import numpy as np
 from vecveil.mechanisms import Gaussian, LdpGaussian
 from vecveil.protector.method import Method, NoiseFamily, isotropic
 
-__all__ = ["GAUSSIAN", "LDP_GAUSSIAN"]
-
 _FAMILY = NoiseFamily(
     mechanism=lambda shape, noise, rms_norm, splits: Gaussian(
         shape, noise * rms_norm / float(np.sqrt(shape.dimension)), splits

@@ -2,6 +2,4 @@
 
 from vecveil.protector.method import Method, isotropic
 
-__all__ = ["LAPLACE"]
-
 LAPLACE = Method("laplace", "isotropic Laplace noise", isotropic)

@@ -7,8 +7,6 @@ from vecveil.mechanisms import Purkayastha, epsilon_of_rms_norm, rms_norm_of_eps
 from vecveil.mechanisms.purkayastha import angle_moments
 from vecveil.protector.method import Method, NoiseFamily, isotropic
 
-__all__ = ["PURKAYASTHA"]
-
 
 def _cosine_ratio(cosine: float, dimension: int) -> float:
     """Return the ratio whose ε has E cos θ = ``cosine``, by root finding in log space."""

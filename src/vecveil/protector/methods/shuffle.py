@@ -3,8 +3,6 @@
 from vecveil.mechanisms import Shuffle, random_permutation
 from vecveil.protector.method import Method, NoiseFamily, isotropic
 
-__all__ = ["SHUFFLE"]
-
 _FAMILY = NoiseFamily(
     mechanism=lambda shape, noise, rms_norm, splits: Shuffle(random_permutation(shape.dimension)),
     ratio=lambda value, rms_norm, n: 0.0,

@@ -13,8 +13,6 @@ from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_positive
 
-__all__ = ["SPARSE"]
-
 
 def sparse_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     """Return noise shaped by the mask that distinguishes pairs, or the two classes of given labels."""

@@ -16,8 +16,6 @@ from vecveil.runtime import progress
 from vecveil.sensitivity.integrated_gradients import white_box_shape
 from vecveil.validation import check_count, check_positive
 
-__all__ = ["SPARSE_WHITEBOX"]
-
 
 def whitebox_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     """Return diagonal Mahalanobis noise shaped by integrated gradients."""

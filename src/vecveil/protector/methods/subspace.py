@@ -50,8 +50,6 @@ from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, 
 from vecveil.types import Embeddings, Groups, TokenLabels
 from vecveil.validation import check_count, check_positive
 
-__all__ = ["SUBSPACE", "directions_of"]
-
 LEAST_STRENGTH = 1e-6
 """Label directions below this share of the strongest one's strength are rounding errors."""
 

@@ -36,11 +36,6 @@ from vecveil.randomness import WordStream
 from vecveil.types import Embeddings, Matrix
 from vecveil.validation import check_count
 
-__all__ = [
-    "SAMPLE", "TEXT_METHODS", "OriginalsTask", "Rewrite", "StageOptions", "TextPlaceholder", "TextStage",
-    "released_rows", "rewriter_from_record", "utility_of_rows",
-]  # fmt: skip
-
 Rewrite = Literal["hypernym", "delete", "surrogate"]
 SAMPLE = 1000
 """Number of texts, encoded both clean and rewritten, that measure what rewriting costs."""

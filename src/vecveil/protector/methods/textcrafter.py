@@ -18,8 +18,6 @@ from vecveil.textcrafter import PolicySettings, fit_pii_classifier, plain_centro
 from vecveil.types import Embeddings, Groups, Matrix
 from vecveil.validation import check_count, check_embeddings
 
-__all__ = ["TEXTCRAFTER", "TEXTCRAFTER_SUBSPACE"]
-
 SETTINGS = sorted(PolicySettings.__dataclass_fields__.keys() - {"radius"})  # the radius is a scale
 OPTIONS = (*SETTINGS, "checkpoint", "further_positive", "relabel")
 TRAINING_ROWS = 20_000

@@ -56,8 +56,6 @@ from vecveil.runtime import import_torch, resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["PRESETS", "Preset", "Vec2TextAttack", "Vec2TextState"]
-
 Array = npt.NDArray[Any]
 Start = str | os.PathLike[str] | PublishedCheckpoint | None
 

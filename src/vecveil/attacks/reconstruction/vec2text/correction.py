@@ -15,8 +15,6 @@ from vecveil.errors import InvalidInputError
 from vecveil.runtime import progress
 from vecveil.validation import check_embeddings
 
-__all__ = ["RidgeMap", "Space", "correct", "encode_checked", "fit_ridge", "same_space"]
-
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
 

@@ -17,11 +17,6 @@ from vecveil.attacks.release_model import InputMap
 from vecveil.attacks.training import padded, piece, rows_of, seeded
 from vecveil.runtime import Batches, import_torch
 
-__all__ = [
-    "CORRECTOR", "HYPOTHESISER", "PROJECTIONS", "Language", "T5Shape", "Writer", "build", "logits_of",
-    "sequence_loss", "t5_config", "write_ids",
-]  # fmt: skip
-
 Array = npt.NDArray[Any]
 
 HYPOTHESISER, CORRECTOR = "hypothesiser", "corrector"

@@ -22,8 +22,6 @@ from vecveil.attacks.training import load_tensors, load_weights
 from vecveil.errors import DataFileError
 from vecveil.runtime import import_torch
 
-__all__ = ["PublishedCheckpoint", "read_published"]
-
 _TABLES = ("shared", "encoder.embed_tokens", "decoder.embed_tokens", "lm_head")  # one tied matrix
 _KINDS = ("layernorm.", "encoder_decoder.", "embedding_transform")
 # Older checkpoints of the corrector have one projection for all three vectors.
