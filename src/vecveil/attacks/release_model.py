@@ -158,7 +158,7 @@ def choose_penalty(
 
 @dataclass(frozen=True, eq=False)
 class Denoiser:
-    """The affine map y -> centre + (y - mean) @ weights from released vectors to estimates of clean ones.
+    """The affine map y -> centre + (y - mean) @ weights between released vectors and clean ones.
 
     ``penalty`` is the chosen ridge penalty, as a share of the largest variance.
     """
@@ -166,10 +166,10 @@ class Denoiser:
     mean: FloatArray
     weights: FloatArray
     centre: FloatArray
-    penalty: float
+    penalty: float = 0.0
 
     def __call__(self, Y: Embeddings) -> Embeddings:
-        """Return the estimates of the clean vectors, (N, n), in the precision of ``Y``."""
+        """Return the estimates, (N, n), in the precision of ``Y``."""
         exact = (Y.astype(np.float64) - self.mean) @ self.weights + self.centre
         return exact.astype(Y.dtype)
 
@@ -201,7 +201,7 @@ def fit_denoiser(
         weights = np.eye(knowledge.dimension)
         if S is not None and np.any(S):
             weights = _wiener(exact.T @ exact / len(exact), S)
-        return Denoiser(mean, weights, mean, 0.0)
+        return Denoiser(mean, weights, mean)
     moments = release_moments(X, X, knowledge, rng, draws=draws)
     held = knowledge.draw(validation, rng)
 
@@ -311,7 +311,7 @@ def fit_release_model(
     scatter, axes = np.linalg.eigh(live.T @ noise @ live)
     basis, scatter, spread = live @ axes, np.maximum(scatter, 0.0), float(values.mean())
     inputs = validation.clean.astype(np.float64) - clean_mean
-    maps = [(0, p, w) for p, w in _ridge_path(train.clean - clean_mean, centred)]
+    maps = [(0, p, w) for p, w in ridge_path(train.clean - clean_mean, centred)]
     models: list[tuple[float, ReleaseModel]] = []
     for count, penalty, weights in maps if not draws else [*maps, (draws, 0.0, maps[0][2])]:
         if count:
@@ -349,11 +349,13 @@ def _repeated(
     return total / draws, steps / max(1, counted)
 
 
-def _ridge_path(X: FloatArray, Y: FloatArray) -> Iterator[tuple[float, FloatArray]]:
+def ridge_path(
+    X: FloatArray, Y: FloatArray, penalties: Sequence[float] = _PENALTIES
+) -> Iterator[tuple[float, FloatArray]]:
     """Yield (penalty, weights) of the regression of Y on X, both centred."""
     values, vectors = spectrum(X.T @ X / len(X))
     target = vectors.T @ (X.T @ Y / len(X))
-    for penalty in _PENALTIES:
+    for penalty in penalties:
         yield penalty, vectors @ ridge(target, values, penalty)
 
 
@@ -367,7 +369,7 @@ def _unexplained(train: PairedVectors, rng: np.random.Generator) -> FloatArray:
         if not there.any():
             there = here
         x, y = X[there].mean(axis=0), Y[there].mean(axis=0)
-        for total, (_, weights) in zip(left, _ridge_path(X[there] - x, Y[there] - y), strict=True):
+        for total, (_, weights) in zip(left, ridge_path(X[there] - x, Y[there] - y), strict=True):
             residual = Y[here] - y - (X[here] - x) @ weights
             total += residual.T @ residual / len(X)
     return min(left, key=lambda total: float(np.trace(total)))

@@ -53,7 +53,7 @@ def plain_centroids(
         checked = checked[np.sort(rng.choice(len(checked), most, replace=False))]
     X = checked.astype(np.float64)
     # With fewer distinct rows k-means would return empty clusters; lowering k is the caller's choice.
-    distinct = _distinct(X, k)
+    distinct = len(np.unique(X, axis=0))
     if distinct < k:
         raise InvalidInputError.of(owner, "clusters", f"at most {distinct}, the number of distinct rows", k,
                                    fix="Ask for fewer clusters, or give more plain texts.")  # fmt: skip
@@ -91,16 +91,6 @@ def nearest(X: Embeddings, centroids: Array) -> npt.NDArray[np.int64]:
 def least_pii(centroids: Array, classifier: PiiClassifier) -> int:
     """Return the row of the centroid with the least p, the target if one cluster serves all."""
     return int(classifier.logit(centroids).argmin())  # sigmoid is monotone: no need to apply it
-
-
-def _distinct(X: Array, enough: int) -> int:
-    """Return the number of distinct rows of ``X``, counted up to ``enough``."""
-    seen: set[bytes] = set()
-    for row in X + 0.0:  # −0.0 becomes 0.0, which has other bytes
-        seen.add(row.tobytes())
-        if len(seen) >= enough:
-            break
-    return len(seen)
 
 
 class RewardTerms(NamedTuple):

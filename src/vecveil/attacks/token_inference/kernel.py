@@ -209,6 +209,7 @@ class KernelAttack(TokenInferenceAttack):
     source = "Own; kernel ridge regression, Saunders, Gammerman and Vovk (1998)."
     state_type = KernelModel
     scores_are_probabilities = True
+    _needs = ""  # the field of `LabelledVectors` without which there is nothing to learn from
 
     def __init__(self, *, rows: int = 8192) -> None:
         """Keep the most training rows to use: time grows with their cube, memory with their square."""
@@ -224,6 +225,9 @@ class KernelAttack(TokenInferenceAttack):
 
     def require(self, train: LabelledVectors) -> None:
         """Raise `InvalidInputError` if ``train`` lacks what this attack learns from."""
+        if self._needs and getattr(train, self._needs) is None:
+            raise InvalidInputError.of(type(self).__name__, "train", f"labelled vectors with `{self._needs}`", "None",
+                                       fix=f"Set `{self._needs}`, or use KernelAttack.")  # fmt: skip
 
     def choose(
         self,
@@ -292,13 +296,7 @@ class TransplantAttack(KernelAttack):
     )
     cost = "as kernel, and encoding the training texts without the concept"
     source = "Own: differences of pairs, moved to other texts."
-
-    def require(self, train: LabelledVectors) -> None:
-        """Raise `InvalidInputError` for evidence without `LabelledVectors.without`."""
-        if train.without is None:
-            raise InvalidInputError.of("TransplantAttack", "train",
-                                       "labelled vectors with `without`, vectors of the texts without the concept",
-                                       "None", fix="Set `without`, or use KernelAttack.")  # fmt: skip
+    _needs = "without"
 
     def _material(
         self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator
@@ -335,18 +333,12 @@ class FurtherKernelAttack(KernelAttack):
     )
     cost = "as kernel, and encoding the further texts"
     source = "Own; kernel ridge regression divided into blocks, Zhang, Duchi and Wainwright (2013)."
+    _needs = "further"
 
     def __init__(self, *, rows: int = 6000, blocks: int = 4) -> None:
         """Keep the most rows of a block and the most blocks."""
         super().__init__(rows=rows)
         self.blocks = check_count(blocks, owner="FurtherKernelAttack", param="blocks")
-
-    def require(self, train: LabelledVectors) -> None:
-        """Raise `InvalidInputError` for evidence without `LabelledVectors.further`."""
-        if train.further is None:
-            raise InvalidInputError.of("FurtherKernelAttack", "train",
-                                       "labelled vectors with `further`, vectors of texts made or found",
-                                       "None", fix="Set `further`, or use KernelAttack.")  # fmt: skip
 
     def _material(
         self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator

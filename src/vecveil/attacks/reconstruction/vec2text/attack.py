@@ -17,7 +17,6 @@ from vecveil.attacks.evidence import Knowledge, TextVectors
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers
 from vecveil.attacks.reconstruction.vec2text.correction import (
-    RidgeMap,
     Space,
     correct,
     encode_checked,
@@ -35,7 +34,7 @@ from vecveil.attacks.reconstruction.vec2text.networks import (
     t5_config,
 )
 from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoint, read_published
-from vecveil.attacks.release_model import InputMap, fit_input_map
+from vecveil.attacks.release_model import Denoiser, InputMap, fit_input_map
 from vecveil.attacks.training import (
     Fit,
     TextBatches,
@@ -206,7 +205,7 @@ class Vec2TextState:
 
     hypothesiser: Writer
     corrector: Writer | None
-    ridge: RidgeMap | None
+    ridge: Denoiser | None
     clean: int
     seed: int
     details: dict[str, Any] = field(default_factory=dict)
@@ -238,7 +237,7 @@ class Vec2TextState:
         inputs, ridge = self.hypothesiser.inputs, self.ridge
         maps = {"inputs/mean": inputs.mean, "inputs/weights": inputs.weights}
         if ridge is not None:
-            maps |= {f"ridge/{key}": getattr(ridge, key) for key in ("weights", "source", "target")}
+            maps |= {"ridge/weights": ridge.weights, "ridge/source": ridge.mean, "ridge/target": ridge.centre}
         tensors = {key: torch.from_numpy(a.copy()).contiguous() for key, a in maps.items()}
         save_tensors(folder / "maps.safetensors", tensors)
         for kind, writer in self.writers().items():
@@ -275,7 +274,7 @@ class Vec2TextState:
         inputs = InputMap(maps["inputs/mean"], maps["inputs/weights"])
         ridge = None
         if "ridge/weights" in maps:
-            ridge = RidgeMap(*(maps[f"ridge/{key}"] for key in ("weights", "source", "target")))
+            ridge = Denoiser(*(maps[f"ridge/{key}"] for key in ("source", "weights", "target")))
         tokeniser = Tokeniser.load(folder, record["end"])
         language = Language(tokeniser, record["pad"], record["max_tokens"])
         writers: dict[str, Writer] = {}

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vecveil.attacks.evidence import Knowledge
 from vecveil.attacks.reconstruction.base import EncodeTexts
+from vecveil.attacks.release_model import Denoiser, ridge_path
 from vecveil.errors import InvalidInputError
 from vecveil.runtime import progress
 from vecveil.validation import check_embeddings
@@ -24,41 +25,20 @@ Propose = Callable[[Array, Sequence[str], Array], list[list[str]]]
 Place = Callable[[Sequence[str]], Array]
 """Returns the vectors of texts in the space of the targets."""
 
-_PENALTIES = tuple(10.0**e for e in range(-8, 4))  # shares of the mean eigenvalue
+_PENALTIES = tuple(10.0**e for e in range(-8, 4))  # shares of the largest eigenvalue
 _SAME = 0.999  # mean cosine from which two sets of vectors are the same up to rounding
 _BLANK = "."  # replaces a blank text, which some encoders refuse
 
 
-@dataclass(frozen=True, eq=False)
-class RidgeMap:
-    """The map x -> (x - source) @ weights + target from clean to released vectors."""
-
-    weights: FloatArray
-    source: FloatArray
-    target: FloatArray
-
-    def __call__(self, X: Array) -> Array:
-        """Return released vectors as predicted from clean ones, (N, m) float32."""
-        predicted = (X.astype(np.float64) - self.source) @ self.weights + self.target
-        return predicted.astype(np.float32)
-
-
-def fit_ridge(X: Array, Y: Array, held_X: Array, held_Y: Array) -> RidgeMap:
+def fit_ridge(X: Array, Y: Array, held_X: Array, held_Y: Array) -> Denoiser:
     """Return the ridge regression of ``Y`` on ``X`` whose penalty has the least error on held-out rows."""
     source, target = X.mean(axis=0, dtype=np.float64), Y.mean(axis=0, dtype=np.float64)
-    x, y = X - source, Y - target
-    # One eigendecomposition serves every penalty.
-    values, axes = np.linalg.eigh(x.T @ x)
-    values, turned = np.maximum(values, 0.0), axes.T @ (x.T @ y)
-    scale = max(float(values.mean()), np.finfo(np.float64).tiny)
-    best = np.inf
-    chosen = np.zeros((x.shape[1], y.shape[1]))
-    for share in _PENALTIES:
-        weights = axes @ (turned / (values + share * scale)[:, None])
-        error = float((((held_X - source) @ weights - (held_Y - target)) ** 2).sum())
-        if error < best:
-            best, chosen = error, weights
-    return RidgeMap(chosen, source, target)
+    maps = [
+        Denoiser(source, weights, target, penalty)
+        for penalty, weights in ridge_path(X - source, Y - target, _PENALTIES)
+    ]
+    exact = held_X.astype(np.float64)
+    return min(maps, key=lambda predict: float(((predict(exact) - held_Y) ** 2).sum()))
 
 
 def same_space(X: Array, Y: Array) -> bool:
@@ -100,7 +80,7 @@ class Space:
 
     encode: EncodeTexts
     knowledge: Knowledge
-    ridge: RidgeMap | None
+    ridge: Denoiser | None
     draws: int
     dimension: int  # of the encoder's vectors
 
@@ -114,7 +94,7 @@ class Space:
             drawn = [self.knowledge.draw(clean, rng) for _ in range(self.draws)]
             total: FloatArray = np.sum(drawn, axis=0, dtype=np.float64)
             return (total / self.draws).astype(np.float32)
-        return clean if self.ridge is None else self.ridge(clean)
+        return clean if self.ridge is None else self.ridge(clean).astype(np.float32, copy=False)
 
 
 @dataclass(eq=False)
