@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from research.bench import Bench, Material
 from research.datasets import open_dataset
-from research.datasets.kinds import PairSet, RetrievalSet
 from research.points import released
+from research.problems import related_texts
 from research.records import only_one
 from research.specification import check_names, digest
 from vecveil.attacks.evidence import Knowledge, TextVectors, normalise_text
@@ -35,6 +35,7 @@ from vecveil.attacks.release_model import InputMap
 from vecveil.concepts.folding import canonical, words
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.metrics.estimates import Estimate
+from vecveil.metrics.similarity import unit_rows
 from vecveil.protector import Protector
 from vecveil.types import Embeddings, Release
 
@@ -195,14 +196,8 @@ def corpus_texts(bench: Bench, spec: DecoderSpec) -> list[str]:
     """Return the distinct training texts of a base."""
 
     def read() -> list[str]:
-        found = open_dataset(spec.corpus, bench.data)
-        if isinstance(found, PairSet):
-            parts: Sequence[str] = [*found.left, *found.right]
-        elif isinstance(found, RetrievalSet):
-            parts = [*found.documents, *found.queries]
-        else:
-            parts = found.texts
-        return list(dict.fromkeys(text for text in parts if text.strip()))[: spec.sentences]
+        texts = related_texts(open_dataset(spec.corpus, bench.data))[0]
+        return list(dict.fromkeys(text for text in texts if text.strip()))[: spec.sentences]
 
     return bench.once(("corpus", spec.corpus, spec.sentences), read)
 
@@ -222,19 +217,11 @@ def copied(
     """
     known = {normalise_text(text) or text for text in others}
     found = np.array([(normalise_text(text) or text) in known for text in texts], dtype=np.bool_)
-    own, beside = _unit(X), _unit(Z)
+    own, beside = (unit_rows(rows.astype(np.float32)) for rows in (X, Z))
     for i in range(0, len(own), 4096):
         part = slice(i, i + 4096)
         for j in range(0, len(beside), 4096):
             found[part] |= (own[part] @ beside[j : j + 4096].T).max(axis=1) >= NEAR
-    return found
-
-
-def _unit(X: Embeddings) -> npt.NDArray[np.float32]:
-    rows = X.astype(np.float32)
-    found: npt.NDArray[np.float32] = rows / np.maximum(
-        np.linalg.norm(rows, axis=1, keepdims=True), 1e-12
-    )
     return found
 
 

@@ -19,34 +19,19 @@ from research.datasets.kinds import PairSet, RetrievalSet, TextSet
 from research.specification import ConceptSpec, ProblemSpec
 from vecveil.attacks import text_groups
 from vecveil.concepts import Concept, ConceptMatches
-from vecveil.concepts.concept_file import load_yaml
+from vecveil.concepts.expansion import WordListSource
 from vecveil.concepts.folding import words
 from vecveil.concepts.matching import Span
 from vecveil.concepts.terms import TermDetector
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 
 Spans = Sequence[Sequence[Mapping[str, Any]]]
 
 
 def read_terms(path: Path) -> dict[str, list[str]]:
-    """Return terms by group: of a JSON or YAML mapping or list, or one term a line (``#`` starts a comment)."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataFileError.of("experiment", "terms_file", "a readable file in the data folder",
-                               f"{path.name!r}, which cannot be read ({type(error).__name__})") from None  # fmt: skip
-    if path.suffix.lower() not in (".json", ".yaml", ".yml"):
-        lines = [line.strip() for line in text.splitlines()]
-        terms = [line for line in lines if line and not line.startswith("#")]
-        if not terms:
-            raise DataFileError.of(path.name, "terms_file", "with at least one term", "none")
-        return {"terms": terms}
-    found = load_yaml(text, path.name, owner="experiment")
-    groups = found if isinstance(found, dict) else {"terms": found}
-    for key, value in groups.items():
-        if not isinstance(value, list) or not all(isinstance(term, str) for term in value):
-            raise DataFileError.of(path.name, str(key)[:40], "a list of strings", "something else")
-    return {str(key): list(value) for key, value in groups.items()}
+    """Return the terms of a file by group (see `WordListSource.from_file`); those of a plain list are ``terms``."""
+    groups = WordListSource.from_file(path).groups
+    return {group or "terms": terms for group, terms in groups.items()}
 
 
 def make_concept(name: str, spec: ConceptSpec, spans: Spans | None, data: Path) -> Concept:
@@ -140,7 +125,7 @@ def read_corpus(names: Sequence[str], data: Path) -> Corpus:
     annotated = True
     for name in names:
         found = open_dataset(name, data)
-        texts, own_spans, own_edges = _parts(found)
+        texts, own_spans, own_edges = related_texts(found)
         annotated = annotated and own_spans is not None
         rows = []
         for i, text in enumerate(texts):
@@ -154,7 +139,7 @@ def read_corpus(names: Sequence[str], data: Path) -> Corpus:
     return Corpus(texts, groups, spans if annotated else None)
 
 
-def _parts(found: DataSet) -> tuple[list[str], Spans | None, list[tuple[int, int]]]:
+def related_texts(found: DataSet) -> tuple[list[str], Spans | None, list[tuple[int, int]]]:
     """Return non-blank texts, their spans, and edges between related texts."""
     if isinstance(found, PairSet):
         texts = [*found.left, *found.right]

@@ -33,7 +33,7 @@ def read_task(name: str, data: Path, encode: Encode) -> UtilityTask:
     """
     found = open_dataset(name, data)
     if isinstance(found, PairSet):
-        rows = _drawn(test_rows(found.split), MOST_PAIRS)
+        rows = drawn(test_rows(found.split), MOST_PAIRS)
         left, right = (encode([side[i] for i in rows]) for side in (found.left, found.right))
         return StsTask(left, right, np.asarray(found.scores, dtype=float)[rows])
     if isinstance(found, RetrievalSet):
@@ -79,10 +79,11 @@ def test_rows(split: Sequence[str]) -> np.ndarray:
     return rows if len(rows) else np.arange(len(split))
 
 
-def _drawn(rows: np.ndarray, most: int) -> np.ndarray:
-    if len(rows) <= most:
+def drawn(rows: np.ndarray, most: int | None, seed: int = SAMPLE_SEED) -> np.ndarray:
+    """Return ``rows``, or a random sample of ``most`` of them, in order."""
+    if most is None or len(rows) <= most:
         return rows
-    return np.sort(np.random.default_rng(SAMPLE_SEED).choice(rows, most, replace=False))
+    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
 
 
 def _retrieval(found: RetrievalSet, encode: Encode) -> RetrievalTask:
@@ -94,7 +95,7 @@ def _retrieval(found: RetrievalSet, encode: Encode) -> RetrievalTask:
     ]
     if found.same_pool:
         judged = _one_of_a_kind(found, judged)
-    queries = _drawn(np.asarray(judged, dtype=np.intp), MOST_QUERIES)
+    queries = drawn(np.asarray(judged, dtype=np.intp), MOST_QUERIES)
     if not len(queries):
         raise InvalidInputError.of(f"data set {found.name!r}", "queries", "judged", "none that is")
     wanted: set[int] = set()
@@ -109,7 +110,7 @@ def _retrieval(found: RetrievalSet, encode: Encode) -> RetrievalTask:
         ],
         dtype=np.intp,
     )
-    others = _drawn(rest, max(0, MOST_DOCUMENTS - len(wanted)))
+    others = drawn(rest, max(0, MOST_DOCUMENTS - len(wanted)))
     taken = sorted([*wanted, *others.tolist()])
     column = {document: j for j, document in enumerate(taken)}
     entries = [
@@ -150,6 +151,6 @@ def _classification(found: TextSet, encode: Encode) -> ClassificationTask:
         held = np.random.default_rng(SAMPLE_SEED).permutation(names)[: max(1, len(names) * 3 // 10)]
         test = np.flatnonzero(np.isin(found.groups, held))
     train = np.setdiff1d(np.arange(len(labels)), test)
-    train, test = _drawn(train, MOST_ROWS), _drawn(test, MOST_ROWS)
+    train, test = drawn(train, MOST_ROWS), drawn(test, MOST_ROWS)
     left, right = (encode([found.texts[i] for i in rows]) for rows in (train, test))
     return ClassificationTask(left, labels[train], right, labels[test])

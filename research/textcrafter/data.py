@@ -21,6 +21,7 @@ from research.datasets import TextSet, open_dataset
 from research.datasets.reading import joined
 from research.problems import make_concept
 from research.specification import ConceptSpec, ProblemSpec, digest
+from research.tasks import drawn
 from vecveil.attacks import text_groups
 from vecveil.attacks.evidence import split_groups
 from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
@@ -126,7 +127,7 @@ def _split_rows(
     groups = text_groups(found.texts, found.groups.tolist())
     train, test = _sides(found, groups, dev_learns=dev_learns)
     shared = np.isin(groups[train], groups[test])
-    parts = [_draw(part, cap) for part, cap in zip((train[~shared], test), most, strict=True)]
+    parts = [drawn(part, cap, SAMPLE_SEED) for part, cap in zip((train[~shared], test), most, strict=True)]
     rows, numbers = np.concatenate(parts), np.arange(sum(map(len, parts)))
     spans = None if found.spans is None else [found.spans[i] for i in rows]
     fields = {
@@ -197,14 +198,6 @@ def _sides(found: TextSet, groups: Rows, *, dev_learns: bool) -> tuple[Rows, Row
     judged = "test" if "test" in found.split else "dev"
     learns = splits != judged if dev_learns else splits == "train"
     return np.flatnonzero(learns), np.flatnonzero(splits == judged)
-
-
-def _draw(rows: Rows, most: int | None) -> Rows:
-    """Return ``rows``, or a random sample of ``most``, in order."""
-    if most is None or len(rows) <= most:
-        return rows
-    drawn = np.random.default_rng(SAMPLE_SEED).choice(rows, most, replace=False)
-    return np.sort(drawn)
 
 
 Array = npt.NDArray[Any]

@@ -155,23 +155,16 @@ def resolve_device(device: str, *, owner: str) -> str:
     """Return ``device``, or for ``"auto"`` CUDA where available and otherwise the CPU.
 
     Raises:
-        InvalidInputError: torch does not know the device, or this machine lacks it.
+        InvalidInputError: torch cannot allocate on the device.
     """
     torch = import_torch()
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        kind = ""
-    there = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-    }
-    if not there.get(kind, False):
+        torch.empty(1, device=device)  # torch.device accepts devices that this machine lacks
+    except (RuntimeError, AssertionError, ImportError):
         raise InvalidInputError.of(owner, "device", "'auto', 'cpu', or a device that this machine has",
-                                   repr(str(device))[:40])  # fmt: skip
+                                   repr(str(device))[:40]) from None  # fmt: skip
     return device
 
 

@@ -17,7 +17,7 @@ from vecveil.data.files import InputFile, NoRowsError, format_of, input_file
 from vecveil.data.npy import NpySource
 from vecveil.data.parquet import ParquetSource
 from vecveil.data.writing import NotWrittenError
-from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, VecveilError
+from vecveil.errors import DataFileError, InvalidInputError, VecveilError, optional_import
 from vecveil.io import temporary_name
 from vecveil.validation import check_count
 
@@ -272,10 +272,8 @@ class Folder:
 
 
 def _filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    try:
+    with optional_import("Protecting files into a folder", "fsspec", "files"):
         import fsspec
-    except ImportError:
-        raise MissingDependencyError("Protecting files into a folder", "fsspec", "files") from None
     if "::" in url or "\0" in url:
         raise DataFileError.of("protect", "input", "a path or a plain URL", "a chained one")
     protocol = f"{url.split(':')[0]}:"

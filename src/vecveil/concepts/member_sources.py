@@ -192,7 +192,7 @@ class WordListSource:
         self, members: Iterable[str] | Mapping[str, Iterable[str]], *, name: str = "word list"
     ) -> None:
         self.name = name
-        self._groups = _checked_groups(members, "WordListSource", "members")
+        self.groups = _checked_groups(members, "WordListSource", "members")
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> WordListSource:
@@ -225,18 +225,18 @@ class WordListSource:
             raise DataFileError.of(
                 owner, "path", constraint, f"{path.name!r}, something else"
             ) from None
-        if not any(source._groups.values()):
+        if not any(source.groups.values()):
             got = f"{path.name!r}, without any"
             raise DataFileError.of(owner, "path", "a file with at least one member", got)
         return source
 
     def __repr__(self) -> str:
-        count = sum(map(len, self._groups.values()))
-        return f"WordListSource({count} members, {len(self._groups)} groups)"
+        count = sum(map(len, self.groups.values()))
+        return f"WordListSource({count} members, {len(self.groups)} groups)"
 
     def members(self, context: ExpansionContext) -> Mapping[str, list[str]]:
         """Return the members by group; those of a plain list in the group ``""``."""
-        return self._groups
+        return self.groups
 
 
 def _checked_groups(content: Any, owner: str, param: str) -> dict[str, list[str]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from vecveil.encoders.sentence_transformer import SentenceTransformerBackend
 from vecveil.errors import InvalidInputError, optional_import
+from vecveil.runtime import resolve_device
 
 _OWNER = "load_encoder"
 _HUB_SECONDS = 15.0  # for the hub's first answer
@@ -166,16 +167,9 @@ def _device(device: str) -> str:
     """Return ``device``; for ``"auto"`` the first available of cuda, mps and cpu."""
     import torch
 
-    if device == "auto":
-        if torch.cuda.is_available():
-            return "cuda"
-        return "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise InvalidInputError.of(_OWNER, "device", "'auto' or a device of this machine", repr(device),
-                                   fix="Use 'auto' or 'cpu'.") from None  # fmt: skip
-    return device
+    if device == "auto" and not torch.cuda.is_available() and torch.backends.mps.is_available():
+        return "mps"
+    return resolve_device(device, owner=_OWNER)
 
 
 @contextlib.contextmanager

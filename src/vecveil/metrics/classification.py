@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import InvalidInputError, optional_import
 from vecveil.metrics.estimates import (
     Estimate,
     bootstrap_interval,
@@ -92,11 +92,8 @@ def classification(
     classes, counts = np.unique(y, return_counts=True)
     if len(classes) < 2:
         raise InvalidInputError.of(owner, "train_classes", "of at least two classes", len(classes))
-    try:
+    with optional_import("The classification metric", "scikit-learn", "attacks"):
         from sklearn.linear_model import LogisticRegression
-    except ImportError as error:
-        feature = "The classification metric"
-        raise MissingDependencyError(feature, "scikit-learn", "attacks") from error
     # Unit norm: search and classification see directions, and the penalty one scale.
     model = LogisticRegression(C=_INVERSE_PENALTY, max_iter=2000)
     model.fit(unit_rows(train), y)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import InvalidInputError, optional_import
 from vecveil.metrics.estimates import (
     Estimate,
     bootstrap_interval,
@@ -141,10 +141,8 @@ def bleu_of_statistics(statistics: Any, *, effective_order: bool = False) -> flo
 
 
 def _bleu() -> type[BLEU]:
-    try:
+    with optional_import("BLEU", "sacrebleu", "attacks"):
         from sacrebleu.metrics.bleu import BLEU
-    except ImportError as error:
-        raise MissingDependencyError("BLEU", "sacrebleu", "attacks") from error
     return BLEU
 
 
@@ -170,10 +168,8 @@ def rouge_l(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: i
     By rouge-score, whose words are runs of the lower-cased letters a to z and digits: other
     scripts score 0. Arguments as in `text_similarity`.
     """
-    try:
+    with optional_import("ROUGE-L", "rouge-score", "attacks"):
         from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingDependencyError("ROUGE-L", "rouge-score", "attacks") from error
     scorer = RougeScorer(["rougeL"], use_stemmer=False)
 
     def score(reference: str, hypothesis: str) -> float:

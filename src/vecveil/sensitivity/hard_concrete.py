@@ -23,14 +23,12 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from vecveil.errors import (
-    InvalidInputError,
-    MissingDependencyError,
     out_of_range,
     unknown_name,
     wrong_shape,
     wrong_type,
 )
-from vecveil.runtime import one_thread, progress
+from vecveil.runtime import import_torch, one_thread, progress, resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_positive, check_probability
 
@@ -195,12 +193,7 @@ def fit_hard_concrete_mask(
     options = MaskOptions() if options is None else options
     pairs, dimension = _check_pairs(positive, negative, owner)
     check_count(seed, owner=owner, param="seed", minimum=0)
-    try:
-        import torch
-    except ImportError as error:
-        feature = "Training the hard-concrete mask"
-        raise MissingDependencyError(feature, "torch", "attacks") from error
-
+    torch = import_torch("Training the hard-concrete mask")
     started = time.perf_counter()
     generator = torch.Generator().manual_seed(seed)
     trainer = MaskTrainer(dimension, options, generator)
@@ -288,14 +281,7 @@ class MaskTrainer:
         # On the CPU for every device, so that a seed gives the same draws everywhere.
         self.generator = generator
         self.dimension = dimension
-        try:
-            self.device = torch.device(options.device)
-            # torch.device accepts a device that this machine lacks; an allocation does not.
-            torch.empty(1, device=self.device)
-        except (RuntimeError, AssertionError) as error:
-            raise InvalidInputError.of(
-                "MaskOptions", "device", "a device that torch can use here", repr(options.device)
-            ) from error
+        self.device = torch.device(resolve_device(options.device, owner="MaskOptions"))
         self._log_ratio = math.log(-options.gamma / options.xi)
         self._make_parameters()
         self._masked = torch.empty_like(self.weights[0])

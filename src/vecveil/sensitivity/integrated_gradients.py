@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError, MissingDependencyError, out_of_range
-from vecveil.runtime import progress
+from vecveil.errors import InvalidInputError, optional_import, out_of_range
+from vecveil.runtime import import_torch, progress
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, TokenLabels, Vector
 from vecveil.validation import check_count, check_embeddings
@@ -34,18 +34,10 @@ PAIRS = 8192
 """Pairs of text and token whose attributions are in memory at once."""
 
 
-def _import_torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingDependencyError("Integrated gradients", "torch", "attacks") from error
-    return torch
-
-
 @contextmanager
 def evaluated(model: Model) -> Iterator[None]:
     """Put a module into evaluation mode inside the block; restore the mode of each part after it."""
-    torch = _import_torch()
+    torch = import_torch("Integrated gradients")
     parts = list(model.modules()) if isinstance(model, torch.nn.Module) else []
     # Per part: model.train() would also switch layers that the caller keeps in evaluation mode.
     modes = [part.training for part in parts]
@@ -65,7 +57,7 @@ def outputs_of(model: Model, X: Embeddings, owner: str) -> tuple[torch.Tensor, i
         InvalidInputError: the model fails on ``X``, does not return a finite tensor (N, V), or its output
             has no gradient with respect to its input.
     """
-    torch = _import_torch()
+    torch = import_torch("Integrated gradients")
     rows = torch.as_tensor(X)
     if isinstance(model, torch.nn.Module) and (first := next(model.parameters(), None)) is not None:
         rows = rows.to(first)  # its dtype and device; a plain function gets the dtype of ``X``, on the CPU
@@ -123,11 +115,9 @@ def integrated_gradients(
         got = f"dtype {chosen.dtype}, shape {chosen.shape}"
         raise InvalidInputError.of(owner, "targets", f"{len(X)} integers", got)
     steps = check_count(steps, owner=owner, param="steps")
-    torch = _import_torch()
-    try:
+    torch = import_torch("Integrated gradients")
+    with optional_import("Integrated gradients", "captum", "attacks"):
         from captum.attr import IntegratedGradients
-    except ImportError as error:
-        raise MissingDependencyError("Integrated gradients", "captum", "attacks") from error
     rows = max(1, BATCH // steps)
     attributions = np.empty(X.shape, dtype=np.float64)
     with evaluated(model), torch.enable_grad():

@@ -123,9 +123,9 @@ def test_terms_files(tmp_path: Path) -> None:
     assert read_terms(tmp_path / "lines.txt") == {"terms": ["anna", "bob"]}
     assert read_terms(tmp_path / "list.json") == {"terms": ["anna", "bob"]}
     assert read_terms(tmp_path / "groups.yaml") == {"names": ["anna"], "cities": ["rome"]}
-    with raises("E-DATA-FILE", "names"):
+    with raises("E-DATA-FILE", "path"):
         read_terms(tmp_path / "wrong.json")
-    with raises("E-DATA-FILE", "terms_file"):
+    with raises("E-DATA-FILE", "path"):
         read_terms(tmp_path / "none.txt")
 
 

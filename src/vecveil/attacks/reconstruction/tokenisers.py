@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import InvalidInputError, optional_import
 from vecveil.io import write_bytes
 from vecveil.validation import check_count
 
@@ -88,20 +88,16 @@ class Tokeniser:
 
 def import_transformers() -> Any:
     """Return transformers, or raise the error that names the extra to install."""
-    try:
+    with optional_import("A reconstruction", "transformers", "attacks"):
         import transformers
-    except ImportError as error:
-        raise MissingDependencyError("A reconstruction", "transformers", "attacks") from error
     return transformers
 
 
 def _import_tokenizers() -> Any:
-    try:
+    with optional_import("A reconstruction", "tokenizers", "attacks"):
         import tokenizers
         import tokenizers.decoders
         import tokenizers.models
         import tokenizers.pre_tokenizers
         import tokenizers.trainers
-    except ImportError as error:
-        raise MissingDependencyError("A reconstruction", "tokenizers", "attacks") from error
     return tokenizers
