@@ -166,7 +166,7 @@ class Denoiser:
     mean: FloatArray
     weights: FloatArray
     centre: FloatArray
-    penalty: float = 0.0
+    penalty: float
 
     def __call__(self, Y: Embeddings) -> Embeddings:
         """Return the estimates, (N, n), in the precision of ``Y``."""
@@ -201,7 +201,7 @@ def fit_denoiser(
         weights = np.eye(knowledge.dimension)
         if S is not None and np.any(S):
             weights = _wiener(exact.T @ exact / len(exact), S)
-        return Denoiser(mean, weights, mean)
+        return Denoiser(mean, weights, mean, 0.0)
     moments = release_moments(X, X, knowledge, rng, draws=draws)
     held = knowledge.draw(validation, rng)
 
