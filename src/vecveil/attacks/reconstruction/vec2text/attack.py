@@ -274,7 +274,7 @@ class Vec2TextState:
         inputs = InputMap(maps["inputs/mean"], maps["inputs/weights"])
         ridge = None
         if "ridge/weights" in maps:
-            ridge = Denoiser(*(maps[f"ridge/{key}"] for key in ("source", "weights", "target")), 0.0)
+            ridge = Denoiser(maps["ridge/source"], maps["ridge/weights"], maps["ridge/target"], 0.0)
         tokeniser = Tokeniser.load(folder, record["end"])
         language = Language(tokeniser, record["pad"], record["max_tokens"])
         writers: dict[str, Writer] = {}
