@@ -1,4 +1,4 @@
-# make venv | demo | test | check | faults | fuzz | dependencies | sbom | build | wheel-check | lowest | versions | bench DATA=DIR | bench-scale | clean. Needs Python 3.11 or later, pip and make.
+# make venv | demo | figures | test | check | faults | fuzz | dependencies | sbom | build | wheel-check | lowest | versions | bench DATA=DIR | bench-scale | clean. Needs Python 3.11 or later, pip and make.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -40,6 +40,11 @@ $(STAMP): pyproject.toml $(CONSTRAINTS) setup.py src/vecveil/randomness/_kernel.
 
 demo: venv
 	$(BIN)/vecveil demo --out vecveil-demo
+
+# The README's picture, from the record; DEMO=vecveil-demo takes the figures of a finished demo into the record first.
+.PHONY: figures
+figures: venv
+	$(BIN)/python benchmarks/figures.py $(if $(DEMO),--demo $(DEMO))
 
 # In the order that tests/conftest.py gives: long files come first, so that no process is left alone with one.
 # uv compiles nothing: the first import of a module writes its bytecode, whatever the shell says, for all later processes.

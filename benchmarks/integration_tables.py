@@ -1,4 +1,4 @@
-"""The README's table of integrations: what the tests that ran say, and what the examples measured."""
+"""The table of integrations: what the tests that ran say, and what the examples measured."""
 
 from __future__ import annotations
 
@@ -110,9 +110,9 @@ def integrations(folder: Path) -> str:
         if row.get("skipped"):
             passed += f", {row['skipped']} skipped"
         ndcg = row.get("ndcg")
-        searched = f"{ndcg['clean']:.3f} → {ndcg['protected']:.3f}" if ndcg else MISSING
+        searched = f"{ndcg['clean']:.3f} → {ndcg['protected']:.3f}" if ndcg else "–"
         lines.append(
-            f"| [{one.name}](docs/{one.page}) | {one.what} | `vecveil[{one.extra}]` | "
+            f"| [{one.name}]({one.page}) | {one.what} | `vecveil[{one.extra}]` | "
             f"{passed} | {one.component} {row.get('version', '')} | {searched} |"
         )
     return "\n".join(lines)

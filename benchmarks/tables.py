@@ -147,36 +147,52 @@ def _kept(rows: Rows, method: str, key: str = "sts12") -> str:
     return "100 %" if method == "none" else percent(mean(row.get(key) for row in rows))
 
 
-def leakage(folder: Path = RESULTS) -> str:
-    """Return what the strongest attack recovers behind each method."""
+def leakage(folder: Path = RESULTS, methods: Iterable[str] = tuple(METHODS)) -> str:
+    """Return what the strongest attack recovers behind each method, a row for each setting that was run."""
     rows: Rows = load("leakage", folder).get("rows", [])
-    lines = []
-    for concept, label in CONCEPTS.items():
-        for method, name in METHODS.items():
-            shared, separate = (select(rows, concept, method, split) for split in SPLITS)
-            lines.append(
-                [
-                    label,
-                    name,
-                    _kept(shared, method),
-                    _kept(shared, method, "sts13_16"),
-                    share(shared, None),
-                    share(shared, "mlp-512"),
-                    share(separate, None),
-                    percent(mean(row.get("chance") for row in shared)),
-                ]
-            )
-    head = [
-        "concept",
-        "method",
-        "STS12 kept",
-        "STS13–16 kept",
-        "recovered by the strongest",
-        "by MLP 512",
-        "strongest, other texts",
-        "chance",
+    lines = [
+        [
+            CONCEPTS[concept],
+            SPLITS[split],
+            METHODS[method],
+            _kept(cell, method),
+            _kept(cell, method, "sts13_16"),
+            share(cell, None),
+            percent(mean(row.get("chance") for row in cell)),
+        ]
+        for concept in CONCEPTS
+        for split in SPLITS
+        for method in methods
+        if (cell := select(rows, concept, method, split))
     ]
-    return table(head, lines, words=2)
+    head = ["concept", "attackers learn on", "method", "STS12 kept", "STS13–16 kept", "recovered", "chance"]
+    return table(head, lines or [[MISSING, *[""] * (len(head) - 1)]], words=3)
+
+
+def leakage_short(folder: Path = RESULTS) -> str:
+    """Return `leakage` of clean vectors, of published noise and of the default method."""
+    return leakage(folder, ("none", "sparse", "subspace"))
+
+
+def list_size(folder: Path = RESULTS) -> str:
+    """Return what is read of listed drugs in other texts, by the length of the list and the number of texts."""
+    cells: Rows = load("list_size", folder).get("cells", [])
+    lines = [
+        [
+            f"{cell['terms']:,}",
+            f"{cell['texts']:,}",
+            f"{100 * cell['target']:.0f} %",
+            percent(cell["clean"]),
+            "{:.1f} % ({:.1f} to {:.1f})".format(*(100 * value for value in cell["leak"])),
+            percent(cell["chance"]),
+            f"{100 * cell['store_alone']:.0f} %",
+            f"{100 * cell['sealed']:.0f} %",
+        ]
+        for cell in sorted(cells, key=lambda c: (-c["target"], -c["terms"], c["texts"]))
+    ]
+    head = ["listed drugs", "fitted sentences", "similarity to keep", "read from clean vectors", "read from protected",
+            "chance", "search, store alone", "search, sealed"]  # fmt: skip
+    return table(head, lines or [[MISSING, *[""] * (len(head) - 1)]], words=0)
 
 
 def leakage_attacks(folder: Path = RESULTS) -> str:
@@ -593,6 +609,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "reconstruction-training": reconstruction_training,
     "reconstruction-pairs": reconstruction_pairs,
     "leakage": leakage,
+    "leakage-short": leakage_short,
+    "list-size": list_size,
     "leakage-attacks": leakage_attacks,
     "leakage-parameters": leakage_parameters,
     "sizes": sizes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import vecveil
 from harness.command_line import CANARY, ROWS, Outcome, leftovers, run
+from harness.documents import ROOT, blocks
 from harness.errors import raises
 from vecveil.demo import job
 
@@ -52,6 +54,18 @@ def test_the_demo_ends_with_a_table_and_says_where_the_files_are(
     assert "Warning" not in done.err
     assert sorted(path.name for path in folder.iterdir() if path.name[0] != ".") == FILES
     assert leftovers(folder.parent) == []
+
+
+def test_the_readme_shows_lines_that_the_demo_prints(demo: tuple[Path, Outcome]) -> None:
+    """Figures, bars and columns aside: the README's run is of other texts."""
+
+    def structure(text: str) -> list[str]:
+        return [" ".join(re.sub(r"[\d.]+", "0", line).replace("#", "").split()) for line in text.splitlines()]
+
+    shown = structure(next(blocks((ROOT / "README.md").read_text(encoding="utf-8"), "text")).code)
+    assert len(shown) == 8
+    assert "protected and sealed, 0 candidates 0% 0%" in shown
+    assert set(shown) <= set(structure(demo[1].out))
 
 
 def test_the_files_of_the_demo_are_good(demo: tuple[Path, Outcome], notes: Path) -> None:

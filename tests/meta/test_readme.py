@@ -132,6 +132,32 @@ def test_the_concept_file_can_be_read(tmp_path: Path) -> None:
     ]
 
 
+def demo_settings() -> list[dict[str, Any]]:
+    record = json.loads((ROOT / "benchmarks/results/demo.json").read_text(encoding="utf-8"))
+    settings: list[dict[str, Any]] = record["settings"]
+    return settings
+
+
+def test_the_output_of_the_demo_is_of_the_record() -> None:
+    demo = demo_settings()[0]
+    shown = next(blocks(README, "text")).code
+    for key in ("clean", "protected", "chance"):
+        assert f" {100 * demo[key]:.1f} % " in shown, key
+    lines = shown.splitlines()[-3:]
+    expected = [("clean", 1.0), ("protected", demo["store_alone"]), ("protected", demo["sealed"])]
+    for line, (key, recall) in zip(lines, expected, strict=True):
+        assert line.split()[-2:] == [f"{demo[key]:.0%}", f"{recall:.0%}"]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_picture_is_of_the_record(theme: str) -> None:
+    drawn = (ROOT / f"docs/assets/demo-{theme}.svg").read_text(encoding="utf-8")
+    names = ("clean", "protected", "chance", "store_alone", "sealed")
+    expected = sorted(f"{100 * setting[name]:.0f} %" for setting in demo_settings() for name in names)
+    assert sorted(re.findall(r">(\d+ %)</text>", drawn)) == expected, "run make figures"
+    assert f"docs/assets/demo-{theme}.svg" in README
+
+
 def test_links_lead_somewhere() -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", README)
     assert links
@@ -175,10 +201,5 @@ def test_seeds_are_averaged_and_the_strongest_attack_counts(tmp_path: Path) -> N
         {**row, "seed": 1, "sts12": 0.97, "attacks": second},
     ]
     (tmp_path / "leakage.json").write_text(json.dumps({"rows": rows}), encoding="utf-8")
-    line = next(
-        li for li in tables.leakage(tmp_path).splitlines() if "subspace" in li and "STS" in li
-    )
-    missing = "not measured"
-    assert (
-        f"| 96.0 % | {missing} | 40.0 % (25.0 to 55.0) | {missing} | {missing} | 10.0 % |" in line
-    )
+    line = next(line for line in tables.leakage(tmp_path).splitlines() if "subspace" in line)
+    assert f"| 96.0 % | {tables.MISSING} | 40.0 % (25.0 to 55.0) | 10.0 % |" in line
