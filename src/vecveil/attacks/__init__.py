@@ -40,6 +40,7 @@ from vecveil.attacks.evidence import (
     split_groups,
     text_groups,
 )
+from vecveil.attacks.linking import LinkingAttack
 from vecveil.attacks.probes import KernelProbe, LinearProbe, MLPProbe, ProbeAttack
 from vecveil.attacks.release_model import Denoiser, fit_denoiser
 from vecveil.attacks.token_inference.base import TokenInferenceAttack
@@ -104,6 +105,7 @@ __all__ = [
     "LikelihoodMatching",
     "LinearAttack",
     "LinearProbe",
+    "LinkingAttack",
     "MLCAttack",
     "MLPAttack",
     "MLPProbe",

@@ -22,7 +22,7 @@ from vecveil.auditing.case import (
     encoder_name,
     make_case,
 )
-from vecveil.auditing.families import run_families
+from vecveil.auditing.families import NAMED, run_families
 from vecveil.auditing.families.held_out_terms import Refit
 from vecveil.auditing.jobs import WorkFolder, fingerprint
 from vecveil.auditing.result import AuditResult, assemble
@@ -58,6 +58,8 @@ def audit(
     show_reconstructions: bool = False,
     corpus: Texts = (),
     skip: Sequence[str] = (),
+    attacks: Sequence[str] = (),
+    language_model: str | os.PathLike[str] | None = None,
     device: str = "auto",
     seed: int = 0,
     work: str | os.PathLike[str] | None = None,
@@ -87,6 +89,10 @@ def audit(
         show_reconstructions: write texts and their reconstructions into the record.
         corpus: further texts. Attackers learn from those that hold the concept; reconstruction learns from all.
         skip: families of attacks to leave out; token inference must stay.
+        attacks: run these beside token inference and no others, each a family or the name of an attack, such as
+            ``"zero-shot"``; those of tier full run in the quick tier, too, if they are named.
+        language_model: folder of a causal language model for the zero-shot attack; None takes a trigram model of the
+            training texts and ``corpus``.
         device: of learnt attacks: ``auto`` takes CUDA if available, else the CPU.
         seed: of split, attacks and noise of the audited release; the same seed gives the same figures.
         work: folder that saves finished attacks, from which an interrupted audit resumes. None saves nothing.
@@ -103,8 +109,9 @@ def audit(
     texts = check_texts(texts, owner=_OWNER, min_rows=2)
     options = check_options(
         texts, groups=groups, subjects=subjects, tier=tier, min_token_count=min_token_count, show_terms=show_terms,
-        show_reconstructions=show_reconstructions, corpus=corpus, skip=skip, device=device, seed=seed,
-        work=work, lint=lint, command=command, show_progress=show_progress, owner=_OWNER,
+        show_reconstructions=show_reconstructions, corpus=corpus, skip=skip, attacks=attacks,
+        language_model=language_model, device=device, seed=seed, work=work, lint=lint,
+        command=command, show_progress=show_progress, owner=_OWNER,
     )  # fmt: skip
     n = protector.dimension
     if embeddings is not None:
@@ -168,6 +175,8 @@ def check_options(
     groups: Sequence[Any] | None,
     subjects: Sequence[Any] | None,
     skip: Sequence[str],
+    attacks: Sequence[str],
+    language_model: str | os.PathLike[str] | None,
     work: str | os.PathLike[str] | None,
     corpus: Texts,
     lint: Sequence[dict[str, str]],
@@ -197,6 +206,10 @@ def check_options(
         raise InvalidInputError.of(owner, "skip", f"a list of families of attacks ({', '.join(may_skip)})",
                                    repr(skip)[:60],
                                    "Token inference gives the verdict and cannot be left out.")  # fmt: skip
+    named = list(attacks) if isinstance(attacks, list | tuple | set | frozenset) else [None]
+    if any(name not in NAMED for name in named):
+        raise InvalidInputError.of(owner, "attacks", f"a list of {', '.join(NAMED)}", repr(attacks)[:60],
+                                   "Token inference always runs.", code="E-INPUT-NAME")  # fmt: skip
     # A missing GPU fails now, not after the texts are encoded.
     if settings["device"] != "auto":
         resolve_device(settings["device"], owner=owner)
@@ -204,6 +217,8 @@ def check_options(
         groups=groups,
         by_subject=subjects is not None,
         skip=frozenset(map(str, families)),
+        attacks=frozenset(map(str, named)),
+        language_model=None if language_model is None else str(language_model),
         work=_writable(work, owner),
         corpus=tuple(check_texts(corpus, owner=owner, param="corpus", min_rows=0)),
         lint=tuple(lint),

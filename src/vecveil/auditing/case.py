@@ -106,6 +106,8 @@ class Options:
     show_reconstructions: bool = False
     show_terms: bool = False
     skip: frozenset[str] = frozenset()
+    attacks: frozenset[str] = frozenset()
+    language_model: str | None = None
     min_token_count: int | None = None
     groups: Sequence[Any] | None = field(default=None, repr=False)
     by_subject: bool = False  # the groups are subjects
@@ -113,6 +115,10 @@ class Options:
     lint: tuple[dict[str, str], ...] = ()
     command: str | None = None
     show_progress: bool | None = None
+
+    def names(self, attack: str) -> bool:
+        """Return whether ``attacks`` names this attack or family."""
+        return attack in self.attacks
 
 
 @dataclass(frozen=True, eq=False, repr=False)

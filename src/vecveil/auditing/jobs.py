@@ -265,7 +265,10 @@ def fingerprint(case: Case, vectors: Embeddings, protector: str, encoder: str | 
     o = case.options
     device = resolve_device(o.device, owner="audit")
     # `show_terms`, `lint` and `command` are absent: they change the record, not the attacks.
-    settings = (o.by_subject, o.tier, o.seed, sorted(o.skip), device, o.show_reconstructions, o.corpus)
+    settings = (
+        o.by_subject, o.tier, o.seed, sorted(o.skip), sorted(o.attacks), o.language_model, device,
+        o.show_reconstructions, o.corpus,
+    )  # fmt: skip
     concept = (case.vocabulary.tokens, case.matches.spans, case.matches.labels, case.texts)
     digest = hashlib.sha256()
     for part in (__version__, protector, encoder, *settings, *concept):

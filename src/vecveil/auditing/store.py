@@ -45,6 +45,8 @@ def audit_store(
     show_reconstructions: bool = False,
     corpus: Texts = (),
     skip: Sequence[str] = (),
+    attacks: Sequence[str] = (),
+    language_model: str | os.PathLike[str] | None = None,
     device: str = "auto",
     seed: int = 0,
     work: str | os.PathLike[str] | None = None,
@@ -64,7 +66,8 @@ def audit_store(
             filter tokens (`vecveil.databases.exposure.visible_rows`). Token inference runs without and with them.
         encoder: name or object; with it the same attacks run on clean vectors, and attacks that compare with
             clean vectors run too.
-        groups, subjects, tier, min_token_count, show_terms, show_reconstructions, corpus, skip, device, seed, work,
+        groups, subjects, tier, min_token_count, show_terms, show_reconstructions, corpus, skip, attacks,
+            language_model, device, seed, work,
             lint, command: as for `vecveil.audit`.
 
     Raises:
@@ -75,8 +78,9 @@ def audit_store(
     texts = check_texts(texts, owner=_OWNER, min_rows=2)
     options = check_options(
         texts, groups=groups, subjects=subjects, tier=tier, min_token_count=min_token_count, show_terms=show_terms,
-        show_reconstructions=show_reconstructions, corpus=corpus, skip=skip, device=device, seed=seed,
-        work=work, lint=lint, command=command, show_progress=show_progress, owner=_OWNER,
+        show_reconstructions=show_reconstructions, corpus=corpus, skip=skip, attacks=attacks,
+        language_model=language_model, device=device, seed=seed, work=work, lint=lint,
+        command=command, show_progress=show_progress, owner=_OWNER,
     )  # fmt: skip
     # Any dimension: a store may hold vectors reduced to fewer coordinates.
     vectors = check_rows(vectors, texts, owner=_OWNER, param="vectors", dimension=None)

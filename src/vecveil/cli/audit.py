@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from vecveil.auditing import AuditResult, audit, audit_store
+from vecveil.auditing.families import NAMED
 from vecveil.auditing.lint import plaintext_beside
 from vecveil.cli import options as shared
 from vecveil.cli.output import as_typed, data, data_json, note, report_files, write_reports, writing
@@ -54,6 +55,14 @@ attack_options = shared.stacked(
     ),
     click.option(
         "--skip", type=click.Choice(FAMILIES), multiple=True, help="Leave out a family of attacks; may be repeated."
+    ),
+    click.option(
+        "--attacks", type=click.Choice(NAMED), multiple=True,
+        help="Run this attack or family beside token inference, and no other; may be repeated.",
+    ),
+    click.option(
+        "--language-model", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="FOLDER",
+        help="Causal language model of the zero-shot attack [default: a trigram model of the texts and --corpus].",
     ),
     click.option(
         "--corpus", type=shared.FILE,
@@ -180,7 +189,8 @@ def attack_arguments(options: dict[str, Any]) -> dict[str, Any]:
     work = options["work"]
     if work is None and options["cache"]:
         work = default_cache_folder() / "audits"
-    names = ("tier", "min_token_count", "show_terms", "show_reconstructions", "skip", "device", "seed")
+    names = ("tier", "min_token_count", "show_terms", "show_reconstructions", "skip", "attacks", "language_model",
+             "device", "seed")  # fmt: skip
     return {**{name: options[name] for name in names}, "corpus": read_corpus(options["corpus"]), "work": work}
 
 

@@ -211,6 +211,26 @@ def test_families_can_be_left_out_and_tasks_of_one_key_are_numbered(
     render_audit(found.to_record())
 
 
+def test_attacks_are_named_one_by_one(protector: vecveil.Protector) -> None:
+    names = ["linking", "linking-groups", "zero-shot"]
+    texts = notes(300, 2)
+    found = vecveil.audit(
+        protector, texts, CONCEPT, attacks=names, groups=[i // 2 for i in range(300)], **OPTIONS
+    )
+    attacks = {each["name"]: each for each in found.record["attacks"]}
+    assert {name for name, each in attacks.items() if each["family"] != "token-inference"} == set(names)
+    codes = {each["attack"]: each["code"] for each in found.record["skipped"]}
+    assert codes["decoys-cosine"] == codes["geia"] == codes["averaging"] == "left-out"
+    # The number in each text sets it apart, and clean stores hold equal rows.
+    assert attacks["linking"]["clean"] > 0.9
+    assert attacks["linking"]["chance"] < attacks["linking"]["value"] < attacks["linking"]["clean"]
+    assert attacks["linking"]["adaptive"]
+    assert attacks["zero-shot"]["clean"] > attacks["zero-shot"]["chance"]
+    assert "trigram model of" in attacks["zero-shot"]["description"]
+    with raises("E-INPUT-NAME", "attacks"):
+        vecveil.audit(protector, texts, CONCEPT, attacks=["decoys"], **OPTIONS)
+
+
 def without_times(record: dict[str, Any]) -> dict[str, Any]:
     record = json.loads(json.dumps(record))
     for key in ("created", "seconds"):

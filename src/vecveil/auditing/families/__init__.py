@@ -20,6 +20,7 @@ from vecveil.attacks import (
     LabelledVectors,
     LikelihoodMatching,
     LinearProbe,
+    LinkingAttack,
     MLPProbe,
     PairedVectors,
     PermutationAlignment,
@@ -29,16 +30,17 @@ from vecveil.attacks import (
     UnpairedAlignment,
     split_groups,
 )
+from vecveil.attacks.linking import group_means
 from vecveil.attacks.token_inference.ladder import ladder_attacks
 from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Rows, Side
 from vecveil.auditing.families import averaging, held_out_terms
 from vecveil.auditing.families.held_out_terms import Refit
 from vecveil.auditing.jobs import Job, Plan, WorkFolder, attack_job, run_jobs, skip
-from vecveil.records.audit import FAMILIES, SkippedAttack
+from vecveil.records.audit import FAMILIES, Family, SkippedAttack
 from vecveil.records.verdict import NO_ENCODER
 from vecveil.types import Embeddings, Release
 
-__all__ = ["run_families"]
+__all__ = ["NAMED", "run_families"]
 
 # Reasons for skipped attacks, each with its code in the record.
 LEFT_OUT = ("You left this family out.", "left-out")
@@ -68,7 +70,13 @@ OTHER_SPACE = (
 )
 QUICK = ("Reconstruction attacks take minutes to an hour: tier full runs them.", "quick-tier")
 
-RECONSTRUCTIONS = ("geia", "vec2text", "algen")
+ONE_STORE = ("It links two stores, and there is one without the means to protect another.", "no-oracle")
+NO_GROUPS = (
+    f"It links persons or documents, and fewer than {MIN_TEST_TEXTS} have several texts: give their ids as groups.",
+    "too-few-texts",
+)
+
+RECONSTRUCTIONS = ("geia", "vec2text", "algen", "zero-shot")
 PROBES = ("probe-linear", "probe-kernel", "probe-mlp")
 MOST_DECOYS = 5000  # every released vector is compared with every candidate
 MATCHERS: tuple[tuple[str, type[CandidateAttack]], ...] = (
@@ -82,6 +90,13 @@ ALIGNMENTS = (
     ("alignment-ridge", RidgeAlignment),
 )
 UNPAIRED = "alignment-unpaired"
+LINKS = ("linking", "linking-groups")
+DRAWS = 8  # releases of each training group that links are learnt from
+_FAMILY_OF: dict[str, Family] = {
+    **dict.fromkeys(RECONSTRUCTIONS, "reconstruction"), **dict.fromkeys(LINKS, "candidates"), UNPAIRED: "alignment",
+}  # fmt: skip
+NAMED = (*(family for family in FAMILIES if family != "token-inference"), *_FAMILY_OF)
+"""What `Options.attacks` may name: families, and attacks that may be wanted alone."""
 
 
 def run_families(
@@ -111,10 +126,16 @@ def run_families(
         "reconstruction": lambda: reconstruction_jobs(case, sides),
         "held-out-terms": lambda: held_out_terms.jobs(case, sides[0], refit),
     }
-    chosen = [family for family in FAMILIES if family not in case.options.skip]
-    plans = [per_side[f](side.seen or case, side) for side in sides for f in chosen if f in per_side]
+    named = {_FAMILY_OF.get(name, name) for name in case.options.attacks} | {"token-inference"}
+    chosen = [
+        family for family in FAMILIES
+        if family not in case.options.skip and (not case.options.attacks or family in named)
+    ]  # fmt: skip
+    plans = [
+        _named(case, f, per_side[f](side.seen or case, side)) for side in sides for f in chosen if f in per_side
+    ]
     # All plans before the first job: what the sides share is computed once, on the main thread.
-    plans += [every_side[family]() for family in chosen if family in every_side]
+    plans += [_named(case, f, every_side[f]()) for f in chosen if f in every_side]
     jobs: list[Job] = [job for plan, _ in plans for job in plan]
     # Both sides skip an attack for the same reason: a dict keeps one entry, and the order.
     skipped = dict.fromkeys(entry for _, entries in plans for entry in entries)
@@ -124,6 +145,15 @@ def run_families(
     ordered = dict(sorted(results.items(), key=lambda item: order[item[0][1]]))
     left_out = [SkippedAttack(f, f, *LEFT_OUT) for f in FAMILIES if f not in chosen]
     return ordered, [*skipped, *left_out]
+
+
+def _named(case: Case, family: Family, plan: Plan) -> Plan:
+    """Return the plan without the attacks that `Options.attacks` leaves out."""
+    jobs, skipped = plan
+    if not case.options.attacks or family == "token-inference" or case.options.names(family):
+        return plan
+    left_out = [job.name for job in jobs if not case.options.names(job.name)]
+    return [job for job in jobs if case.options.names(job.name)], [*skipped, *skip(family, left_out, LEFT_OUT)[1]]
 
 
 def token_inference_jobs(case: Case, side: Side) -> Plan:
@@ -188,7 +218,7 @@ def candidate_jobs(case: Case, side: Side) -> Plan:
     clean = case.embeddings
     if clean is None:
         names = [f"{what}-{how}" for what in ("decoys", "substitution") for how, _ in MATCHERS]
-        return skip("candidates", names, NO_CLEAN)
+        return skip("candidates", [*names, *LINKS], NO_CLEAN)
     rows = case.training_rows
     train = PairedVectors(side.learn[rows], clean[rows], case.groups[rows])
     versions, exchanged = case.substitutes, None
@@ -211,13 +241,62 @@ def candidate_jobs(case: Case, side: Side) -> Plan:
                 runnable.append(
                     attack_job(maker(), side, train, test, case.options, name=name, weight=weight)
                 )
-    return runnable, skipped
+    links, unlinked = _linking_jobs(case, side, clean)
+    return [*runnable, *links], [*skipped, *unlinked]
+
+
+def _linking_jobs(case: Case, side: Side, clean: Embeddings) -> Plan:
+    """Return linking with a second store of the same texts, and of the other texts of the same groups."""
+    release, options = side.release, case.options
+    if release is None and not side.is_clean:
+        return skip("candidates", LINKS, ONE_STORE)
+    rng = np.random.default_rng([options.seed, 21])
+
+    def again(X: Embeddings) -> Embeddings:
+        return X if release is None else release(X, rng)
+
+    rows, store = case.training_rows, _decoys(case, side, clean)
+    other = CandidateVectors(store.X, again(store.pool), store.truth, groups=store.groups)
+    own = PairedVectors(side.learn[rows], side.learn[rows], case.groups[rows])
+    job = attack_job(LinkingAttack(), side, own, other, options, name=LINKS[0], weight=4.0)
+    tested = np.concatenate([case.test, case.ordinary_test])
+    learnt, judged = (_with_several(case.groups, part) for part in (rows, tested))
+    if options.groups is None or min(len(np.unique(case.groups[part])) for part in (learnt, judged)) < MIN_TEST_TEXTS:
+        return [job], skip("candidates", LINKS[1:], NO_GROUPS)[1]
+
+    def stores(part: Rows, draws: int) -> tuple[Embeddings, Embeddings]:
+        """Return the mean of the first and of the second half of each group's texts, ``draws`` times."""
+        order = part[np.argsort(case.groups[part], kind="stable")]
+        index = np.unique(case.groups[order], return_inverse=True)[1]
+        half = (np.arange(len(order)) - np.flatnonzero(np.diff(index, prepend=-1))[index]) % 2
+        sides = [
+            np.concatenate([
+                group_means(again(clean[order[half == which]]), index[half == which])[0] for _ in range(draws)
+            ])
+            for which in (0, 1)
+        ]  # fmt: skip
+        return sides[0], sides[1]
+
+    known, met = stores(learnt, 1 if release is None else DRAWS), stores(judged, 1)
+    of = np.tile(np.unique(case.groups[learnt]), len(known[0]) // len(np.unique(case.groups[learnt])))
+    groups = CandidateVectors(met[0], met[1], np.arange(len(met[0])), groups=np.unique(case.groups[judged]))
+    by_group = attack_job(
+        LinkingAttack(), side, PairedVectors(*known, of), groups, options,
+        name=LINKS[1], weight=2.0, oracle=False,
+    )  # fmt: skip
+    return [job, by_group], []
+
+
+def _with_several(groups: Rows, rows: Rows) -> Rows:
+    """Return the rows whose group has another of the rows."""
+    _, index, counts = np.unique(groups[rows], return_inverse=True, return_counts=True)
+    return rows[counts[index] > 1]
 
 
 def alignment_jobs(case: Case, side: Side) -> Plan:
     """Return the known-plaintext attacks, and in tier full the one without known pairs."""
     clean, options = case.embeddings, case.options
-    is_full = options.tier == "full"
+    is_full = options.tier == "full" or options.names(UNPAIRED)
     if clean is None:
         names = [name for name, _ in ALIGNMENTS] + [UNPAIRED] * is_full
         return skip("alignment", names, NO_CLEAN)
@@ -256,7 +335,7 @@ def _decoys(case: Case, side: Side, clean: Embeddings) -> CandidateVectors:
 
 def reconstruction_jobs(case: Case, sides: Sequence[Side]) -> Plan:
     """Return the reconstruction attacks, in tier full."""
-    if case.options.tier == "quick":
+    if case.options.tier == "quick" and not any(map(case.options.names, ("reconstruction", *RECONSTRUCTIONS))):
         return skip("reconstruction", RECONSTRUCTIONS, QUICK)
     # Imported here: the decoders need PyTorch, and the quick tier never uses them.
     from vecveil.auditing.families import reconstruction

@@ -19,6 +19,12 @@ import numpy as np
 from vecveil.attacks import ALGENAttack, AttackResult, GEIAAttack, TextVectors, Vec2TextAttack
 from vecveil.attacks.evidence import normalise_text
 from vecveil.attacks.reconstruction.vec2text.attack import PRESETS
+from vecveil.attacks.reconstruction.zero_shot import (
+    CausalLanguageModel,
+    LanguageModel,
+    NgramLanguageModel,
+    ZeroShotAttack,
+)
 from vecveil.auditing.case import Case, Encode, Side
 from vecveil.auditing.jobs import Job, Plan, attack_job
 from vecveil.concepts.folding import canonical, words
@@ -30,7 +36,13 @@ __all__ = ["jobs"]
 
 JUDGED = 200  # texts written: decoding is sequential and slow
 JUDGED_CORRECTED = 100  # Vec2Text encodes every guess of every round
+JUDGED_SEARCHED = 50  # zero-shot encodes hundreds of texts for each
+QUERIES = 300
 NOTHING_ENCODES = ("It encodes texts that it writes, and there is no encoder.", NO_ENCODER)
+OTHER_SPACE = (
+    "The released vectors have another dimension than the encoder's, and there are no means to protect others.",
+    "other-dimension",
+)
 _GEIA_PASSES = {"cpu": 150_000, "cuda": 3_000_000}  # texts seen in all, about
 _VEC2TEXT_PASSES = {"cpu": 20_000, "cuda": 2_000_000}
 _SMALLER: dict[str, dict[str, Any]] = {
@@ -44,15 +56,12 @@ def jobs(case: Case, sides: Sequence[Side]) -> Plan:
     """Return GEIA, Vec2Text and ALGEN on each side."""
     o, encode = case.options, case.encode
     device = "cpu" if resolve_device(o.device, owner="audit") == "cpu" else "cuda"
-    common: dict[str, Any] = {
-        "judge_encoder": encode,
-        "words_of": _words_of(case),
-        "judged": JUDGED,
-        "device": o.device,
-    }
+    judging: dict[str, Any] = {"judge_encoder": encode, "words_of": _words_of(case), "judged": JUDGED}
+    common: dict[str, Any] = {**judging, "device": o.device}
     runnable: list[Job] = []
     skipped: list[SkippedAttack] = []
     clean = _CleanDecoder()
+    model: LanguageModel | None = None
     for side in sides:
         encode = (side.seen or case).encode
         train, test = _evidence(side.seen or case, side)
@@ -65,7 +74,8 @@ def jobs(case: Case, sides: Sequence[Side]) -> Plan:
             job = replace(job, run=clean.result)
         runnable.append(job)
         if encode is None:
-            skipped += [SkippedAttack(name, "reconstruction", *NOTHING_ENCODES) for name in ("vec2text", "algen")]
+            names = ("vec2text", "algen", "zero-shot")
+            skipped += [SkippedAttack(name, "reconstruction", *NOTHING_ENCODES) for name in names]
             continue
         preset = PRESETS["small"]
         recipe = replace(preset.recipe, epochs=_epochs(_VEC2TEXT_PASSES[device], len(train)))
@@ -84,7 +94,23 @@ def jobs(case: Case, sides: Sequence[Side]) -> Plan:
             return attack.run(train, test, rng=o.seed, show_progress=False, **side.knowledge)
 
         runnable.append(Job("algen", side.name, few_shot, 20.0))
+        if side.release is None and side.judged.shape[1] != sides[0].judged.shape[1]:
+            skipped.append(SkippedAttack("zero-shot", "reconstruction", *OTHER_SPACE))
+            continue
+        model = model or _language_model(case)
+        searcher = ZeroShotAttack(encode, model, queries=QUERIES, **{**judging, "judged": JUDGED_SEARCHED})
+        runnable.append(attack_job(searcher, side, train, test, o, weight=200.0))
     return runnable, skipped
+
+
+def _language_model(case: Case) -> LanguageModel:
+    """Return the user's causal language model, or a trigram model of the training texts and the corpus."""
+    o = case.options
+    if o.language_model is not None:
+        return CausalLanguageModel(o.language_model, device=o.device)
+    tested = {normalise_text(case.texts[i]) for i in (*case.test, *case.ordinary_test)}
+    further = [text for text in o.corpus if normalise_text(text) not in tested]
+    return NgramLanguageModel([*(case.texts[i] for i in case.training_rows), *further])
 
 
 class _CleanDecoder:
