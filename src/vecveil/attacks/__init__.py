@@ -9,6 +9,7 @@ imported when they are used.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from vecveil.attacks.access_patterns import AccessPatternAttack
 from vecveil.attacks.alignment import (
     AlignmentAttack,
     PermutationAlignment,
@@ -79,6 +80,7 @@ _RECONSTRUCTION = {
 __all__ = [
     "FAMILIES",
     "ALGENAttack",
+    "AccessPatternAttack",
     "AlignmentAttack",
     "Attack",
     "AttackFinding",

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import scipy  # its submodules load when they are first used: scipy.optimize is slow
 
 from vecveil.attacks.attack import Attack, AttackFinding, Session
-from vecveil.attacks.evidence import CandidateVectors, Knowledge, PairedVectors
+from vecveil.attacks.evidence import CandidateVectors, Knowledge, LabelledVectors, PairedVectors
+from vecveil.attacks.token_inference.linear import LinearAttack
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import candidate_matching_of_ranks
 from vecveil.metrics.estimates import Estimate
@@ -174,7 +175,8 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
     oracle it makes the pairs, one release of each vector.
 
     Estimates: ``top_1`` with the most pairs (the main one), ``mrr`` and ``cosine`` (the mean cosine of recovered and
-    true clean vectors) with the same, and ``top_1_of_10`` and so on with fewer.
+    true clean vectors) with the same, and ``top_1_of_10`` and so on with fewer. Where both sides have ``labels``,
+    ``words`` and ``words_of_10`` are what token inference reads of the recovered vectors.
     """
 
     family = "alignment"
@@ -245,6 +247,13 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
             "cosine": embedding_cosine(true, recovered, test.groups, seed=seed),
         }
         estimates |= {f"top_1_of_{k}": t for k, t in zip(state.counts[:-1], tops[:-1], strict=True)}
+        if train.labels is not None and test.labels is not None and test.labels.any():
+            for index in reversed(range(len(state.counts))):
+                count = state.counts[index]
+                read = _words(state.map(index)(test.X), train, test, seed)
+                key = "words" if count == state.counts[-1] else f"words_of_{count}"
+                metric = f"{read.metric} after {count} {self.learns_from}"
+                estimates[key] = replace(read, metric=metric)
         details: dict[str, Any] = {self.learns_from: state.counts[-1], "candidates": test.choices}
         for count, choice in zip(state.counts, state.choices, strict=True):
             if choice:
@@ -261,6 +270,25 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
                                        "Known and candidate clean vectors must come from one encoder.")  # fmt: skip
         if len(train) < _LEAST:
             raise InvalidInputError.of(owner, "train", f"at least {_LEAST} pairs", f"{len(train)}")
+
+
+def _words(recovered: FloatArray, train: PairedVectors, test: CandidateVectors, seed: int) -> Estimate:
+    """Return the R-precision of linear token inference on recovered vectors, learnt from the attacker's clean ones."""
+    assert train.labels is not None
+    assert test.labels is not None
+    rows, held = (np.flatnonzero(L.any(axis=1)) for L in (train.labels, test.labels))
+    # Errors of the map widen the recovered vectors: the reader learns with as much noise, in the same directions.
+    values, axes = np.linalg.eigh(np.cov(recovered.T) - np.cov(train.clean.T.astype(np.float64)))
+    half = axes * np.sqrt(np.maximum(values, 0.0))
+
+    def blurred(X: Embeddings, rng: np.random.Generator) -> Embeddings:
+        noisy: Embeddings = X + rng.standard_normal(X.shape) @ half.T
+        return noisy
+
+    own = LabelledVectors(train.clean[rows].astype(np.float64), train.labels[rows])
+    of = None if test.groups is None else test.groups[held]
+    met = LabelledVectors(recovered[held], test.labels[held], of)
+    return LinearAttack().run(own, met, release=blurred, noise_covariance=half @ half.T, rng=seed).main
 
 
 def _true_rows(test: CandidateVectors) -> npt.NDArray[np.intp]:

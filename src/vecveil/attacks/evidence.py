@@ -231,6 +231,15 @@ class Evidence:
         object.__setattr__(self, name, given)
 
 
+    def _set_labels(self) -> None:
+        """Check and freeze `labels`, if any."""
+        owner, given = type(self).__name__, getattr(self, "labels", None)
+        if given is not None:
+            L = check_labels(given, owner=owner, param="labels")
+            _same_length(owner, "labels", len(L), len(self.X))
+            object.__setattr__(self, "labels", L)
+
+
 def _hash_fields(hashed: Any, record: Any) -> None:
     for each in fields(record):
         value = getattr(record, each.name)
@@ -312,15 +321,18 @@ class PairedVectors(Evidence):
     Attributes:
         X: (N, m) released vectors; clean ones, (N, n), where there is a release oracle.
         clean: (N, n) clean vectors of the same texts.
+        labels: (N, V) 0/1 token labels of the texts of ``clean``, or None.
     """
 
     X: Embeddings
     clean: Embeddings
     groups: npt.NDArray[Any] | None = None
+    labels: npt.NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         self._set_common()
         self._set_rows("clean")
+        self._set_labels()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -333,6 +345,7 @@ class CandidateVectors(Evidence):
         truth: (M,) the true candidate of each vector, an index into its options.
         options: (M, C) the candidates of each vector, indices into ``pool``; None: the whole pool.
         subjects: (M,) number of each vector's subject, below 0 without one; None: no figures per subject.
+        labels: (M, V) 0/1 token labels of the texts behind the released vectors, to judge by, or None.
     """
 
     X: Embeddings
@@ -341,10 +354,12 @@ class CandidateVectors(Evidence):
     options: npt.NDArray[Any] | None = None
     groups: npt.NDArray[Any] | None = None
     subjects: Rows | None = None
+    labels: npt.NDArray[Any] | None = None
     _whole = ("pool",)
 
     def __post_init__(self) -> None:
         self._set_common()
+        self._set_labels()
         owner, M = type(self).__name__, len(self.X)
         pool = check_embeddings(self.pool, owner=owner, param="pool", min_rows=2)
         object.__setattr__(self, "pool", pool)

@@ -62,6 +62,7 @@ class Side:
         is_clean: True if the vectors are the encoder's, unprotected.
         seen: the case with rewritten texts, for a protector with a text stage: attackers know it and rewrite likewise.
         beside: (N, q) what stands readable beside each vector, such as the length of its sealed blob, or None.
+        accesses: (N, Q) zeros and ones, which query of a log fetched which row, or None.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Side:
     is_clean: bool = False
     seen: Case | None = None
     beside: Embeddings | None = None
+    accesses: Embeddings | None = None
 
     def with_beside(self) -> Side:
         """Return the side whose vectors have the columns of ``beside`` appended, with as much variance in all."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from vecveil.attacks.access_patterns import fit_access_map
 from vecveil.auditing.audit import check_kind, check_options, work_folder
 from vecveil.auditing.case import (
     MIN_TEST_TEXTS,
@@ -36,6 +37,7 @@ def audit_store(
     concept: Concept,
     *,
     beside: Embeddings | None = None,
+    accesses: Embeddings | None = None,
     encoder: Any = None,
     groups: Sequence[Any] | None = None,
     subjects: Sequence[Any] | None = None,
@@ -64,6 +66,8 @@ def audit_store(
         texts: N texts of the store, or of a sample of it.
         beside: (N, q) numbers that the store shows beside each vector, such as lengths of sealed blobs and columns of
             filter tokens (`vecveil.databases.exposure.visible_rows`). Token inference runs without and with them.
+        accesses: (N, Q) zeros and ones, which query of a log fetched which row
+            (`vecveil.databases.exposure.visible_accesses`). They are attacked alone, and as columns beside the vectors.
         encoder: name or object; with it the same attacks run on clean vectors, and attacks that compare with
             clean vectors run too.
         groups, subjects, tier, min_token_count, show_terms, show_reconstructions, corpus, skip, attacks,
@@ -87,6 +91,11 @@ def audit_store(
     if beside is not None:
         beside = check_embeddings(beside, owner=_OWNER, param="beside")
         check_same_length(_OWNER, beside=beside, texts=texts)
+    if accesses is not None:
+        accesses = check_embeddings(accesses, owner=_OWNER, param="accesses")
+        check_same_length(_OWNER, accesses=accesses, texts=texts)
+        places = fit_access_map(accesses)(accesses)
+        beside = places if beside is None else np.hstack([beside, places])
     # Before encoding, which may take hours: a concept that too few texts hold fails here.
     matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
     loaded = None if encoder is None else load_encoder(encoder)
@@ -103,7 +112,7 @@ def audit_store(
     )  # fmt: skip
     unprotected = clean_vectors(vectors, embeddings)
     # No release: the attackers of a store have no oracle, and all learn from stored vectors.
-    sides = [Side("protected", vectors, vectors, is_clean=bool(unprotected), beside=beside)]
+    sides = [Side("protected", vectors, vectors, is_clean=bool(unprotected), beside=beside, accesses=accesses)]
     if embeddings is not None:
         sides.insert(0, Side("clean", embeddings, embeddings, is_clean=True))
     # The protector is unknown: its part of the folder's fingerprint is empty.

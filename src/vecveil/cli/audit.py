@@ -27,7 +27,12 @@ from vecveil.cli.tables import (
 )
 from vecveil.data.columns import is_text
 from vecveil.databases import open_store
-from vecveil.databases.exposure import visible_queries, visible_rows
+from vecveil.databases.exposure import (
+    read_query_log,
+    visible_accesses,
+    visible_queries,
+    visible_rows,
+)
 from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.metrics import UtilityTask
@@ -106,6 +111,11 @@ attack_options = shared.stacked(
 @click.option(
     "--candidates", type=click.IntRange(min=1),
     help="Rows that a query fetches from --store [default: those the protector was fitted for, or 200].",
+)  # fmt: skip
+@click.option(
+    "--query-log", type=shared.FILE,
+    help="With --id-column: log of queries for --store, JSON lines of the ids that each fetched. The rows that are "
+    "fetched together are attacked, too.",
 )  # fmt: skip
 @click.option("--map-queries", is_flag=True, help="The queries are sent to --store without noise.")
 @shared.report_options
@@ -296,14 +306,19 @@ def _audit_database(
     for name in ("sts", "retrieval", "label_column", "row_column", "vectors"):
         if options[name] is not None:
             raise InvalidInputError.of("audit", name, "given without --store", "both")
+    if options["query_log"] is not None and id_column is None:
+        raise InvalidInputError.of("audit", "query_log", "given with --id-column", "no column of ids")
     rows = read_rows(
         input, concept, form, columns=(*_group_columns(options), id_column), limit=options["limit"]
     )
+    accesses = None
     encoder = load_encoder_named(options)
     with open_store(options["store"]) as database:
         if protector_file is None:
             ids = [str(cell) for cell in rows.table.columns[id_column]]
             vectors, beside = visible_rows(database, ids)
+            if options["query_log"] is not None:
+                accesses = visible_accesses(read_query_log(options["query_log"]), ids)
         else:
             policy = ReleasePolicy(load(protector_file), "map-only" if options["map_queries"] else "same")
             encoder = encoder or policy.protector.loaded_encoder()
@@ -311,8 +326,9 @@ def _audit_database(
                 database, policy, rows.texts, encoder.encode, candidates=options["candidates"]
             )
     return audit_store(
-        vectors, rows.texts, rows.concept, beside=beside, encoder=encoder, **_groups(rows, options), **attacks
-    )
+        vectors, rows.texts, rows.concept, beside=beside, accesses=accesses, encoder=encoder,
+        **_groups(rows, options), **attacks,
+    )  # fmt: skip
 
 
 def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: Path) -> Embeddings:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from vecveil.databases.collection import fitted_candidates
 from vecveil.databases.release import Encode, WrappedEmbedder
 from vecveil.databases.store import Batch, VectorStore
+from vecveil.errors import DataFileError
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing.blob import SEALED_FIELD, decoded
 from vecveil.sealing.keystore import FILTER_PREFIX
 from vecveil.types import Embeddings
 
-__all__ = ["visible_queries", "visible_rows"]
+__all__ = ["read_query_log", "visible_accesses", "visible_queries", "visible_rows"]
 
 _BATCH = 1000
 _TOKENS = 64  # filter tokens of a field that an audit tells apart
@@ -37,6 +40,37 @@ def visible_rows(database: VectorStore, ids: Sequence[str]) -> tuple[Embeddings,
         tokens = Counter(row.get(name) for row in batch.fields)
         columns += [[float(row.get(name) == token) for row in batch.fields] for token, _ in tokens.most_common(_TOKENS)]
     return batch.vectors, np.array(columns).T
+
+
+def read_query_log(path: Path) -> list[list[str]]:
+    """Return the ids that each query fetched: a JSON array of ids a line, as a database's log shows them.
+
+    Raises:
+        DataFileError: a line is no array of ids, or there is none.
+    """
+    log = []
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.strip():
+                ids = json.loads(line)
+                if not isinstance(ids, list) or not all(isinstance(each, str | int) for each in ids):
+                    raise ValueError("not ids")
+                log.append([str(each) for each in ids])
+    except (OSError, ValueError, RecursionError) as error:
+        got = f"one whose line {len(log) + 1} is something else"
+        raise DataFileError.of(path.name, "query_log", "JSON lines, an array of ids each", got) from error
+    if not log:
+        raise DataFileError.of(path.name, "query_log", "at least one query", "none")
+    return log
+
+
+def visible_accesses(log: Sequence[Sequence[str]], ids: Sequence[str]) -> Embeddings:
+    """Return which query of a log fetched which row, (N, Q) zeros and ones, for `vecveil.audit_store`."""
+    place = {name: i for i, name in enumerate(ids)}
+    accesses = np.zeros((len(ids), len(log)), dtype=np.float32)
+    for query, fetched in enumerate(log):
+        accesses[[place[name] for name in fetched if name in place], query] = 1
+    return accesses
 
 
 def visible_queries(

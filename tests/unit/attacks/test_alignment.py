@@ -181,3 +181,23 @@ def test_bad_numbers_of_pairs_are_refused(pairs):
 def test_bad_sizes_of_the_search_are_refused(option):
     with raises("E-INPUT", option):
         UnpairedAlignment(**{option: -1})
+
+
+def test_words_are_read_from_recovered_vectors_where_the_texts_are_labelled():
+    """Control: labels that belong to other texts are read at chance."""
+    rng = np.random.default_rng(0)
+    places, turn = rng.standard_normal((5, 24)), np.linalg.qr(rng.standard_normal((24, 24)))[0]
+    words = rng.integers(5, size=500)
+    X, L = places[words] + 0.7 * rng.standard_normal((500, 24)), np.eye(5, dtype=np.uint8)[words]
+    Y = (X + 0.3 * rng.standard_normal(X.shape)) @ turn
+    train = PairedVectors(Y[:300], X[:300], labels=L[:300])
+
+    def read(labels):
+        test = CandidateVectors(Y[300:], X[300:], np.arange(200), labels=labels)
+        return RidgeAlignment(pairs=(10, 300)).run(train, test).estimates
+
+    found, lost = read(L[300:]), read(L[300:][rng.permutation(200)])
+    assert found["words"].metric == "R-precision after 300 pairs"
+    assert found["words"].value > found["words_of_10"].value > found["words"].chance + 0.1
+    # Six standard deviations of a share of 200 texts.
+    assert lost["words"].value < 1 / 5 + 6 * (0.16 / 200) ** 0.5

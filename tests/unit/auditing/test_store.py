@@ -143,5 +143,12 @@ def test_what_stands_beside_the_vectors_is_attacked_too() -> None:
     assert told.worst["name"].endswith("-beside")
     assert told.worst["value"] > nothing.worst["value"]
     assert not any(name.endswith("-beside") for name in named(nothing))
+    # A log in which the rows of a drug are fetched together: read alone, and beside the vectors.
+    accesses = np.array([[drug in text for drug in DRUGS for _ in range(3)] for text in TEXTS], dtype=np.float32)
+    logged = vecveil.audit_store(noise, TEXTS, CONCEPT, accesses=accesses, skip=rest, **OPTIONS)
+    assert named(logged)["access-patterns"]["value"] > 0.9
+    assert named(logged)["linear-beside"]["value"] > nothing.worst["value"]
+    with raises("E-INPUT", "accesses"):
+        vecveil.audit_store(noise, TEXTS, CONCEPT, accesses=accesses[:-1], skip=rest, **OPTIONS)
     with raises("E-INPUT", "beside"):
         vecveil.audit_store(noise, TEXTS, CONCEPT, beside=column[:-1], skip=rest, **OPTIONS)

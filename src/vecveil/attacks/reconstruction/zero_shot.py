@@ -180,8 +180,7 @@ class _Ridge:
         """Return W (a, b), the least-squares map of the pairs so far with a penalty."""
         size = len(self._gram)
         penalty = _RIDGE * max(float(np.trace(self._gram)) / size, 1e-12)
-        weights: FloatArray = np.linalg.solve(self._gram + penalty * np.eye(size), self._cross)
-        return weights
+        return np.asarray(np.linalg.solve(self._gram + penalty * np.eye(size), self._cross), np.float64)
 
 
 @dataclass(frozen=True)

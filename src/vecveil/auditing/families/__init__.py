@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vecveil.attacks import (
+    AccessPatternAttack,
     AttackResult,
     CandidateAttack,
     CandidateVectors,
@@ -161,6 +162,12 @@ def token_inference_jobs(case: Case, side: Side) -> Plan:
     runnable, skipped = _ladder(case, side, "")
     if side.beside is not None and np.ptp(side.beside, axis=0).any():
         runnable += _ladder(case, side.with_beside(), "-beside")[0]
+    if side.accesses is not None:
+        train, test = (
+            LabelledVectors(side.accesses[rows], case.labels[rows], case.groups[rows])
+            for rows in (case.train, case.test)
+        )
+        runnable.append(attack_job(AccessPatternAttack(), side, train, test, case.options, weight=12.0))
     return runnable, skipped
 
 
@@ -303,7 +310,7 @@ def alignment_jobs(case: Case, side: Side) -> Plan:
     rows = case.training_rows
     store = _decoys(case, side, clean)
     # These attack a secret map: the attacker knows texts of the store, and has no protector to query.
-    known = PairedVectors(side.judged[rows], clean[rows], case.groups[rows])
+    known = PairedVectors(side.judged[rows], clean[rows], case.groups[rows], case.labels[rows])
     runnable = [
         attack_job(maker(), side, known, store, options, name=name, weight=4.0, oracle=False)
         for name, maker in ALIGNMENTS
@@ -313,7 +320,7 @@ def alignment_jobs(case: Case, side: Side) -> Plan:
         halves = split_groups(case.groups[rows], (0.5, 0.5), seed=options.seed)
         count = min(map(len, halves))
         stolen, own = (rows[half[:count]] for half in halves)
-        apart = PairedVectors(side.judged[stolen], clean[own])
+        apart = PairedVectors(side.judged[stolen], clean[own], labels=case.labels[own])
         runnable.append(
             attack_job(
                 UnpairedAlignment(), side, apart, store, options,
@@ -329,7 +336,8 @@ def _decoys(case: Case, side: Side, clean: Embeddings) -> CandidateVectors:
     rng = np.random.default_rng([case.options.seed, 8])
     rows = np.sort(rng.permutation(every)[:MOST_DECOYS])
     return CandidateVectors(
-        side.judged[rows], clean[rows], np.arange(len(rows)), groups=case.groups[rows], subjects=case.subjects_of(rows)
+        side.judged[rows], clean[rows], np.arange(len(rows)), groups=case.groups[rows],
+        subjects=case.subjects_of(rows), labels=case.labels[rows],
     )
 
 

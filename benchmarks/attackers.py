@@ -1,0 +1,225 @@
+"""What the attackers on texts, maps and links find behind each release, on real texts and at small size.
+
+    python benchmarks/attackers.py --data DIR [--concept sts ade pii] [--attack zero-shot alignment linking] [--seed 0]
+
+DIR is a folder as `benchmarks/leakage.py` reads it, with ``lm/sentences.parquet``. Releases: clean vectors, `laplace`,
+`sparse` and `subspace` at 95 % of the STS12 correlation, and `subspace` with a noise-to-signal ratio of 1, as a sealed
+store holds it for candidates. Protectors learn from 70 % of the groups; the other texts are attacked.
+
+- ``zero-shot``: 24 texts of at most 20 words, a trigram model of other sentences, 300 encoder queries a text.
+- ``alignment``: each release behind a secret rotation (to these attackers all rotations are alike), undone from 10, 100
+  and all known pairs by Procrustes and by ridge, and from unpaired texts: top-1 among the texts, and the words that
+  token inference reads afterwards.
+- ``linking``: rows of one text in two stores of other noise, a store against the clean vectors of a list, and the
+  groups (abstracts of ADE, templates of PII, pairs of STS) by their other texts.
+
+Each row is added to ``benchmarks/results/attackers.json`` when it is measured; an interrupted run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from leakage import MIN_COUNT, TARGET, _task, ade_problem, pii_problem, sts_problem, sts_tables
+
+import vecveil
+from vecveil.attacks import (
+    AttackResult,
+    CandidateVectors,
+    LinkingAttack,
+    PairedVectors,
+    ProcrustesAlignment,
+    RidgeAlignment,
+    TextVectors,
+    UnpairedAlignment,
+    split_groups,
+)
+from vecveil.attacks.linking import group_means
+from vecveil.attacks.reconstruction.zero_shot import NgramLanguageModel, ZeroShotAttack
+from vecveil.concepts import TokenVocabulary
+from vecveil.concepts.folding import canonical, words
+from vecveil.io import write_text
+
+RESULTS = Path(__file__).parent / "results" / "attackers.json"
+PROBLEMS = {"sts": sts_problem, "ade": ade_problem, "pii": pii_problem}
+RELEASES: dict[str, tuple[str, dict[str, float]]] = {
+    "clean": ("none", {}),
+    "laplace": ("laplace", {"target_utility": TARGET}),
+    "sparse": ("sparse", {"target_utility": TARGET}),
+    "subspace": ("subspace", {"target_utility": TARGET}),
+    "subspace sealed": ("subspace", {"noise_to_signal": 1.0}),
+}
+TEXTS, SENTENCES, SEARCHED, QUERIES, LONGEST, POOL = 1500, 40_000, 24, 300, 20, 1000
+PAIRS = (10, 100, 1000)
+
+Release = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+
+
+class Problem:
+    """The texts of a concept as vectors, split by group, and the protectors fitted on the first part."""
+
+    def __init__(self, name: str, data: Path, encoder: Any, seed: int) -> None:
+        problem = PROBLEMS[name](data)
+        self.name, self.seed, self.encoder = name, seed, encoder
+        matches = problem.concept.find(problem.texts)
+        # Texts with the concept first: a small sample must hold enough of its words.
+        rows = np.random.default_rng(0).permutation(matches.with_concept)[:TEXTS]
+        self.texts = [problem.texts[i] for i in rows]
+        self.groups = np.asarray(problem.groups)[rows]
+        place = {int(row): i for i, row in enumerate(matches.with_concept)}
+        own = np.array([place[int(row)] for row in rows])
+        self.fit, self.test = split_groups(self.groups, (0.7, 0.3), seed=seed)
+        every, tokens = matches.token_labels(min_count=1)
+        counts = every[own][self.fit].sum(axis=0)
+        kept = [t for t, c in zip(tokens.tokens, counts, strict=True) if c >= MIN_COUNT[name]]
+        self.words = TokenVocabulary(tuple(kept))
+        self.labels = matches.token_labels(self.words)[0][own]
+        self.X = encoder.encode(self.texts)
+        negatives = matches.negatives()
+        self.negative = encoder.encode([negatives[i] for i in own])
+        ordinary = np.random.default_rng(1).permutation(matches.without_concept)[:1000]
+        self.background = encoder.encode([problem.texts[i] for i in ordinary]) if len(ordinary) >= 20 else None
+        self.task = _task([sts_tables(data)["sts12"]], encoder)
+
+    def release(self, name: str) -> tuple[Release | None, np.ndarray | None]:
+        """Return the release oracle and the declared covariance of its noise; None for clean vectors."""
+        method, scale = RELEASES[name]
+        if method == "none":
+            return None, None
+        protector = vecveil.fit_pairs(
+            self.X[self.fit], self.negative[self.fit], self.labels[self.fit], self.background, method=method,
+            utility=self.task, groups=self.groups[self.fit], seed=self.seed, show_progress=False, **scale,
+        )  # fmt: skip
+        return protector.release(), protector.released_noise_covariance()
+
+    def words_of(self, texts: Any) -> list[set[str]]:
+        known = set(self.words.tokens)
+        return [known & set(words(canonical(text))) for text in texts]
+
+
+def zero_shot(problem: Problem, release: Any, released: np.ndarray, covariance: Any, data: Path) -> list[Any]:
+    table = pq.read_table(data / "lm" / "sentences.parquet").to_pydict()
+    # Of other sources than the attacked texts.
+    other = [t for t, s in zip(table["text"], table["source"], strict=True) if not s.startswith(("sts", "ade"))]
+    model = NgramLanguageModel(other[:SENTENCES])
+    encode = lambda texts: problem.encoder.encode(list(texts))  # noqa: E731
+    some = np.array([i for i in problem.test if len(problem.texts[i].split()) <= LONGEST])[:SEARCHED]
+    where = np.searchsorted(problem.test, some)
+    texts = [problem.texts[i] for i in some]
+    attack = ZeroShotAttack(encode, model, queries=QUERIES, words_of=problem.words_of, judge_encoder=encode)
+    train = TextVectors(problem.X[problem.fit[:4]], [problem.texts[i] for i in problem.fit[:4]])
+    given = {"release": release, "noise_covariance": covariance}
+    test = TextVectors(released[where], texts, problem.groups[some])
+    return [("zero-shot", attack.run(train, test, rng=problem.seed, show_progress=False, **given))]
+
+
+def alignment(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> list[Any]:
+    rng = np.random.default_rng(problem.seed + 5)
+    known, X = problem.fit, problem.X
+    secret = np.linalg.qr(rng.standard_normal((released.shape[1],) * 2))[0].astype(np.float32)
+    shown = (X[known] if release is None else release(X[known], rng)) @ secret
+    rows = problem.test[:POOL]
+    test = CandidateVectors(
+        released[: len(rows)] @ secret, X[rows], np.arange(len(rows)),
+        groups=problem.groups[rows], labels=problem.labels[rows],
+    )  # fmt: skip
+    pairs = PairedVectors(shown, X[known], problem.groups[known], problem.labels[known])
+    attacks = (ProcrustesAlignment(pairs=PAIRS), RidgeAlignment(pairs=PAIRS))
+    found = [(attack.name, attack.run(pairs, test, rng=problem.seed)) for attack in attacks]
+    half = len(known) // 2
+    own = known[half : 2 * half]
+    apart = PairedVectors(shown[:half], X[own], labels=problem.labels[own])
+    blind = UnpairedAlignment(runs=4)
+    return [*found, (blind.name, blind.run(apart, test, rng=problem.seed))]
+
+
+def linking(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> list[Any]:
+    rng = np.random.default_rng(problem.seed + 6)
+    X, rows, known = problem.X, problem.test[:POOL], problem.fit
+    again: Any = (lambda Z: Z) if release is None else (lambda Z: release(Z, rng))
+    groups, first = problem.groups[rows], released[: len(rows)]
+    attack, order = LinkingAttack(), np.arange(len(rows))
+    store = CandidateVectors(first, again(X[rows]), order, groups=groups)
+    listed = CandidateVectors(first, X[rows], order, groups=groups)
+    own = PairedVectors(X[known], X[known], problem.groups[known])
+    to_list = PairedVectors(again(X[known]), X[known], problem.groups[known])
+    found = [
+        ("linking, another store", attack.run(own, store, release=release, rng=problem.seed)),
+        ("linking, a public list", attack.run(to_list, listed, rng=problem.seed)),
+    ]
+
+    def halves(part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        _, index, counts = np.unique(problem.groups[part], return_inverse=True, return_counts=True)
+        part = part[counts[index] > 1]
+        part = part[np.argsort(problem.groups[part], kind="stable")]
+        names, begin, index = np.unique(problem.groups[part], return_index=True, return_inverse=True)
+        odd = (np.arange(len(part)) - begin[index]) % 2 == 1
+        means = [group_means(again(X[part[side]]), index[side])[0] for side in (~odd, odd)]
+        return means[0], means[1], names
+
+    (a, b, of), (c, d, _) = halves(known), halves(problem.test)
+    if min(len(a), len(c)) >= 20:
+        test = CandidateVectors(c, d, np.arange(len(c)))
+        found.append(("linking, groups by other texts", attack.run(PairedVectors(a, b, of), test, rng=problem.seed)))
+    return found
+
+
+ATTACKS = {"linking": linking, "alignment": alignment, "zero-shot": zero_shot}
+
+
+def row(result: AttackResult) -> dict[str, Any]:
+    """Return the figures of one attack, each with its interval and chance."""
+    figures = {}
+    for key, each in result.estimates.items():
+        record = each.to_record()
+        numbers = {k: None if record[k] is None else round(record[k], 4) for k in ("value", "low", "high", "chance")}
+        figures[key] = {"metric": each.metric, "n": each.n, **numbers}
+    return {"figures": figures, "adaptive": result.adaptive, "details": dict(result.details),
+            "attack_seconds": round(result.seconds, 1)}  # fmt: skip
+
+
+def main() -> None:
+    """Measure the rows that are missing, and write them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--concept", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
+    parser.add_argument("--attack", nargs="+", choices=ATTACKS, default=list(ATTACKS))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    record: dict[str, Any] = {"schema": "vecveil.bench.attackers/1", "size": "small", "rows": []}
+    if given.results.exists():
+        record = json.loads(given.results.read_text(encoding="utf-8"))
+    encoder = vecveil.load_encoder("minilm", show_progress=False)
+    for name in given.concept:
+        problem = None
+        for release_name in RELEASES:
+            done = {(r["concept"], r["release"], r["kind"], r["seed"]) for r in record["rows"]}
+            kinds = [k for k in given.attack if (name, release_name, k, given.seed) not in done]
+            if not kinds:
+                continue
+            problem = problem or Problem(name, given.data, encoder, given.seed)
+            release, covariance = problem.release(release_name)
+            X = problem.X[problem.test]
+            released = X if release is None else release(X, np.random.default_rng([given.seed, 12]))
+            for kind in kinds:
+                started = time.perf_counter()
+                for attack, result in ATTACKS[kind](problem, release, released, covariance, given.data):
+                    record["rows"].append({
+                        "concept": name, "release": release_name, "kind": kind, "seed": given.seed, "attack": attack,
+                        "size": "small", "texts": len(problem.test), "vecveil": vecveil.__version__, **row(result),
+                    })  # fmt: skip
+                    print(name, release_name, attack, {k: round(e.value, 3) for k, e in result.estimates.items()})
+                write_text(given.results, json.dumps(record, indent=1) + "\n")
+                print(f"{time.perf_counter() - started:.0f} s, with chance and intervals in the results", flush=True)
+
+
+if __name__ == "__main__":
+    main()
