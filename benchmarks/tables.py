@@ -28,6 +28,7 @@ DOCUMENTS = (
     HERE.parent / "docs" / "serving.md",
     HERE.parent / "docs" / "mechanisms" / "textcrafter.md",
     HERE.parent / "docs" / "attacks" / "alignment.md",
+    HERE.parent / "docs" / "attacks" / "candidates.md",
     HERE.parent / "docs" / "attacks" / "reconstruction.md",
 )
 MISSING = "not measured"
@@ -432,6 +433,26 @@ def alignment_unpaired(folder: Path = RESULTS) -> str:
     return table(head, lines or [[MISSING] * len(head)])
 
 
+def _attackers(kind: str, head: str, **figures: str) -> Callable[[Path], str]:
+    """Return the table of some figures of `benchmarks/attackers.py`: a row for each concept, release and attack."""
+
+    def render(folder: Path = RESULTS) -> str:
+        lines = []
+        for row in load("attackers", folder).get("rows", []):
+            name = row["attack"].partition(", ")[2] or row["attack"].removesuffix("-alignment")
+            if row["kind"] != kind:
+                continue
+            cells = []
+            for key in figures:
+                figure = row["figures"].get(key)
+                given = figure and [figure[k] for k in ("value", "low", "high")]
+                cells.append(f"{_interval(given)}; {percent(figure['chance'])}" if figure else "")
+            lines.append([CONCEPTS[row["concept"]], row["release"], name, *cells])
+        return table(["texts", "release", head, *figures.values()], lines, words=3)
+
+    return render
+
+
 def _largest(figures: dict[str, float]) -> str:
     name = max(figures, key=lambda key: figures[key], default="")
     return f"{figures[name]:.2f} ({name})" if name else MISSING
@@ -626,6 +647,14 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "audit-cost": audit_cost,
     "alignment": alignment,
     "alignment-unpaired": alignment_unpaired,
+    "attackers-linking": _attackers("linking", "linked", top_1="top-1", one_to_one="one to one"),
+    "attackers-alignment": _attackers(
+        "alignment", "by", top_1_of_10="top-1 of 10 pairs", top_1_of_100="of 100", top_1="of all",
+        words_of_10="words read after 10 pairs", words_of_100="after 100", words="after all",
+    ),
+    "attackers-zero-shot": _attackers(
+        "zero-shot", "attack", token_f1="token F1", leakage="concept words written", cosine="cosine of the text"
+    ),
     "textcrafter-cost": textcrafter_cost,
 }
 # This file is run as a script and imported by path.

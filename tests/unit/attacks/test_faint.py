@@ -97,6 +97,20 @@ def test_a_release_of_full_rank_has_no_faint_directions(problem, dtype) -> None:
     assert control > chance + 0.2
 
 
+def test_at_full_rank_the_rounding_of_the_projection_is_not_read(problem, monkeypatch) -> None:
+    """A linear-algebra library that rounds more coarsely stands in for other machines'."""
+    X, L, _ = problem
+    svd = np.linalg.svd
+
+    def coarse(matrix, **options):
+        left, values, axes = svd(matrix, **options)
+        return left, values, axes + 1e-11 * np.random.default_rng(0).standard_normal(axes.shape)
+
+    monkeypatch.setattr(np.linalg, "svd", coarse)
+    value, chance = _attack(FaintDirectionsAttack(), _noisy(X, np.float64), L)
+    assert value == pytest.approx(chance, abs=0.01)
+
+
 def test_with_fewer_texts_than_dimensions_it_answers_the_label_mean() -> None:
     """The directions that no training text has are not faint: scores there would be without bound."""
     rng = np.random.default_rng(0)

@@ -151,7 +151,8 @@ class FaintDirectionsAttack(TokenInferenceAttack):
         live = (spread > rounding) & (held_spread <= _MOST_SPREAD * spread)
         # Without faint directions every score is a label mean, which is chance.
         state = _FaintFit(mean, strong, np.zeros((Y.shape[1], L.shape[1])), label_mean)
-        if not live.any():
+        # At full rank only rounding errors of this projection are left over, as large as the BLAS kernel makes them.
+        if not live.any() or strong.shape[1] == Y.shape[1]:
             return state
         standard = np.zeros(Y.shape[1])
         standard[live] = 1 / spread[live]
