@@ -1,6 +1,6 @@
 """What the attackers on texts, maps and links find behind each release, on real texts and at small size.
 
-    python benchmarks/attackers.py --data DIR [--concept sts ade pii] [--attack zero-shot alignment linking] [--seed 0]
+    python benchmarks/attackers.py --data DIR [--concept sts ade pii] [--attack zero-shot alignment linking access]
 
 DIR is a folder as `benchmarks/leakage.py` reads it, with ``lm/sentences.parquet``. Releases: clean vectors, `laplace`,
 `sparse` and `subspace` at 95 % of the STS12 correlation, and `subspace` with a noise-to-signal ratio of 1, as a sealed
@@ -10,6 +10,8 @@ store holds it for candidates. Protectors learn from 70 % of the groups; the oth
 - ``alignment``: each release behind a secret rotation (to these attackers all rotations are alike), undone from 10, 100
   and all known pairs by Procrustes and by ridge, and from unpaired texts: top-1 among the texts, and the words that
   token inference reads afterwards.
+- ``access``: a third of the texts search for the others with fresh noise, 50 candidates each; token inference from the
+  log of fetched rows, from the stored vectors, and from both. It learns from the rows whose texts are known.
 - ``linking``: rows of one text in two stores of other noise, a store against the clean vectors of a list, and the
   groups (abstracts of ADE, templates of PII, pairs of STS) by their other texts.
 
@@ -31,8 +33,11 @@ from leakage import MIN_COUNT, TARGET, _task, ade_problem, pii_problem, sts_prob
 
 import vecveil
 from vecveil.attacks import (
+    AccessPatternAttack,
     AttackResult,
     CandidateVectors,
+    KernelAttack,
+    LabelledVectors,
     LinkingAttack,
     PairedVectors,
     ProcrustesAlignment,
@@ -41,6 +46,7 @@ from vecveil.attacks import (
     UnpairedAlignment,
     split_groups,
 )
+from vecveil.attacks.access_patterns import fit_access_map
 from vecveil.attacks.linking import group_means
 from vecveil.attacks.reconstruction.zero_shot import NgramLanguageModel, ZeroShotAttack
 from vecveil.concepts import TokenVocabulary
@@ -58,6 +64,7 @@ RELEASES: dict[str, tuple[str, dict[str, float]]] = {
 }
 TEXTS, SENTENCES, SEARCHED, QUERIES, LONGEST, POOL = 1500, 40_000, 24, 300, 20, 1000
 PAIRS = (10, 100, 1000)
+FETCHED = 50
 
 Release = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
@@ -171,7 +178,33 @@ def linking(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> li
     return found
 
 
-ATTACKS = {"linking": linking, "alignment": alignment, "zero-shot": zero_shot}
+def access(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> list[Any]:
+    rng = np.random.default_rng(problem.seed + 7)
+    again: Any = (lambda Z: Z) if release is None else (lambda Z: release(Z, rng))
+    order = rng.permutation(len(problem.texts))
+    # A third of the texts are searched for; of the others, the store's, those of the fit are known.
+    asked, stored = order[: len(order) // 3], np.sort(order[len(order) // 3 :])
+    X, L = again(problem.X[stored]), problem.labels[stored]
+    unit = [Z / np.linalg.norm(Z, axis=1, keepdims=True) for Z in (again(problem.X[asked]), X)]
+    nearest = np.argsort(-unit[0] @ unit[1].T, axis=1)[:, :FETCHED]
+    accesses = np.zeros((len(stored), len(asked)), dtype=np.float32)
+    np.put_along_axis(accesses.T, nearest, 1, axis=1)
+    places = fit_access_map(accesses)(accesses)
+    both = np.hstack([X, places / places.std() * X.std()])
+    held = L.any(axis=1)
+    known, met = (np.flatnonzero(np.isin(stored, part) & held) for part in (problem.fit, problem.test))
+    found = []
+    for name, Z, attack in (
+        ("access, the log alone", accesses, AccessPatternAttack()),
+        ("access, the vectors alone", X, KernelAttack()),
+        ("access, both", both, KernelAttack()),
+    ):
+        train, test = (LabelledVectors(Z[r], L[r], problem.groups[stored[r]]) for r in (known, met))
+        found.append((name, attack.run(train, test, rng=problem.seed)))
+    return found
+
+
+ATTACKS = {"access": access, "linking": linking, "alignment": alignment, "zero-shot": zero_shot}
 
 
 def row(result: AttackResult) -> dict[str, Any]:

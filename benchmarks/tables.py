@@ -25,6 +25,7 @@ DOCUMENTS = (
     HERE.parent / "README.md",
     HERE.parent / "docs" / "results.md",
     HERE.parent / "docs" / "scale.md",
+    HERE.parent / "docs" / "sealed-search.md",
     HERE.parent / "docs" / "serving.md",
     HERE.parent / "docs" / "mechanisms" / "textcrafter.md",
     HERE.parent / "docs" / "attacks" / "alignment.md",
@@ -448,7 +449,8 @@ def _attackers(kind: str, head: str, **figures: str) -> Callable[[Path], str]:
                 given = figure and [figure[k] for k in ("value", "low", "high")]
                 cells.append(f"{_interval(given)}; {percent(figure['chance'])}" if figure else "")
             lines.append([CONCEPTS[row["concept"]], row["release"], name, *cells])
-        return table(["texts", "release", head, *figures.values()], lines, words=3)
+        columns = ["texts", "release", head, *figures.values()]
+        return table(columns, lines or [[MISSING] * len(columns)], words=3)
 
     return render
 
@@ -652,6 +654,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
         "alignment", "by", top_1_of_10="top-1 of 10 pairs", top_1_of_100="of 100", top_1="of all",
         words_of_10="words read after 10 pairs", words_of_100="after 100", words="after all",
     ),
+    "attackers-access": _attackers("access", "what is attacked", r_precision="R-precision"),
     "attackers-zero-shot": _attackers(
         "zero-shot", "attack", token_f1="token F1", leakage="concept words written", cosine="cosine of the text"
     ),
