@@ -11,6 +11,7 @@ import pytest
 
 import vecveil
 from harness.documents import ROOT, blocks, run_python
+from harness.small_attacks import small_attacks
 from research.datasets import registry
 from vecveil.attacks.token_inference import ladder
 from vecveil.auditing import frontier
@@ -62,7 +63,8 @@ def test_the_code_of_a_page_runs(
     monkeypatch.setattr(vecveil, "fit", fit_once)
     # A page shows how a frontier is used: three of its designs are enough.
     monkeypatch.setattr(frontier, "designs", lambda n, every=frontier.designs: every(n)[::7])
-    assert run_python(text, page) > 0
+    with small_attacks():
+        assert run_python(text, page) > 0
 
 
 def test_the_pages_with_code_are_found() -> None:
