@@ -200,13 +200,14 @@ def test_texts_are_protected_without_the_text(
     assert done.code == 0, done.err
     assert done.json["encoded"] is True
     table = pq.read_table(out)
-    assert table.column_names == ["id", "domain", "embedding"]
+    assert table.column_names == ["id", "embedding"]
     assert table.num_rows == ROWS
     assert str(table.schema.field("embedding").type) == "fixed_size_list<element: float>[384]"
     about = json.loads(table.schema.metadata[b"vecveil"])
     assert about["protected"] is True
     assert about["method"] == "subspace"
-    assert "Columns copied unchanged: id, domain. Left out: text." in done.err
+    assert "Columns copied unchanged: id. Left out: text, domain." in done.err
+    assert "Column `domain` may hold clean text. It is left out; pass `--carry domain` to keep it." in done.err
 
     kept = tmp_path / "kept.parquet"
     done = run("protect", notes, "-p", notes_protector, "-o", kept, "--keep-text", "--carry", "id")

@@ -127,12 +127,13 @@ def test_the_schema_has_what_is_carried_and_no_text(
 ) -> None:
     rows = [(f"i{i}", 2000 + i, "a secret", [0.5] * DIMENSION) for i in range(3)]
     df = spark.createDataFrame(rows, "id string, year int, text string, embedding array<double>")
-    out = protect_dataframe(df, **keyed)
+    out = protect_dataframe(df, **keyed, carry=["year"])
     assert [field.name for field in out.schema.fields] == ["id", "year", "embedding"]
+    assert protect_dataframe(df, **keyed).columns == ["id", "embedding"]
     assert out.schema["embedding"].dataType == ArrayType(DoubleType(), containsNull=False)
     assert [row.year for row in out.collect()] == [2000, 2001, 2002]
     with_text = protect_dataframe(df, laplace, keep_text=True, carry=["year"], noise=False)
-    assert with_text.columns == ["year", "text", "embedding"]
+    assert with_text.columns == ["id", "year", "text", "embedding"]
     first = with_text.first()
     assert first.text == "a secret"
     assert first.embedding == [0.5] * DIMENSION
@@ -201,8 +202,7 @@ def test_what_cannot_be_is_refused(spark: SparkSession, laplace: Path, key_file:
     df = spark.createDataFrame(
         [([1.0] * DIMENSION, [2.0])], "embedding array<float>, more array<double>"
     )
-    with raises("E-DATA-FILE", "carry"):
-        protect_dataframe(df, laplace)
+    assert protect_dataframe(df, laplace).columns == ["embedding"]
     key = vecveil.NoiseKeys.from_file(key_file).key()
     with raises("E-INPUT", "key"):
         protect_dataframe(df, laplace, id_column="id", key=key)

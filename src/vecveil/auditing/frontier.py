@@ -111,6 +111,7 @@ def frontier(
     retrieval: RetrievalTask | None = None,
     collection_size: int | None = None,
     query_noise: bool = True,
+    candidates: Sequence[int] = CANDIDATES,
     groups: Sequence[Any] | None = None,
     out: str | os.PathLike[str] | None = None,
     table: Mapping[str, Any] | None = None,
@@ -131,6 +132,8 @@ def frontier(
         collection_size: rows of the collection to come; None takes the number of texts or documents. Further rows
             are modelled as in `SealedSearchTask`.
         query_noise: False measures search for queries through the map without noise.
+        candidates: numbers of candidates that sealed search is measured with; those from the size of the collection on
+            are left out.
         groups: N ids of texts that belong together (a document, a patient). Near-duplicates always do.
         out: folder for the record. Finished points are kept there, and the next call continues.
         table: options of the table of the texts, kept in the record for ``vecveil fit --from``.
@@ -158,6 +161,7 @@ def frontier(
             raise out_of_range(
                 OWNER, "collection_size", f"at least {least}, the texts at hand", size
             )
+    candidates = tuple(sorted({check_count(each, owner=OWNER, param="candidates", minimum=10) for each in candidates}))
     matches = concept.find(texts, min_texts=3 * MIN_PAIRS, show_progress=show_progress)
     if len(rows) < len(texts):
         ids = None if groups is None else [list(groups)[i] for i in rows]
@@ -165,13 +169,13 @@ def frontier(
         matches = _part(matches, rows, matches.spans, min_texts=3 * MIN_PAIRS)
     loaded = load_encoder(encoder)
     info = EncoderInfo.of(loaded)
-    settings = _settings(matches, groups, retrieval, (collection_size, query_noise), info, seed)
+    settings = _settings(matches, groups, retrieval, (collection_size, query_noise, candidates), info, seed)
     folder = None if out is None else Path(out)
     earlier = None if folder is None else _earlier(folder, settings)
     if earlier is not None and earlier.is_complete:
         return earlier
     X = np.asarray(loaded.encode(texts, show_progress=show_progress), dtype=np.float32)
-    bench = Bench.of(matches, X, groups, retrieval, collection_size, query_noise, seed)
+    bench = Bench.of(matches, X, groups, retrieval, collection_size, query_noise, seed, candidates)
     bench = bench.with_pairs(lambda made: loaded.encode(made, show_progress=show_progress))
     record = earlier or FrontierRecord(
         vecveil=__version__, created=datetime.now(UTC).isoformat(timespec="seconds"), settings=settings,
@@ -215,6 +219,7 @@ class Bench:
     query_noise: bool
     seed: int
     missing: dict[str, str]
+    candidates: tuple[int, ...] = CANDIDATES
     pairs: dict[str, Any] | None = None
 
     @classmethod
@@ -227,6 +232,7 @@ class Bench:
         collection_size: int | None,
         query_noise: bool,
         seed: int,
+        candidates: tuple[int, ...] = CANDIDATES,
     ) -> Bench:
         groups = _groups(matches.texts, X, ids)
         try:
@@ -258,7 +264,7 @@ class Bench:
         if find_spec("torch") is None:
             missing["mlp"] = "The MLP among the readers: torch is not installed."
         return cls(matches, X, groups, (fit, learn, judge), vocabulary, labels, listed, left_out, retrieval,
-                   collection_size, query_noise, seed, missing)  # fmt: skip
+                   collection_size, query_noise, seed, missing, candidates)  # fmt: skip
 
     def with_pairs(self, encode: Any) -> Bench:
         """Return the bench with the arguments of `fit_pairs` on the fitting part, without the words left out."""
@@ -406,7 +412,7 @@ class Bench:
         # The ten nearest protected rows, exactly ranked, have the recall of the store alone.
         alone = sealed(10) if task is None else task
         enough = len(documents) >= FEWEST_ROWS
-        ranked = [count for count in CANDIDATES if enough and count < self.rows]
+        ranked = [count for count in self.candidates if enough and count < self.rows]
         return [(0, alone), *((count, sealed(count)) for count in ranked)]
 
     def _kept(self, protector: Protector) -> tuple[Kept, list[Kept]]:
@@ -465,7 +471,7 @@ def _settings(
     matches: ConceptMatches,
     groups: Sequence[Any] | None,
     retrieval: RetrievalTask | None,
-    search: tuple[int | None, bool],
+    search: tuple[int | None, bool, tuple[int, ...]],
     info: EncoderInfo,
     seed: int,
 ) -> str:

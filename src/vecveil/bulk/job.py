@@ -57,8 +57,7 @@ class BulkJob:
 
     Args:
         protector: bytes of a protector's file; see `BulkJob.of`.
-        carry: other columns to write unchanged; None carries all but the text, and refuses columns that may hold
-            vectors.
+        carry: columns to write unchanged, beside ``id_column``, or ``id`` where there is one.
         keep_text: also write the texts.
         id_column: names the item of each row, for keyed noise.
         key: source of the key for each worker: ``env:NAME`` or the path of a key file.
@@ -68,7 +67,7 @@ class BulkJob:
         encoder, precision: None is the protector's own.
         cache: keep clean vectors of texts in the cache of this machine.
         seal_key: also write sealed originals, under this key store: a path or ``env:NAME:PATH`` that each worker has.
-            Of the other columns only ids and ``carry`` stay readable.
+            Of the columns only ids and ``carry`` stay readable.
         seal_name: collection in the key store.
         filter_fields: columns to write filter tokens of, beside those that the key store notes.
         seal_uuid: UUID of the collection, which each worker compares; see `pinned`.
@@ -80,7 +79,7 @@ class BulkJob:
     protector: bytes = field(repr=False)
     text_column: str | None = None
     embedding_column: str | None = None
-    carry: tuple[str, ...] | None = None
+    carry: tuple[str, ...] = ()
     keep_text: bool = False
     id_column: str | None = None
     key: str | None = None
@@ -142,7 +141,7 @@ class BulkJob:
         """Return the job for manifests: names of key and protector, not their contents."""
         opened = self.opened()
         about = {name: value for name, value in vars(self).items() if name not in _NOT_RECORDED}
-        about["carry"] = None if self.carry is None else list(self.carry)
+        about["carry"] = list(self.carry)
         about["filter_fields"] = list(self.filter_fields)
         # Another key under the same id would give other releases: its check value shows that.
         about["key_check"] = None if opened.key is None else opened.key.check_value

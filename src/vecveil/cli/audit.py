@@ -87,10 +87,15 @@ attack_options = shared.stacked(
 )  # fmt: skip
 
 
-@click.command("audit", epilog=EXAMPLE)
+@click.command("audit", epilog=EXAMPLE, cls=shared.Sections, sections={
+    "What is audited": "--protector --concept --vectors --store --id-column",
+    "Texts": "--text-column --group-column --encoder",
+    "Attacks": "--tier --limit",
+    "Output": "--json --html --csv",
+})  # fmt: skip
 @click.argument("input", type=shared.FILE)
 @click.option(
-    "-p", "--protector", "protector_file", type=shared.FILE,
+    "-p", "--protector", "protector_file", type=shared.PROTECTOR,
     help="Protector file; without it the vectors given are audited as a store.",
 )  # fmt: skip
 @click.option("--concept", type=shared.FILE, required=True, help="Concept file (YAML): what should be hidden.")

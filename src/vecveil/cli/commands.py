@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import io
 import itertools
 import os
 import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
 
+from vecveil.cli.options import VALUES, in_options, without_secrets
 from vecveil.errors import VecveilError
 from vecveil.runtime import check_room
 from vecveil.version import __version__
@@ -112,25 +114,28 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):  # a terminal that lacks a sign must not stop a run
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    values: dict[str, Any] = {}
     with _termination_raises(), _own_warnings_in_one_line():
         try:
             with vecveil.make_context("vecveil", list(arguments), obj=tuple(arguments)) as context:
+                context.meta[VALUES] = values
                 vecveil.invoke(context)
             sys.stdout.flush()
         except click.exceptions.Exit as done:
             return done.exit_code
         except BaseException as error:
-            return _failure(error, arguments)
+            return _failure(error, arguments, values)
     return 0
 
 
-def _failure(error: BaseException, arguments: Sequence[str]) -> int:
-    """Say what went wrong and return the exit code."""
+def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str, Any] | None = None) -> int:
+    """Say what went wrong and return the exit code; ``values`` are those that `in_options` takes."""
     if os.environ.get("VECVEIL_DEBUG") == "1" and not isinstance(error, click.ClickException):
         traceback.print_exception(error)
     match error:
         case click.UsageError():
-            error.show()
+            error.show(usage := io.StringIO())
+            click.echo(without_secrets(usage.getvalue(), values or {}), err=True, nl=False)
             return MISUSED
         case click.ClickException():
             return _say(error.format_message())
@@ -144,14 +149,15 @@ def _failure(error: BaseException, arguments: Sequence[str]) -> int:
             _say(f"stopped by Ctrl-C. {_left_behind(arguments)}", kind="")
             return INTERRUPTED
         case VecveilError() if not (isinstance(error, ImportError) and _short_of_memory(error)):
-            return _say(str(error))
+            text = in_options(str(error), _command(arguments), values or {})
+            return _say(without_secrets(text, values or {}))
         case _ if _short_of_memory(error):
             return _say(
                 "The memory, or the number of threads, that this process may use does not suffice. "
                 "Raise its limits (ulimit -v, ulimit -u), or give fewer rows."
             )
         case OSError():
-            return _say(_system_error(error))
+            return _say(without_secrets(_system_error(error), values or {}))
         case SystemExit():
             return error.code if isinstance(error.code, int) else FAILED
         case _:
@@ -159,6 +165,15 @@ def _failure(error: BaseException, arguments: Sequence[str]) -> int:
                 f"unexpected {type(error).__name__}{_place(error)}. This is a bug of vecveil; "
                 "please report it. VECVEIL_DEBUG=1 shows the traceback, which may hold data."
             )
+
+
+def _command(arguments: Sequence[str]) -> click.Command:
+    """Return the command that the arguments name."""
+    command: click.Command = vecveil
+    for word in arguments:
+        if isinstance(command, click.Group):
+            command = command.get_command(click.Context(command), word) or command
+    return command
 
 
 def _left_behind(arguments: Sequence[str]) -> str:

@@ -21,7 +21,11 @@ Examples:
 """
 
 
-@click.command("demo", epilog=EXAMPLE)
+@click.command("demo", epilog=EXAMPLE, cls=shared.Sections, sections={
+    "Your own texts": "--input --text-column --concept --group-column --encoder",
+    "Run": "--target-utility --seed",
+    "Output": "--out --force --json",
+})  # fmt: skip
 @click.option("--input", type=shared.FILE, help="Your own texts [default: the bundled synthetic notes].")
 @shared.table_options
 @click.option("--concept", type=shared.FILE, help="Concept file (YAML) for your own texts.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -37,6 +38,7 @@ from vecveil.protector.methods.text_level import Rewrite
 from vecveil.protector.pairs import MIN_PAIRS
 from vecveil.protector.protector import encoder_fingerprint
 from vecveil.records.frontier import SEARCH_KEPT, FrontierPoint, FrontierRecord
+from vecveil.report.text import duration
 from vecveil.textcrafter.training import forget_checkpoint
 
 __all__ = ["command", "record"]
@@ -128,12 +130,19 @@ stage_options = shared.stacked(
         help="Noun of a label, such as DRUG='a drug', for --rewrite hypernym; may be repeated.",
     ),
     click.option(
-        "--surrogate-key", metavar="SOURCE", help="Key file or env:NAME for --rewrite surrogate; only named when saved."
+        "--surrogate-key", type=shared.KEY_SOURCE, metavar="SOURCE",
+        help="Key file or env:NAME for --rewrite surrogate; only named when saved."
     ),
 )  # fmt: skip
 
 
-@click.command("fit", epilog=EXAMPLE)
+@click.command("fit", epilog=EXAMPLE, cls=shared.Sections, sections={
+    "What to hide": "--text-column --concept --group-column --encoder",
+    "What the vectors are for, and how much of it to keep":
+        "--utility --retrieval --target-utility --candidates --collection-size",
+    "Design": "--method --from",
+    "Output": "--out --verbose",
+})  # fmt: skip
 @click.argument("input", type=shared.FILE, required=False)
 @shared.table_options
 @click.option("--concept", type=shared.FILE, help="Concept file (YAML): what to hide.")
@@ -145,6 +154,7 @@ stage_options = shared.stacked(
     "--from", "frontier_folder", type=shared.FILE, metavar="FOLDER",
     help="Fit a design of this folder of `vecveil frontier`; concept, encoder and table options come from it too.",
 )
+@click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
 @click.option("--point", type=click.IntRange(min=1), help="Number of the design [default: the recommended one].")
 @click.option("--method", default="subspace", show_default=True, callback=_method, help="See `vecveil methods`.")
 @scale_options
@@ -198,17 +208,13 @@ stage_options = shared.stacked(
 def command(
     input: Path | None, out: Path, force: bool, verbose: bool, as_json: bool, **options: Any
 ) -> None:
-    """Learn from texts (or from vectors) how to hide a concept, and write a protector.
+    """Write a protector for one use: search (--candidates 200 --collection-size ROWS), or clustering and duplicates
+    (--target-utility 0.95). It hides a concept that it learns from texts.
 
-    INPUT holds texts with and without the concept: CSV, TSV, JSONL (also .gz), Parquet
-    or text lines.
-    Exactly one of --target-utility, --target-cosine, --target-advantage, --epsilon, --sigma,
-    --noise-to-signal and --radius says how much noise there is; `vecveil methods` says which a method has.
-    With sealed search it may be left out: the fit keeps 99 %.
-
-    Say what the vectors are for, by --utility or by labelled data: vectors that keep similarity may be useless for
-    search. --retrieval alone keeps nDCG@10 of the store alone; with --candidates and --collection-size, that of sealed
-    search. `vecveil frontier` shows what each strength costs, and --from FOLDER fits one of its designs.
+    INPUT holds texts with and without the concept: CSV, TSV, JSONL (also .gz), Parquet or text lines. Vectors that
+    keep similarity may be useless for search; --utility neighbours is search in the store alone. --retrieval
+    measures nDCG@10 in place of recall. `vecveil frontier` shows what each strength costs; --from FOLDER fits one of
+    its designs. With sealed search the fit keeps 99 % unless a strength is given; else give exactly one.
     """
     point = _take_point(options)
     form = TableFormat.of(options)
@@ -216,13 +222,15 @@ def command(
     files = (options[name] for name in ("concept", "positive", "negative", "background", "labels"))
     check_new_file(out, overwrite=force, inputs=(input, *files))
     options["work"] = work = _work_folder(out, options)
+    started = time.perf_counter()
     protector = _from_vectors(options) if input is None else _from_texts(input, form, options)
     with writing(out):
         protector.save(out)
     if work is not None:
         forget_checkpoint(work)
     describe(protector, point, verbose=verbose)
-    note(f"Wrote {out}")
+    seconds, search = time.perf_counter() - started, protector.report["seconds"]
+    note(f"Wrote {out}, after {duration(seconds - search)} of reading and encoding and {duration(search)} of fitting.")
     if as_json:
         data_json(record(protector, out))
 
@@ -304,8 +312,11 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
             input is None and len(named("positive", "negative")) < 2
         ),
         "Say with --concept what to hide in the texts of INPUT.": input is not None and not named("concept"),
-        "--concept and --label-column need INPUT with texts; vectors have none.": (
-            input is None and bool(named("concept", "label_column"))
+        "--concept, --label-column and --group-column need INPUT with texts; vectors have none.": (
+            input is None and bool(named("concept", "label_column", "group_column"))
+        ),
+        f"--group-column belongs to methods that learn; {options['method']} does not split the texts.": (
+            text_level and bool(named("group_column"))
         ),
         f"{''.join(sources[:1])} needs INPUT with texts; vectors have none.": input is None and bool(sources),
         "--rewrite needs INPUT with texts, and a method that protects vectors.": (
@@ -350,7 +361,8 @@ def _common(options: dict[str, Any]) -> dict[str, Any]:
 
 def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Protector:
     column = options["label_column"]
-    rows = read_rows(input, options["concept"], form, columns=(column, options["preserve"]))
+    group_column = options["group_column"]
+    rows = read_rows(input, options["concept"], form, columns=(column, options["preserve"], group_column))
     encoder = load_encoder_named(options, default="minilm")
     assert encoder is not None
     measured = options["frontier_encoder"]
@@ -368,6 +380,8 @@ def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Prot
     settings["hypernyms"] = dict(options["hypernyms"]) or None
     if options["preserve"] is not None:
         settings["preserve"] = rows.table.columns[options["preserve"]]
+    if group_column is not None:
+        settings["groups"] = rows.table.columns[group_column]
     return fit(
         rows.texts, rows.concept, encoder, utility=utility, min_texts=options["min_texts"],
         expansion=_expansion(rows.concept, rows.texts, encoder, options), **settings,

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from vecveil.auditing.frontier import FILE, frontier
+from vecveil.auditing.frontier import CANDIDATES, FILE, frontier
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note, share, writing
 from vecveil.cli.tables import TableFormat, load_encoder_named, read_rows, retrieval_task
@@ -29,7 +29,12 @@ Examples:
 """
 
 
-@click.command("frontier", epilog=EXAMPLE)
+@click.command("frontier", epilog=EXAMPLE, cls=shared.Sections, sections={
+    "Texts": "--text-column --concept --group-column --encoder",
+    "Search": "--retrieval --candidates --collection-size --store-alone",
+    "Choice of a point": "--at-most-leak --at-least-search",
+    "Output": "--out --json",
+})  # fmt: skip
 @click.argument("input", type=shared.FILE)
 @shared.table_options
 @click.option(
@@ -50,6 +55,10 @@ Examples:
     type=click.IntRange(min=10),
     help="Rows of the collection to come, that search is measured for [default: the texts, or the judged documents].",
 )
+@click.option(
+    "--candidates", type=click.IntRange(min=10), multiple=True, metavar="NUMBER",
+    help="Rows that a sealed search ranks exactly; may be repeated [default: 100, 200 and 500].",
+)  # fmt: skip
 @click.option(
     "--at-most-leak",
     type=shared.SHARE,
@@ -105,7 +114,7 @@ def command(
     with writing(out):
         record = frontier(
             rows.texts, rows.concept, encoder, retrieval=retrieval, collection_size=options["collection_size"],
-            query_noise=not options["map_queries"],
+            query_noise=not options["map_queries"], candidates=options["candidates"] or CANDIDATES,
             groups=None if column is None else rows.table.columns[column], out=out,
             table={name: value for name, value in vars(form).items() if value is not None}, seed=options["seed"],
         )  # fmt: skip

@@ -42,10 +42,14 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 """
 
 
-@click.command("migrate", epilog=EXAMPLE)
+@click.command("migrate", epilog=EXAMPLE, cls=shared.Sections, sections={
+    "Protection": "--protector --seal-key --filter-field",
+    "Fields": "--keep-text --keep --drop",
+    "Run": "--in-place --skip-bad --state --verify-only --batch --json",
+})  # fmt: skip
 @click.argument("source")
 @click.argument("dest", required=False)
-@click.option("-p", "--protector", "protector_file", type=shared.FILE, help="Protector file.")
+@click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, help="Protector file.")
 @click.option("--keep-text", is_flag=True, help="Also write fields of texts beside the protected vectors.")
 @click.option("--keep", multiple=True, metavar="FIELD", help="Write this field whatever it holds; may be repeated.")
 @click.option("--drop", multiple=True, metavar="FIELD", help="Leave out this field; may be repeated.")

@@ -1,11 +1,11 @@
-"""Options that several commands share, and their types."""
+"""Options that several commands share, their types, the sections of a command's help, and options in messages."""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,14 +22,62 @@ else:
     _Pair = _Integer = _Name = click.ParamType  # no generic type in older versions of click
 
 __all__ = [
-    "FILE", "POSITIVE", "SEAL_KEY", "SHARE", "Assignment", "MemorySize", "database_seal_options", "encoder_options",
-    "file_options", "file_seal_options", "json_option", "named_options", "page_options", "release_options",
-    "report_options", "seed_option", "stacked", "table_options", "task_options",
+    "FILE", "KEY_FILE", "KEY_SOURCE", "LEDGER", "POSITIVE", "PROTECTOR", "SEAL_KEY", "SHARE", "Assignment",
+    "MemorySize", "Sections", "Source", "database_seal_options", "encoder_options", "file_options", "file_seal_options",
+    "in_options", "json_option", "named_options", "page_options", "release_options", "report_options", "seed_option",
+    "stacked", "table_options", "task_options", "without_secrets",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FILE = click.Path(path_type=Path)
+VALUES = "vecveil.cli.values"
+"""Key, in the meta of a click context, of the values that name files: value -> its option, and what was expected."""
+
+
+def _remember(
+    value: Any, expected: str, param: click.Parameter | None, ctx: click.Context | None
+) -> None:
+    if ctx is not None and param is not None:
+        ctx.meta.setdefault(VALUES, {})[str(value)] = (_name(param), expected)
+
+
+class FilePath(click.Path):
+    """A path that messages call by its option.
+
+    Args:
+        expected: for the name of a file with or beside secrets: what the file is. Somebody may give the secret itself,
+            so messages show no more than its first four characters.
+    """
+
+    def __init__(self, expected: str = "") -> None:
+        super().__init__(path_type=Path)
+        self.expected = expected
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        _remember(value, self.expected, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Source(_Name):
+    """Path of a file, or a source such as ``env:NAME``."""
+
+    name = "text"
+
+    def __init__(self, expected: str) -> None:
+        self.expected = expected
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it as it was given."""
+        _remember(value, self.expected, param, ctx)
+        return str(value)
+
+
+FILE = FilePath()
+PROTECTOR = FilePath("a protector file, which `vecveil fit` wrote")
+KEY_FILE = FilePath("a key file, which `vecveil key new` wrote")
+KEY_SOURCE = Source("a key file, which `vecveil key new` wrote, or env:NAME")
+LEDGER = FilePath("the file of a ledger")
 SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 POSITIVE = click.FloatRange(min=0, min_open=True)
 
@@ -54,13 +102,14 @@ class Assignment(_Pair):
         return key, typed if isinstance(typed, str | bool | int | float | None) else text
 
 
-class SealKey(_Name):
+class SealKey(Source):
     """Path of a key store, or ``env:NAME:FILE`` for a master key in a variable and the file of the data keys."""
 
     name = "FILE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return it as it was given, for `Sealer`."""
+        super().convert(value, param, ctx)
         if not self.file(value).name:
             self.fail("it has the form FILE or env:NAME:FILE.", param, ctx)
         return str(value)
@@ -94,6 +143,110 @@ def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
         return functools.reduce(lambda inner, option: option(inner), reversed(options), function)
 
     return decorate
+
+
+class Sections(click.Command):
+    """A command whose ``--help`` shows a selection of its options in sections; ``--help-all`` shows every option.
+
+    Args:
+        sections: title of a section -> its options, separated by spaces.
+    """
+
+    def __init__(self, *args: Any, sections: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.sections = {title: names.split() for title, names in sections.items()}
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, with ``--help-all`` before ``--help``."""
+        everything = click.Option(
+            ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=self._show_all,
+            help="Show every option and exit.",
+        )  # fmt: skip
+        *given, shown = super().get_params(ctx)
+        return [*given, everything, shown]
+
+    def _show_all(self, ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.meta[param.opts[0]] = True
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of each section, then with ``--help-all`` the further ones, and the help options."""
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        section_of = {name: title for title, names in self.sections.items() for name in names}
+        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in [*self.sections, "Further options", "Help"]}
+        for option in options:
+            title = "Help" if option in options[-2:] else section_of.get(_name(option), "Further options")
+            if (record := option.get_help_record(ctx)) is not None:
+                rows[title].append(record)
+        further = rows["Further options"]
+        if "--help-all" not in ctx.meta and further:
+            rows["Further options"] = []
+            rows["Help"][0] = ("--help-all", f"Show {len(further)} further options and exit.")
+        for title, records in rows.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+# Options in messages -----------------------------------------------------------------------------
+
+_ALIASES = {"texts": "input", "input": "inputs", "query_noise": "map_queries", "output": "out",
+            "key": "key_file", "expansion": "expand",
+            "words": "concept", "source": "input"}  # fmt: skip
+_ARGUMENT = r"[a-z_]+=(?:\[[^]]*\]|'[^']*'|[\w.]+(?:\([^)]*\))?)?"
+"""A keyword argument in Python."""
+_FILE_NAME = re.compile(r"[^\s\\/]{1,60}\.[A-Za-z]{2,8}")
+"""A name that ends like a file's, which no token or base64 does."""
+
+
+def _name(param: click.Parameter) -> str:
+    if isinstance(param, click.Option):
+        return max(param.opts, key=len)
+    return (param.metavar or str(param.name).upper()).rstrip(".")
+
+
+def in_options(text: str, command: click.Command, values: Mapping[str, tuple[str, str]]) -> str:
+    """Return the sentence of an error with the options of ``command`` in place of Python's parameters.
+
+    A sentence of the package names an option that differs from the parameter in parentheses after the Python form:
+    ``overwrite=True (--force)``. For ``values`` see `VALUES`.
+    """
+    text = re.sub(rf"(?:{_ARGUMENT}|`[a-z_]+`|\b[a-z]+_[a-z_]+) \((--[^)]+)\)", r"\1", text)
+    text = re.sub(rf"(--[a-z-]+(?: [\w-]+)?) \((?:in Python )?{_ARGUMENT}\)", r"\1", text)
+    names: dict[str, str] = {}
+    for param in command.params:
+        names[str(param.name)] = _name(param)
+        if isinstance(param, click.Option):
+            names[_name(param).lstrip("-").replace("-", "_")] = _name(param)
+    for python, other in _ALIASES.items():
+        if other in names:
+            names.setdefault(python, names[other])
+    for value, (option, _) in values.items():
+        if Path(value).name and Path(value).name in text:
+            names["path"] = option
+    if "method_options" in names:
+        from vecveil.protector import METHODS
+
+        for name in {name for method in METHODS.values() for name in method.options}:
+            names.setdefault(name, f"--option {name}")
+    return re.sub(
+        r"`([a-z_]+)`|(?<![\w'\"`/.-])([a-z]+(?:_[a-z]+)+)(?![\w'\"`/.-]*['\"`(=])",
+        lambda match: match[0].replace(name := match[1] or match[2], names.get(name, name)), text,
+    )  # fmt: skip
+
+
+def without_secrets(text: str, values: Mapping[str, tuple[str, str]]) -> str:
+    """Return the sentence with what may be a secret, given in place of a file's name, cut to four characters."""
+    for value, (option, expected) in values.items():
+        parts = {value, Path(value).name, *re.split(r"[=:/\\]", value)} - {"", "env"}
+        if not expected or _FILE_NAME.fullmatch(Path(value).name) or not any(part in text for part in parts):
+            continue
+        for part in sorted(parts, key=len, reverse=True):
+            text = text.replace(part, f"{part[:4]}...") if len(part) > 4 else text
+        text += f" `{option}` must name {expected}."
+    return text
 
 
 def _limit_memory(context: click.Context, parameter: click.Parameter, value: int | None) -> None:
@@ -169,15 +322,20 @@ report_options = stacked(
     _file("--json", "json_file", help="Write the record to this file; - is stdout."), page_options
 )
 named_options = stacked(
-    _file("--key-file", help="Keyed noise: the same item always gets the same release. See `vecveil key new`."),
+    click.option(
+        "--key-file", type=KEY_FILE,
+        help="Keyed noise: the same item always gets the same release. See `vecveil key new`.",
+    ),
     click.option("--key-env", metavar="VARIABLE", help="Keyed noise with the keys in this environment variable."),
     click.option("--key-id", metavar="ID", help="Which of the keys [default: the current one]."),
-    _file("--ledger", "ledger_file", help="Count the release of each item in this ledger before it is made."),
+    click.option(
+        "--ledger", "ledger_file", type=LEDGER, help="Count the release of each item in this ledger before it is made."
+    ),
     click.option("--raise-cap", is_flag=True, help="Let --cap raise the cap that the ledger has."),
     click.option("--cap", type=click.IntRange(min=1), help="Of the ledger: refuse to release an item more often."),
 )
 """For commands whose rows have ids of their own."""
-SEAL_KEY = SealKey()
+SEAL_KEY = SealKey("a key file, which `vecveil key new` wrote, or env:NAME:FILE")
 seal_key_option = click.option(
     "--seal-key", type=SEAL_KEY, required=True,
     help="Key file of the sealed rows (`vecveil key new`), or env:NAME:FILE for a master key in a variable.",

@@ -50,7 +50,7 @@ Examples:
 
 inputs_options = shared.stacked(
     click.argument("inputs", nargs=-1, required=True, metavar="INPUT..."),
-    click.option("-p", "--protector", "protector_file", type=shared.FILE, required=True, help="Protector file."),
+    click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, required=True, help="Protector file."),
     click.option(
         "-o", "--out", required=True,
         help="*.parquet, *.npy for vectors alone, or a folder: a path or URL without such a suffix.",
@@ -79,11 +79,15 @@ run_options = shared.stacked(
 )  # fmt: skip
 
 
-@click.command("protect", epilog=EXAMPLE)
+@click.command("protect", epilog=EXAMPLE, cls=shared.Sections, sections={
+    "Input": "--protector --text-column --embedding-column --encoder",
+    "Output": "--out --carry --force --again --json",
+    "Noise": "--key-file --id-column --ledger --no-noise",
+})  # fmt: skip
 @inputs_options
 @click.option(
     "--carry", multiple=True, metavar="NAME",
-    help="Column to copy unchanged [default: all but the text; lists are refused].",
+    help="Column to copy unchanged, beside that of --id-column, or id where there is one; may be repeated.",
 )
 @click.option("--keep-text", is_flag=True, help="Also write the column of texts.")
 @shared.encoder_options
@@ -93,7 +97,7 @@ run_options = shared.stacked(
 def command(
     inputs: tuple[str, ...], protector_file: Path, out: str, no_noise: bool, force: bool, as_json: bool, **options: Any
 ) -> None:
-    """Write the protected vectors of INPUT, piece by piece, with its other columns.
+    """Write the protected vectors of INPUT, piece by piece, with the column of ids.
 
     INPUT holds texts, which are encoded, or clean vectors (.npy, or a Parquet column). The noise
     comes from a cryptographic generator and differs from run to run: release each text once, or
@@ -106,7 +110,11 @@ def command(
     _run(inputs, protector_file, out, Release.of(options, noise=not no_noise), force, as_json, options)
 
 
-@click.command("seal", epilog=SEAL_EXAMPLE)
+@click.command("seal", epilog=SEAL_EXAMPLE, cls=shared.Sections, sections={
+    "Input": "--protector --text-column --embedding-column --encoder",
+    "Sealing": "--seal-key --seal-name --id-column --filter-field",
+    "Output": "--out --carry --force --again --json",
+})  # fmt: skip
 @inputs_options
 @click.option("--carry", multiple=True, metavar="NAME", help="Column to copy readable, beside its sealed value.")
 @shared.encoder_options
@@ -197,6 +205,9 @@ def _protect_file(
     note(f"{counts.rows:,} rows {verb}, from column {counts.source!r}.")
     others = "Left out" if work.sealed is None else "Sealed, with the exact vectors"
     note(f"Columns copied unchanged: {_listed(counts.carried)}. {others}: {_listed(counts.left_out)}.")
+    if work.sealed is None and not options["carry"]:
+        for name in [name for name in counts.left_out if name != counts.source][:1]:
+            note(f"Column `{name}` may hold clean text. It is left out; pass `--carry {name}` to keep it.")
     note(f"Wrote {out}")
     return {
         "output": str(out),
@@ -212,7 +223,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 def _job(protector: Protector, form: TableFormat, release: Release, options: dict[str, Any], **given: Any) -> BulkJob:
     return BulkJob.of(
-        protector, embedding_column=options["embedding_column"], carry=options["carry"] or None,
+        protector, embedding_column=options["embedding_column"], carry=options["carry"],
         keep_text=options["keep_text"], id_column=release.id_column, noise=release.noise,
         check_lengths=not options["again"], encoder=options["encoder"], precision=options["precision"],
         seal_key=options.get("seal_key"), seal_name=options.get("seal_name"),

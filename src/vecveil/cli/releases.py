@@ -107,7 +107,7 @@ def key() -> None:
 
 
 @key.command("new", epilog="\b\nExample:\n  vecveil key new noise.key --id 2026-11\n")
-@click.argument("file", type=shared.FILE)
+@click.argument("file", type=shared.KEY_FILE)
 @click.option("--id", "key_id", help="Name of the key [default: the time].")
 @shared.json_option
 def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
@@ -206,7 +206,7 @@ def ledger() -> None:
 
 
 @ledger.command("show", epilog="\b\nExample:\n  vecveil ledger show releases.ledger --json\n")
-@click.argument("ledger", type=shared.FILE)
+@click.argument("ledger", type=shared.LEDGER)
 @shared.json_option
 def show(ledger: Path, as_json: bool) -> None:
     """Check LEDGER and print it in numbers."""
@@ -219,7 +219,7 @@ def show(ledger: Path, as_json: bool) -> None:
 
 
 @ledger.command("export", epilog="\b\nExample:\n  vecveil ledger export releases.ledger -o releases.csv\n")
-@click.argument("ledger", type=shared.FILE)
+@click.argument("ledger", type=shared.LEDGER)
 @click.option("-o", "--output", type=shared.FILE, required=True, help="A file that ends in .csv or .jsonl.")
 @click.option("--force", is_flag=True, help="Replace the output.")
 @shared.json_option

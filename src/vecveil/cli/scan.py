@@ -48,7 +48,12 @@ STORE is KIND:WHERE#COLLECTION:
 """
 
 
-@click.command("scan", epilog=EXAMPLE)
+@click.command("scan", epilog=EXAMPLE, cls=shared.Sections, sections={
+    "Rows": "--sample --limit",
+    "Texts": "--concept --text-field --group-field --texts --id-column --encoder",
+    "Attacks": "--tier",
+    "Output": "--json --audit-json --html --csv",
+})  # fmt: skip
 @click.argument("store")
 @click.option("--sample", type=click.IntRange(min=2), default=2000, show_default=True, help="Rows to draw at random.")
 @click.option("--limit", type=click.IntRange(min=1), help="Scan only the first N rows.")

@@ -121,7 +121,8 @@ def reseal_command(database: str, seal_key: str, seal_name: str | None, batch: i
 
 @click.command("reprotect", epilog=REPROTECT_EXAMPLE)
 @click.argument("database")
-@click.option("-p", "--protector", "protector_file", type=shared.FILE, required=True, help="The new protector file.")
+@click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, required=True,
+              help="The new protector file.")
 @shared.database_seal_options
 @shared.named_options
 @click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")

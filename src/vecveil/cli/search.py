@@ -28,7 +28,7 @@ Example:
 @click.command("search", epilog=EXAMPLE)
 @click.argument("database")
 @click.argument("query")
-@click.option("-p", "--protector", "protector_file", type=shared.FILE, required=True, help="Protector file.")
+@click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, required=True, help="Protector file.")
 @shared.database_seal_options
 @click.option("--encoder", metavar="NAME|FOLDER|URL#MODEL", help="Encoder of the query [default: the protector's].")
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows to print.")

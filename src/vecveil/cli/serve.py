@@ -25,9 +25,14 @@ Examples:
 """
 
 
-@click.command("serve", epilog=EXAMPLE)
+@click.command("serve", epilog=EXAMPLE, cls=shared.Sections, sections={
+    "Protection": "--protector --config --query-protection --key-file --ledger --seal-key",
+    "Upstream": "--upstream --upstream-key",
+    "Server": "--host --port --api-keys --workers --page",
+})  # fmt: skip
 @click.option(
-    "-p", "--protector", "protectors", multiple=True, metavar="[NAME=]FILE",
+    "-p", "--protector", "protectors", type=shared.Source(shared.PROTECTOR.expected), multiple=True,
+    metavar="[NAME=]FILE",
     help="Protector file; NAME is the model that clients ask for [default: the file's name].",
 )  # fmt: skip
 @click.option("--config", type=shared.FILE, help="YAML file with everything, in place of -p.")
@@ -36,7 +41,8 @@ Examples:
     help="Encoder, or OpenAI-compatible server [default: each protector's own encoder].",
 )  # fmt: skip
 @click.option(
-    "--upstream-key", metavar="env:NAME|FILE|forward|none", help="Key for a server [default: the client's]."
+    "--upstream-key", type=shared.Source("a file with the key, or env:NAME"), metavar="env:NAME|FILE|forward|none",
+    help="Key for a server [default: the client's]."
 )
 @click.option("--host", help="Address to listen on [default: 127.0.0.1].")
 @click.option(
@@ -49,10 +55,11 @@ Examples:
     help="Protection of queries [default: same].",
 )  # fmt: skip
 @click.option("--query-noise", type=float, help="Noise factor of --query-protection stronger [default: 2].")
-@click.option("--key-file", type=shared.FILE, help="Keyed noise: equal texts get equal vectors.")
+@click.option("--key-file", type=shared.KEY_FILE, help="Keyed noise: equal texts get equal vectors.")
 @click.option("--key-env", metavar="VARIABLE", help="Keyed noise with keys in this variable.")
-@click.option("--ledger", type=shared.FILE, help="Count releases of each text and keep to its cap.")
-@click.option("--api-keys", metavar="env:NAME|FILE", help="Client keys with grants, one a line [default: no key].")
+@click.option("--ledger", type=shared.LEDGER, help="Count releases of each text and keep to its cap.")
+@click.option("--api-keys", type=shared.Source("a file of client keys, or env:NAME"), metavar="env:NAME|FILE",
+    help="Client keys with grants, one a line [default: no key].")
 @click.option(
     "--seal-key", type=shared.SEAL_KEY, metavar="env:NAME:FILE|FILE",
     help="Keys of sealed search: seal rows, and rank sealed documents.",

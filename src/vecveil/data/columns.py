@@ -22,7 +22,7 @@ from vecveil.types import Embeddings
 __all__ = [
     "WIDEST", "ColumnBatch", "ColumnType", "TableSource", "arrow_column", "arrow_type", "as_type", "check_names",
     "check_rows", "has_number_list", "ids_of", "import_pyarrow", "is_number_list", "is_plain", "is_text", "is_word",
-    "json_values", "missing_column", "python_values", "row_number", "shown_name", "texts_from_arrow", "undictionaried",
+    "json_values", "missing_column", "python_values", "row_number", "texts_from_arrow", "undictionaried",
     "vector_width", "vectors_from_arrow",
 ]  # fmt: skip
 
@@ -69,11 +69,6 @@ def row_number(index: int) -> str:
 def is_word(name: str) -> bool:
     """Return whether ``name`` looks like a column's name rather than data."""
     return _NAME.fullmatch(name) is not None
-
-
-def shown_name(name: str, names: Iterable[str]) -> str:
-    """Return the name of a column in messages: its position if it is not a single word."""
-    return repr(name) if is_word(name) else f"at position {list(names).index(name)}"
 
 
 def _listed(names: Sequence[str]) -> str:

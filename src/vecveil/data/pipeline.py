@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,11 +15,9 @@ from vecveil.data.columns import (
     ColumnType,
     has_number_list,
     ids_of,
-    is_plain,
     is_text,
     json_values,
     missing_column,
-    shown_name,
 )
 from vecveil.data.reading import EMBEDDING, Chunk, TableReader, read_table
 from vecveil.data.writing import EmbeddingWriter, NpyWriter, check_output, open_writer
@@ -34,9 +33,8 @@ P = ParamSpec("P")
 
 ROOM = 3 << 28
 """Bytes of address space for a table: chunks in flight, a row group, and the reserve of threads."""
-MANY_NUMBERS = 8
-"""Number of float columns that may together be a vector, one value per column."""
-_FLOATS = ("float64", "double", "float", "float32", "halffloat", "float16")
+ID = "id"
+"""Column of ids where none is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ def protect_table(
     dimension: int | None = None,
     text_column: str | None = None,
     embedding_column: str | None = None,
-    carry: Sequence[str] | None = None,
+    carry: Sequence[str] = (),
     keep_text: bool = False,
     metadata: Mapping[str, Any] | None = None,
     with_items: bool = False,
@@ -102,8 +100,7 @@ def protect_table(
         protect: clean vectors (N, n) in, vectors to release out, one row each.
         encode: texts to vectors; necessary for an input without vectors.
         dimension: dimension of ``protect``; other vectors fail before any work.
-        carry: other columns to write unchanged, whatever they hold; None carries all but the text, and refuses
-            columns that may hold clean vectors: lists, objects, bytes, and texts that are lists of numbers.
+        carry: columns to write unchanged, whatever they hold, beside ``id_column``, or ``id`` where there is one.
         keep_text: also write the text column. A .npy output has vectors only.
         metadata: see :func:`open_writer`.
         with_items: call ``protect(vectors, items)``, where `RowItems` has the rows' ids and texts.
@@ -166,7 +163,7 @@ class TableProtection:
     protect: Callable[..., Embeddings]
     encode: Callable[[list[str]], Embeddings] | None = None
     dimension: int | None = None
-    carry: Sequence[str] | None = None
+    carry: Sequence[str] = ()
     keep_text: bool = False
     vectors_only: bool = False
     with_items: bool = False
@@ -190,14 +187,13 @@ class TableProtection:
                                        "A .npy file has vectors only.", "Write .parquet to keep columns.")  # fmt: skip
         if self.id_column is not None and self.id_column not in reader.types:
             raise missing_column(reader.name, "id_column", self.id_column, reader.types)
-        carry, sealed = self.carry, self.sealed
+        sealed = self.sealed
         if sealed is not None:
             added = {sealed.name, *sealed.tokens.values()}
             if added & reader.types.keys() or self.vectors_only or self.id_column is None:
                 raise InvalidInputError.of("seal", "input", "a table with ids, not sealed yet, sealed into Parquet",
                                            "another table or output")  # fmt: skip
-            carry = tuple(dict.fromkeys([self.id_column, *(carry or ())]))
-        types = {} if self.vectors_only else _carried_types(reader, carry, self.keep_text)
+        types = {} if self.vectors_only else _carried_types(reader, self.carry, self.keep_text, self.id_column)
         roles = (reader.text_column, reader.embedding_column)
         read = {*types, self.id_column} if sealed is None else set(reader.types) - set(roles)
         selected = reader.select(
@@ -224,18 +220,21 @@ class PreparedTable:
     def write(self, writer: EmbeddingWriter, *, show_progress: bool | None = False) -> ProtectionCounts:
         """Write the protected rows, reading the next chunk and writing the last one in parallel."""
         reader, protection, width = self.reader, self.protection, self.protection.dimension
-        # Text columns that the caller did not name may hold clean vectors as text.
+        # A column of ids that the caller did not name may hold clean vectors as text.
         examined = [
             name
-            for name, kind in self.types.items()
-            if protection.carry is None and name in reader.types and name != reader.text_column and is_text(kind)
+            for name in {ID, protection.id_column} & self.types.keys() - {*protection.carry, reader.text_column}
+            if name is not None and is_text(self.types[name])
         ]
         total = -(-self.selected.rows // self.selected.chunk_rows)
         with _ahead(iter(self.selected)) as chunks, _behind(partial(writer.write, owned=True)) as write:
             for chunk in progress(chunks, "Protecting", total=total, show=show_progress, unit="chunk"):
                 for name in examined:
                     if has_number_list(chunk.columns[name]):
-                        raise _perhaps_vectors(reader, name, "lists of numbers as text")
+                        raise DataFileError.of(
+                            reader.name, "carry", f"with {name!r}, if its lists of numbers are no clean vectors",
+                            "without it", fix="Otherwise rename the column: then it is left out.",
+                        )  # fmt: skip
                 clean = self._clean(chunk, width)
                 width = clean.shape[1]
                 # Sealed first: rows that cannot be sealed are not released and not counted.
@@ -302,30 +301,21 @@ class PreparedTable:
 # Columns -----------------------------------------------------------------------------------------
 
 
-def _carried_types(reader: TableReader, carry: Sequence[str] | None, keep_text: bool) -> dict[str, ColumnType]:
-    """Return the columns to write unchanged, with their types, in the order of the file.
-
-    Columns that the caller does not name are refused if they may hold clean vectors.
-    """
+def _carried_types(
+    reader: TableReader, carry: Sequence[str], keep_text: bool, id_column: str | None
+) -> dict[str, ColumnType]:
+    """Return the columns to write unchanged, with their types, in the order of the file."""
     types, text, roles = reader.types, reader.text_column, (reader.text_column, reader.embedding_column)
-    if carry is None:
-        names = {name for name in types if name not in roles}
-        for name in [name for name in types if name in names]:
-            if not is_plain(types[name]):
-                what = "lists, objects or mixed values" if types[name] == "json" else "another type"
-                raise _perhaps_vectors(reader, name, what)
-        # A table can also store a vector as one float column per dimension.
-        numbers = [name for name in types if name in names and str(types[name]) in _FLOATS]
-        if len(numbers) >= MANY_NUMBERS:
-            raise _perhaps_vectors(reader, numbers[0], f"numbers, one of {len(numbers)} such")
-    else:
-        names = set(carry)
-        for name in carry:
-            if name not in types:
-                raise missing_column(reader.name, "carry", name, types)
-            if name in roles and not (keep_text and name == text):
-                raise InvalidInputError.of("protect_table", "carry", "without the text and the clean vectors",
-                                           repr(name), fix="Keep the text with keep_text=True (--keep-text).")
+    names = set(carry)
+    for name in carry:
+        if name not in types:
+            raise missing_column(reader.name, "carry", name, types)
+        if name in roles and not (keep_text and name == text):
+            raise InvalidInputError.of("protect_table", "carry", "without the text and the clean vectors",
+                                       repr(name), fix="Keep the text with keep_text=True (--keep-text).")
+    own = ID if id_column is None else id_column
+    if own in types and own not in roles and (is_text(types[own]) or re.fullmatch(r"u?int\d+", str(types[own]))):
+        names.add(own)
     if keep_text and text is not None:
         names.add(text)
     if EMBEDDING in names:
@@ -333,15 +323,6 @@ def _carried_types(reader: TableReader, carry: Sequence[str] | None, keep_text: 
         constraint = f"without a column {EMBEDDING!r}"
         raise InvalidInputError.of("protect_table", "carry", constraint, "one", why, "Rename the column.")
     return {name: kind for name, kind in types.items() if name in names}
-
-
-def _perhaps_vectors(reader: TableReader, name: str, what: str) -> DataFileError:
-    return DataFileError.of(
-        reader.name, "carry", "columns of single numbers, texts or times",
-        f"the column {shown_name(name, reader.types)} of {what}",
-        "It may hold clean vectors, which would be released unprotected.",
-        "Name the columns to copy with carry=[...] (--carry); include this one only if it holds no vectors.",
-    )  # fmt: skip
 
 
 # Overlap of reading, protecting and writing ------------------------------------------------------

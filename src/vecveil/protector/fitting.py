@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -54,13 +54,14 @@ from vecveil.protector.options import (
     check_label_method,
     check_option_names,
 )
-from vecveil.protector.pairs import MIN_PAIRS, FitVectors, PairTexts, sample
+from vecveil.protector.pairs import MIN_PAIRS, FitVectors, PairTexts, joined_groups, sample
 from vecveil.protector.protector import EncoderInfo, Output, Protector, norm_range
+from vecveil.sensitivity.kernel_reader import near_duplicate_groups
 from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.textcrafter import contains_pii
 from vecveil.types import Embeddings, Groups, Texts, TokenLabels
-from vecveil.validation import check_count, check_texts
+from vecveil.validation import check_count, check_same_length, check_texts
 
 UTILITY_ROWS = 10_000
 LABELLED_TEXTS = 40_000
@@ -99,6 +100,7 @@ def fit(
     hypernyms: Mapping[str, str] | None = None,
     surrogate_key: Any = None,
     surrogates: Any = None,
+    groups: Sequence[Any] | None = None,
     seed: int = 0,
     show_progress: bool | None = None,
     **options: Any,
@@ -140,6 +142,8 @@ def fit(
             protector holds the name of the key, not the key.
         surrogates: members for ``surrogate``: ``"own"`` (what the detector finds in the texts), ``"faker"``, or
             lists by label.
+        groups: N ids of texts that belong together (a document, a patient), one of which never is on both sides of a
+            split of the fit. Near-duplicates always belong together.
 
     Raises:
         ConceptError: the concept matches nothing, too few texts, or leaves nothing of them.
@@ -164,7 +168,7 @@ def fit(
             "before": before, "postprocess": postprocess, "output": None if output == "full" else output,
             "utility": None if utility == "similarity" else utility, "min_token_count": min_token_count,
             "expansion": expansion, "candidates": candidates, "collection_size": collection_size,
-            "query_noise": None if query_noise else query_noise,
+            "query_noise": None if query_noise else query_noise, "groups": groups,
         }  # fmt: skip
         for param, value in vector_arguments.items():
             if value is not None:
@@ -196,6 +200,10 @@ def fit(
         if len(preserve) != len(texts):
             raise InvalidInputError.of("fit", "preserve", f"one label for each of {len(texts)} texts",
                                        len(preserve), code="E-INPUT-SHAPE")  # fmt: skip
+    group_of: dict[str, Any] | None = None
+    if groups is not None:
+        check_same_length("fit", groups=list(groups), texts=texts)
+        group_of = dict(zip(texts, groups, strict=True))
     labelled = concept.labels is not None or concept.labels_column is not None
     if labelled:
         check_label_method(method, target_advantage)
@@ -210,14 +218,14 @@ def fit(
     matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
     findings: dict[str, Any] = {"texts": matches.report()}
     if labelled:
-        vectors, stage = _encoded_labels(texts, matches, settings, stage_options)
+        vectors, stage = _encoded_labels(texts, matches, settings, stage_options, group_of)
         return _fit_stages(vectors, settings, findings, stage, matches)
     pairs = PairTexts.of(
         matches, texts, min_token_count=min_token_count, expansion=expansion, seed=seed
     )
     if expansion is not None:
         findings["expansion"] = expansion.report()
-    vectors, stage = _encoded_pairs(pairs, relabel, settings, findings, stage_options)
+    vectors, stage = _encoded_pairs(pairs, relabel, settings, findings, stage_options, group_of)
     if preserve is not None:
         # By text, because pairs are sampled and an expansion makes texts of others.
         class_of = dict(zip(texts, preserve, strict=True))
@@ -498,13 +506,18 @@ def _fit_stages(
 
 
 def _encoded_labels(
-    texts: Texts, matches: ConceptMatches, options: FitOptions, stage_options: StageOptions | None
+    texts: Texts, matches: ConceptMatches, options: FitOptions, stage_options: StageOptions | None,
+    group_of: Mapping[str, Any] | None,
 ) -> tuple[FitVectors, TextStage | None]:
     """Return the vectors of at most 40,000 texts and their labels, for a concept given by labels."""
     assert matches.labels is not None
     rows = sample(len(texts), LABELLED_TEXTS, np.random.default_rng(options.seed))
-    X, stage = _encoded([texts[int(i)] for i in rows], options, stage_options)
-    return FitVectors.of_labels(X, [matches.labels[i] for i in rows], None, None), stage
+    chosen = [texts[int(i)] for i in rows]
+    X, stage = _encoded(chosen, options, stage_options)
+    groups = None
+    if group_of is not None:
+        groups = joined_groups(near_duplicate_groups(X), [group_of[text] for text in chosen])
+    return FitVectors.of_labels(X, [matches.labels[i] for i in rows], None, groups), stage
 
 
 def _encoded(
@@ -518,7 +531,8 @@ def _encoded(
 
 
 def _encoded_pairs(
-    pairs: PairTexts, relabel: Any, options: FitOptions, findings: dict[str, Any], stage_options: StageOptions | None
+    pairs: PairTexts, relabel: Any, options: FitOptions, findings: dict[str, Any], stage_options: StageOptions | None,
+    group_of: Mapping[str, Any] | None,
 ) -> tuple[FitVectors, TextStage | None]:
     """Return the vectors of the pairs and of the ordinary texts, those with PII apart if ``relabel`` asks for it."""
     # One call for all texts, so that the encoder batches them by length.
@@ -539,7 +553,7 @@ def _encoded_pairs(
         words = pairs.words(partial(options.encoder.encode, show_progress=options.show_progress))
     vectors = FitVectors.of_pairs(
         positive, negative, pairs.labels if pairs.labels.shape[1] else None,
-        background if len(background) else None, pairs.groups(positive), words,
+        background if len(background) else None, pairs.groups(positive, group_of), words,
     )  # fmt: skip
     if stage is not None:
         vectors = replace(vectors, rewritten=True)

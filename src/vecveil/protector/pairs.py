@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from vecveil.concepts import ConceptMatches, TokenVocabulary
 from vecveil.concepts.annotated import checked_labels
@@ -291,8 +293,15 @@ class PairTexts:
             self.positive + self.ordinary, self.listed, encode, labels=self.vocabulary
         )
 
-    def groups(self, X: Embeddings) -> Groups | None:
-        """Return ids of near-duplicates and of pairs from one text; None without expansion."""
+    def groups(self, X: Embeddings, group_of: Mapping[str, Any] | None = None) -> Groups | None:
+        """Return ids of near-duplicates, of pairs from one text and of texts of one group.
+
+        None without an expansion and without ``group_of``, the group of each of the user's texts.
+        """
+        if group_of is not None:
+            # A text that an expansion made has the group of its original, and so its near-duplicates.
+            texts = self.positive if self.originals is None else self.originals
+            return joined_groups(near_duplicate_groups(X), [group_of[text] for text in texts])
         if self.originals is None:
             return None
         # Compare the user's texts only: a generated text takes the group of its original.
@@ -302,6 +311,15 @@ class PairTexts:
         for text in self.originals:
             ids.setdefault(text, len(natural) + len(ids))
         return np.array([ids[text] for text in self.originals], dtype=np.intp)
+
+
+def joined_groups(near: Groups, ids: Sequence[Any]) -> Groups:
+    """Return groups that join the rows with an equal number in ``near`` or an equal id."""
+    own = np.unique([str(each) for each in ids], return_inverse=True)[1].reshape(-1)
+    rows = len(own)
+    graph = coo_array((np.ones(rows), (near, rows + own)), shape=(2 * rows, 2 * rows))
+    joined: Groups = connected_components(graph, directed=False)[1][near]
+    return joined
 
 
 def sample(rows: int, most: int, rng: np.random.Generator) -> npt.NDArray[np.intp]:

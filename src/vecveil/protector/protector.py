@@ -564,7 +564,7 @@ class Protector:
         info = self.encoder_info
         name = name or info.name
         if name is None:
-            raise InvalidInputError.of("Protector", "encoder", "given (--encoder)", "none",
+            raise InvalidInputError.of("Protector", "encoder", "given", "none",
                                        "The protector was fitted on vectors alone and records no encoder.",
                                        "Name the encoder, or give an input with vectors.")  # fmt: skip
         # "auto" would take the faster precision here, not that of the fit.

@@ -141,7 +141,7 @@ def damage_refused(name: str) -> Iterator[None]:
 
 def refuse(name: str, reason: str) -> ProtectorFileError:
     return ProtectorFileError(
-        f"vecveil.load: `path` must be a protector file written by vecveil fit or Protector.save (--protector); "
+        f"vecveil.load: `path` must be a protector file written by vecveil fit or Protector.save; "
         f"{name[:100]} {reason}. Copy the file again or fit a new protector."
     )
 

@@ -608,10 +608,9 @@ def _family_lines(audit: AuditRecord, verdict: Verdict) -> list[str]:
             value, chance = (percent(share) for share in (pair[0][1].value, pair[0][1].chance))
             lines += _wrapped(f"listed words, same attack: {value} (chance {chance})", "    ")
     adaptive = sum(attack.adaptive for attack in audit.attacks)
-    seconds = sum(attack.seconds for attack in audit.attacks)
     lines += _wrapped(
-        f"{len(audit.attacks)} attacks, {seconds:.0f} s of computing; {adaptive} drew fresh releases to learn from "
-        "(adaptive), the others had released pairs only. The report has what each cost."
+        f"{len(audit.attacks)} attacks, in {duration(audit.seconds)} with encoding; {adaptive} drew fresh "
+        "releases to learn from (adaptive), the others had released pairs only. The report has what each cost."
     )
     if number := len(audit.skipped):
         lines.append(f"  {number} attack{'s' * (number != 1)} not run; the report says why.")

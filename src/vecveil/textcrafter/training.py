@@ -124,7 +124,7 @@ class PolicyCheckpoint:
             raise DataFileError.of(_OWNER, "checkpoint", f"one with {key} {str(expected)[:60]}",
                         f"one with {key} {str(other)[:60]}",
                         "A training resumes only with the data, settings and seed that it started with.",
-                        "Give another folder (on the command line: another --out), or remove "
+                        "Give another folder, or remove "
                         f"{str(self.folder)[:200]}.")  # fmt: skip
 
     def save(self, arrays: Mapping[str, Array], curves: LearningCurves) -> None:

@@ -26,7 +26,7 @@ def arguments(tmp_path: Path) -> list[object]:
 def test_a_side_file_is_limited(arguments: list[object]) -> None:
     limited = run(*arguments, "--max-memory", "100K")
     assert limited.code == 1
-    assert "corpus.txt: `max_memory`" in limited.err
+    assert "corpus.txt: `--max-memory`" in limited.err
     assert memory_limit.get() is None  # the next command of this process starts without a limit
 
 

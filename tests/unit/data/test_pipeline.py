@@ -111,12 +111,13 @@ class TestVectors:
         assert pq.read_schema(tmp_path / "b.parquet").names == ["embedding"]
         assert (counts.source, counts.left_out) == ("vec", ())
 
-    def test_second_column_of_vectors_is_not_released(self, tmp_path, X, refuses):
-        table = {"embedding": vectors(X), "title": vectors(X)}
+    @pytest.mark.parametrize("name", ["title", "id"])
+    def test_second_column_of_vectors_is_not_released(self, tmp_path, X, name):
+        table = {"embedding": vectors(X), name: vectors(X)}
         pq.write_table(pa.table(table), tmp_path / "a.parquet")
-        with refuses("`carry`", "'title'", "released unprotected"):
-            protect_table(tmp_path / "a.parquet", tmp_path / "b.parquet", double)
-        assert os.listdir(tmp_path) == ["a.parquet"]
+        counts = protect_table(tmp_path / "a.parquet", tmp_path / "b.parquet", double)
+        assert (counts.carried, counts.left_out) == ((), (name,))
+        assert pq.read_schema(tmp_path / "b.parquet").names == ["embedding"]
 
     @pytest.mark.parametrize(
         "column",
@@ -136,16 +137,23 @@ class TestVectors:
             pa.array(["a", ", ".join(["0.5"] * 999)]),
         ],
     )
-    def test_what_may_be_clean_vectors_is_carried_by_name_only(self, tmp_path, X, refuses, column):
+    def test_what_may_be_clean_vectors_is_carried_by_name_only(self, tmp_path, X, column):
         source, target = tmp_path / "a.parquet", tmp_path / "b.parquet"
         pq.write_table(pa.table({"embedding": vectors(X[:2]), "clean": column}), source)
-        with refuses("`carry`", "'clean'", "released unprotected", "--carry"):
-            protect_table(source, target, double)
-        assert os.listdir(tmp_path) == ["a.parquet"]
-        protect_table(source, target, double, carry=["clean"])
+        assert protect_table(source, target, double).left_out == ("clean",)
+        protect_table(source, target, double, carry=["clean"], overwrite=True)
         assert pq.read_table(target)["clean"].to_pylist() == column.to_pylist()
 
-    def test_plain_columns_are_carried(self, tmp_path, X):
+    def test_ids_that_may_be_clean_vectors_are_refused(self, tmp_path, X, refuses):
+        source, target = tmp_path / "a.parquet", tmp_path / "b.parquet"
+        ids = ["a", " ".join(["-1e-3"] * 8)]
+        pq.write_table(pa.table({"embedding": vectors(X[:2]), "id": ids}), source)
+        with refuses("`carry`", "'id'", "left out"):
+            protect_table(source, target, double)
+        assert os.listdir(tmp_path) == ["a.parquet"]
+        assert protect_table(source, target, double, carry=["id"]).carried == ("id",)
+
+    def test_only_ids_are_carried_unasked(self, tmp_path, X):
         day = datetime.datetime(2024, 1, 2)
         plain = {
             "i": pa.array([1, None], pa.uint8()),
@@ -160,7 +168,10 @@ class TestVectors:
             "k": pa.array(["x", "y"]).dictionary_encode(),
         }
         pq.write_table(pa.table({**plain, "embedding": vectors(X[:2])}), tmp_path / "a.parquet")
-        counts = protect_table(tmp_path / "a.parquet", tmp_path / "b.parquet", double)
+        source, target = tmp_path / "a.parquet", tmp_path / "b.parquet"
+        assert protect_table(source, target, double).carried == ()
+        assert protect_table(source, target, double, id_column="i", overwrite=True).carried == ("i",)
+        counts = protect_table(source, target, double, carry=list(plain), overwrite=True)
         assert counts.carried == tuple(plain)
 
     def test_dictionary_values_that_no_row_has_are_not_written(self, tmp_path, X):
@@ -190,7 +201,7 @@ class TestVectors:
         pq.write_table(pa.table(table), tmp_path / "a.parquet")
         with refuses("'embedding'", "Rename", error=InvalidInputError):
             protect_table(
-                tmp_path / "a.parquet", tmp_path / "b.parquet", double, embedding_column="vec"
+                tmp_path / "a.parquet", tmp_path / "b.parquet", double, embedding_column="vec", carry=["embedding"]
             )
 
     def test_reduced_dimension_and_dtype(self, tmp_path, X):
@@ -253,7 +264,7 @@ class TestTexts:
             {"text": "d", "id": '"x"', "spans": '[{"start": 0}]'},
         ]
 
-    def test_lists_of_text_formats_are_carried_by_name_only(self, write, tmp_path, refuses):
+    def test_lists_of_text_formats_are_carried_by_name_only(self, write, tmp_path):
         row = {"text": "abc", "clean": [0.5] * 8}
         numbers = " ".join(["0.5"] * 8)
         paths = [
@@ -261,8 +272,9 @@ class TestTexts:
             write("a.csv", f"text,clean\nabc,{numbers}\n"),
         ]
         for path in paths:
-            with refuses("`carry`", "'clean'", "--carry"):
-                protect_table(path, tmp_path / "b.parquet", pytest.fail, encode=pytest.fail)
+            counts = protect_table(path, tmp_path / "b.parquet", double, encode=encode)
+            assert counts.left_out == ("text", "clean")
+            (tmp_path / "b.parquet").unlink()
             protect_table(path, tmp_path / "b.parquet", double, encode=encode, carry=["clean"])
             (tmp_path / "b.parquet").unlink()
 
