@@ -109,7 +109,7 @@ CASES = [
     Case(
         "missing column",
         lambda f, p: fit_texts(f, texts(f), "--text-column", "txet"),
-        ("notes.csv", "text_column", "'txet'", "Did you mean 'text'?"),
+        ("notes.csv", "--text-column", "'txet'", "Did you mean 'text'?"),
     ),
     Case(
         "missing label column",
@@ -301,7 +301,7 @@ def test_a_protector_for_another_encoder_is_refused(tmp_path: Path, notes: Path)
                       ("protect", notes, "--encoder", "minilm", "-o", tmp_path / "out.npy")):  # fmt: skip
         done = run(*arguments, "-p", tmp_path / "other.vecveil")
         line = assert_one_clear_error(done, tmp_path, set())
-        assert "`encoder` must be the one it was fitted for" in line
+        assert "`--encoder` must be the one it was fitted for" in line
 
 
 def test_an_unexpected_error_names_its_type_and_nothing_else(

@@ -161,7 +161,7 @@ def test_the_shipped_specification_can_be_edited_and_run(place: Path, tmp_path: 
     ("arguments", "code", "words"),
     [
         (("run", "nothing", "--data", ".", "--out", "x"), 1, "Names: tradeoff"),
-        (("run", "sensitivity", "--data", "nowhere", "--out", "x"), 1, "`data` must be a folder"),
+        (("run", "sensitivity", "--data", "nowhere", "--out", "x"), 1, "`--data` must be a folder"),
         (("run", "sensitivity", "--data", ".", "--out", "x"), 1, "sts12"),
         (("run", "sensitivity", "--out", "x"), 2, "--data"),
         (("table", "tradeoff", "--out", "."), 1, "Run `vecveil experiment run tradeoff"),

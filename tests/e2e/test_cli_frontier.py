@@ -107,10 +107,10 @@ def test_another_encoder_and_other_texts_are_refused(
     LsaEncoder.fit(read_texts(notes).texts, 16).save(tmp_path / "lsa")
     done = run("fit", notes, "--from", measured[0], "--encoder", tmp_path / "lsa", "-o", tmp_path / "p.vecveil")
     assert done.code == 1
-    assert "`encoder`" in done.err
+    assert "`--encoder`" in done.err
     other = run(*arguments(notes, lsa, "--seed", 1))
     assert other.code == 1
-    assert "`out`" in other.err
+    assert "`--out`" in other.err
     assert run("fit", notes, "--point", 1, "-o", tmp_path / "p.vecveil").code == 2
     nothing = run("fit", notes, "--from", tmp_path, "-o", tmp_path / "p.vecveil")
     assert nothing.code == 2

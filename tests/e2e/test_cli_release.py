@@ -88,7 +88,7 @@ def test_keys_are_made_for_their_owner_alone_and_listed_by_id(tmp_path: Path) ->
     before = path.read_bytes()
     again = run("key", "new", path, "--id", "2026-11")
     assert again.code == 1
-    assert "`key_id` must be new in this file" in again.errors[0]
+    assert "`--id` must be new in this file" in again.errors[0]
     assert path.read_bytes() == before
     assert len(set(json.loads(before)["keys"].values())) == 2
     assert leftovers(tmp_path) == []
@@ -133,7 +133,7 @@ def test_older_keys_repeat_older_releases(table: Path, keys: Path, vectors_prote
     np.testing.assert_array_equal(column(table.with_name("again.parquet")), old)
     refused = protect(table, vectors_protector, "no.parquet", *keyed, "--key-id", "third")
     assert refused.code == 1
-    assert "`key_id` must be one of first, second" in refused.errors[0]
+    assert "`--key-id` must be one of first, second" in refused.errors[0]
 
 
 def test_keys_come_from_the_environment_too(
@@ -151,7 +151,7 @@ def test_keys_come_from_the_environment_too(
     for variable in ("NOISE_KEYS", "NOT_SET"):
         done = protect(table, vectors_protector, "no.parquet", *options[2:], "--key-env", variable)
         assert done.code == 1
-        assert "`variable` must be" in done.errors[0]
+        assert "`--key-env` must be" in done.errors[0]
         assert not any(secret in done.err for secret in secrets_of(keys))
 
 
@@ -210,7 +210,7 @@ def test_rows_of_an_array_are_named_by_their_number(
         tmp_path / "x.npy", vectors_protector, "no.npy", "--key-file", keys, "--id-column", "name"
     )
     assert done.code == 1
-    assert "`id_column`" in done.errors[0]
+    assert "`--id-column`" in done.errors[0]
 
 
 def test_columns_that_name_nothing_are_refused(
@@ -224,7 +224,7 @@ def test_columns_that_name_nothing_are_refused(
         for options in (("--key-file", keys), ("--ledger", tmp_path / "l.ledger")):
             before = set(tmp_path.rglob("*")) | {tmp_path / "l.ledger"}
             done = protect(source, vectors_protector, "out.parquet", "--id-column", name, *options)
-            assert "`id_column`" in assert_one_clear_error(done, tmp_path, before)
+            assert "`--id-column`" in assert_one_clear_error(done, tmp_path, before)
     whole = write_table(tmp_path / "whole.parquet", list(range(ROWS)))
     assert (
         protect(

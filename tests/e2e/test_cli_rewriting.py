@@ -137,5 +137,5 @@ def test_misuse_is_said_before_any_work(folder: Path, monkeypatch: pytest.Monkey
     assert wrong.code == 2
     scaled = run("fit", *COMMON, "--method", "redact", "--epsilon", 3, "-o", "x.vecveil")
     assert scaled.code == 1
-    assert "`epsilon`" in scaled.errors[0]
+    assert "`--epsilon`" in scaled.errors[0]
     assert not Path("x.vecveil").exists()

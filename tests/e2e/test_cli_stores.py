@@ -338,7 +338,7 @@ def test_texts_are_kept_only_when_asked_for(
     assert rows_of(dest) == before
     other = run("migrate", table, dest, "-p", vectors_protector)
     assert other.code == 1
-    assert "`keep_text`" in other.err
+    assert "`--keep-text`" in other.err
 
 
 def test_stopped_in_the_middle_and_gone_on_with(

@@ -226,7 +226,7 @@ def test_a_dataset_is_protected_with_its_columns(
     X = np.random.default_rng(1).standard_normal((400, DIMENSION)).astype(np.float32)
     table = table_of(X).append_column("year", pa.array(range(400)))
     ds = ray.data.from_arrow([table.slice(i, 100) for i in range(0, 400, 100)])
-    given = {"id_column": "id", "key": key_file}
+    given = {"id_column": "id", "key": key_file, "carry": ["year"]}
     out = protect_dataset(ds, laplace, **given, batch_size=64, concurrency=1)
     out.write_parquet(str(tmp_path / "out"))
     found = pq.read_table(tmp_path / "out")

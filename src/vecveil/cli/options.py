@@ -193,7 +193,7 @@ class Sections(click.Command):
 # Options in messages -----------------------------------------------------------------------------
 
 _ALIASES = {"texts": "input", "input": "inputs", "query_noise": "map_queries", "output": "out",
-            "key": "key_file", "expansion": "expand",
+            "key": "key_file", "variable": "key_env", "expansion": "expand",
             "words": "concept", "source": "input"}  # fmt: skip
 _ARGUMENT = r"[a-z_]+=(?:\[[^]]*\]|'[^']*'|[\w.]+(?:\([^)]*\))?)?"
 """A keyword argument in Python."""
