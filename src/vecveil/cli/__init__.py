@@ -6,3 +6,6 @@ by Ctrl-C, 143 stopped by a request to terminate, 141 when nobody reads stdout a
 A command's file imports what it needs at its top. Inside functions stand only the parts that take long to load: the
 attacks and metrics (scipy.stats), torch, pyarrow, web servers, and plotting.
 """
+
+VALUES = "vecveil.cli.values"
+"""Key, in the meta of a click context, of the values that name files: value -> its option, and what was expected."""

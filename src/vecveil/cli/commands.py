@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from vecveil.cli.options import VALUES, in_options, without_secrets
+from vecveil.cli import VALUES
 from vecveil.errors import VecveilError
 from vecveil.runtime import check_room
 from vecveil.version import __version__
@@ -130,6 +130,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str, Any] | None = None) -> int:
     """Say what went wrong and return the exit code; ``values`` are those that `in_options` takes."""
+    from vecveil.cli.options import in_options, without_secrets  # loads NumPy, which no help needs
+
     if os.environ.get("VECVEIL_DEBUG") == "1" and not isinstance(error, click.ClickException):
         traceback.print_exception(error)
     match error:

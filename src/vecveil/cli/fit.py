@@ -141,7 +141,7 @@ stage_options = shared.stacked(
     "What the vectors are for, and how much of it to keep":
         "--utility --retrieval --target-utility --candidates --collection-size",
     "Design": "--method --from",
-    "Output": "--out --verbose",
+    "Output": "--out --json",
 })  # fmt: skip
 @click.argument("input", type=shared.FILE, required=False)
 @shared.table_options

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from vecveil.cli import VALUES
 from vecveil.data.memory import memory_limit
 from vecveil.randomness.keyed import split_source
 
@@ -29,10 +30,6 @@ __all__ = [
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-VALUES = "vecveil.cli.values"
-"""Key, in the meta of a click context, of the values that name files: value -> its option, and what was expected."""
-
 
 def _remember(
     value: Any, expected: str, param: click.Parameter | None, ctx: click.Context | None
