@@ -97,8 +97,8 @@ def test_rows_of_the_sealed_table_are_filtered_in_a_database(work: Path, tmp_pat
 
 
 def test_filter_fields_are_columns_of_single_values() -> None:
-    for field, words in (("nothing", "filter_field"), ("text", "filter_field"), ("scores", "filter fields"),
-                         ("TENANT", "filter_field")):  # fmt: skip
+    for field, words in (("nothing", "--filter-field"), ("text", "--filter-field"), ("scores", "filter fields"),
+                         ("TENANT", "--filter-field")):  # fmt: skip
         done = run("seal", "clean.parquet", "-p", "p.vecveil", *NAMED, "--filter-field", field, "-o", "no.parquet")
         assert done.code == 1
         assert words in done.errors[0]
