@@ -312,3 +312,65 @@ def test_no_vector_value_in_repr_or_errors(name: str) -> None:
     assert not [text for text in said if "0.1234" in text or "array(" in text]
     numbers = re.findall(r"\d+\.\d+", repr(one))
     assert len(numbers) <= 2  # a scale or two, no vector
+
+
+# Noise below the spacing of the dtype ---------------------------------------------------------------
+
+FORMAL = [name for name, method in METHODS.items() if method.kind == "formal"]
+TINY: dict[str, dict[str, float]] = {
+    "gaussian": {"sigma": 1e-8},
+    "ldp-gaussian": {"epsilon": 1e14, "delta": 1e-6},
+    "purkayastha": {"epsilon": 1e9},
+}
+QUICK: dict[str, dict[str, Any]] = {
+    "sparse": {"epochs": 1, "stability_seeds": 1},
+    "sparse-whitebox": {"epochs": 1, "steps": 2},
+    "subspace": SUBSPACE,
+}
+
+
+@pytest.mark.parametrize("method", FORMAL)
+def test_a_fit_refuses_noise_that_float32_rounds_away(method: str) -> None:
+    data = token_data(60, N_DIM)
+    scale = TINY.get(method, {"noise_to_signal": 1e-8})
+    name, value = next(iter(scale.items()))
+
+    def fit(value: float) -> Protector:
+        given = {**scale, name: value, **QUICK.get(method, {})}
+        return vecveil.fit_pairs(*data.arguments(), method=method, **given)
+
+    with raises("E-INPUT-RANGE", name) as caught:
+        fit(value)
+    bound = re.search(r"at (least|most) (\S+) for these vectors", str(caught.value))
+    assert bound is not None
+    least = float(bound[2])
+    with raises("E-INPUT-RANGE", name):
+        fit(least * 0.95 if bound[1] == "least" else least * (1.25 if method == "ldp-gaussian" else 1.05))
+    # Control: at the bound the fit succeeds, and few values come back as they were.
+    mechanism = fit(least).mechanism
+    X = np.concatenate(data.arguments()[:2])
+    X = X / np.linalg.norm(X, axis=1, keepdims=True) if method in TINY else X
+    X = np.ascontiguousarray(X, dtype=np.float32)
+    assert (mechanism.protect(X, rng=0) == X).mean() < 0.04
+
+
+@pytest.mark.parametrize("name", ["Laplace", "Mahalanobis diagonal", "Mahalanobis full", "Laplace split", "Gaussian"])
+def test_a_release_fails_where_float32_holds_no_noise(name: str) -> None:
+    made = MAKERS[name]()
+    # The spacing of float32 there is 2 to 4 times the noise's least deviation.
+    long = np.full((3, N_DIM), 2.0**25 * made.least_deviation, dtype=np.float32)
+    for protect in (made.protect, Protector.from_bytes(Protector("laplace", made).to_bytes()).protect):
+        with raises("E-RELEASE"):
+            protect(long)
+        protect(long / 16)
+        protect(long.astype(np.float64))
+
+
+@pytest.mark.parametrize("make", [lambda s: Purkayastha(N_DIM, N_DIM / s), lambda s: Laplace(N_DIM, 1 / s)])
+def test_a_release_of_unit_vectors_fails_where_float32_holds_no_noise(make: Callable[[float], Any]) -> None:
+    X = np.zeros((3, N_DIM), dtype=np.float32)
+    X[:, 0] = 1.0
+    with raises("E-RELEASE"):
+        make(1e-9).protect(X)
+    assert (make(1e-5).protect(X) != X)[:, 1:].all()  # the sphere is flat along x
+    assert (make(1e-9).protect(X.astype(np.float64)) != X).any()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -50,10 +51,15 @@ class Mechanism(ABC):
     def dimension(self) -> int:
         """Return n."""
 
-    @property
-    @abstractmethod
+    @cached_property
+    def least_deviation(self) -> float:
+        """The noise's least standard deviation in any direction; 0 where no guarantee rests on a law of noise."""
+        return 0.0
+
+    @cached_property
     def step(self) -> float:
-        """Return the grid step of releases; 0 for no rounding."""
+        """The grid step of releases, 2⁻¹⁶ of `least_deviation` or the next smaller one; 0 for no rounding."""
+        return grid_step(self.least_deviation) if self.least_deviation else 0.0
 
     @final
     def protect(self, X: Embeddings, *, rng: RandomSource | WordStream = None) -> Embeddings:
@@ -65,7 +71,7 @@ class Mechanism(ABC):
                 `vecveil.randomness.WordStream` has N rows.
 
         Raises:
-            ReleaseError: the noise overflowed the dtype; nothing is returned.
+            ReleaseError: the noise overflowed the dtype, or is below its spacing; nothing is returned.
         """
         owner = f"{type(self).__name__}.protect"
         # The release is checked for NaN instead, which saves a pass over X.

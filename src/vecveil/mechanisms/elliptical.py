@@ -18,7 +18,6 @@ from vecveil.mechanisms.base import (
     Mechanism,
     add_given,
     add_noise,
-    grid_step,
     standard_normals,
 )
 from vecveil.randomness import WordStream, kernel
@@ -58,10 +57,9 @@ class EllipticalMechanism(Mechanism):
         return self.shape.dimension
 
     @cached_property
-    def step(self) -> float:
-        """2⁻¹⁶ of the noise's least standard deviation in any direction."""
+    def least_deviation(self) -> float:
         with np.errstate(over="ignore", under="ignore"):
-            return grid_step(float(self._deviation * np.sqrt(self.shape.smallest_eigenvalue)))
+            return float(self._deviation * np.sqrt(self.shape.smallest_eigenvalue))
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         shape, epsilon, step, n = self.shape, self._laplace_epsilon, self.step, self.dimension

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, purkayastha_guarantee, purkayastha_total_variation
 from vecveil.errors import InvalidInputError
-from vecveil.mechanisms.base import Arrays, Mechanism, add_noise, grid_step
+from vecveil.mechanisms.base import Arrays, Mechanism, add_noise
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream, kernel
 from vecveil.randomness.elementary import Words
@@ -153,9 +153,9 @@ class Purkayastha(Mechanism):
         return self.n
 
     @cached_property
-    def step(self) -> float:
+    def least_deviation(self) -> float:
         # sin²θ is spread over the directions orthogonal to x, about n of them.
-        return grid_step(float(np.sqrt(angle_moments(self.n, self.epsilon)[1] / self.n)))
+        return float(np.sqrt(angle_moments(self.n, self.epsilon)[1] / self.n))
 
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         largest = np.abs(X).max(axis=1, initial=0.0)

@@ -50,10 +50,6 @@ class Shuffle(Mechanism):
     def dimension(self) -> int:
         return len(self.permutation)
 
-    @property
-    def step(self) -> float:
-        return 0.0
-
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         np.take(X, self.permutation, axis=1, out=out)
         return bool(np.isfinite(out).all())

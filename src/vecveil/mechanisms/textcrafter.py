@@ -122,11 +122,6 @@ class TextCrafter(Mechanism):
     def dimension(self) -> int:
         return self.policy.dimension
 
-    @property
-    def step(self) -> float:
-        """Return 0: rounding would change the norm r."""
-        return 0.0
-
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         if not np.isfinite(X).all():
             return False  # the caller raises and names the row

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 
 from vecveil.accounting.calibration import epsilon_meaning
 from vecveil.accounting.guarantee import WEAK_EPSILON
@@ -21,7 +22,7 @@ from vecveil.concepts.annotated import checked_labels
 from vecveil.concepts.expansion import Expansion
 from vecveil.concepts.pairs import WordMarks
 from vecveil.encoders import load_encoder
-from vecveil.errors import IncompatibleError, InvalidInputError
+from vecveil.errors import IncompatibleError, InvalidInputError, out_of_range
 from vecveil.mechanisms import (
     OPEN_RANGE,
     Before,
@@ -66,6 +67,8 @@ from vecveil.validation import check_count, check_same_length, check_texts
 UTILITY_ROWS = 10_000
 LABELLED_TEXTS = 40_000
 DRAWS = 3
+ROUNDING_MARGIN = 32
+"""Least standard deviation of noise in spacings of the released dtype; docs/randomness.md has the reasons."""
 """Draws of the noise that a target of utility is met on."""
 
 UNBOUNDED = "Nothing bounds how well an attacker tells a text with the concept from the same text without it."
@@ -444,6 +447,7 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, A
         for each in seeds
     )  # fmt: skip
     mechanism = _mechanism(candidate, scale, noise, moments.rms_norm, options.splits)
+    _check_precision(mechanism, candidate, scale, noise, moments.rms_norm, own)
     linear = candidate.map_of(noise)
     protector = Protector(
         method=options.method.name,
@@ -656,6 +660,41 @@ def _mechanism(
         assert scale.epsilon is not None
         return family.of_epsilon(shape.dimension, scale.epsilon, splits)
     return family.mechanism(shape, noise, rms_norm, splits)
+
+
+def _check_precision(
+    mechanism: Mechanism, candidate: Candidate, scale: NoiseScale, noise: float, rms_norm: float, own: Embeddings
+) -> None:
+    """Raise InvalidInputError, with the least scale that holds, where the dtype of the rows loses the noise.
+
+    A shuffle, a rewriting and TextCrafter have no law of noise, so nothing is checked.
+    """
+    if not mechanism.least_deviation:
+        return
+    # In float64, which holds every noise that a fit accepts, and with a fixed seed: only the magnitude counts.
+    released = mechanism.protect(own.astype(np.float64), rng=0)
+    needed = ROUNDING_MARGIN * float(np.spacing(np.abs(released).max().astype(own.dtype)))
+    short = np.log(needed / mechanism.least_deviation)
+    if short <= 0:
+        return
+    name, sign = scale.name or "", -1 if scale.name == "epsilon" else 1
+    value = getattr(scale, name)
+
+    def lacking(by: float) -> float:
+        other = replace(scale, **{name: value * np.exp(sign * by)})
+        ratio = other.noise(rms_norm, mechanism.dimension, candidate.family)
+        assert ratio is not None
+        made = _mechanism(candidate, other, ratio, rms_norm, 1)
+        return float(np.log(needed / made.least_deviation))
+
+    if name.startswith("target"):
+        bound = f"a scale whose noise_to_signal is at least {noise * np.exp(short) * 1.01:.3g}"
+    else:
+        # The deviation grows in proportion to the scale, for (ε, δ) at least as its root; 1 % covers three digits.
+        by = float(brentq(lacking, 0, 2 * short + 1))
+        bound = f"at {'least' if sign > 0 else 'most'} {value * np.exp(sign * (by + 0.01)):.3g}"
+    why = f"Below that {own.dtype} rounds the noise away, and the release is the vector."
+    raise out_of_range("fit", name, f"{bound} for these vectors", value, why, "Use more noise.")
 
 
 def _with_ranges(protector: Protector, own: Embeddings, seed: int) -> Protector:

@@ -255,7 +255,7 @@ static PyObject *gammas(PyObject *self, PyObject *args)
 
 enum { ADD, ADD_DIRECTION, TURN, ADD_GIVEN };
 
-/* release(kind, x, words, factors, root, out, rows, n, stride, wide, step) -> whether all of y is finite in its type and below 2^52 steps.
+/* release(kind, x, words, factors, root, out, rows, n, stride, wide, step) -> whether all of y is finite in its type and has room for the noise there.
  *   ADD:            y = x + factor * root * N
  *   ADD_DIRECTION:  y = x + factor * root * N / |N|
  *   TURN:           y = factor[0] * x/|x| + factor[1] * u, u the unit tangent along N at x
@@ -286,8 +286,10 @@ static PyObject *release(PyObject *self, PyObject *args)
         double *noise = scratch, *x = scratch + 2 * pairs, *y = x + n;
         const double *root = b.root.len ? (const double *)b.root.buf : NULL, *factors = b.factors.buf;
         double inverse = 1.0 / step, limit = wide ? DBL_MAX : FLT_MAX;
-        /* From 2^52 steps on a double has no place for the noise. */
-        if (0x1p52 * step < limit) limit = 0x1p52 * step;
+        /* The grid is 2^-16 of the noise: beyond 2^52 steps a double does not reach the grid, and beyond 2^40
+           the spacing of floats exceeds the noise itself. */
+        double most = (wide ? 0x1p52 : 0x1p40) * step;
+        if (most < limit) limit = most;
         for (long long r = 0; r < rows; r++) {
             const double *added = noise;
             if (kind == ADD_GIVEN)

@@ -168,7 +168,7 @@ def release(
 ) -> tuple[Embeddings, bool]:
     """Return the noisy rows, rounded to multiples of ``step`` (a power of two), and whether all are valid.
 
-    Valid means finite in the dtype of ``X`` and below 2⁵² steps: larger values would carry no noise.
+    Valid means finite in the dtype of ``X`` and small enough for it to hold the noise: see the limit below.
     """
     x = X.astype(np.float64)
     n = X.shape[1]
@@ -190,8 +190,9 @@ def release(
         # Rounding last, to the grid: the low-order bits of a sum of doubles would reveal x (Mironov 2012).
         y = np.rint((x + scaled) * (1.0 / step)) * step
         released = y.astype(X.dtype)
-        # From 2⁵² steps on the spacing of doubles exceeds the grid, and the noise is lost.
-        limit = min(float(np.finfo(X.dtype).max), 2.0**52 * step)
+        # The grid is 2⁻¹⁶ of the noise: beyond 2⁵² steps the spacing of doubles exceeds the grid, and beyond 2⁴⁰
+        # that of floats exceeds the noise itself.
+        limit = min(float(np.finfo(X.dtype).max), 2.0 ** (52 if X.dtype == np.float64 else 40) * step)
         finite = bool((np.abs(y) <= limit).all())
     return released, finite
 

@@ -143,10 +143,6 @@ class TextPlaceholder(Mechanism):
     def dimension(self) -> int:
         return self.size
 
-    @property
-    def step(self) -> float:
-        return 0.0
-
     def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
         out[:] = X
         return bool(np.isfinite(X).all())
