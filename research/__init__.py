@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.resources
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,7 @@ def run(
     seeds: int | None = None,
     workers: int = 2,
     resume: bool = True,
+    methods: Sequence[str | Path] = (),
     show_progress: bool | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Outcome:
@@ -87,10 +89,13 @@ def run(
         out: parent of the experiment's folder of records.
         quick: measure the coarse version.
         seeds: replaces the number of seeds in the specification.
+        methods: files of submitted methods, for the experiment ``benchmark``; their code runs.
     """
     from research.running import run_cells
 
     spec, text = load_spec(name_or_file, quick=quick)
+    if methods:
+        spec, text = _with_submitted(spec, text, methods)
     if seeds is not None:
         spec = dataclasses.replace(spec, seeds=check_count(seeds, owner="run", param="seeds"))
     if not Path(data).is_dir():
@@ -104,6 +109,24 @@ def run(
         experiment_named(spec.experiment), spec, head + text, Path(data), Path(out) / spec.experiment,
         workers=workers, resume=resume, show_progress=show_progress, report=report,
     )  # fmt: skip
+
+
+def _with_submitted(spec: Spec, text: str, methods: Sequence[str | Path]) -> tuple[Spec, str]:
+    """Return the specification and its text with files of submitted methods and their checksums.
+
+    The checksums let `summarise` find the records of a file's state without running it.
+    """
+    from research.catalogue.benchmark import BenchmarkSpec, file_checksum, submitted_module
+
+    if not isinstance(spec, BenchmarkSpec):
+        raise DataFileError.of("experiment run", "method", "left out for other experiments than benchmark",
+                               f"given for {spec.experiment!r}")  # fmt: skip
+    files = {str(file): file_checksum(Path(file)) for file in methods}
+    for file, checksum in files.items():
+        submitted_module(file, checksum)
+    lines = [line for line in text.splitlines() if not line.startswith("submitted:")]
+    text = "\n".join([*lines, f"submitted: {json.dumps(files)}"]) + "\n"
+    return dataclasses.replace(spec, submitted=files), text
 
 
 def summarise(name: str, out: str | Path) -> dict[str, Any]:

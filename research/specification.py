@@ -36,7 +36,7 @@ def import_modules(names: Sequence[str]) -> None:
     for name in names:
         try:
             if name.endswith(".py"):
-                _import_file(Path(name).resolve())
+                import_file(Path(name).resolve())
             else:
                 importlib.import_module(name)
         except VecveilError:
@@ -47,11 +47,12 @@ def import_modules(names: Sequence[str]) -> None:
                                    repr(name)[:80], why) from error  # fmt: skip
 
 
-def _import_file(path: Path) -> None:
+def import_file(path: Path) -> types.ModuleType:
+    """Return the module of a Python file, imported once."""
     name = f"vecveil_own_{path.stem}"
     held = sys.modules.get(name)
     if held is not None and getattr(held, "__file__", None) == str(path):
-        return
+        return held
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(path.name)
@@ -62,6 +63,7 @@ def _import_file(path: Path) -> None:
     except BaseException:
         del sys.modules[name]
         raise
+    return module
 
 
 T = TypeVar("T")

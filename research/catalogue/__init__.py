@@ -29,6 +29,7 @@ _WHERE = {
     "attributes": "attributes.Attributes",
     "sealed-search": "sealed_search.SealedSearch",
     "other-texts": "other_texts.OtherTexts",
+    "benchmark": "benchmark.Benchmark",
 }
 
 EXPERIMENTS = tuple(_WHERE)

@@ -116,10 +116,15 @@ def spec(name: str) -> None:
     "--resume/--fresh", default=True, show_default=True,
     help="Continue with the records in --out, or measure everything again.",
 )  # fmt: skip
+@click.option(
+    "--method", "methods", type=shared.FILE, multiple=True, metavar="FILE",
+    help="File of a method of your own, for the experiment benchmark; its code runs. May be repeated.",
+)  # fmt: skip
 @shared.json_option
 def run(
-    name: str, data: Path, out: Path, quick: bool, seeds: int | None, workers: int | None, resume: bool, as_json: bool
-) -> None:
+    name: str, data: Path, out: Path, quick: bool, seeds: int | None, workers: int | None, resume: bool,
+    methods: tuple[Path, ...], as_json: bool,
+) -> None:  # fmt: skip
     """Measure what has no record yet: an experiment, a specification in a YAML file, or all of them.
 
     Records lie in a folder of the experiment's name in --out; `vecveil experiment table` shows them.
@@ -135,7 +140,7 @@ def run(
         try:
             outcome = experiments.run(
                 experiment, data, out, quick=quick, seeds=seeds, workers=processes, resume=resume,
-                report=None if sys.stderr.isatty() else note,
+                methods=methods, report=None if sys.stderr.isatty() else note,
             )  # fmt: skip
         except VecveilError as error:
             if name != "all":

@@ -31,6 +31,7 @@ FROZEN = {
     "attributes": "ec0e8711358a5061",
     "sealed-search": "42f71a37f0cf795e",
     "other-texts": "61a4e3b59e2b18d9",
+    "benchmark": "9305ac89ebaa0f6d",
 }
 
 

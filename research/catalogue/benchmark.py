@@ -1,0 +1,375 @@
+"""The benchmark: frozen tasks and attackers, every method of the package, and methods that others submit."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from research import tables as draw
+from research.bench import Bench
+from research.catalogue.held_out_terms import WordSplit, strongest
+from research.catalogue.other_texts import halves
+from research.catalogue.sealed_search import Collection, nearest, share_of
+from research.datasets import open_dataset
+from research.datasets.kinds import RetrievalSet
+from research.experiment import Cell, Experiment, Records
+from research.points import protector_record, utility, utility_record
+from research.scales import Scale, parse_scale
+from research.specification import Spec, digest, import_file, wrong
+from research.tasks import read_task
+from vecveil.concepts import Concept
+from vecveil.errors import DataFileError
+from vecveil.metrics import UtilityTask
+from vecveil.metrics.ranking import ndcg_of_scores
+from vecveil.protector import fit
+from vecveil.protector.methods import METHODS, TEXT_METHODS
+from vecveil.records.experiment import Number, Summary, Table, number
+from vecveil.types import Embeddings
+
+FUNCTIONS = ("fit", "protect", "guarantee")  # of a submitted method
+STRENGTHS = (1e-4, 1e4)  # between which the search of a submitted method's strength stays
+STEPS = 24  # halvings of that interval on a logarithmic scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkSpec(Spec):
+    """The tasks, the methods at their scales, and submitted methods.
+
+    Attributes:
+        listed: share of the concept's words that a method knows.
+        least: texts that attackers learn a word from.
+        targets: shares of the similarity that methods with a free strength keep.
+        methods: methods of the package and their scales; a method without scales takes the targets.
+        search: retrieval set that the released vectors are searched in.
+        candidates: rows that a sealed search opens.
+        submitted: file of a submitted method -> SHA-256 of its text.
+        checksums: hash of each problem's data; a run on other data fails.
+    """
+
+    listed: float = 0.75
+    least: int = 10
+    targets: tuple[float, ...] = (0.98, 0.95, 0.9)
+    methods: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    search: str = "cranfield"
+    candidates: int = 200
+    submitted: dict[str, str] = field(default_factory=dict)
+    checksums: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, scales in self.methods.items():
+            if name not in {"none", *METHODS, *TEXT_METHODS}:
+                raise wrong("methods", "names of `vecveil methods`", repr(name)[:60])
+            for scale in scales:
+                parse_scale(scale)
+
+    def file(self, method: str) -> str | None:
+        """Return the file of a submitted method, by its name in the cells."""
+        return next((file for file in self.submitted if Path(file).name == method), None)
+
+    def scales(self, method: str) -> list[str]:
+        """Return the scales of a method; a submitted one takes the targets."""
+        return list(self.methods.get(method, ())) or [f"utility {t:g}" for t in self.targets]
+
+
+class SubmittedMethod:
+    """A submitted method at one strength, with the part of a protector's interface that attackers and tasks use."""
+
+    rewriter = None
+
+    def __init__(self, module: Any, state: Any, strength: float) -> None:
+        self._module, self._state, self.strength = module, state, strength
+
+    def protect(self, X: Embeddings, rng: np.random.Generator | None, **_: Any) -> Embeddings:
+        """Return the released vectors; they must be finite, a row for each row of ``X``."""
+        Y = np.asarray(self._module.protect(self._state, X, strength=self.strength, rng=rng))
+        if Y.ndim != 2 or len(Y) != len(X) or not np.isfinite(Y).all():
+            wanted = "a function that returns finite vectors, a row for each row of X"
+            raise wrong("protect", wanted, f"shape {Y.shape}")
+        return Y.astype(X.dtype, copy=False)
+
+    def release(self) -> Callable[[Embeddings, np.random.Generator], Embeddings]:
+        return self.protect
+
+    def released_noise_covariance(self) -> None:
+        """Return None: attackers estimate the noise from releases that they draw."""
+
+    @property
+    def guarantee(self) -> str:
+        return str(self._module.guarantee(self._state, strength=self.strength))
+
+
+def submitted_module(file: str, checksum: str) -> Any:
+    """Import a submitted method.
+
+    Raises:
+        DataFileError: the file is missing, has changed since the run was specified, or lacks a function.
+    """
+    if not Path(file).is_file() or checksum != file_checksum(Path(file)):
+        raise DataFileError.of("benchmark", "submitted", "files as they were when the run was specified",
+                               f"{Path(file).name!r}, which is missing or has changed",
+                               fix="Pass the file with --method again.")  # fmt: skip
+    module = import_file(Path(file).resolve())
+    missing = [name for name in FUNCTIONS if not callable(getattr(module, name, None))]
+    if missing:
+        raise DataFileError.of("benchmark", "submitted", f"files with the functions {', '.join(FUNCTIONS)}",
+                               f"{Path(file).name!r} without {missing[0]}")  # fmt: skip
+    return module
+
+
+def file_checksum(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def strength_for(
+    module: Any, state: Any, task: UtilityTask, target: float, seed: int
+) -> SubmittedMethod:
+    """Return the method at the largest strength that keeps ``target`` of a task's clean figure.
+
+    Every step draws the same noise, so that the share kept falls with the strength.
+
+    Raises:
+        InvalidInputError: even the least strength keeps less.
+    """
+    clean = task.clean().value
+
+    def kept(strength: float) -> float:
+        own = SubmittedMethod(module, state, strength)
+        drawn = [
+            task.protected(lambda X, rng: own.protect(X, rng), np.random.default_rng([seed, draw]))
+            for draw in range(3)
+        ]
+        return statistics.fmean(one.value for one in drawn) / clean
+
+    low, high = map(math.log, STRENGTHS)
+    if kept(math.exp(low)) < target:
+        raise wrong("protect", f"a function that keeps {target:.0%} of the similarity at strength {STRENGTHS[0]:g}",
+                    "one that keeps less")  # fmt: skip
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if kept(math.exp(middle)) >= target else (low, middle)
+    return SubmittedMethod(module, state, math.exp(low))
+
+
+class Benchmark(Experiment[BenchmarkSpec]):
+    """Cells with the axes problem, method, scale and seed."""
+
+    name = "benchmark"
+    what = "Frozen tasks and attackers: every method here at three strengths, and methods that others submit."
+    source = "own"
+    spec_type = BenchmarkSpec
+
+    def cells(self, spec: BenchmarkSpec) -> list[Cell]:
+        return [
+            Cell.of(problem=problem, method=method, scale=scale, seed=seed)
+            for seed in range(spec.seeds)
+            for problem in spec.problems
+            for method in ("none", *(m for m in spec.methods if m != "none"), *map(_file_name, spec.submitted))
+            for scale in (["clean"] if method == "none" else spec.scales(method))
+        ]
+
+    def settings(self, spec: BenchmarkSpec, cell: Cell) -> dict[str, Any]:
+        method = METHODS.get(cell["method"])
+        return {
+            **super().settings(spec, cell),
+            "words": [spec.listed, spec.least],
+            "search": [spec.search, spec.candidates],
+            "revision": 1 if method is None else method.revision,
+            "submitted": spec.submitted.get(spec.file(cell["method"]) or ""),
+        }
+
+    def data_digest(self, spec: BenchmarkSpec, bench: Bench, cell: Cell) -> str | None:
+        own, search = super().data_digest(spec, bench, cell), bench.task_digest(spec.search)
+        checksum = digest([own, search])
+        expected = spec.checksums.get(cell["problem"], checksum)
+        if checksum != expected:
+            sets = ", ".join((*spec.problem(cell["problem"]).data, bench.utility_of(cell["problem"]), spec.search))
+            raise DataFileError.of("benchmark", "data", f"the data sets that the benchmark froze ({sets})",
+                                   f"others (checksum {checksum}, not {expected})",
+                                   "Rows measured on other data cannot be compared.",
+                                   "Fetch them as docs/benchmark.md says.")  # fmt: skip
+        return checksum
+
+    def measure(self, spec: BenchmarkSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
+        name, seed, method = cell["problem"], cell["seed"], cell["method"]
+        held = bench.once(("benchmark", name, seed), lambda: WordSplit(
+            bench.problem(name), bench.encoder(), seed, listed=spec.listed, least=spec.least,
+        ))  # fmt: skip
+        task, judged = halves(bench.task(bench.utility_of(name), held.encoder))
+        scale = parse_scale(cell["scale"])
+        collection = bench.once(("collection", spec.search), lambda: _collection(spec.search, bench))
+        if method in TEXT_METHODS:
+            return _rewritten(spec, bench, held, judged, method, collection)
+        if (file := spec.file(method)) is not None:
+            module = submitted_module(file, spec.submitted[file])
+            own: Any = strength_for(module, _fitted(module, held), task, scale.value, seed)
+            record: dict[str, Any] | None = {"strength": own.strength, "guarantee": own.guarantee}
+        else:
+            own = None if method == "none" else _protector(held, task, method, scale)
+            record = protector_record(own)
+        return {
+            **_leaks(held, own, spec.attacks),
+            "utility": utility(judged, own, seed),
+            "search": _searched(collection, own, spec.candidates, seed),
+            "protector": record,
+        }
+
+    def summary(self, spec: BenchmarkSpec, records: Records) -> Summary:
+        tables = [_overall(records), *(_table(name, own) for (name,), own in records.each("problem"))]
+        return Summary(tables=tables, notes=[ABOUT])
+
+
+def _listed(held: WordSplit) -> Concept:
+    return held.concept(held.listed)
+
+
+def _protector(held: WordSplit, task: UtilityTask, method: str, scale: Scale) -> Any:
+    return fit(
+        held.texts, _listed(held), held.encoder, method=method, utility=task, seed=held.seed,
+        show_progress=False, **scale.arguments(method),
+    )  # fmt: skip
+
+
+def _fitted(module: Any, held: WordSplit) -> Any:
+    """Return the state of a submitted method, fitted on what `vecveil.fit` learns from."""
+    matches = _listed(held).find(held.texts, show_progress=False)
+    positive, negative, background = (
+        held.encoder.encode(texts)
+        for texts in (
+            matches.positives(), matches.negatives(), [held.texts[i] for i in matches.without_concept],
+        )
+    )  # fmt: skip
+    labels, _ = matches.token_labels(min_count=3)
+    return module.fit(
+        positive, negative, background, labels, seed=held.seed
+    )
+
+
+def _leaks(held: WordSplit, own: Any, attacks: Sequence[str]) -> dict[str, Any]:
+    kinds = held.kinds(None)
+    return {kind: strongest(held, columns, own, attacks) for kind, columns in kinds.items()}
+
+
+def _rewritten(
+    spec: BenchmarkSpec, bench: Bench, held: WordSplit, judged: UtilityTask, method: str, collection: Collection
+) -> dict[str, Any]:  # fmt: skip
+    """Return the result of a method that rewrites the listed words before texts are encoded."""
+    terms = Concept.from_terms(held.problem.name, sorted(held.listed))
+    own = fit(held.texts, terms, held.encoder, method=method, seed=held.seed, show_progress=False)
+
+    def encode(texts: Sequence[str]) -> Embeddings:
+        found: Embeddings = held.encoder.encode(own.rewrite(list(texts)))
+        return found
+
+    _, changed = halves(read_task(bench.utility_of(held.problem.name), bench.data, encode))
+    store, sent = encode(collection.document_texts), encode(collection.query_texts)
+    return {
+        **_leaks(held.rewritten(own), None, spec.attacks),
+        "utility": utility_record(changed.clean(), judged.clean()),
+        "search": _shares(collection, sent, store, spec.candidates),
+        "protector": {"guarantee": "none"},
+    }
+
+
+def _collection(name: str, bench: Bench) -> Collection:
+    found = open_dataset(name, bench.data)
+    if not isinstance(found, RetrievalSet):
+        raise wrong("search", "a retrieval set", repr(name)[:60])
+    return Collection(found, bench.encoder().encode, np.empty((0, 0)), ())
+
+
+def _searched(one: Collection, own: Any, candidates: int, seed: int) -> dict[str, Any]:
+    store, sent = one.documents, one.queries
+    if own is not None:
+        rng = np.random.default_rng([seed, 31])
+        store, sent = own.protect(store, rng), own.protect(sent, rng)
+    return _shares(one, sent, store, candidates)
+
+
+def _shares(one: Collection, sent: Any, store: Any, candidates: int) -> dict[str, Any]:
+    """Return nDCG@10 as a share of exact search's: the store alone, and after exact ranking of its candidates."""
+    exact = one.exact["native"][1]
+    seen = one.cosines(sent, store)
+    return {
+        "alone": share_of(ndcg_of_scores(seen, one.grades), exact),
+        "ranked": share_of(one.ndcg(nearest(seen, candidates), len(store)), exact),
+    }
+
+
+ABOUT = (
+    "Texts are divided by group (abstract, document, template, connected pairs): methods learn from 35 %, "
+    "attackers learn every word, listed or not, from releases of another 35 % and are judged on 30 %. A quarter "
+    "of the concept's words is in no list that a method gets. Leakage is the R-precision of the strongest "
+    "attacker of the specification. Strengths: 'utility 0.95' keeps 95 % of the clean STS12 correlation, both "
+    "sides protected, calibrated on half of its pairs and measured on the other half; other scales are named. "
+    "Search: nDCG@10 on Cranfield as a share of exact search's, noise on documents and queries, of the store "
+    "alone and after exact ranking of the candidates that a sealed store returns. Methods that rewrite texts find "
+    "the listed words everywhere, where other methods learn from annotated spans."
+)
+
+
+def _file_name(file: str) -> str:
+    return Path(file).name
+
+
+def _name(method: str) -> str:
+    return Path(method).stem if method.endswith(".py") else draw.method_name(method)
+
+
+def _table(problem: str, records: Records) -> Table:
+    columns = [draw.axis("Method", 0, _name), draw.axis("Strength", 1)]
+    for kind, title in (("listed", "Listed words"), ("unseen", "Unlisted words")):
+        columns += [draw.estimate(title, kind), draw.percent("Chance", kind, "chance")]
+    columns += [
+        draw.percent("Similarity kept", "utility", "relative"),
+        draw.estimate("nDCG@10, store alone", "search", "alone"),
+        draw.estimate("nDCG@10, ranked exactly", "search", "ranked"),
+        draw.column("Guarantee", lambda key, rows: _guarantees(rows), text=True),
+    ]
+    return draw.table(problem, records.each("method", "scale"), columns)
+
+
+def _guarantees(records: Records) -> str:
+    kinds = [(row["found"]["protector"] or {}).get("guarantee", "none") for row in records]
+    return ", ".join(dict.fromkeys(kinds))
+
+
+def _overall(records: Records) -> Table:
+    """Return the table over all problems: excess over chance as a share of clean vectors', mean over problems."""
+
+    def share(kind: str) -> Callable[[tuple[Any, ...], Records], Number | None]:
+        def of(key: tuple[Any, ...], rows: Records) -> Number | None:
+            found = []
+            for (problem,), own in rows.each("problem"):
+                clean = records.where(problem=problem, method="none")
+                found += draw.excess_shares(own, clean, kind)
+            return number([statistics.fmean(found)], digits=0) if found else None
+
+        return of
+
+    def mean(*path: str) -> Callable[[tuple[Any, ...], Records], Number | None]:
+        def of(key: tuple[Any, ...], rows: Records) -> Number | None:
+            with contextlib.suppress(statistics.StatisticsError):
+                return number([statistics.fmean(rows.figures(*path))])
+            return None
+
+        return of
+
+    columns = [
+        draw.axis("Method", 0, _name),
+        draw.axis("Strength", 1),
+        draw.column("Listed words, of clean vectors' excess over chance", share("listed"), "%"),
+        draw.column("Unlisted words, of clean vectors' excess", share("unseen"), "%"),
+        draw.column("Similarity kept", mean("utility", "relative"), "%"),
+        draw.column("nDCG@10, store alone", mean("search", "alone", "value"), "%"),
+        draw.column("nDCG@10, ranked exactly", mean("search", "ranked", "value"), "%"),
+    ]
+    return draw.table("All problems", records.each("method", "scale"), columns)

@@ -1,0 +1,1 @@
+"""Methods that others submitted to the experiment ``benchmark``, one file each; ``isotropic.py`` is the template."""
