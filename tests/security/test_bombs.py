@@ -8,7 +8,7 @@ import json
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,12 @@ from harness.errors import raises
 from harness.protector_files import built, parts
 from research.specification import Spec, parse_spec
 from vecveil.bulk import verify
-from vecveil.cli.tables import read_labels
+from vecveil.cli.tables import read_array, read_corpus, read_labels, retrieval_task, sts_task
 from vecveil.concepts import Concept
 from vecveil.concepts.patterns import LARGEST_PATTERN, PatternDetector, unrolled_size
 from vecveil.data import read_table, read_texts
 from vecveil.data.files import find_input
+from vecveil.data.memory import memory_limit
 from vecveil.data.parquet import ParquetSource
 from vecveil.errors import DataFileError, InvalidInputError, ProtectorFileError, VecveilError
 from vecveil.mechanisms import Laplace
@@ -222,6 +223,48 @@ def test_an_array_that_declares_more_than_there_is(tmp_path: Path, shape: str) -
         read_table(path)
     with pytest.raises(DataFileError):
         read_labels(npy(tmp_path / "b.npy", "(1000000000000000,)", 64))
+
+
+@pytest.fixture
+def limit_of_16_mib() -> Iterator[None]:
+    token = memory_limit.set(16 * MiB)
+    yield
+    memory_limit.reset(token)
+
+
+@pytest.mark.usefixtures("limit_of_16_mib")
+def test_the_limit_covers_the_vectors_and_labels_of_a_command(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    for rows, refused in ((90_000, True), (10_000, False)):
+        np.save(path, np.zeros((rows, 64), np.float32))
+        for read in (read_array, read_labels):
+            if refused:
+                with raises("E-MEMORY-TABLE", "max_memory"):
+                    read(path)
+            else:
+                assert len(read(path)) == rows
+
+
+@pytest.mark.usefixtures("limit_of_16_mib")
+def test_the_limit_covers_every_table_of_texts_that_a_command_names(tmp_path: Path) -> None:
+    """200 MB of texts in a few KB of Parquet, and 40 MB in gzipped lines."""
+    no_encoder: Any = None  # the files are refused before any text is encoded
+    path = shared_text(tmp_path / "a.parquet", 1000, 200_000)
+    assert path.stat().st_size < 30_000
+    with raises("E-MEMORY-TABLE", "max_memory"):
+        read_corpus(path)
+    folder = tmp_path / "beir"
+    folder.mkdir()
+    lines = "".join(f'{{"_id": "{i}", "text": "{i} {"x" * 1000}"}}\n' for i in range(40_000))
+    (folder / "corpus.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    with raises("E-MEMORY-TABLE", "max_memory"):
+        retrieval_task(folder, no_encoder)
+    sts = tmp_path / "sts.parquet"
+    texts = pq.read_table(path)["text"]
+    score = pa.array(np.zeros(len(texts)))
+    parquet(pa.table({"sentence1": texts, "sentence2": texts, "score": score}), sts)
+    with raises("E-MEMORY-TABLE", "max_memory"):
+        sts_task(sts, no_encoder)
 
 
 # YAML --------------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ from vecveil.concepts import Concept
 from vecveil.data import TextRows, read_table, read_texts
 from vecveil.data.columns import row_number
 from vecveil.data.files import find_input
+from vecveil.data.memory import MemoryAccount
 from vecveil.data.parquet import ParquetSource
 from vecveil.encoders import TextEncoder, load_encoder
-from vecveil.errors import DataFileError, VecveilError
+from vecveil.errors import DataFileError, MemoryLimitError, VecveilError
 from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask
 from vecveil.types import Embeddings
 
@@ -96,7 +97,12 @@ def is_protected(path: Path, form: TableFormat) -> bool:
 def read_array(path: Path, embedding_column: str | None = None) -> np.ndarray[Any, Any]:
     """Return the vectors of a .npy file or of a Parquet column, by default ``embedding``."""
     reader = read_table(path, embedding_column=embedding_column)
-    chunks = [chunk.vectors for chunk in reader.select([], texts=False) if chunk.vectors is not None]
+    account = MemoryAccount(reader.name)
+    chunks = []
+    for chunk in reader.select([], texts=False):
+        if chunk.vectors is not None:
+            account.add(chunk.vectors)
+            chunks.append(chunk.vectors)
     if not chunks:
         names = ", ".join(reader.types) or "none"
         raise DataFileError.of(path.name, "path", "a file with a column of vectors", f"the columns {names}",
@@ -106,8 +112,13 @@ def read_array(path: Path, embedding_column: str | None = None) -> np.ndarray[An
 
 def read_labels(path: Path) -> np.ndarray[Any, Any]:
     """Return the 0/1 array of a .npy file."""
+    account = MemoryAccount(path.name)
     try:
+        # NumPy reads what the file holds and never expands it.
+        account.check(path.stat().st_size)
         labels: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
+    except MemoryLimitError:
+        raise
     except (OSError, ValueError, EOFError, MemoryError) as error:
         missing = isinstance(error, FileNotFoundError)
         got = f"{path.name}, {'one that is not there' if missing else 'one that cannot be read'}"
