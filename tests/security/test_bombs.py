@@ -233,16 +233,20 @@ def limit_of_16_mib() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("limit_of_16_mib")
-def test_the_limit_covers_the_vectors_and_labels_of_a_command(tmp_path: Path) -> None:
-    path = tmp_path / "a.npy"
+def test_the_limit_covers_the_vectors_that_a_command_names(tmp_path: Path) -> None:
+    """A Parquet column of equal vectors expands; a .npy file is as large as what it holds."""
+    vectors = np.zeros((90_000, 64), np.float32)
     for rows, refused in ((90_000, True), (10_000, False)):
-        np.save(path, np.zeros((rows, 64), np.float32))
-        for read in (read_array, read_labels):
-            if refused:
-                with raises("E-MEMORY-TABLE", "max_memory"):
-                    read(path)
-            else:
-                assert len(read(path)) == rows
+        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors[:rows].ravel()), 64)
+        path = tmp_path / f"{rows}.parquet"
+        pq.write_table(pa.table({"embedding": column}), path)
+        if refused:
+            with raises("E-MEMORY-TABLE", "max_memory"):
+                read_array(path)
+        else:
+            assert len(read_array(path)) == rows
+    np.save(tmp_path / "a.npy", vectors)
+    assert read_array(tmp_path / "a.npy").shape == vectors.shape
 
 
 @pytest.mark.usefixtures("limit_of_16_mib")

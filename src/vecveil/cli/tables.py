@@ -18,7 +18,7 @@ from vecveil.data.files import find_input
 from vecveil.data.memory import MemoryAccount
 from vecveil.data.parquet import ParquetSource
 from vecveil.encoders import TextEncoder, load_encoder
-from vecveil.errors import DataFileError, MemoryLimitError, VecveilError
+from vecveil.errors import DataFileError, VecveilError
 from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask
 from vecveil.types import Embeddings
 
@@ -97,11 +97,13 @@ def is_protected(path: Path, form: TableFormat) -> bool:
 def read_array(path: Path, embedding_column: str | None = None) -> np.ndarray[Any, Any]:
     """Return the vectors of a .npy file or of a Parquet column, by default ``embedding``."""
     reader = read_table(path, embedding_column=embedding_column)
-    account = MemoryAccount(reader.name)
+    # A .npy file is as large as what it holds, so only other files can expand.
+    account = None if path.suffix == ".npy" else MemoryAccount(reader.name)
     chunks = []
     for chunk in reader.select([], texts=False):
         if chunk.vectors is not None:
-            account.add(chunk.vectors)
+            if account is not None:
+                account.add(chunk.vectors)
             chunks.append(chunk.vectors)
     if not chunks:
         names = ", ".join(reader.types) or "none"
@@ -112,13 +114,8 @@ def read_array(path: Path, embedding_column: str | None = None) -> np.ndarray[An
 
 def read_labels(path: Path) -> np.ndarray[Any, Any]:
     """Return the 0/1 array of a .npy file."""
-    account = MemoryAccount(path.name)
     try:
-        # NumPy reads what the file holds and never expands it.
-        account.check(path.stat().st_size)
         labels: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
-    except MemoryLimitError:
-        raise
     except (OSError, ValueError, EOFError, MemoryError) as error:
         missing = isinstance(error, FileNotFoundError)
         got = f"{path.name}, {'one that is not there' if missing else 'one that cannot be read'}"
