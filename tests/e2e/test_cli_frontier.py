@@ -81,7 +81,7 @@ def test_a_point_is_fitted_from_its_folder(measured: tuple[Path, Outcome], notes
     assert report["parameters"]["rank"] == wanted["rank"]
     assert report["asked"] == {"noise_to_signal": wanted["noise_to_signal"]}
     lines = [line.split(":")[0] for line in done.err.splitlines()]
-    assert lines[:3] == ["Kept", "Still read", "Next"]
+    assert lines[:5] == ["Kept", "Search", "Listed words", "Unlisted words", "Ship"]
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from vecveil.protector.methods.text_level import Rewrite
 from vecveil.protector.pairs import MIN_PAIRS
 from vecveil.protector.protector import encoder_fingerprint
 from vecveil.records.frontier import SEARCH_KEPT, FrontierPoint, FrontierRecord
+from vecveil.records.verdict import MOST, PART
 from vecveil.report.text import duration
 from vecveil.textcrafter.training import forget_checkpoint
 
@@ -46,10 +47,8 @@ __all__ = ["command", "record"]
 SCALES = ("target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal", "radius")
 MEMBER_SOURCES = ("expand", "expand_corpus", "expand_faker", "expand_entity")
 FEW_TEXTS = 20
-SEARCH = ("neighbours", "retrieval", "sealed_search")
-"""Utility tasks that measure search."""
-LITTLE_RECALL, MUCH_READ = 0.6, 0.3
-"""From these figures on a fit names a next step."""
+LITTLE_RECALL = 0.6
+"""Share of the nearest neighbours below which a fit names sealed search."""
 
 EXAMPLE = """\b
 Examples:
@@ -422,15 +421,18 @@ def _member_sources(texts: Sequence[str], options: dict[str, Any]) -> list[Membe
 
 
 def describe(protector: Protector, point: FrontierPoint | None, *, verbose: bool) -> None:
-    """Print on stderr what is kept, what is still read, the next step, and warnings; with ``verbose`` all figures."""
+    """Print on stderr what is kept and read, whether to ship, and warnings; with ``verbose`` all figures."""
     report = protector.report
     if verbose:
         _details(protector)
     if rewriting := report.get("rewriting"):
         note(f"Rewritten: {_rewritten(rewriting)}.")
     note(f"Kept: {_kept(report)}.")
-    note(f"Still read: {_still(report, point)}.")
-    note(f"Next: {_next(report, point)}.")
+    note(f"Search: {_search(report, point)}.")
+    listed, unlisted = _leaks(report, point)
+    note(f"Listed words: {_read(report, point, listed)}.")
+    note(f"Unlisted words: {_read(report, point, unlisted)}.")
+    note(f"Ship: {_advice(report, point, listed, unlisted)}.")
     if kept := report.get("preserved"):
         note(
             f"Note: nothing that correlates with the {kept['classes']} classes is erased. What they tell of the "
@@ -458,9 +460,8 @@ def _rewritten(rewriting: dict[str, Any]) -> str:
 
 
 def _kept(report: dict[str, Any]) -> str:
-    """Return the figure of the named use, with recall@10 if that use is not search."""
-    entries = dict(report["utility"])
-    named = entries.pop(report["utility_task"], None)
+    """Return the figure of the use that the fit was made for."""
+    named = report["utility"].get(report["utility_task"])
     if named is None:
         return "not measured"
     target = report["asked"].get("target_utility")
@@ -471,58 +472,73 @@ def _kept(report: dict[str, Any]) -> str:
     aim = f" ({'; '.join(about)})" if about else ""
     outlook = report.get("sealed_search")
     size = "" if outlook is None else f" in {outlook['expected'][0]['collection_size']:,} rows"
-    kept = f"{share(named['relative'])} of {_lower(named['label'])}{size}{aim}"
-    if report["utility_task"] not in SEARCH and "neighbours" in entries:
-        kept += f", {share(entries['neighbours']['relative'])} of {_lower(entries['neighbours']['label'])}"
-    return kept
+    return f"{share(named['relative'])} of {_lower(named['label'])}{size}{aim}"
 
 
-def _still(report: dict[str, Any], point: FrontierPoint | None) -> str:
-    """Return what readers find of the concept's words."""
-    if point is not None:
-        left = "" if point.left_out is None else f", {share(point.left_out.value)} of words left out of the fit"
-        return (
-            f"{share(point.listed.value)} of listed words{left}, on other texts, by the strongest reader of the "
-            f"frontier (a fit on fewer texts{', not rewritten' if 'rewriting' in report else ''})"
-        )
-    reader = report.get("reader")
-    if reader is None:
-        return "not measured by this fit"
-    clean = "rewritten without noise" if "rewriting" in report else "clean"
-    figures = [
-        f"{share(one['value'])} of {name} words ({share(one['low'])} to {share(one['high'])}; chance "
-        f"{share(one['chance'])}, {clean} {share(one['clean'])})"
-        for name, one in reader.items()
-        if name in ("listed", "unlisted")
-    ]
-    return f"{' and '.join(figures)}, by {reader['attack']} on other texts; the readers of an audit find more"
-
-
-def _next(report: dict[str, Any], point: FrontierPoint | None) -> str:
-    """Return the next step, by the figures above."""
+def _search(report: dict[str, Any], point: FrontierPoint | None) -> str:
+    """Return the share of the nearest neighbours that the store alone finds, and how sealed search raises it."""
     neighbours = report["utility"].get("neighbours", {}).get("relative")
-    sealed = "sealed_search" in report
-    steps = []
-    if not sealed and neighbours is not None and neighbours < LITTLE_RECALL:
-        ranked = None if point is None else point.enough(SEARCH_KEPT)
-        way = "use sealed search (--candidates), or choose a strength by looking with `vecveil frontier`"
-        if ranked is not None and ranked.candidates:
-            way = (
-                f"seal the originals and rank {ranked.candidates} candidates exactly (`vecveil search --candidates "
-                f"{ranked.candidates}`; 200 otherwise): {share(ranked.value)} in the frontier"
-            )
-        steps.append(f"recall@10 is {share(neighbours)}: for search {way}")
-    read = report.get("reader", {}).get("listed", {}).get("value", 0.0)
-    if read > MUCH_READ and point is None and not steps:
-        steps.append("`vecveil frontier` shows what a stronger design would cost")
-    if _little_hidden(report.get("reader", {}).get("unlisted")) and "rewriting" not in report:
-        steps.append("words outside the list stay readable: list more, or rewrite what a detector finds (--rewrite)")
-    return "; ".join([*steps, "`vecveil audit` attacks it with stronger readers, best on other texts"])
+    if neighbours is None:
+        return "not measured by this fit"
+    found = f"the store alone finds {share(neighbours)} of the ten nearest neighbours among the fit's own texts"
+    if "sealed_search" in report or neighbours >= LITTLE_RECALL:
+        return found
+    ranked = None if point is None else point.enough(SEARCH_KEPT)
+    if ranked is not None and ranked.candidates:
+        return (
+            f"{found}; sealed search with {ranked.candidates} candidates (`vecveil search --candidates "
+            f"{ranked.candidates}`) keeps {share(ranked.value)} in the frontier, on other texts"
+        )
+    return f"{found}; sealed search (--candidates, --collection-size) keeps more"
 
 
-def _little_hidden(read: dict[str, float] | None) -> bool:
-    """Return whether more than half of what clean vectors tell over chance is left."""
-    return read is not None and 2 * (read["value"] - read["chance"]) > read["clean"] - read["chance"]
+def _leaks(report: dict[str, Any], point: FrontierPoint | None) -> tuple[dict[str, Any] | None, ...]:
+    """Return the figures of listed and of unlisted words, by the frontier's reader or the fit's; None without one."""
+    if point is not None:
+        return tuple(None if leak is None else vars(leak) for leak in (point.listed, point.left_out))
+    reader = report.get("reader", {})
+    return reader.get("listed"), reader.get("unlisted")
+
+
+def _read(report: dict[str, Any], point: FrontierPoint | None, leak: dict[str, Any] | None) -> str:
+    """Return what a reader finds of words of one kind, with interval, chance and what clean vectors tell."""
+    if leak is None:
+        return "not measured by this fit"
+    if point is not None:
+        rewritten = ", not rewritten" if "rewriting" in report else ""
+        return (
+            f"{share(leak['value'])} read by the frontier's strongest attacker, on other texts (a fit on fewer "
+            f"texts{rewritten})"
+        )
+    clean = "rewritten without noise" if "rewriting" in report else "clean"
+    return (
+        f"{share(leak['value'])} read on other texts by {report['reader']['attack']} ({share(leak['low'])} to "
+        f"{share(leak['high'])}; chance {share(leak['chance'])}, {clean} {share(leak['clean'])})"
+    )
+
+
+def _advice(
+    report: dict[str, Any], point: FrontierPoint | None, listed: dict[str, Any] | None, unlisted: dict[str, Any] | None
+) -> str:  # fmt: skip
+    """Return whether the figures speak for shipping, and what to try."""
+    audit = "`vecveil audit` on other texts, whose attackers find more, decides"
+    if point is not None:
+        return f"the point was your choice; {audit}"
+    if listed is None:
+        return f"undecided; {audit}"
+    tries = []
+    if (left := _left(listed)) > PART:
+        tries.append("see with `vecveil frontier` what a stronger design costs")
+    if unlisted is not None and _left(unlisted) > PART and "rewriting" not in report:
+        tries.append("list more words, or rewrite what a detector finds (--rewrite)")
+    word = "not yet" if left > PART else "perhaps" if left > MOST or tries else "ready to be audited"
+    return "; ".join([word, *tries, audit])
+
+
+def _left(leak: dict[str, Any]) -> float:
+    """Return what is read over chance as a share of what clean vectors tell."""
+    over = leak["clean"] - leak["chance"]
+    return max(0.0, (leak["value"] - leak["chance"]) / over) if over > 0 else 1.0
 
 
 def _lower(label: str) -> str:

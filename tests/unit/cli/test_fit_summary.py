@@ -1,0 +1,43 @@
+"""The last line of ``vecveil fit`` says whether to ship, by what its own reader finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vecveil.cli.fit import _advice, _search
+
+CLEAN = {"low": 0.0, "high": 1.0, "chance": 0.1, "clean": 0.9}
+
+
+def leak(value: float) -> dict[str, Any]:
+    return {**CLEAN, "value": value}
+
+
+@pytest.mark.parametrize(
+    ("listed", "unlisted", "word", "tries"),
+    [
+        (0.2, 0.2, "ready to be audited", ()),
+        (0.4, 0.2, "perhaps", ()),
+        (0.2, 0.8, "perhaps", ("--rewrite",)),
+        (0.7, 0.8, "not yet", ("frontier", "--rewrite")),
+    ],
+)
+def test_the_advice_follows_the_leaks(listed: float, unlisted: float, word: str, tries: tuple[str, ...]) -> None:
+    advice = _advice({}, None, leak(listed), leak(unlisted))
+    assert advice.startswith(word)
+    assert advice.endswith("whose attackers find more, decides")
+    assert {one for one in ("frontier", "--rewrite") if one in advice} == set(tries)
+
+
+def test_what_was_not_measured_decides_nothing() -> None:
+    assert _advice({}, None, None, None).startswith("undecided")
+    # Clean vectors at chance: nothing can be said to be hidden.
+    assert _advice({}, None, {**leak(0.1), "clean": 0.1}, None).startswith("not yet")
+
+
+@pytest.mark.parametrize(("kept", "sealed"), [(0.3, True), (0.9, False)])
+def test_little_recall_names_sealed_search(kept: float, sealed: bool) -> None:
+    line = _search({"utility": {"neighbours": {"relative": kept}}}, None)
+    assert ("sealed search" in line) is sealed
