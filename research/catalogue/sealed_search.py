@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from research.points import (
     short,
     utility,
 )
-from research.scales import parse_scale
+from research.scales import Scale, parse_scale
 from research.specification import Spec, check_names, digest, json_ready, whole_numbers
 from research.tasks import test_rows
 from vecveil.attacks import (
@@ -52,6 +52,7 @@ SAMPLE = 3000  # sentences from which the model of a calibration extrapolates
 SEARCHES = ("search", "model")
 SIDES = ("both", "map")
 NEAREST = 10
+LEAST_RADIUS = 1e-4  # noise too small to change a figure, which a fit accepts
 SMALL, LARGE = "mlp-512", "mlp-2048"
 
 
@@ -95,6 +96,12 @@ class ChannelSpec:
     scale: str = "clean"
     options: dict[str, float] = field(default_factory=dict)
     parts: tuple[str, ...] = PARTS
+
+    @property
+    def noise(self) -> Scale:
+        """The scale; a radius that stands for no noise is one that float32 keeps."""
+        scale = parse_scale(self.scale)
+        return replace(scale, value=max(scale.value, LEAST_RADIUS)) if scale.kind == "radius" else scale
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -353,7 +360,7 @@ class SealedSearch(Experiment[SealedSearchSpec]):
         channel, part, seed = spec.channels[cell["channel"]], cell["part"], cell["seed"]
         if part == "unlisted":
             return self._unlisted(spec, channel, cell, bench)
-        material, scale = bench.material(cell["problem"], seed), parse_scale(channel.scale)
+        material, scale = bench.material(cell["problem"], seed), channel.noise
 
         def fitted() -> Protector | None:
             with _prefix_known():
@@ -387,7 +394,7 @@ class SealedSearch(Experiment[SealedSearchSpec]):
                 protector = fit(
                     held.texts, held.concept(held.listed), held.encoder, method=channel.method, seed=seed,
                     utility=bench.task(bench.utility_of(problem), held.encoder), show_progress=False,
-                    **parse_scale(channel.scale).arguments(channel.method), **channel.arguments,
+                    **channel.noise.arguments(channel.method), **channel.arguments,
                 )  # fmt: skip
         attacks = [name for name in spec.attacks if name != LARGE]
         kinds = held.kinds(None).items()

@@ -22,7 +22,6 @@ from harness.command_line import (
     write_pairs,
 )
 from vecveil.cli.commands import COMMANDS
-from vecveil.cli.fit import _next, _still
 
 OF_TEXTS = ("fit", "x.csv", "--concept", "c", "-o", "y", "--epsilon", "1")
 FIT = ("--method", "laplace", "--noise-to-signal", "0.5")
@@ -281,16 +280,3 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     os.close(writing)
     assert done.returncode == 141
     assert done.stderr == ""
-
-
-def test_a_fit_tells_what_its_reader_finds() -> None:
-    read = {"value": 0.2, "low": 0.17, "high": 0.23, "chance": 0.1, "clean": 0.7}
-    report = {"utility": {}, "reader": {"attack": "kernel ridge", "texts": 90, "listed": read}}
-    line = "20.0 % of listed words (17.0 % to 23.0 %; chance 10.0 %, clean 70.0 %), by kernel ridge on other texts"
-    assert _still(report, None).startswith(line)
-    assert "rewrite" not in _next(report, None)
-    report["reader"] |= {"unlisted": read | {"value": 0.41}}
-    assert "41.0 % of unlisted words" in _still(report, None)
-    assert "rewrite" in _next(report, None)
-    assert "rewrite" not in _next(report | {"rewriting": {}}, None)
-    assert _still({"utility": {}}, None) == "not measured by this fit"

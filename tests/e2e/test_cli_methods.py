@@ -104,7 +104,7 @@ def test_a_method_refuses_scales_that_are_not_its_own(
         "-o", tmp_path / "p.vecveil",
     )  # fmt: skip
     assert done.code == 1
-    assert f"`{wrong}` must be" in done.errors[0]
+    assert f"`--{wrong.replace('_', '-')}` must be" in done.errors[0]
     assert not (tmp_path / "p.vecveil").exists()
     if method["scales"]:
         assert run("fit", *pairs, "--method", name, "-o", tmp_path / "p.vecveil").code == 2

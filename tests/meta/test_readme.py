@@ -66,8 +66,10 @@ def commands(markdown: str) -> list[list[str]]:
 
 @cache
 def help_of(command: str | None) -> str:
-    """Return what ``vecveil [command] --help`` prints."""
+    """Return what ``vecveil [command] --help`` prints, with every option."""
     done = run(*([] if command is None else [command]), "--help")
+    if "--help-all" in done.out:
+        done = run(command, "--help-all")
     assert done.code == 0, done.err
     return done.out
 

@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from vecveil.cli import VALUES
-from vecveil.errors import VecveilError
+from vecveil.errors import MemoryLimitError, VecveilError
 from vecveil.runtime import check_room
 from vecveil.version import __version__
 
@@ -128,16 +128,28 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _shown(text: str, values: Mapping[str, Any] | None, command: click.Command | None = None) -> str:
+    """Return a message without secrets, and with the options of ``command`` in place of Python's parameters."""
+    try:
+        from vecveil.cli.options import (  # loads NumPy, which no help needs
+            in_options,
+            without_secrets,
+        )
+    except (ImportError, MemoryError, OSError):
+        return text  # too little memory: no option was parsed either
+    if command is not None:
+        text = in_options(text, command, values or {})
+    return without_secrets(text, values or {})
+
+
 def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str, Any] | None = None) -> int:
     """Say what went wrong and return the exit code; ``values`` are those that `in_options` takes."""
-    from vecveil.cli.options import in_options, without_secrets  # loads NumPy, which no help needs
-
     if os.environ.get("VECVEIL_DEBUG") == "1" and not isinstance(error, click.ClickException):
         traceback.print_exception(error)
     match error:
         case click.UsageError():
             error.show(usage := io.StringIO())
-            click.echo(without_secrets(usage.getvalue(), values or {}), err=True, nl=False)
+            click.echo(_shown(usage.getvalue(), values), err=True, nl=False)
             return MISUSED
         case click.ClickException():
             return _say(error.format_message())
@@ -150,16 +162,17 @@ def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str
         case KeyboardInterrupt() | click.Abort():
             _say(f"stopped by Ctrl-C. {_left_behind(arguments)}", kind="")
             return INTERRUPTED
+        case MemoryLimitError() if error.code == MemoryLimitError.code:
+            return _say(str(error))  # raised before a command is loaded, for which there is no room
         case VecveilError() if not (isinstance(error, ImportError) and _short_of_memory(error)):
-            text = in_options(str(error), _command(arguments), values or {})
-            return _say(without_secrets(text, values or {}))
+            return _say(_shown(str(error), values, _command(arguments)))
         case _ if _short_of_memory(error):
             return _say(
                 "The memory, or the number of threads, that this process may use does not suffice. "
                 "Raise its limits (ulimit -v, ulimit -u), or give fewer rows."
             )
         case OSError():
-            return _say(without_secrets(_system_error(error), values or {}))
+            return _say(_shown(_system_error(error), values))
         case SystemExit():
             return error.code if isinstance(error.code, int) else FAILED
         case _:

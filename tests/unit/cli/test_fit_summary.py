@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vecveil.cli.fit import _advice, _search
+from vecveil.cli.fit import _advice, _read, _search
 
 CLEAN = {"low": 0.0, "high": 1.0, "chance": 0.1, "clean": 0.9}
 
@@ -41,3 +41,10 @@ def test_what_was_not_measured_decides_nothing() -> None:
 def test_little_recall_names_sealed_search(kept: float, sealed: bool) -> None:
     line = _search({"utility": {"neighbours": {"relative": kept}}}, None)
     assert ("sealed search" in line) is sealed
+
+
+def test_a_fit_tells_what_its_reader_finds() -> None:
+    report = {"reader": {"attack": "kernel ridge"}}
+    line = _read(report, None, {"value": 0.2, "low": 0.17, "high": 0.23, "chance": 0.1, "clean": 0.7})
+    assert line == "20.0 % read on other texts by kernel ridge (17.0 % to 23.0 %; chance 10.0 %, clean 70.0 %)"
+    assert _read(report, None, None) == "not measured by this fit"
