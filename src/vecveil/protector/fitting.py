@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from vecveil.accounting.calibration import epsilon_meaning
 from vecveil.accounting.guarantee import WEAK_EPSILON
@@ -677,6 +676,8 @@ def _check_precision(
     short = np.log(needed / mechanism.least_deviation)
     if short <= 0:
         return
+    from scipy.optimize import brentq  # slow to import, and needed for a refusal alone
+
     name, sign = scale.name or "", -1 if scale.name == "epsilon" else 1
     value = getattr(scale, name)
 
