@@ -32,6 +32,8 @@ COMMANDS = (
     "migrate",
     "search",
     "reseal",
+    "reconcile",
+    "forget",
     "key",
     "methods",
     "doctor",
