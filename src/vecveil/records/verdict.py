@@ -82,7 +82,7 @@ UNHIDDEN = {
     "candidates": "the text from somebody who knows it",
     "held-out-terms": "words outside the list",
 }
-"""What a verdict adds about other families that protection hardly changes."""
+"""Sentences of a verdict about other families that protection hardly changes."""
 
 
 @dataclass(frozen=True)

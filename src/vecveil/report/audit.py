@@ -80,7 +80,7 @@ SEARCH = {
     "neighbours": "Search keeps {kept} of the ten nearest neighbours.",
     "sealed_search": "{each.label}: {kept}.",
 }
-"""What search keeps, by the key of its utility."""
+"""Label of each measure of search, by the key of its utility."""
 SEARCH_KEPT = 0.9  # below this share a report advises sealed search
 KNOWN_TEXT = (
     "Expected near 100 % for candidate matching and alignment: a vector that search can use lies nearest to its own "

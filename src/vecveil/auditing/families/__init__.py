@@ -97,7 +97,7 @@ _FAMILY_OF: dict[str, Family] = {
     **dict.fromkeys(RECONSTRUCTIONS, "reconstruction"), **dict.fromkeys(LINKS, "candidates"), UNPAIRED: "alignment",
 }  # fmt: skip
 NAMED = (*(family for family in FAMILIES if family != "token-inference"), *_FAMILY_OF)
-"""What `Options.attacks` may name: families, and attacks that may be wanted alone."""
+"""Names that `Options.attacks` accepts: families, and attacks that run alone."""
 
 
 def run_families(
