@@ -63,6 +63,25 @@ def test_a_list_of_ids_is_forgotten(kind: str, tmp_path: Path) -> None:
     assert not any(name in (tmp_path / "receipt.json").read_text() for name in listed)
 
 
+def test_a_receipt_counts_the_rows_that_the_files_were_searched_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("faiss")
+    monkeypatch.setattr("vecveil.databases.forgetting._SEARCHED", 3)
+    with open_store(f"faiss:{tmp_path}/notes.index") as store:
+        filled(store)
+        done = forget(store, IDS[:5], tmp_path / "receipt.json", name="notes", batch=2, show_progress=False)
+    assert (done.rows, done.searched) == (5, 3)
+    assert any("2 of the deleted rows" in sentence for sentence in done.unverified)
+
+
+def test_errors_of_reconcile_name_reconcile(tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    with open_store(f"faiss:{tmp_path}/notes.index") as store, raises("E-INPUT-TYPE", "ids") as error:
+        reconcile(store, [1])  # type: ignore[list-item]
+    assert str(error.value).startswith("reconcile:")
+
+
 def test_blobs_cache_and_ledger(tmp_path: Path) -> None:
     pytest.importorskip("sqlite_vec")
     where, name = f"sqlite-vec:{tmp_path}/rows.db#notes", "notes"

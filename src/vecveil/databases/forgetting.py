@@ -119,7 +119,7 @@ def reconcile(
     Raises:
         StoreError: the store does not answer.
     """
-    sources = _by_key(ids)
+    sources = _by_key(ids, owner="reconcile")
     gone: dict[bytes, str] = {}
     met: set[bytes] = set()
     rows = 0
@@ -130,7 +130,7 @@ def reconcile(
             if key not in sources:
                 gone[key] = name
     if blobs is not None:
-        gone |= {key: name for key, name in _by_key(blobs).items() if key not in sources}
+        gone |= {key: name for key, name in _by_key(blobs, owner="reconcile").items() if key not in sources}
     return Reconciliation(rows, tuple(gone.values()), tuple(name for key, name in sources.items() if key not in met))
 
 
@@ -219,7 +219,7 @@ def forget(
         notes.append("Damaged files of the embedding cache, set aside earlier, were not searched: remove them.")
     sealed = sealer is not None or blobs is not None or found.sealed
     done = replace(
-        done, finished=_now(), searched=None if traces is None else len(found.ids), traces=traces,
+        done, finished=_now(), searched=None if traces is None else found.searched, traces=traces,
         verified=verified, unverified=notes,
         remains=[*REMAINS, *([SEALED_BACKUPS] if sealed else []), *([TOMBSTONES] if done.released else [])],
     )  # fmt: skip
@@ -234,7 +234,8 @@ class _Found:
     ids: list[str] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    traces: list[bytes] = field(default_factory=list)
+    traces: list[bytes] = field(default_factory=list)  # of the first `searched` rows
+    searched: int = 0
     without_text: int = 0
     others: int = 0
     sealed: bool = False
@@ -253,9 +254,10 @@ def _find(store: VectorStore, listed: dict[bytes, str], batch: int, show: bool |
             found.texts += strings
             found.sealed = found.sealed or SEALED_FIELD in fields
             found.without_text += not strings and SEALED_FIELD not in fields
-        if rows and len(found.traces) < _SEARCHED * 4:
+        if searched := rows.rows(range(min(len(rows), _SEARCHED - found.searched))):
             # Against the negated row every value counts as changed.
-            found.traces += traces_of(rows, -rows.vectors, {SEALED_FIELD})
+            found.traces += traces_of(searched, -searched.vectors, {SEALED_FIELD})
+            found.searched += len(searched)
     return found
 
 
@@ -305,6 +307,8 @@ def _traces(
     traces = [*found.traces, *nonces]
     holding = files_with(paths, traces) if traces else []
     notes = []
+    if unsearched := len(found.ids) - found.searched:
+        notes.append(f"The files were not searched for the bytes of {unsearched:,} of the deleted rows.")
     if holding:
         notes.append(
             f"{len(holding):,} files of the database still hold bytes of deleted rows, or of rows equal to them. Copy "
@@ -341,8 +345,8 @@ def _spelt(ids: Iterable[str]) -> Iterator[tuple[bytes, str]]:
     return zip(_keys(names), names, strict=True)
 
 
-def _by_key(ids: Iterable[str]) -> dict[bytes, str]:
-    names = list(check_texts(list(ids), owner=_OWNER, param="ids", min_rows=0))
+def _by_key(ids: Iterable[str], owner: str = _OWNER) -> dict[bytes, str]:
+    names = list(check_texts(list(ids), owner=owner, param="ids", min_rows=0))
     return dict(zip(_keys(names), names, strict=True))
 
 
