@@ -46,6 +46,22 @@ def neighbour_recall(
             sample × N, memory stays within a few hundred MB.
         groups: (N,) text groups for the interval.
     """
+    kept, chosen = neighbour_shares(clean, protected, k=k, queries=queries, sample=sample, seed=seed)
+    index, _ = group_index(groups, len(clean), owner="neighbour_recall")
+    chance = k / (len(clean) - 1)
+    return share_estimate(f"recall@{k}", kept, groups=index[chosen], chance=chance, seed=seed)
+
+
+def neighbour_shares(
+    clean: Embeddings,
+    protected: Embeddings,
+    *,
+    k: int,
+    queries: Embeddings | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+    """Return the share of its neighbours that each query of `neighbour_recall` keeps, and the queries' rows."""
     owner = "neighbour_recall"
     clean = check_embeddings(clean, owner=owner, param="clean", min_rows=2)
     protected = check_embeddings(protected, owner=owner, param="protected")
@@ -58,7 +74,6 @@ def neighbour_recall(
         constraint, got = f"of dimension {protected.shape[1]}", f"dimension {queries.shape[1]}"
         raise InvalidInputError.of(owner, "queries", constraint, got)
     k = check_count(k, owner=owner, param="k", maximum=rows - 1)
-    index, _ = group_index(groups, rows, owner=owner)
     chosen = np.arange(rows)
     if sample is not None and check_count(sample, owner=owner, param="sample") < rows:
         chosen = np.sort(np.random.default_rng(seed).choice(rows, size=sample, replace=False))
@@ -75,8 +90,7 @@ def neighbour_recall(
         got[own] = -np.inf
         credit = top_credit(got, np.full(len(block), k))
         kept[start : start + step] = np.where(near >= kth - _SAME, credit, 0.0).sum(axis=1) / k
-    chance = k / (rows - 1)
-    return share_estimate(f"recall@{k}", kept, groups=index[chosen], chance=chance, seed=seed)
+    return kept, chosen
 
 
 def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:

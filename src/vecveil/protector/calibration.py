@@ -10,7 +10,7 @@ import numpy as np
 
 from vecveil.errors import CalibrationError
 from vecveil.mechanisms import OPEN_RANGE, Step
-from vecveil.metrics import UtilityTask
+from vecveil.metrics import SealedSearchTask, UtilityTask
 from vecveil.protector.method import Candidate, NoiseScale
 from vecveil.sensitivity.shapes import LinearMap
 from vecveil.types import Embeddings
@@ -129,7 +129,7 @@ def calibrate(
         # A search tries settings on one draw: where that draw meets the target by a hair, it counts.
         return calibrate(candidate, scale, rms_norm, task, pairs, own, seed=seed, method=method)
     if noise is None:
-        raise refuse_target(scale.target_utility, utility(SMALLEST_NOISE), f"Method {method!r}")
+        raise refuse_target(scale.target_utility, utility(SMALLEST_NOISE), f"Method {method!r}", task)
     return noise
 
 
@@ -202,7 +202,7 @@ def largest_noise(utility: Callable[[float], float], target: float) -> float | N
     return bisect(lambda noise: utility(noise) >= target)
 
 
-def refuse_target(target: float, reachable: float, owner: str) -> CalibrationError:
+def refuse_target(target: float, reachable: float, owner: str, task: UtilityTask) -> CalibrationError:
     """Return the error for a target utility out of reach; ``owner`` names the method."""
     # Rounded down, so that a fit with the figure of the message succeeds.
     lower = math.floor(max(reachable, 0.0) * 1000) / 1000
@@ -211,4 +211,11 @@ def refuse_target(target: float, reachable: float, owner: str) -> CalibrationErr
         f"{SMALLEST_NOISE:g})."
     )
     fix = "Lower the target, erase fewer directions, or choose another method or utility."
+    if task.key == SealedSearchTask.key:
+        fix = "Lower the target, raise `candidates`, or choose another method."
+    else:
+        fix += (
+            " For search, utility='sealed-search' (--utility sealed-search) ranks candidates exactly: it takes "
+            "candidates=N (--candidates N) and collection_size=M (--collection-size M)."
+        )
     return CalibrationError.of("fit", "target_utility", f"at most {lower:.3f} here", target, why, fix)

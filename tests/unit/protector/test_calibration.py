@@ -127,6 +127,29 @@ def test_an_unreachable_target_says_what_can_be_reached_and_that_works(
     assert protector.report["noise_to_signal"] >= SMALLEST_NOISE
 
 
+def test_an_unreachable_target_names_sealed_search_or_its_candidates() -> None:
+    with raises("E-CALIBRATION", "target_utility") as caught:
+        fit(utility="neighbours", target_utility=0.9999)
+    assert "candidates=N (--candidates N) and collection_size=M (--collection-size M)" in str(caught.value)
+    with raises("E-CALIBRATION", "target_utility") as caught:
+        fit(utility="sealed-search", candidates=10, collection_size=100_000, target_utility=0.99999)
+    assert "raise `candidates`" in str(caught.value)
+    assert "utility='sealed-search'" not in str(caught.value)
+
+
+def test_a_search_by_neighbours_reads_the_value_of_the_metric_without_its_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = NeighbourTask(DATA.background, queries=100)
+
+    def release(X: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        return X + np.random.default_rng(1).standard_normal(X.shape).astype(np.float32)
+
+    value = task.protected(release, np.random.default_rng(0)).value
+    monkeypatch.setattr("vecveil.metrics.ranking.share_estimate", None)  # the interval's bootstrap fails from here
+    assert task.relative(release, np.random.default_rng(0)) == value
+
+
 def test_fixed_noise_never_fails_for_want_of_utility() -> None:
     """With the noise given, a map that costs much is still the caller's choice."""
     protector = fit(method="subspace", rank=28, epsilon=20.0)
