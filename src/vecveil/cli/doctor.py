@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
@@ -21,6 +22,7 @@ from vecveil.cli import options as shared
 from vecveil.cli.experiment import find_checkout
 from vecveil.cli.output import data, data_json
 from vecveil.encoders import default_cache_folder
+from vecveil.encoders.openai_compatible import is_endpoint
 from vecveil.encoders.sentence_transformer import cpu_has_bf16
 from vecveil.mechanisms import Laplace
 from vecveil.randomness import kernel as noise_kernel
@@ -40,12 +42,23 @@ SHOWN = (
 NOT_SHOWN = "set (value not shown)"
 
 
-@click.command("doctor", epilog="\b\nExample:\n  vecveil doctor\n")
+@click.command("doctor", epilog="\b\nExample:\n  vecveil doctor\n  vecveil doctor --seal-key search.keys\n")
+@click.option("--key-file", type=shared.KEY_FILE, help="Say whether others can read this key file.")
+@click.option("--seal-key", type=shared.SEAL_KEY, metavar="FILE|env:NAME:FILE", help="The same of a seal's key file.")
+@click.option("--encoder", "named", metavar="NAME|FOLDER|URL#MODEL",
+              help="Say whether a change of this encoder would be noticed; nothing is loaded.")  # fmt: skip
 @shared.json_option
 @click.pass_context
-def command(ctx: click.Context, as_json: bool) -> None:
+def command(
+    ctx: click.Context, key_file: Path | None, seal_key: str | None, named: str | None, as_json: bool
+) -> None:
     """Say what is installed and test what protection rests on; exit code 0 if the core works."""
-    report = examine()
+    seal_file = None if seal_key is None else shared.SealKey.file(seal_key)
+    files = {"--key-file": key_file, "--seal-key": seal_file}
+    report = examine() | {
+        "keys": {option: readers(file) for option, file in files.items() if file is not None},
+        "fingerprint": None if named is None else fingerprint(named),
+    }
     if as_json:
         data_json(report)
     else:
@@ -261,6 +274,26 @@ def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {name: environment[name] if name in SHOWN else NOT_SHOWN for name in names if environment.get(name)}
 
 
+def readers(file: Path) -> str:
+    """Return who can read a key file, with the remedy; the file's name is not in it, since it may be the key."""
+    try:
+        mode = file.stat().st_mode
+    except (OSError, ValueError):
+        return "not found"
+    if not stat.S_ISREG(mode):
+        return "not a file"
+    if os.name != "posix":  # Windows has no mode bits
+        return "not known on this platform"
+    return f"mode {mode & 0o777:o}, open to others: run chmod 600 FILE" if mode & 0o077 else "closed to others"
+
+
+def fingerprint(name: str) -> str:
+    """Return what the fingerprint of the encoder with that name holds."""
+    if is_endpoint(name):
+        return "of the model's name alone: the server can change the model behind it. Use a model in a folder"
+    return "of the model's weights: a changed model is noticed"
+
+
 # The page ----------------------------------------------------------------------------------------
 
 
@@ -273,6 +306,9 @@ def _lines(report: dict[str, Any]) -> list[str]:
         if extra["install"] is not None:
             lines.append(_row("", extra["install"]))
     lines += ["Machine", *_machine(report)]
+    lines += [_row(f"key of {option}", state) for option, state in report["keys"].items()]
+    if report["fingerprint"] is not None:
+        lines.append(_row("encoder's fingerprint", report["fingerprint"]))
     if report["variables"]:
         lines += ["Variables", *(_row(name, value) for name, value in report["variables"].items())]
     if not report["extras"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import sys
 import tomllib
@@ -177,3 +178,38 @@ def test_experiments_need_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.examine()["experiments"]
     monkeypatch.setattr(doctor, "find_checkout", lambda: None)
     assert "need a checkout of the repository" in run("doctor").out
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the platform has no mode bits")
+def test_a_key_file_that_others_can_read_is_named_by_its_option(tmp_path: Path) -> None:
+    noise, seal = tmp_path / "noise.keys", tmp_path / "seal.keys"
+    for path in (noise, seal):
+        path.write_text(SECRET)
+    options = ["--key-file", noise, "--seal-key", f"env:MASTER:{seal}"]
+    for mode, others in ((0o600, False), (0o640, True), (0o604, True)):
+        noise.chmod(0o600)
+        seal.chmod(mode)
+        found = run("doctor", "--json", *options)
+        assert found.code == 0
+        assert found.json["keys"]["--key-file"] == "closed to others"
+        assert ("chmod 600" in found.json["keys"]["--seal-key"]) is others
+        shown = run("doctor", *options).out
+        assert f"key of --seal-key       {found.json['keys']['--seal-key']}" in shown
+        assert SECRET not in shown + found.out
+    assert run("doctor", "--json").json["keys"] == {}
+
+
+def test_a_key_in_place_of_its_file_is_not_printed() -> None:
+    done = run("doctor", "--key-file", SECRET)
+    assert done.code == 0
+    assert "key of --key-file       not found" in done.out
+    assert SECRET not in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("https://host.example/v1#model", "name alone"), ("minilm", "weights"), ("a/folder", "weights")],
+)
+def test_an_encoder_without_a_fingerprint_of_its_weights_is_named(name: str, part: str) -> None:
+    assert part in run("doctor", "--json", "--encoder", name).json["fingerprint"]
+    assert part in run("doctor", "--encoder", name).out
