@@ -17,21 +17,12 @@ import numpy as np
 import pytest
 
 from harness.command_line import Outcome
-from harness.faults import MOMENTS, WarmProcess, kills, left_over, seed
+from harness.faults import MOMENTS, STORES, WarmProcess, kills, left_over, seed
 from vecveil.databases import Batch, open_store
 from vecveil.encoders.cache import EmbeddingCache, matching_texts
 from vecveil.sealing.sqlite_blobs import SqliteBlobs
 
 ROWS, DIMENSION, GONE = 200, 16, 40
-STORES = {
-    "faiss": ("faiss", "faiss:{}/notes.index"),
-    "sqlite-vec": ("sqlite_vec", "sqlite-vec:{}/rows.db#notes"),
-    "chroma": ("chromadb", "chroma:{}/chroma#notes"),
-    "lancedb": ("lancedb", "lancedb:{}/lance#notes"),
-    "qdrant": ("qdrant_client", "qdrant:{}/qdrant#notes"),
-    "milvus": ("milvus_lite", "milvus:{}/milvus.db#notes"),
-    "pgvector": ("pgserver", "pgvector:{}#notes"),
-}
 QUICK = ("faiss", "sqlite-vec")
 IDS = [f"r{row:04d}" for row in range(ROWS)]
 TEXTS = [f"patient {row} takes the same tablets" for row in range(ROWS)]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from harness.command_line import Outcome, run
-from harness.faults import MOMENTS, WarmProcess, clean_rows_in, kills, left_over, seed
+from harness.faults import MOMENTS, STORES, WarmProcess, clean_rows_in, kills, left_over, seed
 from vecveil.databases import Batch, open_store
 from vecveil.databases.locations import public_name
 from vecveil.databases.verifying import files_with, traces_of
@@ -24,15 +24,6 @@ from vecveil.sealing import Sealer
 from vecveil.sealing.blob import SEALED_FIELD, decoded
 
 ROWS, DIMENSION = 300, 32
-STORES = {
-    "faiss": ("faiss", "faiss:{}/notes.index"),
-    "sqlite-vec": ("sqlite_vec", "sqlite-vec:{}/rows.db#notes"),
-    "chroma": ("chromadb", "chroma:{}/chroma#notes"),
-    "lancedb": ("lancedb", "lancedb:{}/lance#notes"),
-    "qdrant": ("qdrant_client", "qdrant:{}/qdrant#notes"),
-    "milvus": ("milvus_lite", "milvus:{}/milvus.db#notes"),
-    "pgvector": ("pgserver", "pgvector:{}#notes"),
-}
 # A server's files are its own: in place is refused there.
 FORMS = [
     (kind, form)

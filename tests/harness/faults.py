@@ -24,6 +24,7 @@ from harness.command_line import Outcome, environment
 
 __all__ = [
     "MOMENTS",
+    "STORES",
     "Child",
     "WarmProcess",
     "clean_rows_in",
@@ -33,6 +34,17 @@ __all__ = [
     "seed",
     "share",
 ]
+
+STORES = {
+    "faiss": ("faiss", "faiss:{}/notes.index"),
+    "sqlite-vec": ("sqlite_vec", "sqlite-vec:{}/rows.db#notes"),
+    "chroma": ("chromadb", "chroma:{}/chroma#notes"),
+    "lancedb": ("lancedb", "lancedb:{}/lance#notes"),
+    "qdrant": ("qdrant_client", "qdrant:{}/qdrant#notes"),
+    "milvus": ("milvus_lite", "milvus:{}/milvus.db#notes"),
+    "pgvector": ("pgserver", "pgvector:{}#notes"),
+}
+"""Module that a kind of database needs, and the location of a collection in a folder."""
 
 MOMENTS = int(os.environ.get("VECVEIL_FAULT_MOMENTS", "4"))
 """Kills of each kind; the forms of one kind share them."""

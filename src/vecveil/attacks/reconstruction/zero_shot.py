@@ -203,7 +203,7 @@ class _Beam:
 
 
 class ZeroShotAttack(ReconstructionAttack):
-    """A beam search over the continuations of a language model, guided by the vectors of its own texts.
+    """A beam search over the continuations of a language model, guided by the vectors of the texts that it proposes.
 
     In each step the language model proposes tokens for every kept prefix. A ridge regression from the vectors of
     prefix and token to the vector of the joined text, learnt online from the attacker's own queries, predicts which
