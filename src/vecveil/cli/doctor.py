@@ -119,7 +119,8 @@ def _looks_normal(draws: Any) -> bool:
 def _test_protection() -> None:
     clean = np.zeros((64, 16), dtype=np.float32)
     released = Laplace(16, 8.0).protect(clean)
-    if released.shape != clean.shape or not np.isfinite(released).all() or not released.all():
+    # Released values lie on a grid, so a single 0.0 is ordinary; a row of zeros is not.
+    if released.shape != clean.shape or not np.isfinite(released).all() or not released.any(axis=1).all():
         raise ValueError("protection returned something else than noise")
 
 
