@@ -14,8 +14,6 @@ from vecveil.attacks.token_inference.kernel import KernelAttack
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["AccessMap", "AccessPatternAttack", "fit_access_map"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -21,11 +21,6 @@ from vecveil.metrics.similarity import embedding_cosine
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = [
-    "PAIRS", "AffineMap", "AlignmentAttack", "PermutationAlignment", "ProcrustesAlignment",
-    "RidgeAlignment", "choose_map", "fit_scale", "folds", "procrustes", "reached", "unit_rows",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 
 PAIRS = (10, 50, 200, 1000)

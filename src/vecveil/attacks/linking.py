@@ -18,8 +18,6 @@ from vecveil.metrics.estimates import share_estimate
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings
 
-__all__ = ["LinkingAttack", "group_means"]
-
 FloatArray = npt.NDArray[np.float64]
 
 _SHRINKAGE = (1e-4, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)  # shares of the mean variance added to the variances

@@ -9,8 +9,6 @@ import scipy  # its submodules load when they are first used: scipy.optimize is 
 from vecveil.attacks.alignment import AffineMap, AlignmentAttack, fit_scale, procrustes, unit_rows
 from vecveil.validation import check_count
 
-__all__ = ["UnpairedAlignment", "cluster_centres", "from_principal_axes"]
-
 FloatArray = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 

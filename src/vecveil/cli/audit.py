@@ -40,8 +40,6 @@ from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.types import Embeddings
 
-__all__ = ["attack_arguments", "attack_options", "command"]
-
 EXAMPLE = """\b
 Examples:
   vecveil audit notes.csv -p drug.vecveil --concept concept.yaml --json audit.json --html audit.html

@@ -24,8 +24,6 @@ from vecveil.errors import MemoryLimitError, VecveilError
 from vecveil.runtime import check_room
 from vecveil.version import __version__
 
-__all__ = ["COMMANDS", "run", "vecveil"]
-
 COMMANDS = {
     "demo": ("demo", "command", "Fit, protect and audit bundled notes or your own texts."),
     "fit": ("fit", "command", "Learn how to hide a concept; write a protector."),

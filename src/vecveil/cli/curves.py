@@ -16,8 +16,6 @@ from vecveil.protector import load
 from vecveil.records import read_training
 from vecveil.report import training_csv, training_lines, training_page
 
-__all__ = ["command"]
-
 
 @click.command("curves", epilog="\b\nExample:\n  vecveil curves pii.vecveil --html curves.html\n")
 @click.argument("protector", type=shared.FILE)

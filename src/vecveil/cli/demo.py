@@ -12,8 +12,6 @@ from vecveil.cli.output import as_typed, data, data_json, note, writing
 from vecveil.cli.tables import TableFormat
 from vecveil.demo.job import DEMO_TARGET_UTILITY, run_demo
 
-__all__ = ["command"]
-
 EXAMPLE = """\b
 Examples:
   vecveil demo

@@ -30,8 +30,6 @@ from vecveil.randomness import resolve_stream
 from vecveil.runtime import thread_count
 from vecveil.version import __version__
 
-__all__ = ["command", "examine", "examine_extras", "requirements"]
-
 CORE = ""
 """Name of the packages that are needed without any extra."""
 SHOWN = (

@@ -24,8 +24,6 @@ from vecveil.report import (
     experiment_to_markdown,
 )
 
-__all__ = ["command", "find_checkout"]
-
 EXAMPLE = """\b
 Example:
   vecveil experiment list

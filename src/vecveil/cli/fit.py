@@ -42,8 +42,6 @@ from vecveil.records.verdict import MOST, PART
 from vecveil.report.text import duration
 from vecveil.textcrafter.training import forget_checkpoint
 
-__all__ = ["command", "record"]
-
 SCALES = ("target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal", "radius")
 MEMBER_SOURCES = ("expand", "expand_corpus", "expand_faker", "expand_entity")
 FEW_TEXTS = 20

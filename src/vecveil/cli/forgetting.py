@@ -22,8 +22,6 @@ from vecveil.io import write_text
 from vecveil.sealing import Sealer
 from vecveil.sealing.sqlite_blobs import SqliteBlobs
 
-__all__ = ["forget_command", "reconcile_command"]
-
 RECONCILE_EXAMPLE = """\b
 Example:
   vecveil reconcile chroma:db#notes-sealed --ids current.txt -o gone.txt

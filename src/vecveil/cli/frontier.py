@@ -16,8 +16,6 @@ from vecveil.io import write_bytes
 from vecveil.records.frontier import FrontierPoint, FrontierRecord
 from vecveil.report import frontier_lines, write_frontier_html
 
-__all__ = ["CONCEPT", "command"]
-
 CONCEPT = "concept.yaml"
 """Copy of the concept file in the folder, for ``vecveil fit --from``."""
 

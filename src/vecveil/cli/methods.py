@@ -10,8 +10,6 @@ from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json
 from vecveil.protector import METHODS, TEXT_METHODS
 
-__all__ = ["command"]
-
 
 @click.command("methods", epilog="\b\nExample:\n  vecveil methods\n")
 @shared.json_option

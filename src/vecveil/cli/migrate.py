@@ -25,8 +25,6 @@ from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import Sealer
 
-__all__ = ["command"]
-
 EXAMPLE = """\b
 Examples:
   vecveil migrate chroma:db#notes chroma:db#notes-protected -p drug.vecveil

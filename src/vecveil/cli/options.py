@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 else:
     _Pair = _Integer = _Name = click.ParamType  # no generic type in older versions of click
 
-__all__ = [
-    "FILE", "KEY_FILE", "KEY_SOURCE", "LEDGER", "POSITIVE", "PROTECTOR", "SEAL_KEY", "SHARE", "Assignment",
-    "MemorySize", "Sections", "Source", "database_seal_options", "encoder_options", "file_options", "file_seal_options",
-    "in_options", "json_option", "named_options", "page_options", "release_options", "report_options", "seed_option",
-    "stacked", "table_options", "task_options", "without_secrets",
-]  # fmt: skip
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 def _remember(

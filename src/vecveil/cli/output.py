@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from vecveil.accounting import Guarantee
     from vecveil.auditing import AuditResult
 
-__all__ = [
-    "as_typed", "data", "data_json", "note", "number", "report_files", "say_keyed", "share", "warn",
-    "write_reports", "writing",
-]  # fmt: skip
-
-
 def as_typed(shown: Mapping[str, str] | None = None) -> str:
     """Return the command line of this run, for the record of a result; of paths the last name alone.
 

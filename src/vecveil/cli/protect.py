@@ -25,8 +25,6 @@ from vecveil.data.writing import check_output
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.protector import Protector, load
 
-__all__ = ["command", "seal_command", "verify_command"]
-
 OUTPUT_SUFFIXES = (".parquet", ".pq", ".npy")
 
 EXAMPLE = """\b

@@ -18,8 +18,6 @@ from vecveil.data.writing import check_new_file
 from vecveil.randomness import NoiseKey, NoiseKeys
 from vecveil.sealing import KeyStore, Sealer
 
-__all__ = ["Release", "key", "ledger"]
-
 
 @dataclass(frozen=True)
 class Release:

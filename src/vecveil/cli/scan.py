@@ -29,8 +29,6 @@ from vecveil.io import write_text
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 
-__all__ = ["command"]
-
 EXAMPLE = """\b
 Examples:
   vecveil scan chroma:db#notes

@@ -23,8 +23,6 @@ from vecveil.errors import DataFileError
 from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
 
-__all__ = ["reprotect_command", "reseal_command", "unseal_command"]
-
 _SHOWN = 10
 
 UNSEAL_EXAMPLE = """\b

@@ -15,8 +15,6 @@ from vecveil.databases.locations import public_name
 from vecveil.encoders import load_encoder
 from vecveil.errors import SealingError
 
-__all__ = ["command"]
-
 EXAMPLE = """\b
 Example:
   vecveil migrate chroma:db#notes chroma:db#notes-sealed -p drug.vecveil --seal-key search.keys

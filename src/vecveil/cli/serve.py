@@ -14,8 +14,6 @@ from vecveil.cli import options as shared
 from vecveil.serving import ServedPolicySettings, ServeSettings, UpstreamSettings
 from vecveil.serving.settings import read_config
 
-__all__ = ["command"]
-
 EXAMPLE = """\b
 Examples:
   vecveil serve -p drug.vecveil --upstream minilm --port 8080

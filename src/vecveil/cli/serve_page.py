@@ -16,8 +16,6 @@ from vecveil.serving import Service
 from vecveil.serving.preview_page import PageTexts, page_router
 from vecveil.types import Embeddings
 
-__all__ = ["page_routers"]
-
 _SAMPLES = 4
 
 

@@ -22,11 +22,6 @@ from vecveil.errors import DataFileError, VecveilError
 from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask
 from vecveil.types import Embeddings
 
-__all__ = [
-    "Rows", "TableFormat", "chosen_task", "classification_task", "is_protected", "load_encoder_named", "read_array",
-    "read_corpus", "read_labels", "read_rows", "retrieval_task", "sts_task",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class TableFormat:

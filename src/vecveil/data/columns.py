@@ -19,13 +19,6 @@ from vecveil.data.files import NoRowsError, not_usable
 from vecveil.errors import DataFileError, MissingDependencyError
 from vecveil.types import Embeddings
 
-__all__ = [
-    "WIDEST", "ColumnBatch", "ColumnType", "TableSource", "arrow_column", "arrow_type", "as_type", "check_names",
-    "check_rows", "has_number_list", "ids_of", "import_pyarrow", "is_number_list", "is_plain", "is_text", "is_word",
-    "json_values", "missing_column", "python_values", "row_number", "texts_from_arrow", "undictionaried",
-    "vector_width", "vectors_from_arrow",
-]  # fmt: skip
-
 ColumnType: TypeAlias = Any
 """A pyarrow type (Parquet), or one of "string", "int64", "float64", "bool_", "json", "vector"."""
 

@@ -22,11 +22,6 @@ from typing import IO, Any, BinaryIO, TypeVar, cast
 
 from vecveil.errors import DataFileError, InvalidInputError, unknown_name
 
-__all__ = [
-    "INPUT_SUFFIXES", "LONGEST", "InputFile", "NoRowsError", "check_encoding", "find_input", "format_of", "in_groups",
-    "input_file", "not_usable", "read_lines", "readable",
-]  # fmt: skip
-
 T = TypeVar("T")
 
 INPUT_SUFFIXES: dict[str, tuple[str, ...]] = {

@@ -10,8 +10,6 @@ from typing import Any
 from vecveil.errors import MemoryLimitError
 from vecveil.validation import check_count
 
-__all__ = ["MemoryAccount", "default_max_memory", "memory_limit"]
-
 DEFAULT_LIMIT = 1 << 30
 CODE = "E-MEMORY-TABLE"
 

@@ -16,8 +16,6 @@ from vecveil.data.files import InputFile, not_usable, readable
 from vecveil.errors import DataFileError
 from vecveil.types import Embeddings
 
-__all__ = ["NpySource"]
-
 
 class NpySource(TableSource):
     """A two-dimensional array of float32, float64 or float16 (read as float32), in either order."""

@@ -20,8 +20,6 @@ from vecveil.data.files import InputFile, not_usable, readable
 from vecveil.data.memory import MemoryAccount
 from vecveil.errors import VecveilError
 
-__all__ = ["METADATA_KEY", "ParquetSource", "metadata_in"]
-
 METADATA_KEY = b"vecveil"
 READ_AHEAD = 1 << 20
 BATCH_BYTES = 1 << 26

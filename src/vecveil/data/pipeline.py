@@ -26,8 +26,6 @@ from vecveil.runtime import check_room, progress
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings
 
-__all__ = ["ROOM", "PreparedTable", "ProtectionCounts", "RowItems", "SealedColumns", "TableProtection", "protect_table"]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 

@@ -31,8 +31,6 @@ from vecveil.errors import DataFileError
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["EMBEDDING", "Chunk", "TableReader", "TextRows", "read_table", "read_texts", "table_source"]
-
 EMBEDDING, TEXT = "embedding", "text"
 CHUNK_ROWS = 16_384
 CHUNK_BYTES = 1 << 25

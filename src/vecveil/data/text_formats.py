@@ -15,8 +15,6 @@ from vecveil.data.columns import ColumnBatch, TableSource, check_names, check_ro
 from vecveil.data.files import LONGEST, InputFile, in_groups, not_usable, read_lines
 from vecveil.errors import DataFileError, InvalidInputError
 
-__all__ = ["DelimitedSource", "JsonLinesSource", "TextLinesSource"]
-
 DEEPEST = 100
 MOST_FIELDS = 10_000
 # Largest integer that float64 holds exactly, and the range of int64.

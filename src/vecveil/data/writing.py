@@ -21,11 +21,6 @@ from vecveil.io import atomic_path
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings
 
-__all__ = [
-    "ArrowWriter", "EmbeddingWriter", "FileWriter", "NotWrittenError", "NpyWriter", "ParquetWriter", "check_new_file",
-    "check_output", "not_written", "open_writer",
-]  # fmt: skip
-
 GROUP_ROWS = 65_536
 GROUP_BYTES = 1 << 25
 OUTPUT_SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".npy": "npy"}

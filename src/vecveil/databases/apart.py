@@ -31,8 +31,6 @@ from vecveil.databases.locations import store_of
 from vecveil.databases.store import Batch, Match, Missing, StoreInfo, VectorStore, Where
 from vecveil.errors import InvalidInputError, StoreError, VecveilError
 
-__all__ = ["StoreApart", "serve"]
-
 _OWNER = "StoreApart"
 _CLOSE_SECONDS = 30.0  # for a running request to finish
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>

@@ -44,8 +44,6 @@ try:
 except ImportError:
     raise MissingDependencyError("Chroma", "chromadb", "chroma") from None
 
-__all__ = ["ChromaEmbeddingFunction", "ChromaStore", "protect_and_add", "register"]
-
 Value = str | int | float | bool
 _OWNER = "ProtectedEmbeddingFunction"
 _DIMENSION = "vecveil:dimension"

@@ -17,8 +17,6 @@ from vecveil.protector.protector import encoder_fingerprint
 from vecveil.randomness import ItemId
 from vecveil.types import Embeddings, Texts
 
-__all__ = ["Items", "ProtectedClient", "SqlTable"]
-
 # A value with this many words counts as a text, for the warning, if the texts are unknown.
 _TEXT_WORDS = 5
 

@@ -36,8 +36,6 @@ from vecveil.sealing.sealer import OnInvalid, filter_tokens
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_same_length, check_texts
 
-__all__ = ["ProtectedCollection", "fitted_candidates", "where_all", "with_blob"]
-
 SEALED = (
     "Without the key, a sealed row reveals the id of its data key and its length: AES-256-GCM-SIV with random nonces. "
     "A row that was changed, or moved to another id or collection, does not open. The rest of this guarantee is about "

@@ -18,8 +18,6 @@ from vecveil.sealing.blob import SEALED_FIELD, decoded
 from vecveil.sealing.keystore import FILTER_PREFIX
 from vecveil.types import Embeddings
 
-__all__ = ["read_query_log", "visible_accesses", "visible_queries", "visible_rows"]
-
 _BATCH = 1000
 _TOKENS = 64  # filter tokens of a field that an audit tells apart
 

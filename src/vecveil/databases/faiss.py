@@ -40,8 +40,6 @@ from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.types import Embeddings, Texts
 
-__all__ = ["FaissStore", "ProtectedIndex"]
-
 _HEAD = "vecveil"
 _SUM = "crc32"  # of the index file that the lines belong to
 _WRITINGS = 20  # writes of a copy; each rewrites the whole file, so k writes cost about k/2 times its size

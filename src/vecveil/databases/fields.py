@@ -14,8 +14,6 @@ from vecveil.data.columns import is_number_list
 from vecveil.sealing.blob import SEALED_FIELD, is_blob
 from vecveil.sealing.keystore import FILTER_PREFIX
 
-__all__ = ["OTHERS", "Field", "FieldTally", "carried", "kind_of", "leaves", "matches"]
-
 ValueKind = Literal["text", "numbers", "binary", "sealed", "token", "email", "phone", "name", "other"]
 
 OTHERS = "(others)"

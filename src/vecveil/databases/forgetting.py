@@ -28,8 +28,6 @@ from vecveil.sealing.sqlite_blobs import SqliteBlobs
 from vecveil.validation import check_texts
 from vecveil.version import __version__
 
-__all__ = ["Erasure", "Reconciliation", "forget", "reconcile"]
-
 _OWNER = "forget"
 _SEARCHED = 1000  # deleted rows whose bytes the files are searched for
 _UUID_FORMS = ("{}", "urn:uuid:{}", "{{{}}}")

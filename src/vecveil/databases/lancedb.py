@@ -40,8 +40,6 @@ try:
 except ImportError:
     raise MissingDependencyError("LanceDB", "lancedb", "lancedb") from None
 
-__all__ = ["LanceEmbeddingFunction", "LanceStore", "register"]
-
 # Schema metadata of a table that `create` made; only such a table is written to.
 _MARK, _METRIC = b"vecveil", b"vecveil:metric"
 _FUNCTION = "ProtectedEmbeddingFunction"

@@ -13,11 +13,6 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from vecveil.databases.store import VectorStore
 from vecveil.errors import InvalidInputError
 
-__all__ = [
-    "KINDS", "default_state_file", "in_this_process", "is_local", "open_store", "public_name", "short_name",
-    "store_of",
-]  # fmt: skip
-
 # Shown in names of stores; every other option may be a secret. An allowlist, so that new options stay hidden.
 _SAFE = ("host", "hostaddr", "port", "dbname")
 _KEYWORDS = re.compile(rf"(?:^|\s)({'|'.join(_SAFE)})\s*=\s*([\w.:/-]+)")

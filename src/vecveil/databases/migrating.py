@@ -47,8 +47,6 @@ from vecveil.sealing.sealer import filter_tokens
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
-__all__ = ["Migration", "MigrationOptions", "SourceCheck", "migrate", "verify_migration"]
-
 _OWNER = "migrate"
 _SAMPLE = 1000
 _UNCHANGED = "unchanged during the migration"

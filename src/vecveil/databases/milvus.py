@@ -34,8 +34,6 @@ from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.types import Embeddings, Texts
 
-__all__ = ["MilvusStore", "ProtectedMilvus"]
-
 _ID, _VECTOR = "id", "vector"
 _LONGEST_ID = 1024  # bytes
 _PAGE = 1000  # rows per call: Milvus limits the size of answers

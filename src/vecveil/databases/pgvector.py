@@ -28,8 +28,6 @@ from vecveil.protector.policy import ReleasePolicy
 if TYPE_CHECKING:
     from psycopg import Connection
 
-__all__ = ["PgvectorStore", "PostgresTable"]
-
 Metric = Literal["cosine", "dot", "euclidean"]
 ColumnType = Literal[
     "text", "integer", "bigint", "double precision", "boolean", "jsonb", "date", "timestamptz", "uuid"

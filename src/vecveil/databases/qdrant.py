@@ -41,8 +41,6 @@ from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.types import Embeddings, Texts
 
-__all__ = ["ProtectedQdrant", "QdrantStore"]
-
 _ID = "vecveil_id"
 _NUMBERS = 2**64  # numeric ids are unsigned 64-bit integers
 _END = "end"  # cursor behind the last row

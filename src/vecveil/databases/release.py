@@ -25,11 +25,6 @@ from vecveil.types import Embeddings
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
 
-__all__ = [
-    "CleanQueryWarning", "KeySource", "PlaintextWarning", "PolicyOptions", "Vectors", "WrappedEmbedder",
-    "check_saved", "open_policy", "open_protector", "policy_config", "saved_source", "warn_plaintext", "with_policy",
-]  # fmt: skip
-
 Vectors = npt.NDArray[np.float32]
 KeySource = NoiseKeys | NoiseKey | str | os.PathLike[str] | None
 """Noise keys, path of a key file, or ``env:NAME``."""

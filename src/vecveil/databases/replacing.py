@@ -23,8 +23,6 @@ from vecveil.io import sync_folder
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import Sealer
 
-__all__ = ["seal_in_place"]
-
 _OWNER = "migrate"
 _CLEARING, _PLACING, _REMOVING, _REPLACED = "clearing", "placing", "removing", "replaced"
 

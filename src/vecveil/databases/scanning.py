@@ -15,8 +15,6 @@ from vecveil.databases.survey import Reservoir, Sample, Survey
 from vecveil.runtime import progress
 from vecveil.validation import check_count
 
-__all__ = ["SCHEMA", "SIGN_CODES", "Scan", "ScanFinding", "in_order", "scan"]
-
 SCHEMA = "vecveil.scan/1"
 Severity = Literal["high", "medium", "low", "info"]
 _SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")

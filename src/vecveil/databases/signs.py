@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Signs", "signs_of_protection"]
-
 _MIN_VALUES = 2_000  # fewer values may share trailing zeros by chance
 _BITS = 24  # significand of a float32
 _MAX_BELOW = 18  # significant bits of the smallest value; full float32 precision has 24

@@ -37,8 +37,6 @@ from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 
-__all__ = ["SqliteTable", "SqliteVecStore"]
-
 _TABLE = "ProtectedTable"
 _JSON = "vecveil_fields"
 # sqlite-vec has no catalogue of its columns: they are parsed from the CREATE statement.

@@ -12,8 +12,6 @@ from typing import Any
 from vecveil.errors import DataFileError, StoreError
 from vecveil.io import LockedError, exclusive, write_bytes
 
-__all__ = ["SCHEMA", "MigrationState", "locked", "read_state", "write_state"]
-
 SCHEMA = "vecveil.migration/1"
 _LARGEST = 1 << 24  # bytes; a state file with 500 field names has far fewer
 _OWNER = "migrate"

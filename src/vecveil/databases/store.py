@@ -21,12 +21,6 @@ from vecveil.errors import InvalidInputError, StoreError, VecveilError, unknown_
 from vecveil.sealing.keystore import check_filter_field
 from vecveil.validation import check_count, check_embeddings
 
-__all__ = [
-    "Batch", "DatabaseStore", "Match", "Missing", "StoreInfo", "VectorStore", "Where", "as_json", "check_cursor",
-    "database_errors", "distance_of", "integer_id", "invalid_cursor", "json_cursor", "no_place",
-    "plain", "unfiltered",
-]  # fmt: skip
-
 Missing = Literal["raise", "skip"]
 Where = Mapping[str, Sequence[str]]
 """Condition on rows: strings by field, of which the field must hold one."""

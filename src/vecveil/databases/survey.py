@@ -14,8 +14,6 @@ import numpy.typing as npt
 from vecveil.databases.fields import Field, FieldTally
 from vecveil.databases.store import Batch
 
-__all__ = ["BadRows", "EqualRows", "Norms", "Reservoir", "Sample", "Survey", "usable_rows"]
-
 _UNIT = 1e-3  # tolerance of unit norms: half-precision vectors deviate by about 5e-4
 
 

@@ -22,10 +22,6 @@ from vecveil.runtime import progress
 from vecveil.sealing import Sealer
 from vecveil.sealing.blob import SEALED_FIELD, decoded
 
-__all__ = [
-    "Verification", "add_rows", "as_hex", "files_with", "is_clean", "same_directions", "traces_of", "verify",
-]  # fmt: skip
-
 _DIRECTION = 1e-5  # tolerance per coordinate of unit vectors, for a store that normalises in float32
 _SAME = 1e-6  # a few units of float32 rounding; the smallest useful noise is far larger
 _TRACED = 1000  # rows to look for in the files; a database that keeps clean rows keeps all or many

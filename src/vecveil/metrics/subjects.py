@@ -14,8 +14,6 @@ import numpy.typing as npt
 from vecveil.metrics.estimates import Estimate, share_estimate
 from vecveil.metrics.token_inference import top_credit
 
-__all__ = ["ANY", "FOUND", "MEAN", "SHARE", "subjects_found", "subjects_read"]
-
 ANY = "subjects with a word read"
 MEAN = "words of a subject read, mean"
 SHARE = "words of all subjects read"

@@ -14,10 +14,9 @@ from types import ModuleType
 import numpy as np
 
 from vecveil.randomness import elementary
-from vecveil.randomness.elementary import NoiseKind, Words
+from vecveil.randomness.elementary import NoiseKind as NoiseKind
+from vecveil.randomness.elementary import Words
 from vecveil.types import Embeddings, Vector
-
-__all__ = ["NoiseKind", "compiled", "counters", "exponentials", "gammas", "normals", "release"]
 
 _compiled: ModuleType | None = None
 if os.environ.get("VECVEIL_KERNEL") != "numpy":

@@ -14,32 +14,6 @@ from typing import Any, Literal, TypeAlias
 
 from vecveil.records.audit import AttackRecord, AuditRecord, LeakageFigure
 
-__all__ = [
-    "ABOVE_CHANCE",
-    "ABOVE_CLEAN",
-    "GRADES",
-    "MISSING",
-    "NBSP",
-    "NO_ENCODER",
-    "OVERLAP",
-    "UNPROTECTED",
-    "WEAK_EPSILON",
-    "FamilyVerdict",
-    "Grade",
-    "Verdict",
-    "against_chance",
-    "against_clean",
-    "controls",
-    "decide",
-    "grade",
-    "listed_against_unlisted",
-    "percent",
-    "skipped_without_encoder",
-    "standing",
-    "status",
-    "strongest",
-]
-
 # Shares are written the same in the audit's own sentences and in the reports.
 NBSP = "\u00a0"
 MISSING = "–"

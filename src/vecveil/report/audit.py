@@ -50,16 +50,6 @@ from vecveil.report.text import (
     scale,
 )
 
-__all__ = [
-    "render_audit",
-    "render_audit_csv",
-    "render_audit_markdown",
-    "summary_table",
-    "write_audit_csv",
-    "write_audit_html",
-    "write_audit_markdown",
-]
-
 Source = Mapping[str, Any] | str | os.PathLike[str]
 
 FAMILY_WORDS = {

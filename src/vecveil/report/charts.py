@@ -16,22 +16,6 @@ from vecveil.records.audit import AttackRecord
 from vecveil.records.experiment import Figure, Point, Series
 from vecveil.report.text import interval, percent, rounded, scale
 
-__all__ = [
-    "Across",
-    "Bars",
-    "Heat",
-    "Plot",
-    "across",
-    "bar_name",
-    "bars",
-    "curves",
-    "heat",
-    "leakage_words",
-    "measures",
-    "scale_ticks",
-    "share_at",
-]
-
 EDGE = 8  # pixels above and below a curve
 MOST_MARKS = 30  # points: more of them would hide the line
 COLOURS = 8  # of the style sheet: ``series-0`` to ``series-7``

@@ -30,15 +30,6 @@ from vecveil.report.text import (
     rounded,
 )
 
-__all__ = [
-    "experiment_to_csv",
-    "experiment_to_html",
-    "experiment_to_latex",
-    "experiment_to_markdown",
-    "published_columns",
-    "table_cells",
-]
-
 NOT_MEASURED = f"{MISSING}: not measured."
 VERDICT_WORDS = {
     "disagrees": "Disagrees with the claim",

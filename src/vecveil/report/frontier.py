@@ -15,8 +15,6 @@ from vecveil.report.charts import Across
 from vecveil.report.rendering import render
 from vecveil.report.text import MISSING, count, duration, interval, percent
 
-__all__ = ["CAUTION", "frontier_lines", "frontier_page", "write_frontier_html"]
-
 CAUTION = (
     "The figures hold for the readers named here, on these texts: other readers may find more. They are measured on "
     "texts that the designs were not fitted on; a fit on all texts, with all words, learns from more. The figures of "

@@ -25,8 +25,6 @@ from vecveil.report.audit import (
 from vecveil.report.rendering import render
 from vecveil.report.text import duration, moment
 
-__all__ = ["describe_file", "write_pack"]
-
 TOOLS = ("vecveil", "numpy", "scipy", "torch", "scikit-learn", "sentence-transformers", "transformers", "cryptography")
 
 

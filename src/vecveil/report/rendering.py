@@ -16,9 +16,6 @@ from vecveil.version import __version__
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["render"]
-
-
 def render(template: str, **context: Any) -> str:
     """Return the document of a template in ``report/templates``, whose suffix names the format.
 

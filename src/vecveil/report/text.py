@@ -13,30 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from vecveil.records.verdict import MISSING, NBSP, percent
-
-__all__ = [
-    "MISSING",
-    "NBSP",
-    "clean_text",
-    "count",
-    "csv_table",
-    "decimal",
-    "duration",
-    "interval",
-    "latex",
-    "markdown",
-    "markdown_block",
-    "markdown_code",
-    "moment",
-    "parameter",
-    "percent",
-    "plain_interval",
-    "prose",
-    "rounded",
-    "scale",
-    "spreadsheet",
-]
+from vecveil.records.verdict import MISSING as MISSING
+from vecveil.records.verdict import NBSP as NBSP
+from vecveil.records.verdict import percent as percent
 
 # Control characters, overrides of the writing direction and lone surrogates: they break a file or a terminal line, or
 # make it read as something else.

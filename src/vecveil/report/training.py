@@ -13,15 +13,6 @@ from vecveil.records.training import TrainingRecord, read_training
 from vecveil.report.rendering import render
 from vecveil.report.text import count, csv_table, duration, parameter, rounded
 
-__all__ = [
-    "MEASURES",
-    "SAME_CLASSIFIER",
-    "training_csv",
-    "training_lines",
-    "training_page",
-    "write_training_html",
-]
-
 SAME_CLASSIFIER = (
     "p(PII) is measured with the classifier that the policy was trained against, which was fitted on these vectors "
     "too: that it falls says that the policy satisfies this classifier, and nothing of what another attacker finds."

@@ -12,8 +12,6 @@ from urllib.parse import unquote
 
 from vecveil.errors import KeyFileError
 
-__all__ = ["ApiClient", "ApiKeys", "read_secret"]
-
 ENVIRONMENT = "env:"
 # 16 random characters hold at least 64 bits (hexadecimal), beyond guessing over a network.
 _MIN_CHARACTERS = 16

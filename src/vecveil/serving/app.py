@@ -38,8 +38,6 @@ except ImportError:
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["create_app", "unless_gone"]
-
 T = TypeVar("T")
 
 _RERANK = ("/v1/rerank", "/v2/rerank")  # Jina's and Cohere's; Cohere's second version has no return_documents

@@ -17,9 +17,6 @@ from vecveil.errors import (
     VecveilError,
 )
 
-__all__ = ["RATE_LIMIT", "ApiError", "ClientGone", "UpstreamError", "api_error_of", "not_granted",
-           "upstream_refusal"]  # fmt: skip
-
 INVALID = "invalid_request_error"
 SERVER = "server_error"
 RATE_LIMIT = "rate_limit_error"

@@ -8,8 +8,6 @@ import sys
 import time
 from typing import Any
 
-__all__ = ["configure_logging", "event"]
-
 _LOGGER = logging.getLogger("vecveil.serving")
 _OTHERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio")
 

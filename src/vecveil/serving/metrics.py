@@ -15,8 +15,6 @@ try:
 except ImportError:
     raise MissingDependencyError("Serving", "prometheus-client", "serve") from None
 
-__all__ = ["MULTIPROCESS_FOLDER", "Metrics", "drop_ended_processes"]
-
 MULTIPROCESS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable: folder of the metric files that worker processes share."""
 # Buckets: a short text through a local encoder takes milliseconds, a full batch through a slow API up to a minute.

@@ -41,8 +41,6 @@ try:
 except ImportError:
     raise MissingDependencyError("Serving", "starlette", "serve") from None
 
-__all__ = ["PAGE_OPEN_PATHS", "PageLimits", "PageTexts", "PreviewJobs", "page_router"]
-
 Encode = Callable[[Sequence[str]], Embeddings]
 Report = Callable[[float, str], None]
 """``report(share, what)``: called between the steps of a job; raises to end it."""

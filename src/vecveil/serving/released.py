@@ -17,8 +17,6 @@ from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving.requests import Side
 from vecveil.types import Embeddings
 
-__all__ = ["Released", "release"]
-
 # Private token of `release`: an accidental constructor call raises. It guards against mistakes, not attacks.
 _GATE = object()
 

@@ -20,9 +20,6 @@ from vecveil.serving.settings import Limits
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope
 
-__all__ = ["Admission", "EmbeddingRequest", "RateLimit", "RerankRequest", "Sealing", "Side", "headers_of",
-           "parse_request", "parse_rerank", "read_body", "split_side"]  # fmt: skip
-
 Side = Literal["document", "query"]
 POLICY_HEADER = "x-vecveil-policy"
 SIDE_HEADER = "x-vecveil-input"

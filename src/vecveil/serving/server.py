@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     Routers = Callable[[Service], Sequence[Router]]
 
-__all__ = ["listen", "run", "uvicorn_config"]
-
 # Longer than clients keep idle connections (60 s is common), so that the client closes first.
 _KEEP_ALIVE_SECONDS = 65
 _BACKLOG = 2048

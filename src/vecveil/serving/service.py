@@ -36,8 +36,6 @@ from vecveil.serving.upstreams import (
     VerifiedUpstream,
 )
 
-__all__ = ["ServedPolicy", "Service", "open_service", "upstream_key"]
-
 _OWNER = "serve"
 _OPENAI_KEY = "OPENAI_API_KEY"
 # Upstream errors that may pass: the server starts, and the first request verifies the upstream.

@@ -16,8 +16,6 @@ from vecveil.protector.policy import STRONGER, QueryProtection
 from vecveil.randomness.keyed import placed_source
 from vecveil.validation import check_count, check_positive
 
-__all__ = ["Limits", "ServeSettings", "ServedPolicySettings", "UpstreamSettings", "read_config"]
-
 _MAX_NAME = 100
 _MAX_WORKERS = 128
 _MAX_FILE_BYTES = 2**20

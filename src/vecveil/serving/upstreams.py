@@ -34,8 +34,6 @@ try:
 except ImportError:
     raise MissingDependencyError("Serving", "aiohttp", "serve") from None
 
-__all__ = ["Encoded", "HttpUpstream", "LocalUpstream", "Upstream", "VerifiedUpstream"]
-
 # As OpenAI's own clients retry.
 _RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
 _FORWARDED = ("authorization", "openai-organization", "openai-project")

@@ -21,8 +21,6 @@ from vecveil.runtime import import_torch, resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_texts
 
-__all__ = ["CausalLanguageModel", "LanguageModel", "NgramLanguageModel", "ZeroShotAttack"]
-
 FloatArray = npt.NDArray[np.float64]
 Ids = tuple[int, ...]
 

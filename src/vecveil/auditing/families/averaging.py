@@ -24,8 +24,6 @@ from vecveil.auditing.jobs import Job, Plan, attack_job, skip
 from vecveil.records.audit import Family, SkippedAttack
 from vecveil.types import Embeddings, Release
 
-__all__ = ["jobs"]
-
 FAMILY: Family = "averaging"
 RELEASES = (1, 4, 16)  # noise of the mean falls by half from each to the next
 FRESH = tuple(f"averaging-{k}" for k in RELEASES)

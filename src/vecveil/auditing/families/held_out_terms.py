@@ -34,8 +34,6 @@ from vecveil.records.audit import Family
 from vecveil.records.verdict import NO_ENCODER
 from vecveil.types import Embeddings
 
-__all__ = ["Refit", "jobs"]
-
 FAMILY: Family = "held-out-terms"
 ROWS = 4096  # training rows of the kernel attack, whose cost grows with their cube
 NAMES = ("unlisted-linear", "unlisted-kernel")

@@ -32,8 +32,6 @@ from vecveil.records.audit import SkippedAttack
 from vecveil.records.verdict import NO_ENCODER
 from vecveil.runtime import resolve_device
 
-__all__ = ["jobs"]
-
 JUDGED = 200  # texts written: decoding is sequential and slow
 JUDGED_CORRECTED = 100  # Vec2Text encodes every guess of every round
 JUDGED_SEARCHED = 50  # zero-shot encodes hundreds of texts for each
