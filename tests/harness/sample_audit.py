@@ -188,6 +188,8 @@ def store_without_clean() -> dict[str, Any]:
     ]
     for term in record["terms"]:
         term["clean"] = None
+    for each in record["anonymity"]["criteria"]:
+        each["figures"] = [clean_of(known) for known in each["figures"]]
     return settle(record)
 
 

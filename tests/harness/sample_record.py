@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.sample_attacks import every_family, settle
+from harness.sample_attacks import every_family, figure, settle
 
 __all__ = ["formal"]
 
@@ -26,6 +26,11 @@ def frameworks() -> list[dict[str, Any]]:
             "attacks": [],
         },
     ]
+
+
+def criterion(name: str, attack: str, metric: str, *shares: float) -> dict[str, Any]:
+    known = figure(metric, *shares) | {"attack": attack, "unit": "text", "n": 500}
+    return {"criterion": name, "figures": [known], "missing": None}
 
 
 def formal() -> dict[str, Any]:
@@ -140,6 +145,15 @@ def formal() -> dict[str, Any]:
                 },
             },
             "attacks": every_family(),
+            "anonymity": {
+                "schema": "vecveil.anonymity/1",
+                "subjects": None,
+                "criteria": [
+                    criterion("singling-out", "substitution-mahalanobis", "top-1 of 10", 0.781, 1.0, 0.1),
+                    criterion("linkability", "alignment-procrustes", "top-1 with 1000 pairs", 0.338, 0.99, 0.0005),
+                    criterion("inference", "mlp-adaptive", "R-precision", 0.229, 0.727, 0.122),
+                ],
+            },
             "worst": "mlp-adaptive",
             "terms": terms,
             "limits": [

@@ -54,6 +54,7 @@ HIDES = {
 UNHIDDEN = {
     "probe": "whether a text holds one",
     "candidates": "the text from somebody who knows it",
+    "averaging": "words of a text released again",
     "held-out-terms": "words outside the list",
 }
 """Sentences of a verdict about other families that protection hardly changes."""
@@ -82,7 +83,8 @@ class Verdict:
     """The verdict of an audit.
 
     Attributes:
-        worst: the strongest token-inference attack, which decides.
+        worst: the strongest token-inference attack, on one release of a text; it decides.
+        repeated: the strongest attack on several releases of a text, if it reads more of the words than ``worst``.
         grade: how much of what clean vectors tell is hidden from it.
         words: that grade, with what it is about.
         sentence: the verdict in one sentence, with what other families find that protection hardly changes.
@@ -94,6 +96,7 @@ class Verdict:
     """
 
     worst: AttackRecord
+    repeated: AttackRecord | None
     grade: Grade
     words: str
     sentence: str
@@ -223,8 +226,12 @@ def decide(audit: AuditRecord) -> Verdict:
             others.append(FamilyVerdict(family, attack, grade(attack, above), standing(attack), above))
     besides = above_chance_besides(audit.members("token-inference"), worst)
     decided = grade(worst, besides)
+    repeated = audit.strongest.get("averaging")
+    if repeated is not None and (repeated.value or 0.0) <= (worst.value or 0.0):
+        repeated = None
     return Verdict(
         worst=worst,
+        repeated=repeated,
         grade=decided,
         words=f"{_subject(audit).capitalize()}: {GRADES[decided].lower()}",
         sentence=_sentence(audit, decided, others),

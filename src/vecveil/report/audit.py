@@ -6,14 +6,10 @@ The formats share one wording of the figures and of the verdict (`vecveil.record
 from __future__ import annotations
 
 import os
-import re
-import textwrap
-import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vecveil.io import write_text
 from vecveil.records.audit import (
     AttackRecord,
     AuditRecord,
@@ -33,13 +29,11 @@ from vecveil.records.verdict import (
     listed_against_unlisted,
     skipped_without_encoder,
     standing,
-    status,
 )
-from vecveil.report.rendering import render
+from vecveil.report.rendering import render, write_report
 from vecveil.report.text import (
     MISSING,
     NBSP,
-    clean_text,
     count,
     csv_table,
     duration,
@@ -96,6 +90,12 @@ TERM_CHANCE = (
     "Chance of a term is what naming the most frequent terms in every text would recover of it: much of a "
     "frequent term, nothing of a rare one."
 )
+EXPECTED = "above chance; below clean"
+"""Standing of a family that the terminal leaves unsaid, so that exceptions stand out."""
+LARGER = (
+    "The quick tier runs small attackers: larger networks (up to 8 points more behind erasure; --tier full runs "
+    "them), more texts and pretrained decoders find more."
+)
 ABOVE_NAMED = 3  # further figures above chance are counted, not named
 COLUMNS = (
     "family", "attack", "metric", "value", "low", "high", "chance", "over_chance", "clean", "clean_low", "clean_high",
@@ -140,89 +140,77 @@ NO_GUARANTEE = {
 }
 
 
-def render_audit(record: Mapping[str, Any]) -> str:
-    """Return the audit record as one HTML page that loads nothing and runs nothing.
+def render_audit(record: Source) -> str:
+    """Return an audit as one HTML page that loads nothing and runs nothing.
 
     Args:
-        record: the content of ``audit.json``, schema ``vecveil.audit/2``. Terms and texts appear on the page only if
-            the record holds them.
-
-    Raises:
-        InvalidInputError: another schema, or a key is missing or has a wrong value.
-    """
-    return _html(AuditRecord.read(record, owner="render_audit"))
-
-
-def render_audit_markdown(record: Mapping[str, Any]) -> str:
-    """Return the audit record as GitHub-flavoured Markdown: the page without its charts.
-
-    No text of the record can become a link, a mention or other markup.
-    """
-    return _markdown(AuditRecord.read(record, owner="render_audit_markdown"))
-
-
-def render_audit_csv(record: Mapping[str, Any]) -> str:
-    """Return a CSV table (RFC 4180) with one row for each attack and metric, the main metric first.
-
-    Missing figures are empty. A text that a spreadsheet would take for a formula gets an apostrophe in front. ``n`` is
-    that of the attack's main metric.
-    """
-    return _csv(AuditRecord.read(record, owner="render_audit_csv"))
-
-
-def write_audit_html(record_or_path: Source, target: str | os.PathLike[str]) -> Path:
-    """Write `render_audit` of a record, or of the ``audit.json`` at a path, to ``target`` atomically.
+        record: the content of ``audit.json``, schema ``vecveil.audit/2``, or the path of the file. Terms and texts
+            appear on the page only if the record holds them.
 
     Raises:
         InvalidInputError: a record with another schema, or with a missing or wrong key.
         DataFileError: the same for a file, or the file cannot be read or is not JSON.
     """
-    write_text(target, _html(AuditRecord.load(record_or_path, owner="write_audit_html")))
-    return Path(target)
-
-
-def write_audit_markdown(record_or_path: Source, target: str | os.PathLike[str]) -> Path:
-    """Write `render_audit_markdown` to ``target`` atomically; as `write_audit_html`."""
-    write_text(target, _markdown(AuditRecord.load(record_or_path, owner="write_audit_markdown")))
-    return Path(target)
-
-
-def write_audit_csv(record_or_path: Source, target: str | os.PathLike[str]) -> Path:
-    """Write `render_audit_csv` to ``target`` atomically; as `write_audit_html`."""
-    write_text(target, _csv(AuditRecord.load(record_or_path, owner="write_audit_csv")))
-    return Path(target)
-
-
-def _html(audit: AuditRecord) -> str:
+    audit = AuditRecord.load(record, owner="render_audit")
     return render("audit.html", what="audit", generator=audit.vecveil, **_context(audit))
 
 
-def _markdown(audit: AuditRecord) -> str:
-    return render("audit.md", **_context(audit))
+def render_audit_markdown(record: Source) -> str:
+    """Return an audit as GitHub-flavoured Markdown: the page without its charts. As `render_audit`.
+
+    No text of the record can become a link, a mention or other markup.
+    """
+    return render("audit.md", **_context(AuditRecord.load(record, owner="render_audit_markdown")))
 
 
-def _csv(audit: AuditRecord) -> str:
-    return csv_table(
-        COLUMNS,
-        (
-            (
-                attack.family, attack.name, figure.metric, figure.value, figure.low, figure.high, figure.chance,
-                figure.over_chance, figure.clean, figure.clean_low, figure.clean_high, attack.n, attack.adaptive,
-                attack.seconds, attack.cost,
-            )
-            for attack in audit.attacks
-            for figure in attack.figures
-        ),
-    )  # fmt: skip
+def render_audit_csv(record: Source) -> str:
+    """Return a CSV table (RFC 4180) with one row for each attack and metric, the main metric first.
+
+    Missing figures are empty. A text that a spreadsheet would take for a formula gets an apostrophe in front. ``n`` is
+    that of the attack's main metric.
+    """
+    audit = AuditRecord.load(record, owner="render_audit_csv")
+
+    def cell(attack: AttackRecord, figure: LeakageFigure, column: str) -> Any:
+        if column == "attack":
+            return attack.name
+        return getattr(figure if hasattr(figure, column) else attack, column)
+
+    pairs = ((attack, figure) for attack in audit.attacks for figure in attack.figures)
+    return csv_table(COLUMNS, ([cell(*pair, column) for column in COLUMNS] for pair in pairs))
+
+
+def write_audit_html(record_or_path: Source, target: str | os.PathLike[str]) -> Path:
+    """Write `render_audit` to ``target`` atomically, and return its path."""
+    return write_report(target, render_audit(record_or_path))
+
+
+def write_audit_markdown(record_or_path: Source, target: str | os.PathLike[str]) -> Path:
+    """Write `render_audit_markdown` to ``target`` atomically, and return its path."""
+    return write_report(target, render_audit_markdown(record_or_path))
+
+
+def write_audit_csv(record_or_path: Source, target: str | os.PathLike[str]) -> Path:
+    """Write `render_audit_csv` to ``target`` atomically, and return its path."""
+    return write_report(target, render_audit_csv(record_or_path))
+
+
+def summary_table(record: Source) -> str:
+    """Return the figures and reservations of an audit as a table of at most 80 terminal columns."""
+    audit = AuditRecord.load(record, owner="summary_table")
+    return render("audit.txt", EXPECTED=EXPECTED, LARGER=LARGER, **_context(audit))
 
 
 def _context(audit: AuditRecord) -> dict[str, Any]:
-    """Return the template variables that HTML and Markdown share."""
+    """Return the template variables of all formats."""
     verdict, side = decide(audit), _side(audit)
     encoder = None if audit.encoder is None else audit.encoder.name
+    texts = audit.texts
     about = (
         "a store, without its protector" if audit.is_store else f"method {audit.method}",
         f"encoder {encoder}" if encoder else "vectors as given",
+        f"attacks judged on {count(audit.split.test)} of {count(texts.with_concept)} texts with the concept, "
+        f"{count(texts.total)} in all",
         moment(audit.created),
     )
     heading = "What leaks from this store about " if audit.is_store else "What protected vectors still say about "
@@ -237,6 +225,7 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         "warnings": "Warning" if len(audit.lint) == 1 else f"{len(audit.lint)} warnings",
         "word": verdict.words,
         "verdict": verdict,
+        "tried": _tried(audit).lower(),
         "worst_words": worst_words(audit, verdict),
         "bars": bars(audit, verdict),
         "search": search_words(audit),
@@ -260,7 +249,7 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         "settings": settings(audit),
         "side_heads": _side_heads,
         "price": _price,
-        "status": status,
+        "anonymity": [] if audit.anonymity is None else audit.anonymity.criteria,
         "FAMILY_WORDS": FAMILY_WORDS,
         "SIDES": SIDES,
         "HOLDS_TEXTS": HOLDS_TEXTS,
@@ -286,18 +275,27 @@ def _price(attack: AttackRecord) -> str:
 
 
 def worst_words(audit: AuditRecord, verdict: Verdict) -> str:
-    """Return the figures of the strongest token-inference attack, in a sentence."""
-    worst = verdict.worst
-    tried = len(audit.members("token-inference"))
-    who = "The attack tried" if tried == 1 else f"The strongest of {tried} attacks"
+    """Return the figures of the strongest attack on one release, and of a stronger one on several, in sentences."""
+    worst, more = verdict.worst, verdict.repeated
     clean = ", with no clean vectors to compare with"
     if worst.clean is not None:
         clean = f", {percent(worst.clean)} from clean ones ({interval(worst.clean_low, worst.clean_high)})"
     place = "" if verdict.chance == ABOVE_CHANCE else f", {verdict.chance}"
-    return (
-        f"{who}, {worst.name}, read {percent(worst.value)} of the concept’s words from {_side(audit)} vectors "
-        f"({interval(worst.low, worst.high)}){place}{clean}; guessing finds {percent(worst.chance)}."
+    sentence = (
+        f"{_tried(audit)}, {worst.name}, read {percent(worst.value)} of the concept’s words from {_side(audit)} "
+        f"vectors ({interval(worst.low, worst.high)}){place}{clean}; guessing finds {percent(worst.chance)}."
     )
+    if more is None:
+        return sentence
+    return (
+        f"{sentence} The worst figure for these words: {more.name} read {percent(more.value)} "
+        f"({interval(more.low, more.high)}) from several releases of one text."
+    )
+
+
+def _tried(audit: AuditRecord) -> str:
+    tried = len(audit.members("token-inference"))
+    return "The attack tried" if tried == 1 else f"The strongest of {tried} attacks on one release of a text"
 
 
 def bars(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str, float | None, float | None, float | None]]:
@@ -478,161 +476,3 @@ def settings(audit: AuditRecord) -> list[tuple[str, str | None]]:
         ("Time taken", duration(audit.seconds)),
         ("Made", f"{audit.created} with vecveil {audit.vecveil}"),
     ]
-
-
-WIDTH = 80
-BAR = 28
-EXPECTED = "above chance; below clean"
-LARGER = (
-    "The quick tier runs small attackers: larger networks (up to 8 points more behind erasure; --tier full runs "
-    "them), more texts and pretrained decoders find more."
-)
-
-
-def summary_table(record: Mapping[str, Any]) -> str:
-    """Return the figures and reservations of an audit record as a table of at most 80 terminal columns."""
-    audit = AuditRecord.read(record, owner="summary_table")
-    verdict = decide(audit)
-    of = "a store" if audit.is_store else f"method {audit.method}"
-    blocks = [
-        [_fit(f'Audit of the concept "{audit.concept}", {of}', WIDTH).rstrip()],
-        [line for each in audit.lint for line in _wrapped(each.message, "  ", "WARNING: ")],
-        _wrapped(f"{verdict.words}. {verdict.sentence}", ""),
-        _leakage_lines(audit, verdict),
-        _family_lines(audit, verdict),
-        _anonymity_lines(audit),
-        _utility_lines(audit),
-        _guarantee_lines(audit.guarantee),
-        ["Read this with the figures"]
-        + [line for note in caveat_words(audit, verdict) for line in _wrapped(note, "    ", "  - ")],
-    ]
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
-
-
-def _columns(character: str) -> int:
-    # Terminals draw combining marks over the letter before, and East Asian wide characters over two columns.
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def _fit(text: str, width: int) -> str:
-    """Return ``text`` on one line, padded or cut to ``width`` terminal columns."""
-    text = " ".join(clean_text(text).split())
-    used, kept = 0, []
-    total = sum(map(_columns, text))
-    for character in text:
-        if total > width and used + _columns(character) > width - 3:
-            kept.append("...")
-            used += 3
-            break
-        kept.append(character)
-        used += _columns(character)
-    return "".join(kept) + " " * (width - used)
-
-
-def _wrapped(text: str, indent: str = "  ", first: str | None = None) -> list[str]:
-    """Return ``text`` as lines of at most 80 terminal columns."""
-    # A no-break space survives until after wrapping, so that a figure and its percent sign stay together.
-    text = re.sub(r"[^\S\xa0]+", " ", clean_text(text))
-    # textwrap counts characters: half the width is enough even if every one takes two columns.
-    width = WIDTH // 2 if any(_columns(character) == 2 for character in text) else WIDTH
-    lead = indent if first is None else first
-    lines = textwrap.wrap(text, width, initial_indent=lead, subsequent_indent=indent)
-    return [line.replace(NBSP, " ") for line in lines]
-
-
-# Terminals with another encoding than UTF-8 would fail on these characters, or show others.
-def _ascii(share: float | None) -> str:
-    return percent(share).replace(NBSP, " ").replace("\u2212", "-").replace(MISSING, "-")
-
-
-def _bounds(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"({100 * low:.1f} to {100 * high:.1f})"
-
-
-def _leakage_lines(audit: AuditRecord, verdict: Verdict) -> list[str]:
-    worst = verdict.worst
-    tried = sum(attack.family == "token-inference" for attack in audit.attacks)
-    which = f"the worst of {tried} attacks" if tried > 1 else "the one attack tried"
-    names = ("clean vectors", "stored vectors") if audit.is_store else ("without protection", "with protection")
-    same = "the encoder's vectors" if audit.is_store else "clean vectors"
-    bare = "" if worst.clean is None else f"; {names[0]}: the same attack on {same}"
-    rows = [
-        (names[0], worst.clean, worst.clean_low, worst.clean_high),
-        (names[1], worst.value, worst.low, worst.high),
-        ("guessing (chance)", worst.chance, None, None),
-    ]
-    lines = ["How many of the concept's words an attacker reads from the vectors"]
-    lines += _wrapped(f"({which}: {worst.name}{bare}; brackets: 95{NBSP}% interval)")
-    for name, share, low, high in rows[worst.clean is None :]:
-        # Clipped: a figure outside [0, 1] must not push the bar over the line.
-        bar = "#" * round(BAR * min(max(share or 0.0, 0.0), 1.0))
-        lines.append(f"  {name:<19}{_ascii(share):>7} {_bounds(low, high):<15} {bar}".rstrip())
-    # "x % of the way from chance to certainty" would read as leakage where the interval holds chance.
-    if verdict.chance != ABOVE_CHANCE:
-        where = "From the stored vectors" if audit.is_store else "With protection"
-        lines.append(f"  {where} the attack is {verdict.chance}.")
-    elif worst.over_chance is not None:
-        before = worst.clean_over_chance
-        beside = "" if before is None else f" (clean: {_ascii(before)})"
-        lines.append(f"  From chance to certainty that is {_ascii(worst.over_chance)}{beside}.")
-    return lines
-
-
-def _family_lines(audit: AuditRecord, verdict: Verdict) -> list[str]:
-    lines = []
-    if verdict.others:
-        lines.append(f"{'Strongest attack of each other kind':<37}{'value':>8} {'':<15}{'chance':>9}{'clean':>9}")
-    for each in verdict.others:
-        attack = each.attack
-        name = _fit(f"{FAMILY_WORDS[each.family][0]}, {attack.metric}", 35)
-        lines.append(
-            f"  {name}{_ascii(attack.value):>8} {_bounds(attack.low, attack.high):<15}"
-            f"{_ascii(attack.chance):>9}{_ascii(attack.clean):>9}"
-        )
-        # The usual case is left unsaid, so that exceptions stand out.
-        for note in [*([f"{each.words}."] if each.words != EXPECTED else []), *_besides(each)]:
-            lines += _wrapped(note, "    ")
-        if each.family == "held-out-terms" and len(pair := _lists(audit)) == 2:
-            value, chance = (percent(share) for share in (pair[0][1].value, pair[0][1].chance))
-            lines += _wrapped(f"listed words, same attack: {value} (chance {chance})", "    ")
-    adaptive = sum(attack.adaptive for attack in audit.attacks)
-    lines += _wrapped(
-        f"{len(audit.attacks)} attacks, in {duration(audit.seconds)} with encoding; {adaptive} drew fresh "
-        "releases to learn from (adaptive), the others had released pairs only. The report has what each cost."
-    )
-    if number := len(audit.skipped):
-        lines.append(f"  {number} attack{'s' * (number != 1)} not run; the report says why.")
-    return lines + (_wrapped(LARGER) if audit.tier == "quick" else [])
-
-
-def _anonymity_lines(audit: AuditRecord) -> list[str]:
-    if audit.anonymity is None:
-        return []
-    lines = [f"{'Criteria of anonymity (WP29 opinion 05/2014)':<45}{'value':>8} {'':<15}{'chance':>9}"]
-    for each in audit.anonymity.criteria:
-        name = each.criterion.replace("-", " ")
-        for figure in each.figures:
-            lines.append(
-                f"  {_fit(f'{name}: {figure.metric}', 43)}{_ascii(figure.value):>8} "
-                f"{_bounds(figure.low, figure.high):<15}{_ascii(figure.chance):>9}"
-            )
-            lines += _wrapped(f"({figure.attack}, n = {figure.n:,}) {status(figure)}", "    ")
-        if each.missing is not None:
-            lines += _wrapped(f"{name}: not measured. {each.missing}")
-    return lines
-
-
-def _utility_lines(audit: AuditRecord) -> list[str]:
-    if not audit.utility:
-        return [] if audit.is_store else ["Utility kept", "  not measured"]
-    lines = ["Utility kept (100 % is as good as without protection)"]
-    for each in audit.utility.values():
-        side = "" if each.sides == "both" else ", documents only"
-        lines.append(f"  {_fit(f'{each.label}{side}', 48)} {_ascii(each.relative):>8}")
-    return lines
-
-
-def _guarantee_lines(given: GuaranteeRecord | None) -> list[str]:
-    return [] if given is None else ["What is guaranteed", *_wrapped(" ".join(guarantee_words(given)))]

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vecveil.io import write_text
 from vecveil.records.frontier import FrontierPoint, FrontierRecord, Kept, Leak, best_of
 from vecveil.report.charts import Across
-from vecveil.report.rendering import render
-from vecveil.report.text import MISSING, count, duration, interval, percent
+from vecveil.report.rendering import render, write_report
+from vecveil.report.text import MISSING, count, duration, interval, percent, terminal_table
 
 CAUTION = (
     "The figures hold for the readers named here, on these texts: other readers may find more. They are measured on "
@@ -49,8 +48,7 @@ def frontier_page(record: FrontierRecord) -> str:
 
 def write_frontier_html(record: FrontierRecord, target: str | os.PathLike[str]) -> Path:
     """Write `frontier_page` to ``target`` atomically, and return its path."""
-    write_text(target, frontier_page(record))
-    return Path(target)
+    return write_report(target, frontier_page(record))
 
 
 def frontier_lines(record: FrontierRecord) -> list[str]:
@@ -59,17 +57,11 @@ def frontier_lines(record: FrontierRecord) -> list[str]:
     for point in record.points:
         mark = "*" if point is record.recommended else ""
         rows.append([f"{mark}{point.number}", point.words, *_cells(record, point)])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) if i == 1 else cell.rjust(width)
-                  for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    ]  # fmt: skip
     clean = _leaks(record.clean_listed, record.clean_left_out)
     chance = _leaks_of(record.chance_listed, record.chance_left_out)
     leaks = f"Leak of clean vectors: {clean}; by chance: {chance}. {_measure(record)}"
     below = ["", leaks, *record.missing.values(), "", record.recommendation, CAUTION]
-    return [*(line.rstrip() for line in lines), *below]
+    return [*terminal_table(rows, left=(1,)), *below]
 
 
 def _heads(record: FrontierRecord) -> list[str]:

@@ -1,15 +1,19 @@
-"""Render a report's template as HTML, Markdown or LaTeX, escaping every text for its format."""
+"""Render a report's template as HTML, Markdown, LaTeX or plain text, escaping every text for its format."""
 
 from __future__ import annotations
 
 import base64
 import functools
 import hashlib
+import os
 from collections.abc import Callable
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vecveil.errors import MissingDependencyError
+from vecveil.io import write_text
+from vecveil.records.verdict import status
 from vecveil.report import charts, text
 from vecveil.version import __version__
 
@@ -24,6 +28,12 @@ def render(template: str, **context: Any) -> str:
     name, _, form = template.rpartition(".")
     source = environment(form).get_template(template)
     return source.render(context | (_style("style.css", f"{name}.css") if form == "html" else {}))
+
+
+def write_report(target: str | os.PathLike[str], document: str) -> Path:
+    """Write a document to ``target`` atomically, and return its path."""
+    write_text(target, document)
+    return Path(target)
 
 
 @functools.cache
@@ -46,7 +56,7 @@ def _source(name: str) -> str:
 
 @functools.cache
 def environment(form: str) -> Environment:
-    """Return the Jinja2 environment of a format: ``html``, ``md`` or ``tex``."""
+    """Return the Jinja2 environment of a format: ``html``, ``md``, ``tex`` or ``txt``."""
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
         from markupsafe import Markup, escape
@@ -60,6 +70,7 @@ def environment(form: str) -> Environment:
         "html": (html, lambda words: Markup("<code>{}</code>").format(text.clean_text(words))),
         "md": (text.markdown, text.markdown_code),
         "tex": (text.latex, text.latex),
+        "txt": (text.clean_text, text.clean_text),
     }[form]
 
     def escaped(value: Any) -> Any:
@@ -83,7 +94,8 @@ def environment(form: str) -> Environment:
     )
     env.filters |= {
         name: getattr(text, name)
-        for name in ("percent", "decimal", "rounded", "count", "scale", "duration", "moment", "parameter")
+        for name in ("percent", "decimal", "rounded", "count", "scale", "duration", "moment", "parameter",
+                     "fit", "wrap", "ascii_percent")
     }
     env.filters["code"] = marked(code)
     env.filters["prose"] = lambda words: Markup(text.prose(words, code, plain).strip())
@@ -97,6 +109,8 @@ def environment(form: str) -> Environment:
     env.globals |= {
         "interval": text.interval,
         "plain_interval": text.plain_interval,
+        "bounds": text.bounds,
+        "status": status,
         "MISSING": text.MISSING,
         "NBSP": text.NBSP,
         "version": __version__,

@@ -1,6 +1,6 @@
-"""Format numbers and escape texts for HTML, Markdown, LaTeX and CSV.
+"""Format numbers and escape texts for HTML, Markdown, LaTeX, CSV and terminals.
 
-No text of a record can become markup, a command or a spreadsheet formula.
+No text of a record can become markup, a command, a terminal's escape or a spreadsheet formula.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import csv
 import io
 import json
 import re
+import textwrap
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -25,6 +27,7 @@ _UNPRINTABLE = re.compile(
 _IN_BACKTICKS = re.compile("`([^`\\n]+)`")
 _FORMULA = ("=", "+", "-", "@")  # first characters by which spreadsheets know a formula (CSV injection)
 
+WIDTH = 80  # columns of a terminal
 JOINER = "\u2060"  # breaks what GitHub links without any markup: addresses, mentions, numbers of issues
 # Besides CommonMark: `~` strikes through and `$` begins a formula on GitHub, `|` ends a table cell.
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~&!$])")
@@ -202,3 +205,51 @@ def csv_table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     writer.writerow(heads)
     writer.writerows([spreadsheet(cell) for cell in row] for row in rows)
     return file.getvalue()
+
+
+def _columns(character: str) -> int:
+    # Terminals draw combining marks over the letter before, and East Asian wide characters over two columns.
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def fit(text: str, width: int = WIDTH) -> str:
+    """Return ``text`` on one line, padded or cut to ``width`` terminal columns."""
+    line = _one_line(text)
+    used = sum(map(_columns, line))
+    if used > width:
+        while used > width - 3:
+            used -= _columns(line[-1])
+            line = line[:-1]
+        line, used = f"{line}...", used + 3
+    return line + " " * (width - used)
+
+
+def wrap(text: str, indent: str = "  ", first: str | None = None) -> str:
+    """Return ``text`` as lines of at most 80 terminal columns; the first begins with ``first``."""
+    # A no-break space survives until after wrapping, so that a figure and its percent sign stay together.
+    text = re.sub(r"[^\S\xa0]+", " ", clean_text(text))
+    # textwrap counts characters: half the width is enough even if every one takes two columns.
+    width = WIDTH // 2 if any(_columns(character) == 2 for character in text) else WIDTH
+    lead = indent if first is None else first
+    return textwrap.fill(text, width, initial_indent=lead, subsequent_indent=indent).replace(NBSP, " ")
+
+
+def terminal_table(rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> list[str]:
+    """Return rows as lines with aligned columns, numbers to the right; ``left`` are the columns of words."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(f"{cell:{'<' if i in left else '>'}{widths[i]}}" for i, cell in enumerate(row)).rstrip()
+        for row in rows
+    ]
+
+
+def ascii_percent(share: float | None) -> str:
+    """Return a share in per cent, in characters that every terminal has."""
+    return percent(share).replace(NBSP, " ").replace("\u2212", "-").replace(MISSING, "-")
+
+
+def bounds(low: float | None, high: float | None) -> str:
+    """Return an interval of shares, in characters that every terminal has."""
+    return "" if low is None or high is None else f"({100 * low:.1f} to {100 * high:.1f})"

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vecveil.io import write_text
 from vecveil.records.training import TrainingRecord, read_training
-from vecveil.report.rendering import render
-from vecveil.report.text import count, csv_table, duration, parameter, rounded
+from vecveil.report.rendering import render, write_report
+from vecveil.report.text import count, csv_table, duration, parameter, rounded, terminal_table
 
 SAME_CLASSIFIER = (
     "p(PII) is measured with the classifier that the policy was trained against, which was fitted on these vectors "
@@ -131,8 +130,7 @@ def training_page(record: Mapping[str, Any]) -> str:
 
 def write_training_html(record: Mapping[str, Any], target: str | os.PathLike[str]) -> Path:
     """Write `training_page` to ``target`` atomically, and return its path."""
-    write_text(target, training_page(record))
-    return Path(target)
+    return write_report(target, training_page(record))
 
 
 def training_csv(record: Mapping[str, Any]) -> str:
@@ -156,11 +154,7 @@ def training_lines(record: Mapping[str, Any]) -> list[str]:
         [f"{epoch.epoch:,}", *(rounded(values[key][i]) for key in drawn)]
         for i, epoch in enumerate(training.epochs)
     ]
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = [
-        "  ".join(word.rjust(width) for word, width in zip(row, widths, strict=True))
-        for row in (header, *rows)
-    ]
+    lines = terminal_table([header, *rows])
     # Clean vectors do not change with the epochs: one figure stands for a column.
     clean = [
         f"{MEASURES[key][1]} {rounded(values[key][-1])}"

@@ -128,12 +128,14 @@ def test_tables_have_captions_and_scopes_and_drawings_have_titles() -> None:
 def test_the_order_of_the_sections() -> None:
     page = render_audit(sample_audit())
     order = re.findall(r'<h2 id="(\w+)"', page)
-    assert order == ["verdict", "families", "lists", "utility", "guarantee", "repeat", "details"]
+    assert order == ["verdict", "families", "lists", "anonymity", "utility", "guarantee", "repeat", "details"]
     assert re.findall(r'<details id="([\w-]+)"', page) == [
         "guarantee-details", "computed", "attacks", "terms", "frameworks", "skipped", "limits",
     ]  # fmt: skip
     store = render_audit(sample_audit("store"))
-    assert re.findall(r'<h2 id="(\w+)"', store) == ["lint", "verdict", "families", "lists", "repeat", "details"]
+    assert re.findall(r'<h2 id="(\w+)"', store) == [
+        "lint", "verdict", "families", "lists", "anonymity", "repeat", "details",
+    ]
 
 
 def test_terms_are_named_only_where_the_record_names_them() -> None:
@@ -171,6 +173,23 @@ def test_what_could_not_be_measured_is_a_dash() -> None:
 def words_of(page: str) -> str:
     """Return the text of a page, blanks made plain."""
     return " ".join(re.sub("<style>.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL).split())
+
+
+def test_the_first_screen_says_on_how_many_texts_and_which_figure_is_the_worst() -> None:
+    first = words_of(render_audit(sample_audit())).split("What each kind of attack finds")[0]
+    assert "attacks judged on 2,114 of 7,072 texts with the concept, 11,214 in all" in first
+    assert "The worst figure for these words: averaging-16 read 42.2 %" in first
+    record = sample_audit()
+    record["attacks"] = [each for each in record["attacks"] if each["family"] != "averaging"]
+    assert "The worst figure" not in render_audit(settle(record))
+
+
+def test_each_criterion_of_anonymity_has_its_rate_and_baseline_or_a_reason() -> None:
+    page = words_of(render_audit(sample_audit()))
+    rows = page.split("Anonymity: ")[1].split("What stays useful")[0]
+    assert "top-1 with 1000 pairs, 500 texts 33.8 % 32.3–35.3 % 0.1 % 99.0 % above chance, below clean" in rows
+    assert "Linkability Not measured. It needs another attack." in words_of(render_audit(sample_audit("empirical")))
+    assert "Anonymity: " not in render_audit(sample_audit() | {"anonymity": None})
 
 
 def test_a_store_is_called_a_store() -> None:

@@ -49,11 +49,12 @@ def test_the_verdict_of_the_usual_case() -> None:
     assert verdict.words == "Listed words: mostly hidden"
     assert verdict.sentence == (
         "Hides most, not all, of what vectors tell of the listed words from readers who do not know the text; does "
-        "not hide the text from somebody who knows it, nor words outside the list."
+        "not hide the text from somebody who knows it, nor words of a text released again, nor words outside the list."
     )
     assert said(sample_audit()) == (
-        "The strongest of 3 attacks, mlp-adaptive, read 22.9 % of the concept’s words from protected vectors "
-        "(21.4–24.4 %), 72.7 % from clean ones (71.2–74.2 %); guessing finds 12.2 %."
+        "The strongest of 3 attacks on one release of a text, mlp-adaptive, read 22.9 % of the concept’s words from "
+        "protected vectors (21.4–24.4 %), 72.7 % from clean ones (71.2–74.2 %); guessing finds 12.2 %. The worst "
+        "figure for these words: averaging-16 read 42.2 % (40.7–43.7 %) from several releases of one text."
     )
 
 
