@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,10 @@ import pytest
 
 from harness.command_line import run
 from harness.errors import raises
-from harness.store_factories import STORES
+from harness.store_factories import STORES, chroma_server
 from vecveil.accounting import Ledger
 from vecveil.databases import Batch, VectorStore, open_store
+from vecveil.databases.collection import ProtectedCollection, with_blob
 from vecveil.databases.forgetting import forget, reconcile
 from vecveil.databases.verifying import files_with, traces_of
 from vecveil.encoders.cache import EmbeddingCache, matching_texts
@@ -127,13 +129,63 @@ def test_blobs_cache_and_ledger(tmp_path: Path) -> None:
     assert f"without vector: {IDS[0]}" in listing.out
 
 
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    with chroma_server(tmp_path / "served") as (_, url):
+        yield url
+
+
+def test_a_database_behind_http_forgets(tmp_path: Path, server: str) -> None:
+    where = f"chroma:{server}#notes"
+    with open_store(where) as store:
+        filled(store)
+    (tmp_path / "gone.txt").write_text(f"{IDS[3].upper()}\n{IDS[4]}\nnot-there\n")
+    files = ["--ids", tmp_path / "gone.txt", "--receipt", tmp_path / "receipt.json"]
+    done = run("forget", where, *files, "--cache-folder", tmp_path / "cache", "--json")
+    assert done.code == 0, done.err
+    receipt = json.loads(done.out)
+    assert [receipt[key] for key in ("rows", "absent", "searched", "traces")] == [2, 1, None, None]
+    assert any("is a server" in sentence for sentence in receipt["unverified"])
+    (tmp_path / "sources.txt").write_text("".join(f"{name}\n" for name in IDS[:20]))
+    compared = run("reconcile", where, "--ids", tmp_path / "sources.txt", "--json")
+    assert compared.code == 0, compared.err
+    differences = json.loads(compared.out)
+    assert differences["rows"] == ROWS - 2
+    assert sorted(differences["without_source"]) == sorted(IDS[20:])
+    assert differences["without_vector"] == [IDS[3], IDS[4]]
+    with open_store(where) as store:
+        np.testing.assert_array_equal(store.read(IDS[5:]).vectors, X[5:])
+
+
+def test_a_forgotten_row_does_not_come_back(tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    assert run("key", "new", tmp_path / "search.keys").code == 0
+    sealer, numbers = Sealer(tmp_path / "search.keys"), {"a": 3, IDS[1]: 1, "never": 7}
+    texts = ["first", "second", "third"]
+    ids = ["a", IDS[1], "b"]
+    blobs = sealer.seal(X[:3], ids=ids, collection="notes", texts=texts, generations=[3, 1, 2])
+    EmbeddingCache(tmp_path / "cache", "some encoder").put(texts, X[:3])
+    with open_store(f"faiss:{tmp_path}/notes.index") as store:
+        store.create(DIMENSION, metric="cosine")
+        store.write(Batch(tuple(ids), X[:3], tuple(with_blob({}, blob) for blob in blobs)))
+        old = store.read(ids[:2])
+        done = forget(store, ["a", IDS[1].upper()], tmp_path / "receipt.json", name="notes", sealer=sealer,
+                      collection="notes", cache=tmp_path / "cache", generations=numbers,
+                      show_progress=False)  # fmt: skip
+        # The numbers open the blobs, so that their texts leave the cache; afterwards they are raised.
+        assert (done.rows, done.cached, done.unmatched) == (2, 2, 0)
+        assert numbers == {"a": 4, IDS[1]: 2, "never": 7}
+        assert any("raised number" in sentence for sentence in done.remains)
+        store.write(old)
+        back = ProtectedCollection(store, None, sealer, name="notes", generations=numbers)
+        assert back.get(["a", IDS[1]], on_invalid="skip").skipped == ["a", IDS[1]]
+
+
 def test_texts_of_sealed_rows_are_deleted_from_the_cache(tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     texts = [f"patient {i} sleeps badly" for i in range(ROWS)]
     assert run("key", "new", tmp_path / "search.keys").code == 0
     sealer = Sealer(tmp_path / "search.keys")
-    from vecveil.databases.collection import with_blob
-
     blobs = sealer.seal(X, ids=IDS, collection="notes", texts=texts)
     EmbeddingCache(tmp_path / "cache", "some encoder").put(texts, X)
     with open_store(f"faiss:{tmp_path}/notes.index") as store:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ADAPTERS", "STORES", "Adapter", "StoreCase"]
+__all__ = ["ADAPTERS", "STORES", "Adapter", "StoreCase", "chroma_server"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,28 @@ STORES: dict[str, StoreCase] = {
     "sqlite-vec": StoreCase(lambda folder, name: f"sqlite-vec:{folder}/rows.db#{name}"),
     "milvus": StoreCase(lambda folder, name: f"milvus:{folder}/rows.db#{name}"),
 }
+
+
+@contextlib.contextmanager
+def chroma_server(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Start Chroma's own server on a folder; yield its process and its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = Path(sys.executable).with_name("chroma")
+    command = [str(program), "run", "--path", str(folder), "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(2400):
+            with socket.socket() as asked:
+                if asked.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None
+            time.sleep(0.05)
+        yield process, f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
 
 
 class Adapter:

@@ -59,19 +59,19 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
         released, places = self._places(state, test, session)
         rng = session.rng
         seed = int(rng.integers(2**31))
-        found = {}
+        by_subject = {}
         if test.options is None:
             ranks = self._ranks(state, released, places, test.truth, rng)
             both = candidate_matching_of_ranks(ranks, len(places), test.groups, seed=seed)
             if test.subjects is not None:
                 hits = (ranks == 1).astype(np.float64)
-                found = subjects_found(hits, test.subjects, candidates=len(places), seed=seed)
+                by_subject = subjects_found(hits, test.subjects, candidates=len(places), seed=seed)
         else:
             scores = -self._misfit(state, _option_distances(released, places, test.options))
             both = candidate_matching(scores, test.truth, test.groups, seed=seed)
         top_1, mrr = both.values()
         top_1 = replace(top_1, metric=f"top-1 of {test.choices:,}")
-        return AttackFinding({"top_1": top_1, "mrr": mrr, **found}, details=self._details(state))
+        return AttackFinding({"top_1": top_1, "mrr": mrr, **by_subject}, details=self._details(state))
 
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
         expected, got = train.clean.shape[1], test.pool.shape[1]

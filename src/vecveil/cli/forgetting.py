@@ -61,18 +61,18 @@ def reconcile_command(
         check_new_file(out, overwrite=force, inputs=(ids_file,))
     blobs = None if blobs_file is None else SqliteBlobs(blobs_file)
     with open_store(database) as store:
-        found = reconcile(store, _ids(ids_file), blobs=blobs)
+        differences = reconcile(store, _ids(ids_file), blobs=blobs)
     if out is not None:
         with writing(out):
-            write_text(out, "".join(f"{name}\n" for name in found.without_source))
+            write_text(out, "".join(f"{name}\n" for name in differences.without_source))
     if as_json:
-        data_json({"database": short_name(database), **vars(found)})
+        data_json({"database": short_name(database), **vars(differences)})
     else:
         for kind in ("without_source", "without_vector"):
-            for name in getattr(found, kind):
+            for name in getattr(differences, kind):
                 data(f"{kind.replace('_', ' ')}: {name}")
-    note(f"{found.rows:,} vectors; {len(found.without_source):,} without a source, "
-         f"{len(found.without_vector):,} sources without a vector.")  # fmt: skip
+    note(f"{differences.rows:,} vectors; {len(differences.without_source):,} without a source, "
+         f"{len(differences.without_vector):,} sources without a vector.")  # fmt: skip
 
 
 @click.command("forget", epilog=FORGET_EXAMPLE)

@@ -108,10 +108,11 @@ class ChromaStore(DatabaseStore):
         client, self._connected, self._opened = self._connected, None, None
         if client is None:
             return
-        # Chroma's close leaves a remote client's sockets open. No other client shares this session.
-        session = getattr(getattr(client, "_server", None), "_session", None)
-        if self._remote and session is not None:
-            session.close()
+        # Chroma's close leaves the sockets of a remote client and its admin client open. No other client shares them.
+        for part in (client, getattr(client, "_admin_client", None)) if self._remote else ():
+            session = getattr(getattr(part, "_server", None), "_session", None)
+            if session is not None:
+                session.close()
         if hasattr(client, "close"):
             client.close()
 

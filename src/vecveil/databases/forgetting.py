@@ -8,7 +8,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -42,6 +42,10 @@ SEALED_BACKUPS = (
 TOMBSTONES = (
     "The ledger keeps how often the ids were released, under salted hashes: earlier releases may still be held by "
     "somebody, so an id that comes back continues its count."
+)
+GENERATIONS = (
+    "`generations` keeps a raised number under each id: no earlier blob of it opens, also if the id is added again. "
+    "Remove these entries only if their ids are never used again."
 )
 
 
@@ -141,6 +145,7 @@ def forget(
     sealer: Sealer | None = None,
     collection: str | None = None,
     blobs: MutableMapping[str, bytes] | None = None,
+    generations: MutableMapping[str, int] | None = None,
     cache: str | os.PathLike[str] | None = None,
     texts: Sequence[str] = (),
     ledger: Ledger | None = None,
@@ -158,6 +163,8 @@ def forget(
         name: public name of the store, for the receipt.
         sealer, collection: open the rows' blobs, whose texts name the embeddings to delete from the cache.
         blobs: separate store of sealed blobs.
+        generations: the numbers by id of a `ProtectedCollection`. They open its blobs, and are raised for ``ids``, so
+            that the database cannot return a deleted row.
         cache: folder of the embedding cache (`vecveil.encoders.cache.default_cache_folder`); its entries are found by
             text: those of sealed and of readable rows, and ``texts``.
         ledger: counted and left as it is; see `TOMBSTONES`.
@@ -167,19 +174,19 @@ def forget(
         StoreError: the store does not answer, the receipt is of another list or store, or ids are there after all.
     """
     listed = _by_key(ids)
-    found = _find(store, listed, batch, show_progress)
-    known = list(dict.fromkeys([*texts, *found.texts, *_opened(found, sealer, collection)]))
+    matched = _find(store, listed, batch, show_progress)
+    known = list(dict.fromkeys([*texts, *matched.texts, *_opened(matched, sealer, collection, generations)]))
     of_blobs = [] if blobs is None else [spelt for key, spelt in _spelt(blobs) if key in listed]
     before = _begun(Path(receipt), name, listed)
     # A killed run has deleted some already: its counts stay.
     done = replace(
         before,
         finished=None,
-        rows=max(before.rows, len(found.ids)),
+        rows=max(before.rows, len(matched.ids)),
         blobs=None if blobs is None else max(before.blobs or 0, len(of_blobs)),
         cached=None if cache is None else max(before.cached or 0, matching_texts(cache, known)),
-        unmatched=max(before.unmatched, 0 if cache is None else found.without_text),
-        released=None if ledger is None else _released(ledger, listed, found.ids),
+        unmatched=max(before.unmatched, 0 if cache is None else matched.without_text),
+        released=None if ledger is None else _released(ledger, listed, matched.ids),
     )
     done = replace(done, absent=max(len(listed) - done.rows, 0))
     _write(receipt, done)
@@ -187,14 +194,19 @@ def forget(
     if cache is not None:
         matching_texts(cache, known, delete=True)
     # Rows before blobs, so that a search meets no row without its blob; the texts of rows are read by now.
-    store.delete(found.ids)
+    store.delete(matched.ids)
     for spelt in of_blobs:
         del blobs[spelt]  # type: ignore[union-attr]
+    raised: dict[str, int] = {}
+    if generations is not None:
+        # After the rows: those that a killed run left must open when it is repeated.
+        raised = {spelt: generations[spelt] + 1 for key, spelt in _spelt(generations) if key in listed}
+        generations.update(raised)
     if isinstance(blobs, SqliteBlobs):
         blobs.compact()
     if compact and done.rows:  # after an interruption too
         done = replace(done, compacted=store.compact() or done.compacted)
-    left, others = _read_again(found, store, listed, batch, show_progress)
+    left, others = _read_again(matched, store, listed, batch, show_progress)
     left += 0 if blobs is None else sum(key in listed for key, _ in _spelt(blobs))
     left += 0 if cache is None else matching_texts(cache, known)
     if left:
@@ -202,31 +214,32 @@ def forget(
         raise StoreError.of(_OWNER, "store", "without the ids of the list", "one that still has some",
                             "Another program may write them.", "Stop it, and repeat the command.",
                             code="E-STORE-DATABASE")  # fmt: skip
-    traces, notes = _traces(found, nonces, store, blobs)
-    if others != found.others:
-        notes.append(f"Other rows changed meanwhile: {found.others:,} before, {others:,} after.")
+    traces, notes = _traces(matched, nonces, store, blobs)
+    if others != matched.others:
+        notes.append(f"Other rows changed meanwhile: {matched.others:,} before, {others:,} after.")
     verified = [f"All {others:,} rows of the store were read again: none has an id of the list."]
     verified += [] if blobs is None else ["No separate blob has an id of the list."]
     verified += [] if cache is None else ["The embedding cache has none of the texts."]
-    interrupted = before.rows - len(found.ids) if before.rows > len(found.ids) else 0
+    interrupted = before.rows - len(matched.ids) if before.rows > len(matched.ids) else 0
     if interrupted:
         notes.append(f"{interrupted:,} rows were deleted by an earlier run: the files were not searched for theirs.")
     if done.unmatched:
         notes.append(f"{done.unmatched:,} rows had no readable text: the embedding cache may hold theirs (--texts).")
     if cache is not None and any(Path(cache).glob("*.damaged-*")):
         notes.append("Damaged files of the embedding cache, set aside earlier, were not searched: remove them.")
-    sealed = sealer is not None or blobs is not None or found.sealed
+    sealed = sealer is not None or blobs is not None or matched.sealed
     done = replace(
-        done, finished=_now(), searched=None if traces is None else found.searched, traces=traces,
+        done, finished=_now(), searched=None if traces is None else matched.searched, traces=traces,
         verified=verified, unverified=notes,
-        remains=[*REMAINS, *([SEALED_BACKUPS] if sealed else []), *([TOMBSTONES] if done.released else [])],
+        remains=[*REMAINS, *([SEALED_BACKUPS] if sealed else []), *([TOMBSTONES] if done.released else []),
+                 *([GENERATIONS] if raised else [])],
     )  # fmt: skip
     _write(receipt, done)
     return done
 
 
 @dataclass
-class _Found:
+class _MatchedRows:
     """The rows of the listed ids, as the store spells them."""
 
     ids: list[str] = field(default_factory=list)
@@ -239,36 +252,42 @@ class _Found:
     sealed: bool = False
 
 
-def _find(store: VectorStore, listed: dict[bytes, str], batch: int, show: bool | None) -> _Found:
-    found = _Found()
+def _find(store: VectorStore, listed: dict[bytes, str], batch: int, show: bool | None) -> _MatchedRows:
+    matched = _MatchedRows()
     for part in _rows(store, batch, "find", show):
         at = [i for i, key in enumerate(_keys(part.ids)) if key in listed]
-        found.others += len(part) - len(at)
+        matched.others += len(part) - len(at)
         rows = part.rows(at)
-        found.ids += rows.ids
-        found.blobs += [decoded(fields.get(SEALED_FIELD)) for fields in rows.fields]
+        matched.ids += rows.ids
+        matched.blobs += [decoded(fields.get(SEALED_FIELD)) for fields in rows.fields]
         for fields in rows.fields:
             strings = [text for key, text in leaves(fields) if isinstance(text, str) and key != SEALED_FIELD]
-            found.texts += strings
-            found.sealed = found.sealed or SEALED_FIELD in fields
-            found.without_text += not strings and SEALED_FIELD not in fields
-        if searched := rows.rows(range(min(len(rows), _SEARCHED - found.searched))):
+            matched.texts += strings
+            matched.sealed = matched.sealed or SEALED_FIELD in fields
+            matched.without_text += not strings and SEALED_FIELD not in fields
+        if searched := rows.rows(range(min(len(rows), _SEARCHED - matched.searched))):
             # Against the negated row every value counts as changed.
-            found.traces += traces_of(searched, -searched.vectors, {SEALED_FIELD})
-            found.searched += len(searched)
-    return found
+            matched.traces += traces_of(searched, -searched.vectors, {SEALED_FIELD})
+            matched.searched += len(searched)
+    return matched
 
 
-def _opened(found: _Found, sealer: Sealer | None, collection: str | None) -> Iterator[str]:
+def _opened(
+    matched: _MatchedRows, sealer: Sealer | None, collection: str | None, generations: Mapping[str, int] | None
+) -> Iterator[str]:
     """Yield the sealed texts, and count the rows without one."""
-    places = [i for i, blob in enumerate(found.blobs) if blob]
+    places = [i for i, blob in enumerate(matched.blobs) if blob]
     if not places:
         return
     opened: list[str | None] = []
     if sealer is not None and collection is not None:
+        ids, numbers = [matched.ids[i] for i in places], None
+        if generations is not None:
+            by_key = {key: generations[spelt] for key, spelt in _spelt(generations)}
+            numbers = [by_key.get(key, 0) for key in _keys(ids)]
         try:
             rows = sealer.unseal(
-                [found.blobs[i] for i in places], ids=[found.ids[i] for i in places], collection=collection,
+                [matched.blobs[i] for i in places], ids=ids, collection=collection, generations=numbers,
                 on_invalid="skip",
             )  # fmt: skip
             opened = rows.texts
@@ -276,12 +295,12 @@ def _opened(found: _Found, sealer: Sealer | None, collection: str | None) -> Ite
             if error.code != "E-SEAL-COLLECTION":  # an erased key: nothing opens
                 raise
     texts = [text for text in opened if text is not None]
-    found.without_text += len(places) - len(texts)
+    matched.without_text += len(places) - len(texts)
     yield from texts
 
 
 def _read_again(
-    found: _Found, store: VectorStore, listed: dict[bytes, str], batch: int, show: bool | None
+    matched: _MatchedRows, store: VectorStore, listed: dict[bytes, str], batch: int, show: bool | None
 ) -> tuple[int, int]:
     """Return the number of listed and of other rows that a new connection to the store reads."""
     store.close()
@@ -293,7 +312,7 @@ def _read_again(
 
 
 def _traces(
-    found: _Found, nonces: list[bytes], store: VectorStore, blobs: MutableMapping[str, bytes] | None
+    matched: _MatchedRows, nonces: list[bytes], store: VectorStore, blobs: MutableMapping[str, bytes] | None
 ) -> tuple[int | None, list[str]]:
     """Return the number of files with bytes of deleted rows, and what was not searched."""
     try:
@@ -302,10 +321,10 @@ def _traces(
         return None, ["The database is a server: what its files keep of deleted rows is unknown."]
     if isinstance(blobs, SqliteBlobs):
         paths += blobs.files()
-    traces = [*found.traces, *nonces]
+    traces = [*matched.traces, *nonces]
     holding = files_with(paths, traces) if traces else []
     notes = []
-    if unsearched := len(found.ids) - found.searched:
+    if unsearched := len(matched.ids) - matched.searched:
         notes.append(f"The files were not searched for the bytes of {unsearched:,} of the deleted rows.")
     if holding:
         notes.append(

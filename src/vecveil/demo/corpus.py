@@ -50,7 +50,7 @@ class Note:
 
     @property
     def has_concept(self) -> bool:
-        """Whether the note names a condition or a drug."""
+        """Return True if the note names a condition or a drug."""
         return any(span.label in ("CONDITION", "DRUG") for span in self.spans)
 
     def to_record(self) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class EmbeddingCache:
         self._patience = patience
 
     def get(self, texts: Sequence[str], dimension: int | None) -> tuple[list[int], Vectors]:
-        """Return the positions of the cached texts and their vectors, shape (found, n)."""
+        """Return the positions of the cached texts and their vectors, one row each."""
         nothing: tuple[list[int], Vectors] = ([], np.empty((0, dimension or 0), np.float32))
         if not texts or not self.usable:
             return nothing
@@ -249,20 +249,20 @@ def _reported(path: Path) -> Iterator[None]:
 
 def matching_texts(folder: str | os.PathLike[str], texts: Sequence[str], *, delete: bool = False) -> int:
     """Return how many vectors of ``texts`` the files in ``folder`` hold, of every encoder; ``delete`` removes them."""
-    found = 0
+    cached = 0
     for path in sorted(Path(folder).glob("*.sqlite")):
         cache = EmbeddingCache(folder, "")
         cache.path = path
         with _reported(path), cache._connection() as (connection, salt):
             keys = [_key(salt, text) for text in dict.fromkeys(texts)]
-            found += sum(blob is not None for blob in cache._read(connection, keys))
+            cached += sum(blob is not None for blob in cache._read(connection, keys))
             if delete:
                 connection.execute("PRAGMA secure_delete = ON")
                 connection.execute("BEGIN IMMEDIATE")
                 connection.executemany("DELETE FROM vectors WHERE key = ?", [(key,) for key in keys])
                 connection.execute("COMMIT")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log holds older pages
-    return found
+    return cached
 
 
 def _code(error: sqlite3.Error) -> int:

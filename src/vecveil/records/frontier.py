@@ -161,7 +161,7 @@ class FrontierRecord(Record):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all designs are measured."""
+        """Return True once all designs are measured."""
         return len(self.points) == self.designs
 
     def point(self, number: int) -> FrontierPoint | None:

@@ -387,10 +387,10 @@ class LinearMap:
         # float64 also for float32 rows: products of 22-bit entries and grid values fit its 53 bits.
         # Always in two steps: one product with T leaves rounding errors outside the kept directions,
         # and a linear reader recovers the erased part from them.
-        kept = X.astype(np.float64, copy=False) @ self.down.T
+        reduced_rows = X.astype(np.float64, copy=False) @ self.down.T
         if self.step:
-            kept = np.rint(kept / self.step) * self.step
-        full: Embeddings = kept if reduced or self.up is None else kept @ self.up.T
+            reduced_rows = np.rint(reduced_rows / self.step) * self.step
+        full: Embeddings = reduced_rows if reduced or self.up is None else reduced_rows @ self.up.T
         return full.astype(X.dtype, copy=False)
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:

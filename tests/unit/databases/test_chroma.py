@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import gc
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import chromadb
@@ -16,6 +11,7 @@ import pytest
 
 import vecveil
 from harness.errors import raises
+from harness.store_factories import chroma_server
 from vecveil.databases import Batch
 from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.locations import in_this_process
@@ -112,36 +108,9 @@ def test_nobody_answers() -> None:
             assert caught.value.__cause__ is None
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """Start Chroma's own server."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    program = Path(sys.executable).with_name("chroma")
-    command = [str(program), "run", "--path", str(tmp_path / "db"), "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(2400):
-            with socket.socket() as asked:
-                if asked.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            assert process.poll() is None
-            time.sleep(0.05)
-        yield process, f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-# Chroma's client leaves the socket of the server that was killed to the garbage collector.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_server_that_goes_away_and_comes_back(
-    server: tuple[subprocess.Popen[bytes], str], tmp_path: Path
-) -> None:
-    process, url = server
+def test_a_server_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     rows = batch(60)
-    with in_this_process(f"chroma:{url}#notes") as store:
+    with chroma_server(tmp_path / "db") as (process, url), in_this_process(f"chroma:{url}#notes") as store:
         assert not store.exists()
         store.create(4, metric="euclidean")
         store.write(rows)
@@ -158,4 +127,4 @@ def test_a_server_that_goes_away_and_comes_back(
     with in_this_process(f"chroma:{tmp_path / 'db'}#notes") as store:
         rest = [one for part in store.batches(25, after=first.cursor) for one in part.ids]
         assert first.ids + tuple(rest) == rows.ids
-    gc.collect()  # while the warning is expected
+    gc.collect()  # a socket that is left open would warn

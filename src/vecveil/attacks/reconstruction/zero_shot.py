@@ -311,12 +311,12 @@ class ZeroShotAttack(ReconstructionAttack):
                 beam.budget -= count
             if not texts:
                 break
-            found = queries.vectors(texts)
+            encoded = queries.vectors(texts)
             of, row_of, place_of = np.array(drawn).T
             inputs = _features(heads[row_of], single[places[row_of, place_of]])
-            joined.add(inputs, found)
+            joined.add(inputs, encoded)
             weights = joined.solve()
-            exact = _unit(found @ queries.alignment())
+            exact = _unit(encoded @ queries.alignment())
             confidence = float((_unit((inputs @ weights) @ queries.alignment()) * exact).sum(axis=1).mean())
             near = (exact * _unit(aim_of(running))[of]).sum(axis=1)
             likely = before[row_of] + logs[row_of, place_of]
