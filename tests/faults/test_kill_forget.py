@@ -1,6 +1,8 @@
 """``forget`` is killed at random moments: run again, every id is gone everywhere, and no other row.
 
-``VECVEIL_FAULT_MOMENTS=100 pytest tests/faults/test_kill_forget.py`` kills it a hundred times on each database.
+``reconcile`` killed changes no row, and leaves its list whole or none.
+
+``VECVEIL_FAULT_MOMENTS=100 pytest tests/faults/test_kill_forget.py`` kills each a hundred times on each database.
 """
 
 from __future__ import annotations
@@ -52,22 +54,27 @@ def fill(where: str, vectors: np.ndarray) -> None:
         store.release()
 
 
-@pytest.mark.timeout(420 if MOMENTS < 10 else 120 * MOMENTS)
-@pytest.mark.parametrize("kind", STORES)
-def test_forget(kind: str, warm_stores: WarmProcess, vectors: np.ndarray, tmp_path: Path) -> None:
+def location(kind: str, folder: Path) -> str:
+    """Return the location of a collection; skip the test if the kind is not for this run."""
     if MOMENTS < 10 and kind not in QUICK:
         pytest.skip("two databases in the short version")
     module, location = STORES[kind]
     pytest.importorskip(module)
+    if kind != "pgvector":
+        return location.format(folder)
+    from harness.postgres import fresh_database
+
+    return location.format(fresh_database())
+
+
+@pytest.mark.timeout(420 if MOMENTS < 10 else 120 * MOMENTS)
+@pytest.mark.parametrize("kind", STORES)
+def test_forget(kind: str, warm_stores: WarmProcess, vectors: np.ndarray, tmp_path: Path) -> None:
     place, template = tmp_path / "place", tmp_path / "template"
     (template / "beside").mkdir(parents=True)
-    if kind == "pgvector":
-        from harness.postgres import fresh_database
-
-        where = location.format(fresh_database())
-    else:
-        where = location.format(place)
-        fill(location.format(template), vectors)
+    where = location(kind, place)
+    if kind != "pgvector":
+        fill(location(kind, template), vectors)
     SqliteBlobs(template / "beside" / "blobs.db").update({name: name.encode() * 20 for name in IDS})
     EmbeddingCache(template / "beside" / "cache", "encoder").put(TEXTS, vectors)
     (tmp_path / "gone.txt").write_text("".join(f"{name}\n" for name in IDS[:GONE]))
@@ -116,5 +123,42 @@ def test_forget(kind: str, warm_stores: WarmProcess, vectors: np.ndarray, tmp_pa
             place / "beside" / "cache", cwd=place,
         ),
         random.Random(seed("forget")), after_kill=after_kill, after_end=after_end,
+        moments=MOMENTS if MOMENTS >= 10 else 2,
+    )  # fmt: skip
+
+
+@pytest.mark.timeout(420 if MOMENTS < 10 else 120 * MOMENTS)
+@pytest.mark.parametrize("kind", STORES)
+def test_reconcile(kind: str, warm_stores: WarmProcess, vectors: np.ndarray, tmp_path: Path) -> None:
+    place, beside = tmp_path / "place", tmp_path / "beside"
+    place.mkdir()
+    beside.mkdir()
+    where = location(kind, place)
+    fill(where, vectors)
+    sources, out = tmp_path / "sources.txt", beside / "gone.txt"
+    sources.write_text("".join(f"{name}\n" for name in IDS[GONE:]))
+
+    def unchanged() -> None:
+        with open_store(where) as store:
+            rows = Batch.joined(list(store.batches(100)))
+            store.release()
+        assert sorted(rows.ids) == IDS
+        np.testing.assert_array_equal(rows.vectors[np.argsort(rows.ids)], vectors)
+
+    def after_kill() -> None:
+        unchanged()
+        assert not out.exists() or sorted(out.read_text().split()) == IDS[:GONE]
+        out.unlink(missing_ok=True)
+
+    def after_end(done: Outcome) -> None:
+        assert done.code == 0, done.err
+        assert sorted(out.read_text().split()) == IDS[:GONE]
+        out.unlink()
+        unchanged()
+        assert left_over(beside) == []
+
+    kills(
+        lambda: warm_stores.start("reconcile", where, "--ids", sources, "-o", out, cwd=beside),
+        random.Random(seed("reconcile")), after_kill=after_kill, after_end=after_end,
         moments=MOMENTS if MOMENTS >= 10 else 2,
     )  # fmt: skip
