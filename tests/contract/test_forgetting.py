@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,31 +131,48 @@ def test_blobs_cache_and_ledger(tmp_path: Path) -> None:
     assert f"without vector: {IDS[0]}" in listing.out
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
-    with chroma_server(tmp_path / "served") as (_, url):
-        yield url
+@contextlib.contextmanager
+def milvus_server(folder: Path) -> Iterator[tuple[Any, str]]:
+    """Start the standalone server of the package `milvus` (2.3.5 from PyPI), where it is installed."""
+    server = pytest.importorskip("milvus").MilvusServer(wait_for_started=True)
+    server.set_base_dir(str(folder))
+    server.start()
+    try:
+        yield server, f"http://127.0.0.1:{server.listen_port}"
+    finally:
+        server.stop()
 
 
-def test_a_database_behind_http_forgets(tmp_path: Path, server: str) -> None:
-    where = f"chroma:{server}#notes"
-    with open_store(where) as store:
+# The package milvus leaves the socket that looks for a free port open.
+LEAVES_SOCKET = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(params=["chroma", pytest.param("milvus", marks=LEAVES_SOCKET)])
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Return the location of a collection in a server."""
+    serve = chroma_server if request.param == "chroma" else milvus_server
+    with serve(tmp_path / "served") as (_, url):
+        yield f"{request.param}:{url}#notes"
+
+
+def test_a_database_behind_http_forgets(served: str, tmp_path: Path) -> None:
+    with open_store(served) as store:
         filled(store)
     (tmp_path / "gone.txt").write_text(f"{IDS[3].upper()}\n{IDS[4]}\nnot-there\n")
     files = ["--ids", tmp_path / "gone.txt", "--receipt", tmp_path / "receipt.json"]
-    done = run("forget", where, *files, "--cache-folder", tmp_path / "cache", "--json")
+    done = run("forget", served, *files, "--cache-folder", tmp_path / "cache", "--json")
     assert done.code == 0, done.err
     receipt = json.loads(done.out)
     assert [receipt[key] for key in ("rows", "absent", "searched", "traces")] == [2, 1, None, None]
     assert any("is a server" in sentence for sentence in receipt["unverified"])
     (tmp_path / "sources.txt").write_text("".join(f"{name}\n" for name in IDS[:20]))
-    compared = run("reconcile", where, "--ids", tmp_path / "sources.txt", "--json")
+    compared = run("reconcile", served, "--ids", tmp_path / "sources.txt", "--json")
     assert compared.code == 0, compared.err
     differences = json.loads(compared.out)
     assert differences["rows"] == ROWS - 2
     assert sorted(differences["without_source"]) == sorted(IDS[20:])
     assert differences["without_vector"] == [IDS[3], IDS[4]]
-    with open_store(where) as store:
+    with open_store(served) as store:
         np.testing.assert_array_equal(store.read(IDS[5:]).vectors, X[5:])
 
 
