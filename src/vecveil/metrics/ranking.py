@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,51 +46,70 @@ def neighbour_recall(
             sample × N, memory stays within a few hundred MB.
         groups: (N,) text groups for the interval.
     """
-    kept, chosen = neighbour_shares(clean, protected, k=k, queries=queries, sample=sample, seed=seed)
-    index, _ = group_index(groups, len(clean), owner="neighbour_recall")
-    chance = k / (len(clean) - 1)
-    return share_estimate(f"recall@{k}", kept, groups=index[chosen], chance=chance, seed=seed)
-
-
-def neighbour_shares(
-    clean: Embeddings,
-    protected: Embeddings,
-    *,
-    k: int,
-    queries: Embeddings | None = None,
-    sample: int | None = None,
-    seed: int = 0,
-) -> tuple[FloatArray, npt.NDArray[np.intp]]:
-    """Return the share of its neighbours that each query of `neighbour_recall` keeps, and the queries' rows."""
     owner = "neighbour_recall"
-    clean = check_embeddings(clean, owner=owner, param="clean", min_rows=2)
     protected = check_embeddings(protected, owner=owner, param="protected")
-    if queries is None:
-        queries = protected
-    else:
-        queries = check_embeddings(queries, owner=owner, param="queries")
-    rows = check_same_length(owner, clean=clean, protected=protected, queries=queries)
+    queries = protected if queries is None else check_embeddings(queries, owner=owner, param="queries")
+    check_same_length(owner, clean=clean, protected=protected, queries=queries)
     if queries.shape[1] != protected.shape[1]:
         constraint, got = f"of dimension {protected.shape[1]}", f"dimension {queries.shape[1]}"
         raise InvalidInputError.of(owner, "queries", constraint, got)
-    k = check_count(k, owner=owner, param="k", maximum=rows - 1)
-    chosen = np.arange(rows)
-    if sample is not None and check_count(sample, owner=owner, param="sample") < rows:
-        chosen = np.sort(np.random.default_rng(seed).choice(rows, size=sample, replace=False))
-    clean, protected, queries = unit_rows(clean), unit_rows(protected), unit_rows(queries)
-    kept = np.empty(len(chosen))
-    step = max(1, _BLOCK // (2 * rows))  # there are two arrays of similarities
+    near = NearRows.of(clean, k=k, sample=sample, seed=seed)
+    kept = near.shares_kept(protected, queries)
+    index, _ = group_index(groups, len(clean), owner=owner)
+    chance = k / (len(clean) - 1)
+    return share_estimate(f"recall@{k}", kept, groups=index[near.queries], chance=chance, seed=seed)
+
+
+class NearRows(NamedTuple):
+    """The ``k`` nearest clean rows of each query of `neighbour_recall`; a search for a scale finds them once.
+
+    ``queries`` are rows of the ``rows`` clean ones; entry i of ``pairs`` is a place in ``queries`` and a near row.
+    """
+
+    k: int
+    rows: int
+    queries: npt.NDArray[np.intp]
+    pairs: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]
+
+    @classmethod
+    def of(cls, clean: Embeddings, *, k: int, sample: int | None = None, seed: int = 0) -> NearRows:
+        """Return the nearest rows by cosine, with those as near as the k-th."""
+        owner = "neighbour_recall"
+        clean = unit_rows(check_embeddings(clean, owner=owner, param="clean", min_rows=2))
+        rows = len(clean)
+        k = check_count(k, owner=owner, param="k", maximum=rows - 1)
+        chosen = np.arange(rows)
+        if sample is not None and check_count(sample, owner=owner, param="sample") < rows:
+            chosen = np.sort(np.random.default_rng(seed).choice(rows, size=sample, replace=False))
+        pairs = []
+        for start, block in _blocks(chosen, rows):
+            near = clean[block] @ clean.T
+            near[np.arange(len(block)), block] = -np.inf  # a text is not its own neighbour
+            kth = np.partition(near, rows - k, axis=1)[:, rows - k, None]
+            places, found = np.nonzero(near >= kth - _SAME)
+            pairs.append((start + places, found))
+        first, second = zip(*pairs, strict=True)
+        return cls(k, rows, chosen, (np.concatenate(first), np.concatenate(second)))
+
+    def shares_kept(self, protected: Embeddings, queries: Embeddings | None = None) -> FloatArray:
+        """Return the share of its near rows that each query keeps; arguments of `neighbour_recall`, unchecked."""
+        queries = protected if queries is None else queries
+        places, near = self.pairs
+        protected, queries = unit_rows(protected), unit_rows(queries[self.queries])
+        credit = np.empty(len(near))
+        for start, block in _blocks(self.queries, self.rows):
+            got = (queries[start : start + len(block)] @ protected.T).astype(np.float64)  # ties are compared exactly
+            got[np.arange(len(block)), block] = -np.inf
+            part = slice(*np.searchsorted(places, [start, start + len(block)]))
+            credit[part] = top_credit(got, np.full(len(block), self.k))[places[part] - start, near[part]]
+        return np.bincount(places, weights=credit, minlength=len(self.queries)) / self.k
+
+
+def _blocks(chosen: npt.NDArray[np.intp], rows: int) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
+    """Yield the start and the rows of blocks of ``chosen`` whose similarities with all rows fit in memory."""
+    step = max(1, _BLOCK // (2 * rows))
     for start in range(0, len(chosen), step):
-        block = chosen[start : start + step]
-        own = (np.arange(len(block)), block)
-        near = clean[block] @ clean.T
-        near[own] = -np.inf  # a text is not its own neighbour
-        kth = np.partition(near, rows - k, axis=1)[:, rows - k, None]
-        got = (queries[block] @ protected.T).astype(np.float64)  # ties are compared exactly
-        got[own] = -np.inf
-        credit = top_credit(got, np.full(len(block), k))
-        kept[start : start + step] = np.where(near >= kth - _SAME, credit, 0.0).sum(axis=1) / k
-    return kept, chosen
+        yield start, chosen[start : start + step]
 
 
 def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:

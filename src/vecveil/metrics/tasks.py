@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.classification import classification
 from vecveil.metrics.estimates import Estimate
-from vecveil.metrics.ranking import neighbour_recall, neighbour_shares, retrieval_ndcg
+from vecveil.metrics.ranking import NearRows, neighbour_recall, retrieval_ndcg
 from vecveil.metrics.similarity import pair_cosines, pearson, spearman, unit_rows
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_same_length
@@ -233,8 +233,11 @@ class NeighbourTask(UtilityTask):
 
     def _figure(self, release: UtilityRelease, rng: np.random.Generator) -> float:
         # Without the bootstrapped interval, which took half of a search's time and which no search reads.
-        kept, _ = neighbour_shares(self.X, release(self.X, rng), k=self.k, sample=self.queries, seed=self.seed)
-        return float(kept.sum()) / len(kept)
+        return float(self._near.shares_kept(release(self.X, rng)).mean())
+
+    @cached_property
+    def _near(self) -> NearRows:
+        return NearRows.of(self.X, k=self.k, sample=self.queries, seed=self.seed)
 
 
 class RetrievalTask(UtilityTask):

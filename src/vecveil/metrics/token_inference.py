@@ -81,9 +81,9 @@ def top_credit(scores: FloatArray, k: npt.NDArray[np.integer[Any]]) -> FloatArra
     rows, width = scores.shape
     k = np.minimum(np.asarray(k, dtype=np.int64), width)
     # With k = 0 any threshold serves: the credit is set to 0 below.
-    # k differs from row to row, so rows are sorted in full rather than partitioned.
-    ordered = np.sort(scores, axis=1)
-    threshold = ordered[np.arange(rows), np.minimum(width - k, width - 1)][:, None]
+    place = np.minimum(width - k, width - 1)
+    ordered = np.partition(scores, np.unique(place), axis=1)
+    threshold = ordered[np.arange(rows), place][:, None]
     above = scores > threshold
     tied = scores == threshold
     places = (k - above.sum(axis=1)) / tied.sum(axis=1)
