@@ -39,7 +39,7 @@ def measured(notes: Path, lsa: Path) -> tuple[Path, Outcome]:
 def arguments(notes: Path, lsa: Path, *more: object) -> list[object]:
     return [
         "frontier", notes, "--text-column", "text", "--concept", notes.with_name("concept.yaml"),
-        "--encoder", lsa, "--group-column", "id", "--out", notes.with_name("frontier"), *more,
+        "--encoder", lsa, "--group-column", "id", "--out", notes.with_name("frontier"), "--candidates", 40, "--candidates", 20, *more,
     ]  # fmt: skip
 
 
@@ -50,6 +50,7 @@ def test_the_folder_holds_record_page_and_concept(measured: tuple[Path, Outcome]
     assert (folder / "concept.yaml").read_bytes() == notes.with_name("concept.yaml").read_bytes()
     record = json.loads((folder / "frontier.json").read_text(encoding="utf-8"))
     assert len(record["points"]) == record["designs"] == 3
+    assert [[each["candidates"] for each in point["sealed"]] for point in record["points"]] == [[20, 40]] * 3
     assert "laplace, noise 0.5" in done.out
     assert "Point " in done.out
     assert leftovers(folder) == []
@@ -115,3 +116,21 @@ def test_another_encoder_and_other_texts_are_refused(
     nothing = run("fit", notes, "--from", tmp_path, "-o", tmp_path / "p.vecveil")
     assert nothing.code == 2
     assert tmp_path.name in nothing.err
+
+
+def test_a_group_column_holds_in_a_fit_or_is_said_not_to(notes: Path, lsa: Path, tmp_path: Path) -> None:
+    """Each text is a group of ids; one domain holds too many texts for a split."""
+    said = []
+    for column in ("id", "domain"):
+        done = run(
+            "fit", notes, "--text-column", "text", "--concept", notes.with_name("concept.yaml"), "--encoder", lsa,
+            "--noise-to-signal", 0.5, "--option", "rank=8", "--option", "kept=16", "--option", "flattening=0",
+            "--group-column", column, "-o", tmp_path / f"{column}.vecveil",
+        )  # fmt: skip
+        assert done.code == 0, done.err
+        said.append("without regard to groups" in done.err)
+    assert said == [False, True]
+    missing = run("fit", notes, "--concept", notes.with_name("concept.yaml"), "--encoder", lsa, "--epsilon", 9,
+                  "--text-column", "text", "--group-column", "patient", "-o", tmp_path / "p.vecveil")  # fmt: skip
+    assert missing.code != 0
+    assert "patient" in missing.err

@@ -145,7 +145,8 @@ def fit(
         surrogates: members for ``surrogate``: ``"own"`` (what the detector finds in the texts), ``"faker"``, or
             lists by label.
         groups: N ids of texts that belong together (a document, a patient), one of which never is on both sides of a
-            split of the fit. Near-duplicates always belong together.
+            split of the texts with the concept. Near-duplicates always belong together. A warning of the report says
+            if a group is too large to split without it.
 
     Raises:
         ConceptError: the concept matches nothing, too few texts, or leaves nothing of them.
@@ -205,7 +206,9 @@ def fit(
     group_of: dict[str, Any] | None = None
     if groups is not None:
         check_same_length("fit", groups=list(groups), texts=texts)
-        group_of = dict(zip(texts, groups, strict=True))
+        # A text that stands in two groups joins them.
+        joined = joined_groups(np.unique(texts, return_inverse=True)[1], list(groups))
+        group_of = dict(zip(texts, joined.tolist(), strict=True))
     labelled = concept.labels is not None or concept.labels_column is not None
     if labelled:
         check_label_method(method, target_advantage)

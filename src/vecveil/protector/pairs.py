@@ -92,8 +92,9 @@ class FitVectors:
         held = marks.any(axis=1)
         rows, marks, ordinary = _with_classes(X, marks, background, owner=owner)
         if ids is not None:
-            # With a single class the other rows form a second one, and background rows have no id.
-            ids = ids[held] if len(rows) == int(held.sum()) else None
+            # With a single class the other rows form a second one; background rows have no id.
+            ids = np.concatenate([ids[held], ids[~held]])[: len(rows)]
+            ids = ids if len(ids) == len(rows) else None
         return cls(rows, None, marks, _enough(ordinary), ids)
 
 

@@ -223,7 +223,9 @@ def test_groups_are_never_parted() -> None:
         for seed in range(20):
             parts = _parts(groups, np.random.default_rng(seed))[1]
             assert min(len(part) for part in parts) >= 10
-    assert fit(groups=["one"] * 100).released_dimension == 12
+    one, many = fit(groups=["one"] * 100), fit(groups=np.arange(100))
+    assert "One group joins 100%" in " ".join(one.report["warnings"])
+    assert "One group" not in " ".join(many.report["warnings"])
 
 
 def test_near_duplicates_are_grouped_transitively() -> None:

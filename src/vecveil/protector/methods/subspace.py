@@ -234,7 +234,8 @@ def _fold(data: FitData, rows: Rows, unlisted: Rows) -> FitData:
         C = pair_covariance(positive[listed], negative[listed]) if listed.any() else np.zeros_like(moments.C)
         moments = replace(moments, C=C)
     moments = replace(moments, preserved=data.moments.preserved)
-    return replace(data, positive=positive, negative=negative, token_labels=labels, groups=None, words=words,
+    groups = None if data.groups is None else data.groups[rows]
+    return replace(data, positive=positive, negative=negative, token_labels=labels, groups=groups, words=words,
                    moments=moments)  # fmt: skip
 
 
@@ -345,7 +346,12 @@ class SubspaceSearch:
         data = whole.data
         rng = np.random.default_rng(data.seed)
         groups = near_duplicate_groups(data.positive) if data.groups is None else data.groups
-        groups, (first, second, self.rest) = _parts(groups, rng)
+        groups, (first, second, self.rest), largest = _parts(groups, rng)
+        if data.groups is not None and largest:
+            data.findings.setdefault("warnings", []).append(
+                f"One group joins {largest:.0%} of the texts with the concept, near-duplicates included: the search split "
+                "texts without regard to groups, and its figures of what a reader finds are too low for new groups."
+            )
         self.unlisted = np.arange(0)
         if data.token_labels is not None and data.negative is not None:
             self.unlisted = _left_out(data.token_labels, rng)
@@ -567,18 +573,19 @@ def _left_out(labels: TokenLabels, rng: np.random.Generator) -> Rows:
     return np.flatnonzero(np.isin(groups, chosen))
 
 
-def _parts(groups: Groups, rng: np.random.Generator) -> tuple[Groups, list[Rows]]:
-    """Return the groups, and the rows of the two folds and of the rest, with no group in two parts.
+def _parts(groups: Groups, rng: np.random.Generator) -> tuple[Groups, list[Rows], float]:
+    """Return the groups, the rows of the two folds and of the rest with no group in two parts, and 0.
 
-    If one group would fill a fold, as all texts do in the space of some encoders, each row is a group: a reader that
-    learns from other groups would find nothing there, and all settings would look equal.
+    If one group would fill a fold, as all texts do in the space of some encoders, each row is a group, and the share
+    of the largest group is returned in place of 0: a reader that learns from other groups would find nothing there, and
+    all settings would look equal.
     """
-    largest = np.unique(groups, return_counts=True)[1].max()
+    largest = float(np.unique(groups, return_counts=True)[1].max()) / len(groups)
     parts = _parted(groups, rng)
-    if largest > FOLDS[0] * len(groups) or min(map(len, parts)) < 0.1 * len(groups):
-        groups = np.arange(len(groups))
-        parts = _parted(groups, rng)
-    return groups, parts
+    if largest <= FOLDS[0] and min(map(len, parts)) >= 0.1 * len(groups):
+        return groups, parts, 0.0
+    alone = np.arange(len(groups))
+    return alone, _parted(alone, rng), largest
 
 
 def _parted(ids: Groups, rng: np.random.Generator) -> list[Rows]:
