@@ -39,7 +39,8 @@ def measured(notes: Path, lsa: Path) -> tuple[Path, Outcome]:
 def arguments(notes: Path, lsa: Path, *more: object) -> list[object]:
     return [
         "frontier", notes, "--text-column", "text", "--concept", notes.with_name("concept.yaml"),
-        "--encoder", lsa, "--group-column", "id", "--out", notes.with_name("frontier"), "--candidates", 40, "--candidates", 20, *more,
+        "--encoder", lsa, "--group-column", "id", "--out", notes.with_name("frontier"),
+        "--candidates", 40, "--candidates", 20, *more,
     ]  # fmt: skip
 
 

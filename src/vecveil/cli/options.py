@@ -36,7 +36,7 @@ class FilePath(click.Path):
 
     Args:
         expected: for the name of a file with or beside secrets: what the file is. Somebody may give the secret itself,
-            so messages show no more than its first four characters.
+            so messages show nothing that does not end like the name of a file.
     """
 
     def __init__(self, expected: str = "") -> None:
@@ -183,8 +183,10 @@ class Sections(click.Command):
 # Options in messages -----------------------------------------------------------------------------
 
 _ALIASES = {"texts": "input", "input": "inputs", "query_noise": "map_queries", "output": "out",
-            "key": "key_file", "variable": "key_env", "expansion": "expand",
+            "key": "key_file", "variable": "key_env", "expansion": "expand", "embeddings": "vectors",
             "words": "concept", "source": "input"}  # fmt: skip
+_OWNER = re.compile(r"([A-Z]\w*(\.[a-z_]+)?|[a-z]+(_[a-z]+)+)(?=: `)")
+"""The class, method or function of Python that an error names first."""
 _ARGUMENT = r"[a-z_]+=(?:\[[^]]*\]|'[^']*'|[\w.]+(?:\([^)]*\))?)?"
 """A keyword argument in Python."""
 _FILE_NAME = re.compile(r"[^\s\\/]{1,60}\.[A-Za-z]{2,8}")
@@ -214,27 +216,30 @@ def in_options(text: str, command: click.Command, values: Mapping[str, tuple[str
         if other in names:
             names.setdefault(python, names[other])
     for value, (option, _) in values.items():
+        names[option.removeprefix("--").replace("-", ".", 1)] = option  # as a file of settings names it
         if Path(value).name and Path(value).name in text:
-            names["path"] = option
+            names["path"] = names["embeddings"] = option
+    if (owner := _OWNER.match(text)) and owner[0] not in {Path(value).name for value in values}:
+        text = text[owner.end() + 2 :]
     if "method_options" in names:
         from vecveil.protector import METHODS
 
         for name in {name for method in METHODS.values() for name in method.options}:
             names.setdefault(name, f"--option {name}")
     return re.sub(
-        r"`([a-z_]+)`|(?<![\w'\"`/.-])([a-z]+(?:_[a-z]+)+)(?![\w'\"`/.-]*['\"`(=])",
+        r"`([a-z_.]+)`|(?<![\w'\"`/.-])([a-z]+(?:_[a-z]+)+)(?![\w'\"`/.-]*['\"`(=])",
         lambda match: match[0].replace(name := match[1] or match[2], names.get(name, name)), text,
     )  # fmt: skip
 
 
 def without_secrets(text: str, values: Mapping[str, tuple[str, str]]) -> str:
-    """Return the sentence with what may be a secret, given in place of a file's name, cut to four characters."""
+    """Return the sentence without what may be a secret, given in place of a file's name."""
     for value, (option, expected) in values.items():
         parts = {value, Path(value).name, *re.split(r"[=:/\\]", value)} - {"", "env"}
         if not expected or _FILE_NAME.fullmatch(Path(value).name) or not any(part in text for part in parts):
             continue
         for part in sorted(parts, key=len, reverse=True):
-            text = text.replace(part, f"{part[:4]}...") if len(part) > 4 else text
+            text = text.replace(part, "[...]") if len(part) > 4 else text
         text += f" `{option}` must name {expected}."
     return text
 

@@ -349,8 +349,8 @@ class SubspaceSearch:
         groups, (first, second, self.rest), largest = _parts(groups, rng)
         if data.groups is not None and largest:
             data.findings.setdefault("warnings", []).append(
-                f"One group joins {largest:.0%} of the texts with the concept, near-duplicates included: the search split "
-                "texts without regard to groups, and its figures of what a reader finds are too low for new groups."
+                f"One group joins {largest:.0%} of the texts with the concept, near-duplicates included: the search "
+                "split texts without regard to groups, and what it says that a reader finds is too low for new groups."
             )
         self.unlisted = np.arange(0)
         if data.token_labels is not None and data.negative is not None:
