@@ -115,7 +115,7 @@ def _checked_files(source: VectorStore) -> list[str]:
         instead = "Copy it (vecveil migrate SOURCE NEW --seal-key FILE), then delete SOURCE in the database."
         raise StoreError(f"{error} {instead}", code=error.code, param=error.param) from None
     if os.path.ismount(files[0]):
-        raise StoreError.of(_OWNER, "location", "a folder that can be renamed", "a mount point",
+        raise StoreError.of(_OWNER, "source", "a folder that can be renamed", "a mount point",
                             fix="Copy it to another folder.", code="E-STORE-FILES")  # fmt: skip
     return files
 
@@ -144,7 +144,7 @@ def _move(path: Path, target: Path) -> None:
     if not os.path.lexists(path):
         return  # moved by an earlier run, or never there, as a log of SQLite
     if os.path.lexists(target):
-        raise StoreError.of(_OWNER, "location", "left alone during the replacement", f"a new {path.name[:80]!r}",
+        raise StoreError.of(_OWNER, "source", "left alone during the replacement", f"a new {path.name[:80]!r}",
                             "Another program made it.", "Stop it, move the file away, and repeat.")  # fmt: skip
     os.rename(path, target)
 
@@ -166,5 +166,5 @@ def _file_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError.of(_OWNER, "location", "files that can be moved and removed", type(error).__name__,
+        raise StoreError.of(_OWNER, "source", "files that can be moved and removed", type(error).__name__,
                             fix="See that the folder can be written, and repeat the command.") from None  # fmt: skip

@@ -181,9 +181,9 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten(
     where, file = place(tmp_path), tmp_path / "place" / "notes.index"
     with monkeypatch.context() as patched:
         patched.setattr(replacing, "sync_folder", lambda folder: file.write_bytes(b"new"))
-        with raises("E-STORE", "location"):
+        with raises("E-STORE", "source"):
             seal(where)
-    with raises("E-STORE", "location"):
+    with raises("E-STORE", "source"):
         seal(where)
     assert file.read_bytes() == b"new"
     file.unlink()
@@ -193,7 +193,7 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten(
 
 def test_a_server_and_shared_files_are_refused(seal: Seal, tmp_path: Path) -> None:
     if importlib.util.find_spec("psycopg"):
-        with raises("E-STORE-FILES", "location"):
+        with raises("E-STORE-FILES", "source"):
             seal("pgvector:host=localhost dbname=app#notes")
     for kind in {"sqlite-vec", "qdrant"} & {*LOCAL}:
         where = place(tmp_path, kind)
@@ -203,7 +203,7 @@ def test_a_server_and_shared_files_are_refused(seal: Seal, tmp_path: Path) -> No
         else:
             with in_this_process(where) as opened, opened.cursor("a table") as cursor:  # type: ignore[attr-defined]
                 cursor.execute("CREATE TABLE notes_of_mine (text)")
-        with raises("E-STORE-FILES", "location"):
+        with raises("E-STORE-FILES", "source"):
             seal(where)
         with open_store(where) as store:
             assert store.read(IDS).fields == CLEAN.fields
