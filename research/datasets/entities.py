@@ -6,13 +6,12 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from research.datasets.kinds import DatasetInfo, MarkedSpan, Place, TextSet, group_ids
+from research.datasets.kinds import MarkedSpan, TextSet, group_ids
 from research.datasets.reading import (
     as_spans,
     as_splits,
@@ -21,7 +20,6 @@ from research.datasets.reading import (
     joined,
     lines_in,
     read_columns,
-    read_text_table,
     split_name,
 )
 from vecveil.data.columns import missing_column
@@ -260,104 +258,3 @@ def _of_path(path: Path) -> str:
     inside = f"{path.parent.name} {path.name}".lower()
     found = re.search(r"train|validation|valid|dev|test", inside)
     return split_name(found[0]) if found else "train"
-
-
-_BROAD = {
-    **{f"{section}.conll": "train" for section in "abeg"},
-    "h.conll": "dev",
-    "f.conll": "test",
-}
-_SEC = {"**/FIN5.txt": "train", "**/FIN3.txt": "test"}
-_WNUT = {
-    "wnut17train.conll": "train",
-    "emerging.dev.conll": "dev",
-    "emerging.test.annotated": "test",
-}
-_CC = "CC BY 4.0."
-
-
-def _span_table(folder: str, file: str, **options: Any) -> Place:
-    read = partial(read_text_table, file=file, split="split", spans="spans", **options)
-    return Place((folder,), (file,), read)
-
-
-def _presidio(name: str, file: str, original: str, what: str) -> DatasetInfo:
-    folders = ("presidio-research/data", "presidio-research/tests/data", "presidio-research")
-    own = Place(folders, (original,), partial(read_presidio, file=original))
-    return DatasetInfo(
-        name, "texts", f"{what} (presidio-research).", (_span_table("pii", f"{file}.jsonl.gz", group="masked"), own),
-        f"The file {original} of the repository presidio-research.",
-        "MIT; the identities are of FakeNameGenerator.com, CC BY-SA 3.0 US.",
-    )  # fmt: skip
-
-
-def _annotated(
-    name: str, what: str, original: Place, source: str, terms: str = _CC, file: str = ""
-) -> DatasetInfo:
-    """Return a set that is a table in ``concepts``, or in its original files."""
-    table = _span_table("concepts", f"{file or name.replace('-', '_')}.jsonl.gz")
-    return DatasetInfo(name, "texts", what, (table, original), source, terms)
-
-
-def _tagged(folders: tuple[str, ...], files: dict[str, str], encoding: str = "utf-8") -> Place:
-    return Place(folders, tuple(files), partial(read_conll, files=files, encoding=encoding))
-
-
-def _pubtator(folders: tuple[str, ...], files: str) -> Place:
-    return Place(folders, (files,), partial(read_pubtator, files=files))
-
-
-ENTITY_SETS: tuple[DatasetInfo, ...] = (
-    _presidio(
-        "pii-synth", "presidio_synth_v2", "synth_dataset_v2.json", "Made-up sentences with identifiers, 17 types"
-    ),
-    _presidio(
-        "pii-large", "presidio_generated_large", "generated_large.json",
-        "Made-up sentences with identifiers, older templates",
-    ),
-    DatasetInfo(
-        "asq-phi", "texts", "Made-up clinical questions with HIPAA identifiers.",
-        (_span_table("pii", "asq_phi.jsonl.gz"),), "JSON lines of {text, split, spans}.", "MIT.",
-    ),
-    DatasetInfo(
-        "pii-masking-300k", "texts", "Made-up texts with identifiers, 27 types, the English ones (ai4privacy).",
-        tuple(
-            Place(
-                ("pii-masking-300k", "pii/pii-masking-300k", "ai4privacy/pii-masking-300k"),
-                (f"**/*.{suffix}",), read_pii_masking,
-            )
-            for suffix in ("jsonl*", "parquet")
-        ),
-        "The files of the Hugging Face data set ai4privacy/pii-masking-300k.",
-        "A licence of its own (commercial use apart): agree to it first.",
-    ),
-    _annotated(
-        "ncbi-disease", "Abstracts with diseases.",
-        _pubtator(("ncbi-disease", "NCBI-disease"), "**/NCBI*set_corpus.txt*"),
-        "NCBItrainset_corpus.txt and on of the NCBI disease corpus.", "Terms not stated.",
-    ),
-    _annotated(
-        "bc5cdr", "Chemicals and diseases: sentences in the table, abstracts in the original.",
-        _pubtator(("CDR_Data", "BC5CDR", "bc5cdr"), "**/CDR_*Set.PubTator.txt*"),
-        "CDR_TrainingSet.PubTator.txt and on of BioCreative V.", file="bc5cdr_sentences",
-    ),
-    _annotated(
-        "wnut17", "Posts with rare and new entities (W-NUT 2017).",
-        _tagged(("emerging_entities_17", "wnut17"), _WNUT), "The repository emerging_entities_17.",
-    ),
-    _annotated(
-        "broad-twitter", "Tweets with persons, places and organisations.",
-        _tagged(("broad_twitter_corpus", "broad-twitter"), _BROAD),
-        "The repository broad_twitter_corpus (a.conll and on).",
-    ),
-    _annotated(
-        "wikigold", "Sentences of Wikipedia with entities.", _tagged(("wikigold",), {"**/wikigold.conll.txt": ""}),
-        "The file wikigold.conll.txt.",
-    ),
-    _annotated(
-        "sec-filings", "Sentences of credit agreements with entities.",
-        _tagged(("SEC-filings", "sec-filings"), _SEC, "latin-1"),  # some lone quotes
-        "The files FIN5.txt and FIN3.txt.", "CC BY 3.0.",
-    ),
-)  # fmt: skip
-"""The sets with spans of identifiers and entities, with where their files may lie."""

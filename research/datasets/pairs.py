@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from research.datasets.kinds import DatasetInfo, PairSet, Place, RetrievalSet
+from research.datasets.kinds import PairSet, RetrievalSet
 from research.datasets.reading import (
     as_ids,
     as_number,
@@ -217,79 +216,3 @@ def _judgements(folder: Path) -> Iterator[tuple[str, int, str, str, int, str]]:
         for row, (query, document, score, split) in enumerate(zip(*columns, strict=True)):
             grade = as_number(score, path.name, "score", row, -_GRADES, _GRADES)
             yield path.name, row, query, document, round(grade), split
-
-
-_STS_TERMS = (
-    "Terms differ by part: MSRpar and MSRvid are under licences of Microsoft Research, texts of "
-    "Stack Exchange under CC BY-SA 3.0 with attribution."
-)
-_YEARS = {
-    "12": "five parts, with a train split of three",
-    "13": "FNWN, OnWN and headlines; the SMT part is not public",
-    "14": "six parts, among them forum posts, news and image captions",
-    "15": "five parts, among them answers of students and of forums",
-    "16": "five parts, among them questions, answers and plagiarism",
-}
-_CLASSIC = "Terms not stated (classic public test collection)."
-
-
-def _sts_table(file: str) -> Place:
-    return Place(("sts",), (file,), partial(read_pair_table, file=file))
-
-
-def _sts(year: str, what: str) -> DatasetInfo:
-    names = (f"STS{year}-en-test", f"STS20{year}-en-test", f"sts{year}", f"STS{year}")
-    own = Place(
-        (*names, f"STS/STS{year}-en-test"),
-        ("**/STS*.input.*.txt*", "**/STS*.gs.*.txt*"),
-        read_semeval,
-    )
-    return DatasetInfo(
-        f"sts{year}", "pairs", f"Semantic textual similarity of SemEval 20{year}: {what}.",
-        (_sts_table(f"sts{year}.parquet"), own),
-        f"The task's files (STS.input.X.txt and STS.gs.X.txt) of SemEval 20{year}.", _STS_TERMS,
-    )  # fmt: skip
-
-
-def _retrieval(
-    name: str, what: str, terms: str, source: str = "", part: str = "", *, same_pool: bool = False
-) -> DatasetInfo:
-    """Return a set in the layout of BEIR: the full set first, then the excerpt ``part``."""
-    read = partial(read_beir, same_pool=same_pool)
-    folders = (name, f"beir/{name}", f"retrieval/{name}")
-    parts = (*folders, f"retrieval/{part}") if part else folders
-    files = ("corpus.jsonl*", "queries.jsonl*")
-    places = (
-        Place(folders, (*files, "qrels/*.tsv*"), read),
-        Place(parts, (*files, "qrels.tsv*"), read),
-    )
-    source = source or f"The archive {name}.zip of the BEIR benchmark, unpacked."
-    return DatasetInfo(name, "retrieval", what, places, source, terms)
-
-
-PAIR_SETS: tuple[DatasetInfo, ...] = (
-    *(_sts(year, what) for year, what in _YEARS.items()),
-    DatasetInfo(
-        "stsb", "pairs", "The STS benchmark: pairs of SemEval 2012 to 2017, with train, dev and test.",
-        (
-            _sts_table("stsb.parquet"),
-            Place(("stsbenchmark", "STSBenchmark", "STS/STSBenchmark", "stsb"), ("sts-*.csv*",), read_sts_benchmark),
-        ),
-        "The archive Stsbenchmark.tar.gz of the STS wiki (sts-train.csv and so on).",
-        f"Scores CC BY-SA 4.0. {_STS_TERMS}",
-    ),
-    _retrieval("fiqa", "Financial questions and the answers to them.", "Terms not stated.", part="fiqa_subset"),
-    _retrieval(
-        "nfcorpus", "Questions on nutrition and medical abstracts, with two grades.",
-        "Free for academic purposes; other uses: the terms of NutritionFacts.org.", part="nfcorpus_devtest",
-    ),
-    _retrieval(
-        "quora", "Questions and their duplicates; each query is itself a document.",
-        "Quora's terms of service (non-commercial).", part="quora_pairs", same_pool=True,
-    ),
-    _retrieval("cranfield", "Abstracts on aerodynamics.", _CLASSIC, "The Cranfield collection."),
-    _retrieval("cisi", "Abstracts on library science.", _CLASSIC, "The CISI collection."),
-    _retrieval("med", "Abstracts of MEDLINE.", _CLASSIC, "The MED collection."),
-    _retrieval("npl", "Titles and abstracts on electronics.", _CLASSIC, "The NPL collection."),
-)  # fmt: skip
-"""The STS sets and the retrieval sets, with where their files may lie."""

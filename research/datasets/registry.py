@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from research.datasets.entities import ENTITY_SETS
+from research.datasets import entities, pairs, reading, texts
 from research.datasets.kinds import (
     KINDS,
     DataSet,
@@ -21,19 +21,18 @@ from research.datasets.kinds import (
     TextSet,
     is_folder,
 )
-from research.datasets.pairs import PAIR_SETS, read_beir, read_pair_table
-from research.datasets.reading import read_text_table
-from research.datasets.texts import TEXT_SETS
 from vecveil.concepts.concept_file import load_yaml
 from vecveil.data.files import readable
 from vecveil.errors import DataFileError, InvalidInputError, unknown_name
 
 FILE = "dataset.yaml"
 _READERS: dict[str, Callable[..., DataSet]] = {
-    "pairs": read_pair_table,
-    "retrieval": read_beir,
-    "texts": read_text_table,
+    name.removeprefix("read_"): value
+    for module in (pairs, entities, reading, texts)
+    for name, value in vars(module).items()
+    if name.startswith("read_")
 }
+_READER_OF = {"pairs": "pair_table", "retrieval": "beir", "texts": "text_table"}
 _OPTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "pairs": {"file": str, "low": (int, float), "high": (int, float)},
     "retrieval": {"same_pool": bool},
@@ -64,7 +63,7 @@ def described_dataset(name: str, data: Path) -> DatasetInfo | None:
     kind, what = found.pop("kind"), found.pop("what", "A data set of your own.")
     options = _checked(kind, found)
     needs = tuple(options[key] for key in ("file",) if key in options) or ("corpus.jsonl*",)
-    place = Place((name,), needs, partial(_READERS[kind], **options))
+    place = Place((name,), needs, partial(_READERS[_READER_OF[kind]], **options))
     return DatasetInfo(name, kind, str(what), (place,))
 
 
@@ -91,7 +90,21 @@ def _wrong(param: str, constraint: str, got: str) -> DataFileError:
     return DataFileError.of(FILE, param, constraint, got)
 
 
-_known = {info.name: info for info in (*PAIR_SETS, *ENTITY_SETS, *TEXT_SETS)}
+def _registered() -> dict[str, DatasetInfo]:
+    """Return the data sets of ``datasets.yaml`` by name."""
+    file = Path(__file__).with_name("datasets.yaml")
+    infos = {}
+    for entry in load_yaml(file.read_text(encoding="utf-8"), file.name, owner="load_dataset"):
+        places = tuple(_place(**place) for place in entry.pop("places"))
+        infos[entry["name"]] = DatasetInfo(**entry, places=places)
+    return infos
+
+
+def _place(read: str, folders: list[str], needs: list[str] | None = None, **options: Any) -> Place:
+    return Place(tuple(folders), tuple(needs or (options["file"],)), partial(_READERS[read], **options))
+
+
+_known = _registered()
 DATASETS: Mapping[str, DatasetInfo] = MappingProxyType(_known)
 """Every data set that has a name, in the order in which they were registered."""
 

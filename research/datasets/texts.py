@@ -8,11 +8,10 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from research.datasets.kinds import DatasetInfo, MarkedSpan, Place, TextSet, group_ids
+from research.datasets.kinds import MarkedSpan, TextSet, group_ids
 from research.datasets.reading import (
     Wrong,
     as_splits,
@@ -22,7 +21,6 @@ from research.datasets.reading import (
     lines_in,
     number_in,
     read_columns,
-    read_split_tables,
     read_text_table,
     records_of,
 )
@@ -289,121 +287,7 @@ def _paragraphs(name: str, lines: Iterable[tuple[str, str, str]]) -> TextSet:
 
 
 _AG = ("ag_news_train_subset.parquet", "ag_news_test.parquet")
-_ACI = {
-    "train": "train.csv",
-    "dev": "valid.csv",
-    "test1": "clinicalnlp_taskB_test1.csv",
-    "test2": "clinicalnlp_taskC_test2.csv",
-    "test3": "clef_taskC_test3.csv",
-}
-_MTS = {
-    "train": "MTS-Dialog-TrainingSet.csv",
-    "dev": "MTS-Dialog-ValidationSet.csv",
-    "test1": "MTS-Dialog-TestSet-1-MEDIQA-Chat-2023.csv",
-    "test2": "MTS-Dialog-TestSet-2-MEDIQA-Sum-2023.csv",
-}
-_MTSAMPLES = {"1": "surgery", "2": "medical records", "3": "internal medicine", "4": "other"}
-_MIMIC = ("mimic3", "mimiciii", "mimic-iii", "physionet.org/files/mimiciii/1.4")
-_WIKI = "wikitext2_valid_test.parquet"
-
-
-def _table(folder: str, file: str, **options: Any) -> Place:
-    options = {"split": "split", **options}
-    return Place((folder,), (file,), partial(read_text_table, file=file, **options))
-
-
-def _ag_news_tables(name: str, folder: Path) -> TextSet:
+def read_ag_news_tables(name: str, folder: Path) -> TextSet:
+    """Return the articles of both tables."""
     read = partial(read_text_table, name, folder, split="split", label="label_name")
     return joined(name, [read(file=file) for file in _AG])
-
-
-TEXT_SETS: tuple[DatasetInfo, ...] = (
-    DatasetInfo(
-        "ade", "texts", "Sentences of case reports with drugs and their adverse effects.",
-        (
-            _table(
-                "ade", "ade_corpus_v2.jsonl.gz", spans="spans", label="label",
-                classes={"0": "none", "1": "adverse_event"}, group="pmid",
-            ),
-            Place(("ADE-Corpus-V2", "ade"), ("DRUG-AE.rel*", "ADE-NEG.txt*"), read_ade),
-        ),
-        "The files DRUG-AE.rel, DRUG-DOSE.rel and ADE-NEG.txt of ADE-Corpus-V2.",
-        "Terms not stated; cite Gurulingappa et al., 2012.",
-    ),
-    DatasetInfo(
-        "sst2", "texts", "Sentences of film reviews, positive or negative.",
-        (
-            _table("classification", "sst2.parquet", label="label", classes=LABELS),
-            Place(("SST-2", "glue/SST-2", "sst2"), ("train.tsv*",), read_glue_sst2),
-        ),
-        "The folder SST-2 of GLUE (train.tsv, dev.tsv).", "Terms not stated.",
-    ),
-    DatasetInfo(
-        "phrasebank", "texts",
-        "Sentences of financial news: negative, neutral or positive (Financial PhraseBank).",
-        (
-            _table("classification", "financial_phrasebank.parquet", label="label_name"),
-            Place(("FinancialPhraseBank-v1.0", "phrasebank"), ("Sentences_*Agree.txt*",), read_phrasebank),
-        ),
-        "The files Sentences_50Agree.txt and on of FinancialPhraseBank-v1.0.",
-        "Research with citation; commonly listed as CC BY-NC-SA 3.0.",
-    ),
-    DatasetInfo(
-        "agnews", "texts", "News in four topics (AG News).",
-        (
-            Place(("classification",), _AG, _ag_news_tables),
-            Place(("ag_news_csv", "ag_news", "agnews"), ("train.csv*", "test.csv*"), read_ag_news),
-        ),
-        "train.csv and test.csv of ag_news_csv.", "Research and other non-commercial activity.",
-    ),
-    DatasetInfo(
-        "wikitext2", "texts", "Paragraphs of Wikipedia articles, without headings (WikiText-2).",
-        (
-            Place(("lm",), (_WIKI,), partial(read_wikitext_table, file=_WIKI)),
-            Place(("wikitext-2", "wikitext2"), ("wiki.*.tokens*",), read_wikitext),
-            Place(("wikitext-2-raw", "wikitext-2", "wikitext2"), ("wiki.*.raw*",), read_wikitext),
-            Place(("wikitext-2", "wikitext2"), ("test.txt*",), read_wikitext),
-        ),
-        "The files wiki.train.tokens and on, or the raw ones.", "The texts: CC BY-SA 3.0.",
-    ),
-    DatasetInfo(
-        "sentences", "texts", "Sentences of many sources, to train attackers on; the label is the source.",
-        (_table("lm", "sentences.parquet", split=None, label="source"),),
-        "A Parquet table of source and text.", "Differ by source.",
-    ),
-    DatasetInfo(
-        "mimic3", "texts", "Discharge summaries of an intensive care unit (MIMIC-III), access-restricted.",
-        tuple(Place(_MIMIC, (file,), read_mimic_notes) for file in ("NOTEEVENTS.csv*", "noteevents.csv*")),
-        "NOTEEVENTS.csv (or .csv.gz) of MIMIC-III 1.4, physionet.org/content/mimiciii.",
-        "It needs PhysioNet access: training in research with human subjects and a signed data use "
-        "agreement; it may not be passed on.",
-    ),
-    DatasetInfo(
-        "aci-bench", "texts", "Clinical notes of played visits.",
-        (
-            _table("clinical", "aci_bench.jsonl.gz"),
-            Place(
-                ("aci-bench/data/challenge_data", "aci-bench"), (_ACI["train"],),
-                partial(read_split_tables, files=_ACI, text="note"),
-            ),
-        ),
-        "The folder data/challenge_data of the repository aci-bench.", "CC BY 4.0.",
-    ),
-    DatasetInfo(
-        "mts-dialog", "texts", "Sections of clinical notes; the label is the section.",
-        (
-            _table("clinical", "mts_dialog.jsonl.gz", label="label"),
-            Place(
-                ("MTS-Dialog/Main-Dataset", "MTS-Dialog", "mts-dialog"), (_MTS["train"],),
-                partial(read_split_tables, files=_MTS, text="section_text", label="section_header"),
-            ),
-        ),
-        "The folder Main-Dataset of the repository MTS-Dialog.", "CC BY 4.0.",
-    ),
-    DatasetInfo(
-        "mtsamples", "texts", "Transcribed medical reports in four groups.",
-        (_table("clinical", "mtsamples_tenth.jsonl.gz", label="label", classes=_MTSAMPLES),),
-        "JSON lines of {text, split, label}; label 1 to 4.", "Terms of mtsamples.com.",
-    ),
-)  # fmt: skip
-"""The sets of classes, notes and plain sentences, with where their files may lie."""

@@ -22,7 +22,7 @@ from vecveil.accounting.guarantee import (
     rewriting_guarantee,
 )
 from vecveil.accounting.ledger import Ledger, LedgerSummary
-from vecveil.accounting.lower_bound import LowerBound, epsilon_lower_bound, epsilon_one_run
+from vecveil.accounting.lower_bound import LowerBound, epsilon_lower_bound
 from vecveil.accounting.lower_bound_audit import AuditCheck, MechanismAudit, audit_mechanism
 from vecveil.accounting.lower_bound_declared import (
     DeclaredPair,
@@ -67,7 +67,6 @@ __all__ = [
     "epsilon_meaning",
     "epsilon_of_advantage",
     "epsilon_of_cosine",
-    "epsilon_one_run",
     "expected_cosine",
     "gaussian_guarantee",
     "gaussian_total_variation",

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from harness.errors import raises
-from vecveil.accounting.lower_bound import clopper_pearson, epsilon_lower_bound, epsilon_one_run
+from vecveil.accounting.lower_bound import clopper_pearson, epsilon_lower_bound
 
 RNG = np.random.default_rng(7)
 
@@ -90,37 +90,3 @@ def test_bad_arguments_are_refused(
 ) -> None:
     with raises(code, param):
         epsilon_lower_bound(*arguments, **options)
-
-
-def test_one_run_of_right_guesses_has_a_closed_form() -> None:
-    """k guesses, all right: the p-value is q^k, so that ε = logit(significance^(1/k))."""
-    q = (0.05 / 190) ** (1 / 100)  # the correction counts all 190 possible numbers of guesses
-    bound = epsilon_one_run(np.ones(100), np.zeros(90), confidence=0.95)
-    assert bound == pytest.approx(np.log(q / (1 - q)), abs=1e-6)
-
-
-def test_one_run_with_delta_against_the_theorem_written_out() -> None:
-    scores, delta = (np.r_[np.ones(45), np.zeros(5)], np.r_[np.ones(5), np.zeros(45)]), 1e-6
-    epsilon = epsilon_one_run(*scores, delta=delta, confidence=0.95)
-    law = stats.binom(50, 1 / (1 + np.exp(-epsilon)))
-    at_least = sum(law.pmf(k) for k in range(45, 51))
-    slack = max(sum(law.pmf(k) for k in range(45 - i, 45)) / i for i in range(1, 46))
-    assert at_least + 2 * 100 * delta * slack == pytest.approx(0.05 / 100, rel=1e-5)
-    assert 0 < epsilon < epsilon_one_run(*scores, confidence=0.95)
-    assert epsilon_one_run(*scores, delta=0.5, confidence=0.95) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("scores", "options", "code", "param"),
-    [
-        (([], [1.0]), {}, "E-INPUT", "in_scores"),
-        (([1.0], [np.nan]), {}, "E-INPUT", "out_scores"),
-        (([1.0], [1.0]), {"confidence": 1.0}, "E-INPUT-RANGE", "confidence"),
-        (([1.0], [1.0]), {"delta": -1}, "E-INPUT-RANGE", "delta"),
-    ],
-)
-def test_bad_canaries_are_refused(
-    scores: Any, options: dict[str, Any], code: str, param: str
-) -> None:
-    with raises(code, param):
-        epsilon_one_run(*scores, **options)
