@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar, final, get_type_hints
 import numpy as np
 
 from vecveil.attacks.evidence import Evidence, Knowledge, split_groups
+from vecveil.checkpoint import check_identity, checkpoint_error, make_folder
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.io import atomic_path, write_text
 from vecveil.metrics.estimates import Estimate
@@ -58,18 +59,14 @@ class Checkpoint:
 
     def make(self) -> Path:
         """Create the folder if it does not exist and return it."""
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else type(error).__name__
-            raise checkpoint_error("a writable folder", f"{self.folder.name}: {reason}") from error
+        make_folder(self.folder)
         return self.folder
 
     def begin(self) -> None:
         """Write the identity, or raise `DataFileError` if the folder holds another one."""
         path = self.make() / "begun.json"
         if path.is_file():
-            self._compare(self._read(path))
+            check_identity(self._read(path), self.identity, self.folder)
         else:
             write_text(path, json.dumps(self.identity, indent=1) + "\n")
 
@@ -89,7 +86,7 @@ class Checkpoint:
             )
         try:
             # Compared first: the state of another attack would be reported as damaged.
-            self._compare(dict(record["identity"]))
+            check_identity(dict(record["identity"]), self.identity, self.folder)
             if isinstance(kind, Mapping):
                 parts = {name: self._part(name).load(part) for name, part in kind.items()}
                 for name, part in parts.items():
@@ -140,23 +137,9 @@ class Checkpoint:
         # The parts have no identity: the one of the outer folder covers them.
         return Checkpoint(self.folder / name, {})
 
-    def _compare(self, identity: Mapping[str, Any]) -> None:
-        for key, expected in self.identity.items():
-            if identity.get(key) != expected:
-                raise checkpoint_error(f"one with {key} {str(expected)[:60]}",
-                                        f"one with {key} {str(identity.get(key))[:60]}",
-                                        "Give another folder, or remove this one.")  # fmt: skip
-
     def _damaged(self) -> DataFileError:
         got = f"{self.folder.name}, which cannot be read as one"
         return checkpoint_error("a folder that an attack has written", got, "Remove the folder.")
-
-
-def checkpoint_error(constraint: str, got: str, fix: str = "") -> DataFileError:
-    """Return the error for a checkpoint that an attack cannot use."""
-    return DataFileError.of(
-        "Checkpoint", "checkpoint", constraint, got, fix=fix, code="E-CHECKPOINT"
-    )
 
 
 def _collect(state: Any, prefix: str, arrays: dict[str, Any], values: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ epoch again and skips its first batches. Tensors are stored in safetensors, so r
 from __future__ import annotations
 
 import copy
-import json
 import math
 import threading
 import time
@@ -21,9 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.attack import Session, checkpoint_error
+from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.release_model import InputMap, fit_input_map
+from vecveil.checkpoint import StateFile
 from vecveil.errors import InvalidInputError
 from vecveil.io import atomic_path
 from vecveil.runtime import Batches, import_torch, one_thread, progress, resolve_device
@@ -41,7 +41,6 @@ LossOf = Callable[[Any, Mapping[str, Any]], tuple[Any, Any]]
 
 _SCORED_ROWS = 4096  # rows that a perceptron scores at once
 _ALL_ROWS = 1 << 30  # rows of a piece of a batch, until the device runs out of memory
-_OTHER_FOLDER = "Give another folder, or remove this one."
 _POSITION = ("seed", "epoch", "step", "loss", "count", "finished")
 
 # Torch's global generator belongs to the process: `seeded` admits one thread at a time.
@@ -637,9 +636,9 @@ class _Training:
         assert self.folder is not None  # callers have checked
         return self.folder / f"{self.name}-{part}.safetensors"
 
-    def _identity(self) -> str:
+    def _file(self) -> StateFile:
         shapes = {name: list(p.shape) for name, p in self.model.named_parameters()}
-        return json.dumps([repr(self.recipe), shapes], sort_keys=True)
+        return StateFile(self._path("training"), {"recipe": repr(self.recipe), "shapes": shapes})
 
     def save(self) -> None:
         """Write everything that a resumed training needs, as one file."""
@@ -648,42 +647,27 @@ class _Training:
         tensors = {f"model/{key}": tensor for key, tensor in weights_of(self.model).items()}
         for i, values in self.optimiser.state_dict()["state"].items():
             for key, value in values.items():
-                tensors[f"optimiser/{i}/{key}"] = value.detach().cpu().contiguous()
-        record = {
-            "identity": self._identity(),
-            "place": json.dumps({key: getattr(self, key) for key in _POSITION}),
-            "fit": json.dumps(asdict(self.fit)),
-        }
-        save_tensors(self._path("training"), tensors, record)
+                tensors[f"optimiser/{i}/{key}"] = value.detach().cpu()
+        record = {"place": {key: getattr(self, key) for key in _POSITION}, "fit": asdict(self.fit)}
+        self._file().save({key: tensor.numpy() for key, tensor in tensors.items()}, record)
 
     def resume(self) -> None:
         """Restore the state of the checkpoint, if there is one."""
-        if self.folder is None or not self._path("training").is_file():
+        if self.folder is None or (stored := self._file().load()) is None:
             return
-        from safetensors import safe_open
-
         try:
-            with safe_open(str(self._path("training")), framework="pt") as file:
-                record = file.metadata()
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            same = record["identity"] == self._identity()
-            if same:
-                model = {k[6:]: t for k, t in tensors.items() if k.startswith("model/")}
-                load_weights(self.model, model)
-                self._load_optimiser(tensors)
-                self.fit = Fit(**json.loads(record["fit"]))
-                # JSON turns the pairs into lists.
-                self.fit.history = [(one, other) for one, other in self.fit.history]
-                for key, value in json.loads(record["place"]).items():
-                    setattr(self, key, value)
-                if self.fit.best_epoch:
-                    self.best = load_tensors(self._path("best"))
+            tensors = {key: self.torch.from_numpy(array) for key, array in stored[0].items()}
+            load_weights(self.model, {k[6:]: t for k, t in tensors.items() if k.startswith("model/")})
+            self._load_optimiser(tensors)
+            self.fit = Fit(**stored[1]["fit"])
+            # JSON turns the pairs into lists.
+            self.fit.history = [(one, other) for one, other in self.fit.history]
+            for key, value in stored[1]["place"].items():
+                setattr(self, key, value)
+            if self.fit.best_epoch:
+                self.best = load_tensors(self._path("best"))
         except Exception as error:  # safetensors and torch raise their own exception types
-            got = "one that cannot be read"
-            raise checkpoint_error("a training of this attack", got, _OTHER_FOLDER) from error
-        if not same:
-            constraint = "a training with the same recipe and sizes"
-            raise checkpoint_error(constraint, "another one", _OTHER_FOLDER)
+            raise self._file().damaged() from error
 
     def _load_optimiser(self, tensors: Mapping[str, Any]) -> None:
         state: dict[int, dict[str, Any]] = {}

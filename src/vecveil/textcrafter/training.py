@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.checkpoint import StateFile
 from vecveil.errors import (
-    DataFileError,
     IncompatibleError,
     InvalidInputError,
     TrainingError,
 )
-from vecveil.io import write_bytes
 from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.mechanisms.textcrafter import check_unit_rows
 from vecveil.runtime import import_torch, one_thread, progress
@@ -38,7 +35,6 @@ from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings
 
 _STATE = "policy.safetensors"
-SCHEMA = "vecveil.policy-training/1"
 _OWNER = "train_policy"
 
 Array = npt.NDArray[Any]
@@ -51,104 +47,6 @@ def array_digest(*arrays: Array) -> str:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
-
-
-class PolicyCheckpoint:
-    """The checkpoint of a training: a folder with one file that holds everything the next epoch depends on.
-
-    ``policy.safetensors`` has weights, Adam's moments, the generator's state and, in its header, the identity and the
-    curves so far; it is replaced atomically after every epoch, so a crash leaves the last epoch or the one before.
-    Reading a checkpoint cannot run code.
-
-    Args:
-        folder: created, readable by its owner only, at the first write.
-        identity: what must agree before training resumes: settings, seed, digests of the data. JSON-ready.
-    """
-
-    def __init__(self, folder: str | os.PathLike[str], identity: Mapping[str, Any]) -> None:
-        if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
-            got = "an empty name" if isinstance(folder, str) else type(folder).__name__
-            raise InvalidInputError.of(_OWNER, "checkpoint", "the path of a folder", got)
-        self.folder = Path(folder)
-        # tuples become lists, as in the file
-        self.identity: dict[str, Any] = json.loads(json.dumps(dict(identity)))
-
-    @property
-    def _path(self) -> Path:
-        return self.folder / _STATE
-
-    def load(self) -> tuple[dict[str, Array], LearningCurves] | None:
-        """Return the arrays and curves of the last epoch, or None without a checkpoint.
-
-        A checkpoint of other data, settings or another seed, or a damaged one, raises `DataFileError`.
-        """
-        try:
-            if not self._path.exists():
-                return None
-        except (OSError, ValueError) as error:  # no permission, a name too long, a zero byte
-            raise self.damaged() from error
-        from safetensors import safe_open
-
-        try:
-            with safe_open(str(self._path), framework="numpy") as file:
-                header = file.metadata() or {}
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            schema = header["schema"]
-        except Exception as error:  # safetensors has its own exceptions
-            raise self.damaged() from error
-        # Before the rest is read: another version may store it in another form.
-        if schema != SCHEMA:
-            raise DataFileError.of(_OWNER, "checkpoint", f"of the schema {SCHEMA!r}", repr(schema)[:40],
-                                   "Another version of vecveil wrote it.",
-                                   "Train with that version, or remove the folder.",
-                                   code="E-DATA-VERSION")  # fmt: skip
-        try:
-            identity = dict(json.loads(header["identity"]))
-            curves = LearningCurves.from_record(json.loads(header["curves"]))
-        except (LookupError, TypeError, ValueError, RecursionError) as error:
-            raise self.damaged() from error
-        self._compare(identity)
-        return arrays, curves
-
-    def _compare(self, stored: Mapping[str, Any]) -> None:
-        for key, expected in self.identity.items():
-            other = stored.get(key)
-            if other == expected:
-                continue
-            if isinstance(expected, dict) and isinstance(other, dict):  # report the setting, not the dict
-                key, expected, other = next(
-                    (name, expected.get(name), other.get(name))
-                    for name in sorted({*expected, *other})
-                    if expected.get(name) != other.get(name)
-                )
-            raise DataFileError.of(_OWNER, "checkpoint", f"one with {key} {str(expected)[:60]}",
-                        f"one with {key} {str(other)[:60]}",
-                        "A training resumes only with the data, settings and seed that it started with.",
-                        "Give another folder, or remove "
-                        f"{str(self.folder)[:200]}.")  # fmt: skip
-
-    def save(self, arrays: Mapping[str, Array], curves: LearningCurves) -> None:
-        """Replace the folder's file with this epoch's."""
-        from safetensors.numpy import save as to_bytes
-
-        header = {
-            "schema": SCHEMA,
-            "identity": json.dumps(self.identity),
-            "curves": json.dumps(curves.to_record()),
-        }
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # write_bytes, not safetensors' writer: atomic, and a full disk is an OSError.
-            write_bytes(self._path, to_bytes(dict(arrays), metadata=header), mode=0o600)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else type(error).__name__
-            raise DataFileError.of(_OWNER, "checkpoint", "a folder that can be written",
-                                   f"{self.folder.name}: {reason}") from error  # fmt: skip
-
-    def damaged(self) -> DataFileError:
-        """Return the error for an unreadable checkpoint."""
-        return DataFileError.of(_OWNER, "checkpoint", "a folder that a training has written",
-                    f"{self.folder.name}, which cannot be read as one", fix="Remove the folder.")  # fmt: skip
 
 
 def forget_checkpoint(folder: Path) -> None:
@@ -212,17 +110,20 @@ def train_policy(
     kept = None
     # Digests in place of the data: a checkpoint must not hold texts or vectors.
     if checkpoint is not None:
+        if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
+            got = "an empty name" if isinstance(checkpoint, str) else type(checkpoint).__name__
+            raise InvalidInputError.of(_OWNER, "checkpoint", "the path of a folder", got)
         identity = {
+            **settings.to_record(),
             "rows": len(X),
             "dimension": X.shape[1],
-            "settings": settings.to_record(),
             "seed": seed,
             "vectors": array_digest(X),
             "classifier": array_digest(classifier.weights, np.array([classifier.intercept])),
             "centroids": array_digest(centroids),
             "groups": None if numbers is None else array_digest(numbers),
         }
-        kept = PolicyCheckpoint(checkpoint, identity)
+        kept = StateFile(Path(checkpoint) / _STATE, identity)
     import_torch("Training a policy", "textcrafter")
     # Several threads would add in a varying order: the last bits would differ between runs.
     with one_thread():
@@ -236,7 +137,7 @@ def _train(
     settings: PolicySettings,
     seed: int,
     groups: Indices | None,
-    kept: PolicyCheckpoint | None,
+    kept: StateFile | None,
     show: bool | None,
 ) -> TrainedPolicy:
     stored = kept.load() if kept is not None else None
@@ -244,10 +145,10 @@ def _train(
     learner = PolicyGradient(X, classifier, centroids, settings, seed, groups)
     at, curves, before = (0, 0), LearningCurves(()), 0.0
     if kept is not None and stored is not None:
-        arrays, curves = stored
         try:
-            learner.restore(arrays, epoch=curves.last.epoch)
-        except (ValueError, RuntimeError) as error:  # torch's own, for a state of the generator
+            curves = LearningCurves.from_record(stored[1])
+            learner.restore(stored[0], epoch=curves.last.epoch)
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:  # the last of torch's generator
             raise kept.damaged() from error
         at, before = (curves.last.epoch, 0), curves.last.seconds or 0.0
     start = time.perf_counter() - before  # seconds of earlier runs count
@@ -257,7 +158,7 @@ def _train(
         if not curves.epochs:
             curves = curves.with_epoch(learner.measure(0, None, 0.0))
             if kept is not None:
-                kept.save(learner.to_arrays(), curves)
+                kept.save(learner.to_arrays(), curves.to_record())
         bar = progress(
             range(curves.last.epoch * steps, settings.epochs * steps), "Policy",
             show=show, unit="step", note=lambda: note,
@@ -276,22 +177,21 @@ def _train(
                 measures = learner.measure(at[0], float(np.mean(rewards)), seconds)
                 curves = curves.with_epoch(measures)
                 if kept is not None:
-                    kept.save(learner.to_arrays(), curves)
+                    kept.save(learner.to_arrays(), curves.to_record())
     except NotFinite as cause:
-        raise TrainingError(_stopped(at, str(cause), kept), *at) from cause
+        raise TrainingError(_stopped(at, str(cause), kept, curves), *at) from cause
     weights = learner.module.to_weights()
     return TrainedPolicy(weights, curves, settings, seed, curves.last.seconds or 0.0)
 
 
-def _stopped(at: tuple[int, int], cause: str, kept: PolicyCheckpoint | None) -> str:
+def _stopped(at: tuple[int, int], cause: str, kept: StateFile | None, saved: LearningCurves) -> str:
     where = f"in epoch {at[0]}, step {at[1]}" if at[1] else f"after epoch {at[0]}, before a step"
     stays = "It has no checkpoint."
     if kept is not None:
-        stored = kept.load()
         stays = "No checkpoint has been written."
-        if stored is not None:
+        if saved.epochs:
             stays = (
-                f"The checkpoint {str(kept.folder)!r} stays as it was after epoch {stored[1].last.epoch}; remove it "
+                f"The checkpoint {str(kept.path.parent)!r} stays as it was after epoch {saved.last.epoch}; remove it "
                 "before a training with other settings."
             )
     return f"{_OWNER}: training stopped {where}: {cause} {stays}"

@@ -94,7 +94,7 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(
     class Stopped(KeyboardInterrupt):
         pass
 
-    real = training.PolicyCheckpoint.save
+    real = training.StateFile.save
     calls: list[int] = []
 
     def stop_after_one(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -105,11 +105,11 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(
         return saved
 
     with monkeypatch.context() as patch:
-        patch.setattr(training.PolicyCheckpoint, "save", stop_after_one)
+        patch.setattr(training.StateFile, "save", stop_after_one)
         with pytest.raises(Stopped):
             fit(checkpoint=tmp_path / "work", epochs=4)
     assert fit(checkpoint=tmp_path / "work", epochs=4).fingerprint == fit(epochs=4).fingerprint
-    with raises("E-DATA-FILE", "checkpoint"):
+    with raises("E-CHECKPOINT", "checkpoint"):
         fit(checkpoint=tmp_path / "work", epochs=4, beta=2.0)
 
 
@@ -353,13 +353,13 @@ def test_a_checkpoint_must_be_the_path_of_a_folder(checkpoint: Any) -> None:
 def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import errno
 
-    from vecveil.textcrafter import training as module
+    from vecveil import checkpoint as module
 
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module, "write_bytes", full)
-    with raises("E-DATA-FILE", "checkpoint"):
+    monkeypatch.setattr(module, "atomic_path", full)
+    with raises("E-CHECKPOINT", "checkpoint"):
         fit(checkpoint=tmp_path / "work")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.attack import Session, checkpoint_error
+from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import Knowledge, TextVectors
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers
@@ -49,6 +49,7 @@ from vecveil.attacks.training import (
     save_tensors,
     weights_of,
 )
+from vecveil.checkpoint import checkpoint_error
 from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, unknown_name
 from vecveil.io import atomic_path, write_text
 from vecveil.runtime import import_torch, resolve_device
