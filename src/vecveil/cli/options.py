@@ -184,7 +184,8 @@ class Sections(click.Command):
 
 _ALIASES = {"texts": "input", "input": "inputs", "query_noise": "map_queries", "output": "out",
             "key": "key_file", "variable": "key_env", "expansion": "expand", "embeddings": "vectors",
-            "store": "database", "location": "store", "words": "concept", "source": "input"}  # fmt: skip
+            "database": "source", "store": "database", "location": "store", "words": "concept",
+            "source": "input"}  # fmt: skip
 _OWNER = re.compile(r"([A-Z]\w*(\.(?!csv|tsv|json|txt|parquet|pq|npy|ya?ml)[a-z_]+)?|[a-z]+(_[a-z]+)+)(?=: `)")
 """The class, method or function of Python that an error names first; no name of a file."""
 _ARGUMENT = r"[a-z_]+=(?:\[[^]]*\]|'[^']*'|[\w.]+(?:\([^)]*\))?)?"

@@ -118,6 +118,7 @@ def test_errors_name_options_that_the_command_has() -> None:
         ("fit", "fit_pairs: `negative` must be another.", "`--negative` must be another."),
         ("audit", "audit_store: `embeddings` must be finite.", "`--vectors` must be finite."),
         ("scan", "open_store: `location` must be known.", "`STORE` must be known."),
+        ("migrate", "QdrantStore: `location` must be free.", "`SOURCE` must be free."),
         ("protect", "Notes.csv: `path` must be a table.", "Notes.csv: `path` must be a table."),
         ("fit", "fit: `rank` must be lower.", "fit: `--option rank` must be lower."),
         ("fit", "Give a.csv (--force) `other` 'min_texts'.", "Give a.csv (--force) `other` 'min_texts'."),

@@ -193,7 +193,7 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten(
 
 def test_a_server_and_shared_files_are_refused(seal: Seal, tmp_path: Path) -> None:
     if importlib.util.find_spec("psycopg"):
-        with raises("E-STORE-FILES", "source"):
+        with raises("E-STORE-FILES", "location"):
             seal("pgvector:host=localhost dbname=app#notes")
     for kind in {"sqlite-vec", "qdrant"} & {*LOCAL}:
         where = place(tmp_path, kind)
@@ -203,7 +203,7 @@ def test_a_server_and_shared_files_are_refused(seal: Seal, tmp_path: Path) -> No
         else:
             with in_this_process(where) as opened, opened.cursor("a table") as cursor:  # type: ignore[attr-defined]
                 cursor.execute("CREATE TABLE notes_of_mine (text)")
-        with raises("E-STORE-FILES", "source"):
+        with raises("E-STORE-FILES", "location"):
             seal(where)
         with open_store(where) as store:
             assert store.read(IDS).fields == CLEAN.fields
