@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,7 +27,7 @@ TEST_SHARE = 0.3
 VALIDATION_SHARE = 0.1  # of the training texts, set aside by each attack
 MIN_TEST_TEXTS = 20  # the interval of a share in fewer texts would span half of the scale
 MIN_TOKEN_COUNTS = (15, 10, 5)  # tried in order: the first at which half of the occurrences remain
-MORE_TEXTS = "Give more texts, or lower min_token_count (--min-token-count)."
+MORE_TEXTS = "Give more texts."
 
 # Texts that attackers label themselves. They weigh less than training texts: neither is like the judged texts.
 MOST_EXCHANGED = 3000
@@ -331,7 +331,13 @@ def make_case(
     if len(np.unique(groups[holding[learn]])) < 2:
         raise ConceptError.of(owner, "groups", "at least three groups of texts with the concept", "fewer",
                               "Two are learnt from and one is judged on.", "Give more texts that differ.")  # fmt: skip
-    vocabulary = _vocabulary(matches, learn, min_token_count, owner)
+    thresholds = MIN_TOKEN_COUNTS if min_token_count is None else (min_token_count,)
+    vocabulary = matches.frequent_tokens(thresholds, learn)
+    if len(vocabulary) == 0:
+        raise ConceptError.of(owner, "texts",
+                              f"enough to see a concept word in {thresholds[-1]} training texts",
+                              "no word in so many", "Rarer words cannot be attacked reliably.",
+                              _lower_count(matches, learn, judge))  # fmt: skip
     own, _ = matches.token_labels(vocabulary)
     labels = np.zeros((len(groups), len(vocabulary)), dtype=np.uint8)
     labels[holding] = own
@@ -339,7 +345,7 @@ def make_case(
     train, test = (holding[rows[own[rows].any(axis=1)]] for rows in (learn, judge))
     if len(test) < MIN_TEST_TEXTS:
         constraint = f"at least {MIN_TEST_TEXTS} test texts with a concept word that is frequent enough to attack"
-        raise ConceptError.of(owner, "texts", constraint, len(test), fix=MORE_TEXTS)
+        raise ConceptError.of(owner, "texts", constraint, len(test), fix=_lower_count(matches, learn, judge))
     ordinary_train, ordinary_test = _split_ordinary(
         groups, matches.without_concept, holding[learn], holding[judge], options.seed
     )
@@ -363,17 +369,13 @@ def _split_ordinary(
     return parts[0], parts[1]
 
 
-def _vocabulary(
-    matches: ConceptMatches, train: Rows, min_count: int | None, owner: str
-) -> TokenVocabulary:
-    thresholds = MIN_TOKEN_COUNTS if min_count is None else (min_count,)
-    vocabulary = matches.frequent_tokens(thresholds, train)
-    if len(vocabulary) == 0:
-        raise ConceptError.of(owner, "texts",
-                              f"enough to see a concept word in {thresholds[-1]} training texts",
-                              "no word in so many", "Rarer words cannot be attacked reliably.",
-                              MORE_TEXTS)  # fmt: skip
-    return vocabulary
+def _lower_count(matches: ConceptMatches, learn: Rows, judge: Rows) -> str:
+    """Return what to do about too few test texts, with the largest ``min_token_count`` that leaves enough."""
+    tokens = matches.tokens()
+    counts = Counter(word for i in learn for word in tokens[i])
+    best = sorted((max((counts[word] for word in tokens[i]), default=0) for i in judge), reverse=True)
+    enough = best[MIN_TEST_TEXTS - 1] if len(best) >= MIN_TEST_TEXTS else 0
+    return f"Give more texts, or lower min_token_count (--min-token-count) to {enough}." if enough else MORE_TEXTS
 
 
 def check_rows(

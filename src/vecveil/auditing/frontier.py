@@ -251,7 +251,7 @@ class Bench:
         if len(listed) < 2 or judged["listed"] < MIN_TEST_TEXTS:
             got = f"{len(listed)} words, and {judged['listed']} texts to judge on that hold one"
             needed = f"2 words of the concept in {MIN_TOKEN_COUNTS[-1]} texts each, and {MIN_TEST_TEXTS} to judge on"
-            raise ConceptError.of(OWNER, "texts", f"enough for {needed}", got, fix=MORE_TEXTS.split(",")[0] + ".",
+            raise ConceptError.of(OWNER, "texts", f"enough for {needed}", got, fix=MORE_TEXTS,
                                   code="E-CONCEPT-FEW")  # fmt: skip
         if len(left_out) < 2 or judged["left_out"] < MIN_TEST_TEXTS:
             missing["left_out"] = (

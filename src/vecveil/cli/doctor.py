@@ -289,7 +289,10 @@ def readers(file: Path) -> str:
 def fingerprint(name: str) -> str:
     """Return what the fingerprint of the encoder with that name holds."""
     if is_endpoint(name):
-        return "of the model's name alone: the server can change the model behind it. Use a model in a folder"
+        return (
+            "of the model's name alone: the server can change the model behind it, which `vecveil serve` notices "
+            "within 100 requests or a minute. Use a model in a folder"
+        )
     return "of the model's weights: a changed model is noticed"
 
 

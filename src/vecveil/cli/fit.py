@@ -45,6 +45,8 @@ from vecveil.textcrafter.training import forget_checkpoint
 SCALES = ("target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal", "radius")
 MEMBER_SOURCES = ("expand", "expand_corpus", "expand_faker", "expand_entity")
 FEW_TEXTS = 20
+AUDITED_TEXTS = 70
+"""Texts with the concept of which an audit's share of test texts holds the 20 that it needs."""
 LITTLE_RECALL = 0.6
 """Share of the nearest neighbours below which a fit names sealed search."""
 
@@ -428,8 +430,9 @@ def describe(protector: Protector, point: FrontierPoint | None, *, verbose: bool
     note(f"Kept: {_kept(report)}.")
     note(f"Search: {_search(report, point)}.")
     listed, unlisted = _leaks(report, point)
-    note(f"Listed words: {_read(report, point, listed)}.")
-    note(f"Unlisted words: {_read(report, point, unlisted)}.")
+    for kind, leak in (("Listed", listed), ("Unlisted", unlisted)):
+        if leak is not None:
+            note(f"{kind} words: {_read(report, point, leak)}.")
     note(f"Ship: {_advice(report, point, listed, unlisted)}.")
     if kept := report.get("preserved"):
         note(
@@ -470,7 +473,8 @@ def _kept(report: dict[str, Any]) -> str:
     aim = f" ({'; '.join(about)})" if about else ""
     outlook = report.get("sealed_search")
     size = "" if outlook is None else f" in {outlook['expected'][0]['collection_size']:,} rows"
-    return f"{share(named['relative'])} of {_lower(named['label'])}{size}{aim}"
+    own = ", measured on the fit's own texts" if report["utility_task"] in ("similarity", "neighbours") else ""
+    return f"{share(named['relative'])} of {_lower(named['label'])}{size}{own}{aim}"
 
 
 def _search(report: dict[str, Any], point: FrontierPoint | None) -> str:
@@ -498,10 +502,8 @@ def _leaks(report: dict[str, Any], point: FrontierPoint | None) -> tuple[dict[st
     return reader.get("listed"), reader.get("unlisted")
 
 
-def _read(report: dict[str, Any], point: FrontierPoint | None, leak: dict[str, Any] | None) -> str:
+def _read(report: dict[str, Any], point: FrontierPoint | None, leak: dict[str, Any]) -> str:
     """Return what a reader finds of words of one kind, with interval, chance and what clean vectors tell."""
-    if leak is None:
-        return "not measured by this fit"
     if point is not None:
         rewritten = ", not rewritten" if "rewriting" in report else ""
         return (
@@ -519,11 +521,14 @@ def _advice(
     report: dict[str, Any], point: FrontierPoint | None, listed: dict[str, Any] | None, unlisted: dict[str, Any] | None
 ) -> str:  # fmt: skip
     """Return whether the figures speak for shipping, and what to try."""
-    audit = "`vecveil audit` on other texts, whose attackers find more, decides"
+    audit = (
+        f"`vecveil audit` on other texts, at least {AUDITED_TEXTS} of them with the concept, decides; its attackers "
+        "find more"
+    )
     if point is not None:
         return f"the point was your choice; {audit}"
     if listed is None:
-        return f"undecided; {audit}"
+        return f"undecided, as this fit tried no reader; {audit}"
     tries = []
     if (left := _left(listed)) > PART:
         tries.append("see with `vecveil frontier` what a stronger design costs")

@@ -107,7 +107,8 @@ def check_names(source: str, names: Sequence[str]) -> None:
 def check_rows(source: str, rows: int, columns: int | None = None) -> None:
     """Raise NoRowsError for a table without rows."""
     if rows == 0:
-        got = "an empty one" if columns is None else f"one with a header ({columns} columns) and no rows"
+        width = "1 column" if columns == 1 else f"{columns} columns"
+        got = "an empty one" if columns is None else f"one with a header ({width}) and no rows"
         raise NoRowsError.of(source, "path", "a table with rows", got)
 
 

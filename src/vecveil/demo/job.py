@@ -99,7 +99,8 @@ class DemoResult:
         names = {"neighbours": "protected, the store ranks", "sealed_search": sealed}
         head = f"{'What search keeps':<42}words read   ten nearest found"
         rows = [("clean vectors", worst["clean"], 1.0), *((names[key], worst["value"], found[key]) for key in names)]
-        return [head, *(f"  {name:<40}{read:>8.0%}{recall:>15.0%}" for name, read, recall in rows), ""]
+        lines = [f"  {name:<40}{read:>8.0%}{recall:>15.0%}" for name, read, recall in rows]
+        return [head, *lines, "For search seal the originals: vecveil key new search.keys, migrate --seal-key", ""]
 
 
 def run_demo(

@@ -324,6 +324,7 @@ def next_steps(audit: AuditRecord, verdict: Verdict) -> list[str]:
     kept = [audit.utility[key].relative for key in ("neighbours", "retrieval") if key in audit.utility]
     poor = min((each for each in kept if each is not None), default=1.0) < SEARCH_KEPT
     sealed = audit.utility.get("sealed_search")
+    sealed_share = "" if sealed is None else percent(sealed.relative)
     unprotected = any(warning.code == UNPROTECTED for warning in audit.lint)
     steps = {
         "Deal with the warnings above first.": bool(audit.lint),
@@ -333,13 +334,13 @@ def next_steps(audit: AuditRecord, verdict: Verdict) -> list[str]:
             not audit.is_store and verdict.grade in ("part", "little", "not")
         ),
         "For full search quality use sealed search (`vecveil migrate --seal-key`).": poor and sealed is None,
-        "For better search fetch more candidates in sealed search (`vecveil search --candidates`).": (
-            poor and sealed is not None and (sealed.relative or 0.0) < SEARCH_KEPT
+        f"Use sealed search (`vecveil migrate --seal-key`), which keeps {sealed_share}; more candidates keep more.": (
+            poor and sealed is not None
         ),
         "Unlisted words stay readable: list more, or rewrite what a detector finds (`vecveil fit --rewrite`).": (
             lists is not None and grade(lists[0]) in ("part", "little", "not")
         ),
-        "Before you decide, attack with `--tier full`, on texts that the protector was not fitted on.": (
+        "Before you decide, attack with `--tier full`, and other texts if these are those of the fit.": (
             audit.tier == "quick"
         ),
         "Keep the vectors from people who hold the texts.": True,

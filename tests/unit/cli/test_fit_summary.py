@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from vecveil.cli.fit import _advice, _read, _search
+from vecveil.auditing.case import MIN_TEST_TEXTS, TEST_SHARE
+from vecveil.cli.fit import AUDITED_TEXTS, _advice, _kept, _read, _search
 
 CLEAN = {"low": 0.0, "high": 1.0, "chance": 0.1, "clean": 0.9}
 
@@ -27,7 +28,7 @@ def leak(value: float) -> dict[str, Any]:
 def test_the_advice_follows_the_leaks(listed: float, unlisted: float, word: str, tries: tuple[str, ...]) -> None:
     advice = _advice({}, None, leak(listed), leak(unlisted))
     assert advice.startswith(word)
-    assert advice.endswith("whose attackers find more, decides")
+    assert advice.endswith("its attackers find more")
     assert {one for one in ("frontier", "--rewrite") if one in advice} == set(tries)
 
 
@@ -47,4 +48,10 @@ def test_a_fit_tells_what_its_reader_finds() -> None:
     report = {"reader": {"attack": "kernel ridge"}}
     line = _read(report, None, {"value": 0.2, "low": 0.17, "high": 0.23, "chance": 0.1, "clean": 0.7})
     assert line == "20.0 % read on other texts by kernel ridge (17.0 % to 23.0 %; chance 10.0 %, clean 70.0 %)"
-    assert _read(report, None, None) == "not measured by this fit"
+
+
+def test_similarity_names_its_texts_and_the_audit_its_number() -> None:
+    entry = {"label": "Similarity", "clean": 1.0, "low": 0.9, "high": 0.91, "relative": 0.905}
+    report = {"utility": {"similarity": entry}, "utility_task": "similarity", "asked": {}}
+    assert "measured on the fit's own texts" in _kept(report)
+    assert AUDITED_TEXTS * TEST_SHARE >= MIN_TEST_TEXTS
