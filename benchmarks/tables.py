@@ -171,11 +171,6 @@ def leakage(folder: Path = RESULTS, methods: Iterable[str] = tuple(METHODS)) -> 
     return table(head, lines or [[MISSING, *[""] * (len(head) - 1)]], words=3)
 
 
-def leakage_short(folder: Path = RESULTS) -> str:
-    """Return `leakage` of clean vectors, of published noise and of the default method."""
-    return leakage(folder, ("none", "sparse", "subspace"))
-
-
 def list_size(folder: Path = RESULTS) -> str:
     """Return what is read of listed drugs in other texts, by the length of the list and the number of texts."""
     cells: Rows = load("list_size", folder).get("cells", [])
@@ -632,7 +627,6 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "reconstruction-training": reconstruction_training,
     "reconstruction-pairs": reconstruction_pairs,
     "leakage": leakage,
-    "leakage-short": leakage_short,
     "list-size": list_size,
     "leakage-attacks": leakage_attacks,
     "leakage-parameters": leakage_parameters,

@@ -19,6 +19,7 @@ from harness.documents import ROOT, blocks, run_python
 from harness.small_attacks import small_attacks
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 DOCUMENTS = ["README.md", "docs/index.md", "docs/tutorial.md", "docs/how-to/files.md"]
 COMMANDS = (
     "demo",
@@ -102,8 +103,8 @@ def test_the_commands_of_a_document_exist(document: str) -> None:
 
 
 @needs_cli
-def test_the_readme_names_every_command() -> None:
-    assert {words[1] for words in commands(README)} == set(COMMANDS)
+def test_readme_and_index_name_every_command() -> None:
+    assert {words[1] for words in commands(README + INDEX)} == set(COMMANDS)
     assert all(re.search(rf"^  {name}\b", help_of(None), re.MULTILINE) for name in COMMANDS)
 
 
@@ -115,7 +116,7 @@ def test_an_unknown_command_or_option_is_noticed() -> None:
 
 def test_the_extras_are_those_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    section = README.split("## Install")[1].split("## ")[0]
+    section = INDEX.split("## Install")[1].split("## ")[0]
     named = {
         name
         for line in section.splitlines()
@@ -129,7 +130,7 @@ def test_the_concept_file_can_be_read(tmp_path: Path) -> None:
     from vecveil.concepts import Concept
 
     path = tmp_path / "concept.yaml"
-    path.write_text(next(blocks(README, "yaml")).code, encoding="utf-8")
+    path.write_text(next(blocks(INDEX, "yaml")).code, encoding="utf-8")
     assert [len(row) for row in Concept.from_file(path).detect(["Asthma: 5 mg.", "None."])] == [
         2,
         0,
