@@ -1,6 +1,6 @@
 """What the attackers on texts, maps and links find behind each release, on real texts and at small size.
 
-    python benchmarks/attackers.py --data DIR [--concept sts ade pii] [--attack zero-shot alignment linking access]
+    python benchmarks/attackers.py --data DIR [--concept sts ade pii] [--attack zero-shot alignment linking access ...]
 
 DIR is a folder as `benchmarks/leakage.py` reads it, with ``lm/sentences.parquet``. Releases: clean vectors, `laplace`,
 `sparse` and `subspace` at 95 % of the STS12 correlation, and `subspace` with a noise-to-signal ratio of 1, as a sealed
@@ -8,8 +8,11 @@ store holds it for candidates. Protectors learn from 70 % of the groups; the oth
 
 - ``zero-shot``: 24 texts of at most 20 words, a trigram model of other sentences, 300 encoder queries a text.
 - ``alignment``: each release behind a secret rotation (to these attackers all rotations are alike), undone from 10, 100
-  and all known pairs by Procrustes and by ridge, and from unpaired texts: top-1 among the texts, and the words that
-  token inference reads afterwards.
+  and all known pairs by Procrustes and by ridge: top-1 among the texts, and the words that token inference reads
+  afterwards. For every method, with keyed noise and with rewritten texts, too.
+- ``unpaired``: the same without a pair, from as many rows as the attack needs on clean vectors. ADE: 8,000 sentences a
+  side, of different abstracts. STS: 8,000 a side, drawn from all sentences; with no pair of sentences on both sides it
+  fails on clean vectors, too. PII: 900 a side, all there are, drawn from all texts.
 - ``access``: a third of the texts search for the others with fresh noise, 50 candidates each; token inference from the
   log of fetched rows, from the stored vectors, and from both. It learns from the rows whose texts are known.
 - ``linking``: rows of one text in two stores of other noise, a store against the clean vectors of a list, and the
@@ -22,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +56,8 @@ from vecveil.attacks.reconstruction.zero_shot import NgramLanguageModel, ZeroSho
 from vecveil.concepts import TokenVocabulary
 from vecveil.concepts.folding import canonical, words
 from vecveil.io import write_text
+from vecveil.protector.methods import TEXT_METHODS
+from vecveil.randomness import NoiseKeys
 
 RESULTS = Path(__file__).parent / "results" / "attackers.json"
 PROBLEMS = {"sts": sts_problem, "ade": ade_problem, "pii": pii_problem}
@@ -62,6 +68,21 @@ RELEASES: dict[str, tuple[str, dict[str, float]]] = {
     "subspace": ("subspace", {"target_utility": TARGET}),
     "subspace sealed": ("subspace", {"noise_to_signal": 1.0}),
 }
+# Measured for the curve of known pairs alone.
+CURVE: dict[str, tuple[str, dict[str, float]]] = {
+    "purkayastha": ("purkayastha", {"target_utility": TARGET}),
+    "gaussian": ("gaussian", {"target_utility": TARGET}),
+    "ldp-gaussian, epsilon 200": ("ldp-gaussian", {"epsilon": 200, "delta": 1e-6}),
+    "covariance": ("covariance", {"target_utility": TARGET}),
+    "sparse-whitebox": ("sparse-whitebox", {"target_utility": TARGET}),
+    "textcrafter, radius 0.5": ("textcrafter", {"radius": 0.5}),
+    "shuffle": ("shuffle", {}),
+    "subspace, keyed noise": ("subspace", {"target_utility": TARGET}),
+    "redact": ("redact", {}),
+    "replace-random": ("replace-random", {}),
+    "replace-semantic": ("replace-semantic", {}),
+}
+UNPAIRED, FEWER = 8000, (500, 1000, 2000, 4000)  # rows a side
 TEXTS, SENTENCES, SEARCHED, QUERIES, LONGEST, POOL = 1500, 40_000, 24, 300, 20, 1000
 PAIRS = (10, 100, 1000)
 FETCHED = 50
@@ -74,7 +95,7 @@ class Problem:
 
     def __init__(self, name: str, data: Path, encoder: Any, seed: int) -> None:
         problem = PROBLEMS[name](data)
-        self.name, self.seed, self.encoder = name, seed, encoder
+        self.name, self.seed, self.encoder, self.whole = name, seed, encoder, problem
         matches = problem.concept.find(problem.texts)
         # Texts with the concept first: a small sample must hold enough of its words.
         rows = np.random.default_rng(0).permutation(matches.with_concept)[:TEXTS]
@@ -97,14 +118,30 @@ class Problem:
 
     def release(self, name: str) -> tuple[Release | None, np.ndarray | None]:
         """Return the release oracle and the declared covariance of its noise; None for clean vectors."""
-        method, scale = RELEASES[name]
+        method, scale = (RELEASES | CURVE)[name]
         if method == "none":
             return None, None
+        if method in TEXT_METHODS:
+            return self._rewritten(method), None
         protector = vecveil.fit_pairs(
             self.X[self.fit], self.negative[self.fit], self.labels[self.fit], self.background, method=method,
             utility=self.task, groups=self.groups[self.fit], seed=self.seed, show_progress=False, **scale,
         )  # fmt: skip
+        if name.endswith("keyed noise"):
+            with tempfile.TemporaryDirectory() as folder:
+                key = NoiseKeys.create(Path(folder) / "noise.keys", "one")
+            keyed: Release = lambda X, _: protector.protect(X, ids=[row.tobytes() for row in X], key=key)  # noqa: E731
+            return keyed, protector.released_noise_covariance()
         return protector.release(), protector.released_noise_covariance()
+
+    def _rewritten(self, method: str) -> Release:
+        """Return the release of a method that rewrites the words before texts are encoded."""
+        concept = vecveil.Concept.from_terms(self.name, list(self.words.tokens))
+        texts = [self.texts[i] for i in self.fit]
+        protector = vecveil.fit(texts, concept, self.encoder, method=method, seed=self.seed, show_progress=False)
+        changed = self.encoder.encode(protector.rewrite(self.texts))
+        place = {row.tobytes(): i for i, row in enumerate(self.X)}
+        return lambda X, _: changed[[place[row.tobytes()] for row in X]]
 
     def words_of(self, texts: Any) -> list[set[str]]:
         known = set(self.words.tokens)
@@ -139,12 +176,36 @@ def alignment(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> 
     )  # fmt: skip
     pairs = PairedVectors(shown, X[known], problem.groups[known], problem.labels[known])
     attacks = (ProcrustesAlignment(pairs=PAIRS), RidgeAlignment(pairs=PAIRS))
-    found = [(attack.name, attack.run(pairs, test, rng=problem.seed)) for attack in attacks]
-    half = len(known) // 2
-    own = known[half : 2 * half]
-    apart = PairedVectors(shown[:half], X[own], labels=problem.labels[own])
-    blind = UnpairedAlignment(runs=4)
-    return [*found, (blind.name, blind.run(apart, test, rng=problem.seed))]
+    return [(attack.name, attack.run(pairs, test, rng=problem.seed)) for attack in attacks]
+
+
+def unpaired(problem: Problem, release: Any, *_: Any) -> list[Any]:
+    whole, texts = problem.whole, problem.whole.texts
+    matches = whole.concept.find(texts)
+    labels = np.zeros((len(texts), len(problem.words)), dtype=np.uint8)
+    labels[matches.with_concept] = matches.token_labels(problem.words)[0]
+    X = problem.encoder.encode(texts)
+    secret = np.linalg.qr(np.random.default_rng(problem.seed + 8).standard_normal((X.shape[1],) * 2))[0]
+    groups, loose = np.asarray(whole.groups), np.arange(len(texts))
+
+    def attacked(by: np.ndarray, most: int, name: str) -> tuple[str, AttackResult]:
+        rng = np.random.default_rng(problem.seed + 9)
+        parts = split_groups(by, (0.5, 0.5), seed=problem.seed)
+        count = min(most, *map(len, parts))
+        rows, own = (rng.permutation(part)[:count] for part in parts)
+        shown = ((X[rows] if release is None else release(X[rows], rng)) @ secret).astype(np.float32)
+        judged = np.arange(min(POOL, count))
+        test = CandidateVectors(shown[judged], X[rows[:4000]], judged, labels=labels[rows[judged]])
+        train = PairedVectors(shown, X[own], labels=labels[own])
+        return f"unpaired, {count:,} rows{name}", UnpairedAlignment(runs=4).run(train, test, rng=problem.seed)
+
+    by = groups if problem.name == "ade" else loose
+    found = [attacked(by, UNPAIRED, "")]
+    if release is None:  # how many rows the attack needs where nothing protects
+        found += [attacked(by, most, "") for most in FEWER if most < len(texts) // 2]
+        if problem.name == "sts":
+            found.append(attacked(groups, UNPAIRED, ", no pair on both sides"))
+    return found
 
 
 def linking(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> list[Any]:
@@ -204,7 +265,9 @@ def access(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> lis
     return found
 
 
-ATTACKS = {"access": access, "linking": linking, "alignment": alignment, "zero-shot": zero_shot}
+ATTACKS = {
+    "access": access, "linking": linking, "alignment": alignment, "unpaired": unpaired, "zero-shot": zero_shot,
+}  # fmt: skip
 
 
 def row(result: AttackResult) -> dict[str, Any]:
@@ -233,9 +296,10 @@ def main() -> None:
     encoder = vecveil.load_encoder("minilm", show_progress=False)
     for name in given.concept:
         problem = None
-        for release_name in RELEASES:
+        for release_name in RELEASES | CURVE:
             done = {(r["concept"], r["release"], r["kind"], r["seed"]) for r in record["rows"]}
-            kinds = [k for k in given.attack if (name, release_name, k, given.seed) not in done]
+            offered = given.attack if release_name in RELEASES else {"alignment"} & set(given.attack)
+            kinds = [k for k in offered if (name, release_name, k, given.seed) not in done]
             if not kinds:
                 continue
             problem = problem or Problem(name, given.data, encoder, given.seed)

@@ -648,6 +648,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
         "alignment", "by", top_1_of_10="top-1 of 10 pairs", top_1_of_100="of 100", top_1="of all",
         words_of_10="words read after 10 pairs", words_of_100="after 100", words="after all",
     ),
+    "attackers-unpaired": _attackers("unpaired", "rows", top_1="top-1", cosine="cosine", words="words read"),
     "attackers-access": _attackers("access", "what is attacked", r_precision="R-precision"),
     "attackers-zero-shot": _attackers(
         "zero-shot", "attack", token_f1="token F1", leakage="concept words written", cosine="cosine of the text"
