@@ -198,6 +198,11 @@ class Benchmark(Experiment[BenchmarkSpec]):
                                    "Fetch them as docs/benchmark.md says.")  # fmt: skip
         return checksum
 
+    def prepare(self, spec: BenchmarkSpec, bench: Bench, cells: Sequence[Cell]) -> None:
+        super().prepare(spec, bench, cells)
+        if cells:  # every worker searches the collection: encode it once, before they start
+            _collection(spec.search, bench)
+
     def measure(self, spec: BenchmarkSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         name, seed, method = cell["problem"], cell["seed"], cell["method"]
         held = bench.once(("benchmark", name, seed), lambda: WordSplit(

@@ -48,6 +48,9 @@ def write_pack(
         "schema": "vecveil.pack/1",
         "verdict": {"grade": verdict.grade, "words": verdict.words, "sentence": verdict.sentence},
         "protector": {"fingerprint": fingerprint, "method": audit.method, "parameters": dict(audit.parameters)},
+        "encoder": None if audit.encoder is None else {
+            "name": audit.encoder.name, "fingerprint": audit.encoder.fingerprint, "precision": audit.encoder.precision,
+        },
         "data": {
             "texts": audit.texts.to_record(), "split": audit.split.to_record(),
             "files": [describe_file(path) for path in files],
@@ -59,14 +62,18 @@ def write_pack(
     folder.mkdir(parents=True, exist_ok=True)
     paths = {name: folder / name for name in ("summary.html", "audit.html", "audit.json", "pack.json")}
     write_text(paths["audit.json"], _json(record))
+    content["record"] = describe_file(paths["audit.json"])  # binds the signed summary to the figures
     write_text(paths["pack.json"], _json(content))
     write_audit_html(record, paths["audit.html"])
+    attacked = {attack.family for attack in audit.attacks}
+    # One reason for a family: that of its first attack.
+    reasons = {each.family: each.reason for each in reversed(audit.skipped) if each.family not in attacked}
     page = render(
         "pack.html", what="review pack", generator=audit.vecveil, audit=audit, verdict=verdict, content=content,
         made=moment(audit.created), worst_words=worst_words(audit, verdict), search=search_words(audit),
         steps=next_steps(audit, verdict), guarantee=guarantee_words(audit.guarantee),
         families=[(FAMILY_WORDS[v.family][0], v.attack, GRADES[v.grade]) for v in verdict.others],
-        took=duration(audit.seconds),
+        took=duration(audit.seconds), untested=[(FAMILY_WORDS[name][0], why) for name, why in reasons.items()],
     )  # fmt: skip
     write_text(paths["summary.html"], page)
     return list(paths.values())

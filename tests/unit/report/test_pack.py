@@ -27,13 +27,28 @@ def test_the_pack_is_complete_and_states_files_by_their_hash(tmp_path: Path) -> 
     assert {"python", "vecveil", "numpy"} <= pack["tools"].keys()
     assert pack["verdict"]["grade"] == "most"
     assert pack["command"] == sample_audit()["command"]
+    # The summary that is signed names the record, the encoder, what was not attacked, and each criterion of anonymity.
+    record = {"name": "audit.json", "bytes": written[2].stat().st_size,
+              "sha256": hashlib.sha256(written[2].read_bytes()).hexdigest()}  # fmt: skip
+    assert pack["record"] == record
+    assert pack["encoder"]["name"] == sample_audit()["encoder"]["name"]
+    page = " ".join(re.sub("<[^>]+>", " ", written[0].read_text(encoding="utf-8")).split())
+    for expected in (record["sha256"], f"Encoder {pack['encoder']['name']}", "Reviewed by Role Date Decision"):
+        assert expected in page
+    for criterion in sample_audit()["anonymity"]["criteria"]:
+        row = page.split(criterion["criterion"].replace("-", " ").capitalize())[1]
+        assert all(f"{each['attack']}: {each['metric']}, {each['n']}" in row for each in criterion["figures"])
+        assert bool(criterion["figures"]) or criterion["missing"] in row
     for path in written:
         assert "canaryword" not in path.read_text(encoding="utf-8")
         assert str(tmp_path) not in path.read_text(encoding="utf-8")
 
 
 def test_each_control_has_its_evidence_and_nothing_is_called_compliant(tmp_path: Path) -> None:
-    written = write_pack(sample_audit("at-chance"), tmp_path)
+    record = sample_audit("at-chance")
+    record["skipped"] = [{"attack": "held-out-linear", "family": "held-out-terms", "reason": "Few words."}]
+    written = write_pack(record, tmp_path)
+    assert "Held-out terms: not tested. Few words." in written[0].read_text(encoding="utf-8")
     mapped = {each["item"]: each for each in json.loads(written[3].read_text(encoding="utf-8"))["controls"]}
     assert mapped.keys() == {item["item"] for item in controls()}
     assert mapped["Art. 25"]["evidence"] == "token inference: hidden; held-out terms: not tested"
