@@ -287,6 +287,8 @@ def _paragraphs(name: str, lines: Iterable[tuple[str, str, str]]) -> TextSet:
 
 
 _AG = ("ag_news_train_subset.parquet", "ag_news_test.parquet")
+
+
 def read_ag_news_tables(name: str, folder: Path) -> TextSet:
     """Return the articles of both tables."""
     read = partial(read_text_table, name, folder, split="split", label="label_name")

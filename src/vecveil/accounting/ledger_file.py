@@ -85,7 +85,6 @@ CREATE UNIQUE INDEX events_repeatable ON events (item, protector, release)
 """
 
 
-
 def _schema_script() -> str:
     """Return the statements that create the tables, and triggers that refuse everything but an appended row."""
     refuse = "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END;\n"

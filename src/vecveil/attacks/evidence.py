@@ -230,7 +230,6 @@ class Evidence:
         _same_length(owner, name, len(given), len(self.X))
         object.__setattr__(self, name, given)
 
-
     def _set_labels(self) -> None:
         """Check and freeze `labels`, if any."""
         owner, given = type(self).__name__, getattr(self, "labels", None)

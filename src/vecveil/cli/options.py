@@ -24,6 +24,7 @@ else:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
 def _remember(
     value: Any, expected: str, param: click.Parameter | None, ctx: click.Context | None
 ) -> None:

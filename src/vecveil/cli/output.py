@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vecveil.accounting import Guarantee
     from vecveil.auditing import AuditResult
 
+
 def as_typed(shown: Mapping[str, str] | None = None) -> str:
     """Return the command line of this run, for the record of a result; of paths the last name alone.
 

@@ -150,7 +150,6 @@ class OpenAICompatibleBackend:
         raise EncoderError.of(self.name, "endpoint", "a server that answers with embeddings", outcome,
                               fix="Check URL, model and key (OPENAI_API_KEY), and the server's log.")  # fmt: skip
 
-
     def _answer(self, body: dict[str, Any]) -> Answer:
         """Return the server's answer; raise TimeoutError once the whole request has taken its time."""
         # On a thread: the client's own timeout starts anew with each byte that arrives.

@@ -218,6 +218,7 @@ class QueryProtector(_Saved):
             raise InvalidInputError.of("QueryProtector", "protector", "one that protects vectors",
                                        "one that rewrites texts", "An embedding comes too late for it.",
                                        "Put a QueryRewriter before the text embedder.")  # fmt: skip
+
     @component.output_types(embedding=list[float])
     def run(self, embedding: list[float]) -> dict[str, list[float]]:
         """Return the protected ``embedding`` of a query."""
@@ -241,6 +242,7 @@ class QueryRewriter(_Saved):
             raise InvalidInputError.of("QueryRewriter", "protector", "one that rewrites texts",
                                        "one that protects vectors",
                                        fix="Put a QueryProtector behind the text embedder.")  # fmt: skip
+
     @component.output_types(text=str)
     def run(self, text: str) -> dict[str, str]:
         return {"text": self._policy.protector.rewrite([text])[0]}

@@ -30,10 +30,9 @@ from vecveil.records.verdict import (
     skipped_without_encoder,
     standing,
 )
-from vecveil.report.rendering import render, write_report
+from vecveil.report.rendering import render, words, write_report
 from vecveil.report.text import (
     MISSING,
-    NBSP,
     count,
     csv_table,
     duration,
@@ -46,98 +45,20 @@ from vecveil.report.text import (
 
 Source = Mapping[str, Any] | str | os.PathLike[str]
 
-FAMILY_WORDS = {
-    "token-inference": ("Token inference", "Which concept words are in it?"),
-    "probe": ("Concept probe", "Does the text hold the concept?"),
-    "candidates": ("Candidate matching", "Which known text is it?"),
-    "averaging": ("Averaging", "What do several releases of one text give away?"),
-    "alignment": ("Alignment", "Can the vectors be mapped back to clean ones?"),
-    "reconstruction": ("Reconstruction", "Can the text be written down again?"),
-    "held-out-terms": ("Held-out terms", "What of words that the protection was not fitted on?"),
-}
+WORDS = words("audit")
+FAMILY_WORDS = WORDS["families"]
 """Title and question of each family."""
 COUNTS_WORDS = ("token-inference", "averaging", "held-out-terms")
 """Families whose ``n`` counts word occurrences; that of the others counts texts."""
-SIDES = {"both": "both sides protected", "documents": "documents protected, queries through the map"}
-SEARCH = {
-    "retrieval": "Retrieval keeps {kept} of {each.metric}.",
-    "neighbours": "Search keeps {kept} of the ten nearest neighbours.",
-    "sealed_search": "{each.label}: {kept}.",
-}
-"""Label of each measure of search, by the key of its utility."""
 SEARCH_KEPT = 0.9  # below this share a report advises sealed search
-KNOWN_TEXT = (
-    "Expected near 100 % for candidate matching and alignment: a vector that search can use lies nearest to its own "
-    "text, so whoever holds the texts can match it. Accept this, or keep the vectors from people who hold the texts."
-)
 KNOWN_TEXT_FAMILIES = ("candidates", "alignment")
-HOLDS_TEXTS = (
-    "This page now contains texts: originals of the audit and what attackers wrote. Keep it where "
-    "the texts may be kept."
-)
-MAPPED = (
-    "Which items of the published frameworks these figures bear on. An item is not met or failed "
-    "by them: they say what attackers found."
-)
-EXPLAINED = (
-    "R-precision: of the k concept tokens that a text holds, the share among the attack’s k best "
-    "guesses. {sides}Over chance: (figure − chance) / (1 − chance), so 0 is guessing and "
-    f"100{NBSP}% is certainty."
-)
-NAMED = "This page names the concept’s terms: keep it where the texts may be kept."
-NUMBERED = "The record does not hold the terms, so they are numbered, the most frequent first."
-TERM_CHANCE = (
-    "Chance of a term is what naming the most frequent terms in every text would recover of it: much of a "
-    "frequent term, nothing of a rare one."
-)
 EXPECTED = "above chance; below clean"
 """Standing of a family that the terminal leaves unsaid, so that exceptions stand out."""
-LARGER = (
-    "The quick tier runs small attackers: larger networks (up to 8 points more behind erasure; --tier full runs "
-    "them), more texts and pretrained decoders find more."
-)
 ABOVE_NAMED = 3  # further figures above chance are counted, not named
 COLUMNS = (
     "family", "attack", "metric", "value", "low", "high", "chance", "over_chance", "clean", "clean_low", "clean_high",
     "n", "adaptive", "seconds", "cost",
 )  # fmt: skip
-
-_MORE = "another attack may recover more"
-CAVEATS = {
-    "above-chance-besides": "Token inference is above chance all the same in: {besides}.",
-    "clean-at-chance": "On clean vectors the attack is not above chance either, so this audit cannot show "
-    "what protection changes.",
-    "no-clean-side": "There are no clean vectors to compare with, so this audit cannot show whether the "
-    "{side} vectors leak less than clean ones.",
-    "overlaps-clean": "This audit does not show that protection lowers leakage: the intervals with and "
-    "without protection overlap.",
-    "above-clean": "Leakage is higher with protection than without.",
-    "unprotected": "These are the encoder's own vectors, which nothing protects: the figures are those of the "
-    f"attacks tried, and {_MORE}.",
-    "unknown-protection": "The record does not say how these vectors were made: the figures hold for the attacks "
-    f"tried, and {_MORE}.",
-    "formal": f"The leakage figure is measured, not part of the guarantee: {_MORE}.",
-    "no-formal-guarantee": "The protection is {kind}: nothing but these measurements supports it, and "
-    f"{_MORE}.",
-    "without-encoder": "Not run without the encoder: {names}. `--encoder NAME` runs them{transplant}.",
-    "not-adaptive": "No token-inference attack was adaptive, that is, trained on freshly protected "
-    "vectors; an attacker who adapts may recover more.",
-    "seeded": "The attacked release has seeded noise, so that the audit can be repeated; vectors to store need fresh "
-    "noise, which `protect` draws unless it is given a seed.",
-}
-"""Sentences for the codes of `vecveil.records.verdict.caveats`."""
-STORE_CAVEATS = {
-    "overlaps-clean": "This audit does not show that the stored vectors leak less than clean ones: the two "
-    "intervals overlap.",
-    "above-clean": "The stored vectors leak more than clean ones.",
-    "not-adaptive": "No attack could draw fresh releases, as the store comes without its protector; an "
-    "attacker who has it may recover more.",
-}
-TRANSPLANT = "; transplant, which often finds most, if the vectors are that encoder's own"
-NO_GUARANTEE = {
-    "empirical": "the figures hold for the attacks tried",
-    "obfuscation": "protection rests on what an attacker does not know",
-}
 
 
 def render_audit(record: Source) -> str:
@@ -198,7 +119,7 @@ def write_audit_csv(record_or_path: Source, target: str | os.PathLike[str]) -> P
 def summary_table(record: Source) -> str:
     """Return the figures and reservations of an audit as a table of at most 80 terminal columns."""
     audit = AuditRecord.load(record, owner="summary_table")
-    return render("audit.txt", EXPECTED=EXPECTED, LARGER=LARGER, **_context(audit))
+    return render("audit.txt", EXPECTED=EXPECTED, **_context(audit))
 
 
 def _context(audit: AuditRecord) -> dict[str, Any]:
@@ -234,9 +155,9 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         "families": [
             (*FAMILY_WORDS[each.family], each, GRADES[each.grade], _besides(each)) for each in _rows(verdict)
         ],
-        "known_text": KNOWN_TEXT if any(v.family in KNOWN_TEXT_FAMILIES for v in verdict.others) else "",
+        "known_text": WORDS["known_text"] if any(v.family in KNOWN_TEXT_FAMILIES for v in verdict.others) else "",
         "lists": _lists(audit),
-        "explained": EXPLAINED.format(sides=both),
+        "explained": WORDS["explained"].format(sides=both),
         "utility_caption": f"Utility on clean and on {side} vectors; kept is {side} relative to clean.",
         "guarantee_words": guarantee_words(given),
         "guarantee_facts": [] if given is None else _guarantee_facts(given),
@@ -250,10 +171,7 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         "side_heads": _side_heads,
         "price": _price,
         "anonymity": [] if audit.anonymity is None else audit.anonymity.criteria,
-        "FAMILY_WORDS": FAMILY_WORDS,
-        "SIDES": SIDES,
-        "HOLDS_TEXTS": HOLDS_TEXTS,
-        "MAPPED": MAPPED,
+        "words": WORDS,
     }  # fmt: skip
 
 
@@ -311,9 +229,9 @@ def bars(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str, float | N
 
 def search_words(audit: AuditRecord) -> str:
     """Return what search keeps, in a sentence."""
-    measured = [(words, audit.utility[key]) for key, words in SEARCH.items() if key in audit.utility]
+    measured = [(said, audit.utility[key]) for key, said in WORDS["search"].items() if key in audit.utility]
     sentences = [
-        words.format(kept=percent(each.relative), each=each) for words, each in measured if each.relative is not None
+        said.format(kept=percent(each.relative), each=each) for said, each in measured if each.relative is not None
     ]
     return " ".join(sentences) or "What search keeps was not measured."
 
@@ -353,7 +271,7 @@ def guarantee_words(given: GuaranteeRecord | None) -> list[str]:
     if given is None:
         return []
     if given.kind != "formal":
-        return [f"There is no formal guarantee ({given.kind}): {NO_GUARANTEE[given.kind]}."]
+        return [f"There is no formal guarantee ({given.kind}): {WORDS['no_guarantee'][given.kind]}."]
     worst = given.epsilon_euclidean_worst
     scales = (("ε", given.epsilon), ("μ", given.mu))
     symbol = next((f"{name} = {scale(value)}" for name, value in scales if value is not None), "A formal guarantee")
@@ -380,15 +298,15 @@ def _lists(audit: AuditRecord) -> list[tuple[str, LeakageFigure]]:
 def caveat_words(audit: AuditRecord, verdict: Verdict) -> list[str]:
     """Return the reservations about the verdict, as sentences."""
     names = skipped_without_encoder(audit)
-    words = CAVEATS | (STORE_CAVEATS if audit.is_store else {})
+    sentences = WORDS["caveats"] | (WORDS["store_caveats"] if audit.is_store else {})
     return [
         # Every sentence gets all values: `format` ignores those that it does not name.
-        words[code].format(
+        sentences[code].format(
             besides=_named(verdict.besides),
             side=_side(audit),
             kind="" if audit.guarantee is None else audit.guarantee.kind,
             names=", ".join(names),
-            transplant=TRANSPLANT if "transplant" in names else "",
+            transplant=WORDS["transplant"] if "transplant" in names else "",
         )
         for code in verdict.caveats
     ]
@@ -431,7 +349,7 @@ def _terms(audit: AuditRecord, side: str) -> dict[str, Any]:
 
     return {
         "clean": has_clean,
-        "note": f"{NAMED if has_names else NUMBERED} {TERM_CHANCE}",
+        "note": f"{WORDS['named' if has_names else 'numbered']} {WORDS['term_chance']}",
         "caption": caption,
         "heads": ["Term", "Count", *["Clean", side.capitalize(), "Chance"][not has_clean :]],
         "labelled": [(term, label(term, i)) for i, term in enumerate(audit.terms)],

@@ -6,6 +6,7 @@ import base64
 import functools
 import hashlib
 import os
+import tomllib
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -19,6 +20,7 @@ from vecveil.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
 
 def render(template: str, **context: Any) -> str:
     """Return the document of a template in ``report/templates``, whose suffix names the format.
@@ -34,6 +36,14 @@ def write_report(target: str | os.PathLike[str], document: str) -> Path:
     """Write a document to ``target`` atomically, and return its path."""
     write_text(target, document)
     return Path(target)
+
+
+@functools.cache
+def words(report: str) -> dict[str, Any]:
+    """Return the sentences of a report (``words.toml``)."""
+    file = resources.files("vecveil.report").joinpath("words.toml")
+    said: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))[report]
+    return said
 
 
 @functools.cache

@@ -4,87 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vecveil.records.training import TrainingRecord, read_training
-from vecveil.report.rendering import render, write_report
+from vecveil.report.rendering import render, words, write_report
 from vecveil.report.text import count, csv_table, duration, parameter, rounded, terminal_table
 
-SAME_CLASSIFIER = (
-    "p(PII) is measured with the classifier that the policy was trained against, which was fitted on these vectors "
-    "too: that it falls says that the policy satisfies this classifier, and nothing of what another attacker finds."
-)
-AUDIT = "`vecveil audit` measures attackers that learn from protected vectors."
-MEANT = (
-    "Means over vectors that the policy does not learn from, after each epoch; epoch 0 is before the first step. "
-    "The classifier and the centroids were fitted on them too. "
-    "Training measures are means over the epoch’s steps."
-)
-GUARANTEE = "empirical, no formal privacy guarantee"
-SIDES = {"protected": "protected", "clean": "clean", "training": "while training"}
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Measures that share a chart.
-
-    Attributes:
-        measures: keys of the record, each with its side (`SIDES`) and its label in a table of all measures.
-        bounds: of the scale, for measures with natural bounds.
-    """
-
-    name: str
-    title: str
-    about: str
-    measures: Mapping[str, tuple[str, str]]
-    bounds: tuple[float, float] | None = None
-
-
-PANELS = (
-    Panel(
-        "reward", "Reward", "R = −α‖e′ − e‖ − β p(e′) − γ‖e′ − c‖: what the policy is trained to raise.",
-        {"reward": ("protected", "reward"), "reward_clean": ("clean", "reward, clean"),
-         "reward_training": ("training", "reward, training")},
-    ),
-    Panel(
-        "p-pii", "p(PII)", "The classifier’s probability of PII. It is the one that the policy was trained against.",
-        {"p_pii": ("protected", "p(PII)"), "p_pii_clean": ("clean", "p(PII), clean")}, (0.0, 1.0),
-    ),
-    Panel(
-        "drift", "Drift", "1 − cos(e′, e): how far protected vectors point away from clean ones.",
-        {"drift": ("protected", "drift")},
-    ),
-    Panel(
-        "cluster", "Distance to the cluster", "‖e′ − c‖, c the centroid of plain texts that the reward draws to.",
-        {"cluster_distance": ("protected", "distance to c"),
-         "cluster_distance_clean": ("clean", "distance to c, clean")},
-    ),
-    Panel(
-        "mean-log-sigma", "Mean of log σ", "Over the coordinates: how random the raw noise is.",
-        {"mean_log_sigma": ("protected", "mean log σ")},
-    ),
-    Panel(
-        "share", "Share that does not change",
-        "How much of the perturbation is the same in every draw. At 1 nothing is random.",
-        {"deterministic_share": ("protected", "unchanging share")}, (0.0, 1.0),
-    ),
-    Panel(
-        "direction", "Reference direction", "Mean cosine of v(e) with what it was before the first step.",
-        {"direction_cosine": ("protected", "cosine of v")},
-    ),
-    Panel(
-        "same-mean", "One mean for all", "Length of the mean of μ/‖μ‖ over the vectors: 1 where all get the same μ.",
-        {"mean_resultant": ("protected", "sameness of μ")}, (0.0, 1.0),
-    ),
-    Panel(
-        "same-direction", "One direction for all",
-        "Length of the mean of v over the vectors: 1 where all get the same v.",
-        {"direction_resultant": ("protected", "sameness of v")}, (0.0, 1.0),
-    ),
-)  # fmt: skip
-MEASURES = {key: words for panel in PANELS for key, words in panel.measures.items()}
+WORDS = words("training")
+SAME_CLASSIFIER = WORDS["same_classifier"]
+PANELS = WORDS["panels"]
+MEASURES = {key: said for panel in PANELS for key, said in panel["measures"].items()}
+"""Side and label of each measure, by its key in a record."""
 
 Curve = tuple[str, str, Sequence[float | None]]
 """Side, label of the side, a value for each epoch."""
@@ -109,7 +40,7 @@ def training_page(record: Mapping[str, Any]) -> str:
         outcome=_outcome(training, drawn),
         panels=[
             {
-                **vars(panel),
+                "bounds": None, **panel,
                 "curves": curves,
                 "heads": ["Epoch", *(label.capitalize() for _, label, _ in curves)],
             }
@@ -122,9 +53,7 @@ def training_page(record: Mapping[str, Any]) -> str:
             (f"Vectors: {name.replace('_', ' ')}", count(number))
             for name, number in training.held_out.rows.items()
         ],
-        SAME_CLASSIFIER=SAME_CLASSIFIER,
-        AUDIT=AUDIT,
-        MEANT=MEANT,
+        words=WORDS,
     )
 
 
@@ -163,13 +92,13 @@ def training_lines(record: Mapping[str, Any]) -> list[str]:
     ]
     if clean:
         lines += ["", f"Beside it: {'; '.join(clean)}."]
-    return [*lines, "", SAME_CLASSIFIER, f"TextCrafter: {GUARANTEE}."]
+    return [*lines, "", SAME_CLASSIFIER, f"TextCrafter: {WORDS['guarantee']}."]
 
 
-def _curves(training: TrainingRecord, panel: Panel) -> list[Curve]:
+def _curves(training: TrainingRecord, panel: Mapping[str, Any]) -> list[Curve]:
     return [
-        (side, SIDES[side], values)
-        for key, (side, _) in panel.measures.items()
+        (side, WORDS["sides"][side], values)
+        for key, (side, _) in panel["measures"].items()
         if (values := training.measure(key)) is not None
     ]
 
@@ -179,7 +108,7 @@ def _about(training: TrainingRecord) -> str:
     # Epoch 0 is measured before the first step: it is no epoch of training.
     trained = last if first == 0 else len(training.epochs)
     parts = [
-        GUARANTEE,
+        WORDS["guarantee"],
         f"{count(trained)} {'epoch' if trained == 1 else 'epochs'}",
         None if training.rows is None else f"{count(training.rows)} vectors",
         None if training.seed is None else f"seed {training.seed}",
@@ -188,7 +117,7 @@ def _about(training: TrainingRecord) -> str:
     return " · ".join(part for part in parts if part is not None)
 
 
-def _outcome(training: TrainingRecord, drawn: list[tuple[Panel, list[Curve]]]) -> dict[str, Any]:
+def _outcome(training: TrainingRecord, drawn: list[tuple[Mapping[str, Any], list[Curve]]]) -> dict[str, Any]:
     """Return caption, heads and rows of the table that compares clean vectors, first and last epoch."""
     first, last = training.epochs[0].epoch, training.epochs[-1].epoch
     # A record of one epoch has no development to show.
@@ -198,7 +127,7 @@ def _outcome(training: TrainingRecord, drawn: list[tuple[Panel, list[Curve]]]) -
         values = {side: held for side, _, held in curves}
         clean, protected = values.get("clean"), values.get("protected")
         held = [None if protected is None else protected[i] for i in ends]
-        rows.append((panel.title, [None if clean is None else clean[-1], *held]))
+        rows.append((panel["title"], [None if clean is None else clean[-1], *held]))
     caption = "What protected vectors reach, and clean ones beside."
     if training.best is not None and last > first:
         caption += f" The reward is highest after epoch {training.best:,}."

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+
 @dataclass(frozen=True, slots=True)
 class LearningCurves:
     """Learning curves: the measures of each epoch, beginning with those before training."""
