@@ -28,6 +28,7 @@ DOCUMENTS = (
     HERE.parent / "docs" / "sealed-search.md",
     HERE.parent / "docs" / "serving.md",
     HERE.parent / "docs" / "mechanisms" / "textcrafter.md",
+    *sorted((HERE.parent / "docs" / "recipes").glob("*.md")),
     HERE.parent / "docs" / "attacks" / "alignment.md",
     HERE.parent / "docs" / "attacks" / "candidates.md",
     HERE.parent / "docs" / "attacks" / "reconstruction.md",
@@ -190,6 +191,28 @@ def list_size(folder: Path = RESULTS) -> str:
     head = ["listed drugs", "fitted sentences", "similarity to keep", "read from clean vectors", "read from protected",
             "chance", "search, store alone", "search, sealed"]  # fmt: skip
     return table(head, lines or [[MISSING, *[""] * (len(head) - 1)]], words=0)
+
+
+def _recipe(name: str) -> Callable[[Path], str]:
+    """Return the function that renders what one recipe leaks and keeps on public data."""
+
+    def render(folder: Path = RESULTS) -> str:
+        found = load("recipes", folder).get("recipes", {}).get(name)
+        if found is None:
+            return table(["other texts than the fit's", "before", "after", "chance"], [[MISSING] * 4])
+        kept = found["search"]
+        lines = [
+            [f"{kind} words read ({leak['words']:,})", *(percent(leak[key]) for key in ("before", "after", "chance"))]
+            for kind, leak in found["leak"].items()
+        ]
+        lines.append(["ten nearest found, the store alone", "100 %", percent(kept["alone"]), ""])
+        ranked = f"the same, {kept['candidates']} candidates ranked exactly"
+        lines.append([ranked, "100 %", percent(kept["sealed"]), ""])
+        if "accuracy" in found:
+            lines.append(["accuracy of a classifier", *map(percent, found["accuracy"]), ""])
+        return table([f"{found['set']}, {found['texts']:,} texts", "before", "after", "chance"], lines)
+
+    return render
 
 
 def leakage_attacks(folder: Path = RESULTS) -> str:
@@ -654,6 +677,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
         "zero-shot", "attack", token_f1="token F1", leakage="concept words written", cosine="cosine of the text"
     ),
     "textcrafter-cost": textcrafter_cost,
+    **{f"recipe-{name}": _recipe(name) for name in ("rag", "clinical", "api", "release")},
 }
 # This file is run as a script and imported by path.
 sys.path.insert(0, str(HERE))
