@@ -9,18 +9,13 @@ from __future__ import annotations
 import ir_measures
 import numpy as np
 import pytest
-from ir_measures import R, nDCG
+from ir_measures import nDCG
 from scipy import stats
 from sklearn.metrics import f1_score, roc_auc_score
 
 from vecveil.metrics.classification import macro_f1
 from vecveil.metrics.detection import auc
-from vecveil.metrics.ranking import (
-    ndcg_of_scores,
-    recall_of_scores,
-    retrieval_ndcg,
-    retrieval_recall,
-)
+from vecveil.metrics.ranking import ndcg_of_scores, retrieval_ndcg
 from vecveil.metrics.reconstruction import (
     bleu_of_statistics,
     bleu_statistics,
@@ -134,18 +129,6 @@ def test_ndcg_of_sklearns_example():
     assert ndcg_of_scores([[1, 0, 0, 0, 1]], relevance, k=1)[0] == pytest.approx(0.75, abs=1e-12)
 
 
-def test_recall_by_hand_and_by_ir_measures():
-    # ir-measures publishes no figure of R@k. By hand on its README: D1 is second, D3 is first.
-    assert recall_of_scores(README_SCORES, README_RELEVANCE, k=1) == pytest.approx([0.0, 1.0])
-    assert recall_of_scores(README_SCORES, README_RELEVANCE, k=2).mean() == 1.0
-    qrels = {"Q0": {"D0": 0, "D1": 1}, "Q1": {"D0": 0, "D3": 2}}
-    run = {"Q0": {"D0": 1.2, "D1": 1.0}, "Q1": {"D0": 2.4, "D3": 3.6}}
-    live = ir_measures.calc_aggregate([R @ 1, R @ 2, nDCG @ 10], qrels, run)
-    assert live[R @ 1] == recall_of_scores(README_SCORES, README_RELEVANCE, k=1).mean()
-    assert live[R @ 2] == 1.0
-    assert live[nDCG @ 10] == pytest.approx(0.8154648767857288, abs=1e-12)
-
-
 @pytest.mark.parametrize("k", [1, 5, 10, 100])
 def test_random_runs_agree_with_trec_eval(k):
     rng = np.random.default_rng(k)
@@ -156,10 +139,9 @@ def test_random_runs_agree_with_trec_eval(k):
     relevance[:, 0] = 1
     qrels = {f"q{i}": {f"d{j}": int(g) for j, g in enumerate(r)} for i, r in enumerate(relevance)}
     run = {f"q{i}": {f"d{j}": float(x) for j, x in enumerate(s)} for i, s in enumerate(scores)}
-    for measure, ours in ((nDCG @ k, ndcg_of_scores), (R @ k, recall_of_scores)):
-        live = {m.query_id: m.value for m in ir_measures.iter_calc([measure], qrels, run)}
-        expected = [live[f"q{i}"] for i in range(25)]
-        assert ours(scores, relevance, k=k) == pytest.approx(expected, abs=1e-9)
+    live = {m.query_id: m.value for m in ir_measures.iter_calc([nDCG @ k], qrels, run)}
+    expected = [live[f"q{i}"] for i in range(25)]
+    assert ndcg_of_scores(scores, relevance, k=k) == pytest.approx(expected, abs=1e-9)
 
 
 def test_retrieval_by_cosine_agrees_with_trec_eval():
@@ -171,12 +153,9 @@ def test_retrieval_by_cosine_agrees_with_trec_eval():
     cosines = queries @ documents.T / lengths
     qrels = {f"q{i}": {f"d{j}": int(g) for j, g in enumerate(r)} for i, r in enumerate(relevance)}
     run = {f"q{i}": {f"d{j}": float(x) for j, x in enumerate(s)} for i, s in enumerate(cosines)}
-    live = ir_measures.calc_aggregate([nDCG @ 10, R @ 10], qrels, run)
+    live = ir_measures.calc_aggregate([nDCG @ 10], qrels, run)
     ours = retrieval_ndcg(queries, documents, relevance, k=10).value
     assert ours == pytest.approx(live[nDCG @ 10], abs=1e-9)
-    assert retrieval_recall(queries, documents, relevance, k=10).value == pytest.approx(
-        live[R @ 10], abs=1e-9
-    )
 
 
 # Correlations and classification ---------------------------------------------------------------

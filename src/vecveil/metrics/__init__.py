@@ -7,7 +7,7 @@ for; `trade_off` relates the two. `estimates` computes the intervals.
 
 from vecveil.metrics.detection import candidate_matching, candidate_matching_of_ranks
 from vecveil.metrics.estimates import Estimate
-from vecveil.metrics.ranking import retrieval_ndcg, retrieval_recall
+from vecveil.metrics.ranking import retrieval_ndcg
 from vecveil.metrics.reconstruction import reconstruction_leakage, text_similarity
 from vecveil.metrics.sealed_search import SealedSearchTask
 from vecveil.metrics.similarity import embedding_cosine
@@ -35,7 +35,6 @@ __all__ = [
     "embedding_cosine",
     "reconstruction_leakage",
     "retrieval_ndcg",
-    "retrieval_recall",
     "text_similarity",
     "trade_off_rate",
 ]

@@ -1,8 +1,8 @@
-"""Metrics of search: recall of nearest neighbours, and nDCG and recall of relevant documents."""
+"""Metrics of search: recall of nearest neighbours, and nDCG of relevant documents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,25 +137,6 @@ def ndcg_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
     return values
 
 
-def recall_of_scores(scores: Any, relevance: Any, *, k: int = 10) -> FloatArray:
-    """Return recall@k of each query, shape (Q,); NaN for a query without a relevant document.
-
-    The share of the documents with relevance above 0 that are among the k best, so a query with
-    more than k of them cannot reach 1 (as trec_eval's ``recall`` has it). Equal scores share the
-    places that are left, as in a random order. Arguments as in `ndcg_of_scores`.
-    """
-    k = check_count(k, owner="recall_of_scores", param="k")
-    s, gains = _check(scores, relevance, owner="recall_of_scores")
-    queries = np.repeat(np.arange(len(s)), np.diff(gains.indptr))
-    held = gains.data > 0
-    rows, columns = queries[held], gains.indices[held]
-    credit = top_credit(s, np.full(len(s), k))
-    hits = np.bincount(rows, weights=credit[rows, columns], minlength=len(s))
-    relevant = np.bincount(rows, minlength=len(s))
-    share: FloatArray = np.divide(hits, relevant, out=np.full(len(s), np.nan), where=relevant > 0)
-    return share
-
-
 def retrieval_ndcg(
     queries: Embeddings, documents: Embeddings, relevance: Any, *, k: int = 10, seed: int = 0
 ) -> Estimate:
@@ -165,28 +146,6 @@ def retrieval_ndcg(
     least 0; a SciPy sparse array keeps memory small.
     """
     owner = "retrieval_ndcg"
-    values = _by_block(ndcg_of_scores, queries, documents, relevance, k, owner)
-    return share_estimate(f"nDCG@{k}", values, seed=seed)
-
-
-def retrieval_recall(
-    queries: Embeddings, documents: Embeddings, relevance: Any, *, k: int = 10, seed: int = 0
-) -> Estimate:
-    """Return mean recall@k of ranking ``documents`` by cosine; arguments as in `retrieval_ndcg`."""
-    owner = "retrieval_recall"
-    values = _by_block(recall_of_scores, queries, documents, relevance, k, owner)
-    return share_estimate(f"recall@{k}", values, seed=seed)
-
-
-def _by_block(
-    metric: Callable[..., FloatArray],
-    queries: Embeddings,
-    documents: Embeddings,
-    relevance: Any,
-    k: int,
-    owner: str,
-) -> FloatArray:
-    """Return the metric of each query with a relevant document."""
     queries = unit_rows(check_embeddings(queries, owner=owner, param="queries", min_rows=1))
     documents = unit_rows(check_embeddings(documents, owner=owner, param="documents", min_rows=1))
     gains = csr_array(relevance, dtype=np.float64)
@@ -197,7 +156,7 @@ def _by_block(
     # Blocks of queries: the Q × D cosines are never held at once.
     step = max(1, _BLOCK // len(documents))
     values = [
-        metric(queries[i : i + step] @ documents.T, gains[i : i + step], k=k)
+        ndcg_of_scores(queries[i : i + step] @ documents.T, gains[i : i + step], k=k)
         for i in range(0, len(queries), step)
     ]
     every = np.concatenate(values)
@@ -205,7 +164,7 @@ def _by_block(
     if relevant.size == 0:
         constraint = "positive for at least one query"
         raise InvalidInputError.of(owner, "relevance", constraint, "no relevant document")
-    return relevant
+    return share_estimate(f"nDCG@{k}", relevant, seed=seed)
 
 
 def _check(scores: Any, relevance: Any, *, owner: str) -> tuple[FloatArray, csr_array[Any]]:
