@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # `research` is not installe
 
 from research import summarise
 from research.catalogue import EXPERIMENTS
+from research.report import experiment_to_html, experiment_to_markdown
 from vecveil.io import write_text
-from vecveil.report import experiment_to_html, experiment_to_markdown
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "benchmarks" / "results" / "experiments"

@@ -18,7 +18,7 @@ VERDICTS = {"disagrees": "no", "unclear": "in part", "agrees": "yes", "not measu
 def _summary(name: str, folder: Path):  # type: ignore[no-untyped-def]
     """Return the summary of an experiment, or None if it was not run."""
     from research import summarise
-    from vecveil.records import read_experiment
+    from research.results import read_experiment
 
     if not (folder / "experiments" / name / "spec.yaml").exists():
         return None
@@ -29,7 +29,7 @@ def experiment_table(name: str, title: str) -> Callable[[Path], str]:
     """Return the renderer of one table; a column in which the paper has figures is followed by one with them."""
 
     def render(folder: Path) -> str:
-        from vecveil.report.experiment import published_columns, table_cells
+        from research.report import published_columns, table_cells
 
         summary = _summary(name, folder)
         own = [] if summary is None else [one for one in summary.tables if one.title == title]

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from research.catalogue import EXPERIMENTS, experiment_named
 from research.experiment import Records
 from research.records import RecordFolder
+from research.results import Cells, ExperimentRecord
 from research.specification import Spec, digest, parse_spec
 from vecveil.concepts.concept_file import load_yaml
 from vecveil.errors import DataFileError
-from vecveil.records.experiment import Cells, ExperimentRecord
 from vecveil.validation import check_count
 from vecveil.version import __version__
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from research.results import Number, Summary, number
 from research.specification import Spec, digest, json_ready
-from vecveil.records.experiment import Number, Summary, number
 
 if TYPE_CHECKING:
     from research.bench import Bench

@@ -8,9 +8,8 @@ from typing import Any
 
 from research.experiment import Records
 from research.published import claims, published
-from research.scales import parse_scale
-from vecveil.records.experiment import Cell as TableCell
-from vecveil.records.experiment import (
+from research.results import Cell as TableCell
+from research.results import (
     ClaimFinding,
     Column,
     Figure,
@@ -20,6 +19,7 @@ from vecveil.records.experiment import (
     Table,
     Verdict,
 )
+from research.scales import parse_scale
 
 AGREES = 0.8  # share of comparisons in which a claim holds
 DISAGREES = 0.5  # what two equal methods give

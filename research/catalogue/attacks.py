@@ -27,11 +27,7 @@ from research.experiment import Cell, Records
 from research.grid import Grid, GridSpec
 from research.points import defend, leakage, protector_record, short, utility
 from research.published import published
-from research.scales import parse_scale
-from research.specification import check_names, digest
-from vecveil.metrics.reconstruction import reconstruction_leakage
-from vecveil.protector import Protector
-from vecveil.records.experiment import (
+from research.results import (
     ClaimFinding,
     Figure,
     Number,
@@ -41,6 +37,10 @@ from vecveil.records.experiment import (
     Table,
     number,
 )
+from research.scales import parse_scale
+from research.specification import check_names, digest
+from vecveil.metrics.reconstruction import reconstruction_leakage
+from vecveil.protector import Protector
 
 ATTACK_NAMES = {"mlc": "MLC", "geia": "GEIA", "vec2text": "Vec2Text"}
 MLC = "mlc-published"

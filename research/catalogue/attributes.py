@@ -17,12 +17,12 @@ from research.datasets.kinds import TextSet
 from research.experiment import Cell, Experiment, Records
 from research.grid import SeededScalesSpec
 from research.points import attacks_named, protector_record, released, utility
+from research.results import Number, Summary
 from research.scales import parse_scale
 from research.specification import digest, wrong
 from research.tasks import task_texts
 from vecveil.attacks import LabelledVectors, split_groups
 from vecveil.protector import Protector, fit_labels
-from vecveil.records.experiment import Number, Summary
 
 ABOUT = (
     "No part of a text carries its attribute alone, so there are no pairs and no concept-level figure. The subspace "

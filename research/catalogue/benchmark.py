@@ -22,6 +22,7 @@ from research.datasets import open_dataset
 from research.datasets.kinds import RetrievalSet
 from research.experiment import Cell, Experiment, Records
 from research.points import protector_record, utility, utility_record
+from research.results import Number, Summary, Table, number
 from research.scales import Scale, parse_scale
 from research.specification import Spec, digest, import_file, wrong
 from research.tasks import read_task
@@ -31,7 +32,6 @@ from vecveil.metrics import UtilityTask
 from vecveil.metrics.ranking import ndcg_of_scores
 from vecveil.protector import fit
 from vecveil.protector.methods import METHODS, TEXT_METHODS
-from vecveil.records.experiment import Number, Summary, Table, number
 from vecveil.types import Embeddings
 
 FUNCTIONS = ("fit", "protect", "guarantee")  # of a submitted method

@@ -33,11 +33,11 @@ from research.decoders import (
 from research.experiment import Cell, Records
 from research.points import short
 from research.published import published
+from research.results import ClaimFinding, Number, Summary, Table
 from research.specification import check_names, digest, wrong
 from vecveil.encoders.lsa import LsaEncoder
 from vecveil.metrics.reconstruction import reconstruction_leakage
 from vecveil.metrics.similarity import embedding_cosine, pair_cosines
-from vecveil.records.experiment import ClaimFinding, Number, Summary, Table
 
 LEAST_WORDS = 2  # sensitive words that a text must hold to be shown
 LSA = "lsa"

@@ -7,8 +7,8 @@ from research.catalogue.tradeoff import AXES
 from research.experiment import Records
 from research.grid import Grid, GridSpec
 from research.published import published
+from research.results import Column, Number, Summary, Table
 from research.scales import parse_scale
-from vecveil.records.experiment import Column, Number, Summary, Table
 
 STAND_INS = (
     "The paper's clinical notes (MIMIC-III) are access-restricted and its PII set has a restrictive licence; readers "

@@ -19,13 +19,13 @@ from research.experiment import Cell, Experiment, Records
 from research.grid import mask_options
 from research.points import attacks_named, defend, leakage, utility
 from research.published import published
+from research.results import ClaimFinding, Figure, Number, Summary, Table, Verdict, number
 from research.scales import parse_scale
 from research.specification import ProblemSpec, Spec, check_names, digest, wrong
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical, words
 from vecveil.protector import Protector, fit_pairs
 from vecveil.protector.pairs import MIN_PAIRS
-from vecveil.records.experiment import ClaimFinding, Figure, Number, Summary, Table, Verdict, number
 from vecveil.sensitivity import NoiseShape
 from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask
 from vecveil.types import Embeddings, Vector

@@ -13,12 +13,12 @@ from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
 from research.points import attacks_named, measure_point
 from research.published import published
+from research.results import ClaimFinding, Figure, Number, Summary, Table, number
 from research.scales import parse_scale
 from research.specification import Spec, check_names, digest
 from vecveil.encoders import LsaEncoder
 from vecveil.encoders.lsa import LSA_FILE
 from vecveil.errors import InvalidInputError, MissingDependencyError
-from vecveil.records.experiment import ClaimFinding, Figure, Number, Summary, Table, number
 
 LSA = "lsa"
 DIMENSION = 300

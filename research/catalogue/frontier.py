@@ -8,8 +8,8 @@ from research import tables as draw
 from research.catalogue.tradeoff import AXES
 from research.experiment import Records
 from research.grid import Grid, GridSpec
+from research.results import ClaimFinding, Number, Summary, Table, number
 from research.scales import DELTA
-from vecveil.records.experiment import ClaimFinding, Number, Summary, Table, number
 
 BAR = 1 / 3  # of SPARSE's excess over chance, at 95 % utility
 AT = "utility 0.95"

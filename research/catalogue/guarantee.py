@@ -9,8 +9,8 @@ from research.bench import Bench
 from research.experiment import Cell, Records
 from research.grid import Grid, GridSpec
 from research.points import defend, protector_record, utility
+from research.results import ClaimFinding, Figure, Summary, Table
 from research.scales import parse_scale
-from vecveil.records.experiment import ClaimFinding, Figure, Summary, Table
 
 NEAR = 0.9
 DISTANCE = ("protector", "concept_distance")

@@ -21,6 +21,7 @@ from research.datasets.kinds import TextSet
 from research.experiment import Cell, Experiment, Records
 from research.points import attacks_named, protector_record, released, utility
 from research.problems import Problem, read_terms
+from research.results import ClaimFinding, Number, Summary, Table, number
 from research.scales import parse_scale
 from research.specification import Spec, check_names, wrong
 from vecveil.attacks import LabelledVectors, split_groups
@@ -35,7 +36,6 @@ from vecveil.concepts.expansion import (
 )
 from vecveil.concepts.folding import canonical, words
 from vecveil.protector import Protector, fit
-from vecveil.records.experiment import ClaimFinding, Number, Summary, Table, number
 from vecveil.types import Embeddings
 
 SHARES = (0.35, 0.35, 0.3)  # of the texts: fitted on, attackers learn from, attackers are judged on

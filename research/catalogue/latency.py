@@ -17,9 +17,9 @@ from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
 from research.grid import mask_options
 from research.published import published
+from research.results import ClaimFinding, Figure, Number, Summary, Table, number
 from research.specification import Spec, check_names
 from vecveil.protector import Protector, fit_pairs
-from vecveil.records.experiment import ClaimFinding, Figure, Number, Summary, Table, number
 from vecveil.runtime import thread_count
 from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask
 from vecveil.types import Embeddings

@@ -20,6 +20,7 @@ from research.datasets.kinds import RetrievalSet
 from research.experiment import Cell, Experiment, Records
 from research.points import attacks_named, protector_record, utility
 from research.problems import Problem
+from research.results import ClaimFinding, Number, Summary, Table, number
 from research.scales import parse_scale
 from research.specification import Spec, check_names, digest, json_ready, whole_numbers, wrong
 from research.tasks import test_rows
@@ -30,7 +31,6 @@ from vecveil.metrics import StsTask, UtilityTask
 from vecveil.metrics.ranking import ndcg_of_scores
 from vecveil.protector import Protector, fit
 from vecveil.protector.methods import METHODS
-from vecveil.records.experiment import ClaimFinding, Number, Summary, Table, number
 
 SMALL = "mlp-512"
 LEAST_INSIDE = 5  # occurrences inside spans from which a word can be listed

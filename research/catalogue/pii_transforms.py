@@ -17,6 +17,7 @@ from research.experiment import Cell, Records
 from research.grid import Grid, GridSpec
 from research.points import attacks_named, judged_by, utility_record
 from research.problems import grouped_concept
+from research.results import Number, Summary, Table, number
 from research.specification import check_names, wrong
 from research.tasks import read_task, task_texts
 from vecveil.attacks import LabelledVectors
@@ -24,7 +25,6 @@ from vecveil.concepts.rewriting import Rewriter
 from vecveil.metrics import Estimate
 from vecveil.metrics.trade_off import trade_off_rate
 from vecveil.protector.methods import TEXT_METHODS
-from vecveil.records.experiment import Number, Summary, Table, number
 
 TABLES = ("sparse-table-9",)
 ABOUT = (

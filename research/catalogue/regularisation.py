@@ -11,9 +11,9 @@ from research.experiment import Cell, Experiment, Records
 from research.grid import SeededScalesSpec, mask_options
 from research.points import attacks_named, measure_point
 from research.published import published
+from research.results import ClaimFinding, Figure, Summary, Table
 from research.scales import parse_scale
 from research.specification import whole_numbers, wrong
-from vecveil.records.experiment import ClaimFinding, Figure, Summary, Table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ from research.points import (
     short,
     utility,
 )
+from research.results import ClaimFinding, Number, Summary, Table, number
 from research.scales import Scale, parse_scale
 from research.specification import Spec, check_names, digest, json_ready, whole_numbers
 from research.tasks import test_rows
@@ -41,7 +42,6 @@ from vecveil.metrics.similarity import unit_rows
 from vecveil.protector import Candidate, FitData, Method, Protector, fit, register_method
 from vecveil.protector.methods import METHODS
 from vecveil.protector.methods.subspace import directions_of
-from vecveil.records.experiment import ClaimFinding, Number, Summary, Table, number
 from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.sensitivity.subspace import subspace_map
 

@@ -18,11 +18,11 @@ from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
 from research.problems import Problem
 from research.published import published
+from research.results import ClaimFinding, Figure, Number, Point, Series, Summary, Table
 from research.specification import Spec, check_names, wrong
 from vecveil.attacks import split_groups
 from vecveil.concepts.matching import Span, remove
 from vecveil.errors import InvalidInputError
-from vecveil.records.experiment import ClaimFinding, Figure, Number, Point, Series, Summary, Table
 from vecveil.sensitivity.closed_forms import difference_sensitivity
 from vecveil.types import Embeddings, Vector
 

@@ -11,6 +11,7 @@ from typing import Any
 from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
 from research.records import only_one
+from research.results import Summary
 from research.specification import digest
 from research.textcrafter.cells import (
     base_sentences,
@@ -34,7 +35,6 @@ from research.textcrafter.data import (
 from research.textcrafter.defences import DEFENCES, MADE_HERE, Applied, kept_policy, make
 from research.textcrafter.specification import PII, TextCrafterSpec
 from research.textcrafter.summary import figures, findings, tables
-from vecveil.records.experiment import Summary
 
 
 class TextCrafterSets(Experiment[TextCrafterSpec]):

@@ -7,8 +7,8 @@ from typing import ClassVar
 from research import tables as draw
 from research.experiment import Records
 from research.grid import Grid, GridSpec
+from research.results import Summary
 from research.scales import EFFECTIVE_NORM
-from vecveil.records.experiment import Summary
 
 AXES = (
     "Literal ε is that of Algorithm 1: the noise in n dimensions has a norm of about n/ε, which destroys unit vectors "

@@ -10,9 +10,7 @@ from typing import Any
 from research import tables as draw
 from research.experiment import Records
 from research.published import Tally, claims, published
-from research.textcrafter.defences import DEFENCES
-from research.textcrafter.specification import PII, TextCrafterSpec
-from vecveil.records.experiment import (
+from research.results import (
     ClaimFinding,
     Figure,
     Number,
@@ -22,6 +20,8 @@ from vecveil.records.experiment import (
     Verdict,
     number,
 )
+from research.textcrafter.defences import DEFENCES
+from research.textcrafter.specification import PII, TextCrafterSpec
 
 LABEL = "empirical, no formal privacy guarantee"
 TITLES = {"phrasebank": "Financial PhraseBank", "ade": "ADE", "sst2": "SST-2", "agnews": "AG News"}

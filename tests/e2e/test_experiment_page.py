@@ -9,7 +9,7 @@ import pytest
 
 from e2e.test_report_page import background, browser, pytestmark, requests, view
 from harness.sample_experiment import EXPERIMENTS, sample_experiment
-from vecveil.report import experiment_to_html
+from research.report import experiment_to_html
 
 __all__ = [
     "browser",

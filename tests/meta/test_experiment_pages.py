@@ -12,8 +12,8 @@ import pytest
 from harness.documents import ROOT
 from research import summarise
 from research.catalogue import EXPERIMENTS
+from research.results import read_experiment
 from vecveil.errors import DataFileError
-from vecveil.records.experiment import read_experiment
 
 RECORDS = ROOT / "benchmarks" / "results" / "experiments"
 MEASURED = [name for name in EXPERIMENTS if (RECORDS / name / "spec.yaml").exists()]

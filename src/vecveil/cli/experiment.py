@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ from vecveil.cli.output import data as print_data
 from vecveil.cli.output import data_json, note, writing
 from vecveil.errors import VecveilError
 from vecveil.io import write_text
-from vecveil.report import (
-    experiment_to_csv,
-    experiment_to_html,
-    experiment_to_latex,
-    experiment_to_markdown,
-)
 
 EXAMPLE = """\b
 Example:
@@ -207,7 +200,7 @@ def table(name: str, out: Path, form: str, html_file: Path | None, folder: Path 
             note(f"Wrote {path}")
         if html_file is not None:
             with writing(html_file):
-                write_text(html_file, experiment_to_html(record))
+                write_text(html_file, _drawn(record, "html"))
             note(f"Wrote {html_file}")
 
 
@@ -215,8 +208,6 @@ def _drawn(record: dict[str, Any], form: str) -> str:
     """Return the record in a format."""
     if form == "json":
         return json.dumps(record, indent=1, allow_nan=False) + "\n"
-    drawings: dict[str, Callable[[dict[str, Any]], str]] = {
-        "html": experiment_to_html, "csv": experiment_to_csv, "latex": experiment_to_latex,
-        "markdown": experiment_to_markdown,
-    }  # fmt: skip
-    return drawings[form](record)
+    research()
+    report = importlib.import_module("research.report")
+    return str(getattr(report, f"experiment_to_{form}")(record))

@@ -1,4 +1,4 @@
-"""Reports of audits, trainings, experiments and frontiers, written from saved records alone (``docs/formats.md``)."""
+"""Reports of audits, trainings and frontiers, written from saved records alone (``docs/formats.md``)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,6 @@ from vecveil.report.audit import (
     write_audit_html,
     write_audit_markdown,
 )
-from vecveil.report.experiment import (
-    experiment_to_csv,
-    experiment_to_html,
-    experiment_to_latex,
-    experiment_to_markdown,
-)
 from vecveil.report.frontier import frontier_lines, frontier_page, write_frontier_html
 from vecveil.report.training import (
     training_csv,
@@ -26,10 +20,6 @@ from vecveil.report.training import (
 )
 
 __all__ = [
-    "experiment_to_csv",
-    "experiment_to_html",
-    "experiment_to_latex",
-    "experiment_to_markdown",
     "frontier_lines",
     "frontier_page",
     "render_audit",

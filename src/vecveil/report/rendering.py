@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def render(template: str, **context: Any) -> str:
-    """Return the document of a template in ``report/templates``, whose suffix names the format.
+def render(template: str, *, folder: Path | None = None, **context: Any) -> str:
+    """Return the document of a template in ``folder`` or ``report/templates``, whose suffix names the format.
 
     An HTML page has the style sheet of all pages, and that of its own name where there is one.
     """
     name, _, form = template.rpartition(".")
-    source = environment(form).get_template(template)
+    source = environment(form, folder).get_template(template)
     return source.render(context | (_style("style.css", f"{name}.css") if form == "html" else {}))
 
 
@@ -60,13 +60,18 @@ def _style(*names: str) -> dict[str, Any]:
     return {"style": style, "digest": digest}
 
 
-def _source(name: str) -> str:
+def _source(name: str, folder: Path | None = None) -> str:
+    if folder is not None and (own := folder / name).is_file():
+        return own.read_text(encoding="utf-8")
     return resources.files("vecveil.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 @functools.cache
-def environment(form: str) -> Environment:
-    """Return the Jinja2 environment of a format: ``html``, ``md``, ``tex`` or ``txt``."""
+def environment(form: str, folder: Path | None = None) -> Environment:
+    """Return the Jinja2 environment of a format: ``html``, ``md``, ``tex`` or ``txt``.
+
+    Templates in ``folder`` go before those of the package.
+    """
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
         from markupsafe import Markup, escape
@@ -93,7 +98,7 @@ def environment(form: str) -> Environment:
     # With autoescape, macros and blocks return markup, which passes `finalize` unchanged. All else `finalize` escapes
     # for the format and marks, so that Jinja does not escape it again for HTML.
     env = Environment(
-        loader=FunctionLoader(_source),
+        loader=FunctionLoader(lambda name: _source(name, folder)),
         autoescape=True,
         undefined=StrictUndefined,  # a misspelt name fails instead of leaving a figure out
         finalize=escaped,

@@ -26,9 +26,9 @@ from research.decoders import (
     trained_as,
 )
 from research.experiment import Cell, Records
+from research.results import read_experiment
 from vecveil.attacks.reconstruction.vec2text import PublishedCheckpoint
 from vecveil.errors import DataFileError
-from vecveil.records.experiment import read_experiment
 
 SPEC = """
 experiment: attacks

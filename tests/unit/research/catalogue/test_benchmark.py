@@ -12,9 +12,9 @@ from harness.documents import ROOT
 from harness.errors import raises
 from research import run, summarise
 from research.catalogue.benchmark import file_checksum, strength_for, submitted_module
+from research.results import read_experiment
 from vecveil.errors import DataFileError
 from vecveil.metrics import StsTask
-from vecveil.records.experiment import read_experiment
 
 TEMPLATE = ROOT / "research" / "submissions" / "isotropic.py"
 SPEC = """

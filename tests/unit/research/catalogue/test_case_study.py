@@ -10,8 +10,8 @@ import pytest
 
 from harness.decoder_data import TINY, corpus_encoder, with_corpus
 from research import load_spec, run, summarise
+from research.results import read_experiment
 from vecveil.errors import DataFileError
-from vecveil.records.experiment import read_experiment
 
 SHARED = """
 encoder: {encoder}

@@ -19,8 +19,8 @@ from research.catalogue.concept_groups import (
     union_of_top,
 )
 from research.experiment import Records
+from research.results import read_experiment
 from vecveil.errors import DataFileError
-from vecveil.records.experiment import read_experiment
 
 SPEC = """
 experiment: concept-groups

@@ -13,9 +13,9 @@ from harness.errors import raises
 from research import load_spec, run, summarise
 from research.catalogue import experiment_named
 from research.experiment import Records
+from research.results import read_experiment
 from vecveil.encoders import LsaEncoder
 from vecveil.errors import DataFileError
-from vecveil.records.experiment import read_experiment
 
 SPEC = """
 experiment: encoders

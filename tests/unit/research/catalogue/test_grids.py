@@ -11,8 +11,8 @@ from harness.errors import raises
 from research import run, summarise
 from research.catalogue.held_out_terms import bar
 from research.experiment import Records
+from research.results import read_experiment
 from vecveil.errors import DataFileError
-from vecveil.records.experiment import read_experiment
 
 COMMON = """
 experiment: {name}

@@ -11,8 +11,8 @@ from harness.errors import raises
 from research import run, running, summarise
 from research.catalogue.latency import interleaved, relative_to
 from research.grid import mask_options
+from research.results import read_experiment
 from vecveil.errors import DataFileError
-from vecveil.records.experiment import read_experiment
 
 SPEC = """
 experiment: latency

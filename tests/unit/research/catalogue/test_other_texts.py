@@ -12,10 +12,10 @@ from harness.experiment_data import TERMS
 from research import run, summarise
 from research.catalogue.other_texts import listed_words
 from research.problems import Problem
+from research.results import read_experiment
 from research.specification import ConceptSpec, ProblemSpec
 from vecveil.concepts import Concept
 from vecveil.errors import DataFileError
-from vecveil.records.experiment import read_experiment
 
 SPEC = """
 experiment: other-texts

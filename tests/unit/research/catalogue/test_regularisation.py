@@ -11,8 +11,8 @@ import pytest
 from research import load_spec, run, summarise
 from research.catalogue import experiment_named
 from research.experiment import Records
+from research.results import read_experiment
 from vecveil.errors import DataFileError
-from vecveil.records.experiment import read_experiment
 
 SPEC = """
 experiment: lambda

@@ -12,9 +12,9 @@ from research import run, summarise
 from research.catalogue import sealed_search
 from research.catalogue.sealed_search import Collection
 from research.datasets.kinds import RetrievalSet
+from research.results import read_experiment
 from vecveil.errors import DataFileError
 from vecveil.metrics.ranking import ndcg_of_scores
-from vecveil.records.experiment import read_experiment
 
 SPEC = """
 experiment: sealed-search

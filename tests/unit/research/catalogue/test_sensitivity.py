@@ -19,9 +19,9 @@ from research.catalogue.sensitivity import (
     share_below,
     without_other_words,
 )
+from research.results import read_experiment
 from vecveil.concepts import Concept
 from vecveil.errors import DataFileError
-from vecveil.records.experiment import read_experiment
 from vecveil.sensitivity.closed_forms import difference_sensitivity
 
 N = 120

@@ -10,11 +10,11 @@ import pytest
 from research.catalogue.textcrafter import TextCrafterSets
 from research.experiment import Records
 from research.published import published
+from research.results import ClaimFinding, Number, Table, read_experiment
 from research.textcrafter.defences import DEFENCES
 from research.textcrafter.specification import TextCrafterSpec
 from research.textcrafter.summary import LABEL, SENTENCE
 from unit.research.textcrafter.files import PROBLEMS
-from vecveil.records.experiment import ClaimFinding, Number, Table, read_experiment
 
 SPEC = TextCrafterSpec(experiment="textcrafter", problems=PROBLEMS)
 NAMES = ("none", "gaussian", "textcrafter", "textcrafter-untrained", "textcrafter-12")

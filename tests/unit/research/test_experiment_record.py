@@ -11,15 +11,15 @@ import pytest
 
 from harness.errors import raises
 from harness.sample_experiment import EXPERIMENTS, sample_experiment
-from vecveil.errors import DataFileError, InvalidInputError
-from vecveil.records import experiment as s
-from vecveil.records.experiment import Number, read_experiment
-from vecveil.report import (
+from research import results as s
+from research.report import (
     experiment_to_csv,
     experiment_to_html,
     experiment_to_latex,
     experiment_to_markdown,
 )
+from research.results import Number, read_experiment
+from vecveil.errors import DataFileError, InvalidInputError
 
 DRAWN = (experiment_to_html, experiment_to_markdown, experiment_to_csv, experiment_to_latex)
 

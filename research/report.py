@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from vecveil.records.experiment import (
+from research import charts
+from research.results import (
     VERDICTS,
     Cell,
     Column,
@@ -18,7 +21,7 @@ from vecveil.records.experiment import (
     Table,
     read_experiment,
 )
-from vecveil.report.rendering import render
+from vecveil.report import rendering
 from vecveil.report.text import (
     MISSING,
     NBSP,
@@ -37,6 +40,7 @@ VERDICT_WORDS = {
     "agrees": "Agrees with the claim",
     "not measured": "Not measured",
 }
+render = functools.partial(rendering.render, folder=Path(__file__).with_name("templates"))
 COLUMNS = ("table", "row", "column", "value", "low", "high", "sd", "n", "published", "text")
 
 
@@ -60,6 +64,7 @@ def experiment_to_html(record: Mapping[str, Any]) -> str:
         "experiment.html",
         what="experiment",
         numbers=_numbers,
+        geometry=charts,
         verdict_counts=f"{words[:1].upper()}{words[1:]}.",
         shown=shown,
         spread=interval,

@@ -9,8 +9,7 @@ import re
 import pytest
 
 from harness.sample_experiment import EXPERIMENTS, HOSTILE, sample_experiment
-from vecveil.report import experiment_to_csv, experiment_to_latex, experiment_to_markdown
-from vecveil.report.experiment import COLUMNS
+from research.report import COLUMNS, experiment_to_csv, experiment_to_latex, experiment_to_markdown
 
 
 @pytest.mark.parametrize("variant", EXPERIMENTS)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from harness.sample_experiment import EXPERIMENTS, HOSTILE, number, sample_experiment
+from research.charts import across
+from research.report import experiment_to_html
 from unit.report.test_training_page import FORBIDDEN, Reader
-from vecveil.report import experiment_to_html
-from vecveil.report.charts import across
 
 
 @pytest.mark.parametrize("variant", EXPERIMENTS)
