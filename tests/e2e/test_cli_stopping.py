@@ -29,7 +29,11 @@ def limited_files(size: int) -> Callable[[], None]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are POSIX")
 @pytest.mark.parametrize("kind", ["npy", "parquet", "vecveil"])
-def test_a_full_disk(kind: str, tmp_path: Path, vectors_protector: Path) -> None:
+def test_a_full_disk(
+    kind: str, tmp_path: Path, vectors_protector: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Bytecode written under the limit would be cut, and break every later import of that module.
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     write_pairs(tmp_path)
     out = f"out.{kind}"
     arguments: tuple[object, ...] = ("protect", "positive.npy", "-p", vectors_protector, "-o", out)
