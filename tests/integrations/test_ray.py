@@ -220,32 +220,26 @@ def test_texts_are_encoded_by_actors(
     assert pq.read_schema("there/part-000000.parquet").names == ["id", "embedding"]
 
 
-def test_a_dataset_is_protected_with_its_columns(
+def test_a_dataset_is_protected_and_sealed_with_its_columns_and_opened(
     laplace: Path, key_file: Path, tmp_path: Path
 ) -> None:
     X = np.random.default_rng(1).standard_normal((400, DIMENSION)).astype(np.float32)
-    table = table_of(X).append_column("year", pa.array(range(400)))
+    texts = [f"a secret {i}" for i in range(400)]
+    table = table_of(X).append_column("year", pa.array(range(400))).append_column("text", pa.array(texts))
     ds = ray.data.from_arrow([table.slice(i, 100) for i in range(0, 400, 100)])
-    given = {"id_column": "id", "key": key_file, "carry": ["year"]}
-    out = protect_dataset(ds, laplace, **given, batch_size=64, concurrency=1)
+    given = {"seal_key": key_file, "seal_name": "notes"}
+    out = protect_dataset(
+        ds, laplace, id_column="id", key=key_file, carry=["year"], batch_size=64, concurrency=1, **given
+    )
     out.write_parquet(str(tmp_path / "out"))
-    found = pq.read_table(tmp_path / "out")
-    assert found.schema.names == ["id", "year", "embedding"]
-    assert found.schema.field("embedding").type == pa.list_(pa.float32(), DIMENSION)
-    released = rows_of(found)
+    stored = pq.read_table(tmp_path / "out")
+    assert stored.schema.names == ["id", "year", "vecveil_sealed", "embedding"]
+    assert stored.schema.field("embedding").type == pa.list_(pa.float32(), DIMENSION)
+    released = rows_of(stored)
     key = vecveil.NoiseKeys.from_file(key_file).key()
     for item, row in expected(vecveil.load(laplace), X, key).items():
         np.testing.assert_array_equal(released[item], row)
-
-
-def test_a_sealed_dataset_is_opened_with_its_texts(laplace: Path, key_file: Path) -> None:
-    X = np.random.default_rng(3).standard_normal((60, DIMENSION)).astype(np.float32)
-    texts = [f"a secret {i}" for i in range(60)]
-    ds = ray.data.from_arrow(table_of(X).append_column("text", pa.array(texts)))
-    given = {"seal_key": key_file, "seal_name": "notes"}
-    sealed = protect_dataset(ds, laplace, id_column="id", concurrency=1, **given).materialize()
-    assert sealed.schema().names == ["id", "vecveil_sealed", "embedding"]
-    opened = unseal_dataset(sealed, **given, concurrency=1, batch_size=20).take_all()
+    opened = unseal_dataset(ray.data.from_arrow(stored), **given, concurrency=1, batch_size=50).take_all()
     assert sorted(row["text"] for row in opened) == sorted(texts)
     exact = {row["id"]: row["embedding"] for row in opened}
     for i, row in enumerate(X):
