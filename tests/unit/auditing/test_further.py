@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 import vecveil
+from harness.errors import raises
 from vecveil.attacks.evidence import normalise_text
 from vecveil.auditing import case as case_module
 from vecveil.auditing import families
@@ -133,3 +134,20 @@ def test_labels_of_positions_find_nothing_in_a_corpus() -> None:
     case = _case(Encoder(), ["Lithium again"], detect=detect)
     assert case.further is not None
     assert len(case.further) == 2 * len(case.train)
+
+
+def test_the_error_of_rare_words_names_a_count_that_works() -> None:
+    rare = [f"drug{i:02}" for i in range(40)]
+    texts = [f"note {i} names {rare[i % 40]} {'again ' * (i % 7)}" for i in range(160)]  # each word in four texts
+    matches = vecveil.Concept.from_terms("drug", rare).find(texts, show_progress=False)
+
+    def case(count: int | None) -> Case:
+        return make_case(matches, None, embeddings=None, encode=None, options=Options(), min_token_count=count)
+
+    with raises("E-CONCEPT", "texts") as refused:
+        case(None)
+    named = int(str(refused.value).rstrip(".").rsplit(" ", 1)[1])
+    assert named < 5
+    assert len(case(named).test) >= 20
+    with raises("E-CONCEPT", "texts"):
+        case(named + 1)
