@@ -14,12 +14,15 @@ ELSEWHERE = {"np", "audit.json"}  # no names of the source
 
 def source_names() -> set[str]:
     """Return parts, modules, classes, functions and fields, plain and as Class.member."""
-    names = {"vecveil"}
+    names = {"vecveil", *(path.name for path in ROOT.iterdir() if path.is_dir())}
     for path in [*SOURCE.rglob("*.py"), *(ROOT / "research").rglob("*.py")]:
         names |= {path.stem, path.parent.name}
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 names.add(node.name)
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
             if not isinstance(node, ast.ClassDef):
                 continue
             for member in node.body:

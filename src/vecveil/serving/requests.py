@@ -1,6 +1,6 @@
 """Admit and parse requests: host, API key, load, body, and the fields of embeddings and rerank requests.
 
-Every rejection is an `ApiError` raised here, or by `Service.choose` for an unknown policy.
+Every rejection is an `ApiError`, raised here or by `Service`; `server` answers oversized heads, `app` unknown paths.
 """
 
 from __future__ import annotations
