@@ -15,8 +15,8 @@ import numpy as np
 
 from research import tables as draw
 from research.bench import Bench
-from research.catalogue.held_out_terms import WordSplit, strongest
-from research.catalogue.other_texts import halves
+from research.catalogue.held_out_terms import WordSplit, encoded_rows, strongest
+from research.catalogue.other_texts import halves, rows_of_halves
 from research.catalogue.sealed_search import Collection, nearest, share_of
 from research.datasets import open_dataset
 from research.datasets.kinds import RetrievalSet
@@ -274,7 +274,10 @@ def _rewritten(
         found: Embeddings = held.encoder.encode(own.rewrite(list(texts)))
         return found
 
-    _, changed = halves(read_task(bench.utility_of(held.problem.name), bench.data, encode))
+    def judged_half(texts: Sequence[str]) -> Embeddings:
+        return encoded_rows(rows_of_halves(len(texts))[1], texts, encode)
+
+    _, changed = halves(read_task(bench.utility_of(held.problem.name), bench.data, judged_half))
     store, sent = encode(collection.document_texts), encode(collection.query_texts)
     return {
         **_leaks(held.rewritten(own), None, spec.attacks),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -157,11 +157,16 @@ class WordSplit:
         return found
 
     def rewritten(self, protector: Protector) -> WordSplit:
-        """Return the split with the vectors of the texts as a protector rewrites them, for the same words."""
+        """Return the split with the vectors of the texts as a protector rewrites them, for the same words.
+
+        Rows that no attacker learns from or is judged on are zero.
+        """
         found = copy.copy(self)
-        positive, negative = self.matches.positives(), self.matches.negatives()
-        found.positive = self.encoder.encode(protector.rewrite(positive))
-        found.negative = self.encoder.encode(protector.rewrite(negative))
+        rows = np.union1d(self.attack, self.test)
+        found.positive, found.negative = (
+            encoded_rows(rows, texts, lambda part: self.encoder.encode(protector.rewrite(part)))
+            for texts in (self.matches.positives(), self.matches.negatives())
+        )
         return found
 
     def concept(self, known: frozenset[str] | None) -> Concept:
@@ -189,6 +194,16 @@ class WordSplit:
             for kind in KINDS
         }
         return {kind: columns for kind, columns in found.items() if len(columns) > 1}
+
+
+def encoded_rows(
+    rows: npt.NDArray[np.intp], texts: Sequence[str], encode: Callable[[list[str]], Embeddings]
+) -> Embeddings:
+    """Return the vectors of ``texts`` (N, n) at ``rows``, and zero elsewhere."""
+    vectors = encode([texts[i] for i in rows])
+    X = np.zeros((len(texts), vectors.shape[1]), dtype=vectors.dtype)
+    X[rows] = vectors
+    return X
 
 
 def _split_words(

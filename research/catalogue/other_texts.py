@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from research import tables as draw
 from research.bench import Bench
@@ -185,12 +186,16 @@ def halves(task: UtilityTask) -> tuple[UtilityTask, UtilityTask]:
     """Return the task on one half of its pairs, to calibrate on, and on the other, to measure on."""
     if not isinstance(task, StsTask):
         raise wrong("utility", "a data set of sentence pairs", type(task).__name__)
-    order = np.random.default_rng(0).permutation(len(task.scores))
     first, second = (
         StsTask(task.left[rows], task.right[rows], task.scores[rows])
-        for rows in np.array_split(order, 2)
+        for rows in rows_of_halves(len(task.scores))
     )
     return first, second
+
+
+def rows_of_halves(pairs: int) -> list[npt.NDArray[np.intp]]:
+    """Return the rows of the pairs to calibrate on, and of those to measure on."""
+    return np.array_split(np.random.default_rng(0).permutation(pairs), 2)
 
 
 def removed(held: WordSplit, protector: Protector) -> dict[str, float]:
