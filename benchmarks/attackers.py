@@ -13,6 +13,7 @@ store holds it for candidates. Protectors learn from 70 % of the groups; the oth
 - ``unpaired``: the same without a pair, from as many rows as the attack needs on clean vectors. ADE: 8,000 sentences a
   side, of different abstracts. STS: 8,000 a side, drawn from all sentences; with no pair of sentences on both sides it
   fails on clean vectors, too. PII: 900 a side, all there are, drawn from all texts.
+- ``readers``: token inference, the probe and matching of known texts, which learn from releases of their own.
 - ``access``: a third of the texts search for the others with fresh noise, 50 candidates each; token inference from the
   log of fetched rows, from the stored vectors, and from both. It learns from the rows whose texts are known.
 - ``linking``: rows of one text in two stores of other noise, a store against the clean vectors of a list, and the
@@ -40,8 +41,12 @@ from vecveil.attacks import (
     AccessPatternAttack,
     AttackResult,
     CandidateVectors,
+    CosineMatching,
     KernelAttack,
+    KernelProbe,
     LabelledVectors,
+    LikelihoodMatching,
+    LinearAttack,
     LinkingAttack,
     PairedVectors,
     ProcrustesAlignment,
@@ -239,6 +244,28 @@ def linking(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> li
     return found
 
 
+def readers(problem: Problem, release: Any, released: np.ndarray, covariance: Any, *_: Any) -> list[Any]:
+    X, groups, seed = problem.X, problem.groups, problem.seed
+    given = {"release": release, "noise_covariance": covariance, "rng": seed}
+    held = problem.labels.any(axis=1)
+    known, met = (part[held[part]] for part in (problem.fit, problem.test))
+    train = LabelledVectors(X[known], problem.labels[known], groups[known])
+    test = LabelledVectors(released[held[problem.test]], problem.labels[met], groups[met])
+    found = [(attack.name, attack.run(train, test, **given)) for attack in (LinearAttack(), KernelAttack())]
+    rows, order = problem.test[:POOL], np.arange(min(POOL, len(problem.test)))
+    pairs = PairedVectors(X[problem.fit], X[problem.fit], groups[problem.fit])
+    listed = CandidateVectors(released[: len(rows)], X[rows], order, groups=groups[rows])
+    found += [(attack.name, attack.run(pairs, listed, **given)) for attack in (CosineMatching(), LikelihoodMatching())]
+    if problem.background is not None:
+        first, second = np.array_split(problem.background, 2)
+        shown = second if release is None else release(second, np.random.default_rng(seed + 10))
+        one = [np.repeat((1, 0), (len(a), len(b)))[:, None] for a, b in ((known, first), (met, second))]
+        train = LabelledVectors(np.concatenate([X[known], first]), one[0])
+        test = LabelledVectors(np.concatenate([released[held[problem.test]], shown]), one[1])
+        found.append((KernelProbe.name, KernelProbe().run(train, test, **given)))
+    return found
+
+
 def access(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> list[Any]:
     rng = np.random.default_rng(problem.seed + 7)
     again: Any = (lambda Z: Z) if release is None else (lambda Z: release(Z, rng))
@@ -266,7 +293,8 @@ def access(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> lis
 
 
 ATTACKS = {
-    "access": access, "linking": linking, "alignment": alignment, "unpaired": unpaired, "zero-shot": zero_shot,
+    "readers": readers, "access": access, "linking": linking, "alignment": alignment, "unpaired": unpaired,
+    "zero-shot": zero_shot,
 }  # fmt: skip
 
 

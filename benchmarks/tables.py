@@ -32,6 +32,7 @@ DOCUMENTS = (
     HERE.parent / "docs" / "attacks" / "alignment.md",
     HERE.parent / "docs" / "attacks" / "candidates.md",
     HERE.parent / "docs" / "attacks" / "reconstruction.md",
+    HERE.parent / "docs" / "attacks" / "index.md",
 )
 MISSING = "not measured"
 
@@ -670,6 +671,9 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "attackers-alignment": _attackers(
         "alignment", "by", top_1_of_10="top-1 of 10 pairs", top_1_of_100="of 100", top_1="of all",
         words_of_10="words read after 10 pairs", words_of_100="after 100", words="after all",
+    ),
+    "attackers-readers": _attackers(
+        "readers", "attack", r_precision="words read", auc="AUC", top_1="known text identified"
     ),
     "attackers-unpaired": _attackers("unpaired", "rows", top_1="top-1", cosine="cosine", words="words read"),
     "attackers-access": _attackers("access", "what is attacked", r_precision="R-precision"),
