@@ -17,9 +17,8 @@ from typing import Any, Generic, TypeVar, final, get_type_hints
 import numpy as np
 
 from vecveil.attacks.evidence import Evidence, Knowledge, split_groups
-from vecveil.checkpoint import check_identity, checkpoint_error, make_folder
 from vecveil.errors import DataFileError, InvalidInputError
-from vecveil.io import atomic_path, write_text
+from vecveil.io import atomic_path, check_identity, checkpoint_error, make_folder, write_text
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.token_inference import TermTable
 from vecveil.randomness import resolve_generator

@@ -23,9 +23,8 @@ import numpy.typing as npt
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.release_model import InputMap, fit_input_map
-from vecveil.checkpoint import StateFile
 from vecveil.errors import InvalidInputError
-from vecveil.io import atomic_path
+from vecveil.io import StateFile, atomic_path
 from vecveil.runtime import Batches, import_torch, one_thread, progress, resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_positive, check_probability

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.checkpoint import StateFile
 from vecveil.errors import (
     IncompatibleError,
     InvalidInputError,
     TrainingError,
 )
+from vecveil.io import StateFile
 from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.mechanisms.textcrafter import check_unit_rows
 from vecveil.runtime import import_torch, one_thread, progress

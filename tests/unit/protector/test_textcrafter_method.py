@@ -353,7 +353,7 @@ def test_a_checkpoint_must_be_the_path_of_a_folder(checkpoint: Any) -> None:
 def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import errno
 
-    from vecveil import checkpoint as module
+    from vecveil import io as module
 
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -49,9 +49,8 @@ from vecveil.attacks.training import (
     save_tensors,
     weights_of,
 )
-from vecveil.checkpoint import checkpoint_error
 from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, unknown_name
-from vecveil.io import atomic_path, write_text
+from vecveil.io import atomic_path, checkpoint_error, write_text
 from vecveil.runtime import import_torch, resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
