@@ -96,7 +96,7 @@ def clinical(data: Path, encoder: Any) -> dict[str, Any]:
     """Drugs in clinical sentences: half of them listed, others found by the stems of their names."""
     texts, named = of_labels(data, "clinical", "DRUG")
     order = np.random.default_rng(0).permutation(len(texts))
-    fitted, stored = order[:2000], order[2000:4000]
+    fitted, stored = order[:2000], order[2000:3500]
     drugs = sorted(set.union(*named))
     concept = Concept.from_terms("drug", drugs[::2])
     detector = Concept.combined("drug", [concept, Concept.from_patterns("drug", [STEMS])])
@@ -118,13 +118,13 @@ def release(data: Path, encoder: Any) -> dict[str, Any]:
     """Countries in news: what a reader of the release finds, and the accuracy of a classifier of the section."""
     table = read_texts(data / SETS["release"], "text", columns=["label_name"])
     order = np.random.default_rng(0).permutation(len(table.texts))
-    texts, section = [table.texts[i] for i in order[:4000]], np.array([table.columns["label_name"][i] for i in order])
+    texts, section = [table.texts[i] for i in order[:3000]], np.array([table.columns["label_name"][i] for i in order])
     terms = json.loads((data / "concepts" / "sts_terms.json").read_text(encoding="utf-8"))["country"]
     concept = Concept.from_terms("country", terms)
-    protector = vecveil.fit(texts[:1500], concept, encoder, target_utility=0.9)
-    clean, section = encoder.encode(texts[1500:]), section[1500:4000]
+    protector = vecveil.fit(texts[:1000], concept, encoder, target_utility=0.9)
+    clean, section = encoder.encode(texts[1000:]), section[1000:3000]
     released = protector.protect(clean)
-    matches = concept.find(texts[1500:], show_progress=False)
+    matches = concept.find(texts[1000:], show_progress=False)
     L, known = matches.token_labels(min_count=10)
     held = np.asarray(matches.with_concept)[L.any(axis=1)]
     L = L[L.any(axis=1)]
@@ -139,7 +139,7 @@ def release(data: Path, encoder: Any) -> dict[str, Any]:
     before = read(clean)
     after = read(released, release=protector.release(), noise_covariance=protector.released_noise_covariance())
     accuracy = [
-        float(LogisticRegression(max_iter=1000).fit(X[:1500], section[:1500]).score(X[1500:], section[1500:]))
+        float(LogisticRegression(max_iter=1000).fit(X[:1000], section[:1000]).score(X[1000:], section[1000:]))
         for X in (clean, released)
     ]
     leak = {"words": len(known), "before": before.value, "after": after.value, "chance": after.chance}

@@ -44,7 +44,6 @@ from vecveil.textcrafter.training import forget_checkpoint
 
 SCALES = ("target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal", "radius")
 MEMBER_SOURCES = ("expand", "expand_corpus", "expand_faker", "expand_entity")
-FEW_TEXTS = 20
 AUDITED_TEXTS = 70
 """Texts with the concept of which an audit's share of test texts holds the 20 that it needs."""
 LITTLE_RECALL = 0.6
@@ -558,7 +557,7 @@ def _details(protector: Protector) -> None:
             f"Concept {protector.concept!r}: {counts['with_concept']:,} of {counts['texts']:,} texts "
             f"{'have a label' if labelled else 'hold it'}, {counts['without_concept']:,} do not{alone}."
         )
-        if counts["without_concept"] < FEW_TEXTS and not labelled:
+        if counts["without_concept"] < MIN_PAIRS and not labelled:
             note("  So few texts without it that those with it removed stood in for ordinary texts.")
     if moved := report.get("relabelled"):
         rows = f"{moved['moved']:,} of {moved['texts']:,}"

@@ -155,15 +155,12 @@ def retrieval_ndcg(
         raise wrong_shape(owner, "relevance", f"{expected}, with vectors of one dimension", got)
     # Blocks of queries: the Q × D cosines are never held at once.
     step = max(1, _BLOCK // len(documents))
-    values = [
-        ndcg_of_scores(queries[i : i + step] @ documents.T, gains[i : i + step], k=k)
-        for i in range(0, len(queries), step)
-    ]
-    every = np.concatenate(values)
-    relevant = every[np.isfinite(every)]
+    starts = range(0, len(queries), step)
+    values = [ndcg_of_scores(queries[i : i + step] @ documents.T, gains[i : i + step], k=k) for i in starts]
+    relevant = np.concatenate(values)
+    relevant = relevant[np.isfinite(relevant)]
     if relevant.size == 0:
-        constraint = "positive for at least one query"
-        raise InvalidInputError.of(owner, "relevance", constraint, "no relevant document")
+        raise InvalidInputError.of(owner, "relevance", "positive for at least one query", "no relevant document")
     return share_estimate(f"nDCG@{k}", relevant, seed=seed)
 
 

@@ -66,9 +66,9 @@ from vecveil.validation import check_count, check_same_length, check_texts
 UTILITY_ROWS = 10_000
 LABELLED_TEXTS = 40_000
 DRAWS = 3
+"""Draws of the noise that a target of utility is met on."""
 ROUNDING_MARGIN = 32
 """Least standard deviation of noise in spacings of the released dtype; docs/randomness.md has the reasons."""
-"""Draws of the noise that a target of utility is met on."""
 
 UNBOUNDED = "Nothing bounds how well an attacker tells a text with the concept from the same text without it."
 
