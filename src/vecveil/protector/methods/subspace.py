@@ -14,7 +14,6 @@ no part in the choice; there the fit measures what the reader recovers of listed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,10 +25,16 @@ from scipy.sparse.csgraph import connected_components
 from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.metrics import NeighbourTask
 from vecveil.metrics.tasks import UtilityRelease
-from vecveil.protector.calibration import SMALLEST_NOISE, CommonDraws, largest_noise, refuse_target
+from vecveil.protector.calibration import (
+    SMALLEST_NOISE,
+    CommonDraws,
+    blas_threads,
+    largest_noise,
+    refuse_target,
+)
 from vecveil.protector.method import Candidate, FitData, Method
 from vecveil.protector.pairs import classes_of
-from vecveil.runtime import one_blas_thread, progress
+from vecveil.runtime import progress
 from vecveil.sensitivity.kernel_reader import (
     kernel_ridge_left_out,
     kernel_ridge_path,
@@ -67,8 +72,6 @@ FOLDS = (0.4, 0.4, 0.2)
 """Shares of the texts: two folds of the search, and the texts that only report."""
 READER_ROWS, LEARNT_ROWS = 1000, 1600
 """Rows of a fold that the search's reader uses, and that the reader of the rest learns from."""
-SMALL = 1024
-"""Largest dimension for which the search is quicker on one BLAS thread."""
 COPIES = 4
 """Releases of each text that a reader learns from: attackers who know the protector draw as many as they like, and
 read more of settings with much noise on many directions than a reader of one release can."""
@@ -119,8 +122,7 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     whole = MapFit(data, transplants=transplants)
     if fixed.keys() >= {"rank", "kept", "flattening", "pairs"}:  # nothing is left to search
         return _candidate(whole, SubspaceSetting(**fixed))
-    # Small products take longer with several BLAS threads, several times so on a busy machine.
-    with one_blas_thread() if n <= SMALL else nullcontext():
+    with blas_threads(n):
         search = SubspaceSearch(whole)
         best = search.run(fixed)
         found = search.reading(best)
