@@ -217,17 +217,18 @@ def _recipe(name: str) -> Callable[[Path], str]:
 
 
 def leakage_attacks(folder: Path = RESULTS) -> str:
-    """Return what each attack recovers behind each method."""
+    """Return what each attack recovers behind each method, for the settings and attacks that were run."""
     rows: Rows = load("leakage", folder).get("rows", [])
+    attacks = {key: name for key, name in ATTACKS.items() if any(key in row.get("attacks", {}) for row in rows)}
     lines = []
     for concept, label in CONCEPTS.items():
         for split, learnt in SPLITS.items():
             for method, name in METHODS.items():
-                cell = select(rows, concept, method, split)
-                figures = [share(cell, attack) for attack in ATTACKS]
-                lines.append([label, learnt, name, _kept(cell, method), *figures, _strongest(cell)])
-    head = ["concept", "attackers learn on", "method", "STS12 kept", *ATTACKS.values(), "strongest"]
-    return table(head, lines, words=3)
+                if cell := select(rows, concept, method, split):
+                    figures = [share(cell, attack).replace(MISSING, "–") for attack in attacks]
+                    lines.append([label, learnt, name, _kept(cell, method), *figures, _strongest(cell)])
+    head = ["concept", "attackers learn on", "method", "STS12 kept", *attacks.values(), "strongest"]
+    return table(head, lines or [[MISSING] * len(head)], words=3)
 
 
 def leakage_parameters(folder: Path = RESULTS) -> str:
