@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from vecveil.encoders.protocol import Advance, checked_vectors
 from vecveil.errors import InvalidInputError
+from vecveil.runtime import in_chunks, one_thread
 from vecveil.validation import check_count
 
 # Files that decide the vectors; training logs and read-me files change without changing them.
@@ -256,6 +258,7 @@ def plan_batches(
 
 
 Vectors = npt.NDArray[np.float32]
+Mode = Callable[[], contextlib.AbstractContextManager[None]]
 
 _OWNER = "load_encoder"
 # Measured with MiniLM on a CPU: 2048 to 8192 tokens perform alike, 512 is slow.
@@ -354,19 +357,25 @@ class SentenceTransformerBackend:
 
         if not texts:
             return np.empty((0, self.dimension or 0), np.float32)
-        cast: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        if precision == "bf16":
-            cast = torch.autocast(self._model.device.type, torch.bfloat16)
-        with torch.inference_mode(), cast:
-            vectors = self._in_equal_lengths(texts, advance) if self._sliceable else None
-            if vectors is None:
+
+        @contextlib.contextmanager
+        def mode() -> Iterator[None]:  # torch keeps both for the thread that enters them
+            cast: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+            if precision == "bf16":
+                cast = torch.autocast(self._model.device.type, torch.bfloat16)
+            with torch.inference_mode(), cast:
+                yield
+
+        vectors = self._in_equal_lengths(texts, advance, mode) if self._sliceable else None
+        if vectors is None:
+            with mode():
                 vectors = self._by_the_library(texts, advance)
         if self._normalize:
             norms = np.linalg.norm(vectors, axis=1, keepdims=True)
             vectors = vectors / np.maximum(norms, np.float32(1e-12))
         return vectors
 
-    def _in_equal_lengths(self, texts: list[str], advance: Advance) -> Vectors | None:
+    def _in_equal_lengths(self, texts: list[str], advance: Advance, mode: Mode) -> Vectors | None:
         """Return the vectors, or None if the features are not plain (texts, tokens) tensors."""
         import torch
 
@@ -380,13 +389,14 @@ class SentenceTransformerBackend:
             [features["attention_mask"].sum(1).numpy() for _, features in blocks]
         )
         starts = np.cumsum([0] + [len(rows) for rows, _ in blocks])
-        out: Vectors | None = None
-        for batch in plan_batches(
+        batches = plan_batches(
             lengths,
             max_tokens=_CPU_TOKENS if cpu else _GPU_TOKENS,
             min_tokens=_CPU_MIN_TOKENS if cpu else _GPU_MIN_TOKENS,
             max_texts=self._batch_size,
-        ):
+        )
+
+        def encode(batch: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], Vectors]:
             parts = []
             batch = np.sort(batch)  # makes the rows of one block contiguous
             for index in np.unique(np.searchsorted(starts, batch, side="right") - 1):
@@ -399,11 +409,33 @@ class SentenceTransformerBackend:
                 key: value.to(device) if isinstance(value, torch.Tensor) else value
                 for key, value in features.items()
             }
-            vectors = self._model(features)["sentence_embedding"].float().cpu().numpy()
-            if out is None:
-                out = np.empty((len(texts), vectors.shape[1]), np.float32)
-            out[positions[batch]] = vectors
-            advance(len(batch))
+            with mode():
+                return batch, self._model(features)["sentence_embedding"].float().cpu().numpy()
+
+        first, vectors = encode(batches[0])  # tells the dimension
+        out = np.empty((len(texts), vectors.shape[1]), np.float32)
+        out[positions[first]] = vectors
+        advance(len(first))
+        advancing = threading.Lock()
+
+        def work(start: int, stop: int) -> None:
+            for batch in batches[1 + start : 1 + stop]:
+                batch, vectors = encode(batch)
+                out[positions[batch]] = vectors
+                with advancing:
+                    advance(len(batch))
+
+        def alone(start: int, stop: int) -> None:
+            with one_thread():
+                work(start, stop)
+
+        rest = len(batches) - 1
+        if cpu and rest > 1:
+            # One batch per thread: threads that share the small products of one batch wait for each other, and
+            # where other programs use the cores too they wait several times as long as they compute.
+            in_chunks(rest, 1, alone)
+        else:
+            work(0, rest)
         return out
 
     def _tokenised(
