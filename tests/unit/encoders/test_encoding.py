@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from harness.errors import raises
 from unit.encoders.conftest import build_tiny, library_modules
+from vecveil import runtime
 from vecveil.encoders import as_text_encoder, load_encoder
 
 
@@ -30,6 +32,22 @@ def test_minilm_equals_the_library(minilm_folder: Path, mixed_texts: list[str]) 
     np.testing.assert_allclose(ours, library_vectors(minilm_folder, mixed_texts), atol=1e-5, rtol=0)
     # Control: the rows are told apart by far more than the tolerance.
     assert np.abs(ours[0] - ours[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_batches_on_several_threads_give_the_same(
+    tiny_folder: Path, mixed_texts: list[str], precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set()
+    encoder = load_encoder(tiny_folder, cache=None, precision=precision, batch_size=5)
+    encoder._backend._model.register_forward_hook(lambda *_: threads.add(threading.get_ident()))
+    vectors = []
+    for count in ("1", "3"):
+        monkeypatch.setattr(runtime, "_pool", None)
+        monkeypatch.setenv("VECVEIL_THREADS", count)
+        vectors.append(encoder.encode(mixed_texts * 3))
+        assert (len(threads) > 1) is (count == "3")
+    np.testing.assert_array_equal(*vectors)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "lasttoken"])
