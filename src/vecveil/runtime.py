@@ -25,7 +25,10 @@ _default = 1  # torch's number of threads before the first of these blocks
 
 
 def thread_count() -> int:
-    """Return the number of threads for noise: VECVEIL_THREADS, OMP_NUM_THREADS, or the number of available cores."""
+    """Return the number of threads for noise and encoded batches.
+
+    VECVEIL_THREADS, OMP_NUM_THREADS, or the number of available cores.
+    """
     for variable in ("VECVEIL_THREADS", "OMP_NUM_THREADS"):
         value = os.environ.get(variable, "")
         if value.isdigit() and int(value) > 0:

@@ -328,7 +328,7 @@ def _machine(report: dict[str, Any]) -> list[str]:
     return [
         _row("noise kernel", "compiled" if kernel["why"] is None else f"NumPy, slower: {kernel['why']}"),
         _row("encoder minilm", "present" if encoder["present"] else missing),
-        _row("cores", f"{cpu['cores']}; threads of noise {cpu['noise_threads']}, "
+        _row("cores", f"{cpu['cores']}; threads of noise and batches {cpu['noise_threads']}, "
              f"of torch {cpu['torch_threads'] or 'none'}"),
         _row("bf16", bf16[cpu["bf16"]]),
         _row("GPU", devices),

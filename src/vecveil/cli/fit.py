@@ -44,8 +44,8 @@ from vecveil.textcrafter.training import forget_checkpoint
 
 SCALES = ("target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal", "radius")
 MEMBER_SOURCES = ("expand", "expand_corpus", "expand_faker", "expand_entity")
-AUDITED_TEXTS = 70
-"""Texts with the concept of which an audit's share of test texts holds the 20 that it needs."""
+AUDITED_TEXTS = 300
+"""Texts with the concept for an audit: with fewer, intervals are wide, and frequent words may be too few."""
 LITTLE_RECALL = 0.6
 """Share of the nearest neighbours below which a fit names sealed search."""
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from vecveil.encoders.protocol import Advance, checked_vectors
 from vecveil.errors import InvalidInputError
-from vecveil.runtime import in_chunks, one_thread
+from vecveil.runtime import in_chunks, one_thread, thread_count
 from vecveil.validation import check_count
 
 # Files that decide the vectors; training logs and read-me files change without changing them.
@@ -430,7 +430,7 @@ class SentenceTransformerBackend:
                 work(start, stop)
 
         rest = len(batches) - 1
-        if cpu and rest > 1:
+        if cpu and 1 < thread_count() <= rest:
             # One batch per thread: threads that share the small products of one batch wait for each other, and
             # where other programs use the cores too they wait several times as long as they compute.
             in_chunks(rest, 1, alone)

@@ -43,7 +43,7 @@ def neighbour_recall(
         queries: (N, m) protected queries, for example by the map without noise;
             None queries with ``protected`` itself (noise on both sides).
         sample: Query only so many texts, drawn at random; None queries with all. Time grows with
-            sample × N, memory stays within a few hundred MB.
+            sample × N; memory stays within a few hundred MB unless most texts are equal.
         groups: (N,) text groups for the interval.
     """
     owner = "neighbour_recall"

@@ -145,8 +145,8 @@ def fit(
         surrogates: members for ``surrogate``: ``"own"`` (what the detector finds in the texts), ``"faker"``, or
             lists by label.
         groups: N ids of texts that belong together (a document, a patient), one of which never is on both sides of a
-            split of the texts with the concept. Near-duplicates always belong together. A warning of the report says
-            if a group is too large to split without it.
+            split of the texts with the concept; near-duplicates join their groups. A warning of the report says if a
+            group is too large for that. None: near-duplicates stay together unless most texts are.
 
     Raises:
         ConceptError: the concept matches nothing, too few texts, or leaves nothing of them.

@@ -226,7 +226,9 @@ def decide(audit: AuditRecord) -> Verdict:
             others.append(FamilyVerdict(family, attack, grade(attack, above), standing(attack), above))
     besides = above_chance_besides(audit.members("token-inference"), worst)
     decided = grade(worst, besides)
-    repeated = audit.strongest.get("averaging")
+    # One release, and the equal releases under one key, tell no more than the main figure.
+    several = (each for each in audit.members("averaging") if not each.name.endswith(("-1", "-keyed")))
+    repeated = next(several, None)
     if repeated is not None and (repeated.value or 0.0) <= (worst.value or 0.0):
         repeated = None
     return Verdict(

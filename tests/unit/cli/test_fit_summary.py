@@ -54,4 +54,4 @@ def test_similarity_names_its_texts_and_the_audit_its_number() -> None:
     entry = {"label": "Similarity", "clean": 1.0, "low": 0.9, "high": 0.91, "relative": 0.905}
     report = {"utility": {"similarity": entry}, "utility_task": "similarity", "asked": {}}
     assert "measured on the fit's own texts" in _kept(report)
-    assert AUDITED_TEXTS * TEST_SHARE >= MIN_TEST_TEXTS
+    assert AUDITED_TEXTS * TEST_SHARE >= 4 * MIN_TEST_TEXTS  # not every text has a frequent word

@@ -305,3 +305,16 @@ def test_a_store_names_the_attacks_that_want_the_encoder() -> None:
     assert "transplant, which often finds most, if the vectors are that encoder's own" in found
     known = record | {"encoder": sample_audit()["encoder"]}
     assert not any(each.startswith("Not run") for each in caveats(parse(known)))
+
+
+def test_one_release_and_keyed_releases_are_no_repeated_releases() -> None:
+    record = sample_audit("formal")
+    averaging = {each["name"]: each for each in record["attacks"] if each["family"] == "averaging"}
+    for name, each in averaging.items():
+        value = 0.99 if name.endswith(("-1", "-keyed")) else 0.0
+        each |= {"value": value, "low": value, "high": value}
+    assert decide(parse(settle(record))).repeated is None
+    averaging["averaging-16"] |= {"value": 0.98, "low": 0.98, "high": 0.98}
+    repeated = decide(parse(settle(record))).repeated
+    assert repeated is not None
+    assert repeated.name == "averaging-16"
