@@ -135,7 +135,8 @@ class Problem:
             utility=self.task, groups=self.groups[self.fit], seed=self.seed, show_progress=False, **scale,
         )  # fmt: skip
         report = protector.report
-        self.fitted = {"noise_to_signal": report.get("noise_to_signal"), "parameters": report.get("parameters")}
+        ratio = report.get("noise_to_signal")
+        self.fitted = {"noise_to_signal": ratio and round(ratio, 4), "parameters": report.get("parameters")}
         if name.endswith("keyed noise"):
             with tempfile.TemporaryDirectory() as folder:
                 key = NoiseKeys.create(Path(folder) / "noise.keys", "one")
