@@ -3,13 +3,14 @@
     python benchmarks/attackers.py --data DIR [--concept sts ade pii] [--attack zero-shot alignment linking access ...]
 
 DIR is a folder as `benchmarks/leakage.py` reads it, with ``lm/sentences.parquet``. Releases: clean vectors, `laplace`,
-`sparse` and `subspace` at 95 % of the STS12 correlation, and `subspace` with a noise-to-signal ratio of 1, as a sealed
-store holds it for candidates. Protectors learn from 70 % of the groups; the other texts are attacked.
+`sparse` and `subspace` at 95 % of the STS12 correlation, and `subspace` with a noise-to-signal ratio of 1 and the map
+that the fit chooses for it. Protectors learn from 70 % of the groups; the other texts are attacked.
 
 - ``zero-shot``: 24 texts of at most 20 words, a trigram model of other sentences, 300 encoder queries a text.
 - ``alignment``: each release behind a secret rotation (to these attackers all rotations are alike), undone from 10, 100
   and all known pairs by Procrustes and by ridge: top-1 among the texts, and the words that token inference reads
-  afterwards. For every method, with keyed noise and with rewritten texts, too.
+  afterwards. For every method, with keyed noise (of one release a text, so fresh by construction) and
+  with rewritten texts, too.
 - ``unpaired``: the same without a pair, from as many rows as the attack needs on clean vectors. ADE: 8,000 sentences a
   side, of different abstracts. STS: 8,000 a side, drawn from all sentences; with no pair of sentences on both sides it
   fails on clean vectors, too. PII: 900 a side, all there are, drawn from all texts.
@@ -71,9 +72,9 @@ RELEASES: dict[str, tuple[str, dict[str, float]]] = {
     "laplace": ("laplace", {"target_utility": TARGET}),
     "sparse": ("sparse", {"target_utility": TARGET}),
     "subspace": ("subspace", {"target_utility": TARGET}),
-    "subspace sealed": ("subspace", {"noise_to_signal": 1.0}),
+    "subspace, noise to signal 1": ("subspace", {"noise_to_signal": 1.0}),
 }
-# Measured for the curve of known pairs alone.
+# Measured for the curve of known pairs alone. Each text is released once, so keyed noise is fresh noise here.
 CURVE: dict[str, tuple[str, dict[str, float]]] = {
     "purkayastha": ("purkayastha", {"target_utility": TARGET}),
     "gaussian": ("gaussian", {"target_utility": TARGET}),
@@ -111,8 +112,8 @@ class Problem:
         self.fit, self.test = split_groups(self.groups, (0.7, 0.3), seed=seed)
         every, tokens = matches.token_labels(min_count=1)
         counts = every[own][self.fit].sum(axis=0)
-        kept = [t for t, c in zip(tokens.tokens, counts, strict=True) if c >= MIN_COUNT[name]]
-        self.words = TokenVocabulary(tuple(kept))
+        frequent = [t for t, c in zip(tokens.tokens, counts, strict=True) if c >= MIN_COUNT[name]]
+        self.words = TokenVocabulary(tuple(frequent))
         self.labels = matches.token_labels(self.words)[0][own]
         self.X = encoder.encode(self.texts)
         negatives = matches.negatives()
@@ -124,6 +125,7 @@ class Problem:
     def release(self, name: str) -> tuple[Release | None, np.ndarray | None]:
         """Return the release oracle and the declared covariance of its noise; None for clean vectors."""
         method, scale = (RELEASES | CURVE)[name]
+        self.fitted: dict[str, Any] = {}
         if method == "none":
             return None, None
         if method in TEXT_METHODS:
@@ -132,6 +134,9 @@ class Problem:
             self.X[self.fit], self.negative[self.fit], self.labels[self.fit], self.background, method=method,
             utility=self.task, groups=self.groups[self.fit], seed=self.seed, show_progress=False, **scale,
         )  # fmt: skip
+        report = protector.report
+        ratio = report.get("noise_to_signal")
+        self.fitted = {"noise_to_signal": ratio and round(ratio, 4), "parameters": report.get("parameters")}
         if name.endswith("keyed noise"):
             with tempfile.TemporaryDirectory() as folder:
                 key = NoiseKeys.create(Path(folder) / "noise.keys", "one")
@@ -164,9 +169,9 @@ def zero_shot(problem: Problem, release: Any, released: np.ndarray, covariance: 
     texts = [problem.texts[i] for i in some]
     attack = ZeroShotAttack(encode, model, queries=QUERIES, words_of=problem.words_of, judge_encoder=encode)
     train = TextVectors(problem.X[problem.fit[:4]], [problem.texts[i] for i in problem.fit[:4]])
-    given = {"release": release, "noise_covariance": covariance}
+    oracle = {"release": release, "noise_covariance": covariance}
     test = TextVectors(released[where], texts, problem.groups[some])
-    return [("zero-shot", attack.run(train, test, rng=problem.seed, show_progress=False, **given))]
+    return [("zero-shot", attack.run(train, test, rng=problem.seed, show_progress=False, **oracle))]
 
 
 def alignment(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> list[Any]:
@@ -205,12 +210,12 @@ def unpaired(problem: Problem, release: Any, *_: Any) -> list[Any]:
         return f"unpaired, {count:,} rows{name}", UnpairedAlignment(runs=4).run(train, test, rng=problem.seed)
 
     by = groups if problem.name == "ade" else loose
-    found = [attacked(by, UNPAIRED, "")]
+    results = [attacked(by, UNPAIRED, "")]
     if release is None:  # how many rows the attack needs where nothing protects
-        found += [attacked(by, most, "") for most in FEWER if most < len(texts) // 2]
+        results += [attacked(by, most, "") for most in FEWER if most < len(texts) // 2]
         if problem.name == "sts":
-            found.append(attacked(groups, UNPAIRED, ", no pair on both sides"))
-    return found
+            results.append(attacked(groups, UNPAIRED, ", no pair on both sides"))
+    return results
 
 
 def linking(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> list[Any]:
@@ -223,7 +228,7 @@ def linking(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> li
     listed = CandidateVectors(first, X[rows], order, groups=groups)
     own = PairedVectors(X[known], X[known], problem.groups[known])
     to_list = PairedVectors(again(X[known]), X[known], problem.groups[known])
-    found = [
+    results = [
         ("linking, another store", attack.run(own, store, release=release, rng=problem.seed)),
         ("linking, a public list", attack.run(to_list, listed, rng=problem.seed)),
     ]
@@ -240,30 +245,32 @@ def linking(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> li
     (a, b, of), (c, d, _) = halves(known), halves(problem.test)
     if min(len(a), len(c)) >= 20:
         test = CandidateVectors(c, d, np.arange(len(c)))
-        found.append(("linking, groups by other texts", attack.run(PairedVectors(a, b, of), test, rng=problem.seed)))
-    return found
+        linked = attack.run(PairedVectors(a, b, of), test, rng=problem.seed)
+        results.append(("linking, groups by other texts", linked))
+    return results
 
 
 def readers(problem: Problem, release: Any, released: np.ndarray, covariance: Any, *_: Any) -> list[Any]:
     X, groups, seed = problem.X, problem.groups, problem.seed
-    given = {"release": release, "noise_covariance": covariance, "rng": seed}
+    settings = {"release": release, "noise_covariance": covariance, "rng": seed}
     held = problem.labels.any(axis=1)
     known, met = (part[held[part]] for part in (problem.fit, problem.test))
     train = LabelledVectors(X[known], problem.labels[known], groups[known])
     test = LabelledVectors(released[held[problem.test]], problem.labels[met], groups[met])
-    found = [(attack.name, attack.run(train, test, **given)) for attack in (LinearAttack(), KernelAttack())]
+    results = [(attack.name, attack.run(train, test, **settings)) for attack in (LinearAttack(), KernelAttack())]
     rows, order = problem.test[:POOL], np.arange(min(POOL, len(problem.test)))
     pairs = PairedVectors(X[problem.fit], X[problem.fit], groups[problem.fit])
     listed = CandidateVectors(released[: len(rows)], X[rows], order, groups=groups[rows])
-    found += [(attack.name, attack.run(pairs, listed, **given)) for attack in (CosineMatching(), LikelihoodMatching())]
+    matching = (CosineMatching(), LikelihoodMatching())
+    results += [(attack.name, attack.run(pairs, listed, **settings)) for attack in matching]
     if problem.background is not None:
         first, second = np.array_split(problem.background, 2)
         shown = second if release is None else release(second, np.random.default_rng(seed + 10))
-        one = [np.repeat((1, 0), (len(a), len(b)))[:, None] for a, b in ((known, first), (met, second))]
-        train = LabelledVectors(np.concatenate([X[known], first]), one[0])
-        test = LabelledVectors(np.concatenate([released[held[problem.test]], shown]), one[1])
-        found.append((KernelProbe.name, KernelProbe().run(train, test, **given)))
-    return found
+        holds = [np.repeat((1, 0), (len(a), len(b)))[:, None] for a, b in ((known, first), (met, second))]
+        train = LabelledVectors(np.concatenate([X[known], first]), holds[0])
+        test = LabelledVectors(np.concatenate([released[held[problem.test]], shown]), holds[1])
+        results.append((KernelProbe.name, KernelProbe().run(train, test, **settings)))
+    return results
 
 
 def access(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> list[Any]:
@@ -271,25 +278,25 @@ def access(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> lis
     again: Any = (lambda Z: Z) if release is None else (lambda Z: release(Z, rng))
     order = rng.permutation(len(problem.texts))
     # A third of the texts are searched for; of the others, the store's, those of the fit are known.
-    asked, stored = order[: len(order) // 3], np.sort(order[len(order) // 3 :])
+    searches, stored = order[: len(order) // 3], np.sort(order[len(order) // 3 :])
     X, L = again(problem.X[stored]), problem.labels[stored]
-    unit = [Z / np.linalg.norm(Z, axis=1, keepdims=True) for Z in (again(problem.X[asked]), X)]
+    unit = [Z / np.linalg.norm(Z, axis=1, keepdims=True) for Z in (again(problem.X[searches]), X)]
     nearest = np.argsort(-unit[0] @ unit[1].T, axis=1)[:, :FETCHED]
-    accesses = np.zeros((len(stored), len(asked)), dtype=np.float32)
+    accesses = np.zeros((len(stored), len(searches)), dtype=np.float32)
     np.put_along_axis(accesses.T, nearest, 1, axis=1)
     places = fit_access_map(accesses)(accesses)
     both = np.hstack([X, places / places.std() * X.std()])
     held = L.any(axis=1)
     known, met = (np.flatnonzero(np.isin(stored, part) & held) for part in (problem.fit, problem.test))
-    found = []
+    results = []
     for name, Z, attack in (
         ("access, the log alone", accesses, AccessPatternAttack()),
         ("access, the vectors alone", X, KernelAttack()),
         ("access, both", both, KernelAttack()),
     ):
         train, test = (LabelledVectors(Z[r], L[r], problem.groups[stored[r]]) for r in (known, met))
-        found.append((name, attack.run(train, test, rng=problem.seed)))
-    return found
+        results.append((name, attack.run(train, test, rng=problem.seed)))
+    return results
 
 
 ATTACKS = {
@@ -317,32 +324,33 @@ def main() -> None:
     parser.add_argument("--attack", nargs="+", choices=ATTACKS, default=list(ATTACKS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     record: dict[str, Any] = {"schema": "vecveil.bench.attackers/1", "size": "small", "rows": []}
-    if given.results.exists():
-        record = json.loads(given.results.read_text(encoding="utf-8"))
+    if arguments.results.exists():
+        record = json.loads(arguments.results.read_text(encoding="utf-8"))
     encoder = vecveil.load_encoder("minilm", show_progress=False)
-    for name in given.concept:
+    for name in arguments.concept:
         problem = None
         for release_name in RELEASES | CURVE:
             done = {(r["concept"], r["release"], r["kind"], r["seed"]) for r in record["rows"]}
-            offered = given.attack if release_name in RELEASES else {"alignment"} & set(given.attack)
-            kinds = [k for k in offered if (name, release_name, k, given.seed) not in done]
+            offered = arguments.attack if release_name in RELEASES else {"alignment"} & set(arguments.attack)
+            kinds = [k for k in offered if (name, release_name, k, arguments.seed) not in done]
             if not kinds:
                 continue
-            problem = problem or Problem(name, given.data, encoder, given.seed)
+            problem = problem or Problem(name, arguments.data, encoder, arguments.seed)
             release, covariance = problem.release(release_name)
             X = problem.X[problem.test]
-            released = X if release is None else release(X, np.random.default_rng([given.seed, 12]))
+            released = X if release is None else release(X, np.random.default_rng([arguments.seed, 12]))
             for kind in kinds:
                 started = time.perf_counter()
-                for attack, result in ATTACKS[kind](problem, release, released, covariance, given.data):
+                for attack, result in ATTACKS[kind](problem, release, released, covariance, arguments.data):
                     record["rows"].append({
-                        "concept": name, "release": release_name, "kind": kind, "seed": given.seed, "attack": attack,
-                        "size": "small", "texts": len(problem.test), "vecveil": vecveil.__version__, **row(result),
+                        "concept": name, "release": release_name, "kind": kind, "seed": arguments.seed,
+                        "attack": attack, "size": "small", "texts": len(problem.test), "vecveil": vecveil.__version__,
+                        "fitted": problem.fitted, **row(result),
                     })  # fmt: skip
                     print(name, release_name, attack, {k: round(e.value, 3) for k, e in result.estimates.items()})
-                write_text(given.results, json.dumps(record, indent=1) + "\n")
+                write_text(arguments.results, json.dumps(record, indent=1) + "\n")
                 print(f"{time.perf_counter() - started:.0f} s, with chance and intervals in the results", flush=True)
 
 

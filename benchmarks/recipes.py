@@ -2,18 +2,20 @@
 
     python benchmarks/recipes.py --data DIR [--only NAME]
 
-DIR holds the data sets that ``SETS`` names. Each recipe's own `vecveil.fit` learns on one part of the texts; a store of
-other texts is measured. Leak: somebody with the store and the encoder looks a word up; the share of the nearest rows
-that name it (three rows a drug, one a person), for the words of the list and for words that it lacks. For the released
-data set it is the R-precision of kernel ridge regression, which learns on half of the texts. Search: the share of a
-text's ten nearest neighbours that the store finds alone, and after the exact ranking of the candidates. Each recipe is
-written to benchmarks/results/recipes.json when it is measured.
+DIR holds the files that ``SETS`` names; research/datasets/datasets.yaml says what they are and where to get them. Each
+recipe's own `vecveil.fit` learns on one part of the texts; a store of other texts is measured. Leak: somebody with the
+store and the encoder looks a word up; the share of its nearest rows that name it (one row a person; three a drug, or as
+many as name it if these are fewer), for the words of the list and for words that it lacks. For the released data set it
+is the R-precision of kernel ridge regression, which learns on half of the texts. Search: the share of a text's ten
+nearest neighbours that the store finds alone and, where the store is sealed, after the exact ranking of the candidates.
+Each recipe is written to benchmarks/results/recipes.json when it is measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +51,8 @@ def nearest(queries: Any, rows: Any, top: int) -> Any:
 def of_labels(data: Path, name: str, label: str) -> tuple[list[str], list[set[str]]]:
     """Return the texts of a data set and the spans of one label in each, lower case."""
     table = read_texts(data / SETS[name], "text", columns=["spans"])
-    found = [{s["text"].lower() for s in spans if s["label"] == label} for spans in table.columns["spans"]]
-    return table.texts, found
+    named = [{s["text"].lower() for s in spans if s["label"] == label} for spans in table.columns["spans"]]
+    return table.texts, named
 
 
 def lookups(
@@ -61,26 +63,31 @@ def lookups(
     clean, stored = encoder.encode(texts), protector.encode(texts)
     leaks = {}
     for kind, each in words.items():
-        asked = [word for word in each if any(word in names for names in named)]
-        queries = encoder.encode(asked)
+        holds = {word: np.array([word in names for names in named]) for word in each}
+        holds = {word: held for word, held in holds.items() if held.any()}
+        queries = encoder.encode(list(holds))
         mapped = protector.protect(queries, noise=False, rewritten=True)
+        # Of a word that fewer than ``top`` rows name, no more can be found.
+        most = np.array([min(top, held.sum()) for held in holds.values()])
         before, after = (
-            float(np.mean([[word in named[i] for i in rows] for word, rows in zip(asked, found, strict=True)]))
-            for found in (nearest(queries, clean, top), nearest(mapped, stored, top))
+            float(np.mean([held[i].sum() for held, i in zip(holds.values(), rows, strict=True)] / most))
+            for rows in (nearest(queries, clean, top), nearest(mapped, stored, top))
         )
-        chance = float(np.mean([[word in names for names in named] for word in asked]))
-        leaks[kind] = {"words": len(asked), "before": before, "after": after, "chance": chance}
-    return {"texts": len(texts), "leak": leaks, "search": search(clean, stored, protector.encode(texts), candidates)}
+        chance = float(np.mean([top * held.mean() for held in holds.values()] / most))
+        leaks[kind] = {"words": len(holds), "before": before, "after": after, "chance": chance}
+    alone, sealed = search(clean, stored, protector.encode(texts), candidates)
+    ranked = {"sealed": sealed, "candidates": candidates}
+    return {"texts": len(texts), "leak": leaks, "search": {"alone": alone, **ranked}}
 
 
-def search(clean: Any, stored: Any, queries: Any, candidates: int) -> dict[str, Any]:
+def search(clean: Any, stored: Any, queries: Any, candidates: int = 10) -> tuple[float, float]:
     """Return the recall of the ten nearest by the store alone, and by the exact ranking of its candidates."""
     rows = np.random.default_rng(0).permutation(len(clean))[:QUERIES]
     exact = [set(row) - {i} for i, row in zip(rows, nearest(clean[rows], clean, 11), strict=True)]
-    found = nearest(queries[rows], stored, candidates + 1)
-    alone = [len(set(row[row != i][:10]) & want) / len(want) for i, row, want in zip(rows, found, exact, strict=True)]
-    sealed = [len(set(row) & want) / len(want) for row, want in zip(found, exact, strict=True)]
-    return {"alone": float(np.mean(alone)), "sealed": float(np.mean(sealed)), "candidates": candidates}
+    fetched = nearest(queries[rows], stored, candidates + 1)
+    alone = [len(set(row[row != i][:10]) & near) / len(near) for i, row, near in zip(rows, fetched, exact, strict=True)]
+    sealed = [len(set(row) & near) / len(near) for row, near in zip(fetched, exact, strict=True)]
+    return float(np.mean(alone)), float(np.mean(sealed))
 
 
 def rag(data: Path, encoder: Any) -> dict[str, Any]:
@@ -144,20 +151,25 @@ def release(data: Path, encoder: Any) -> dict[str, Any]:
     ]
     leak = {"words": len(known), "before": before.value, "after": after.value, "chance": after.chance}
     return {"texts": len(clean), "leak": {"listed": leak}, "accuracy": accuracy,
-            "search": search(clean, released, protector.protect(clean), 200)}  # fmt: skip
+            "search": {"alone": search(clean, released, protector.protect(clean))[0]}}  # fmt: skip
+
+
+RECIPES: dict[str, Callable[[Path, Any], dict[str, Any]]] = {
+    "rag": rag, "clinical": clinical, "api": api, "release": release,
+}  # fmt: skip
 
 
 def main() -> None:
     """Measure the recipes and write the record after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--only", choices=SETS, action="append")
+    parser.add_argument("--only", choices=RECIPES, action="append")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     encoder = vecveil.load_encoder("minilm")
     recipes = json.loads(arguments.out.read_text(encoding="utf-8"))["recipes"] if arguments.out.exists() else {}
-    for name in arguments.only or SETS:
-        recipes[name] = {"set": SETS[name], **globals()[name](arguments.data, encoder)}
+    for name in arguments.only or RECIPES:
+        recipes[name] = {"set": SETS[name], **RECIPES[name](arguments.data, encoder)}
         record = {"schema": "vecveil.bench.recipes/1", "vecveil": vecveil.__version__, "recipes": recipes}
         write_text(arguments.out, json.dumps(record, indent=1) + "\n")
         print(name, recipes[name], flush=True)

@@ -194,24 +194,35 @@ def list_size(folder: Path = RESULTS) -> str:
     return table(head, lines or [[MISSING, *[""] * (len(head) - 1)]], words=0)
 
 
+RECIPE_TEXTS = {
+    "rag": "sentences of presidio-research (version 2)",
+    "clinical": "sentences of ADE-Corpus-V2",
+    "api": "clinical queries of ASQ-PHI",
+    "release": "articles of AG News",
+}
+
+
 def _recipe(name: str) -> Callable[[Path], str]:
     """Return the function that renders what one recipe leaks and keeps on public data."""
 
     def render(folder: Path = RESULTS) -> str:
-        found = load("recipes", folder).get("recipes", {}).get(name)
-        if found is None:
+        record = load("recipes", folder).get("recipes", {}).get(name)
+        if record is None:
             return table(["other texts than the fit's", "before", "after", "chance"], [[MISSING] * 4])
-        kept = found["search"]
+        search = record["search"]
+        how = "read by kernel ridge regression" if name == "release" else "found by looking them up"
         lines = [
-            [f"{kind} words read ({leak['words']:,})", *(percent(leak[key]) for key in ("before", "after", "chance"))]
-            for kind, leak in found["leak"].items()
-        ]
-        lines.append(["ten nearest found, the store alone", "100 %", percent(kept["alone"]), ""])
-        ranked = f"the same, {kept['candidates']} candidates ranked exactly"
-        lines.append([ranked, "100 %", percent(kept["sealed"]), ""])
-        if "accuracy" in found:
-            lines.append(["accuracy of a classifier", *map(percent, found["accuracy"]), ""])
-        return table([f"{found['set']}, {found['texts']:,} texts", "before", "after", "chance"], lines)
+            [f"{kind} words, {how} ({leak['words']:,})",
+             *(percent(leak[key]) for key in ("before", "after", "chance"))]
+            for kind, leak in record["leak"].items()
+        ]  # fmt: skip
+        lines.append(["ten nearest found, the store alone", "100 %", percent(search["alone"]), ""])
+        if "sealed" in search:
+            ranked = f"the same, {search['candidates']} candidates ranked exactly"
+            lines.append([ranked, "100 %", percent(search["sealed"]), ""])
+        if "accuracy" in record:
+            lines.append(["accuracy of a classifier", *map(percent, record["accuracy"]), ""])
+        return table([f"{RECIPE_TEXTS[name]}, {record['texts']:,} texts", "before", "after", "chance"], lines)
 
     return render
 

@@ -44,7 +44,7 @@ def test_the_demo_ends_with_a_table_and_says_where_the_files_are(
         "What is guaranteed",
         "protected, the store ranks",
         "protected and sealed, 50 candidates",
-        "migrate --seal-key",
+        "--seal-key search.keys",
         *(f"result/{name}" for name in FILES),
     ):
         assert words in done.out, words

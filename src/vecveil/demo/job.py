@@ -100,7 +100,11 @@ class DemoResult:
         head = f"{'What search keeps':<42}words read   ten nearest found"
         rows = [("clean vectors", worst["clean"], 1.0), *((names[key], worst["value"], found[key]) for key in names)]
         lines = [f"  {name:<40}{read:>8.0%}{recall:>15.0%}" for name, read, recall in rows]
-        return [head, *lines, "For search seal the originals: vecveil key new search.keys, migrate --seal-key", ""]
+        advice = [
+            "For better search, keep sealed originals: vecveil key new search.keys, then",
+            "vecveil migrate SOURCE DEST -p FILE --seal-key search.keys",
+        ]
+        return [head, *lines, *advice, ""]
 
 
 def run_demo(

@@ -229,9 +229,11 @@ def bars(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str, float | N
 
 def search_words(audit: AuditRecord) -> str:
     """Return what search keeps, in a sentence."""
-    measured = [(said, audit.utility[key]) for key, said in WORDS["search"].items() if key in audit.utility]
+    measured = [(sentence, audit.utility[key]) for key, sentence in WORDS["search"].items() if key in audit.utility]
     sentences = [
-        said.format(kept=percent(each.relative), each=each) for said, each in measured if each.relative is not None
+        sentence.format(kept=percent(each.relative), each=each)
+        for sentence, each in measured
+        if each.relative is not None
     ]
     return " ".join(sentences) or "What search keeps was not measured."
 

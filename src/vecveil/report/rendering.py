@@ -42,8 +42,8 @@ def write_report(target: str | os.PathLike[str], document: str) -> Path:
 def words(report: str) -> dict[str, Any]:
     """Return the sentences of a report (``words.toml``)."""
     file = resources.files("vecveil.report").joinpath("words.toml")
-    said: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))[report]
-    return said
+    sentences: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))[report]
+    return sentences
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from vecveil.report.text import count, csv_table, duration, parameter, rounded, 
 WORDS = words("training")
 SAME_CLASSIFIER = WORDS["same_classifier"]
 PANELS = WORDS["panels"]
-MEASURES = {key: said for panel in PANELS for key, said in panel["measures"].items()}
+MEASURES = {key: label for panel in PANELS for key, label in panel["measures"].items()}
 """Side and label of each measure, by its key in a record."""
 
 Curve = tuple[str, str, Sequence[float | None]]

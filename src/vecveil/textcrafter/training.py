@@ -107,7 +107,7 @@ def train_policy(
     settings.heads_for(X.shape[1])
     seed = check_count(seed, owner=_OWNER, param="seed", minimum=0, maximum=2**63 - 1)
     numbers = group_numbers(groups, len(X), owner=_OWNER)
-    kept = None
+    state_file = None
     # Digests in place of the data: a checkpoint must not hold texts or vectors.
     if checkpoint is not None:
         if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
@@ -123,11 +123,11 @@ def train_policy(
             "centroids": array_digest(centroids),
             "groups": None if numbers is None else array_digest(numbers),
         }
-        kept = StateFile(Path(checkpoint) / _STATE, identity)
+        state_file = StateFile(Path(checkpoint) / _STATE, identity)
     import_torch("Training a policy", "textcrafter")
     # Several threads would add in a varying order: the last bits would differ between runs.
     with one_thread():
-        return _train(X, classifier, centroids, settings, seed, numbers, kept, show_progress)
+        return _train(X, classifier, centroids, settings, seed, numbers, state_file, show_progress)
 
 
 def _train(
@@ -137,19 +137,19 @@ def _train(
     settings: PolicySettings,
     seed: int,
     groups: Indices | None,
-    kept: StateFile | None,
+    state_file: StateFile | None,
     show: bool | None,
 ) -> TrainedPolicy:
-    stored = kept.load() if kept is not None else None
+    stored = state_file.load() if state_file is not None else None
     # Built even when resuming: the restore checks the arrays against this network's shapes.
     learner = PolicyGradient(X, classifier, centroids, settings, seed, groups)
     at, curves, before = (0, 0), LearningCurves(()), 0.0
-    if kept is not None and stored is not None:
+    if state_file is not None and stored is not None:
         try:
             curves = LearningCurves.from_record(stored[1])
             learner.restore(stored[0], epoch=curves.last.epoch)
         except (LookupError, TypeError, ValueError, RuntimeError) as error:  # the last of torch's generator
-            raise kept.damaged() from error
+            raise state_file.damaged() from error
         at, before = (curves.last.epoch, 0), curves.last.seconds or 0.0
     start = time.perf_counter() - before  # seconds of earlier runs count
     steps = learner.steps
@@ -157,8 +157,8 @@ def _train(
     try:
         if not curves.epochs:
             curves = curves.with_epoch(learner.measure(0, None, 0.0))
-            if kept is not None:
-                kept.save(learner.to_arrays(), curves.to_record())
+            if state_file is not None:
+                state_file.save(learner.to_arrays(), curves.to_record())
         bar = progress(
             range(curves.last.epoch * steps, settings.epochs * steps), "Policy",
             show=show, unit="step", note=lambda: note,
@@ -176,23 +176,23 @@ def _train(
                 seconds = time.perf_counter() - start
                 measures = learner.measure(at[0], float(np.mean(rewards)), seconds)
                 curves = curves.with_epoch(measures)
-                if kept is not None:
-                    kept.save(learner.to_arrays(), curves.to_record())
+                if state_file is not None:
+                    state_file.save(learner.to_arrays(), curves.to_record())
     except NotFinite as cause:
-        raise TrainingError(_stopped(at, str(cause), kept, curves), *at) from cause
+        raise TrainingError(_stopped(at, str(cause), state_file, curves), *at) from cause
     weights = learner.module.to_weights()
     return TrainedPolicy(weights, curves, settings, seed, curves.last.seconds or 0.0)
 
 
-def _stopped(at: tuple[int, int], cause: str, kept: StateFile | None, saved: LearningCurves) -> str:
+def _stopped(at: tuple[int, int], cause: str, state_file: StateFile | None, saved: LearningCurves) -> str:
     where = f"in epoch {at[0]}, step {at[1]}" if at[1] else f"after epoch {at[0]}, before a step"
     stays = "It has no checkpoint."
-    if kept is not None:
+    if state_file is not None:
         stays = "No checkpoint has been written."
         if saved.epochs:
             stays = (
-                f"The checkpoint {str(kept.path.parent)!r} stays as it was after epoch {saved.last.epoch}; remove it "
-                "before a training with other settings."
+                f"The checkpoint {str(state_file.path.parent)!r} stays as it was after epoch {saved.last.epoch}; "
+                "remove it before a training with other settings."
             )
     return f"{_OWNER}: training stopped {where}: {cause} {stays}"
 

@@ -352,7 +352,8 @@ class SubspaceSearch:
         if data.groups is not None and largest:
             data.findings.setdefault("warnings", []).append(
                 f"One group joins {largest:.0%} of the texts with the concept, near-duplicates included: the search "
-                "split texts without regard to groups, and what it says that a reader finds is too low for new groups."
+                "split texts without regard to groups, and the fit's leak figures are too low for groups that it has "
+                "not seen."
             )
         self.unlisted = np.arange(0)
         if data.token_labels is not None and data.negative is not None:
