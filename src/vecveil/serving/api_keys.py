@@ -98,7 +98,7 @@ def read_secret(source: str, param: str) -> str:
         valid = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,60}", name)
         value = os.environ.get(name, "").strip() if valid else ""
         if not value:
-            got = f"{name} unset" if valid else "something that is no variable's name"
+            got = f"{name}, which is unset" if valid else "something that is no variable's name"
             raise KeyFileError.of(owner, param, "env:NAME of a variable that is set", got)
         return value
     path = Path(source)

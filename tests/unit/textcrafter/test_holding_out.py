@@ -102,5 +102,5 @@ def test_a_checkpoint_of_other_groups_is_refused(tmp_path: Path) -> None:
         [f"pair {i}" for i in PAIRS + 100], checkpoint=tmp_path
     )  # other names, the same groups
     for other in (None, np.arange(200) // 2):
-        with raises("E-DATA-FILE", "checkpoint"):
+        with raises("E-CHECKPOINT", "checkpoint"):
             _trained(other, checkpoint=tmp_path)
