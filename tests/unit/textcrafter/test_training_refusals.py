@@ -56,7 +56,7 @@ def test_vectors_that_are_refused(X: Any, error: type[Exception], words: list[st
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "vecveil.textcrafter.network")
+    monkeypatch.delitem(sys.modules, "vecveil.textcrafter.network", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'vecveil\[textcrafter\]'"):
         train_policy(vectors(), classifier(), centroids(), settings())
