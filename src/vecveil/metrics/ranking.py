@@ -86,8 +86,8 @@ class NearRows(NamedTuple):
             near = clean[block] @ clean.T
             near[np.arange(len(block)), block] = -np.inf  # a text is not its own neighbour
             kth = np.partition(near, rows - k, axis=1)[:, rows - k, None]
-            places, found = np.nonzero(near >= kth - _SAME)
-            pairs.append((start + places, found))
+            places, columns = np.nonzero(near >= kth - _SAME)
+            pairs.append((start + places, columns))
         first, second = zip(*pairs, strict=True)
         return cls(k, rows, chosen, (np.concatenate(first), np.concatenate(second)))
 
