@@ -13,6 +13,7 @@ import vecveil
 from harness.command_line import Outcome, leftovers, run
 from vecveil.attacks import MLPAttack
 from vecveil.auditing import frontier as module
+from vecveil.cli.output import share
 from vecveil.data import read_texts
 from vecveil.encoders import LsaEncoder
 
@@ -84,6 +85,10 @@ def test_a_point_is_fitted_from_its_folder(measured: tuple[Path, Outcome], notes
     assert report["asked"] == {"noise_to_signal": wanted["noise_to_signal"]}
     lines = [line.split(":")[0] for line in done.err.splitlines()]
     assert lines[:5] == ["Kept", "Search", "Listed words", "Unlisted words", "Ship"]
+    # A figure without its chance level cannot be judged.
+    listed = next(line for line in done.err.splitlines() if line.startswith("Listed words"))
+    assert f"chance {share(record['chance_listed'])}" in listed
+    assert f"clean {share(record['clean_listed']['value'])}" in listed
 
 
 @pytest.mark.parametrize(

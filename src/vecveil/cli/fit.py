@@ -37,7 +37,7 @@ from vecveil.protector import METHODS, TEXT_METHODS, Protector, fit, fit_pairs
 from vecveil.protector.methods.text_level import Rewrite
 from vecveil.protector.pairs import MIN_PAIRS
 from vecveil.protector.protector import encoder_fingerprint
-from vecveil.records.frontier import SEARCH_KEPT, FrontierPoint, FrontierRecord
+from vecveil.records.frontier import SEARCH_KEPT, FrontierPoint, FrontierRecord, Leak
 from vecveil.records.verdict import MOST, PART
 from vecveil.report.text import duration
 from vecveil.textcrafter.training import forget_checkpoint
@@ -214,7 +214,7 @@ def command(
     measures nDCG@10 in place of recall. `vecveil frontier` shows what each strength costs; --from FOLDER fits one of
     its designs. With sealed search the fit keeps 99 % unless a strength is given; else give exactly one.
     """
-    point = _take_point(options)
+    taken = _take_point(options)
     form = TableFormat.of(options)
     _check_usage(input, options)
     files = (options[name] for name in ("concept", "positive", "negative", "background", "labels"))
@@ -226,7 +226,7 @@ def command(
         protector.save(out)
     if work is not None:
         forget_checkpoint(work)
-    describe(protector, point, verbose=verbose)
+    describe(protector, taken, verbose=verbose)
     seconds, search = time.perf_counter() - started, protector.report["seconds"]
     note(f"Wrote {out}, after {duration(seconds - search)} of reading and encoding and {duration(search)} of fitting.")
     if as_json:
@@ -241,8 +241,8 @@ def _work_folder(out: Path, options: dict[str, Any]) -> Path | None:
     return out.with_name(out.name + ".training")
 
 
-def _take_point(options: dict[str, Any]) -> FrontierPoint | None:
-    """Set method, noise and options from a point of --from, and whatever else is not given from its folder."""
+def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint] | None:
+    """Set method, noise and options from a point of --from, and what is not given from its folder; return it."""
     from vecveil.auditing.frontier import FILE
     from vecveil.cli.frontier import CONCEPT
 
@@ -277,7 +277,7 @@ def _take_point(options: dict[str, Any]) -> FrontierPoint | None:
     options["concept"] = options["concept"] or folder / CONCEPT
     options["encoder"] = options["encoder"] or record.encoder.name
     options["frontier_encoder"] = record.encoder
-    return point
+    return record, point
 
 
 def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
@@ -419,7 +419,7 @@ def _member_sources(texts: Sequence[str], options: dict[str, Any]) -> list[Membe
     return sources
 
 
-def describe(protector: Protector, point: FrontierPoint | None, *, verbose: bool) -> None:
+def describe(protector: Protector, taken: tuple[FrontierRecord, FrontierPoint] | None, *, verbose: bool) -> None:
     """Print on stderr what is kept and read, whether to ship, and warnings; with ``verbose`` all figures."""
     report = protector.report
     if verbose:
@@ -427,12 +427,12 @@ def describe(protector: Protector, point: FrontierPoint | None, *, verbose: bool
     if rewriting := report.get("rewriting"):
         note(f"Rewritten: {_rewritten(rewriting)}.")
     note(f"Kept: {_kept(report)}.")
-    note(f"Search: {_search(report, point)}.")
-    listed, unlisted = _leaks(report, point)
+    note(f"Search: {_search(report, taken)}.")
+    listed, unlisted = _leaks(report, taken)
     for kind, leak in (("Listed", listed), ("Unlisted", unlisted)):
         if leak is not None:
-            note(f"{kind} words: {_read(report, point, leak)}.")
-    note(f"Ship: {_advice(report, point, listed, unlisted)}.")
+            note(f"{kind} words: {_read(report, leak)}.")
+    note(f"Ship: {_advice(report, listed, unlisted)}.")
     if kept := report.get("preserved"):
         note(
             f"Note: nothing that correlates with the {kept['classes']} classes is erased. What they tell of the "
@@ -476,7 +476,7 @@ def _kept(report: dict[str, Any]) -> str:
     return f"{share(named['relative'])} of {_lower(named['label'])}{size}{own}{aim}"
 
 
-def _search(report: dict[str, Any], point: FrontierPoint | None) -> str:
+def _search(report: dict[str, Any], taken: tuple[FrontierRecord, FrontierPoint] | None) -> str:
     """Return the share of the nearest neighbours that the store alone finds, and how sealed search raises it."""
     neighbours = report["utility"].get("neighbours", {}).get("relative")
     if neighbours is None:
@@ -484,48 +484,55 @@ def _search(report: dict[str, Any], point: FrontierPoint | None) -> str:
     found = f"the store alone finds {share(neighbours)} of the ten nearest neighbours among the fit's own texts"
     if "sealed_search" in report or neighbours >= LITTLE_RECALL:
         return found
-    ranked = None if point is None else point.enough(SEARCH_KEPT)
-    if ranked is not None and ranked.candidates:
+    ranked = None if taken is None else taken[1].enough(SEARCH_KEPT)
+    if taken is not None and ranked is not None and ranked.candidates:
         return (
             f"{found}; sealed search with {ranked.candidates} candidates (`vecveil search --candidates "
-            f"{ranked.candidates}`) keeps {share(ranked.value)} in the frontier, on other texts"
+            f"{ranked.candidates}`) keeps {share(ranked.value)} in the frontier, of {taken[0].counts.rows:,} rows"
         )
     return f"{found}; sealed search (--candidates, --collection-size) keeps more"
 
 
-def _leaks(report: dict[str, Any], point: FrontierPoint | None) -> tuple[dict[str, Any] | None, ...]:
+def _leaks(
+    report: dict[str, Any], taken: tuple[FrontierRecord, FrontierPoint] | None
+) -> tuple[dict[str, Any] | None, ...]:
     """Return the figures of listed and of unlisted words, by the frontier's reader or the fit's; None without one."""
-    if point is not None:
-        return tuple(None if leak is None else vars(leak) for leak in (point.listed, point.left_out))
-    reader = report.get("reader", {})
-    return reader.get("listed"), reader.get("unlisted")
+    if taken is None:
+        reader = report.get("reader", {})
+        return reader.get("listed"), reader.get("unlisted")
+    record, point = taken
+    fewer = "fewer texts, not rewritten" if "rewriting" in report else "fewer texts"
 
+    def figures(leak: Leak | None, clean: Leak | None, chance: float | None) -> dict[str, Any] | None:
+        if leak is None or clean is None:
+            return None
+        return {
+            "value": leak.value, "low": leak.low, "high": leak.high, "chance": chance, "clean": clean.value,
+            "by": f"{leak.reader} in the frontier, whose fit had {fewer}",
+        }  # fmt: skip
 
-def _read(report: dict[str, Any], point: FrontierPoint | None, leak: dict[str, Any]) -> str:
-    """Return what a reader finds of words of one kind, with interval, chance and what clean vectors tell."""
-    if point is not None:
-        rewritten = ", not rewritten" if "rewriting" in report else ""
-        return (
-            f"{share(leak['value'])} read by the frontier's strongest attacker, on other texts (a fit on fewer "
-            f"texts{rewritten})"
-        )
-    clean = "rewritten without noise" if "rewriting" in report else "clean"
     return (
-        f"{share(leak['value'])} read on other texts by {report['reader']['attack']} ({share(leak['low'])} to "
+        figures(point.listed, record.clean_listed, record.chance_listed),
+        figures(point.left_out, record.clean_left_out, record.chance_left_out),
+    )
+
+
+def _read(report: dict[str, Any], leak: dict[str, Any]) -> str:
+    """Return what a reader finds of words of one kind, with interval, chance and what clean vectors tell."""
+    by = leak.get("by")
+    clean = "rewritten without noise" if "rewriting" in report and by is None else "clean"
+    return (
+        f"{share(leak['value'])} read on other texts by {by or report['reader']['attack']} ({share(leak['low'])} to "
         f"{share(leak['high'])}; chance {share(leak['chance'])}, {clean} {share(leak['clean'])})"
     )
 
 
-def _advice(
-    report: dict[str, Any], point: FrontierPoint | None, listed: dict[str, Any] | None, unlisted: dict[str, Any] | None
-) -> str:  # fmt: skip
+def _advice(report: dict[str, Any], listed: dict[str, Any] | None, unlisted: dict[str, Any] | None) -> str:
     """Return whether the figures speak for shipping, and what to try."""
     audit = (
-        f"`vecveil audit` on other texts, at least {AUDITED_TEXTS} of them with the concept, decides; its attackers "
-        "find more"
+        f"`vecveil audit` on other texts, at least {AUDITED_TEXTS} of them with the concept, decides; the attackers of "
+        "an audit find more"
     )
-    if point is not None:
-        return f"the point was your choice; {audit}"
     if listed is None:
         return f"undecided, as this fit tried no reader; {audit}"
     tries = []

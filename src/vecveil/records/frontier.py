@@ -16,6 +16,8 @@ from vecveil.records.verdict import NBSP, percent
 
 SEARCH_KEPT = 0.98
 """Share of clean search that the recommended point keeps, where one does."""
+LARGE_PART = 0.25
+"""Candidates as a share of the rows from which the figure of sealed search says little of larger collections."""
 
 
 @dataclass(frozen=True)
@@ -240,6 +242,11 @@ class FrontierRecord(Record):
         if kept is not None and kept.candidates:
             alone = "" if point.store is None else f"; the store alone keeps {_share(point.store.value)}"
             search = f" Search keeps {_share(kept.value)} after exact ranking of {kept.candidates} candidates{alone}."
+            if kept.candidates > LARGE_PART * self.counts.rows:
+                search += (
+                    f" So many candidates are a large part of {self.counts.rows} rows: in a larger collection they "
+                    "keep less; name its size as --collection-size."
+                )
         elif kept is not None:
             search = f" Search in the store alone keeps {_share(kept.value)}."
         return f"Point {point.number} ({point.words}): {reason}. {leak}.{search}"

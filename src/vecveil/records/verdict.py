@@ -43,6 +43,8 @@ GRADES: dict[Grade, str] = {
 """Word of each grade."""
 MOST, PART = 0.25, 0.5
 """Largest share of what clean vectors tell over chance that may be left for the grades ``most`` and ``part``."""
+FREQUENT = 0.25
+"""Chance level of token inference above which frequent words drown what is read of rare ones."""
 HIDES = {
     "hidden": "Hides the {words} from readers who do not know the text",
     "most": "Hides most, not all, of what vectors tell of the {words} from readers who do not know the text",
@@ -277,6 +279,8 @@ def caveats(audit: AuditRecord) -> list[str]:
     # An attack that reads nothing from clean vectors cannot show that protection changes anything.
     if worst.chance is not None and worst.clean_low is not None and worst.clean_low <= worst.chance:
         codes.append("clean-at-chance")
+    if worst.chance is not None and worst.chance > FREQUENT and audit.texts.vocabulary > 1:
+        codes.append("frequent-words")
     if worst.clean is None:
         codes.append("no-clean-side")
     elif (place := against_clean(worst)) in (OVERLAP, ABOVE_CLEAN):

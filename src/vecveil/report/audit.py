@@ -130,6 +130,7 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
     about = (
         "a store, without its protector" if audit.is_store else f"method {audit.method}",
         f"encoder {encoder}" if encoder else "vectors as given",
+        f"{count(texts.vocabulary)} of {count(texts.words)} words attacked",
         f"attacks judged on {count(audit.split.test)} of {count(texts.with_concept)} texts with the concept, "
         f"{count(texts.total)} in all",
         moment(audit.created),
@@ -305,6 +306,7 @@ def caveat_words(audit: AuditRecord, verdict: Verdict) -> list[str]:
         # Every sentence gets all values: `format` ignores those that it does not name.
         sentences[code].format(
             besides=_named(verdict.besides),
+            chance=percent(verdict.worst.chance),
             side=_side(audit),
             kind="" if audit.guarantee is None else audit.guarantee.kind,
             names=", ".join(names),

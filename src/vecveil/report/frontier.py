@@ -66,8 +66,8 @@ def frontier_lines(record: FrontierRecord) -> list[str]:
 
 def _heads(record: FrontierRecord) -> list[str]:
     ranked = [f"among {kept.candidates}" for kept in record.points[0].sealed]
-    left = [] if record.clean_left_out is None else ["left out (95 %)"]
-    return ["design", "listed (95 %)", *left, "similarity", "store alone", *ranked]
+    left = [] if record.clean_left_out is None else ["left out read (95 %)"]
+    return ["design", "listed read (95 %)", *left, "similarity", "search: store alone", *ranked]
 
 
 def _cells(record: FrontierRecord, point: FrontierPoint) -> list[str]:

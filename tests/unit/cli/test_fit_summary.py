@@ -26,16 +26,16 @@ def leak(value: float) -> dict[str, Any]:
     ],
 )
 def test_the_advice_follows_the_leaks(listed: float, unlisted: float, word: str, tries: tuple[str, ...]) -> None:
-    advice = _advice({}, None, leak(listed), leak(unlisted))
+    advice = _advice({}, leak(listed), leak(unlisted))
     assert advice.startswith(word)
-    assert advice.endswith("its attackers find more")
+    assert advice.endswith("the attackers of an audit find more")
     assert {one for one in ("frontier", "--rewrite") if one in advice} == set(tries)
 
 
 def test_what_was_not_measured_decides_nothing() -> None:
-    assert _advice({}, None, None, None).startswith("undecided")
+    assert _advice({}, None, None).startswith("undecided")
     # Clean vectors at chance: nothing can be said to be hidden.
-    assert _advice({}, None, {**leak(0.1), "clean": 0.1}, None).startswith("not yet")
+    assert _advice({}, {**leak(0.1), "clean": 0.1}, None).startswith("not yet")
 
 
 @pytest.mark.parametrize(("kept", "sealed"), [(0.3, True), (0.9, False)])
@@ -46,7 +46,7 @@ def test_little_recall_names_sealed_search(kept: float, sealed: bool) -> None:
 
 def test_a_fit_tells_what_its_reader_finds() -> None:
     report = {"reader": {"attack": "kernel ridge"}}
-    line = _read(report, None, {"value": 0.2, "low": 0.17, "high": 0.23, "chance": 0.1, "clean": 0.7})
+    line = _read(report, {"value": 0.2, "low": 0.17, "high": 0.23, "chance": 0.1, "clean": 0.7})
     assert line == "20.0 % read on other texts by kernel ridge (17.0 % to 23.0 %; chance 10.0 %, clean 70.0 %)"
 
 

@@ -94,6 +94,10 @@ def test_the_recommended_point_keeps_search_and_leaks_least() -> None:
     assert record.recommended.number == 3
     assert record.candidates == 200
     assert "200 candidates" in record.recommendation
+    assert "larger collection" not in record.recommendation
+    few = sample_frontier()
+    few["counts"]["rows"] = 600
+    assert "larger collection" in FrontierRecord.read(few, owner="test").recommendation
     bare = read("bare")
     assert bare.recommended.number == 4  # without search, the least leak
     assert "not measured" in bare.recommendation
@@ -102,7 +106,8 @@ def test_the_recommended_point_keeps_search_and_leaks_least() -> None:
 def test_the_terminal_table_marks_the_recommended_point(tmp_path: Path) -> None:
     lines = frontier_lines(read())
     assert [line.split()[0] for line in lines[1:5]] == ["1", "2", "*3", "4"]
-    assert frontier_lines(read("bare"))[0].split() == ["design", "listed", "(95", "%)", "similarity", "store", "alone"]
+    heads = "design listed read (95 %) similarity search: store alone"
+    assert frontier_lines(read("bare"))[0].split() == heads.split()
     assert write_frontier_html(read(), tmp_path / "f.html").read_text("utf-8").startswith("<!doctype html>")
 
 

@@ -288,6 +288,14 @@ def test_vectors_that_nothing_protects_are_not_called_unknown() -> None:
     assert "its protector" not in found
 
 
+def test_a_high_chance_level_is_explained() -> None:
+    record = sample_audit()
+    assert not any("Guessing finds" in each for each in caveats(parse(record)))
+    worst = next(each for each in record["attacks"] if each["name"] == record["worst"])
+    worst["chance"] = 0.4
+    assert any(each.startswith("Guessing finds 40.0\u00a0%, because") for each in caveats(parse(settle(record))))
+
+
 def test_a_store_names_the_attacks_that_want_the_encoder() -> None:
     record = sample_audit("store-without-clean")
     skipped = {"family": "candidates", "reason": "There are no clean vectors.", "code": "no-encoder"}
