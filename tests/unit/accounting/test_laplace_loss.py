@@ -7,7 +7,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy import integrate, special, stats
+from scipy import integrate, optimize, special, stats
 
 from harness.errors import raises
 from vecveil.accounting.total_variation import laplace_total_variation
@@ -39,8 +39,7 @@ def survival(n: int, r: mpmath.mpf, loss: mpmath.mpf, above: bool) -> mpmath.mpf
 
 @pytest.mark.parametrize(
     ("n", "r", "epsilon", "digits"),
-    [(2, 1, 0.5, 30), (3, 2, 1.0, 30), (8, 3, 0.0, 30), (8, 3, 2.9, 30), (64, 8, 6.0, 30),
-     (384, 10, 0.0, 30), (384, 10, 5.0, 50)],
+    [(2, 1, 0.5, 30), (3, 2, 1.0, 30), (8, 3, 0.0, 30), (8, 3, 2.9, 30), (384, 10, 5.0, 50)],
 )  # fmt: skip
 def test_delta_agrees_with_mpmath_to_twelve_digits(
     n: int, r: float, epsilon: float, digits: int
@@ -102,14 +101,14 @@ def test_one_dimension_in_closed_form() -> None:
 
 
 @pytest.mark.parametrize("n", DIMENSIONS)
-@pytest.mark.parametrize("mu", [1e-6, 0.1, 1.0, 2.5, 8.0])
-def test_total_variation_agrees_with_the_other_derivation(n: int, mu: float) -> None:
-    rho = mu / math.sqrt(n)
-    value = LaplacePrivacyLoss(n, float(n), rho).total_variation
-    other = laplace_total_variation(rho, dimension=n, epsilon=float(n))[0]
-    assert value == pytest.approx(other, abs=1e-12)
-    wrong = laplace_total_variation(1.1 * rho, dimension=n, epsilon=float(n))[0]
-    assert value != pytest.approx(wrong, abs=1e-12)
+def test_total_variation_agrees_with_the_other_derivation(n: int) -> None:
+    for mu in (1e-6, 0.1, 1.0, 2.5, 8.0):
+        rho = mu / math.sqrt(n)
+        value = LaplacePrivacyLoss(n, float(n), rho).total_variation
+        other = laplace_total_variation(rho, dimension=n, epsilon=float(n))[0]
+        assert value == pytest.approx(other, abs=1e-12), mu
+        wrong = laplace_total_variation(1.1 * rho, dimension=n, epsilon=float(n))[0]
+        assert value != pytest.approx(wrong, abs=1e-12), mu
 
 
 @pytest.mark.parametrize("n", [384, 768])
@@ -122,23 +121,26 @@ def test_high_dimension_is_close_to_gaussian_dp(n: int, mu: float) -> None:
 
 @pytest.mark.parametrize("n", DIMENSIONS)
 def test_no_overflow_and_no_nan_over_nine_decades(n: int) -> None:
-    for epsilon in 10.0 ** np.arange(-3, 7):
-        for distance in (0.0, 1e-320, 1e-9, 0.1, 2.0, 1e10, 1e300):
-            loss = LaplacePrivacyLoss(n, float(epsilon), distance)
-            r = loss.worst_case
-            eps = np.sort([-3.0, -1e-9, 0.0, 1e-9, r / 2, r * (1 - 1e-12), r])
-            delta = loss.delta(epsilon=eps)
-            assert ((delta >= 0) & (delta <= 1)).all()
-            # what is left of the digits when a loss is 1e300 times larger than those that matter
-            assert (np.diff(delta) <= (1e-12 if r < 1e6 else 1e-9)).all()
-            assert loss.delta(epsilon=r) == 0.0
-            if distance in (0.0, 0.1, 1e300):
-                assert 0 <= loss.gaussian_mu < math.inf
-            assert loss.total_variation <= math.tanh(r / 2) * (1 + 1e-9) + 1e-280
+    # The loss depends on n and on the product of epsilon and distance alone: each product once.
+    products = [(1e-3, 0.0), (1e-3, 1e-320), (1e-3, 1e-9), (1.0, 1e-9), (1e3, 1e-9), (1e6, 1e300), (1e-3, 1e300)]
+    products += [(epsilon, 0.1) for epsilon in 10.0 ** np.arange(-3, 7)]
+    products += [(epsilon, 1e10) for epsilon in (1e-3, 1.0, 1e3, 1e6)]
+    for epsilon, distance in products:
+        loss = LaplacePrivacyLoss(n, float(epsilon), distance)
+        r = loss.worst_case
+        eps = np.sort([-3.0, -1e-9, 0.0, 1e-9, r / 2, r * (1 - 1e-12), r])
+        delta = loss.delta(epsilon=eps)
+        assert ((delta >= 0) & (delta <= 1)).all()
+        # what is left of the digits when a loss is 1e300 times larger than those that matter
+        assert (np.diff(delta) <= (1e-12 if r < 1e6 else 1e-9)).all()
+        assert loss.delta(epsilon=r) == 0.0
+        if distance in (0.0, 0.1, 1e300):
+            assert 0 <= loss.gaussian_mu < math.inf
+        assert loss.total_variation <= math.tanh(r / 2) * (1 + 1e-9) + 1e-280
 
 
 @pytest.mark.parametrize("n", [1, 2, 384])
-@pytest.mark.parametrize("r", [1e-290, 1e-3, 10.0, 1e3, 1e9])
+@pytest.mark.parametrize("r", [1e-290, 10.0, 1e9])
 def test_epsilon_inverts_delta_down_to_the_smallest(n: int, r: float) -> None:
     loss = LaplacePrivacyLoss(n, 1.0, r)
     assert loss.epsilon(delta=0.0) == r
@@ -153,12 +155,12 @@ def test_epsilon_inverts_delta_down_to_the_smallest(n: int, r: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "r"), [(1, 3.0), (2, 5.0), (3, 1.0), (8, 4.0), (384, 20.0), (384, 200.0)]
+    ("n", "r"), [(1, 3.0), (2, 5.0), (8, 4.0), (384, 200.0)]
 )
 def test_delta_is_the_convex_conjugate_of_the_trade_off(n: int, r: float) -> None:
     """δ(ε) = sup over α of 1 − e^ε α − β(α) (Dong et al. 2022, Proposition 2.12)."""
     loss = LaplacePrivacyLoss(n, 1.0, r)
-    alpha = np.concatenate([np.geomspace(1e-30, 0.5, 40), np.linspace(0.5, 1, 10)])
+    alpha = np.concatenate([np.geomspace(1e-30, 0.5, 20), np.linspace(0.5, 1, 5)])
     beta = loss.trade_off(alpha)
     assert (np.diff(beta) <= 1e-12).all()
     np.testing.assert_allclose(loss.trade_off(beta), alpha, rtol=1e-6, atol=1e-9)  # symmetric
@@ -176,19 +178,22 @@ def test_delta_is_the_convex_conjugate_of_the_trade_off(n: int, r: float) -> Non
 
 def test_negative_epsilon_by_symmetry() -> None:
     loss = LaplacePrivacyLoss(8, 1.0, 3.0)
-    alpha = np.linspace(0.2, 0.8, 601)
-    heights = 1 - math.exp(-0.7) * alpha - loss.trade_off(alpha)
-    assert loss.delta(epsilon=-0.7) == pytest.approx(heights.max(), abs=1e-5)
+
+    def below(alpha: float) -> float:
+        return float(math.exp(-0.7) * alpha + loss.trade_off(alpha) - 1)
+
+    lowest = optimize.minimize_scalar(below, bounds=(0.2, 0.8), method="bounded").fun
+    assert loss.delta(epsilon=-0.7) == pytest.approx(-lowest, abs=1e-5)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 8, 384])
-@pytest.mark.parametrize("r", [0.1, 2.0, 20.0, 300.0])
+@pytest.mark.parametrize("n", [1, 2, 3, 384])
+@pytest.mark.parametrize("r", [0.1, 20.0, 300.0])
 def test_gaussian_mu_is_valid_and_the_smallest(n: int, r: float) -> None:
     """At every ε the Gaussian pair is told apart at least as well; with 0.1 % less μ it is not."""
     from vecveil.accounting.gaussian import log_gaussian_delta
 
     loss = LaplacePrivacyLoss(n, 1.0, r)
-    eps = np.concatenate([[0.0], np.geomspace(1e-6, 0.999, 200) * r])
+    eps = np.concatenate([[0.0], np.geomspace(1e-6, 0.999, 100) * r])
     exact = loss._log_delta(eps)
 
     def gaussian(mu: float) -> np.ndarray:
