@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from harness.command_line import run, write_notes, write_pairs
-from harness.small_attacks import small_attacks
+from harness.small_attacks import small_audits
 from vecveil.data import read_texts
 from vecveil.encoders import LsaEncoder
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Audit with small attacks in this process, fixtures of the session included; processes of their own do not."""
+    """Make audits in this process small, fixtures of the session included; processes of their own do not."""
     if Path(__file__).parent not in item.path.parents:
         return (yield)
-    with small_attacks():
+    with small_audits():
         return (yield)
 
 

@@ -1,15 +1,18 @@
-"""Audits whose kernel attacks learn from few rows: the same kinds of attacks, in a fifth of the time."""
+"""Audits whose attacks learn from few rows, pairs and texts: the same kinds of attacks, in a fifth of the time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 ROWS = 1024
 """Instead of 5,000 to 8,192 made-up rows, whose cube is most of what an audit of a few hundred texts costs."""
+PAIRS = (10, 100)
+"""Known pairs of the alignments, instead of up to 1,000."""
 
 
 @contextmanager
@@ -27,4 +30,18 @@ def small_attacks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vecveil.auditing.families.ladder_attacks", ladder)
         patch.setattr("vecveil.attacks.token_inference.kernel._MEMBER_ROWS", ROWS)
+        yield
+
+
+@contextmanager
+def small_audits() -> Iterator[None]:
+    """As `small_attacks`, with few known pairs and few made-up texts, whose encoding costs more than the attacks."""
+    from vecveil.auditing import families
+
+    alignments = tuple((name, partial(maker, pairs=PAIRS)) for name, maker in families.ALIGNMENTS)
+    with small_attacks(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(families, "ALIGNMENTS", alignments)
+        patch.setattr("vecveil.auditing.case.VERSIONS", 4)
+        patch.setattr("vecveil.auditing.case.MOST_SUBSTITUTED", 40)
+        patch.setattr("vecveil.auditing.case.MOST_EXCHANGED", 100)
         yield

@@ -11,7 +11,7 @@ import pytest
 
 import vecveil
 from harness.documents import ROOT, blocks, run_python
-from harness.small_attacks import small_attacks
+from harness.small_attacks import small_audits
 from research.datasets import registry
 from vecveil.attacks.token_inference import ladder
 from vecveil.auditing import frontier
@@ -63,7 +63,7 @@ def test_the_code_of_a_page_runs(
     monkeypatch.setattr(vecveil, "fit", fit_once)
     # A page shows how a frontier is used: three of its designs are enough.
     monkeypatch.setattr(frontier, "designs", lambda n, every=frontier.designs: every(n)[::7])
-    with small_attacks():
+    with small_audits():
         assert run_python(text, page) > 0
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from harness.command_line import run
 from harness.documents import ROOT, blocks, run_python
-from harness.small_attacks import small_attacks
+from harness.small_attacks import small_audits
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
@@ -89,7 +89,7 @@ def unknown_words(words: list[str]) -> list[str]:
 
 def test_the_quickstart_runs_and_asserts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with small_attacks():
+    with small_audits():
         assert run_python(README, "README.md") == 1
     assert "assert " in next(blocks(README, "python")).code
 

@@ -59,9 +59,8 @@ def _threshold():
     return binom.isf(FALSE_FAILURE, ROWS, 1 / TOKENS) / ROWS
 
 
-@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_nothing_is_found_where_nothing_is(attack, seed):
+def test_nothing_is_found_where_nothing_is(attack):
     """Null: test labels carry no information on the vectors (pure noise; labels permuted).
 
     False failure: at most 1e-6 over all attacks and worlds, from the exact binomial tail.
@@ -69,9 +68,9 @@ def test_nothing_is_found_where_nothing_is(attack, seed):
     same vectors with their labels in place, is found by every attack.
     """
     threshold = _threshold()
-    X, which, rng = _world(seed, strength=0.0)
+    X, which, rng = _world(0, strength=0.0)
     assert _run(attack, X, which) <= threshold
-    X, which, rng = _world(seed, strength=2.0)
+    X, which, rng = _world(0, strength=2.0)
     permuted = np.concatenate([which[:ROWS], rng.integers(TOKENS, size=ROWS)])
     assert _run(attack, X, permuted) <= threshold
     assert _run(attack, X, which) > threshold

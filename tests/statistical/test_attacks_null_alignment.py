@@ -16,8 +16,7 @@ ATTACKS = [
     RidgeAlignment(pairs=PAIRS),
     UnpairedAlignment(rows=800, runs=1, clusters=6, rounds=4),
 ]
-SEEDS = (0, 1)
-FALSE_FAILURE = 1e-6 / (len(ATTACKS) * len(SEEDS) * (2 * len(PAIRS)))
+FALSE_FAILURE = 1e-6 / (len(ATTACKS) * (2 * len(PAIRS)))
 KNOWN, STORED, OPTIONS, DIMENSION = 800, 300, 10, 16
 
 
@@ -50,19 +49,18 @@ def _threshold():
     return binom.isf(FALSE_FAILURE, STORED, 1 / OPTIONS) / STORED
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_nothing_is_found_where_nothing_is(attack, seed):
+def test_nothing_is_found_where_nothing_is(attack):
     """Null: released vectors are pure noise, or the pairs and the candidates are of other texts.
 
-    False failure: at most 1e-6 over all attacks, seeds, worlds and numbers of pairs, from the exact
+    False failure: at most 1e-6 over all attacks, worlds and numbers of pairs, from the exact
     binomial tail. Power: a top-1 of .25 is over the threshold (.21); a rotation or an order of the
     coordinates gives 1. Control: the planted map is found by every attack.
     """
     threshold = _threshold()
     for world in ("pure noise", "permuted pairs"):
-        found = attack.run(*_evidence(seed, world), rng=seed)
+        found = attack.run(*_evidence(0, world), rng=0)
         tops = [e.value for key, e in found.estimates.items() if key.startswith("top_1")]
         assert max(tops) <= threshold, world
     world = "planted, unpaired" if "unpaired" in attack.name else "planted, known"
-    assert attack.run(*_evidence(seed, world), rng=seed).value > threshold
+    assert attack.run(*_evidence(0, world), rng=0).value > threshold

@@ -27,7 +27,7 @@ TINY = {
     "learning_rate": 5e-3,
     "device": "cpu",
 }
-FALSE_FAILURE = 1e-6 / 4  # two worlds, two seeds
+FALSE_FAILURE = 1e-6 / 2  # two worlds
 
 
 def tiny(**options):
@@ -62,18 +62,17 @@ def threshold(rows, false_failure):
     return best + math.sqrt(math.log(1 / false_failure) / (2 * rows))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_planted_leak_is_found_and_nothing_where_nothing_is(seed, tmp_path):
+def test_a_planted_leak_is_found_and_nothing_where_nothing_is(tmp_path):
     """Null: test texts are independent of the vectors (noise alone; texts handed to other vectors).
 
-    False failure: at most 1e-6 over worlds and seeds, see `threshold`. Power and control: with the texts in place
+    False failure: at most 1e-6 over the worlds, see `threshold`. Power and control: with the texts in place
     the same attack gives most of them back, far over the threshold.
     """
-    train, test = language(300, seed), language(400, seed + 10)
-    rng = np.random.default_rng(seed)
+    train, test = language(300, 0), language(400, 10)
+    rng = np.random.default_rng(0)
     limit = threshold(400, FALSE_FAILURE)
     released = TextVectors(_noisy(test.X, rng), test.texts)
-    found = tiny().run(train, released, release=_noisy, rng=seed, show_progress=False)
+    found = tiny().run(train, released, release=_noisy, rng=0, show_progress=False)
     assert found.adaptive
     assert found.value > max(0.95, limit)
     assert found.estimates["exact_match"].value > 0.8
@@ -82,7 +81,7 @@ def test_a_planted_leak_is_found_and_nothing_where_nothing_is(seed, tmp_path):
     noise = TextVectors(rng.standard_normal(test.X.shape), test.texts)
     permuted = TextVectors(test.X, [test.texts[i] for i in rng.permutation(400)])
     for lost in (noise, permuted):  # both worlds judge one decoder: it has seen neither
-        null = tiny().run(train, lost, rng=seed, show_progress=False, checkpoint=tmp_path)
+        null = tiny().run(train, lost, rng=0, show_progress=False, checkpoint=tmp_path)
         assert null.value <= limit
 
 

@@ -254,40 +254,45 @@ def _interrupted_after(monkeypatch, steps, kind):
     monkeypatch.setattr(vec2text, "sequence_loss", loss)
 
 
+def run_short(folder, seed=0):
+    def release(X, rng):
+        return (X + 0.1 * rng.standard_normal(X.shape)).astype(np.float32)
+
+    return attack(SHORT).run(
+        *data(train=100, test=8), release=release, rng=seed, checkpoint=folder, show_progress=False
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Return the folder of a short training that nothing interrupts, and what it found."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return folder, run_short(folder)
+
+
 @pytest.mark.parametrize(
     ("kind", "steps"), [("hypothesiser", 2), ("corrector", 0), ("corrector", 3)]
 )
 def test_an_interrupted_training_goes_on_and_comes_to_the_same_model(
-    tmp_path, monkeypatch, kind, steps
+    undisturbed, tmp_path, monkeypatch, kind, steps
 ):
-    few = data(train=100, test=8)
-
-    def release(X, rng):
-        return (X + 0.1 * rng.standard_normal(X.shape)).astype(np.float32)
-
-    def run(folder, seed=0):
-        return attack(SHORT).run(
-            *few, release=release, rng=seed, checkpoint=folder, show_progress=False
-        )
-
-    whole = run(tmp_path / "whole")
+    folder, whole = undisturbed
     with monkeypatch.context() as patch:
         _interrupted_after(patch, steps, kind)
         with pytest.raises(_StopError):
-            run(tmp_path / "parts")
+            run_short(tmp_path / "parts")
     with raises("E-CHECKPOINT", "checkpoint"):
-        run(tmp_path / "parts", seed=1)
+        run_short(tmp_path / "parts", seed=1)
     if kind == "corrector":  # neither the first network nor its guesses are made again
         with monkeypatch.context() as patch:
             patch.setattr(vec2text, "padded", None)  # writing guesses would fail
             _interrupted_after(patch, 0, "hypothesiser")
-            resumed = run(tmp_path / "parts")
+            resumed = run_short(tmp_path / "parts")
     else:
-        resumed = run(tmp_path / "parts")
+        resumed = run_short(tmp_path / "parts")
     assert resumed.examples == whole.examples
     for name in ("hypothesiser.safetensors", "corrector.safetensors", "maps.safetensors"):
-        one, other = (tmp_path / part / name for part in ("whole", "parts"))
-        assert one.read_bytes() == other.read_bytes()
+        assert (folder / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
     assert not list((tmp_path / "parts").glob("*training*"))
     assert not list((tmp_path / "parts").glob("guesses*"))
 
