@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from harness.shared_files import folder_of_run
+
 
 def pytest_configure() -> None:
     """Take Ctrl-C, which a shell that starts the tests in the background turns off: some tests send it.
@@ -45,10 +47,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Point VECVEIL_CACHE at a folder of this session, which its processes share; subprocesses inherit it."""
-    base = tmp_path_factory.getbasetemp()
-    whole = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VECVEIL_CACHE", str(whole / "embeddings"))
+        patch.setenv("VECVEIL_CACHE", str(folder_of_run(tmp_path_factory) / "embeddings"))
         patch.delenv("VECVEIL_DEBUG", raising=False)
         yield
 

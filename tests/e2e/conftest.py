@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from harness.command_line import run, write_notes, write_pairs
+from harness.shared_files import made_once
 from harness.small_attacks import small_audits
 from vecveil.data import read_texts
 from vecveil.encoders import LsaEncoder
@@ -58,13 +60,15 @@ def lsa(notes: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def notes_protector(notes: Path) -> Path:
+def notes_protector(notes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A protector for MiniLM, fitted on the notes with given settings, so without a search."""
-    out = notes.with_name("notes.vecveil")
-    done = run(
-        "fit", notes, "--text-column", "text", "--concept", notes.with_name("concept.yaml"),
-        "--target-utility", 0.8, "--option", "rank=20", "--option", "kept=128",
-        "--option", "flattening=0", "--option", "pairs=true", "-o", out,
-    )  # fmt: skip
-    assert done.code == 0, done.err
-    return out
+
+    def fit(out: Path) -> None:
+        done = run(
+            "fit", notes, "--text-column", "text", "--concept", notes.with_name("concept.yaml"),
+            "--target-utility", 0.8, "--option", "rank=20", "--option", "kept=128",
+            "--option", "flattening=0", "--option", "pairs=true", "-o", out,
+        )  # fmt: skip
+        assert done.code == 0, done.err
+
+    return Path(shutil.copy(made_once(tmp_path_factory, "notes.vecveil", fit), notes.parent))

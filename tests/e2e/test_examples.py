@@ -12,9 +12,9 @@ import pytest
 from harness.documents import ROOT, environment
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-OWN_PROCESS = ROOT / "examples" / "quickstart.py"
-"""Runs as a user would run it. The others run in this process: it has imported the libraries already,
-and its audits have small attacks (conftest)."""
+OWN_PROCESS = ROOT / "examples" / "own_encoder_and_detector.py"
+"""Runs as a user would run it. The others run in this process: it has imported the libraries and encoded the notes
+already, and its audits are small (conftest)."""
 
 
 def run(script: Path, folder: Path) -> subprocess.CompletedProcess[str]:

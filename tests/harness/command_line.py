@@ -29,7 +29,7 @@ TOKEN_INFERENCE_ALONE = [
     for word in ("--skip", family)
 ]
 """Options of an audit that leave its other families out."""
-ROWS = 300
+ROWS = 430
 """Notes that `write_notes` writes."""
 
 
@@ -113,9 +113,9 @@ def write_notes(path: Path) -> Path:
     common = [
         term for term, _ in Counter(t for terms in found.values() for t in terms).most_common(24)
     ]
-    with_concept = [n for n in notes if found[n.id] and found[n.id] <= set(common)][:200]
+    with_concept = [n for n in notes if found[n.id] and found[n.id] <= set(common)][:280]
     chosen = sorted(
-        [*with_concept, *[n for n in notes if not found[n.id]][:100]], key=lambda n: n.id
+        [*with_concept, *[n for n in notes if not found[n.id]][:150]], key=lambda n: n.id
     )
     return write_csv(path, ["id", "text", "domain"], [(n.id, n.text, n.domain) for n in chosen])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 
 from harness.documents import ROOT
 
@@ -12,6 +13,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 ELSEWHERE = {"np", "audit.json"}  # no names of the source
 
 
+@cache
 def source_names() -> set[str]:
     """Return parts, modules, classes, functions and fields, plain and as Class.member."""
     names = {"vecveil", *(path.name for path in ROOT.iterdir() if path.is_dir())}

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import vecveil
+from harness.small_attacks import small_audits
 from harness.token_data import token_data
 from vecveil.attacks import LabelledVectors
 from vecveil.auditing import AuditResult
@@ -174,7 +175,7 @@ def test_an_audit_record_without_terms(protector: vecveil.Protector) -> None:
     words = ["wardle", "glemmy", "tosk"]
     texts = [f"{TEXT} {i} " + (words[i % 3] if i % 2 else TERM) for i in range(400)]
     concept = vecveil.Concept.from_terms("medicine", [TERM, *words])
-    with pytest.MonkeyPatch.context() as patch:
+    with small_audits(), pytest.MonkeyPatch.context() as patch:
         from vecveil.attacks import LinearAttack
 
         patch.setattr(
