@@ -40,7 +40,7 @@ _CHUNK = 20_000  # corpus texts searched at a time, so that the search can end e
 # Versions of a text that differ in one concept word.
 VERSIONS = 10
 FEWEST_VERSIONS = 4
-MOST_SUBSTITUTED = 200
+MOST_SUBSTITUTED = {"quick": 100, "full": 200}  # of ten encodings each; intervals of about 8 and 6 points
 FEWEST_SUBSTITUTED = 20
 
 Rows = npt.NDArray[np.intp]
@@ -258,10 +258,11 @@ class Case:
 
     @cached_property
     def substitutes(self) -> Substitutes | None:
-        """Up to 200 test texts with 10 versions each (fewer with fewer terms), the text itself among them.
+        """Up to 100 test texts (200 in the full tier) with 10 versions each, the text itself among them.
 
         A span is exchanged for terms of training texts with the same label (drug for drug) if there are enough, else
-        of any label. None without an encoder, with fewer than four terms, or with fewer than 20 such texts.
+        of any label; with fewer than ten terms there are fewer versions. None without an encoder, with fewer than four
+        terms, or with fewer than 20 such texts.
         """
         if self.encode is None or self.embeddings is None or not self.has_spans:
             return None
@@ -288,7 +289,7 @@ class Case:
             rows.append(row)
             texts += versions
             truth.append(place)
-            if len(rows) == MOST_SUBSTITUTED:
+            if len(rows) == MOST_SUBSTITUTED[self.options.tier]:
                 break
         if len(rows) < FEWEST_SUBSTITUTED:
             return None

@@ -6,6 +6,7 @@ shares over texts are resampled by group.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -176,13 +177,24 @@ def other_rows(groups: Any, rows: int, *, owner: str, seed: int = 0) -> npt.NDAr
 
 def bootstrap_weights(groups: int, *, seed: int = 0) -> Iterator[npt.NDArray[np.float64]]:
     """Yield blocks (rows, groups), `DRAWS` rows in all, of how often each bootstrap sample draws each group."""
-    rng = np.random.default_rng(seed)
-    # Multinomial counts are the same bootstrap as drawing rows, in far less memory.
-    uniform = np.full(groups, 1.0 / groups)
     step = max(1, _BLOCK // groups)
+    if step >= DRAWS:
+        yield _few_weights(groups, seed).astype(np.float64)
+        return
+    rng = np.random.default_rng(seed)
     for start in range(0, DRAWS, step):
-        size = min(step, DRAWS - start)
-        yield rng.multinomial(groups, uniform, size=size).astype(np.float64)
+        yield _multinomial(rng, groups, min(step, DRAWS - start)).astype(np.float64)
+
+
+# The attacks of an audit draw the same samples of the same groups; together the draws take seconds.
+@functools.lru_cache(maxsize=8)
+def _few_weights(groups: int, seed: int) -> npt.NDArray[np.uint16]:
+    return _multinomial(np.random.default_rng(seed), groups, DRAWS).astype(np.uint16)
+
+
+def _multinomial(rng: np.random.Generator, groups: int, size: int) -> npt.NDArray[np.int64]:
+    # Multinomial counts are the same bootstrap as drawing rows, in far less memory.
+    return rng.multinomial(groups, np.full(groups, 1.0 / groups), size=size)
 
 
 def bootstrap_interval(values: npt.NDArray[np.float64], value: float) -> tuple[float, float]:

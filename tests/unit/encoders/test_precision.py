@@ -1,4 +1,4 @@
-"""bf16 is chosen only where it is in hardware, close enough and worth it; else fp32."""
+"""bf16 is chosen only where the hardware gains from it and it is close enough; else fp32."""
 
 from __future__ import annotations
 
@@ -78,6 +78,16 @@ def test_bf16_of_minilm_is_close_to_fp32(mixed_texts: list[str]) -> None:
 
 def test_the_hardware_question_has_an_answer() -> None:
     assert cpu_has_bf16() in (True, False)
+
+
+@pytest.mark.parametrize(("flag", "expected"), [("avx512_bf16", False), ("amx_bf16", True), ("bf16", True)])
+def test_bf16_without_matrix_units_is_slower_than_fp32(
+    monkeypatch: pytest.MonkeyPatch, flag: str, expected: bool
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {flag: True}, raising=False)
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"flags : fma {flag}\n")
+    assert sentence_transformer.cpu_has_bf16() is expected
 
 
 def test_calibration_texts_are_distinct_and_mixed() -> None:

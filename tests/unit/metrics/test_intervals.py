@@ -3,6 +3,7 @@ import pytest
 from scipy.stats import beta, binom, binomtest, pearsonr, t
 
 from harness.errors import raises
+from vecveil.metrics import estimates
 from vecveil.metrics.estimates import (
     clopper_pearson,
     cluster_bootstrap,
@@ -180,3 +181,12 @@ def test_share_interval_covers_the_truth_in_groups():
 def test_share_interval_refuses_what_is_no_share(credits):
     with raises("E-INPUT", "credits"):
         share_interval(credits)
+
+
+def test_bootstrap_samples_are_the_same_at_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    (kept,) = estimates.bootstrap_weights(30, seed=3)
+    kept[:] = 0  # the caller's own copy
+    (again,) = estimates.bootstrap_weights(30, seed=3)
+    monkeypatch.setattr(estimates, "_BLOCK", 30 * 500)
+    np.testing.assert_array_equal(again, np.concatenate(list(estimates.bootstrap_weights(30, seed=3))))
+    assert (again.sum(axis=1) == 30).all()

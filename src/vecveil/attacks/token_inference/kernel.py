@@ -147,7 +147,7 @@ def fit_kernel_ridge(
 
 def _squared_distances(left: Array, right: Array) -> Array:
     squares = (left * left).sum(axis=1)[:, None] + (right * right).sum(axis=1)[None, :]
-    squares -= 2 * (left @ right.T)
+    squares -= (2 * left) @ right.T  # not 2 * (...): another array of this size costs more than the product
     # Rounding can make the square of a short distance negative.
     distances: Array = np.maximum(squares, 0, out=squares)
     return distances
@@ -170,14 +170,17 @@ def _median_distance(inputs: Array) -> float:
 
 
 def _solve(kernel: Array, target: Array, penalty: float | Array) -> Array:
-    """Return (kernel + diag(penalty))⁻¹ target; overwrites ``kernel``."""
+    """Return (kernel + diag(penalty))⁻¹ target of a symmetric kernel; overwrites ``kernel``."""
     diagonal = np.diag_indices(len(kernel))
     kernel[diagonal] += penalty
+    before = kernel[diagonal]
     try:
-        weights: Array = cho_solve(cho_factor(kernel, lower=True, check_finite=False), target)
+        # The transpose has LAPACK's order: it is factorised in place, in its lower triangle, without a copy.
+        factor = cho_factor(kernel.T, lower=True, overwrite_a=True, check_finite=False)
+        weights: Array = cho_solve(factor, target)
     except LinAlgError:  # float32 is not enough when many rows coincide
-        exact = kernel.astype(np.float64)
-        exact[diagonal] += 1e-6 * len(kernel)
+        exact = kernel.astype(np.float64)  # its lower triangle is whole, but for the diagonal
+        exact[diagonal] = before.astype(np.float64) + 1e-6 * len(kernel)
         weights = cho_solve(cho_factor(exact, lower=True, check_finite=False), target)
     return weights
 
