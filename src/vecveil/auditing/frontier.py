@@ -93,8 +93,6 @@ def designs(dimension: int) -> list[dict[str, Any]]:
         return {
             "method": "subspace", "noise_to_signal": noise, "rank": rank, "kept": min(kept, dimension - rank),
             "flattening": FLATTENING if flat else 0.0, "pairs": True, "gradients": 0,
-            # Much noise, which the oblique projection would multiply.
-            "orthogonal": not flat,
         }  # fmt: skip
 
     made += [

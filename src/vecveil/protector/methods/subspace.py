@@ -322,9 +322,7 @@ def gentle_settings(n: int, *, pairs: bool, orthogonal: bool = False) -> list[Su
 def second_settings(
     n: int, best: SubspaceSetting, fixed: dict[str, Any]
 ) -> Iterator[SubspaceSetting]:
-    """Yield the other projection, shapes, fewer and more erased directions, and pairs, around the best setting."""
-    if "orthogonal" not in fixed:
-        yield replace(best, orthogonal=not best.orthogonal)
+    """Yield further shapes, fewer and more erased directions, and pairs, around the best first setting."""
     for kept, flattening in _shapes(n, best.rank, fixed, FURTHER_SHAPES):
         yield replace(best, kept=kept, flattening=flattening)
     ranks = [] if "rank" in fixed else [(share, best.pairs) for share in FURTHER_RANKS]
