@@ -47,6 +47,9 @@ class FilePath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
         _remember(value, self.expected, param, ctx)
+        # A ledger or a key file is made where there is none: of that name, the secret would stay on disk.
+        if self.expected and _like_secret(Path(value).name) and not Path(value).exists():
+            self.fail(f"it must name {self.expected}; this looks like a secret. Give the file a suffix.", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -193,12 +196,21 @@ _ARGUMENT = r"[a-z_]+=(?:\[[^]]*\]|'[^']*'|[\w.]+(?:\([^)]*\))?)?"
 """A keyword argument in Python."""
 _FILE_NAME = re.compile(r"[^\s\\/]{1,60}\.[A-Za-z]{2,8}")
 """A name that ends like a file's, which no token or base64 does."""
+_TOKEN = re.compile(r"(?:sk|pk|hf|gh[a-z]|xox[a-z])[-_]\S{8,}")
+"""A name that starts like an API token."""
 
 
 def _name(param: click.Parameter) -> str:
     if isinstance(param, click.Option):
         return max(param.opts, key=len)
     return (param.metavar or str(param.name).upper()).rstrip(".")
+
+
+def _like_secret(name: str) -> bool:
+    if _FILE_NAME.fullmatch(name):
+        return False
+    runs = re.findall(r"[A-Za-z0-9+=]{16,}", name)
+    return bool(_TOKEN.match(name)) or any(re.search(r"\d", run) and re.search(r"[A-Za-z]", run) for run in runs)
 
 
 def in_options(text: str, command: click.Command, values: Mapping[str, tuple[str, str]]) -> str:

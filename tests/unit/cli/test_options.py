@@ -178,9 +178,27 @@ def test_bad_vectors_are_named_by_their_option(tmp_path: Path) -> None:
     assert "v.npy: `--vectors` must be finite" in done.err
 
 
-def test_a_ledger_is_made_without_a_word_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "secret", [SECRET, "hf_abcdefghijkl", "q1Zs8aB3cD4eF5gH6iJ7==", "9f86d081884c7d659a2feaa0c55ad015"]
+)
+def test_no_file_is_named_after_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
     monkeypatch.chdir(tmp_path)
     np.save(tmp_path / "a.npy", np.ones((3, 8), dtype=np.float32))
-    for _ in range(2):  # the second time the output is there
-        done = run("protect", "a.npy", "-p", GOLDEN / "laplace.vecveil", "-o", "b.npy", "--ledger", SECRET)
-        assert SECRET[:3] not in done.out + done.err
+    protect = ("protect", "a.npy", "-p", GOLDEN / "laplace.vecveil", "-o", "b.npy")
+    for command in ((*protect, "--ledger", secret), ("key", "new", secret)):
+        done = run(*command)
+        assert done.code == 2
+        assert "looks like a secret" in done.err, done.err
+        assert secret[:3] not in done.out + done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
+
+
+@pytest.mark.parametrize(
+    "name", ["releases", "releases-2026-11-production", "ledger_of_the_second_store", f"{SECRET}.ledger"]
+)
+def test_a_ledger_may_have_no_suffix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save(tmp_path / "a.npy", np.ones((3, 8), dtype=np.float32))
+    done = run("protect", "a.npy", "-p", GOLDEN / "laplace.vecveil", "-o", "b.npy", "--ledger", name)
+    assert done.code == 0, done.err
+    assert Path(name).is_file()
