@@ -347,7 +347,9 @@ class DatabaseStore(VectorStore):
             return
         if not self._name:
             raise InvalidInputError.of(self._owner, "location", f"one with a {self.noun} behind #", "none")
-        with self._guard(f"making the {self.noun}"):
+        # Clients refuse names by rules of their own, with an error that is not passed on.
+        fix = f"Check that the database runs and takes the name for a {self.noun}, then repeat the command."
+        with database_errors(self._owner, f"making the {self.noun}", fix):
             self._create(dimension, metric, filter_fields)
 
     def _check_reuse(self, filter_fields: Sequence[str]) -> None:

@@ -90,6 +90,12 @@ def test_more_collections_than_one_need_a_name(tmp_path: Path) -> None:
             store.create(3)
 
 
+def test_a_name_that_chroma_refuses_is_pointed_at(tmp_path: Path) -> None:
+    with in_this_process(f"chroma:{tmp_path / 'store'}#n") as store, raises("E-STORE-DATABASE") as caught:
+        store.create(4)
+    assert "name" in str(caught.value)
+
+
 def test_places_that_are_no_database(tmp_path: Path) -> None:
     nothing = in_this_process(f"chroma:{tmp_path / 'nothing'}#a")
     with raises("E-STORE-NOT-FOUND", "location"):
