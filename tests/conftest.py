@@ -51,14 +51,3 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("VECVEIL_CACHE", str(folder_of_run(tmp_path_factory) / "embeddings"))
         patch.delenv("VECVEIL_DEBUG", raising=False)
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _single_precision() -> Iterator[None]:
-    """Let MiniLM run in fp32 on every processor: its vectors are comparable, and few texts are encoded faster.
-
-    Precisions have tests of their own (tests/unit/encoders).
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vecveil.encoders.sentence_transformer.cpu_has_bf16", lambda: False)
-        yield
