@@ -42,6 +42,6 @@ def small_audits() -> Iterator[None]:
     with small_attacks(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(families, "ALIGNMENTS", alignments)
         patch.setattr("vecveil.auditing.case.VERSIONS", 4)
-        patch.setattr("vecveil.auditing.case.MOST_SUBSTITUTED", 40)
+        patch.setattr("vecveil.auditing.case.MOST_SUBSTITUTED", {"quick": 40, "full": 40})
         patch.setattr("vecveil.auditing.case.MOST_EXCHANGED", 100)
         yield
