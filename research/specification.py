@@ -163,12 +163,9 @@ def wrong(
     return InvalidInputError.of("experiment", param, constraint, got, why, fix)
 
 
-def whole_numbers(options: Mapping[str, float | bool]) -> dict[str, Any]:
+def whole_numbers(options: Mapping[str, float]) -> dict[str, Any]:
     """Return options with 100.0 as 100, for counts."""
-    return {
-        key: int(value) if not isinstance(value, bool) and value == int(value) else value
-        for key, value in options.items()
-    }
+    return {key: int(value) if value == int(value) else value for key, value in options.items()}
 
 
 def json_ready(settings: Any) -> Any:
@@ -265,8 +262,7 @@ def _value(hint: Any, given: Any, owner: str, path: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         if given is None and type(None) in inside:
             return None
-        first = next(one for one in inside if one is not type(None))
-        return _value(bool if isinstance(given, bool) and bool in inside else first, given, owner, path)
+        return _value(next(one for one in inside if one is not type(None)), given, owner, path)
     if origin is tuple:
         items = given if isinstance(given, list) else [given]
         return tuple(_value(inside[0], v, owner, f"{path}[{i}]") for i, v in enumerate(items))

@@ -89,7 +89,7 @@ class DefenceSpec:
 
     method: str = "none"
     scale: str = "utility 0.95"
-    options: dict[str, float | bool] = field(default_factory=dict)
+    options: dict[str, float] = field(default_factory=dict)
     rewrite: str | None = None
     detector: DetectorSpec | None = None
 

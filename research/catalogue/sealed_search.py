@@ -94,7 +94,7 @@ class ChannelSpec:
 
     method: str = "none"
     scale: str = "clean"
-    options: dict[str, float | bool] = field(default_factory=dict)
+    options: dict[str, float] = field(default_factory=dict)
     parts: tuple[str, ...] = PARTS
 
     @property

@@ -315,12 +315,11 @@ def fit_pairs(
         groups: (N,) ids of rows that belong together; None groups near-duplicates by cosine.
         encoder: the encoder of the embeddings, stored by name and fingerprint.
         **options: of the method. subspace: ``rank`` (erased directions), ``kept``, ``flattening``, ``pairs``,
-            ``gradients`` (number of directions that a non-linear reader chooses), ``orthogonal`` (erase by the
-            orthogonal projection, which does not multiply noise), ``transplants`` (fit on transplanted texts too,
-            see `vecveil.sensitivity.moments`), ``preserve`` (classes of a task, one for each positive, or for each
-            positive and then each background row, None where unknown: nothing that correlates with them is erased,
-            so a classifier of them keeps its accuracy; what the classes tell of the concept stays readable).
-            covariance: ``floor``, ``shape``, ``rank``.
+            ``gradients`` (number of directions that a non-linear reader chooses), ``transplants`` (fit on
+            transplanted texts too, see `vecveil.sensitivity.moments`), ``preserve`` (classes of a task, one for
+            each positive, or for each positive and then each background row, None where unknown: nothing that
+            correlates with them is erased, so a classifier of them keeps its accuracy; what the classes tell of
+            the concept stays readable). covariance: ``floor``, ``shape``, ``rank``.
             sparse: ``floor``, ``stability_seeds`` and the fields of `MaskOptions`. sparse-whitebox: ``floor``,
             ``steps``, ``epochs``. textcrafter: ``checkpoint`` (folder for resuming training),
             ``further_positive`` (more embeddings with the concept) and the fields of

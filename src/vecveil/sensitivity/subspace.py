@@ -1,13 +1,9 @@
-"""The concept subspace: erase the concept's directions, truncate, flatten.
+"""The concept subspace: erase the concept's directions obliquely, truncate, flatten.
 
 After linear erasure (Belrose et al. 2023, LEACE) no linear reader of the erased labels beats chance on the
 fitted sample. The rest is non-linear and lies mostly in directions of low variance: truncation removes these,
 and flattening evens out the others, which regains utility. The directions that a non-linear reader uses can be
 erased after those of the labels.
-
-Two projections erase W = K V. The oblique one keeps what the rest of a vector predicts of the erased part, so it
-distorts vectors least, but it multiplies noise. The orthogonal one does not, and keeps more of the neighbours where
-there is much noise. Each is a function of the other, so before truncation a release tells the same through both.
 """
 
 from __future__ import annotations
@@ -45,36 +41,32 @@ class ConceptDirections:
     def __repr__(self) -> str:
         return f"ConceptDirections(n={len(self.K)})"
 
-    def erasure(self, count: int, *, orthogonal: bool = False) -> Matrix:
-        """Return P with P W = 0, W = K V for the ``count`` strongest directions V.
+    def erasure(self, count: int) -> Matrix:
+        """Return P = I − W (VᵀW)⁻¹ Vᵀ with W = K V, for the ``count`` strongest directions.
 
-        The oblique P = I − W (VᵀW)⁻¹ Vᵀ also has Vᵀ P = 0; the orthogonal one is I − W (WᵀW)⁻¹ Wᵀ. A projection
-        along V itself would leave the concept readable from correlated directions.
+        P W = 0 and Vᵀ P = 0. P is oblique: an orthogonal projection on V would leave the concept readable
+        from correlated directions.
         """
         V = self.vectors[:, :count]
-        W = self.K @ V
-        # VᵀW = VᵀKV = I, so there is nothing to invert; orthonormal columns of W spare the inverse of WᵀW.
-        left, right = (W, V) if not orthogonal else (np.linalg.qr(W)[0],) * 2
-        P: Matrix = np.eye(len(self.K)) - left @ right.T
+        # VᵀW = VᵀKV = I, so there is nothing to invert.
+        P: Matrix = np.eye(len(self.K)) - (self.K @ V) @ V.T
         return P
 
-    def remaining(self, count: int, *, orthogonal: bool = False) -> tuple[Vector, Matrix, Matrix]:
-        """Return eigenvalues, descending, and eigenvectors of the covariance P K Pᵀ that an erasure leaves, and P.
+    def remaining(self, count: int) -> tuple[Vector, Matrix]:
+        """Return the eigenvalues, descending, and eigenvectors of the covariance P K Pᵀ that an erasure leaves.
 
-        Only the last result is kept: a search tries several maps with one erasure.
+        Only the last result is kept: a search tries several maps with one number of erased directions.
         """
-        key = count, orthogonal
-        if key not in self._remaining:
-            P = self.erasure(count, orthogonal=orthogonal)
-            left = P @ self.K @ P.T
-            # Symmetrised against rounding: eigh reads one triangle only.
-            eigenvalues, vectors = np.linalg.eigh((left + left.T) / 2)
+        if count not in self._remaining:
+            W = self.K @ self.vectors[:, :count]
+            # VᵀKV = I, so P K Pᵀ = K − W Wᵀ.
+            eigenvalues, vectors = np.linalg.eigh(self.K - W @ W.T)
             self._remaining.clear()
-            self._remaining[key] = (eigenvalues[::-1], vectors[:, ::-1], P)
-        return self._remaining[key]
+            self._remaining[count] = (eigenvalues[::-1], vectors[:, ::-1])
+        return self._remaining[count]
 
     @cached_property
-    def _remaining(self) -> dict[tuple[int, bool], tuple[Vector, Matrix, Matrix]]:
+    def _remaining(self) -> dict[int, tuple[Vector, Matrix]]:
         return {}
 
     def residual(self, count: int) -> float:
@@ -155,12 +147,7 @@ def _beside_task(whiten: Matrix, target: Matrix, moments: Moments) -> ConceptDir
 
 
 def subspace_map(
-    directions: ConceptDirections,
-    *,
-    erased: int,
-    kept: int | None = None,
-    flattening: float = 0.0,
-    orthogonal: bool = False,
+    directions: ConceptDirections, *, erased: int, kept: int | None = None, flattening: float = 0.0
 ) -> LinearMap:
     """Return T: erase ``erased`` concept directions, keep the ``kept`` leading others, flatten.
 
@@ -170,7 +157,6 @@ def subspace_map(
         erased: k, number of concept directions, 0 ≤ k < n and ≤ n − spared; more hide more and cost more utility.
         kept: m, number of principal directions of P K Pᵀ to release; None keeps all n − k.
         flattening: p ≥ 0; direction i is scaled by (λ_i/λ_1)^{-p/2}: 0 keeps the spectrum, 1 whitens.
-        orthogonal: erase by the orthogonal projection in place of the oblique one.
     """
     owner = "subspace_map"
     n = directions.K.shape[0]
@@ -180,10 +166,13 @@ def subspace_map(
     if kept is not None:
         m = check_count(kept, owner=owner, param="kept", minimum=1, maximum=n - k)
     p = check_positive(flattening, owner=owner, param="flattening", allow_zero=True)
-    eigenvalues, vectors, P = directions.remaining(k, orthogonal=orthogonal)
+    eigenvalues, vectors = directions.remaining(k)
     top = eigenvalues[:m]
     U = vectors[:, :m]
     # A direction without variance would get an infinite scale.
     scale = (np.maximum(top, 1e-12 * top[0]) / top[0]) ** (-p / 2)
     scale *= np.sqrt(np.trace(directions.K) / (scale**2 * top).sum())
-    return LinearMap(down=scale[:, None] * (U.T @ P), up=np.ascontiguousarray(U))
+    V = directions.vectors[:, :k]
+    # UᵀP without P: few directions are erased of many.
+    down = scale[:, None] * (U.T - (U.T @ (directions.K @ V)) @ V.T)
+    return LinearMap(down=down, up=np.ascontiguousarray(U))

@@ -200,10 +200,10 @@ def test_a_key_file_that_others_can_read_is_named_by_its_option(tmp_path: Path) 
     assert run("doctor", "--json").json["keys"] == {}
 
 
-def test_a_key_in_place_of_its_file_is_not_printed() -> None:
+def test_a_key_in_place_of_its_file_is_refused_and_not_printed() -> None:
     done = run("doctor", "--key-file", SECRET)
-    assert done.code == 0
-    assert "key of --key-file       not found" in done.out
+    assert done.code == 2
+    assert "it must name a key file" in done.err
     assert SECRET not in done.out + done.err
 
 

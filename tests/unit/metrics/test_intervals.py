@@ -46,11 +46,11 @@ def test_duplicates_widen_the_interval_only_if_they_share_a_group():
 def test_bootstrap_covers_the_truth():
     """Null: hits of 60 groups of 5 texts, group rates beta, mean .3; coverage at least .88.
 
-    False failure: at most 1e-6, from the binomial of 100 runs. Power: the control, the same runs
+    False failure: at most 1e-6, from the binomial of 200 runs. Power: the control, the same runs
     without groups, covers too seldom and is caught.
     """
     rng = np.random.default_rng(3)
-    runs, covered, naive = 100, 0, 0
+    runs, covered, naive = 200, 0, 0
     for _ in range(runs):
         rates = np.repeat(rng.beta(0.6, 1.4, 60), 5)
         hits = (rng.random(300) < rates).astype(float)

@@ -89,7 +89,7 @@ def test_the_search_and_transplants_keep_the_task_too() -> None:
         T = found.map.matrix  # type: ignore[union-attr]
         rows = np.linalg.svd(TASK)[0][:, :2]
         assert np.linalg.matrix_rank(T @ rows, tol=1e-2) == 2
-    assert len(found.report["parameters"]) == 7
+    assert len(found.report["parameters"]) == 6
 
 
 @pytest.mark.parametrize(

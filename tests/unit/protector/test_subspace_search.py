@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import vecveil
-from harness.errors import raises
 from harness.token_data import token_data
 from vecveil.metrics import SimilarityTask
 from vecveil.protector.method import FitData, NoiseScale
@@ -50,9 +49,7 @@ def test_of_equal_settings_the_one_that_keeps_most_neighbours_is_taken() -> None
 
 
 @pytest.mark.parametrize("n", [2, 5, 12, 384, 1024])
-@pytest.mark.parametrize(
-    "fixed", [{}, {"rank": 1}, {"kept": 1}, {"pairs": True}, {"flattening": 0.5}, {"orthogonal": True}]
-)
+@pytest.mark.parametrize("fixed", [{}, {"rank": 1}, {"kept": 1}, {"pairs": True}, {"flattening": 0.5}])
 def test_settings_fit_into_the_dimension_and_keep_what_is_fixed(n: int, fixed: dict[str, Any]) -> None:
     first = list(first_settings(n, fixed))
     assert first
@@ -137,23 +134,3 @@ def test_words_that_occur_together_are_left_out_together() -> None:
         # Words that occur by themselves are left out at random, and all in one are never left out.
         assert len(_left_out(labels, np.random.default_rng(seed))) == 3
         assert not len(_left_out(np.repeat(labels[:, :1], 12, axis=1), np.random.default_rng(seed)))
-
-
-def test_the_orthogonal_projection_multiplies_no_noise() -> None:
-    data = token_data(400, 24, 8, dtype=float)
-    fixed: dict[str, Any] = {"rank": 8, "kept": 16, "flattening": 0.0, "pairs": True, "noise_to_signal": 1.0}
-    given = {
-        orthogonal: vecveil.fit_pairs(*data.arguments(), orthogonal=orthogonal, **fixed) for orthogonal in (False, True)
-    }
-    noise = {}
-    for orthogonal, protector in given.items():
-        assert protector.report["parameters"]["orthogonal"] is orthogonal
-        clean = protector.protect(data.positive, noise=False)
-        rng = np.random.default_rng(0)
-        noise[orthogonal] = np.linalg.norm(protector.protect(data.positive, rng) - clean) / np.linalg.norm(clean)
-    # Everything but the erased directions is kept, so that the noise has 16 of 24 shares in one, and more in the other.
-    assert noise[True] < noise[False]
-    tried = vecveil.fit_pairs(*data.arguments(), target_utility=0.5, rank=8, orthogonal=True).report["search"]
-    assert {row["orthogonal"] for row in tried} == {True}
-    with raises("E-INPUT", "orthogonal"):
-        vecveil.fit_pairs(*data.arguments(), orthogonal=1, **fixed)

@@ -99,7 +99,6 @@ class SubspaceSetting:
         flattening: p.
         pairs: True if pairs count besides token labels in the concept's covariance.
         gradients: number of the k directions that come from a non-linear reader, trained after erasing the others.
-        orthogonal: True erases by the orthogonal projection, which does not multiply noise.
     """
 
     rank: int
@@ -107,7 +106,6 @@ class SubspaceSetting:
     flattening: float
     pairs: bool
     gradients: int = 0
-    orthogonal: bool = False
 
 
 def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
@@ -153,8 +151,7 @@ def _checked_options(options: dict[str, Any], n: int) -> tuple[dict[str, Any], b
     """Return the given fields of a setting, and whether to fit on transplants as well."""
     fixed = {key: value for key, value in options.items() if value is not None}
     transplants = fixed.pop("transplants", False)
-    for param in ("pairs", "orthogonal", "transplants"):
-        value = transplants if param == "transplants" else fixed.get(param, False)
+    for param, value in (("pairs", fixed.get("pairs", False)), ("transplants", transplants)):
         if not isinstance(value, bool):
             raise wrong_type("fit", param, "True, False or None", value)
 
@@ -266,12 +263,14 @@ class MapFit:
         if setting.gradients:
             # Train the reader after the first erasure, so that its gradients show what that leaves.
             first = setting.rank - setting.gradients
-            before = subspace_map(directions, erased=first, kept=kept, flattening=setting.flattening,
-                                  orthogonal=setting.orthogonal)  # fmt: skip
+            before = subspace_map(
+                directions, erased=first, kept=kept, flattening=setting.flattening
+            )
             moment = reader_gradients(*_evidence(self.data), before, seed=self.data.seed)
             directions = directions.followed_by(moment, after=first)
-        return directions, subspace_map(directions, erased=setting.rank, kept=kept, flattening=setting.flattening,
-                                        orthogonal=setting.orthogonal)  # fmt: skip
+        return directions, subspace_map(
+            directions, erased=setting.rank, kept=kept, flattening=setting.flattening
+        )
 
     def draws(self, setting: SubspaceSetting, *, reduced: bool = True) -> CommonDraws:
         """Return releases of a setting at any noise-to-signal ratio."""
@@ -292,8 +291,7 @@ def first_settings(
     pairs = fixed.get("pairs", not labels)
     for rank in [fixed["rank"]] if "rank" in fixed else ranks:
         for kept, flattening in _shapes(n, rank, fixed, SHAPES):
-            gradients = min(rank, fixed.get("gradients", 0))
-            yield SubspaceSetting(rank, kept, flattening, pairs, gradients, fixed.get("orthogonal", False))
+            yield SubspaceSetting(rank, kept, flattening, pairs, min(rank, fixed.get("gradients", 0)))
 
 
 def _shapes(
@@ -307,12 +305,12 @@ def _shapes(
     return list(dict.fromkeys(found))
 
 
-def gentle_settings(n: int, *, pairs: bool, orthogonal: bool = False) -> list[SubspaceSetting]:
+def gentle_settings(n: int, *, pairs: bool) -> list[SubspaceSetting]:
     """Return settings that erase little and keep the rest, or an eighth, for demanding targets."""
     ranks = sorted({max(1, round(n * share)) for share in (1 / n, 0.01, 0.03, 0.07)}, reverse=True)
     shapes = ((1.0, 0.0), (1 / 8, 0.3))
     return [
-        SubspaceSetting(rank, kept, flattening, pairs, orthogonal=orthogonal)
+        SubspaceSetting(rank, kept, flattening, pairs)
         for rank in ranks
         if rank < n
         for kept, flattening in _shapes(n, rank, {}, shapes)
@@ -397,9 +395,7 @@ class SubspaceSearch:
         free = not fixed.keys() & {"rank", "kept", "flattening"}
         if free and sum(row["feasible"] for row in self.tried.values()) < 3:
             # A demanding target: try fewer erased directions as well, down to one in a hundred.
-            best = best_of(
-                gentle_settings(n, pairs=first[0].pairs, orthogonal=first[0].orthogonal), "Choosing fewer directions"
-            )
+            best = best_of(gentle_settings(n, pairs=first[0].pairs), "Choosing fewer directions")
         elif best is None and "kept" not in fixed:
             # The number of erased directions is given: regain utility by keeping all others.
             whole = [replace(setting, kept=n - setting.rank) for setting in first]
@@ -611,7 +607,7 @@ SUBSPACE = Method(
     "subspace",
     "erase the concept's directions, keep the leading ones of the rest, isotropic Laplace noise",
     subspace_candidate,
-    options=("rank", "kept", "flattening", "pairs", "gradients", "orthogonal", "transplants", "preserve"),
+    options=("rank", "kept", "flattening", "pairs", "gradients", "transplants", "preserve"),
     postprocess="own map",
     without_map="laplace",
 )
