@@ -64,6 +64,7 @@ def test_limits_print_the_number_of_a_point_for_scripts(
     picked = run(*arguments(notes, lsa, "--at-least-search", 0.05))
     assert picked.code == 0, picked.err
     assert picked.out.strip() in ("1", "2", "3")
+    assert f"Within the limits: point {picked.out.strip()} (" in picked.err
     assert run(*arguments(notes, lsa, "--json")).json["record"]["concept"]
     none = run(*arguments(notes, lsa, "--at-most-leak", 0.001))
     assert (none.code, none.out) == (1, "")
@@ -71,6 +72,8 @@ def test_limits_print_the_number_of_a_point_for_scripts(
     assert "Nearest: point" in none.err
     both = run(*arguments(notes, lsa, "--at-most-leak", 0.99, "--at-least-search", 0.999, "--store-alone"))
     assert (both.code, both.out) == (1, "")
+    # Without a limit the store alone would give the strongest point, whatever search it keeps.
+    assert run(*arguments(notes, lsa, "--store-alone")).code == 2
 
 
 def test_a_point_is_fitted_from_its_folder(measured: tuple[Path, Outcome], notes: Path, tmp_path: Path) -> None:
@@ -106,6 +109,21 @@ def test_what_contradicts_the_folder_is_refused(
     done = run("fit", notes, "--from", measured[0], "-o", tmp_path / "p.vecveil", *more)
     assert done.code == code
     assert not (tmp_path / "p.vecveil").exists()
+
+
+def test_an_unfinished_frontier_needs_a_point_and_a_concept(
+    measured: tuple[Path, Outcome], notes: Path, lsa: Path, tmp_path: Path
+) -> None:
+    record = json.loads((measured[0] / "frontier.json").read_text(encoding="utf-8"))
+    (tmp_path / "frontier.json").write_text(json.dumps(record | {"points": record["points"][:2]}), encoding="utf-8")
+    fit = ("fit", notes, "--from", tmp_path, "--encoder", lsa, "-o", tmp_path / "p.vecveil")
+    unfinished = run(*fit)
+    assert unfinished.code == 2
+    assert "2 of 3 designs" in unfinished.err
+    bare = run(*fit, "--point", 1)
+    assert bare.code == 2
+    assert "--concept" in bare.err
+    assert run(*fit, "--point", 1, "--concept", notes.with_name("concept.yaml")).code == 0
 
 
 def test_another_encoder_and_other_texts_are_refused(

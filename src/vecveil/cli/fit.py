@@ -264,6 +264,13 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
     if not (folder / FILE).is_file():
         raise click.UsageError(f"--from must be a folder that `vecveil frontier` wrote; {folder.name!r} is none.")
     record = FrontierRecord.load(folder / FILE, owner="fit")
+    if number is None and not record.is_complete:
+        raise click.UsageError(
+            f"{len(record.points)} of {record.designs} designs of {folder.name!r} are measured: run `vecveil frontier` "
+            "again to finish it, or name a --point."
+        )
+    if options["concept"] is None and not (folder / CONCEPT).is_file():
+        raise click.UsageError(f"{folder.name!r} holds no {CONCEPT}: name the concept file with --concept.")
     point = record.point(number) if number is not None else (record.recommended if record.points else None)
     if point is None:
         numbers = ", ".join(str(each.number) for each in record.points) or "none"
@@ -432,7 +439,7 @@ def describe(protector: Protector, taken: tuple[FrontierRecord, FrontierPoint] |
     for kind, leak in (("Listed", listed), ("Unlisted", unlisted)):
         if leak is not None:
             note(f"{kind} words: {_read(report, leak)}.")
-    note(f"Ship: {_advice(report, listed, unlisted)}.")
+    note(f"Ship: {_advice(report, listed, unlisted, of_frontier=taken is not None)}.")
     if kept := report.get("preserved"):
         note(
             f"Note: nothing that correlates with the {kept['classes']} classes is erased. What they tell of the "
@@ -527,7 +534,9 @@ def _read(report: dict[str, Any], leak: dict[str, Any]) -> str:
     )
 
 
-def _advice(report: dict[str, Any], listed: dict[str, Any] | None, unlisted: dict[str, Any] | None) -> str:
+def _advice(
+    report: dict[str, Any], listed: dict[str, Any] | None, unlisted: dict[str, Any] | None, *, of_frontier: bool = False
+) -> str:
     """Return whether the figures speak for shipping, and what to try."""
     audit = (
         f"`vecveil audit` on other texts, at least {AUDITED_TEXTS} of them with the concept, decides; the attackers of "
@@ -537,7 +546,8 @@ def _advice(report: dict[str, Any], listed: dict[str, Any] | None, unlisted: dic
         return f"undecided, as this fit tried no reader; {audit}"
     tries = []
     if (left := _left(listed)) > PART:
-        tries.append("see with `vecveil frontier` what a stronger design costs")
+        see = "see with `vecveil frontier` what a stronger design costs"
+        tries.append("take a stronger --point of the frontier" if of_frontier else see)
     if unlisted is not None and _left(unlisted) > PART and "rewriting" not in report:
         tries.append("list more words, or rewrite what a detector finds (--rewrite)")
     word = "not yet" if left > PART else "perhaps" if left > MOST or tries else "ready to be audited"

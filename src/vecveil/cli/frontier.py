@@ -46,7 +46,8 @@ Examples:
     "--retrieval",
     type=shared.FILE,
     metavar="FOLDER",
-    help="Judged queries in BEIR layout, whose nDCG@10 stands for search [default: recall@10 of the nearest texts].",
+    help="Judged queries in BEIR layout (corpus.jsonl[.gz], queries.jsonl[.gz], qrels.tsv), whose nDCG@10 stands for "
+    "search [default: recall@10 of the nearest texts].",
 )
 @click.option(
     "--collection-size",
@@ -75,7 +76,8 @@ Examples:
 @click.option(
     "--store-alone",
     is_flag=True,
-    help="Judge search by the protected vectors alone, without exact ranking.",
+    help="With --at-least-search or --at-most-leak: judge search by the protected vectors alone, without exact "
+    "ranking.",
 )
 @shared.encoder_options
 @shared.seed_option
@@ -100,6 +102,9 @@ def command(
     With --at-most-leak or --at-least-search stdout holds the number of a point alone; exit code 1 if none meets them.
     """
     form = TableFormat.of(options)
+    limits = at_most_leak is not None or at_least_search is not None
+    if store_alone and not limits:
+        raise click.UsageError("--store-alone belongs to --at-most-leak and --at-least-search.")
     if out.is_file():
         raise InvalidInputError.of("frontier", "out", "a folder", f"the file {out.name!r}")
     rows = read_rows(input, concept, form, columns=(options["group_column"],))
@@ -119,7 +124,6 @@ def command(
         if concept.resolve() != (out / CONCEPT).resolve():
             write_bytes(out / CONCEPT, concept.read_bytes())
         write_frontier_html(record, out / "frontier.html")
-    limits = at_most_leak is not None or at_least_search is not None or store_alone
     picked = record.pick(
         at_most_leak=at_most_leak, at_least_search=at_least_search, store_alone=store_alone
     )
@@ -132,6 +136,7 @@ def command(
     if as_json:
         data_json({"point": chosen.number, "record": record.to_record()})
     elif limits:
+        note(f"Within the limits: {_named(chosen, store_alone)}.")
         data(str(chosen.number))
 
 
@@ -145,9 +150,7 @@ def _none(
         return -1.0 if found is None else found.value
 
     def named(point: FrontierPoint) -> str:
-        found = point.search(store_alone=store_alone)
-        search = "" if found is None else f", keeps {share(found.value)} of search"
-        return f"Nearest: point {point.number} leaks {share(point.listed.value)}{search}."
+        return f"Nearest: {_named(point, store_alone)}."
 
     least = min(record.points, key=lambda point: point.listed.value)
     within = [point for point in record.points if leak is None or point.listed.value <= leak]
@@ -157,3 +160,11 @@ def _none(
     best = max(within, key=kept)
     constraint = f"at most {kept(best):.3f} here" if kept(best) >= 0 else "left out here"
     return CalibrationError.of("frontier", "--at-least-search", constraint, search, named(best))
+
+
+def _named(point: FrontierPoint, store_alone: bool) -> str:
+    """Return the number of a point with what it leaks and keeps."""
+    found = point.search(store_alone=store_alone)
+    ranked = f" with {found.candidates} candidates" if found is not None and found.candidates else ""
+    search = "" if found is None else f", keeps {share(found.value)} of search{ranked}"
+    return f"point {point.number} ({point.words}) leaks {share(point.listed.value)} of listed words{search}"

@@ -12,7 +12,7 @@ from vecveil.errors import optional_import
 from vecveil.io import write_text
 from vecveil.records.audit import EncoderRecord
 from vecveil.records.reading import Count, Finite, Place, Record, Scalar, Share
-from vecveil.records.verdict import NBSP, percent
+from vecveil.records.verdict import NBSP, PART, percent
 
 SEARCH_KEPT = 0.98
 """Share of clean search that the recommended point keeps, where one does."""
@@ -244,12 +244,26 @@ class FrontierRecord(Record):
             search = f" Search keeps {_share(kept.value)} after exact ranking of {kept.candidates} candidates{alone}."
             if kept.candidates > LARGE_PART * self.counts.rows:
                 search += (
-                    f" So many candidates are a large part of {self.counts.rows} rows: in a larger collection they "
+                    f" So many candidates are a large part of {self.counts.rows:,} rows: in a larger collection they "
                     "keep less; name its size as --collection-size."
                 )
         elif kept is not None:
             search = f" Search in the store alone keeps {_share(kept.value)}."
-        return f"Point {point.number} ({point.words}): {reason}. {leak}.{search}"
+        return f"Point {point.number} ({point.words}): {reason}. {leak}.{search}{self._caution(point)}"
+
+    def _caution(self, point: FrontierPoint) -> str:
+        """Return a sentence on a point that leaves more than half of the leak of clean vectors over chance."""
+        clean, chance = self.clean_listed.value, self.chance_listed
+        half = chance + PART * max(0.0, clean - chance)
+        if point.listed.value <= half:
+            return ""
+        caution = " It hides less than half of what clean vectors tell of the listed words"
+        stronger = self.pick(at_most_leak=half)
+        if stronger is None:
+            return f"{caution}, as every point does."
+        kept = stronger.search()
+        search = "" if kept is None else f" and keeps {_share(kept.value)} of search"
+        return f"{caution}; point {stronger.number} hides more{search}."
 
     # -- drawing
 

@@ -32,6 +32,12 @@ def test_the_advice_follows_the_leaks(listed: float, unlisted: float, word: str,
     assert {one for one in ("frontier", "--rewrite") if one in advice} == set(tries)
 
 
+def test_a_fit_from_a_frontier_is_not_sent_to_one() -> None:
+    advice = _advice({}, leak(0.7), leak(0.2), of_frontier=True)
+    assert "--point" in advice
+    assert "vecveil frontier" not in advice
+
+
 def test_what_was_not_measured_decides_nothing() -> None:
     assert _advice({}, None, None).startswith("undecided")
     # Clean vectors at chance: nothing can be said to be hidden.

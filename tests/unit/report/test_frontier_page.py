@@ -103,6 +103,23 @@ def test_the_recommended_point_keeps_search_and_leaks_least() -> None:
     assert "not measured" in bare.recommendation
 
 
+def test_a_recommendation_that_hides_little_says_so() -> None:
+    assert "less than half" not in read().recommendation
+    leaking = sample_frontier()
+    # Left over chance: the gentle points most of it, the strongest one a third.
+    for point, value in zip(leaking["points"], (0.6, 0.5, 0.45, 0.28), strict=True):
+        point["listed"] |= {"value": value, "low": value - 0.03, "high": value + 0.03}
+    words = FrontierRecord.read(leaking, owner="test").recommendation
+    assert words.startswith("Point 3 ")
+    assert words.endswith(
+        "It hides less than half of what clean vectors tell of the listed words; point 4 hides more and keeps "
+        "30.0\u00a0% of search."
+    )
+    leaking["points"] = leaking["points"][:3]
+    leaking["designs"] = 3
+    assert "as every point does" in FrontierRecord.read(leaking, owner="test").recommendation
+
+
 def test_the_terminal_table_marks_the_recommended_point(tmp_path: Path) -> None:
     lines = frontier_lines(read())
     assert [line.split()[0] for line in lines[1:5]] == ["1", "2", "*3", "4"]
