@@ -1,6 +1,6 @@
 """Changes of the erasure that `subspace` does not have: what an attacker reads at equal similarity, on other texts.
 
-    python benchmarks/erasure_trials.py --data DIR [--concepts ade sts] [--trials steps weights background] [--seeds 2]
+    python benchmarks/erasure_trials.py --data DIR [--concepts ade sts] [--trials steps weights ...] [--seeds 0 1]
 
 DIR and the concepts are those of ``leakage.py``; MiniLM, 3,000 ordinary texts. A protector is fitted on half of the
 training groups' texts, attackers learn on the other half and are judged on the test groups. ``linear`` is the release
@@ -26,7 +26,9 @@ over ``linear``. Both are attacked by kernel ridge regression and a 2,048-unit p
 ``weights`` lets a fit know half of the words and weights them: ``by group`` (each group of the list, or label of the
 spans, as much as another), ``by share`` (of the texts that hold the word), and by the roots of that. ``background``
 adds 3,000 sentences of ``lm/sentences.parquet`` to the ordinary texts of K, with the shrinkage of Ledoit and Wolf or
-with the least ridge alone. The quick reader measures both.
+with the least ridge alone. ``estimates`` takes B ``across folds``, Σ_v w_v Cov₁(Φ, l_v) Cov₂(l_v, Φ) of two halves of
+the texts, or adds ``transplants``: each pair's difference put into other sentences, for the labels' part of B
+(``labels``) or as the option of `vecveil.fit` does (``all``). The quick reader measures all three.
 Writes benchmarks/results/erasure_trials.json after each row; a later run measures the missing setups.
 """
 
@@ -44,6 +46,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 from leakage import MIN_COUNT, _task, ade_problem, sts_problem, sts_tables
+from scipy.sparse import csr_array
 
 import vecveil
 from vecveil.attacks import KernelAttack, LabelledVectors, MLPAttack, split_groups
@@ -54,7 +57,13 @@ from vecveil.io import write_text
 from vecveil.metrics import StsTask
 from vecveil.protector.methods.subspace import directions_of
 from vecveil.sensitivity.kernel_reader import kernel_ridge_path, share_recovered
-from vecveil.sensitivity.moments import RIDGE, Moments, between_label_covariance, covariance
+from vecveil.sensitivity.moments import (
+    RIDGE,
+    Moments,
+    between_label_covariance,
+    covariance,
+    transplanted_moments,
+)
 from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
 from vecveil.types import Matrix
 
@@ -66,7 +75,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 """Settings that fits chose for listed words in `vecveil experiment run other-texts` (ADE seed 2, STS seed 0)."""
 READER_ROWS, STEPS, BATCH, UNITS = 1500, 300, 400, 512
-TRIALS = ("steps", "weights", "background")
+TRIALS = ("steps", "weights", "background", "estimates")
+HALVINGS = 4
 Map = Callable[[np.ndarray], np.ndarray]
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "kernel, before": [{"rank": 60, "layers": 1}, {"rank": 20, "layers": 3}],
@@ -420,6 +430,42 @@ def with_background(setup: Setup, more: np.ndarray, *, shrunk: bool) -> ConceptD
     return directions_of(replace(setup.moments, K=K), pairs=setup.setting["pairs"])
 
 
+def across_folds(setup: Setup) -> ConceptDirections:
+    """Return the directions with B from two halves of the texts, whose sampling errors are independent."""
+    X, _, L, plain = setup.pairs
+    words = setup.words
+    marked = [(X, words.marks[: len(X)]), (plain, words.marks[len(X) :])]
+    labelled = [(X, csr_array(L))]
+    rng, B = np.random.default_rng([setup.seed, 10]), np.zeros_like(setup.moments.K)
+    for _ in range(HALVINGS):
+        for parts, weights in ((labelled, np.ones(L.shape[1])), (marked, words.weights)):
+            total = sum(len(rows) for rows, _ in parts)
+            cross, spread = [np.zeros(()), np.zeros(())], np.zeros(())
+            for rows, marks in parts:
+                share = np.asarray(marks.mean(axis=0)).ravel()
+                spread = spread + share * (1 - share) * len(rows) / total
+                order = rng.permutation(len(rows))
+                for i, half in enumerate(np.array_split(order, 2)):
+                    centred = rows[half] - rows[half].mean(axis=0, dtype=np.float64)
+                    cross[i] = cross[i] + 2 * np.asarray(marks[half].T @ centred) / total
+            gain = np.divide(weights, spread, out=np.zeros(len(spread)), where=spread > 0)
+            product = (cross[0] * gain[:, None]).T @ cross[1]
+            B += (product + product.T) / (2 * HALVINGS)
+    return directions_of(replace(setup.moments, B=B), pairs=setup.setting["pairs"])
+
+
+def transplanted(setup: Setup, *, labels: bool) -> ConceptDirections:
+    """Return the directions with transplants in the labels' part of B, or in all moments as the option has them."""
+    X, N, L, plain = setup.pairs
+    made = transplanted_moments(X, N, L, plain, seed=setup.seed)
+    if labels:
+        marks, weights = setup.words.marks, setup.words.weights
+        marked = [(X, marks[: len(X)]), (plain, marks[len(X) :])]
+        assert made.B is not None
+        made = replace(setup.moments, B=made.B + between_label_covariance(marked, weights))
+    return directions_of(replace(made, C=setup.moments.C), pairs=setup.setting["pairs"])
+
+
 def quick(design: Design, noise: float, setup: Setup) -> dict[str, float]:
     """Return what a kernel reader of four releases a text recovers, of listed and of unlisted words."""
     release = design.release(noise * setup.norm)
@@ -463,6 +509,11 @@ def trials(
         for shrunk in (True, False):
             name = f"{MORE} more texts, {'shrunk' if shrunk else 'least ridge'}"
             yield name, {}, setup.design(with_background(setup, more, shrunk=shrunk))
+    elif trial == "estimates":
+        yield "across folds", {}, setup.design(across_folds(setup))
+        for labels in (True, False):
+            name = f"transplants, {'labels' if labels else 'all'}"
+            yield name, {}, setup.design(transplanted(setup, labels=labels))
     else:
         rank, kept = setup.setting["rank"], setup.setting["kept"]
         yield "more directions", {"erased": rank + 60}, Design(setup.linear(rank + 60, kept))
