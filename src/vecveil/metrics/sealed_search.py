@@ -298,7 +298,7 @@ class SealedSearchTask(UtilityTask):
                                                 dimension=dimension, min_rows=LEAST_ROWS)  # fmt: skip
         self.query_noise, self.target, self.seed = query_noise, target, seed
         self.metric = f"{'recall' if queries is None else 'nDCG'}@{K}"
-        self.label = f"Sealed, {self.candidates:,} fetched ({self.metric})"
+        self.label = f"Sealed search, {self.candidates:,} candidates ({self.metric})"
 
     def clean(self) -> Estimate:
         """Return 1 for recall, else the expected nDCG@10 of the clean collection."""
