@@ -162,7 +162,12 @@ def frontier(
                 OWNER, "collection_size", f"at least {least}, the texts at hand", size
             )
     candidates = tuple(sorted({check_count(each, owner=OWNER, param="candidates", minimum=10) for each in candidates}))
-    matches = concept.find(texts, min_texts=3 * MIN_PAIRS, show_progress=show_progress)
+    matches = concept.find(texts, show_progress=show_progress)
+    # Copies reach the count but add no information.
+    if (different := len(set(matches.positives()))) < 3 * MIN_PAIRS:
+        needed = f"at least {3 * MIN_PAIRS} different texts that hold the concept {concept.name!r}"
+        raise ConceptError.of(OWNER, "texts", f"{needed} and something beside it", f"{different} of {len(texts)}",
+                              fix=MORE_TEXTS, code="E-CONCEPT-FEW")  # fmt: skip
     if len(rows) < len(texts):
         ids = None if groups is None else [list(groups)[i] for i in rows]
         texts, groups = [texts[i] for i in rows], ids

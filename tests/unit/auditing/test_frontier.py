@@ -148,8 +148,10 @@ def test_a_folder_of_other_texts_is_refused(record: FrontierRecord, folder: Path
 
 def test_bad_input_is_refused() -> None:
     encoder = TopicEncoder()
-    with raises("E-CONCEPT"):
-        vecveil.frontier(notes(50), CONCEPT, encoder, show_progress=False)
+    for few in (notes(50), notes(50) * 3):
+        with raises("E-CONCEPT-FEW", "texts") as error:
+            vecveil.frontier(few, CONCEPT, encoder, show_progress=False)
+        assert "min_texts" not in str(error.value)  # a frontier takes no such argument
     with raises("E-CONCEPT"):
         vecveil.frontier(TEXTS, vecveil.Concept.from_terms("drug", ["aspirin"]), encoder, show_progress=False)
     with raises("E-CONCEPT"):
