@@ -27,6 +27,7 @@ from vecveil.attacks import (
     LabelledVectors,
     LinearAttack,
     MLPAttack,
+    NearestNeighboursAttack,
     TokenInferenceAttack,
     split_groups,
     text_groups,
@@ -297,8 +298,12 @@ class Bench:
 
     @property
     def readers(self) -> list[TokenInferenceAttack]:
-        """The attacks: regressions, and a perceptron where torch is installed."""
-        own: list[TokenInferenceAttack] = [LinearAttack(), KernelAttack(rows=KERNEL_ROWS)]
+        """The attacks: regressions, nearest neighbours, and a perceptron where torch is installed."""
+        own: list[TokenInferenceAttack] = [
+            LinearAttack(),
+            KernelAttack(rows=KERNEL_ROWS),
+            NearestNeighboursAttack(),
+        ]
         return own if "mlp" in self.missing else [*own, MLPAttack(device="cpu")]
 
     def facts(self) -> dict[str, Any]:
