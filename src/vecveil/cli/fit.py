@@ -46,6 +46,8 @@ SCALES = ("target_utility", "target_cosine", "target_advantage", "epsilon", "sig
 MEMBER_SOURCES = ("expand", "expand_corpus", "expand_faker", "expand_entity")
 AUDITED_TEXTS = 300
 """Texts with the concept for an audit: with fewer, intervals are wide, and frequent words may be too few."""
+MUCH_FOUND = 0.9
+"""Share of the concept's mentions below which a fit asks for a better detector."""
 LITTLE_RECALL = 0.6
 """Share of the nearest neighbours below which a fit names sealed search."""
 
@@ -550,6 +552,9 @@ def _advice(
         tries.append("take a stronger --point of the frontier" if of_frontier else see)
     if unlisted is not None and _left(unlisted) > PART and "rewriting" not in report:
         tries.append("list more words, or rewrite what a detector finds (--rewrite)")
+    recall = report.get("rewriting", {}).get("detector_recall")
+    if left > PART and recall and recall["recall"] < MUCH_FOUND:
+        tries.append(f"give a --detector that finds more than {share(recall['recall'])} of the mentions")
     word = "not yet" if left > PART else "perhaps" if left > MOST or tries else "ready to be audited"
     return "; ".join([word, *tries, audit])
 

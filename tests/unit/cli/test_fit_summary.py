@@ -38,6 +38,13 @@ def test_a_fit_from_a_frontier_is_not_sent_to_one() -> None:
     assert "vecveil frontier" not in advice
 
 
+@pytest.mark.parametrize(("recall", "asks"), [(0.58, True), (0.95, False)])
+def test_a_detector_that_misses_much_is_named(recall: float, asks: bool) -> None:
+    report = {"rewriting": {"detector_recall": {"recall": recall, "spans": 900}}}
+    assert ("--detector that finds more than 58.0 %" in _advice(report, leak(0.7), leak(0.2))) is asks
+    assert "--detector" not in _advice({"rewriting": {}}, leak(0.7), leak(0.2))
+
+
 def test_what_was_not_measured_decides_nothing() -> None:
     assert _advice({}, None, None).startswith("undecided")
     # Clean vectors at chance: nothing can be said to be hidden.
