@@ -162,6 +162,8 @@ def frontier(
             raise out_of_range(
                 OWNER, "collection_size", f"at least {least}, the texts at hand", size
             )
+    if not isinstance(candidates, Sequence):
+        raise wrong_type(OWNER, "candidates", "a sequence of integers", candidates)
     candidates = tuple(sorted({check_count(each, owner=OWNER, param="candidates", minimum=10) for each in candidates}))
     matches = concept.find(texts, show_progress=show_progress)
     # Copies reach the count but add no information.

@@ -13,6 +13,7 @@ from vecveil.io import write_text
 from vecveil.records.audit import EncoderRecord
 from vecveil.records.reading import Count, Finite, Place, Record, Scalar, Share
 from vecveil.records.verdict import NBSP, PART, percent
+from vecveil.validation import check_probability
 
 SEARCH_KEPT = 0.98
 """Share of clean search that the recommended point keeps, where one does."""
@@ -195,7 +196,13 @@ class FrontierRecord(Record):
             at_most_leak: of listed words, as measured.
             at_least_search: share of clean search, after exact ranking unless ``store_alone``.
             store_alone: judge search by the protected vectors alone.
+
+        Raises:
+            InvalidInputError: a limit is not a share in [0, 1]; 20 % is 0.2.
         """
+        for param, limit in (("at_most_leak", at_most_leak), ("at_least_search", at_least_search)):
+            if limit is not None:
+                check_probability(limit, owner="FrontierRecord.pick", param=param)
 
         def search(point: FrontierPoint) -> float:
             kept = point.search(store_alone=store_alone)

@@ -160,6 +160,8 @@ def test_bad_input_is_refused() -> None:
         vecveil.frontier(TEXTS, vecveil.Concept.from_labels("a", ["a", "b"] * 310), encoder)
     with raises("E-INPUT", "collection_size"):
         vecveil.frontier(TEXTS, CONCEPT, encoder, collection_size=10)
+    with raises("E-INPUT", "candidates"):
+        vecveil.frontier(TEXTS, CONCEPT, encoder, candidates=200)  # type: ignore[arg-type]
     with raises("E-INPUT", "retrieval"):
         vecveil.frontier(TEXTS, CONCEPT, encoder, retrieval="judged")  # type: ignore[arg-type]
 
@@ -210,6 +212,10 @@ def test_points_are_picked_by_limits(record: FrontierRecord) -> None:
     assert alone.store is not None
     assert alone.store.value >= 0.2
     assert f"Point {record.recommended.number} " in record.recommendation
+    # Per cent in place of a share would meet every limit of leak and none of search.
+    for param in ("at_most_leak", "at_least_search"):
+        with raises("E-INPUT", param):
+            record.pick(**{param: 20.0})
 
 
 def test_the_best_points_are_those_that_no_other_beats() -> None:
