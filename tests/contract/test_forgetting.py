@@ -131,6 +131,47 @@ def test_blobs_cache_and_ledger(tmp_path: Path) -> None:
     assert f"without vector: {IDS[0]}" in listing.out
 
 
+def test_a_list_names_no_other_rows_than_its_ids(tmp_path: Path) -> None:
+    pytest.importorskip("sqlite_vec")
+    where, listed = f"sqlite-vec:{tmp_path}/rows.db#notes", tmp_path / "listed.txt"
+    ids = ("a", "b", "a\nb", "x\u2028y", "c\x0bd")
+    with open_store(where) as store:
+        store.create(DIMENSION, metric="euclidean")
+        store.write(Batch(ids, X[:5], ({},) * 5))
+    # Written to a file, "a\nb" would become two ids that have sources.
+    listed.write_bytes("a\r\nb\r\nx\u2028y\r\nc\x0bd".encode())
+    refused = run("reconcile", where, "--ids", listed, "-o", tmp_path / "gone.txt")
+    assert refused.code == 1
+    assert "line break" in refused.err
+    assert not (tmp_path / "gone.txt").exists()
+    shown = run("reconcile", where, "--ids", listed, "--json")
+    assert json.loads(shown.out)["without_source"] == ["a\nb"]
+    listed.write_bytes("a\nx\u2028y\r\nc\x0bd\n".encode())
+    done = run("forget", where, "--ids", listed, "--receipt", tmp_path / "receipt.json", "--cache-folder", tmp_path)
+    assert done.code == 0, done.err
+    with open_store(where) as store:
+        assert sorted(Batch.joined(list(store.batches(9))).ids) == ["a\nb", "b"]
+    # An empty export of the sources would list every row for deletion.
+    listed.write_text("\n")
+    assert "at least one id" in run("reconcile", where, "--ids", listed, "-o", tmp_path / "gone.txt").err
+
+
+def test_texts_of_separate_blobs_are_deleted_from_the_cache(tmp_path: Path) -> None:
+    pytest.importorskip("faiss")
+    texts = [f"patient {i} sleeps badly" for i in range(ROWS)]
+    assert run("key", "new", tmp_path / "search.keys").code == 0
+    sealer = Sealer(tmp_path / "search.keys")
+    blobs = dict(zip(IDS, sealer.seal(X, ids=IDS, collection="notes", texts=texts), strict=True))
+    EmbeddingCache(tmp_path / "cache", "some encoder").put(texts, X)
+    with open_store(f"faiss:{tmp_path}/notes.index") as store:
+        filled(store)
+        store.delete(IDS[:1])  # a killed run: its blob is still to go
+        done = forget(store, IDS[:5], tmp_path / "receipt.json", name="notes", sealer=sealer, collection="notes",
+                      blobs=blobs, cache=tmp_path / "cache", show_progress=False)  # fmt: skip
+    assert (done.rows, done.blobs, done.cached, done.unmatched) == (4, 5, 5, 0)
+    assert matching_texts(tmp_path / "cache", texts) == ROWS - 5
+
+
 @contextlib.contextmanager
 def milvus_server(folder: Path) -> Iterator[tuple[Any, str]]:
     """Start the standalone server of the package `milvus` (2.3.5 from PyPI), where it is installed."""

@@ -59,10 +59,17 @@ def reconcile_command(
     """
     if out is not None:
         check_new_file(out, overwrite=force, inputs=(ids_file,))
+    sources = _ids(ids_file)
+    if not sources:  # of a failed export every row would seem without a source, for forget to delete
+        raise DataFileError.of(ids_file.name, "ids", "a file with at least one id", "none")
     blobs = None if blobs_file is None else SqliteBlobs(blobs_file)
     with open_store(database) as store:
-        differences = reconcile(store, _ids(ids_file), blobs=blobs)
+        differences = reconcile(store, sources, blobs=blobs)
     if out is not None:
+        # As lines of a file they would be other ids, whose rows forget would delete.
+        if broken := sum("\n" in name or name.endswith("\r") for name in differences.without_source):
+            raise DataFileError.of(out.name, "out", "for ids without a line break", f"{broken:,} with one",
+                                   fix="List them with --json, and delete them in Python.")  # fmt: skip
         with writing(out):
             write_text(out, "".join(f"{name}\n" for name in differences.without_source))
     if as_json:
@@ -122,6 +129,8 @@ def forget_command(
 
 def _ids(path: Path) -> list[str]:
     try:
-        return [line for line in path.read_text("utf-8-sig").splitlines() if line]
+        # An id may hold what str.splitlines() takes for the end of a line.
+        lines = [line.removesuffix("\r") for line in path.read_bytes().decode("utf-8-sig").split("\n")]
     except (OSError, UnicodeDecodeError) as error:
         raise DataFileError.of(path.name, "ids", "a UTF-8 text file", type(error).__name__) from None
+    return [line for line in lines if line]

@@ -175,8 +175,11 @@ def forget(
     """
     listed = _by_key(ids)
     matched = _find(store, listed, batch, show_progress)
-    known = list(dict.fromkeys([*texts, *matched.texts, *_opened(matched, sealer, collection, generations)]))
     of_blobs = [] if blobs is None else [spelt for key, spelt in _spelt(blobs) if key in listed]
+    sealed_rows = [(name, blob) for name, blob in zip(matched.ids, matched.blobs, strict=True) if blob]
+    sealed_rows += [] if blobs is None else [(spelt, bytes(blobs[spelt])) for spelt in of_blobs]
+    known = [*texts, *matched.texts, *_opened(sealed_rows, matched, sealer, collection, generations)]
+    known = list(dict.fromkeys(known))
     before = _begun(Path(receipt), name, listed)
     # A killed run has deleted some already: its counts stay.
     done = replace(
@@ -185,7 +188,7 @@ def forget(
         rows=max(before.rows, len(matched.ids)),
         blobs=None if blobs is None else max(before.blobs or 0, len(of_blobs)),
         cached=None if cache is None else max(before.cached or 0, matching_texts(cache, known)),
-        unmatched=max(before.unmatched, 0 if cache is None else matched.without_text),
+        unmatched=max(before.unmatched, 0 if cache is None else len(matched.without_text)),
         released=None if ledger is None else _released(ledger, listed, matched.ids),
     )
     done = replace(done, absent=max(len(listed) - done.rows, 0))
@@ -247,7 +250,7 @@ class _MatchedRows:
     texts: list[str] = field(default_factory=list)
     traces: list[bytes] = field(default_factory=list)  # of the first `searched` rows
     searched: int = 0
-    without_text: int = 0
+    without_text: set[bytes] = field(default_factory=set)  # keys of the rows
     others: int = 0
     sealed: bool = False
 
@@ -260,11 +263,13 @@ def _find(store: VectorStore, listed: dict[bytes, str], batch: int, show: bool |
         rows = part.rows(at)
         matched.ids += rows.ids
         matched.blobs += [decoded(fields.get(SEALED_FIELD)) for fields in rows.fields]
-        for fields in rows.fields:
-            strings = [text for key, text in leaves(fields) if isinstance(text, str) and key != SEALED_FIELD]
+        for key, fields in zip(_keys(rows.ids), rows.fields, strict=True):
+            strings = [text for name, text in leaves(fields) if isinstance(text, str) and name != SEALED_FIELD]
             matched.texts += strings
             matched.sealed = matched.sealed or SEALED_FIELD in fields
-            matched.without_text += not strings and SEALED_FIELD not in fields
+            # Strings beside a blob are not its text.
+            if not strings or SEALED_FIELD in fields:
+                matched.without_text.add(key)
         if searched := rows.rows(range(min(len(rows), _SEARCHED - matched.searched))):
             # Against the negated row every value counts as changed.
             matched.traces += traces_of(searched, -searched.vectors, {SEALED_FIELD})
@@ -273,30 +278,28 @@ def _find(store: VectorStore, listed: dict[bytes, str], batch: int, show: bool |
 
 
 def _opened(
-    matched: _MatchedRows, sealer: Sealer | None, collection: str | None, generations: Mapping[str, int] | None
-) -> Iterator[str]:
-    """Yield the sealed texts, and count the rows without one."""
-    places = [i for i, blob in enumerate(matched.blobs) if blob]
-    if not places:
+    sealed_rows: Sequence[tuple[str, bytes]], matched: _MatchedRows, sealer: Sealer | None, collection: str | None,
+    generations: Mapping[str, int] | None,
+) -> Iterator[str]:  # fmt: skip
+    """Yield the texts that open, and strike their rows from those without one."""
+    if not sealed_rows or sealer is None or collection is None:
         return
-    opened: list[str | None] = []
-    if sealer is not None and collection is not None:
-        ids, numbers = [matched.ids[i] for i in places], None
-        if generations is not None:
-            by_key = {key: generations[spelt] for key, spelt in _spelt(generations)}
-            numbers = [by_key.get(key, 0) for key in _keys(ids)]
-        try:
-            rows = sealer.unseal(
-                [matched.blobs[i] for i in places], ids=ids, collection=collection, generations=numbers,
-                on_invalid="skip",
-            )  # fmt: skip
-            opened = rows.texts
-        except KeyFileError as error:
-            if error.code != "E-SEAL-COLLECTION":  # an erased key: nothing opens
-                raise
-    texts = [text for text in opened if text is not None]
-    matched.without_text += len(places) - len(texts)
-    yield from texts
+    ids, numbers = [name for name, _ in sealed_rows], None
+    if generations is not None:
+        by_key = {key: generations[spelt] for key, spelt in _spelt(generations)}
+        numbers = [by_key.get(key, 0) for key in _keys(ids)]
+    try:
+        rows = sealer.unseal(
+            [blob for _, blob in sealed_rows], ids=ids, collection=collection, generations=numbers, on_invalid="skip"
+        )
+    except KeyFileError as error:
+        if error.code != "E-SEAL-COLLECTION":  # an erased key: nothing opens
+            raise
+        return
+    for key, text in zip(_keys(rows.ids), rows.texts, strict=True):
+        if text is not None:
+            matched.without_text.discard(key)
+            yield text
 
 
 def _read_again(
