@@ -43,6 +43,7 @@ def test_the_items_and_their_titles() -> None:
         ("MITRE ATLAS", "AML.T0024.000", "Infer Training Data Membership"),
         ("MITRE ATLAS", "AML.T0024.001", "Invert AI Model"),
         ("OWASP AISVS 1.0", "C8.2", "Embedding Sanitization & Validation"),
+        ("OWASP AISVS 1.0", "C8.4", "Prevent Embedding Inversion & Leakage"),
         ("OWASP AISVS 1.0", "C11.2", "Membership-Inference and Model-Inversion Mitigation"),
         ("NIST AI 600-1", "2.4", "Data Privacy"),
         ("NIST AI 600-1", "2.9", "Information Security"),

@@ -35,6 +35,8 @@ def test_the_pack_is_complete_and_states_files_by_their_hash(tmp_path: Path) -> 
     page = " ".join(re.sub("<[^>]+>", " ", written[0].read_text(encoding="utf-8")).split())
     for expected in (record["sha256"], f"Encoder {pack['encoder']['name']}", "Reviewed by Role Date Decision"):
         assert expected in page
+    # Whoever signs has read the controls.
+    assert page.index("What remains with the operator") < page.index("Reviewed by Role Date Decision")
     for criterion in sample_audit()["anonymity"]["criteria"]:
         row = page.split(criterion["criterion"].replace("-", " ").capitalize())[1]
         assert all(f"{each['attack']}: {each['metric']}, {each['n']}" in row for each in criterion["figures"])
