@@ -25,9 +25,9 @@ over ``linear``. Both are attacked by kernel ridge regression and a 2,048-unit p
 
 ``weights`` lets a fit know half of the words and weights them: ``by group`` (each group of the list, or label of the
 spans, as much as another), ``by share`` (of the texts that hold the word), and by the roots of that. ``background``
-adds 3,000 sentences of ``lm/sentences.parquet`` to the ordinary texts of K, with the shrinkage of Ledoit and Wolf or
-with the least ridge alone. ``estimates`` takes B ``across folds``, Σ_v w_v Cov₁(Φ, l_v) Cov₂(l_v, Φ) of two halves of
-the texts, or adds ``transplants``: each pair's difference put into other sentences, for the labels' part of B
+adds 3,000 and 20,000 sentences of ``lm/sentences.parquet`` to the ordinary texts of K, with the shrinkage of Ledoit
+and Wolf or with the least ridge alone. ``estimates`` takes B ``across folds``, Σ_v w_v Cov₁(Φ, l_v) Cov₂(l_v, Φ) of two
+halves of the texts, or adds ``transplants``: each pair's difference put into other sentences, for the labels' part of B
 (``labels``) or as the option of `vecveil.fit` does (``all``). The quick reader measures all three.
 Writes benchmarks/results/erasure_trials.json after each row; a later run measures the missing setups.
 """
@@ -35,6 +35,7 @@ Writes benchmarks/results/erasure_trials.json after each row; a later run measur
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -68,7 +69,9 @@ from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, 
 from vecveil.types import Matrix
 
 RESULTS = Path(__file__).parent / "results" / "erasure_trials.json"
-ORDINARY, MORE, FEATURES, TARGET, MIN_LABEL = 3000, 3000, 1000, 0.95, 10
+ORDINARY, FEATURES, TARGET, MIN_LABEL = 3000, 1000, 0.95, 10
+MORE = (3000, 20_000)
+"""Numbers of further ordinary texts."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "ade": {"rank": 182, "kept": 192, "flattening": 0.3, "pairs": False},
     "sts": {"rank": 61, "kept": 96, "flattening": 0.9, "pairs": True},
@@ -506,9 +509,9 @@ def trials(
         for scheme in ("by group", "by share", "by root of share", "by inverse root"):
             yield scheme, {}, setup.design(weighted(setup, scheme))
     elif trial == "background":
-        for shrunk in (True, False):
-            name = f"{MORE} more texts, {'shrunk' if shrunk else 'least ridge'}"
-            yield name, {}, setup.design(with_background(setup, more, shrunk=shrunk))
+        for count, shrunk in itertools.product(MORE, (True, False)):
+            name = f"{count} more texts, {'shrunk' if shrunk else 'least ridge'}"
+            yield name, {}, setup.design(with_background(setup, more[:count], shrunk=shrunk))
     elif trial == "estimates":
         yield "across folds", {}, setup.design(across_folds(setup))
         for labels in (True, False):
@@ -537,7 +540,7 @@ def main() -> None:
     if "background" in given.trials:
         sentences = pq.read_table(given.data / "lm" / "sentences.parquet")["text"].to_pylist()
         more = encoder.encode(
-            [sentences[i] for i in np.random.default_rng(0).permutation(len(sentences))[:MORE]]
+            [sentences[i] for i in np.random.default_rng(0).permutation(len(sentences))[: max(MORE)]]
         )
     for trial in given.trials:
         for name in given.concepts:
