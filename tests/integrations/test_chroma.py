@@ -21,6 +21,7 @@ from harness.integration_checks import assert_no_secret, run_example, same_direc
 from vecveil.errors import IncompatibleError, InvalidInputError
 from vecveil.integrations.chroma import ProtectedEmbeddingFunction, protect_and_add
 from vecveil.integrations.opening import PlaintextWarning
+from vecveil.protector.policy import ReleasePolicy
 
 ROWS = 30
 
@@ -206,6 +207,16 @@ def test_queries_as_the_policy_says(
         spread[how] = float(np.linalg.norm(asked - mapped, axis=1).mean())
     assert spread["map-only"] < 1e-4 < spread["same"]
     assert spread["stronger"] > 2.5 * spread["same"]
+
+
+def test_a_policy_is_saved_with_its_settings(client: Any, protector: vecveil.Protector, key_file: Path) -> None:
+    policy = ReleasePolicy(protector, query_protection="map-only", key=vecveil.NoiseKeys.from_file(key_file))
+    function = ProtectedEmbeddingFunction(policy)
+    config = function.get_config()
+    assert config["query_protection"] == "map-only"
+    assert config["give_again"] == ["protector", "key"]
+    client.create_collection("notes", embedding_function=function)
+    client.get_collection("notes", embedding_function=ProtectedEmbeddingFunction(policy))
 
 
 def test_around_another_function(

@@ -16,6 +16,7 @@ from harness.http_encoder import hashed_vectors
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.errors import KeyFileError, LedgerCapError
 from vecveil.integrations.opening import PlaintextWarning
+from vecveil.protector.policy import ReleasePolicy
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 
@@ -182,6 +183,16 @@ def test_objects_are_given_again(protector, protector_file, key_file, redactor, 
         pickle.dumps(embedding)
 
 
+def test_a_policy_is_written_down_with_its_settings(protector):
+    policy = ReleasePolicy(protector, query_protection="map-only")
+    saved = wrap(policy).to_dict()
+    for given in (protector, policy):
+        opened = ProtectedEmbedding.from_dict(saved, protector=given)
+        assert opened.policy.query_protection == "map-only"
+    with raises("E-INPUT", "protector"):
+        ProtectedEmbedding.from_dict(saved, protector=ReleasePolicy(protector))
+
+
 def test_the_ledger_counts_documents_and_queries(protector, tmp_path: Path):
     embedding = wrap(protector, ledger=vecveil.Ledger(tmp_path / "ledger", cap=2))
     embedding.get_text_embedding_batch(TEXTS)
@@ -225,6 +236,8 @@ def test_what_cannot_be_is_refused(protector, redactor, tmp_path: Path):
         wrap(protector, key=tmp_path / "none.key")
     with raises("E-INPUT", "embeddings_cache"):
         wrap(protector, query_protection="map-only", embeddings_cache=SimpleKVStore())
+    with raises("E-INPUT", "embeddings_cache"):
+        wrap(ReleasePolicy(protector, query_protection="map-only"), embeddings_cache=SimpleKVStore())
     with pytest.raises(ValidationError, match="frozen"):
         wrap(protector).query_protection = "map-only"
     cached = wrap(protector, embeddings_cache=SimpleKVStore())

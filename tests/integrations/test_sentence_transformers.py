@@ -23,6 +23,7 @@ from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
 from vecveil.errors import LedgerCapError
 from vecveil.integrations.sentence_transformers import ProtectionModule, protect_model
+from vecveil.protector.policy import ReleasePolicy
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 
@@ -126,6 +127,20 @@ def test_a_key_in_memory_is_not_saved(protector, key_file, model, tmp_path: Path
     assert_no_secret(tmp_path, key_file)
     with pytest.raises(TypeError, match="not pickled"):
         pickle.dumps(model[-1])
+
+
+def test_a_policy_is_saved_and_sent_whole_or_refused(protector, key_file, model, tmp_path: Path):
+    module = protect_model(model, ReleasePolicy(protector, query_protection="stronger"))
+    model.save(str(tmp_path / "model"))
+    assert again(tmp_path / "model")[-1].policy.query_protection == "stronger"
+    assert pickle.loads(pickle.dumps(module)).policy.query_protection == "stronger"
+    ledger = vecveil.Ledger(tmp_path / "spent.ledger", cap=1)
+    for name, policy in (
+        ("key", ReleasePolicy(protector, key=vecveil.NoiseKeys.from_file(key_file))),
+        ("ledger", ReleasePolicy(protector, ledger=ledger)),
+    ):
+        with raises("E-INPUT-TYPE", name):
+            ProtectionModule(policy).save(str(tmp_path))
 
 
 def test_a_module_goes_to_another_process(protector, key_file):

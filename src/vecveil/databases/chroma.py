@@ -20,7 +20,13 @@ import numpy as np
 
 from vecveil.databases.apart import StoreApart
 from vecveil.databases.clients import Items
-from vecveil.databases.release import KeySource, check_saved, open_policy, policy_config
+from vecveil.databases.release import (
+    KeySource,
+    check_saved,
+    open_policy,
+    policy_arguments,
+    policy_config,
+)
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
@@ -284,7 +290,7 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
     """Embedding function of Chroma with protected vectors.
 
     Args:
-        protector: protector or path of its file.
+        protector: protector, path of its file, or a `ReleasePolicy`.
         encoder: another embedding function of Chroma, an encoder's name, or an object with ``encode``; None uses the
             protector's encoder.
         query_protection, query_noise, key, ledger: see `PolicyOptions`.
@@ -303,22 +309,23 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
         key: KeySource = None,
         ledger: Any = None,
     ) -> None:
-        given = {"protector": protector, "key": key, "ledger": ledger}
-        queries: dict[str, Any] = {"query_protection": query_protection, "query_noise": query_noise}
-        policy = open_policy(**given, **queries)
-        if query_protection != "same" and not hasattr(EmbeddingFunction, "embed_query"):
+        given: dict[str, Any] = {"protector": protector, "query_protection": query_protection,
+                                 "query_noise": query_noise, "key": key, "ledger": ledger}  # fmt: skip
+        policy = open_policy(**given)
+        if policy.query_protection != "same" and not hasattr(EmbeddingFunction, "embed_query"):
             raise InvalidInputError.of(_OWNER, "query_protection", "'same' with this version of Chroma",
-                                       repr(query_protection), "It embeds queries as documents.",
+                                       repr(policy.query_protection), "It embeds queries as documents.",
                                        "Upgrade: pip install -U chromadb")  # fmt: skip
         query_encoder = getattr(encoder, "embed_query", None) if callable(encoder) else None
         self._items: Items | None = Items(policy, encoder, query_encoder, owner=_OWNER)
-        names: dict[str, Any] = {
-            n: v if isinstance(v, str | os.PathLike) else None for n, v in given.items()
-        }
+        names = policy_arguments(**given)
         encoder_config, missing = _encoder_config(encoder)
-        missing += [name for name in _NAMED if given[name] is not None and names[name] is None]
+        for name in _NAMED:
+            if names[name] is not None and not isinstance(names[name], str | os.PathLike):
+                missing.append(name)
+                names[name] = None
         self._config: dict[str, Any] = {
-            **policy_config(**names, **queries, owner=_OWNER),
+            **policy_config(**names, owner=_OWNER),
             **encoder_config,
             "fingerprint": policy.protector.fingerprint,
             "give_again": missing,

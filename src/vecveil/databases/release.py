@@ -7,6 +7,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -68,10 +69,11 @@ def open_policy(
 ) -> ReleasePolicy:
     """Return the release policy of ``protector`` with the arguments of `PolicyOptions`.
 
-    A `ReleasePolicy` is returned unchanged and accepts no further arguments.
+    A `ReleasePolicy` is returned unchanged and accepts no further arguments but its own.
     """
     if isinstance(protector, ReleasePolicy):
-        if (query_protection, query_noise, key, ledger) != ("same", STRONGER, None, None):
+        own = protector.query_protection, protector.query_noise, protector.key, protector.ledger
+        if (query_protection, query_noise, key, ledger) not in (("same", STRONGER, None, None), own):
             raise InvalidInputError.of("open_policy", "protector", "a protector or its file with other arguments",
                                        "a ReleasePolicy", "The policy has its own key and ledger.")  # fmt: skip
         return protector
@@ -98,6 +100,13 @@ def open_policy(
             stacklevel=3,
         )
     return policy
+
+
+def policy_arguments(protector: Any, **policy: Any) -> dict[str, Any]:
+    """Return the arguments of `open_policy` that adapters save; a `ReleasePolicy` is taken apart."""
+    if not isinstance(protector, ReleasePolicy):
+        return {"protector": protector, **policy}
+    return {field.name: getattr(protector, field.name) for field in fields(protector)}
 
 
 def with_policy(init: F) -> F:

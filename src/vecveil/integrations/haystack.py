@@ -92,7 +92,7 @@ class DocumentProtector(_Saved):
     With a text-level method it rewrites their content instead, before the embedder.
 
     Args:
-        protector: protector or path of its file.
+        protector: protector, path of its file, or a `ReleasePolicy`.
         keep_content: keep content, blob and sparse embedding, with one warning: the store then holds them beside the
             vector. False drops them; id and meta stay.
         key: noise keys, path of a key file, or ``env:NAME``. Item ids are the documents' ids.
@@ -102,7 +102,7 @@ class DocumentProtector(_Saved):
 
     def __init__(
         self,
-        protector: Protector | str | os.PathLike[str],
+        protector: Protector | ReleasePolicy | str | os.PathLike[str],
         *,
         keep_content: bool = True,
         key: KeySource = None,
@@ -197,14 +197,14 @@ class QueryProtector(_Saved):
     """Protects the embedding of a query, before the retriever.
 
     Args:
-        protector: protector or path of its file; text-level methods need a `QueryRewriter`.
+        protector: protector, path of its file, or a `ReleasePolicy`; text-level methods need a `QueryRewriter`.
         query_protection, query_noise: protection of queries; see `vecveil.protector.policy`.
         key: noise keys, path of a key file, or ``env:NAME``; item ids come from the embeddings.
     """
 
     def __init__(
         self,
-        protector: Protector | str | os.PathLike[str],
+        protector: Protector | ReleasePolicy | str | os.PathLike[str],
         *,
         query_protection: QueryProtection = "same",
         query_noise: float = STRONGER,
@@ -273,7 +273,7 @@ class SealedDocumentStore(_Saved):
 
     Args:
         database: location as for `vecveil scan`; a Haystack `Secret` if it holds a password.
-        protector: protector or path of its file.
+        protector: protector, path of its file, or a `ReleasePolicy`.
         sealer: path of the key store, or ``env:NAME:STORE``.
         name, candidates, query_noise, filter_fields: as for `ProtectedCollection`. Filters are ``==`` and ``in`` on the
             meta fields ``filter_fields``, joined by ``AND``.
@@ -288,7 +288,7 @@ class SealedDocumentStore(_Saved):
     def __init__(
         self,
         database: str | Secret,
-        protector: Protector | str | os.PathLike[str],
+        protector: Protector | ReleasePolicy | str | os.PathLike[str],
         sealer: Sealer | str | os.PathLike[str],
         *,
         name: str | None = None,

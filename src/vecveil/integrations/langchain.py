@@ -65,7 +65,7 @@ class ProtectedEmbeddings(Embeddings):
     """LangChain embeddings with protected documents and queries.
 
     Args:
-        protector: protector or path of its file.
+        protector: protector, path of its file, or a `ReleasePolicy`.
         embeddings: any LangChain embeddings; None uses the protector's encoder. The first call embeds a dozen fixed
             sentences to verify that the protector was fitted for them.
         policy: keywords of `PolicyOptions`. With keyed noise equal texts get equal vectors; item ids are the texts.
@@ -77,7 +77,7 @@ class ProtectedEmbeddings(Embeddings):
     @with_policy
     def __init__(
         self,
-        protector: Protector | str | os.PathLike[str],
+        protector: Protector | ReleasePolicy | str | os.PathLike[str],
         embeddings: Embeddings | None = None,
         *,
         text_stored: bool = True,

@@ -98,7 +98,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
     Every caller of a proxy may choose the side: use ``map-only`` only where all callers are trusted.
 
     Args:
-        protector: protector or path of its file; all calls must use its model.
+        protector: protector, path of its file, or a `ReleasePolicy`; all calls must use its model.
         policy: keywords of `PolicyOptions`; item ids are the inputs.
     """
 
@@ -107,7 +107,7 @@ class ProtectEmbeddings(CustomGuardrail):  # type: ignore[misc, unused-ignore]
     @with_policy
     def __init__(
         self,
-        protector: Protector | str | os.PathLike[str],
+        protector: Protector | ReleasePolicy | str | os.PathLike[str],
         **policy: Unpack[PolicyOptions],
     ) -> None:
         self._policy = open_policy(protector, **policy)

@@ -22,6 +22,7 @@ from vecveil.databases.release import (
     WrappedEmbedder,
     check_saved,
     open_policy,
+    policy_arguments,
     policy_config,
     saved_source,
     warn_plaintext,
@@ -75,7 +76,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
     """LlamaIndex embedding with protected documents and queries.
 
     Args:
-        protector: protector or path of its file.
+        protector: protector, path of its file, or a `ReleasePolicy`.
         embed_model: any LlamaIndex embedding; None uses the protector's encoder. The first call embeds a dozen fixed
             sentences to verify that the protector was fitted for it.
         query_protection, query_noise: protection of queries; see `vecveil.protector.policy`.
@@ -108,7 +109,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
 
     def __init__(
         self,
-        protector: Protector | str | os.PathLike[str],
+        protector: Protector | ReleasePolicy | str | os.PathLike[str],
         embed_model: BaseEmbedding | None = None,
         *,
         query_protection: QueryProtection = "same",
@@ -136,10 +137,10 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
                                        "It was an object, and objects are not saved.",
                                        f"Call {_OWNER}.from_dict(data, {missing[0]}=...).",
                                        code="E-INPUT-SAVED")  # fmt: skip
-        policy = open_policy(**given)
+        policy, given = open_policy(**given), policy_arguments(**given)
         check_saved(policy, fingerprint, _OWNER)
         cache = options.get("embeddings_cache")
-        if cache is not None and query_protection != "same":
+        if cache is not None and policy.query_protection != "same":
             raise InvalidInputError.of(_OWNER, "embeddings_cache", "left out with another protection for queries",
                                        "a cache", "It gives a query the vector of a document.")  # fmt: skip
         if isinstance(cache, BaseKVStore):
@@ -154,8 +155,8 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
             "protector": _name(protector),
             "protector_fingerprint": policy.protector.fingerprint,
             "wraps": None if embed_model is None else embed_model.class_name(),
-            "key": _name(key),
-            "ledger": _name(ledger),
+            "key": _name(given["key"]),
+            "ledger": _name(given["ledger"]),
             "text_stored": text_stored,
         }
         super().__init__(**fields, **options)  # pydantic fields first: private attributes need the instance

@@ -23,6 +23,7 @@ from vecveil.databases.release import (
     PolicyOptions,
     WrappedEmbedder,
     open_policy,
+    policy_arguments,
     policy_config,
     with_policy,
 )
@@ -55,13 +56,13 @@ _LOADING_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 
 
 def protect_model(
-    model: Any, protector: Protector | str | os.PathLike[str], **options: Any
+    model: Any, protector: Protector | ReleasePolicy | str | os.PathLike[str], **options: Any
 ) -> ProtectionModule:
     """Verify ``model``, append a `ProtectionModule` and return it.
 
     Args:
         model: a ``SentenceTransformer``; it embeds a dozen fixed sentences.
-        protector: protector or path of its file.
+        protector: protector, path of its file, or a `ReleasePolicy`.
         options: keyword arguments of `ProtectionModule`.
 
     Raises:
@@ -81,7 +82,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
     embeddings and token ids. It follows all modules that the protector was fitted on, such as ``Normalize``.
 
     Args:
-        protector: protector or path of its file; not of a text-level method.
+        protector: protector, path of its file, or a `ReleasePolicy`; not of a text-level method.
         policy: keywords of `PolicyOptions`; item ids are the token ids of the texts. A saved model holds the names of
             key and ledger, and does not load without them.
     """
@@ -92,11 +93,12 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
     @with_policy
     def __init__(
         self,
-        protector: Protector | str | os.PathLike[str],
+        protector: Protector | ReleasePolicy | str | os.PathLike[str],
         **policy: Unpack[PolicyOptions],
     ) -> None:
         super().__init__()
-        self._named = policy
+        self._named = policy_arguments(protector, **policy)
+        del self._named["protector"]  # saved as a file of its own
         self._policy = open_policy(protector, **policy)
         if self._policy.rewrites_texts:
             raise InvalidInputError.of(_OWNER, "protector", "one that protects vectors",
