@@ -42,6 +42,7 @@ def audited(notes: Path, notes_protector: Path) -> tuple[Path, Outcome]:
         "audit", notes, "-p", notes_protector, "--concept", folder / "concept.yaml",
         "--json", folder / "audit.json", "--html", folder / "audit.html", "--group-column", "id",
         "--label-column", "domain", "--sts", folder / "sts.csv", "--retrieval", beir, "--limit", 300,
+        "--pack", folder / "pack",
     )  # fmt: skip
     return folder, done
 
@@ -59,6 +60,8 @@ def test_an_audit_writes_its_record_and_page_and_prints_the_table(
         record["utility"]
     )
     assert record["utility"]["retrieval"]["n"] == 3
+    files = json.loads((folder / "pack" / "pack.json").read_text(encoding="utf-8"))["data"]["files"]
+    assert [file["name"] for file in files[3:]] == ["sts.csv", "corpus.jsonl", "qrels.tsv", "queries.jsonl"]
     assert all(term["term"] is None for term in record["terms"])
     assert "<html" in (folder / "audit.html").read_text(encoding="utf-8")
     assert "vecveil audit" in record["command"]
@@ -87,6 +90,14 @@ def test_a_record_on_stdout_is_pure_and_every_report_can_be_written(
     assert pack["protector"]["fingerprint"] == vecveil.load(notes_protector).fingerprint
     assert [file["name"] for file in pack["data"]["files"]] == ["notes.csv", "notes.vecveil", "concept.yaml"]
     assert list((tmp_path / "work").iterdir()) == []  # complete: nothing is left to go on from
+
+
+def test_the_pack_is_a_folder(tmp_path: Path, notes: Path, notes_protector: Path) -> None:
+    (tmp_path / "pack").touch()
+    concept = notes.with_name("concept.yaml")
+    done = run("audit", notes, "-p", notes_protector, "--concept", concept, "--pack", tmp_path / "pack")
+    assert done.code == 2
+    assert "pack is a file" in done.err
 
 
 def test_two_reports_in_one_file_are_refused(

@@ -167,6 +167,8 @@ def command(
     options["vectors"] = vectors_file
     if pack is not None and options["show_reconstructions"]:
         raise click.UsageError("--pack holds no text: leave out --show-reconstructions.")
+    if pack is not None and pack.exists() and not pack.is_dir():  # before the attacks, which take minutes
+        raise click.UsageError(f"--pack needs a folder: {pack.name} is a file.")
     attacks = {**attack_arguments(options), "command": as_typed()}
     if options["store"] is not None or options["id_column"] is not None:
         result = _audit_database(input, protector_file, concept, form, options, attacks)
@@ -184,7 +186,9 @@ def command(
         from vecveil.report.pack import write_pack
 
         fingerprint = None if protector_file is None else load(protector_file).fingerprint
-        inputs = (input, protector_file, concept, vectors_file, options["corpus"])
+        inputs = [input, protector_file, concept, vectors_file, *(options[n] for n in ("corpus", "query_log", "sts"))]
+        if options["retrieval"] is not None:
+            inputs += sorted(path for path in options["retrieval"].rglob("*") if path.is_file())
         with writing(pack):
             written = write_pack(
                 result.to_record(), pack, fingerprint=fingerprint, files=[path for path in inputs if path is not None]

@@ -149,6 +149,7 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         "verdict": verdict,
         "tried": _tried(audit).lower(),
         "worst_words": worst_words(audit, verdict),
+        "evidence": _evidence(verdict.worst) or "the vectors",
         "bars": bars(audit, verdict),
         "search": search_words(audit),
         "steps": next_steps(audit, verdict),
@@ -200,9 +201,10 @@ def worst_words(audit: AuditRecord, verdict: Verdict) -> str:
     if worst.clean is not None:
         clean = f", {percent(worst.clean)} from clean ones ({interval(worst.clean_low, worst.clean_high)})"
     place = "" if verdict.chance == ABOVE_CHANCE else f", {verdict.chance}"
+    source = _evidence(worst) or f"{_side(audit)} vectors"
     sentence = (
-        f"{_tried(audit)}, {worst.name}, read {percent(worst.value)} of the concept’s words from {_side(audit)} "
-        f"vectors ({interval(worst.low, worst.high)}){place}{clean}; guessing finds {percent(worst.chance)}."
+        f"{_tried(audit)}, {worst.name}, read {percent(worst.value)} of the concept’s words from {source} "
+        f"({interval(worst.low, worst.high)}){place}{clean}; guessing finds {percent(worst.chance)}."
     )
     if more is None:
         return sentence
@@ -210,6 +212,13 @@ def worst_words(audit: AuditRecord, verdict: Verdict) -> str:
         f"{sentence} The worst figure for these words: {more.name} read {percent(more.value)} "
         f"({interval(more.low, more.high)}) from several releases of one text."
     )
+
+
+def _evidence(attack: AttackRecord) -> str | None:
+    """Return what an attack read besides vectors, or in their place; None if vectors alone."""
+    if attack.name == "access-patterns":
+        return "the log of queries"
+    return "stored vectors and what stands beside them" if attack.name.endswith("-beside") else None
 
 
 def _tried(audit: AuditRecord) -> str:

@@ -170,6 +170,22 @@ def test_a_store_says_that_nothing_is_known_of_it() -> None:
     assert "protection" not in text
 
 
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("access-patterns", "the log of queries"),
+        ("kernel-beside", "stored vectors and what stands beside them"),
+    ],
+)
+def test_what_a_log_or_lengths_tell_is_not_said_of_the_vectors(name: str, source: str) -> None:
+    record = sample_audit("store-without-clean")
+    worst = next(each for each in record["attacks"] if each["name"] == record["worst"])
+    record["worst"] = worst["name"] = record["families"][0]["worst"] = name
+    record = settle(record)
+    assert f"of the concept’s words from {source} (" in said(record)
+    assert f"an attacker reads from {source}" in words.summary_table(record)
+
+
 def test_without_a_clean_side_nothing_is_called_a_reduction() -> None:
     record = sample_audit("store-without-clean")
     assert "with no clean vectors to compare with; guessing finds 12.2 %" in said(record)
