@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.sample_audit import VARIANTS, sample_audit
+from harness.sample_audit import VARIANTS, sample_audit, with_caveats
 from harness.sample_frontier import sample_frontier
 from vecveil.records import FrontierRecord
 from vecveil.report import write_audit_html, write_frontier_html
@@ -193,9 +193,12 @@ def test_axe_finds_nothing(browser: Any, pages: dict[str, Path], variant: str, d
     assert violations(browser) == []
 
 
-def test_the_summary_of_a_review_pack_is_two_pages(browser: Any, tmp_path: Path) -> None:
-    page = write_pack(sample_audit(), tmp_path)[0]
+@pytest.mark.parametrize("caveats", [1, 7])
+def test_the_summary_of_a_review_pack_is_two_pages(browser: Any, tmp_path: Path, caveats: int) -> None:
+    record = sample_audit() if caveats == 1 else with_caveats()
+    page = write_pack(record, tmp_path)[0]
     view(browser, page)
+    assert len(browser.find_elements("css selector", ".notes li")) == caveats
     assert violations(browser) == []
     printed = browser.execute_cdp_cmd("Page.printToPDF", A4)["data"]
     assert len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(printed))) == 2

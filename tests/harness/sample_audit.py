@@ -227,3 +227,14 @@ def sample_audit(variant: str = "formal") -> dict[str, Any]:
     """Return a fresh record of the named variant."""
     record: dict[str, Any] = json.loads(json.dumps(VARIANTS[variant]()))
     return record
+
+
+def with_caveats() -> dict[str, Any]:
+    """Return a record whose verdict has seven caveats, which is the most that one can have."""
+    record = sample_audit() | {"randomness": "seeded"}
+    for each in record["attacks"]:
+        each["adaptive"] = False
+        if each["name"] == record["worst"]:
+            each |= {"value": 0.66, "low": 0.61, "high": 0.71, "chance": 0.62}
+            each |= {"clean": 0.65, "clean_low": 0.6, "clean_high": 0.7}
+    return settle(record)

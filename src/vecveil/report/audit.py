@@ -288,9 +288,9 @@ def guarantee_words(given: GuaranteeRecord | None) -> list[str]:
     scales = (("ε", given.epsilon), ("μ", given.mu))
     symbol = next((f"{name} = {scale(value)}" for name, value in scales if value is not None), "A formal guarantee")
     lead = f"{symbol} bounds what anybody can learn from {given.unit or 'one release'}."
-    if worst is not None and worst > WEAK_EPSILON:
-        return [lead, "At this size the bound excludes little: rely on the measured figures."]
-    return [lead, "The measured figures are not part of the guarantee: another attack may recover more."]
+    if worst is None or worst <= WEAK_EPSILON:
+        return [lead]
+    return [lead, "At this size the bound excludes little: rely on the measured figures."]
 
 
 def _rows(verdict: Verdict) -> list[FamilyVerdict]:

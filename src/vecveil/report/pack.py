@@ -16,6 +16,7 @@ from vecveil.records.audit import AuditRecord
 from vecveil.records.verdict import GRADES, Verdict, controls, decide
 from vecveil.report.audit import (
     FAMILY_WORDS,
+    caveat_words,
     guarantee_words,
     next_steps,
     search_words,
@@ -72,6 +73,7 @@ def write_pack(
         "pack.html", what="review pack", generator=audit.vecveil, audit=audit, verdict=verdict, content=content,
         made=moment(audit.created), worst_words=worst_words(audit, verdict), search=search_words(audit),
         steps=next_steps(audit, verdict), guarantee=guarantee_words(audit.guarantee),
+        caveats=caveat_words(audit, verdict),
         families=[(FAMILY_WORDS[v.family][0], v.attack, GRADES[v.grade]) for v in verdict.others],
         took=duration(audit.seconds), untested=[(FAMILY_WORDS[name][0], why) for name, why in reasons.items()],
     )  # fmt: skip

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import re
 from pathlib import Path
 
 from harness.errors import raises
-from harness.sample_audit import sample_audit
-from vecveil.records.verdict import controls
+from harness.sample_audit import sample_audit, with_caveats
+from vecveil.records.audit import AuditRecord
+from vecveil.records.verdict import controls, decide
+from vecveil.report.audit import caveat_words
 from vecveil.report.pack import write_pack
 
 
@@ -57,6 +60,16 @@ def test_each_control_has_its_evidence_and_nothing_is_called_compliant(tmp_path:
     assert all(each["does"] and each["remains"] for each in mapped.values())
     for path in written:
         assert not re.search("complian|complies", path.read_text(encoding="utf-8"), re.I)
+
+
+def test_the_summary_states_every_caveat_of_the_verdict(tmp_path: Path) -> None:
+    for record in (sample_audit(), with_caveats()):
+        audit = AuditRecord.read(record, owner="test")
+        expected = caveat_words(audit, decide(audit))
+        page = html.unescape(re.sub("<[^>]+>", "", write_pack(record, tmp_path)[0].read_text(encoding="utf-8")))
+        assert expected
+        assert [words for words in expected if words.replace("`", "") not in page] == []
+    assert any(words.startswith("Guessing finds 62.0\u00a0%, because") for words in expected)
 
 
 def test_a_record_that_holds_texts_is_refused(tmp_path: Path) -> None:
