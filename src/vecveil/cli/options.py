@@ -194,10 +194,10 @@ _OWNER = re.compile(r"([A-Z]\w*(\.(?!csv|tsv|json|txt|parquet|pq|npy|ya?ml)[a-z_
 """The class, method or function of Python that an error names first; no name of a file."""
 _ARGUMENT = r"[a-z_]+=(?:\[[^]]*\]|'[^']*'|[\w.]+(?:\([^)]*\))?)?"
 """A keyword argument in Python."""
-_FILE_NAME = re.compile(r"[^\s\\/]{1,60}\.[A-Za-z]{2,8}")
+_FILE_NAME = re.compile(r"[^\s\\/]{1,60}\.[A-Za-z]{1,7}[A-Za-z0-9]")
 """A name that ends like a file's, which no token or base64 does."""
-_TOKEN = re.compile(r"(?:sk|pk|hf|gh[a-z]|xox[a-z])[-_]\S{8,}")
-"""A name that starts like an API token."""
+_TOKEN = re.compile(r"(?:sk|pk|hf|gh[a-z]|xox[a-z])[-_]\S*[A-Za-z0-9]{16}")
+"""A name that starts like an API token, some of which have no digit; names such as ``hf-embeddings`` do not match."""
 
 
 def _name(param: click.Parameter) -> str:
@@ -209,8 +209,10 @@ def _name(param: click.Parameter) -> str:
 def _like_secret(name: str) -> bool:
     if _FILE_NAME.fullmatch(name):
         return False
-    runs = re.findall(r"[A-Za-z0-9+=]{16,}", name)
-    return bool(_TOKEN.match(name)) or any(re.search(r"\d", run) and re.search(r"[A-Za-z]", run) for run in runs)
+    # Random letters and digits change kind every two or three characters, words and dates less often.
+    runs = [run for run in re.findall(r"[A-Za-z0-9+=]{16,}", name) if not run.isalpha()]
+    mixed = any(len(re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+", run)) > len(run) / 4 for run in runs)
+    return mixed or bool(_TOKEN.match(name))
 
 
 def in_options(text: str, command: click.Command, values: Mapping[str, tuple[str, str]]) -> str:

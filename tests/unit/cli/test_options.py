@@ -179,7 +179,8 @@ def test_bad_vectors_are_named_by_their_option(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "secret", [SECRET, "hf_abcdefghijkl", "q1Zs8aB3cD4eF5gH6iJ7==", "9f86d081884c7d659a2feaa0c55ad015"]
+    "secret",
+    [SECRET, "hf_QsKjhFzRnTkZbVcXyLmPwDoAeUiGtJ", "q1Zs8aB3cD4eF5gH6iJ7==", "9f86d081884c7d659a2feaa0c55ad015"],
 )
 def test_no_file_is_named_after_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str) -> None:
     monkeypatch.chdir(tmp_path)
@@ -194,9 +195,13 @@ def test_no_file_is_named_after_a_secret(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    "name", ["releases", "releases-2026-11-production", "ledger_of_the_second_store", f"{SECRET}.ledger"]
+    "name",
+    [
+        "releases", "releases-2026-11-production", "releases20261126T120000", "clinicalNotesOf2026",
+        "hf_embeddings_2026", "ledger_of_the_second_store", "releases20261126.sqlite3", f"{SECRET}.ledger",
+    ],
 )
-def test_a_ledger_may_have_no_suffix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_the_name_of_a_ledger_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     np.save(tmp_path / "a.npy", np.ones((3, 8), dtype=np.float32))
     done = run("protect", "a.npy", "-p", GOLDEN / "laplace.vecveil", "-o", "b.npy", "--ledger", name)
