@@ -17,7 +17,7 @@ def folder_of_run(factory: pytest.TempPathFactory) -> Path:
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
     """Return the file ``name`` of this run; ``make`` writes it, and other processes wait meanwhile."""
-    import fcntl  # not on Windows, where only the tests that share a file need it
+    import fcntl  # Windows lacks it: only tests that share a file fail there
 
     path = folder_of_run(factory) / name
     with path.with_name(f"{name}.lock").open("w") as lock:

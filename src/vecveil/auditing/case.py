@@ -40,7 +40,7 @@ _CHUNK = 20_000  # corpus texts searched at a time, so that the search can end e
 # Versions of a text that differ in one concept word.
 VERSIONS = 10
 FEWEST_VERSIONS = 4
-MOST_SUBSTITUTED = {"quick": 100, "full": 200}  # of ten encodings each; intervals of about 8 and 6 points
+MOST_SUBSTITUTED = {"quick": 100, "full": 200}  # of ten encodings each; a share of 20 % is known to 8 and 6 points
 FEWEST_SUBSTITUTED = 20
 
 Rows = npt.NDArray[np.intp]

@@ -323,7 +323,7 @@ def _machine(report: dict[str, Any]) -> list[str]:
     kernel, encoder, cpu, cache = (report[key] for key in ("kernel", "encoder", "cpu", "cache"))
     java = report["java"]
     missing = f"not installed: pip install 'vecveil[{encoder['extra']}]'"
-    bf16 = {None: "unknown without torch", True: "in hardware", False: "not in hardware"}
+    bf16 = {None: "unknown without torch", True: "faster than fp32", False: "slower than fp32"}
     devices = "unknown without torch" if report["gpu"] is None else "; ".join(report["gpu"]) or "none"
     return [
         _row("noise kernel", "compiled" if kernel["why"] is None else f"NumPy, slower: {kernel['why']}"),

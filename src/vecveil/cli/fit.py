@@ -216,7 +216,7 @@ def command(
     measures nDCG@10 in place of recall. `vecveil frontier` shows what each strength costs; --from FOLDER fits one of
     its designs. With sealed search the fit keeps 99 % unless a strength is given; else give exactly one.
     """
-    taken = _take_point(options)
+    frontier = _take_point(options)
     form = TableFormat.of(options)
     _check_usage(input, options)
     files = (options[name] for name in ("concept", "positive", "negative", "background", "labels"))
@@ -228,7 +228,7 @@ def command(
         protector.save(out)
     if work is not None:
         forget_checkpoint(work)
-    describe(protector, taken, verbose=verbose)
+    describe(protector, frontier, verbose=verbose)
     seconds, search = time.perf_counter() - started, protector.report["seconds"]
     note(f"Wrote {out}, after {duration(seconds - search)} of reading and encoding and {duration(search)} of fitting.")
     if as_json:
@@ -259,8 +259,8 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
     def given(name: str) -> bool:
         return source(name) is not ParameterSource.DEFAULT
 
-    if taken := [name for name in (*SCALES, "delta", "method", "before", "postprocess") if given(name)]:
-        raise click.UsageError(f"--from sets method and noise: leave out --{taken[0].replace('_', '-')}.")
+    if excluded := [name for name in (*SCALES, "delta", "method", "before", "postprocess") if given(name)]:
+        raise click.UsageError(f"--from sets method and noise: leave out --{excluded[0].replace('_', '-')}.")
     if options["method_options"]:
         raise click.UsageError("--from sets the options of the method: leave out --option.")
     if not (folder / FILE).is_file():
@@ -428,7 +428,7 @@ def _member_sources(texts: Sequence[str], options: dict[str, Any]) -> list[Membe
     return sources
 
 
-def describe(protector: Protector, taken: tuple[FrontierRecord, FrontierPoint] | None, *, verbose: bool) -> None:
+def describe(protector: Protector, frontier: tuple[FrontierRecord, FrontierPoint] | None, *, verbose: bool) -> None:
     """Print on stderr what is kept and read, whether to ship, and warnings; with ``verbose`` all figures."""
     report = protector.report
     if verbose:
@@ -436,12 +436,12 @@ def describe(protector: Protector, taken: tuple[FrontierRecord, FrontierPoint] |
     if rewriting := report.get("rewriting"):
         note(f"Rewritten: {_rewritten(rewriting)}.")
     note(f"Kept: {_kept(report)}.")
-    note(f"Search: {_search(report, taken)}.")
-    listed, unlisted = _leaks(report, taken)
+    note(f"Search: {_search(report, frontier)}.")
+    listed, unlisted = _leaks(report, frontier)
     for kind, leak in (("Listed", listed), ("Unlisted", unlisted)):
         if leak is not None:
             note(f"{kind} words: {_read(report, leak)}.")
-    note(f"Ship: {_advice(report, listed, unlisted, of_frontier=taken is not None)}.")
+    note(f"Ship: {_advice(report, listed, unlisted, of_frontier=frontier is not None)}.")
     if kept := report.get("preserved"):
         note(
             f"Note: nothing that correlates with the {kept['classes']} classes is erased. What they tell of the "
@@ -485,7 +485,7 @@ def _kept(report: dict[str, Any]) -> str:
     return f"{share(named['relative'])} of {_lower(named['label'])}{size}{own}{aim}"
 
 
-def _search(report: dict[str, Any], taken: tuple[FrontierRecord, FrontierPoint] | None) -> str:
+def _search(report: dict[str, Any], frontier: tuple[FrontierRecord, FrontierPoint] | None) -> str:
     """Return the share of the nearest neighbours that the store alone finds, and how sealed search raises it."""
     neighbours = report["utility"].get("neighbours", {}).get("relative")
     if neighbours is None:
@@ -493,23 +493,25 @@ def _search(report: dict[str, Any], taken: tuple[FrontierRecord, FrontierPoint] 
     found = f"the store alone finds {share(neighbours)} of the ten nearest neighbours among the fit's own texts"
     if "sealed_search" in report or neighbours >= LITTLE_RECALL:
         return found
-    ranked = None if taken is None else taken[1].enough(SEARCH_KEPT)
-    if taken is not None and ranked is not None and ranked.candidates:
-        return (
-            f"{found}; sealed search with {ranked.candidates} candidates (`vecveil search --candidates "
-            f"{ranked.candidates}`) keeps {share(ranked.value)} in the frontier, of {taken[0].counts.rows:,} rows"
-        )
+    if frontier is not None:
+        record, point = frontier
+        ranked = point.enough(SEARCH_KEPT)
+        if ranked is not None and ranked.candidates:
+            return (
+                f"{found}; sealed search with {ranked.candidates} candidates (`vecveil search --candidates "
+                f"{ranked.candidates}`) keeps {share(ranked.value)} in the frontier, of {record.counts.rows:,} rows"
+            )
     return f"{found}; sealed search (--candidates, --collection-size) keeps more"
 
 
 def _leaks(
-    report: dict[str, Any], taken: tuple[FrontierRecord, FrontierPoint] | None
+    report: dict[str, Any], frontier: tuple[FrontierRecord, FrontierPoint] | None
 ) -> tuple[dict[str, Any] | None, ...]:
     """Return the figures of listed and of unlisted words, by the frontier's reader or the fit's; None without one."""
-    if taken is None:
+    if frontier is None:
         reader = report.get("reader", {})
         return reader.get("listed"), reader.get("unlisted")
-    record, point = taken
+    record, point = frontier
     fewer = "fewer texts, not rewritten" if "rewriting" in report else "fewer texts"
 
     def figures(leak: Leak | None, clean: Leak | None, chance: float | None) -> dict[str, Any] | None:

@@ -347,7 +347,7 @@ class SentenceTransformerBackend:
             raise InvalidInputError.of(_OWNER, "precision", "'auto'", got, fix=fix)
         if precision != "auto":
             return precision
-        # bf16 is verified on CPUs only, and is slower on one that lacks it in hardware.
+        # bf16 is verified on CPUs only, and is slower on one without matrix units for it.
         if self._model.device.type != "cpu" or not cpu_has_bf16():
             return "fp32"
         if sum(value.numel() for value in weights) < MIN_WEIGHTS:

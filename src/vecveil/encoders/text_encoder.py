@@ -200,8 +200,8 @@ def load_encoder(
             hub (downloaded once), ``URL#MODEL`` of an OpenAI-compatible server
             (``https://api.openai.com/v1#text-embedding-3-small``, its key in ``OPENAI_API_KEY``), or
             any callable or object with ``encode`` or ``embed_documents`` (see ``as_text_encoder``).
-        precision: ``"fp32"``, ``"bf16"``, or ``"auto"``: bf16 on a CPU that has it in hardware if a
-            startup check finds it close enough (cosine ≥ .9999) and it has 1,000,000 weights, else fp32.
+        precision: ``"fp32"``, ``"bf16"``, or ``"auto"``: bf16 on a CPU with matrix units for it if the
+            model has 1,000,000 weights and a startup check finds it close enough (cosine ≥ .9999), else fp32.
         device: ``"auto"`` takes the first available of cuda, mps and cpu.
         batch_size: largest number of texts in a batch.
         cache: ``"default"`` (``$VECVEIL_CACHE`` or a folder under ``~/.cache``), a folder, or None.

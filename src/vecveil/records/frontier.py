@@ -18,7 +18,7 @@ from vecveil.validation import check_probability
 SEARCH_KEPT = 0.98
 """Share of clean search that the recommended point keeps, where one does."""
 LARGE_PART = 0.25
-"""Candidates as a share of the rows from which the figure of sealed search says little of larger collections."""
+"""Share of the rows; where more are candidates, the figure of sealed search says little of larger collections."""
 
 
 @dataclass(frozen=True)
@@ -251,8 +251,8 @@ class FrontierRecord(Record):
             search = f" Search keeps {_share(kept.value)} after exact ranking of {kept.candidates} candidates{alone}."
             if kept.candidates > LARGE_PART * self.counts.rows:
                 search += (
-                    f" So many candidates are a large part of {self.counts.rows:,} rows: in a larger collection they "
-                    "keep less; name its size as --collection-size."
+                    f" They are a large part of {self.counts.rows:,} rows and keep less of a larger collection: give "
+                    "its size as --collection-size."
                 )
         elif kept is not None:
             search = f" Search in the store alone keeps {_share(kept.value)}."
