@@ -243,7 +243,7 @@ def test_a_ledger_caps_releases(url: str, protector: vecveil.Protector, tmp_path
 def test_a_refused_row_takes_the_batch_with_it(table: ProtectedTable, connection: Any) -> None:
     table.add(IDS[:1], TEXTS[:1], [{"year": 1}])
     secret = "not-a-year-amoxicillin"
-    with raises("E-STORE-DATABASE", "writing rows; nothing of the batch is there") as caught:
+    with raises("E-STORE-DATABASE", "writing rows; no row of the batch was written") as caught:
         table.add(["x", "y", "a"], TEXTS, [{"year": 7}, {"year": secret}, {"year": 8}])
     assert secret not in str(caught.value)
     assert caught.value.__suppress_context__

@@ -163,7 +163,7 @@ def test_a_refused_row_takes_the_batch_with_it(table: ProtectedTable, path: Path
     secret = "not-a-year-amoxicillin"
     bad = rows_of()
     bad[2]["year"] = secret
-    with raises("E-STORE-DATABASE", "writing rows; nothing of the batch is there") as caught:
+    with raises("E-STORE-DATABASE", "writing rows; no row of the batch was written") as caught:
         table.add(IDS, TEXTS, bad)
     assert secret not in str(caught.value)
     assert caught.value.__suppress_context__

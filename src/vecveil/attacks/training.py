@@ -367,15 +367,13 @@ def load_weights(model: Any, weights: Mapping[str, Any]) -> None:
             parameter.copy_(weights[name])
 
 
-def save_tensors(
-    path: Path, tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
-) -> None:
+def save_tensors(path: Path, tensors: Mapping[str, Any]) -> None:
     """Write torch tensors to a safetensors file that its owner alone can read."""
     from safetensors.torch import save_file
 
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with atomic_path(path, mode=0o600) as temporary:
-        save_file(dict(tensors), str(temporary), metadata=dict(metadata) if metadata else None)
+        save_file(dict(tensors), str(temporary))
 
 
 def load_tensors(path: Path) -> dict[str, Any]:

@@ -384,16 +384,16 @@ class Bench:
             for name, part in (("listed", self.listed), ("left_out", self.left_out)):
                 if not len(part):
                     continue
-                found = r_precision(
+                estimate = r_precision(
                     scores[:, part],
                     test.L[:, part],
                     test.groups,
                     base_rates=rates[part],
                     seed=self.seed,
                 )
-                leak = Leak(found.value, found.low, found.high, reader.name, found.n)
+                leak = Leak(estimate.value, estimate.low, estimate.high, reader.name, estimate.n)
                 if name not in best or leak.value > best[name][0].value:
-                    best[name] = leak, float(found.chance or 0.0)
+                    best[name] = leak, float(estimate.chance or 0.0)
         return best
 
     # -- utility
@@ -438,10 +438,10 @@ class Bench:
             rng = np.random.default_rng(self.seed)
             # Of a pair both texts carry noise whatever a query does: similarity ignores the sides.
             sides: Sides = "both" if self.query_noise else "documents"
-            found: Estimate = task.protected(release, rng, sides=sides)
+            estimate: Estimate = task.protected(release, rng, sides=sides)
             clean = task.clean_value
             return Kept(
-                found.metric, found.value / clean, found.low / clean, found.high / clean, candidates
+                estimate.metric, estimate.value / clean, estimate.low / clean, estimate.high / clean, candidates
             )
 
         return kept(self._similarity, 0), [kept(task, count) for count, task in self._search]

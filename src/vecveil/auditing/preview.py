@@ -263,7 +263,7 @@ class _Vectors:
     ordinary: Embeddings
     texts: Embeddings
     without: Embeddings
-    asked: Embeddings
+    previewed: Embeddings
 
 
 class Preview:
@@ -369,7 +369,7 @@ class Preview:
             LabelledVectors(given.texts[r], labels[r], groups[r], given.without[r])
             for r in (learn, choose)
         )
-        judged, asked = release(given.texts[judge], rng), release(given.asked, rng)
+        judged, previewed = release(given.texts[judge], rng), release(given.previewed, rng)
         knowledge = Knowledge(
             judged.shape[1],
             None if protector is None else release,
@@ -392,7 +392,7 @@ class Preview:
             key=lambda estimate: estimate.chance or 0.0,
         )
         utility = self._utility(clean, given, protector, rng)
-        return PreviewLevel(factor, utility, leakage, _best(model(asked)))
+        return PreviewLevel(factor, utility, leakage, _best(model(previewed)))
 
     def _utility(
         self,
@@ -410,20 +410,20 @@ class Preview:
         return task.protected(lambda V, g: protector.protect(rewritten(V, rng), g, rewritten=True), rng)
 
     def _encoded(
-        self, asked: Texts, say: Report, rewrite: Callable[[Texts], list[str]] | None = None
+        self, previewed: Texts, say: Report, rewrite: Callable[[Texts], list[str]] | None = None
     ) -> _Vectors:
         """Return the vectors of background and previewed texts, after ``rewrite`` if it is given."""
         made = self._practice
         texts = [*made.ordinary, *made.texts, *made.without]
         if rewrite is not None:
-            texts, asked = rewrite(texts), rewrite(asked)
+            texts, previewed = rewrite(texts), rewrite(previewed)
         blocks = []
         for start in range(0, len(texts), _BATCH):
             say(_ENCODING * start / len(texts), "encoding background texts")
             part = texts[start : start + _BATCH]
             blocks.append(self._memory.encode(part, self._vectors, encoder=self._encoder))
         # Past the cache: no vector of a previewed text may be kept.
-        every = np.concatenate([*blocks, self._vectors(asked)])
+        every = np.concatenate([*blocks, self._vectors(previewed)])
         ends = np.cumsum([len(made.ordinary), len(made.texts), len(made.without)])
         return _Vectors(*np.split(every, ends))
 

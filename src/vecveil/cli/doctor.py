@@ -8,7 +8,7 @@ import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -162,10 +162,10 @@ def examine_extras(
             others[extra] += sorted(requirement.extras)
             continue
         least = next((each.version for each in requirement.specifier if each.operator in (">=", "==", "~=")), None)
-        found = version(requirement.name)
-        enough = found is not None and requirement.specifier.contains(found, prereleases=True)
-        state = "installed" if enough else "missing" if found is None else "too old"
-        packages[extra].append({"name": requirement.name, "version": found, "least": least, "state": state})
+        installed = version(requirement.name)
+        enough = installed is not None and requirement.specifier.contains(installed, prereleases=True)
+        state = "installed" if enough else "missing" if installed is None else "too old"
+        packages[extra].append({"name": requirement.name, "version": installed, "least": least, "state": state})
 
     def states(extra: str, seen: set[str]) -> set[str]:
         """Return the states of the packages of an extra and of the extras that it is made of."""
@@ -267,10 +267,10 @@ def cache() -> dict[str, Any]:
     }
 
 
-def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def variables() -> dict[str, str]:
     """Return the variables that matter and are set; a value that may be a secret is not shown."""
-    names = [*SHOWN, *sorted(n for n in environment if n.startswith("VECVEIL_") and n not in SHOWN)]
-    return {name: environment[name] if name in SHOWN else NOT_SHOWN for name in names if environment.get(name)}
+    names = [*SHOWN, *sorted(n for n in os.environ if n.startswith("VECVEIL_") and n not in SHOWN)]
+    return {name: os.environ[name] if name in SHOWN else NOT_SHOWN for name in names if os.environ.get(name)}
 
 
 def readers(file: Path) -> str:

@@ -146,8 +146,8 @@ def _none(
     """Return the error for limits that no point meets, with the nearest."""
 
     def kept(point: FrontierPoint) -> float:
-        found = point.search(store_alone=store_alone)
-        return -1.0 if found is None else found.value
+        result = point.search(store_alone=store_alone)
+        return -1.0 if result is None else result.value
 
     def named(point: FrontierPoint) -> str:
         return f"Nearest: {_named(point, store_alone)}."
@@ -164,7 +164,7 @@ def _none(
 
 def _named(point: FrontierPoint, store_alone: bool) -> str:
     """Return the number of a point with what it leaks and keeps."""
-    found = point.search(store_alone=store_alone)
-    ranked = f" with {found.candidates} candidates" if found is not None and found.candidates else ""
-    search = "" if found is None else f", keeps {share(found.value)} of search{ranked}"
+    result = point.search(store_alone=store_alone)
+    ranked = f" with {result.candidates} candidates" if result is not None and result.candidates else ""
+    search = "" if result is None else f", keeps {share(result.value)} of search{ranked}"
     return f"point {point.number} ({point.words}) leaks {share(point.listed.value)} of listed words{search}"

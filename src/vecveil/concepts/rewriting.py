@@ -406,8 +406,8 @@ class ReplacingByHypernyms(Rewriter):
         # Otherwise the second pass, which looks for joined matches, would redact every noun.
         every = list(dict.fromkeys(rewriter.nouns.values()))
         rescanning = [d for d in concept.detectors if getattr(d, "rescans", False)]
-        found = detect_all("", rescanning, every, show_progress=False)
-        if count := sum(map(bool, found)):
+        matches = detect_all("", rescanning, every, show_progress=False)
+        if count := sum(map(bool, matches)):
             raise ConceptError.of("fit", "hypernyms", "nouns that the detector does not match", f"{count} others",
                                   fix="Give nouns by label, '' for others: hypernyms={'': 'one'}.")  # fmt: skip
         return rewriter

@@ -168,7 +168,7 @@ class ProtectedClient(_Closing):
             self.client.close()
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        fix = "See that the server runs, the collection is there and rows fit it, then do it again."
+        fix = "Check that the server runs, the collection exists and the rows fit it, then repeat the call."
         with database_errors(self.items.owner, method, fix):
             return getattr(self.client, method)(*arguments, **options)
 

@@ -206,10 +206,10 @@ class FaissStore(DatabaseStore):
         most, allowed = max(index.ntotal, 1), None if rows is None else set(rows.tolist())
         take = min(k, most)
         while True:
-            distances, found = self._inner(index).search(vector[None], take)
+            distances, labels = self._inner(index).search(vector[None], take)
             hits = [
                 (int(at), sign * float(d))
-                for at, d in zip(found[0], distances[0], strict=True)
+                for at, d in zip(labels[0], distances[0], strict=True)
                 # FAISS fills up missing results with -1
                 if at >= 0 and (allowed is None or int(at) in allowed)
             ][:k]
@@ -439,7 +439,7 @@ class ProtectedIndex:
                 _faiss().write_index(self.index, str(temporary))
         except (RuntimeError, OSError):
             raise StoreError.of(_INDEX, "path", "a file that can be written", "one that cannot",
-                                "What was there before is there still.") from None  # fmt: skip
+                                "The earlier file is unchanged.") from None  # fmt: skip
 
     def _documents(self, items: Texts | Embeddings, ids: Any) -> Vectors:
         vectors, _ = self.items.documents(items, None if ids is None else ids.tolist())

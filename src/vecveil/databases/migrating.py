@@ -474,13 +474,13 @@ def _choose_fields(
     """Return the names of the fields to copy, and the others with the reason."""
     for param, names in (("keep", options.keep), ("drop", options.drop), ("filter_fields", options.filter_fields)):
         for name in names:
-            found = [one for one in fields if matches(one.name, name)]
-            if not found:
+            matching = [one for one in fields if matches(one.name, name)]
+            if not matching:
                 known = ", ".join(repr(one.name) for one in fields) or "none"
                 raise InvalidInputError.of(
                     _OWNER, param, f"a field of the source ({known})", repr(name)[:80]
                 )
-            several = any(one.name != name or {"numbers", "binary"} & one.kinds.keys() for one in found)
+            several = any(one.name != name or {"numbers", "binary"} & one.kinds.keys() for one in matching)
             if param == "filter_fields" and several:
                 raise InvalidInputError.of(_OWNER, param, "fields of single values",
                                            f"{name[:80]!r}, of lists or objects", code="E-SEAL-FILTER")  # fmt: skip

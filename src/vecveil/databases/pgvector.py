@@ -354,7 +354,7 @@ class PgvectorStore(DatabaseStore):
         # Writing may add columns, and a rolled-back batch takes them away again: do not cache across writes.
         self._known_layout = None
         try:
-            with self.cursor("writing rows; nothing of the batch is there") as cursor:
+            with self.cursor("writing rows; no row of the batch was written") as cursor:
                 self._known_layout = layout = self._adopted(cursor, layout, batch)
                 types = self._widened(cursor, layout, batch)
                 given = {name for row in batch.fields for name in row}
@@ -370,7 +370,7 @@ class PgvectorStore(DatabaseStore):
     ) -> None:
         """Write the columns ``names`` of rows; other columns of existing rows keep their values."""
         types = self.layout().columns
-        with self.cursor("writing rows; nothing of the batch is there") as cursor:
+        with self.cursor("writing rows; no row of the batch was written") as cursor:
             self._upsert(cursor, ids, vectors, names, rows, types, [])
 
     def _upsert(

@@ -254,7 +254,7 @@ class SqliteVecStore(DatabaseStore):
             [name, vector.astype("<f4").tobytes(), *(row.get(column) for column in names)]
             for name, vector, row in zip(ids, vectors, rows, strict=True)
         ]
-        with self.cursor("writing rows; nothing of the batch is there") as cursor:
+        with self.cursor("writing rows; no row of the batch was written") as cursor:
             cursor.executemany(
                 f"DELETE FROM {table} WHERE {_quoted(layout.key)} = ?", [[name] for name in ids]
             )

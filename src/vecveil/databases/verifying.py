@@ -121,8 +121,8 @@ def verify(
             traces += traces_of(originals.rows(chosen), part.vectors[chosen], set(state.withheld))
     same = as_hex(checksum) == state.checksum
     files = _files_of(dest) if traces and clean is not None else None
-    found = None if files is None else len(files_with(files, traces))
-    return Verification(rows, state.rows, same, bad, clean, dest.normalises, unopened, found)
+    holding_traces = None if files is None else len(files_with(files, traces))
+    return Verification(rows, state.rows, same, bad, clean, dest.normalises, unopened, holding_traces)
 
 
 def _files_of(dest: VectorStore) -> list[str] | None:

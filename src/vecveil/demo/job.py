@@ -92,13 +92,13 @@ class DemoResult:
     def _search_lines(self) -> list[str]:
         """Return the price of protection for a search in the store alone, and for sealed search."""
         utility, worst = self.audit.record["utility"], self.audit.worst
-        found = {key: utility[key]["value"] for key in ("neighbours", "sealed_search") if key in utility}
-        if len(found) < 2:
+        recalls = {key: utility[key]["value"] for key in ("neighbours", "sealed_search") if key in utility}
+        if len(recalls) < 2:
             return []
         sealed = f"protected and sealed, {CANDIDATES} candidates"
         names = {"neighbours": "protected, the store ranks", "sealed_search": sealed}
         head = f"{'What search keeps':<42}words read   ten nearest found"
-        rows = [("clean vectors", worst["clean"], 1.0), *((names[key], worst["value"], found[key]) for key in names)]
+        rows = [("clean vectors", worst["clean"], 1.0), *((names[key], worst["value"], recalls[key]) for key in names)]
         lines = [f"  {name:<40}{read:>8.0%}{recall:>15.0%}" for name, read, recall in rows]
         advice = [
             "For better search, keep sealed originals: vecveil key new search.keys, then",

@@ -219,7 +219,7 @@ class FrontierRecord(Record):
         if at_most_leak is not None and at_least_search is None:
             return max(met, key=lambda point: (search(point), -point.listed.value))
         for leak in (_listed, _left_out):
-            least = min(map(leak, met), key=lambda found: found.value)
+            least = min(map(leak, met), key=lambda estimate: estimate.value)
             # About one standard error: a smaller difference is one of measurement.
             met = [point for point in met if leak(point).value <= (least.value + least.high) / 2]
         return max(met, key=lambda point: (search(point), -point.listed.value))

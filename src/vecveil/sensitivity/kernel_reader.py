@@ -160,17 +160,17 @@ def labels_recovered(
 ) -> npt.NDArray[np.float64]:
     """Return (N,) how many of the k labels of each row are among its k best scores."""
     marks = np.asarray(labels, dtype=bool)
-    found = np.zeros(len(marks))
+    recovered = np.zeros(len(marks))
     holding = marks.any(axis=1)
     marks, scores, held = marks[holding], np.asarray(scores)[holding], marks[holding].sum(axis=1)
     if not held.size:
-        return found
+        return recovered
     # The k-th best score of each row; ties with it share the places that are left.
     last = np.take_along_axis(-np.sort(-scores, axis=1), held[:, None] - 1, axis=1)
     above, tied = scores > last, scores == last
     places = (held - above.sum(axis=1)) / tied.sum(axis=1)  # share of each tied label
-    found[holding] = (marks & above).sum(axis=1) + (marks & tied).sum(axis=1) * places
-    return found
+    recovered[holding] = (marks & above).sum(axis=1) + (marks & tied).sum(axis=1) * places
+    return recovered
 
 
 def standard_error(share: float, labels: npt.NDArray[Any]) -> float:

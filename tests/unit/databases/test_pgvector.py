@@ -277,7 +277,7 @@ def test_a_connection_that_dies_in_a_batch_leaves_none_of_it(url: str, connectio
             CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
                 IF NEW.id = '8' THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NEW; END $$;
             CREATE TRIGGER dies BEFORE INSERT ON dying FOR EACH ROW EXECUTE FUNCTION die()""")
-        with raises("E-STORE-DATABASE", "writing rows; nothing of the batch is there"):
+        with raises("E-STORE-DATABASE", "writing rows; no row of the batch was written"):
             store.write(rows(5, start=6))
         assert connection.execute("SELECT count(*) FROM dying").fetchone() == (5,)
         connection.execute("DROP TRIGGER dies ON dying")
@@ -295,7 +295,7 @@ def test_a_server_that_stops_between_batches(url: str) -> None:
         try:
             with raises("E-STORE-DATABASE", "reading rows"):
                 next(reading)
-            with raises("E-STORE-DATABASE", "writing rows; nothing of the batch is there"):
+            with raises("E-STORE-DATABASE", "writing rows; no row of the batch was written"):
                 store.write(rows(3, start=20))
         finally:
             start_again()

@@ -125,10 +125,10 @@ def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     with blas_threads(n):
         search = SubspaceSearch(whole)
         best = search.run(fixed)
-        found = search.reading(best)
+        reading = search.reading(best)
     data.findings["search"] = [{**vars(setting), **row} for setting, row in search.tried.items()]
-    if found:
-        data.findings["reader"] = found
+    if reading:
+        data.findings["reader"] = reading
     return _candidate(whole, best)
 
 
@@ -298,11 +298,11 @@ def _shapes(
     n: int, rank: int, fixed: dict[str, Any], shapes: Sequence[tuple[float, float]]
 ) -> list[tuple[int, float]]:
     """Return pairs of a number of released directions and a flattening."""
-    found = [
+    choices = [
         (fixed.get("kept", max(1, min(n - rank, round(n * kept)))), fixed.get("flattening", power))
         for kept, power in shapes
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(choices))
 
 
 def gentle_settings(n: int, *, pairs: bool) -> list[SubspaceSetting]:
@@ -420,7 +420,7 @@ class SubspaceSearch:
         if labels is None or noise is None:
             return {}
         listed = np.setdiff1d(np.arange(labels.shape[1]), self.unlisted)
-        found: dict[str, Any] = {"attack": "kernel ridge", "texts": len(self.rest)}
+        reading: dict[str, Any] = {"attack": "kernel ridge", "texts": len(self.rest)}
         for kind, columns in (("listed", listed), ("unlisted", self.unlisted)):
             marks = labels[:, columns]
             judge = self.rest[marks[self.rest].any(axis=1)][:READER_ROWS]
@@ -441,9 +441,9 @@ class SubspaceSearch:
                 ))  # fmt: skip
             value, chance, clean = (float(np.mean(each)) for each in zip(*shares, strict=True))
             error = 1.96 * standard_error(value, marks[judge])
-            found[kind] = {"value": value, "low": max(0.0, value - error), "high": min(1.0, value + error),
+            reading[kind] = {"value": value, "low": max(0.0, value - error), "high": min(1.0, value + error),
                            "chance": chance, "clean": clean, "n": len(judge)}  # fmt: skip
-        return found if "listed" in found else {}
+        return reading if "listed" in reading else {}
 
     def _reader(self, rows: Rows, groups: Groups) -> FoldReader:
         """Return the reader of the texts of a fold."""
@@ -498,14 +498,14 @@ class SubspaceSearch:
 
     def _leakage(self, setting: SubspaceSetting, noise: float) -> float:
         """Return the share of the labels that the readers recover; keep the number for each text in ``_hits``."""
-        found = [
+        scored = [
             (reader.scores(fitted.draws(setting).at(noise)), reader.labels)
             for fitted, reader in zip(self._fits, self._readers, strict=True)
         ]
-        if found[0][1].shape[1] == 1:
-            return float(np.mean([share_recovered(*each) for each in found]))
-        hits = self._hits[setting] = np.concatenate([labels_recovered(*each) for each in found])
-        return float(hits.sum() / max(sum(int(labels.sum()) for _, labels in found), 1))
+        if scored[0][1].shape[1] == 1:
+            return float(np.mean([share_recovered(*each) for each in scored]))
+        hits = self._hits[setting] = np.concatenate([labels_recovered(*each) for each in scored])
+        return float(hits.sum() / max(sum(int(labels.sum()) for _, labels in scored), 1))
 
     def _utility(self, draws: CommonDraws) -> Callable[[float], float]:
         rng = np.random.default_rng(self.data.seed)

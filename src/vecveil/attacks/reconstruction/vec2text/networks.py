@@ -95,9 +95,7 @@ def logits_of(module: Any, part: Mapping[str, Any]) -> Any:
     return t5(inputs_embeds=read, attention_mask=mask, labels=labels, use_cache=False).logits
 
 
-def write_ids(
-    module: Any, batch: Mapping[str, Array], *, beam: int, max_tokens: int, rows: int = 256
-) -> list[list[list[int]]]:
+def write_ids(module: Any, batch: Mapping[str, Array], *, beam: int, max_tokens: int) -> list[list[list[int]]]:
     """Return ``beam`` texts as ids for each row of ``batch``, the likeliest first; greedy with one."""
     t5 = module["encoder_decoder"]
     settings = import_transformers().GenerationConfig(
@@ -115,7 +113,7 @@ def write_ids(
         return [listed[i : i + beam] for i in range(0, len(listed), beam)]
 
     with import_torch().no_grad():  # beams multiply the rows that the decoder holds
-        parts = Batches(max(1, rows // beam)).run(rows_of(batch), work)
+        parts = Batches(max(1, 256 // beam)).run(rows_of(batch), work)
     return [row for part in parts for row in part]
 
 
