@@ -17,7 +17,7 @@ from vecveil.attacks.token_inference.linear import LinearAttack
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import candidate_matching_of_ranks
 from vecveil.metrics.estimates import Estimate
-from vecveil.metrics.similarity import embedding_cosine
+from vecveil.metrics.similarity import embedding_cosine, unit_rows
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
@@ -70,13 +70,6 @@ class AffineMap:
         if self.reach is not None:
             recovered, candidates = recovered @ self.reach, candidates @ self.reach
         return unit_rows(recovered), unit_rows(candidates)
-
-
-def unit_rows(rows: FloatArray) -> FloatArray:
-    """Return the rows divided by their norms; zero rows stay zero."""
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit: FloatArray = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
-    return unit
 
 
 def fit_scale(moved: FloatArray, clean: FloatArray) -> float:

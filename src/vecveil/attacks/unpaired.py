@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy  # its submodules load when they are first used: scipy.optimize is slow
 
-from vecveil.attacks.alignment import AffineMap, AlignmentAttack, fit_scale, procrustes, unit_rows
+from vecveil.attacks.alignment import AffineMap, AlignmentAttack, fit_scale, procrustes
+from vecveil.metrics.similarity import unit_rows
 from vecveil.validation import check_count
 
 FloatArray = npt.NDArray[np.float64]

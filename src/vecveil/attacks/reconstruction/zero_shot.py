@@ -17,6 +17,7 @@ from vecveil.attacks.evidence import Knowledge, TextVectors
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.tokenisers import import_transformers
 from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.metrics.similarity import unit_rows
 from vecveil.runtime import import_torch, resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_texts
@@ -316,9 +317,9 @@ class ZeroShotAttack(ReconstructionAttack):
             inputs = _features(heads[row_of], single[places[row_of, place_of]])
             joined.add(inputs, encoded)
             weights = joined.solve()
-            exact = _unit(encoded @ queries.alignment())
-            confidence = float((_unit((inputs @ weights) @ queries.alignment()) * exact).sum(axis=1).mean())
-            near = (exact * _unit(aim_of(running))[of]).sum(axis=1)
+            exact = unit_rows(encoded @ queries.alignment())
+            confidence = float((unit_rows((inputs @ weights) @ queries.alignment()) * exact).sum(axis=1).mean())
+            near = (exact * unit_rows(aim_of(running))[of]).sum(axis=1)
             likely = before[row_of] + logs[row_of, place_of]
             for i, beam in enumerate(running):
                 own = np.flatnonzero(of == i)
@@ -407,11 +408,6 @@ def _cosines(first: FloatArray, second: FloatArray, targets: FloatArray, places:
     squares = (first**2).sum(axis=1)[:, None] + 2 * cross + (second**2).sum(axis=1)[places]
     lengths = np.sqrt(np.maximum(squares, 1e-24)) * np.linalg.norm(targets, axis=1)[:, None]
     result: FloatArray = products / np.maximum(lengths, 1e-24)
-    return result
-
-
-def _unit(rows: FloatArray) -> FloatArray:
-    result: FloatArray = rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)
     return result
 
 
