@@ -649,6 +649,8 @@ def load(path: str | os.PathLike[str], *, surrogate_key: Any = None) -> Protecto
     Args:
         surrogate_key: key of surrogates, as for `vecveil.fit`; None takes the file or variable named in the fit.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise wrong_type("vecveil.load", "path", "the path of a protector's file", path)
     protector = Protector.from_bytes(serialisation.read(path), Path(path).name)
     if surrogate_key is None:
         return protector

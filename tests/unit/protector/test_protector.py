@@ -115,3 +115,8 @@ def test_the_release_oracle_protects() -> None:
 
 def test_the_guarantee_says_what_it_was_fitted_on() -> None:
     assert "fitted on 7 pairs" in str(small(report={"pairs": 7}).guarantee)
+
+
+def test_a_path_of_the_wrong_type_has_a_code() -> None:
+    with raises("E-INPUT-TYPE", "path"):
+        vecveil.load(small())  # type: ignore[arg-type]
