@@ -530,6 +530,27 @@ def test_reseal_keeps_precision_and_reports_damaged_rows(
     np.testing.assert_array_equal(got, Hashed().encode(["canary-9 exact"])[0])
 
 
+def test_rows_that_are_written_during_reseal_keep_the_older_key_and_end_it_with_an_error(
+    flat: VectorStore, protector: Protector, sealer: Sealer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed())
+    made.add(TEXTS[:20], ids=IDS[:20])
+    late, write = flat.read(["3"]), flat.write
+
+    def written_again(batch: Batch) -> None:
+        write(batch)
+        write(late)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flat, "write", written_again)
+        with raises("E-STORE-CHANGED", "database"):
+            made.reseal()
+    assert len(sealer.keys.read("notes").keys) == 2
+    assert made.get(["3"]).texts == [TEXTS[2]]
+    assert made.reseal() == 1
+    assert len(sealer.keys.read("notes").keys) == 1
+
+
 def test_rows_without_a_blob_are_not_joined(database: VectorStore, protector: Protector, sealer: Sealer) -> None:
     database.create(DIMENSION, metric="cosine")
     clean = np.ones((1, DIMENSION), np.float32)

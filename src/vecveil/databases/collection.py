@@ -365,6 +365,7 @@ class ProtectedCollection:
 
         Raises:
             SealingError: some blobs do not open. All others are resealed, and the older keys stay.
+            StoreError: rows were written under an older key meanwhile. The older keys stay.
         """
         keys = self._key_store("reseal")
         noted = keys.read(self.name)
@@ -397,6 +398,7 @@ class ProtectedCollection:
         Raises:
             IncompatibleError: the protector is of another encoder or dimension.
             SealingError: some blobs do not open. All others are reprotected.
+            StoreError: rows were written under an older key meanwhile.
         """
         keys, policy = self._key_store("reprotect"), _query_policy(open_policy(protector), self._query_noise)
         stored, released = self.database.info().dimension, policy.protector.released_dimension
@@ -449,8 +451,11 @@ class ProtectedCollection:
                                   f"{len(closed)} rows whose blobs do not, such as {closed[0][:60]!r}",
                                   "The older keys stay.", "Delete these rows, or add them again, and repeat the call.",
                                   code="E-SEAL-OPEN")  # fmt: skip
-        if next(iter(self._under_older_keys(target, batch)), None) is None:
-            keys.retire(self.name, keep=target)
+        if next(iter(self._under_older_keys(target, batch)), None) is not None:
+            raise StoreError.of(owner, "database", "one that no other program writes to", "rows under an older key",
+                                "They were written meanwhile. The older keys stay, and open these rows.",
+                                "Stop the other programs, and repeat the call.", code="E-STORE-CHANGED")  # fmt: skip
+        keys.retire(self.name, keep=target)
         return len(stale)
 
     def _under_older_keys(self, target: bytes | None, batch: int) -> Iterator[str]:
