@@ -33,7 +33,8 @@ WRITER, READER, ANALYST, STRANGER, NOBODY = (
     f"the-key-of-the-{name}" for name in ("writer", "reader", "analyst", "stranger", "nobody")
 )
 KEYS = (
-    f"{WRITER} seal:notes,{READER} rank:notes,{ANALYST} rank:notes scores:notes texts:notes rank:caf%C3%A9%20notes,"
+    f"{WRITER} seal:notes seal:drafts,{READER} rank:notes,"
+    f"{ANALYST} rank:notes scores:notes texts:notes rank:caf%C3%A9%20notes,"
     f"{STRANGER} seal:other rank:other,{NOBODY}"
 )
 QUERY = "Which note mentions alphamab?"
@@ -59,7 +60,8 @@ class Server:
         return self.post("/v1/embeddings", {"model": "drug", "seal": True, **given}, key)
 
     def documents(self) -> list[str]:
-        data = self.sealed(TEXTS, IDS).json()["data"]
+        given = {"input": TEXTS, "ids": IDS, "collection": "notes", "filter_fields": ["tenant"]}
+        data = self.seal(given).json()["data"]
         return [f"{name}:{row['sealed']}" for name, row in zip(IDS, data, strict=True)]
 
     def rerank(
@@ -367,9 +369,13 @@ def test_a_body_beyond_the_limit_is_refused(server: Server) -> None:
         ({"seal": "yes"}, "invalid_seal"),
         ({"filter_fields": "tenant"}, "invalid_filter_fields"),
         ({"filter_fields": [1]}, "invalid_filter_fields"),
-        ({"filter_fields": ["a b"]}, "invalid_filter_fields"),
+        ({"filter_fields": ["a b"], "collection": "drafts"}, "invalid_filter_fields"),
         ({"filter_fields": [f"f{i}" for i in range(17)]}, "invalid_filter_fields"),
-        ({"filter_fields": ["tags"], "metadata": [{"tags": ["x"]}, None]}, "invalid_metadata"),
+        (
+            {"filter_fields": ["tags"], "metadata": [{"tags": ["x"]}, None], "collection": "drafts"},
+            "invalid_metadata",
+        ),
+        ({"metadata": [{"a": json.loads("[" * 200 + "]" * 200)}, None], "collection": "drafts"}, "invalid_metadata"),
         ({"input_type": "query"}, "invalid_seal"),
     ],
 )
@@ -381,8 +387,18 @@ def test_malformed_requests_to_seal_are_refused(
     ) == (400, expected)
 
 
-def test_a_refused_request_notes_no_filter_field(server: Server) -> None:
-    assert "tags" not in KeyStore(server.key_file).read("notes").filter_fields
+def test_the_first_request_of_a_collection_names_its_filter_fields(server: Server) -> None:
+    first = {"input": ["a"], "ids": ["1"], "collection": "drafts", "metadata": [{"year": 1, "diagnosis": "x"}]}
+    store = KeyStore(server.key_file)
+    assert "drafts" not in store.collections()  # refused requests made none
+    assert server.seal({**first, "filter_fields": ["year"]}).status_code == 200
+    assert server.seal({**first, "filter_fields": ["year"]}).status_code == 200
+    # One client's request must not make every writer's rows comparable by a further field.
+    assert code(server.seal({**first, "filter_fields": ["year", "diagnosis"]})) == (403, "not_granted")
+    assert store.read("drafts").filter_fields == ("year",)
+    store.note_filter_fields("drafts", ["diagnosis"])  # as whoever holds the key file may
+    answer = server.seal({**first, "filter_fields": ["year", "diagnosis"]})
+    assert answer.json()["data"][0]["filter_tokens"].keys() == {"vecveil_filter_year", "vecveil_filter_diagnosis"}
 
 
 def test_an_erased_collection_opens_no_more(server: Server) -> None:

@@ -18,15 +18,16 @@ from vecveil.encoders.openai_compatible import is_endpoint, split_endpoint
 from vecveil.errors import EncoderError, InvalidInputError, VecveilError
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
-from vecveil.sealing import Sealer
+from vecveil.sealing import KeyStore, Sealer
 from vecveil.sealing.blob import key_id_of
+from vecveil.sealing.keystore import token_fields, typed_value
 from vecveil.sealing.sealer import filter_tokens
 from vecveil.serving.api_keys import ApiClient, read_secret
 from vecveil.serving.errors import ApiError, UpstreamError, not_granted
 from vecveil.serving.logs import event
 from vecveil.serving.metrics import Metrics
 from vecveil.serving.released import release
-from vecveil.serving.requests import EmbeddingRequest, RerankRequest
+from vecveil.serving.requests import EmbeddingRequest, RerankRequest, Sealing, Side
 from vecveil.serving.settings import Limits, ServedPolicySettings, ServeSettings, UpstreamSettings
 from vecveil.serving.upstreams import (
     Encoded,
@@ -154,7 +155,8 @@ class Service:
             text = f"`dimensions` must be {dimension} or left out: that is what the protector releases."
             raise ApiError(400, text, code="invalid_dimensions", param="dimensions")
         if request.sealing is not None:
-            self._check_sealing(served, request, client)
+            # On a thread: the key store is a file, and its provider may be a remote service.
+            await asyncio.to_thread(self._check_sealing, served, request.sealing, request.side, client)
         texts = request.texts
         # Rewriting comes before encoding: the upstream sees no original text, except of documents to seal.
         if served.policy.rewrites_texts:
@@ -170,15 +172,28 @@ class Service:
         self.metrics.vectors.labels(served.name, request.side).inc(len(request.texts))
         return body
 
-    def _check_sealing(self, served: ServedPolicy, request: EmbeddingRequest, client: ApiClient) -> None:
+    def _check_sealing(self, served: ServedPolicy, sealing: Sealing, side: Side, client: ApiClient) -> None:
         if self.sealer is None:
             raise ApiError(400, "This server has no key to seal with.", code="invalid_seal", param="seal")
-        if request.side == "query":
+        if side == "query":
             raise ApiError(400, "A query is not sealed.", code="invalid_seal", param="seal")
         if served.policy.protector.text_only:
             raise _rewriting()
-        if request.sealing is not None and not client.may("seal", request.sealing.collection):
+        if not client.may("seal", sealing.collection):
             raise not_granted("collection")
+        # Before the collection is made: its first request names its filter fields, and may be repeated after an error.
+        token_fields(sealing.filter_fields, owner=_OWNER)
+        for row in sealing.metadata or ():
+            for field in sealing.filter_fields:
+                if row and row.get(field) is not None:
+                    typed_value(row[field])
+        # Of every later writer's rows, the tokens of a further field would show the database which share its value.
+        keys = self.sealer.keys
+        filled = isinstance(keys, KeyStore) and sealing.collection in keys.collections()
+        named = set(sealing.filter_fields) if filled and client.grants is not None else set()
+        if named and not named <= set(keys.read(sealing.collection).filter_fields):
+            text = "`filter_fields` names a field that the collection does not have. Its first request names them."
+            raise ApiError(403, text, kind="permission_error", code="not_granted", param="filter_fields")
 
     async def rerank(self, request: RerankRequest, headers: Mapping[str, str], client: ApiClient) -> bytes:
         """Return the JSON answer to a request to rank sealed documents.
@@ -188,7 +203,6 @@ class Service:
         """
         if self.sealer is None:
             raise ApiError(404, "This server has no key to open documents with.", code="unknown_path")
-        # On a thread: the key store is a file, and its provider may be a remote service.
         collection, served = await asyncio.to_thread(self._target, self.sealer, request, client)
         encoded = await self._upstreams[served.name].embed([request.query], model=request.model, headers=headers)
         if not encoded.vectors.any():  # an LSA encoder, for words that it does not know
@@ -237,10 +251,11 @@ class Service:
         if sealing is None or self.sealer is None:
             return []
         keys, name, metadata = self.sealer.keys, sealing.collection, sealing.metadata
-        keys.check_protector(name, served.policy.protector.fingerprint, adding=True)
+        # First: metadata that cannot be sealed make no collection.
         blobs = self.sealer.seal(
             encoded.vectors, texts=request.texts, ids=sealing.ids, collection=name, metadata=metadata
         )
+        keys.check_protector(name, served.policy.protector.fingerprint, adding=True)
         noted = keys.read(name)
         tokens = filter_tokens(noted, {*noted.filter_fields, *sealing.filter_fields}, blobs, metadata)
         keys.note_filter_fields(name, sealing.filter_fields)  # behind the tokens, which check the values
