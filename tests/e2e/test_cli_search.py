@@ -14,6 +14,7 @@ from vecveil.data import read_texts
 from vecveil.databases import Batch, VectorStore
 from vecveil.databases.locations import in_this_process
 from vecveil.encoders import load_encoder
+from vecveil.encoders.lsa import LsaEncoder
 
 pytest.importorskip("sqlite_vec")
 
@@ -200,6 +201,20 @@ def test_in_place_wants_a_key_and_loses_no_row(sealed: Path) -> None:
     again = run("migrate", where, "--in-place", "-p", sealed / "p.vecveil", *key, "--state", sealed / "s.json")
     assert (again.code, len(again.errors)) == (1, 1)  # its rows are sealed already
     assert run("migrate", where, where, "-p", sealed / "p.vecveil").code == 1
+
+
+def test_a_protector_of_another_encoder_reprotects_nothing(sealed: Path, notes: Path) -> None:
+    # Its map would erase other directions than those of the concept.
+    location = f"sqlite-vec:{sealed}/safe.db#notes"
+    LsaEncoder.fit(read_texts(notes, text_column="text").texts[200:], 64).save(sealed / "other.lsa")
+    fit = ("fit", notes, "--text-column", "text", "--concept", notes.with_name("concept.yaml"), "--method", "laplace")
+    done = run(*fit, "--encoder", sealed / "other.lsa", "--noise-to-signal", 0.9, "-o", sealed / "other.vecveil")
+    assert done.code == 0, done.err
+    done = run("reprotect", location, "-p", sealed / "other.vecveil", "--seal-key", sealed / "search.keys")
+    assert done.code == 1
+    assert "encoder" in done.err
+    about = ("key", "list", sealed / "search.keys", "--json")
+    assert next(iter(run(*about).json["collections"].values()))["data_keys"] == 1
 
 
 def test_reprotected_rows_are_found_by_the_new_protector_alone(

@@ -207,7 +207,8 @@ def sealed_columns(protector: Protector, job: BulkJob) -> tuple[SealedColumns, s
         IncompatibleError: the collection holds vectors of another protector.
     """
     sealer, collection, uuid = Sealer(str(job.seal_key)), str(job.seal_name), job.seal_uuid
-    sealer.keys.check_protector(collection, protector.fingerprint, adding=uuid is None)
+    encoder = protector.encoder_info.fingerprint
+    sealer.keys.check_protector(collection, protector.fingerprint, adding=uuid is None, encoder=encoder)
     present = str(sealer.keys.read(collection).uuid)
     if uuid not in (None, present):
         raise KeyFileError.of("seal", "seal_key", "the key store in which the run began", "another one",

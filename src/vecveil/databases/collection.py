@@ -162,7 +162,9 @@ class ProtectedCollection:
         if not texts:
             return
         self._check_rows()
-        self.sealer.keys.check_protector(self.name, self.policy.protector.fingerprint, adding=True)
+        protector = self.policy.protector
+        encoder = protector.encoder_info.fingerprint
+        self.sealer.keys.check_protector(self.name, protector.fingerprint, adding=True, encoder=encoder)
         kept, protected, opened = self._unchanged(ids, texts, vectors)
         drawn = sorted(set(range(len(ids))) - set(kept))
         if vectors is not None or not kept:
@@ -406,7 +408,9 @@ class ProtectedCollection:
             raise IncompatibleError.of(f"{_OWNER}.reprotect", "protector", f"one that releases dimension {stored}",
                                        released, fix="Migrate to a new collection.",
                                        code="E-INCOMPATIBLE-DIMENSION")  # fmt: skip
+        # Another encoder's map and noise would leave readable what the concept names.
         encoders = {each.protector.encoder_info.fingerprint for each in (policy, self._policy or policy)}
+        encoders.add(keys.read(self.name).encoder)
         if len(encoders - {None, ""}) > 1:
             raise IncompatibleError.of(f"{_OWNER}.reprotect", "protector", "one for the encoder of the sealed vectors",
                                        "one for another", code="E-INCOMPATIBLE-ENCODER")  # fmt: skip

@@ -217,7 +217,7 @@ def migrate(
         run.save(state)
         if not state.copied:
             if sealer is not None and isinstance(sealer.keys, KeyStore):
-                sealer.keys.note_protector(names[1], protector.fingerprint)
+                sealer.keys.note_protector(names[1], protector.fingerprint, protector.encoder_info.fingerprint)
                 sealer.keys.note_filter_fields(names[1], options.filter_fields)
             run.copy(policy, source)
         return run.verified(resumed)

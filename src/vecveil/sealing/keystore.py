@@ -4,7 +4,7 @@ A key store is a JSON file outside of the database. It extends the key file of `
 key is the master key, by one member::
 
     {"schema": "vecveil.keys/1", "current": "2026-11", "keys": {"2026-11": "<base64 of 32 bytes>"},
-     "collections": {"notes": {"uuid": "…", "current": "<key id>",
+     "collections": {"notes": {"uuid": "…", "encoder": "<fingerprint>", "current": "<key id>",
                                "keys": {"<key id>": {"wrapped": "<base64>", "sealed": 65536,
                                                      "protector": "<fingerprint>"}}}}}
 
@@ -193,14 +193,15 @@ class DataKey:
 
 @dataclass(frozen=True)
 class CollectionKeys:
-    """The data keys of one collection, the current one first, and its filter fields.
+    """The data keys of one collection, the current one first, its filter fields, and the encoder of its sealed vectors.
 
-    A key also tells the protector of its rows' candidate vectors, by fingerprint, if it is noted.
+    A key also tells the protector of its rows' candidate vectors. Protector and encoder are fingerprints, if noted.
     """
 
     uuid: uuid.UUID
     keys: tuple[DataKey, ...]
     filter_fields: tuple[str, ...] = ()
+    encoder: str | None = None
 
     @property
     def current(self) -> DataKey:
@@ -241,7 +242,9 @@ class SingleKey:
         """Return None: every collection has the same key."""
         return None
 
-    def check_protector(self, collection: str, fingerprint: str, *, adding: bool) -> None:
+    def check_protector(
+        self, collection: str, fingerprint: str, *, adding: bool, encoder: str | None = None
+    ) -> None:
         """Do nothing: without a file no protector is noted."""
 
     def note_filter_fields(self, collection: str, fields: Iterable[str]) -> None:
@@ -334,16 +337,18 @@ class KeyStore:
         self._reserved[collection] -= blobs
         return self.read(collection)
 
-    def check_protector(self, collection: str, fingerprint: str, *, adding: bool) -> None:
+    def check_protector(
+        self, collection: str, fingerprint: str, *, adding: bool, encoder: str | None = None
+    ) -> None:
         """Raise if the collection's candidate vectors are another protector's: its queries would find other rows.
 
         Args:
-            adding: make the collection if it is new, and note its first protector.
+            adding: make the collection if it is new, and note its first protector and the protector's ``encoder``.
         """
         keys = self.reserve(collection, 0) if adding else self.read(collection)
         noted = keys.protector
         if noted is None and adding:
-            self.note_protector(collection, fingerprint)
+            self.note_protector(collection, fingerprint, encoder)
         elif any(key.protector not in (None, noted) for key in keys.keys):
             raise IncompatibleError.of(_OWNER, "collection", "under one protector", "one that is being reprotected",
                                        fix="Repeat `reprotect` until it ends.",
@@ -354,11 +359,18 @@ class KeyStore:
                                        "Use the protector file that filled the collection.",
                                        code="E-INCOMPATIBLE-PROTECTOR")  # fmt: skip
 
-    def note_protector(self, collection: str, fingerprint: str) -> None:
-        """Note the protector of the collection's candidate vectors, so that a query by another one is noticed."""
+    def note_protector(self, collection: str, fingerprint: str, encoder: str | None = None) -> None:
+        """Note the protector of the collection's candidate vectors, so that a query by another one is noticed.
+
+        Args:
+            encoder: fingerprint of the encoder of the sealed vectors, which `reprotect` compares.
+        """
         with self._changing() as record:
-            for row in self._entry(collection, record)["keys"].values():
+            entry = self._entry(collection, record)
+            for row in entry["keys"].values():
                 row["protector"] = fingerprint
+            if encoder is not None:
+                entry["encoder"] = encoder
 
     def note_filter_fields(self, collection: str, fields: Iterable[str]) -> None:
         """Add to the metadata fields that have tokens, so that all writers and resealing write them."""
@@ -455,7 +467,8 @@ class KeyStore:
         keys = {key_id: DataKey(bytes.fromhex(key_id), secret, named, noted[key_id])
                 for key_id, secret in self._unwrapped_bytes(entry).items()}  # fmt: skip
         current = keys.pop(entry["current"])
-        return CollectionKeys(named, (current, *keys.values()), tuple(entry.get("filter_fields", ())))
+        filter_fields = tuple(entry.get("filter_fields", ()))
+        return CollectionKeys(named, (current, *keys.values()), filter_fields, entry.get("encoder"))
 
     def _unwrapped_bytes(self, entry: dict[str, Any]) -> dict[str, bytes]:
         provider = self._provider()

@@ -255,7 +255,8 @@ class Service:
         blobs = self.sealer.seal(
             encoded.vectors, texts=request.texts, ids=sealing.ids, collection=name, metadata=metadata
         )
-        keys.check_protector(name, served.policy.protector.fingerprint, adding=True)
+        protector = served.policy.protector
+        keys.check_protector(name, protector.fingerprint, adding=True, encoder=protector.encoder_info.fingerprint)
         noted = keys.read(name)
         tokens = filter_tokens(noted, {*noted.filter_fields, *sealing.filter_fields}, blobs, metadata)
         keys.note_filter_fields(name, sealing.filter_fields)  # behind the tokens, which check the values
