@@ -241,6 +241,7 @@ def test_reprotected_rows_are_found_by_the_new_protector_alone(
     assert "again to continue" in done.err
     done = run(*renew)
     assert (done.code, done.json["rows"]) == (0, 110), done.err
+    assert "renewed already" in run(*renew).err
     query = ("search", location, QUERY, "--encoder", lsa, *key, "--json", "-p")
     done = run(*query, sealed / "stronger.vecveil")
     assert (done.json["skipped"], len(done.json["hits"])) == ([], 10)

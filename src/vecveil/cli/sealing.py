@@ -147,6 +147,8 @@ def _renew(
     with open_store(database) as store:
         collection = ProtectedCollection(store, None, seal_key, name=seal_name or public_name(database))
         rows = work(collection)
-    note(f"{rows:,} rows of {short_name(database)} are renewed, under a new data key; the older keys are deleted.")
+    renewed = f"{rows:,} rows of {short_name(database)} are renewed, under a new data key" if rows else \
+        f"Every row of {short_name(database)} was renewed already"
+    note(f"{renewed}; the older keys are deleted.")
     if as_json:
         data_json({"database": short_name(database), "collection": collection.name, "rows": rows})
