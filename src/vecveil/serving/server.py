@@ -244,19 +244,24 @@ def _application(
 class _BoundedHead(HttpToolsProtocol):
     """Refuse a request whose head, or whose trailers after a chunked body, exceed 64 KiB."""
 
-    _pending = 0  # bytes received since the last byte of a body, or since the last request
+    _pending = 0  # bytes received since the last head, byte of a body or request
 
     def data_received(self, data: bytes) -> None:
-        # In pieces: one read may hold 256 KiB, and a head in it must not be parsed to its end.
-        for start in range(0, len(data), _HEAD_BYTES):
-            piece = data[start : start + _HEAD_BYTES]
+        # In pieces: one read may hold 256 KiB, and a longer head in it must not be parsed to its end.
+        while data:
+            room = _HEAD_BYTES - self._pending
+            if room == 0:
+                self._refuse()
+                return
+            piece, data = data[:room], data[room:]
             self._pending += len(piece)
             super().data_received(piece)
             if self.transport.is_closing():
                 return
-            if self._pending > _HEAD_BYTES:
-                self._refuse()
-                return
+
+    def on_headers_complete(self) -> None:
+        self._pending = 0
+        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._pending = 0
