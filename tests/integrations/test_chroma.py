@@ -354,3 +354,17 @@ def test_a_collection_saved_with_another_protector_is_refused(
     again = ProtectedEmbeddingFunction(protector_file, query_protection="map-only")
     for function in ({}, {"embedding_function": again}):
         protect_and_add(client.get_collection("first", **function), ids(3), notes[:3])
+
+
+def test_langchain_on_a_collection_saved_with_another_protector_is_refused(
+    tmp_path: Path, client: Any, protector: vecveil.Protector, protector_file: Path, notes: list[str]
+) -> None:
+    from langchain_chroma import Chroma
+
+    protector.rescaled(9.0).save(tmp_path / "other.vecveil")
+    client.create_collection("first", embedding_function=ProtectedEmbeddingFunction(protector_file))
+    store = Chroma("first", ProtectedEmbeddingFunction(tmp_path / "other.vecveil"), client=client)
+    with raises("E-INCOMPATIBLE", "collection"):
+        store.add_texts(notes[:3])
+    with raises("E-INCOMPATIBLE", "collection"):
+        store.similarity_search(notes[0])

@@ -350,6 +350,7 @@ class ChromaEmbeddingFunction(EmbeddingFunction[Documents]):
 
     def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the protected vectors of documents as lists, for LangChain's Chroma class."""
+        self._check_collection(_calling_collection())
         items = self.release()
         items.warn_if_text(None, None, _CLEAR, _INSTEAD, kept=True)
         vectors: list[list[float]] = items.documents(list(texts))[0].tolist()
@@ -496,6 +497,7 @@ def _calling_collection() -> Any:
     frame = sys._getframe(2)
     for _ in range(2):
         caller = frame.f_locals.get("self")
+        caller = getattr(caller, "_chroma_collection", caller)  # LangChain's vector store holds the collection there
         if hasattr(caller, "configuration_json"):
             return caller
         if frame.f_back is None:
