@@ -168,6 +168,13 @@ def test_a_text_beyond_the_limit_is_refused_before_it_is_expanded(tmp_path: Path
         next(iter(read_table(path, max_memory=2 * MiB)))
 
 
+def test_a_text_longer_than_a_line_may_be_is_refused_before_it_is_tokenised(tmp_path: Path) -> None:
+    with raises("E-DATA-FILE", "path"):
+        next(iter(read_table(shared_text(tmp_path / "a.parquet", 16 * MiB + 1, 1))))
+    path = parquet(pa.table({"text": ["x" * (16 * MiB)]}), tmp_path / "b.parquet", use_dictionary=False)
+    assert len(read_texts(path).texts[0]) == 16 * MiB
+
+
 def test_compressed_lines_count_too(tmp_path: Path) -> None:
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(b"abcdefghi\n" * 200_000))

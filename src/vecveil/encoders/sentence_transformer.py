@@ -268,6 +268,8 @@ _CPU_TOKENS, _CPU_MIN_TOKENS = 4096, 256
 # Not measured: a GPU gains more from large batches than it loses by padding.
 _GPU_TOKENS, _GPU_MIN_TOKENS = 32768, 8192
 _TOKENISED_AT_A_TIME = 256
+# A tokeniser takes a hundred bytes of memory per character of a batch, also of the end that the model does not read.
+_CHARACTERS_AT_A_TIME = 1 << 22
 
 
 class SentenceTransformerBackend:
@@ -449,9 +451,12 @@ class SentenceTransformerBackend:
         tokenise = getattr(self._model, "preprocess", None) or self._model.tokenize
         # Sorted by characters, a proxy for tokens, so that a block pads little.
         order = np.argsort([-len(text) for text in texts], kind="stable")
-        blocks = []
-        for start in range(0, len(order), _TOKENISED_AT_A_TIME):
-            rows = order[start : start + _TOKENISED_AT_A_TIME]
+        blocks: list[tuple[npt.NDArray[np.int64], dict[str, Any]]] = []
+        start = 0
+        while start < len(order):
+            longest = max(1, len(texts[order[start]]))
+            rows = order[start : start + max(1, min(_TOKENISED_AT_A_TIME, _CHARACTERS_AT_A_TIME // longest))]
+            start += len(rows)
             features = dict(tokenise([texts[i] for i in rows]))
             mask = features.get("attention_mask")
             if not isinstance(mask, torch.Tensor) or mask.ndim != 2 or len(mask) != len(rows):

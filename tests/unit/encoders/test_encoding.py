@@ -50,6 +50,21 @@ def test_batches_on_several_threads_give_the_same(
     np.testing.assert_array_equal(*vectors)
 
 
+def test_the_tokeniser_gets_long_texts_a_few_at_a_time(
+    tiny_folder: Path, mixed_texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = load_encoder(tiny_folder, cache=None, precision="fp32")
+    whole = encoder.encode(mixed_texts)
+    monkeypatch.setattr("vecveil.encoders.sentence_transformer._CHARACTERS_AT_A_TIME", 100)
+    model, calls = encoder._backend._model, []
+    name = "preprocess" if hasattr(model, "preprocess") else "tokenize"
+    tokenise = getattr(model, name)
+    monkeypatch.setattr(model, name, lambda texts: calls.append(list(map(len, texts))) or tokenise(texts))
+    np.testing.assert_allclose(encoder.encode(mixed_texts), whole, atol=1e-6)
+    assert sum(map(len, calls)) == len(mixed_texts)
+    assert all(len(call) == 1 or max(call) * len(call) <= 100 for call in calls)
+
+
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "lasttoken"])
 @pytest.mark.parametrize("normalize", [False, True])
 def test_tiny_models_equal_the_library(
