@@ -126,8 +126,8 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _shown(text: str, values: Mapping[str, Any] | None, command: click.Command | None = None) -> str:
-    """Return a message without secrets, and with the options of ``command`` in place of Python's parameters."""
+def _shown(text: str, values: Mapping[str, Any] | None, arguments: Sequence[str] | None = None) -> str:
+    """Return a message without secrets, and with the options of a command in place of Python's parameters."""
     try:
         from vecveil.cli.options import (  # loads NumPy, which no help needs
             in_options,
@@ -135,8 +135,8 @@ def _shown(text: str, values: Mapping[str, Any] | None, command: click.Command |
         )
     except (ImportError, MemoryError, OSError):
         return text  # too little memory: no option was parsed either
-    if command is not None:
-        text = in_options(text, command, values or {})
+    if arguments is not None:
+        text = in_options(text, _command(arguments), values or {}, arguments)
     return without_secrets(text, values or {})
 
 
@@ -163,7 +163,7 @@ def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str
         case MemoryLimitError() if error.code == MemoryLimitError.code:
             return _say(str(error))  # raised before a command is loaded, for which there is no room
         case VecveilError() if not (isinstance(error, ImportError) and _short_of_memory(error)):
-            return _say(_shown(str(error), values, _command(arguments)))
+            return _say(_shown(str(error), values, arguments))
         case _ if _short_of_memory(error):
             return _say(
                 "The memory, or the number of threads, that this process may use does not suffice. "

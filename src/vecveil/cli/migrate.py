@@ -20,7 +20,7 @@ from vecveil.databases.migrating import (
     verify_migration,
 )
 from vecveil.databases.replacing import seal_in_place
-from vecveil.errors import StoreError
+from vecveil.errors import InvalidInputError, StoreError
 from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import Sealer
@@ -90,7 +90,7 @@ def command(
     if sealer is not None and options["keep_text"]:
         raise click.UsageError("--keep-text stores texts readable beside their sealed copy; give one of the two.")
     if verify_only:
-        with open_store(source) as opened, open_store(dest) as made:
+        with open_store(source) as opened, _destination(dest) as made:
             existing = None if in_place else _if_exists(opened)
             if existing is None and not in_place:
                 note("The source does not exist: the copy is not compared with clean vectors.")
@@ -107,6 +107,15 @@ def command(
             f"migrate: verification failed. {' '.join(done.verification.failures)} "
             "Do not use the destination: delete it and the state file, and migrate again."
         )
+
+
+def _destination(location: str) -> VectorStore:
+    """Return the store at ``location``; an error names DEST."""
+    try:
+        return open_store(location)
+    except InvalidInputError as error:
+        text = str(error).replace("`location`", "`DEST`")
+        raise InvalidInputError(text, code=error.code, param=error.param) from None
 
 
 def _if_exists(source: VectorStore) -> VectorStore | None:
@@ -134,7 +143,7 @@ def _migrate(
         if options.in_place and sealer is not None:
             done = seal_in_place(source, policy, state_file, sealer=sealer, prepare=prepare, **given)
         else:
-            with open_store(source) as opened, open_store(dest) as made:
+            with open_store(source) as opened, _destination(dest) as made:
                 prepare(made)
                 done = migrate(opened, made, policy, state_file, names=names, sealer=sealer, **given)
     if sealer is not None:

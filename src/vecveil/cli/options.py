@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,7 +47,7 @@ class FilePath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
-        _remember(value, self.expected, param, ctx)
+        _remember(value, self.expected or ("a file" if _TOKEN.match(str(value)) else ""), param, ctx)
         # A ledger or a key file is made where there is none: of that name, the secret would stay on disk.
         if self.expected and _like_secret(Path(value).name) and not Path(value).exists():
             self.fail(f"it must name {self.expected}; this looks like a secret. Give the file a suffix.", param, ctx)
@@ -189,8 +190,10 @@ class Sections(click.Command):
 _ALIASES = {"texts": "input", "input": "inputs", "query_noise": "map_queries", "output": "out",
             "key": "key_file", "variable": "key_env", "expansion": "expand", "embeddings": "vectors",
             "database": "source", "store": "database", "location": "store", "words": "concept",
-            "source": "input"}  # fmt: skip
-_OWNER = re.compile(r"([A-Z]\w*(\.(?!csv|tsv|json|txt|parquet|pq|npy|ya?ml)[a-z_]+)?|[a-z]+(_[a-z]+)+)(?=: `)")
+            "source": "input", "encoder": "upstream", "out": "folder"}  # fmt: skip
+_OWNER = re.compile(
+    r"(([A-Z]\w*|vecveil)(\.(?!csv|tsv|json|txt|parquet|pq|npy|ya?ml)[a-z_]+)?|[a-z]+(_[a-z]+)+)(?=: `)"
+)
 """The class, method or function of Python that an error names first; no name of a file."""
 _ARGUMENT = r"[a-z_]+=(?:\[[^]]*\]|'[^']*'|[\w.]+(?:\([^)]*\))?)?"
 """A keyword argument in Python."""
@@ -215,11 +218,13 @@ def _like_secret(name: str) -> bool:
     return mixed or bool(_TOKEN.match(name))
 
 
-def in_options(text: str, command: click.Command, values: Mapping[str, tuple[str, str]]) -> str:
+def in_options(
+    text: str, command: click.Command, values: Mapping[str, tuple[str, str]], arguments: Sequence[str] = ()
+) -> str:
     """Return the sentence of an error with the options of ``command`` in place of Python's parameters.
 
     A sentence of the package names an option that differs from the parameter in parentheses after the Python form:
-    ``overwrite=True (--force)``. For ``values`` see `VALUES`.
+    ``overwrite=True (--force)``. For ``values`` see `VALUES`; ``arguments`` tell which option names a missing column.
     """
     text = re.sub(rf"(?:{_ARGUMENT}|`[a-z_]+`|\b[a-z]+_[a-z_]+) \((--[^)]+)\)", r"\1", text)
     text = re.sub(rf"(--[a-z-]+(?: [\w-]+)?) \((?:in Python )?{_ARGUMENT}\)", r"\1", text)
@@ -235,6 +240,14 @@ def in_options(text: str, command: click.Command, values: Mapping[str, tuple[str
         names[option.removeprefix("--").replace("-", ".", 1)] = option  # as a file of settings names it
         if Path(value).name and Path(value).name in text:
             names["path"] = names["embeddings"] = option
+    if text.startswith("serve --config: "):
+        names = {"path": names["path"]} if "path" in names else {}  # the file has the names of Python
+    if re.match("(load_encoder|serve): `name`", text) and "encoder" in names:
+        names["name"] = names["encoder"]
+    if column := re.search(r"`columns` must be a column of the file; got '([^']*)'", text):
+        words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
+        given = [option for option, name in pairwise(words) if name == column[1] and option.startswith("--")]
+        names["columns"] = given[-1] if given else "columns"
     if (owner := _OWNER.match(text)) and owner[0] not in {Path(value).name for value in values}:
         text = text[owner.end() + 2 :]
     if "method_options" in names:

@@ -99,7 +99,7 @@ def test_errors_name_options_that_the_command_has() -> None:
         ("protect", name) for name in ("ledger", "part", "part_bytes", "path", "rows", "key")
     } | {("serve", name) for name in of_files} | {
          ("fit", "count"), ("fit", "min_token_count"), ("migrate", "sealer"),
-         ("verify", "out"), ("fit", "groups"),
+         ("fit", "groups"),
          ("fit", "surrogates"), ("unseal", "rows"), ("serve", "routers"), ("protect", "protector"),
          ("serve", "upstream_key"), ("search", "database"), ("scan", "texts")}, unnamed  # fmt: skip
 
@@ -121,11 +121,22 @@ def test_errors_name_options_that_the_command_has() -> None:
         ("migrate", "QdrantStore: `location` must be free.", "`SOURCE` must be free."),
         ("protect", "Notes.csv: `path` must be a table.", "Notes.csv: `path` must be a table."),
         ("fit", "fit: `rank` must be lower.", "fit: `--option rank` must be lower."),
+        ("fit --group-column town", "a.csv: `columns` must be a column of the file; got 'town'.",
+         "a.csv: `--group-column` must be a column of the file; got 'town'."),
+        ("audit --subject-column=who --group-column town", "a.csv: `columns` must be a column of the file; got 'who'.",
+         "a.csv: `--subject-column` must be a column of the file; got 'who'."),
+        ("fit", "load_encoder: `name` must be 'minilm'.", "`--encoder` must be 'minilm'."),
+        ("serve", "serve: `name` must be URL#MODEL.", "serve: `--upstream` must be URL#MODEL."),
+        ("fit", "Concept: `name` must be text.", "`name` must be text."),
+        ("verify", "verify: `out` must be a folder.", "verify: `FOLDER` must be a folder."),
+        ("protect", "vecveil.load: `protector` must be another.", "`--protector` must be another."),
+        ("serve", "serve --config: `limits` must be of the keys query_protection, key.",
+         "serve --config: `limits` must be of the keys query_protection, key."),
         ("fit", "Give a.csv (--force) `other` 'min_texts'.", "Give a.csv (--force) `other` 'min_texts'."),
     ],
 )  # fmt: skip
 def test_sentences_in_options(arguments: str, text: str, said: str) -> None:
-    assert in_options(text, _command(arguments.split()), {}) == said
+    assert in_options(text, _command(arguments.split()), {}, arguments.split()) == said
 
 
 @pytest.mark.parametrize(
@@ -143,6 +154,9 @@ def test_sentences_in_options(arguments: str, text: str, said: str) -> None:
         "fit m.csv --concept c.yaml --epsilon 9 --rewrite surrogate --surrogate-key {} -o p.vecveil",
         "serve -p {protector} --upstream https://localhost/v1#m --upstream-key {}",
         "protect a.npy -p {protector} -o b.npy --ledger a.csv --key-file {}",
+        "serve --config {}",
+        "fit m.csv --concept {} --epsilon 9 -o p.vecveil",
+        "audit {} -p {protector} --concept c.yaml",
     ],
 )
 def test_a_secret_in_place_of_a_file_is_not_repeated(
@@ -207,3 +221,8 @@ def test_the_name_of_a_ledger_is_free(tmp_path: Path, monkeypatch: pytest.Monkey
     done = run("protect", "a.npy", "-p", GOLDEN / "laplace.vecveil", "-o", "b.npy", "--ledger", name)
     assert done.code == 0, done.err
     assert Path(name).is_file()
+
+
+def test_a_bad_destination_is_not_called_the_source(tmp_path: Path) -> None:
+    done = run("migrate", f"faiss:{tmp_path / 'a'}", "faiss", "-p", GOLDEN / "laplace.vecveil")
+    assert "`DEST` must be faiss:FILE" in done.err

@@ -195,10 +195,10 @@ class StageOptions:
         }  # fmt: skip
         for param, value in given.items():
             if value is not None and param not in known:
-                constraint = "given with `rewrite`" if rewrite is None else f"left out for rewrite={rewrite!r}"
+                constraint = "given with `rewrite`" if rewrite is None else f"left out for `rewrite` {rewrite!r}"
                 raise InvalidInputError.of("fit", param, constraint, "a value")
         if rewrite == "surrogate" and surrogate_key is None:
-            raise InvalidInputError.of("fit", "surrogate_key", "given for rewrite='surrogate'", None,
+            raise InvalidInputError.of("fit", "surrogate_key", "given for `rewrite` 'surrogate'", None,
                                        "Without a secret everybody could compute the surrogates.",
                                        "Make a key file with `vecveil key new FILE` and name it.")  # fmt: skip
         if hypernyms is not None and not (
