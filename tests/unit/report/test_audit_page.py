@@ -188,6 +188,8 @@ def test_each_criterion_of_anonymity_has_its_rate_and_baseline_or_a_reason() -> 
     page = words_of(render_audit(sample_audit()))
     rows = page.split("Anonymity: ")[1].split("What stays useful")[0]
     assert "top-1 with 1000 pairs, 500 texts 33.8 % 32.3–35.3 % 0.1 % 99.0 % above chance, below clean" in rows
+    assert re.search(r"R-precision, \d+ word occurrences", rows), rows
+    assert not re.search(r"R-precision, \d+ texts", rows)
     assert "Linkability Not measured. It needs another attack." in words_of(render_audit(sample_audit("empirical")))
     assert "Anonymity: " not in render_audit(sample_audit() | {"anonymity": None})
 
