@@ -453,7 +453,8 @@ class ProtectedCollection:
         if closed:
             raise SealingError.of(owner, "database", "one whose blobs open",
                                   f"{len(closed)} rows whose blobs do not, such as {closed[0][:60]!r}",
-                                  "The older keys stay.", "Delete these rows, or add them again, and repeat the call.",
+                                  "The older keys stay. With `blobs` or `generations` rows open with these alone.",
+                                  "Pass them. Else delete the rows, or add them again, and repeat the call.",
                                   code="E-SEAL-OPEN")  # fmt: skip
         if next(iter(self._under_older_keys(target, batch)), None) is not None:
             raise StoreError.of(owner, "database", "one that no other program writes to", "rows under an older key",
