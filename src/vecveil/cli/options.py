@@ -240,6 +240,8 @@ def in_options(
         names[option.removeprefix("--").replace("-", ".", 1)] = option  # as a file of settings names it
         if Path(value).name and Path(value).name in text:
             names["path"] = names["embeddings"] = option
+            if text.startswith(f"{Path(value).name}: `output`"):  # --output of fit is another option
+                names["output"] = option
     if text.startswith("serve --config: "):
         names = {"path": names["path"]} if "path" in names else {}  # the file has the names of Python
     if re.match("(load_encoder|serve): `name`", text) and "encoder" in names:

@@ -226,3 +226,13 @@ def test_the_name_of_a_ledger_is_free(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_bad_destination_is_not_called_the_source(tmp_path: Path) -> None:
     done = run("migrate", f"faiss:{tmp_path / 'a'}", "faiss", "-p", GOLDEN / "laplace.vecveil")
     assert "`DEST` must be faiss:FILE" in done.err
+
+
+def test_an_existing_protector_is_named_by_its_option(tmp_path: Path) -> None:
+    """The output of fit is --out; its --output says what a protector releases."""
+    (tmp_path / "p.vecveil").touch()
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.eye(8, dtype=np.float32))
+    done = run("fit", "--positive", tmp_path / "a.npy", "--negative", tmp_path / "b.npy", "--epsilon", "9", "-o",
+               tmp_path / "p.vecveil")  # fmt: skip
+    assert "p.vecveil: `--out` must be a file that does not exist yet" in done.err
