@@ -154,6 +154,14 @@ def test_a_fit_for_sealed_search_tells_how_the_collection_may_grow(tmp_path: Pat
         assert said in done.err
 
 
+def test_the_last_line_of_a_fit_says_whether_to_ship(tmp_path: Path) -> None:
+    positive, negative = write_pairs(tmp_path)
+    done = run("fit", "--positive", positive, "--negative", negative, "--epsilon", 9, "-o", tmp_path / "p.vecveil")
+    assert done.code == 0, done.err
+    assert done.err.splitlines()[-1].startswith("Ship: ")
+    assert "Wrote " in done.err
+
+
 def test_vectors_go_all_the_way(tmp_path: Path) -> None:
     positive, negative = write_pairs(tmp_path)
     labels = tmp_path / "labels.npy"

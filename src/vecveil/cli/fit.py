@@ -228,9 +228,9 @@ def command(
         protector.save(out)
     if work is not None:
         forget_checkpoint(work)
-    describe(protector, frontier, verbose=verbose)
     seconds, search = time.perf_counter() - started, protector.report["seconds"]
     note(f"Wrote {out}, after {duration(seconds - search)} of reading and encoding and {duration(search)} of fitting.")
+    describe(protector, frontier, verbose=verbose)
     if as_json:
         data_json(record(protector, out))
 
@@ -429,7 +429,7 @@ def _member_sources(texts: Sequence[str], options: dict[str, Any]) -> list[Membe
 
 
 def describe(protector: Protector, frontier: tuple[FrontierRecord, FrontierPoint] | None, *, verbose: bool) -> None:
-    """Print on stderr what is kept and read, whether to ship, and warnings; with ``verbose`` all figures."""
+    """Print on stderr what is kept and read, warnings, and whether to ship; with ``verbose`` all figures."""
     report = protector.report
     if verbose:
         _details(protector)
@@ -441,7 +441,6 @@ def describe(protector: Protector, frontier: tuple[FrontierRecord, FrontierPoint
     for kind, leak in (("Listed", listed), ("Unlisted", unlisted)):
         if leak is not None:
             note(f"{kind} words: {_read(report, leak)}.")
-    note(f"Ship: {_advice(report, listed, unlisted, of_frontier=frontier is not None)}.")
     if kept := report.get("preserved"):
         note(
             f"Note: nothing that correlates with the {kept['classes']} classes is erased. What they tell of the "
@@ -451,6 +450,7 @@ def describe(protector: Protector, frontier: tuple[FrontierRecord, FrontierPoint
         note(f"Note: {warning}")
     if verbose:
         note(f"Guarantee ({protector.guarantee.kind}): {protector.guarantee.statement}")
+    note(f"Ship: {_advice(report, listed, unlisted, of_frontier=frontier is not None)}.")
 
 
 def _rewritten(rewriting: dict[str, Any]) -> str:
