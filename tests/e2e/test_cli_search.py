@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from harness.command_line import TOKEN_INFERENCE_ALONE, run, write_csv
+from vecveil import ProtectedCollection
 from vecveil.data import read_texts
 from vecveil.databases import Batch, VectorStore
 from vecveil.databases.locations import in_this_process
@@ -68,6 +69,21 @@ def test_hits_are_the_exact_neighbours_with_their_texts(
         assert hit["text"] == texts[row]
         assert hit["metadata"] == {"page": row}
     assert not done.json["skipped"]
+
+
+def test_a_stored_text_cannot_control_the_terminal(sealed: Path, lsa: Path) -> None:
+    text = QUERY + " \x1b[2J\x9b31m\r\nn1 \u202eis fine, naïve 注"
+    address = f"sqlite-vec:{sealed}/safe.db#notes"
+    collection = ProtectedCollection(address, sealed / "p.vecveil", sealed / "search.keys", encoder=load_encoder(lsa))
+    collection.add(texts=[text], ids=["x\x1b"])
+    try:
+        done = run("search", address, QUERY, "-p", sealed / "p.vecveil", "--encoder", lsa,
+                   "--seal-key", sealed / "search.keys", "--top", 1)  # fmt: skip
+    finally:
+        collection.delete(["x\x1b"])
+    assert done.code == 0, done.err
+    (line,) = done.out.splitlines()
+    assert line.endswith("  x\\x1b  " + QUERY + r" \x1b[2J\x9b31m\r\nn1 \u202eis fine, naïve 注")
 
 
 def test_what_the_database_sees_of_rows_and_of_queries_is_audited(

@@ -43,7 +43,7 @@ NOT_SHOWN = "set (value not shown)"
 @click.command("doctor", epilog="\b\nExample:\n  vecveil doctor\n  vecveil doctor --seal-key search.keys\n")
 @click.option("--key-file", type=shared.KEY_FILE, help="Say whether others can read this key file.")
 @click.option("--seal-key", type=shared.SEAL_KEY, metavar="FILE|env:NAME:FILE", help="The same of a seal's key file.")
-@click.option("--encoder", "named", metavar="NAME|FOLDER|URL#MODEL",
+@click.option("--encoder", "named", type=shared.ENCODER, metavar="NAME|FOLDER|URL#MODEL",
               help="Say whether a change of this encoder would be noticed; nothing is loaded.")  # fmt: skip
 @shared.json_option
 @click.pass_context

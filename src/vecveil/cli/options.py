@@ -68,7 +68,20 @@ class Source(_Name):
         return str(value)
 
 
+class EncoderName(_Name):
+    """Name of an encoder, a folder, or the URL of a server and a model."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it as it was given."""
+        if _TOKEN.match(str(value)):  # The hub would be asked for a model of that name.
+            self.fail("it must name an encoder; this looks like a secret.", param, ctx)
+        return str(value)
+
+
 FILE = FilePath()
+ENCODER = EncoderName()
 PROTECTOR = FilePath("a protector file, which `vecveil fit` wrote")
 KEY_FILE = FilePath("a key file, which `vecveil key new` wrote")
 KEY_SOURCE = Source("a key file, which `vecveil key new` wrote, or env:NAME")
@@ -308,7 +321,7 @@ table_options = stacked(
 )
 encoder_options = stacked(
     click.option(
-        "--encoder", metavar="NAME|FOLDER|URL#MODEL",
+        "--encoder", type=ENCODER, metavar="NAME|FOLDER|URL#MODEL",
         help="minilm, a sentence-transformers folder, a model of the Hugging Face hub, or of an OpenAI-compatible "
         "server (https://HOST/v1#MODEL, key in OPENAI_API_KEY).",
     ),

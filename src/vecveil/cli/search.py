@@ -28,7 +28,8 @@ Example:
 @click.argument("query")
 @click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, required=True, help="Protector file.")
 @shared.database_seal_options
-@click.option("--encoder", metavar="NAME|FOLDER|URL#MODEL", help="Encoder of the query [default: the protector's].")
+@click.option("--encoder", type=shared.ENCODER, metavar="NAME|FOLDER|URL#MODEL",
+              help="Encoder of the query [default: the protector's].")  # fmt: skip
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows to print.")
 @click.option("--candidates", type=click.IntRange(min=1),
               help="Rows to open and rank [default: what the protector was fitted for, or 200].")
@@ -69,4 +70,9 @@ def command(
         data_json({"hits": [dict(zip(names, hit, strict=True)) for hit in hits], "skipped": ranking.skipped})
         return
     for name, score, text, metadata in hits:
-        data(f"{score:.4f}  {name}  {metadata if text is None else text}")
+        data(f"{score:.4f}  {_printable(str(name))}  {metadata if text is None else _printable(text)}")
+
+
+def _printable(text: str) -> str:
+    """Escape what is not printable: a stored text cannot control the terminal, and a hit stays on its line."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

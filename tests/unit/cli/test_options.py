@@ -208,6 +208,14 @@ def test_no_file_is_named_after_a_secret(tmp_path: Path, monkeypatch: pytest.Mon
     assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
 
 
+@pytest.mark.parametrize("words", ["doctor --encoder", "fit a.csv --concept c.yaml -o p.vecveil --encoder"])
+def test_a_secret_in_place_of_an_encoder_is_not_asked_for_at_the_hub(words: str) -> None:
+    done = run(*words.split(), SECRET)
+    assert done.code == 2
+    assert "'--encoder': it must name an encoder; this looks like a secret" in done.err
+    assert SECRET[:3] not in done.out + done.err
+
+
 @pytest.mark.parametrize(
     "name",
     [
