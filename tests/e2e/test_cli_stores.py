@@ -313,6 +313,7 @@ def test_a_collection_is_migrated_and_checked_again(
     wrong = run("migrate", source, dest, "--verify-only", "--json")
     assert (wrong.code, wrong.json["verification"]["checksum"]) == (1, False)
     assert "verification failed" in wrong.err
+    assert "migrate again" in wrong.err
 
 
 def test_texts_are_kept_only_when_asked_for(

@@ -19,7 +19,8 @@ from vecveil.databases.migrating import (
     migrate,
     verify_migration,
 )
-from vecveil.databases.replacing import seal_in_place
+from vecveil.databases.replacing import clean_files, seal_in_place
+from vecveil.databases.state import MigrationState
 from vecveil.errors import InvalidInputError, StoreError
 from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
@@ -104,9 +105,16 @@ def command(
         data_json({"source": short_name(source), "dest": short_name(dest), **done.to_record()})
     if not done.verification.ok:
         raise StoreError(
-            f"migrate: verification failed. {' '.join(done.verification.failures)} "
-            "Do not use the destination: delete it and the state file, and migrate again."
+            f"migrate: verification failed. {' '.join(done.verification.failures)} {_after_failure(done.state)}"
         )
+
+
+def _after_failure(state: MigrationState) -> str:
+    since = "Rows that were added, deleted or reprotected since the migration are not in its record"
+    if not state.step:
+        return f"{since}. If there are none, delete the destination and the state file, and migrate again."
+    # The copy may be all that is left.
+    return f"{since}. Delete nothing: {clean_files(state)}."
 
 
 def _destination(location: str) -> VectorStore:

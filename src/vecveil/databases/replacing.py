@@ -76,6 +76,13 @@ def seal_in_place(
         )
 
 
+def clean_files(state: MigrationState) -> str:
+    """Return where the clean files of a replaced database are, as a clause."""
+    if state.step == _REPLACED:
+        return "the clean files are removed"
+    return f"the clean files are in {_beside(state.files)}"
+
+
 def _copied(
     location: str, policy: ReleasePolicy, state_file: Path, sealer: Sealer, options: MigrationOptions,
     prepare: Callable[[VectorStore], None], given: dict[str, Any],
