@@ -45,7 +45,7 @@ NOT_SEALED = (
     "Access patterns are not hidden: the database sees which rows a query fetches, how often, and which filter tokens "
     "are equal.",
     "The database can withhold rows, return deleted rows or older versions of a row (`generations` detects these two), "
-    "and exchange protected vectors so that other candidates come. None of this opens a blob, but a row that is written "
+    "and exchange protected vectors so that other candidates come. None of this opens a blob, but a row written "
     "anew gets another draw of the noise, and draws average out; keyed noise repeats the draw.",
     "Whoever has the key file reads everything.",
 )
