@@ -244,7 +244,7 @@ CASES = [
     Case(
         "output that is a folder",
         lambda f, p: run("fit", texts(f), "--concept", concept(f), *NOISE, "-o", f),
-        ("output", "a folder"),
+        ("--out", "a folder"),
     ),
     Case(
         "scored pairs without scores",

@@ -87,7 +87,7 @@ def test_a_point_is_fitted_from_its_folder(measured: tuple[Path, Outcome], notes
     assert report["parameters"]["rank"] == wanted["rank"]
     assert report["asked"] == {"noise_to_signal": wanted["noise_to_signal"]}
     lines = [line.split(":")[0] for line in done.err.splitlines()]
-    assert lines[:5] == ["Kept", "Search", "Listed words", "Unlisted words", "Ship"]
+    assert lines[-5:] == ["Kept", "Search", "Listed words", "Unlisted words", "Ship"]
     # A figure without its chance level cannot be judged.
     listed = next(line for line in done.err.splitlines() if line.startswith("Listed words"))
     assert f"chance {share(record['chance_listed'])}" in listed
