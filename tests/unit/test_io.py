@@ -89,6 +89,7 @@ def test_the_umask_of_the_process_is_left_alone(
 
     monkeypatch.setattr(os, "umask", touched)
     write_text(tmp_path / "a", "x")
+    assert (tmp_path / "a").read_text(encoding="utf-8") == "x"
 
 
 def test_the_longest_allowed_name(tmp_path: Path) -> None:

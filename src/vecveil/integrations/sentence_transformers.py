@@ -98,7 +98,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
     ) -> None:
         super().__init__()
         self._named = policy_arguments(protector, **policy)
-        del self._named["protector"]  # saved as a file of its own
+        del self._named["protector"]  # `save` writes the protector to its own file
         self._policy = open_policy(protector, **policy)
         if self._policy.rewrites_texts:
             raise InvalidInputError.of(_OWNER, "protector", "one that protects vectors",
