@@ -719,11 +719,6 @@ TABLES |= {
     ),
     "textcrafter-pii": _experiments.experiment_table("textcrafter", "Whether a text holds PII"),
     "textcrafter-curves": _experiments.experiment_table("textcrafter", "Learning curves"),
-    "held-out-terms-sts": _experiments.experiment_table("held-out-terms", "sts"),
-    "held-out-terms-ade": _experiments.experiment_table("held-out-terms", "ade"),
-    "held-out-terms-cost": _experiments.experiment_table(
-        "held-out-terms", "What an expansion costs"
-    ),
     "frontier": _experiments.experiment_table("frontier", "At equal utility"),
     "textcrafter-sets": _experiments.experiment_table("textcrafter", "Sets"),
 }

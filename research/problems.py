@@ -19,19 +19,27 @@ from research.datasets.kinds import PairSet, RetrievalSet, TextSet
 from research.specification import ConceptSpec, ProblemSpec
 from vecveil.attacks import text_groups
 from vecveil.concepts import Concept, ConceptMatches
-from vecveil.concepts.expansion import WordListSource
+from vecveil.concepts.concept_file import load_yaml, read_text
 from vecveil.concepts.folding import words
 from vecveil.concepts.matching import Span
 from vecveil.concepts.terms import TermDetector
-from vecveil.errors import InvalidInputError
+from vecveil.errors import DataFileError, InvalidInputError
 
 Spans = Sequence[Sequence[Mapping[str, Any]]]
 
 
 def read_terms(path: Path) -> dict[str, list[str]]:
-    """Return the terms of a file by group (see `WordListSource.from_file`); those of a plain list are ``terms``."""
-    groups = WordListSource.from_file(path).groups
-    return {group or "terms": terms for group, terms in groups.items()}
+    """Return the terms of a JSON or YAML file by group; those of a plain list, or one a line, are ``terms``."""
+    text = read_text(path, owner="read_terms", most=1 << 28)
+    if path.suffix.lower() in (".json", ".yaml", ".yml"):
+        content: Any = load_yaml(text, path.name, owner="read_terms")
+    else:
+        content = [line for line in map(str.strip, text.splitlines()) if line and line[0] != "#"]
+    groups = content if isinstance(content, dict) else {"terms": content}
+    terms = [term for own in groups.values() for term in (own if isinstance(own, list) else [None])]
+    if not terms or not all(isinstance(each, str) for each in (*groups, *terms)):
+        raise DataFileError.of("read_terms", "path", "a list of terms, or lists by group", repr(path.name))
+    return groups
 
 
 def make_concept(name: str, spec: ConceptSpec, spans: Spans | None, data: Path) -> Concept:

@@ -24,7 +24,6 @@ _WHERE = {
     "sensitivity": "sensitivity.SensitivityDeciles",
     "textcrafter": "textcrafter.TextCrafterSets",
     "frontier": "frontier.Frontier",
-    "held-out-terms": "held_out_terms.HeldOutTerms",
     "guarantee": "guarantee.ConceptGuarantee",
     "attributes": "attributes.Attributes",
     "sealed-search": "sealed_search.SealedSearch",

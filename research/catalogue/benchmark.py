@@ -15,7 +15,6 @@ import numpy as np
 
 from research import tables as draw
 from research.bench import Bench
-from research.catalogue.held_out_terms import WordSplit, encoded_rows, strongest
 from research.catalogue.other_texts import halves, rows_of_halves
 from research.catalogue.sealed_search import Collection, nearest, share_of
 from research.datasets import open_dataset
@@ -26,6 +25,7 @@ from research.results import Number, Summary, Table, number
 from research.scales import Scale, parse_scale
 from research.specification import Spec, digest, import_file, wrong
 from research.tasks import read_task
+from research.word_split import WordSplit, encoded_rows, strongest
 from vecveil.concepts import Concept
 from vecveil.errors import DataFileError
 from vecveil.metrics import UtilityTask
@@ -259,7 +259,7 @@ def _fitted(module: Any, held: WordSplit) -> Any:
 
 
 def _leaks(held: WordSplit, own: Any, attacks: Sequence[str]) -> dict[str, Any]:
-    kinds = held.kinds(None)
+    kinds = held.kinds()
     return {kind: strongest(held, columns, own, attacks) for kind, columns in kinds.items()}
 
 

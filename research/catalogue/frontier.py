@@ -23,7 +23,7 @@ ATTACKERS = (
     "directions hides more in these texts than in others, so some attackers learn less from them. Two attacks make up "
     "for that: `transplant` makes texts, and `kernel-further` has texts with exchanged words and the texts with the "
     "concept that the cap of the specification left out, which may be more than the protector was fitted on. The table "
-    "shows the strongest attack. All words are listed words; for others see held-out-terms."
+    "shows the strongest attack. All words are listed words; for others see other-texts."
 )
 
 

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from research import tables as draw
 from research.bench import Bench
-from research.catalogue.held_out_terms import MIN_COUNT, WordSplit, strongest
 from research.catalogue.sealed_search import SIDES, Collection, nearest, share_of
 from research.datasets import open_dataset
 from research.datasets.kinds import RetrievalSet
@@ -25,6 +24,7 @@ from research.results import ClaimFinding, Number, Summary, Table, number
 from research.scales import parse_scale
 from research.specification import Spec, check_names, digest, json_ready, whole_numbers, wrong
 from research.tasks import test_rows
+from research.word_split import MIN_COUNT, WordSplit, strongest
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical, words
 from vecveil.concepts.matching import Span
@@ -204,7 +204,7 @@ def removed(held: WordSplit, protector: Protector) -> dict[str, float]:
     left = held.vocabulary.labels([words(canonical(text)) for text in rewritten]) * held.labels
     return {
         kind: 1 - float(left[:, columns].sum() / held.labels[:, columns].sum())
-        for kind, columns in held.kinds(None).items()
+        for kind, columns in held.kinds().items()
     }
 
 
@@ -282,7 +282,7 @@ class OtherTexts(Experiment[OtherTextsSpec]):
                 **defence.arguments(bench),
             )  # fmt: skip
         found: dict[str, Any] = {}
-        kinds, seen = held.kinds(None), held
+        kinds, seen = held.kinds(), held
         if protector is not None and protector.rewriter is not None:
             seen = held.rewritten(protector)
             found["removed"] = removed(held, protector)

@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from research import tables as draw
 from research.bench import Bench
-from research.catalogue.held_out_terms import WordSplit, strongest
 from research.datasets import open_dataset
 from research.datasets.kinds import RetrievalSet, TextSet
 from research.decoders import target_words
@@ -30,6 +29,7 @@ from research.results import ClaimFinding, Number, Summary, Table, number
 from research.scales import Scale, parse_scale
 from research.specification import Spec, check_names, digest, json_ready, whole_numbers
 from research.tasks import test_rows
+from research.word_split import WordSplit, strongest
 from vecveil.attacks import (
     CandidateVectors,
     GEIAAttack,
@@ -397,7 +397,7 @@ class SealedSearch(Experiment[SealedSearchSpec]):
                     **channel.noise.arguments(channel.method), **channel.arguments,
                 )  # fmt: skip
         attacks = [name for name in spec.attacks if name != LARGE]
-        kinds = held.kinds(None).items()
+        kinds = held.kinds().items()
         return {kind: strongest(held, columns, protector, attacks) for kind, columns in kinds}
 
     def _collections(

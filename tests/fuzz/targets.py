@@ -241,14 +241,6 @@ def _specification(data: bytes) -> None:
         specification.parse_spec(text, kinds, quick=False, owner="spec")
 
 
-def _word_list(data: bytes) -> None:
-    from vecveil.concepts.member_sources import WordListSource
-
-    kind = ("json", "yaml", "txt")[data[0] % 3 if data else 0]
-    with expected():
-        repr(WordListSource.from_file(written(f"words.{kind}", data[1:])))
-
-
 def _keys(data: bytes) -> None:
     from vecveil.randomness import NoiseKeys
 
@@ -445,9 +437,6 @@ TARGETS: dict[str, Target] = {
     "pattern": Target(accepts(_pattern), _texts(r"\b\d+ ?mg\b", "(?:a|b){2,3}[^x]+", "(?i)a(?=1)")),
     "serve-config": Target(accepts(_serve_config), _texts(_SERVE)),
     "specification": Target(accepts(_specification), _texts(_SPEC)),
-    "word-list": Target(
-        accepts(_word_list), _texts('\0["a", "b"]', "\1town: [Oslo]\n", "\2a\n# b\nc\n")
-    ),
     "keys": Target(accepts(_keys), _keys_seeds),
     "manifest": Target(accepts(_manifest), _manifest_seeds),
     "migration-state": Target(accepts(_state), _state_seeds),

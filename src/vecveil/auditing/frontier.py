@@ -283,7 +283,7 @@ class Bench:
             for row in self.matches.spans
         ]
         part = _part(self.matches, self.parts[0], spans, min_texts=MIN_PAIRS)
-        made = PairTexts.of(part, part.texts, min_token_count=None, expansion=None, seed=self.seed)
+        made = PairTexts.of(part, part.texts, min_token_count=None, seed=self.seed)
         rows = dict(zip(part.texts, self.parts[0], strict=True))
 
         def clean(texts: Sequence[str]) -> Embeddings:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,16 +20,6 @@ from vecveil.cli.tables import (
     read_labels,
     read_rows,
 )
-from vecveil.concepts import Concept, PresidioDetector
-from vecveil.concepts.expansion import (
-    CorpusNeighbourSource,
-    DetectorSource,
-    Expansion,
-    FakerSource,
-    MemberSource,
-    WordListSource,
-)
-from vecveil.data import read_texts
 from vecveil.data.writing import check_new_file
 from vecveil.errors import IncompatibleError, out_of_range
 from vecveil.protector import METHODS, TEXT_METHODS, Protector, fit, fit_pairs
@@ -43,7 +32,6 @@ from vecveil.report.text import duration
 from vecveil.textcrafter.training import forget_checkpoint
 
 SCALES = ("target_utility", "target_cosine", "target_advantage", "epsilon", "sigma", "noise_to_signal", "radius")
-MEMBER_SOURCES = ("expand", "expand_corpus", "expand_faker", "expand_entity")
 AUDITED_TEXTS = 300
 """Texts with the concept for an audit: with fewer, intervals are wide, and frequent words may be too few."""
 MUCH_FOUND = 0.9
@@ -62,36 +50,6 @@ Examples:
   vecveil fit --positive with.npy --negative without.npy --noise-to-signal 0.5 -o drug.vecveil
 """
 
-expansion_options = shared.stacked(
-    click.option(
-        "--expand", type=shared.FILE, multiple=True,
-        help="Word list of further members: text lines, or JSON or YAML with groups; may be repeated.",
-    ),
-    click.option(
-        "--expand-corpus", type=shared.FILE, help="Texts whose words near the concept's terms are further members."
-    ),
-    click.option(
-        "--expand-faker", metavar="PROVIDER", multiple=True,
-        help="Members that Faker makes up, such as first_name or city; may be repeated.",
-    ),
-    click.option(
-        "--expand-locale", metavar="LOCALE", multiple=True,
-        help="Faker locale, such as de_DE; may be repeated [default: en_US].",
-    ),
-    click.option(
-        "--expand-entity", metavar="TYPE", multiple=True,
-        help="Members that Presidio finds in the corpus, or in INPUT without one; may be repeated.",
-    ),
-    click.option(
-        "--expand-members", type=click.IntRange(min=1), default=2000, show_default=True,
-        help="Largest number of further members.",
-    ),
-    click.option(
-        "--expand-substitutions", type=click.IntRange(min=0),
-        help="Texts to make with members in them; 0 takes only those of INPUT that hold one "
-        "[default: as many as hold the concept, from 2,000 to 20,000].",
-    ),
-)  # fmt: skip
 scale_options = shared.stacked(
     click.option("--target-utility", type=shared.SHARE, help="Share of the utility to keep; finds the noise."),
     click.option("--epsilon", type=shared.POSITIVE, help="ε per unit of the noise's norm."),
@@ -198,7 +156,6 @@ stage_options = shared.stacked(
     "--min-texts", type=click.IntRange(min=1), default=20, show_default=True,
     help="Fewest texts that must hold the concept; at least 20 for methods that change vectors.",
 )
-@expansion_options
 @stage_options
 @shared.seed_option
 @click.option("-o", "--out", type=shared.FILE, required=True, help="Protector file to write.")
@@ -304,7 +261,6 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
     too_few = input is not None and not text_level and options["min_texts"] < MIN_PAIRS
     method = (TEXT_METHODS if text_level else METHODS)[options["method"]]
     vectors = named("positive", "negative", "background", "labels")
-    sources = named(*MEMBER_SOURCES)
     scales = ", ".join(f"--{name.replace('_', '-')}" for name in SCALES)
     stage = named("detector", "hypernyms", "surrogate_key")
     refusals = {
@@ -325,7 +281,6 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
         f"--group-column belongs to methods that learn; {options['method']} does not split the texts.": (
             text_level and bool(named("group_column"))
         ),
-        f"{''.join(sources[:1])} needs INPUT with texts; vectors have none.": input is None and bool(sources),
         "--rewrite needs INPUT with texts, and a method that protects vectors.": (
             options["rewrite"] is not None and (input is None or text_level)
         ),
@@ -333,10 +288,6 @@ def _check_usage(input: Path | None, options: dict[str, Any]) -> None:
         "--preserve needs INPUT with texts and method subspace.": (
             bool(named("preserve")) and (input is None or "preserve" not in method.options)
         ),
-        "--expand-substitutions belongs to a source of members, such as --expand.": (
-            options["expand_substitutions"] is not None and not sources
-        ),
-        "--expand-locale belongs to --expand-faker.": bool(options["expand_locale"]) and not options["expand_faker"],
         "Give one of --utility, --sts, --retrieval and --label-column: it sets the target.": (
             len(named(*([] if sealed else ["utility"]), "sts", "retrieval", "label_column")) > 1
             or (sealed and bool(named("sts", "label_column")))
@@ -389,10 +340,7 @@ def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Prot
         settings["preserve"] = rows.table.columns[options["preserve"]]
     if group_column is not None:
         settings["groups"] = rows.table.columns[group_column]
-    return fit(
-        rows.texts, rows.concept, encoder, utility=utility, min_texts=options["min_texts"],
-        expansion=_expansion(rows.concept, rows.texts, encoder, options), **settings,
-    )  # fmt: skip
+    return fit(rows.texts, rows.concept, encoder, utility=utility, min_texts=options["min_texts"], **settings)
 
 
 def _from_vectors(options: dict[str, Any]) -> Protector:
@@ -403,29 +351,6 @@ def _from_vectors(options: dict[str, Any]) -> Protector:
         read_array(options["positive"]), read_array(options["negative"]), labels, background,
         encoder=encoder, utility=chosen_task(options, encoder), **_common(options),
     )  # fmt: skip
-
-
-def _expansion(concept: Concept, texts: Sequence[str], encoder: Any, options: dict[str, Any]) -> Expansion | None:
-    """Return the expansion that the options describe, or None."""
-    if not any(options[name] for name in MEMBER_SOURCES):
-        return None
-    return concept.expand(
-        texts, sources=_member_sources(texts, options), encoder=encoder, members=options["expand_members"],
-        substitutions=options["expand_substitutions"], min_texts=options["min_texts"], seed=options["seed"],
-    )  # fmt: skip
-
-
-def _member_sources(texts: Sequence[str], options: dict[str, Any]) -> list[MemberSource]:
-    sources: list[MemberSource] = [WordListSource.from_file(path) for path in options["expand"]]
-    corpus = texts if options["expand_corpus"] is None else read_texts(options["expand_corpus"]).texts
-    if options["expand_entity"]:
-        detector = PresidioDetector(options["expand_entity"], owner="--expand-entity")
-        sources.append(DetectorSource(detector, corpus))
-    if options["expand_faker"]:
-        sources.append(FakerSource(options["expand_faker"], locales=options["expand_locale"] or ("en_US",)))
-    if options["expand_corpus"] is not None:  # last: a list's own name for a group goes first
-        sources.append(CorpusNeighbourSource(corpus))
-    return sources
 
 
 def describe(protector: Protector, frontier: tuple[FrontierRecord, FrontierPoint] | None, *, verbose: bool) -> None:
@@ -586,12 +511,6 @@ def _details(protector: Protector) -> None:
     if moved := report.get("relabelled"):
         rows = f"{moved['moved']:,} of {moved['texts']:,}"
         note(f"Relabelled by {moved['by']}: {rows} texts without the concept hold PII.")
-    if made := report.get("expansion"):
-        cost = made["encodings"]["members"] + made["encodings"]["texts"]
-        note(
-            f"Expanded by {made['members']:,} members in {made['texts']:,} texts, {made['found']:,} of them as they "
-            f"are; cost: {cost:,} encodings."
-        )
     parameters = ", ".join(f"{k} {number(v)}" for k, v in report["parameters"].items() if v is not None)
     note(f"Method {protector.method}{f': {parameters}' if parameters else ''}")
     names = ("epsilon", "delta", "sigma", "radius", "noise_to_signal")

@@ -201,7 +201,7 @@ class Sections(click.Command):
 # Options in messages -----------------------------------------------------------------------------
 
 _ALIASES = {"texts": "input", "input": "inputs", "query_noise": "map_queries", "output": "out",
-            "key": "key_file", "variable": "key_env", "expansion": "expand", "embeddings": "vectors",
+            "key": "key_file", "variable": "key_env", "embeddings": "vectors",
             "database": "source", "store": "database", "location": "store", "words": "concept",
             "source": "input", "encoder": "upstream", "out": "folder"}  # fmt: skip
 _OWNER = re.compile(

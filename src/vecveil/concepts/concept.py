@@ -16,7 +16,6 @@ from vecveil.concepts.entities import (
     PresidioDetector,
     SpacyDetector,
 )
-from vecveil.concepts.expansion import Expansion, MemberSource, expand
 from vecveil.concepts.matching import Detector, Span, detect_all, remove, removed_again
 from vecveil.concepts.pairs import LEAST_TEXTS, ConceptMatches, build_matches
 from vecveil.concepts.patterns import PatternDetector
@@ -242,38 +241,6 @@ class Concept:
         # Removal can join two halves of a term into a new match, which D- must not hold.
         rests = removed_again(self.detectors, rests)
         return build_matches(self.name, checked, spans, rests, None, min_texts=minimum, owner=owner)
-
-    def expand(
-        self,
-        texts: Sequence[str],
-        *,
-        sources: Sequence[MemberSource],
-        encoder: Any = None,
-        members: int = 2000,
-        substitutions: int | None = None,
-        occurrences: bool = True,
-        min_texts: int = LEAST_TEXTS,
-        seed: int = 0,
-        show_progress: bool | None = None,
-    ) -> Expansion:
-        """Return texts with members that are not listed, for ``vecveil.fit(..., expansion=)``.
-
-        Args:
-            texts: the user's texts, as for ``find``; members replace their listed terms.
-            sources: sources of members; see `vecveil.concepts.expansion`.
-            encoder: with ``encode``; a member replaces terms near to it. None: any term.
-            members: largest number over all sources; large groups are cut first.
-            substitutions: largest number of new texts; each costs an encoding in the fit. None takes as many
-                as texts hold the concept, from 2,000 to 20,000; 0 makes none and leaves the occurrences.
-            occurrences: also use the user's texts that already hold a member.
-        """
-
-        self.require_spans("Concept.expand")
-        return expand(
-            self.find(texts, min_texts=min_texts, show_progress=show_progress),
-            sources, encoder=encoder, members=members, substitutions=substitutions,
-            occurrences=occurrences, seed=seed, show_progress=show_progress,
-        )  # fmt: skip
 
     def require_spans(self, owner: str) -> None:
         """Raise ConceptError if the concept is given by labels, which name no words."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import random
 import re
 import secrets
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from functools import cached_property
@@ -22,16 +23,20 @@ import numpy as np
 
 from vecveil.concepts.annotated import AnnotatedSpans
 from vecveil.concepts.concept import Concept, concept_record
-from vecveil.concepts.expansion import written_like
 from vecveil.concepts.folding import canonical
 from vecveil.concepts.matching import Span, detect_all, merge_spans, redact, remove, replace
-from vecveil.concepts.member_sources import ExpansionContext, FakerSource
 from vecveil.concepts.pairs import ConceptMatches
-from vecveil.errors import ConceptError, InvalidInputError, KeyFileError, ReleaseError
+from vecveil.errors import (
+    ConceptError,
+    InvalidInputError,
+    KeyFileError,
+    ReleaseError,
+    optional_import,
+)
 from vecveil.randomness import NoiseKey, NoiseKeys
 from vecveil.randomness.keyed import placed_source
 from vecveil.types import Texts
-from vecveil.validation import check_texts
+from vecveil.validation import check_count, check_texts
 
 ROUNDS = 4  # further rounds mean a pattern that matches asterisks
 
@@ -431,6 +436,28 @@ def _key_of(source: Any, key_id: str | None = None) -> NoiseKey:
     return keys.key(key_id) if isinstance(keys, NoiseKeys) else keys
 
 
+_POSSESSIVES = ("'s", "’s")
+
+
+def _written_like(member: str, original: str) -> str:
+    """Return ``member`` with the case and possessive form of ``original``.
+
+    All capitals and an initial capital are copied; an initial small letter is not, since names keep their capital.
+    """
+    ending = next((end for end in _POSSESSIVES if original.endswith(end)), "")
+    if ending and not member.endswith(_POSSESSIVES):
+        original = original[: -len(ending)]
+    else:
+        ending = ""  # the member brings its own possessive, or none was there
+    letters = [char for char in original if char.isalpha()]
+    # One capital letter alone ("I", "A") does not make a word in capitals.
+    if len(letters) > 1 and all(char.isupper() for char in letters):
+        member = member.upper()
+    elif letters and original[0].isupper():
+        member = member[:1].upper() + member[1:]
+    return member + ending
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ReplacingBySurrogates(Rewriter):
     """Replaces each span by another member of its type that a secret key chooses, the same for the same term.
@@ -506,7 +533,7 @@ class ReplacingBySurrogates(Rewriter):
             if len(ring) < FEWEST_MEMBERS:
                 return "*" * len(written)
             after = bisect_right(places, self._place(span.label, span.term))
-            return written_like(ring[after % len(ring)], written, plural=False)
+            return _written_like(ring[after % len(ring)], written)
 
         return replace(text, spans, surrogate)
 
@@ -544,9 +571,28 @@ def made_up_members(
                               "'own' or lists of members for types without a Faker provider",
                               f"{unknown} such types", f"Faker has {', '.join(sorted(PROVIDERS))}.",
                               code="E-CONCEPT-TYPES")  # fmt: skip
-    source = FakerSource(
-        {label: [PROVIDERS[label.upper()]] for label in labels}, locales=locales, count=count
-    )
-    # FakerSource reads only the seed: neither listed terms nor an encoder are needed.
-    context = ExpansionContext((), (), np.zeros(0, dtype=np.intp), seed=seed)
-    return {label: tuple(sorted(values)) for label, values in source.members(context).items()}
+    locales = (locales,) if isinstance(locales, str) else tuple(locales)
+    count = check_count(count, owner="fit", param="count")
+    with optional_import("Making members up", "faker", "faker"):
+        import faker
+    # Faker reads and advances Python's global generator; the caller's state must not change.
+    state = random.getstate()
+    try:
+        maker: Any = faker.Faker(list(locales))
+    except (AttributeError, ValueError, ImportError) as error:
+        got = ", ".join(map(repr, locales))
+        raise InvalidInputError.of("fit", "locales", "locales that Faker has", got) from error
+    finally:
+        random.setstate(state)
+    maker.seed_instance(seed)
+    return {label: _made_up(getattr(maker, PROVIDERS[label.upper()]), count) for label in labels}
+
+
+def _made_up(make: Callable[[], Any], count: int) -> tuple[str, ...]:
+    values: set[str] = set()
+    # A provider of few values repeats itself: the number of draws is limited.
+    for _ in range(5 * count):
+        values.add(str(make()).replace("\n", ", "))  # addresses span lines
+        if len(values) == count:
+            break
+    return tuple(sorted(values))

@@ -18,10 +18,9 @@ from vecveil.accounting.guarantee import WEAK_EPSILON
 from vecveil.accounting.total_variation import concept_level
 from vecveil.concepts import Concept, ConceptMatches
 from vecveil.concepts.annotated import checked_labels
-from vecveil.concepts.expansion import Expansion
 from vecveil.concepts.pairs import WordMarks
 from vecveil.encoders import load_encoder
-from vecveil.errors import IncompatibleError, InvalidInputError, out_of_range
+from vecveil.errors import InvalidInputError, out_of_range
 from vecveil.mechanisms import (
     OPEN_RANGE,
     Before,
@@ -96,7 +95,6 @@ def fit(
     output: Output = "full",
     min_texts: int = MIN_PAIRS,
     min_token_count: int | None = None,
-    expansion: Expansion | None = None,
     rewrite: Rewrite | None = None,
     detector: Any = None,
     hypernyms: Mapping[str, str] | None = None,
@@ -130,7 +128,6 @@ def fit(
         min_texts: fewest texts that must hold the concept, at least 20.
         min_token_count: fewest texts for a concept word to be a label; None takes 10, or 5 or 3 where that
             would leave out more than half of the concept words' occurrences.
-        expansion: result of `Concept.expand` for this concept, which adds pairs and labels of its members.
         rewrite: what a detector finds is rewritten before a text is encoded, in the fit and in every release:
             ``delete`` removes it, ``hypernym`` names its type ("a drug"), ``surrogate`` puts another member in its
             place. The method then learns from the rewritten texts and the words of the original ones, so that it also
@@ -170,7 +167,7 @@ def fit(
         vector_arguments = scales | {
             "before": before, "postprocess": postprocess, "output": None if output == "full" else output,
             "utility": None if utility == "similarity" else utility, "min_token_count": min_token_count,
-            "expansion": expansion, "candidates": candidates, "collection_size": collection_size,
+            "candidates": candidates, "collection_size": collection_size,
             "query_noise": None if query_noise else query_noise, "groups": groups,
         }  # fmt: skip
         for param, value in vector_arguments.items():
@@ -214,10 +211,6 @@ def fit(
         check_label_method(method, target_advantage)
         if preserve is not None:
             raise InvalidInputError.of("fit", "preserve", "left out for a concept given by labels", "labels")
-    if expansion is not None:
-        concept.require_spans("fit")
-        if expansion.concept != concept.name:
-            raise IncompatibleError.of("fit", "expansion", f"of the concept {concept.name!r}", repr(expansion.concept))
     # Load once: the object that encodes is also the one the protector keeps.
     settings = replace(settings, encoder=load_encoder(encoder))
     matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
@@ -225,17 +218,13 @@ def fit(
     if labelled:
         vectors, stage = _encoded_labels(texts, matches, settings, stage_options, group_of)
         return _fit_stages(vectors, settings, findings, stage, matches)
-    pairs = PairTexts.of(
-        matches, texts, min_token_count=min_token_count, expansion=expansion, seed=seed
-    )
-    if expansion is not None:
-        findings["expansion"] = expansion.report()
+    pairs = PairTexts.of(matches, texts, min_token_count=min_token_count, seed=seed)
     vectors, stage = _encoded_pairs(pairs, relabel, settings, findings, stage_options, group_of)
     if preserve is not None:
-        # By text, because pairs are sampled and an expansion makes texts of others.
+        # By text, because pairs are sampled.
         class_of = dict(zip(texts, preserve, strict=True))
         rows = len(vectors.positive) + (0 if vectors.background is None else len(vectors.background))
-        sources = [*(pairs.originals or pairs.positive), *pairs.ordinary][:rows]
+        sources = [*pairs.positive, *pairs.ordinary][:rows]
         settings.method_options["preserve"] = [class_of[text] for text in sources]
     return _fit_stages(vectors, settings, findings, stage, matches)
 

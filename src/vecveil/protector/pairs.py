@@ -13,7 +13,6 @@ from scipy.sparse.csgraph import connected_components
 
 from vecveil.concepts import ConceptMatches, TokenVocabulary
 from vecveil.concepts.annotated import checked_labels
-from vecveil.concepts.expansion import Expansion
 from vecveil.concepts.pairs import LEAST_TEXTS, LISTED_TEXTS, WordMarks, mark_words
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.sensitivity.kernel_reader import near_duplicate_groups
@@ -27,8 +26,6 @@ MIN_CLASS = 10
 TOKEN_COUNTS = (10, 5, 3)
 MAX_PAIRS = 20_000
 MAX_BACKGROUND = 20_000
-MEMBER_COUNT = 3
-"""Fewest texts of an expansion that hold a member for it to be a label."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -222,7 +219,6 @@ class PairTexts:
         labels: (N, V) the concept words in each positive.
         vocabulary: the word of each label.
         listed: the concept's words, except the rarest.
-        originals: with an expansion, the user's text from which each pair derives.
     """
 
     positive: list[str]
@@ -231,19 +227,12 @@ class PairTexts:
     labels: TokenLabels
     vocabulary: tuple[str, ...]
     listed: frozenset[str]
-    originals: list[str] | None = None
 
     @classmethod
     def of(
-        cls,
-        matches: ConceptMatches,
-        texts: Texts,
-        *,
-        min_token_count: int | None,
-        expansion: Expansion | None,
-        seed: int,
+        cls, matches: ConceptMatches, texts: Texts, *, min_token_count: int | None, seed: int
     ) -> PairTexts:
-        """Return pairs of the matched texts and the expansion; at most 20,000 per kind, at random."""
+        """Return pairs of the matched texts; at most 20,000 per kind, at random."""
         rng = np.random.default_rng(seed)
         # Label all texts before sampling, so that a word's count does not depend on the sample.
         negatives, tokens = matches.negatives(), matches.tokens()
@@ -251,7 +240,7 @@ class PairTexts:
         labels, vocabulary = matches.token_labels(matches.frequent_tokens(counts))
         rows = sample(len(matches.with_concept), MAX_PAIRS, rng)
         ordinary = sample(len(matches.without_concept), MAX_BACKGROUND, rng)
-        own = cls(
+        return cls(
             [texts[matches.with_concept[i]] for i in rows],
             [negatives[i] for i in rows],
             [texts[matches.without_concept[i]] for i in ordinary],
@@ -259,59 +248,17 @@ class PairTexts:
             tuple(vocabulary),
             frozenset(TokenVocabulary.most_frequent(tokens, LISTED_TEXTS)),
         )
-        if expansion is None:
-            return own
-        return own.with_expansion([tokens[i] for i in rows], vocabulary, expansion)
-
-    def with_expansion(
-        self, tokens: Sequence[tuple[str, ...]], listed: TokenVocabulary, expansion: Expansion
-    ) -> PairTexts:
-        """Return these pairs and those of the expansion.
-
-        Texts in which the expansion detected a member come from it alone, with the member removed as well. ``tokens``
-        are the concept words of each own positive, ``listed`` those that are labels.
-        """
-        # User's texts that the expansion covers: its rows also mark the members, so ours are dropped.
-        members = {row.text for row in expansion.rows if row.text == row.original}
-        own = [i for i, text in enumerate(self.positive) if text not in members]
-        rows = [*(tokens[i] for i in own), *(row.tokens for row in expansion.rows)]
-        # Columns of the concept's words keep their places; members follow, most frequent first.
-        fresh = TokenVocabulary.most_frequent((row.tokens for row in expansion.rows), MEMBER_COUNT)
-        columns = TokenVocabulary(tuple(dict.fromkeys((*listed, *fresh))))
-        return PairTexts(
-            positive=[*(self.positive[i] for i in own), *expansion.texts],
-            negative=[*(self.negative[i] for i in own), *expansion.negatives],
-            ordinary=[text for text in self.ordinary if text not in members],
-            labels=columns.labels(rows),
-            vocabulary=tuple(columns),
-            listed=self.listed.union(fresh),
-            originals=[*(self.positive[i] for i in own), *(row.original for row in expansion.rows)],
-        )
-
     def words(self, encode: Any) -> WordMarks:
         """Return the marks of the words in the positives and, after them, in the ordinary texts."""
         return mark_words(
             self.positive + self.ordinary, self.listed, encode, labels=self.vocabulary
         )
 
-    def groups(self, X: Embeddings, group_of: Mapping[str, Any] | None = None) -> Groups | None:
-        """Return ids of near-duplicates, of pairs from one text and of texts of one group.
-
-        None without an expansion and without ``group_of``, the group of each of the user's texts.
-        """
-        if group_of is not None:
-            # A text that an expansion made has the group of its original, and so its near-duplicates.
-            texts = self.positive if self.originals is None else self.originals
-            return joined_groups(near_duplicate_groups(X), [group_of[text] for text in texts])
-        if self.originals is None:
+    def groups(self, X: Embeddings, group_of: Mapping[str, Any] | None) -> Groups | None:
+        """Return ids of near-duplicates and of texts of one group; None without the group of each text."""
+        if group_of is None:
             return None
-        # Compare the user's texts only: a generated text takes the group of its original.
-        natural = [i for i, text in enumerate(self.positive) if text == self.originals[i]]
-        near = near_duplicate_groups(X[natural])
-        ids = {self.positive[i]: int(group) for i, group in zip(natural, near, strict=True)}
-        for text in self.originals:
-            ids.setdefault(text, len(natural) + len(ids))
-        return np.array([ids[text] for text in self.originals], dtype=np.intp)
+        return joined_groups(near_duplicate_groups(X), [group_of[text] for text in self.positive])
 
 
 def joined_groups(near: Groups, ids: Sequence[Any]) -> Groups:

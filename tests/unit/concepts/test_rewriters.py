@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 import re
 from collections.abc import Callable, Sequence
 
@@ -18,6 +19,7 @@ from vecveil.concepts.rewriting import (
     ReplacingAtRandom,
     ReplacingByMembers,
     Rewriter,
+    _written_like,
     made_up_members,
 )
 from vecveil.errors import InvalidInputError, ReleaseError
@@ -168,7 +170,9 @@ def test_too_few_words_or_members_are_refused() -> None:
 
 
 def test_made_up_members_are_repeatable_and_unknown_types_refused() -> None:
+    state = random.getstate()
     members = made_up_members(["PERSON", "EMAIL_ADDRESS"], count=20, seed=1)
+    assert random.getstate() == state
     assert members == made_up_members(["EMAIL_ADDRESS", "PERSON"], count=20, seed=1)
     assert set(members) == {"PERSON", "EMAIL_ADDRESS"}
     assert all("@" in one for one in members["EMAIL_ADDRESS"])
@@ -176,6 +180,8 @@ def test_made_up_members_are_repeatable_and_unknown_types_refused() -> None:
     with raises("E-CONCEPT", "members") as caught:
         made_up_members(["PERSON", "term"])
     assert "'term'" not in str(caught.value)
+    with raises("E-INPUT", "locales"):
+        made_up_members(["PERSON"], locales=["xx_XX"])
 
 
 SAVED = [
@@ -229,3 +235,20 @@ def test_wrong_records_are_refused(wrong: dict[str, object]) -> None:
 def test_reprs_hold_no_text(rewriters: dict[str, Rewriter]) -> None:
     shown = " ".join(map(repr, rewriters.values()))
     assert not any(word in shown for word in (*DRUGS, *WORDS))
+
+
+@pytest.mark.parametrize(
+    ("member", "original", "expected"),
+    [
+        ("oslo", "Paris", "Oslo"),
+        ("oslo", "PARIS", "OSLO"),
+        ("Oslo", "paris", "Oslo"),
+        ("new york", "Paris", "New york"),
+        ("Chile", "Africa's", "Chile's"),
+        ("Chile's", "Africa's", "Chile's"),
+        ("norway", "USA’s", "NORWAY’s"),
+        ("nine", "7", "nine"),
+    ],
+)
+def test_a_surrogate_keeps_case_and_possessive(member: str, original: str, expected: str) -> None:
+    assert _written_like(member, original) == expected

@@ -26,7 +26,6 @@ FROZEN = {
     "sensitivity": "828d371f7fd75daf",
     "textcrafter": "65dd7c6419551eaa",
     "frontier": "6ec0c654816f8a97",
-    "held-out-terms": "7e9dcfcfc5204965",
     "guarantee": "60de2dde40cc3d8e",
     "attributes": "ec0e8711358a5061",
     "sealed-search": "42f71a37f0cf795e",

@@ -9,8 +9,6 @@ import pytest
 
 from harness.errors import raises
 from research import run, summarise
-from research.catalogue.held_out_terms import bar
-from research.experiment import Records
 from research.results import read_experiment
 from vecveil.errors import DataFileError
 
@@ -206,73 +204,3 @@ def test_a_changed_text_leaks_what_the_rest_says(data: Path, encoder: Path, tmp_
     rates = dict(zip(column(table, "Method"), column(table, "R, no leakage assumed"), strict=True))
     assert rates["redact"]["published"] == pytest.approx(4.12)
     assert rates["Laplace"] == "–"
-
-
-HELD_OUT = """
-experiment: held-out-terms
-encoder: {encoder}
-attacks: [linear]
-variants: [none, removed, sparse, subspace, expansion-found, expansion, oracle]
-more_seeds: 2
-more_variants: [sparse, subspace]
-scale: utility 0.8
-problems:
-  sts: {{data: sts12, concept: {{terms_file: concepts/sts_terms.json}}}}
-sources:
-  sts: {{word_list: concepts/sts_terms.json}}
-"""
-
-
-def test_held_out_words_are_measured_apart(data: Path, encoder: Path, tmp_path: Path) -> None:
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(HELD_OUT.format(encoder=encoder))
-    outcome = run(spec, data, tmp_path / "out", workers=0)
-    assert not outcome.failed
-    record = summarise("held-out-terms", tmp_path / "out")
-    read_experiment(record, owner="held-out-terms", error=DataFileError)
-    table, costs = record["tables"]
-    rows = {row[0]: row for row in table["rows"]}
-    listed = {name: row[1]["value"] for name, row in rows.items() if row[1] is not None}
-    assert listed["no protection"] > listed["subspace, listed words alone"]
-    assert listed["every concept word removed from the text"] < listed["no protection"]
-    assert rows["SPARSE"][3]["value"] == 1
-    assert costs["rows"][0][1]["value"] > 0
-    assert (rows["SPARSE"][1]["n"], rows["subspace, every word known"][1]["n"]) == (2, 1)
-    for finding in record["findings"]:
-        assert finding["verdict"] in ("agrees", "disagrees", "not measured")
-
-
-def test_what_is_found_of_unseen_words_is_compared_within_a_seed() -> None:
-    def row(variant: str, seed: int, value: float) -> dict[str, Any]:
-        found = {"leakage": {"unseen": {"value": value, "chance": 0.1}}}
-        return {"cell": {"problem": "p", "variant": variant, "seed": seed}, "found": found}
-
-    rows = [
-        row("sparse", 0, 0.5),
-        row("sparse", 1, 0.9),
-        row("subspace", 0, 0.3),
-        row("subspace", 1, 0.34),
-    ]
-    rows += [row("oracle", 0, 0.2)]
-    found = bar(Records(rows), "p")
-    assert found.verdict == "agrees"
-    assert "listed words alone: 40 % (30 to 50 over 2 seeds)" in found.ours
-    assert "every word known: 25 %" in found.ours
-    assert bar(Records(rows[:2]), "p").verdict == "not measured"
-
-
-def test_sources_are_needed_for_an_expansion(data: Path, encoder: Path, tmp_path: Path) -> None:
-    spec = tmp_path / "spec.yaml"
-    spec.write_text(HELD_OUT.format(encoder=encoder).partition("sources:")[0])
-    with raises("E-DATA-FILE", "sources.sts"):
-        run(spec, data, tmp_path / "out", workers=0)
-
-
-def test_a_source_never_proposes_a_withheld_word(data: Path) -> None:
-    from research.catalogue.held_out_terms import SourceSpec, member_sources
-
-    withheld = frozenset({"paris", "two"})
-    (source,) = member_sources(SourceSpec(word_list="concepts/sts_terms.json"), data, withheld)
-    proposed = {m.lower() for own in source.members(None).values() for m in own}  # type: ignore[arg-type]
-    assert proposed
-    assert proposed.isdisjoint(withheld)
