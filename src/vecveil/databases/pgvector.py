@@ -320,7 +320,8 @@ class PgvectorStore(DatabaseStore):
         kind = self.layout().id_type
         while True:
             behind = "" if last is None else " AND {id} > %s::" + kind
-            rows = "WHERE {vector} IS NOT NULL" + behind + " ORDER BY {id} LIMIT %s"
+            # With its table's name: alone, the name means the output column, a text, whose order is another.
+            rows = "WHERE {vector} IS NOT NULL" + behind + " ORDER BY {table}.{id} LIMIT %s"
             batch = self._select(rows, [size] if last is None else [last, size])
             if not len(batch):
                 return

@@ -28,8 +28,8 @@ from vecveil.databases.store import (
     StoreInfo,
     Where,
     as_json,
-    check_cursor,
     integer_id,
+    invalid_cursor,
     plain,
     unfiltered,
 )
@@ -207,10 +207,15 @@ class SqliteVecStore(DatabaseStore):
             )
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
-        last = check_cursor(after, owner=self._owner)
-        while len(batch := self._select("rowid > ? ORDER BY rowid LIMIT ?", [last, size])):
+        if after and not re.fullmatch(r"-?[0-9]{1,19}", after):
+            raise invalid_cursor(self._owner)
+        while True:
+            behind, values = ("rowid > ?", [int(after), size]) if after else ("TRUE", [size])
+            batch = self._select(f"{behind} ORDER BY rowid LIMIT ?", values)
+            if not len(batch):
+                return
             yield batch
-            last = int(batch.cursor)
+            after = batch.cursor
 
     def _read(self, ids: list[str]) -> Batch:
         # With a numeric key the shadow table of row ids has NULL in `id`.

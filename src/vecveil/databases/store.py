@@ -7,6 +7,7 @@ import decimal
 import json
 import math
 import os
+import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -474,13 +475,10 @@ def json_cursor(after: str, *, owner: str) -> str | None:
 
 def integer_id(name: str, *, owner: str) -> int:
     """Return an id as an integer of 64 bits, for databases with numeric keys."""
-    try:
-        number = int(name)
-        if abs(number) < 1 << 63:
-            return number
-    except ValueError:
-        pass
-    raise InvalidInputError.of(owner, "ids", "whole numbers of 64 bits, as the key is", "others") from None
+    # No other spelling: "007" and " 7" would become 7, the id of another row.
+    if not re.fullmatch(r"0|-?[1-9][0-9]{0,18}", name) or not -(1 << 63) <= int(name) < 1 << 63:
+        raise InvalidInputError.of(owner, "ids", "whole numbers of 64 bits, as the key is", "others")
+    return int(name)
 
 
 def as_json(fields: Mapping[str, Any], *, owner: str) -> str:
