@@ -241,7 +241,6 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
     table = {name: value for name, value in record.table.items() if name in TableFormat.__dataclass_fields__}
     options |= {name: value for name, value in table.items() if not given(name)}
     options["concept"] = options["concept"] or folder / CONCEPT
-    options["encoder"] = options["encoder"] or record.encoder.name
     options["frontier_encoder"] = record.encoder
     return record, point
 
@@ -321,9 +320,10 @@ def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Prot
     column = options["label_column"]
     group_column = options["group_column"]
     rows = read_rows(input, options["concept"], form, columns=(column, options["preserve"], group_column))
-    encoder = load_encoder_named(options, default="minilm")
-    assert encoder is not None
     measured = options["frontier_encoder"]
+    recorded = None if measured is None else measured.name
+    encoder = load_encoder_named(options, default="minilm", recorded=recorded)
+    assert encoder is not None
     if measured is not None and measured.fingerprint not in (None, encoder_fingerprint(encoder)):
         raise IncompatibleError.of("fit", "encoder", f"that of the frontier ({measured.name})", encoder.name,
                                    "Its designs were measured on vectors of that encoder.",

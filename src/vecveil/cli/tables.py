@@ -18,6 +18,7 @@ from vecveil.data.files import find_input
 from vecveil.data.memory import MemoryAccount
 from vecveil.data.parquet import ParquetSource
 from vecveil.encoders import TextEncoder, load_encoder
+from vecveil.encoders.text_encoder import load_recorded_encoder
 from vecveil.errors import DataFileError, VecveilError
 from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask
 from vecveil.types import Embeddings
@@ -118,13 +119,15 @@ def read_labels(path: Path) -> np.ndarray[Any, Any]:
     return labels
 
 
-def load_encoder_named(options: dict[str, Any], default: str | None = None) -> TextEncoder | None:
-    """Return the encoder that the encoder options name, or ``default``; None if neither names one."""
+def load_encoder_named(
+    options: dict[str, Any], default: str | None = None, *, recorded: str | None = None
+) -> TextEncoder | None:
+    """Return the encoder that the encoder options name, else that of a loaded record, else ``default`` or None."""
+    cache, precision = "default" if options["cache"] else None, options["precision"] or "auto"
+    if options["encoder"] is None and recorded is not None:
+        return load_recorded_encoder(recorded, owner="fit", precision=precision, cache=cache)
     name = options["encoder"] or default
-    if name is None:
-        return None
-    cache = "default" if options["cache"] else None
-    return load_encoder(name, precision=options["precision"] or "auto", cache=cache)
+    return None if name is None else load_encoder(name, precision=precision, cache=cache)
 
 
 # Utility tasks -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
 
     name: drug                       # required
     terms: [ibuprofen, "vitamin D"]  # words and phrases
-    terms_file: drugs.txt            # more of them, one a line; path relative to this file
+    terms_file: drugs.txt            # more of them, one a line; path relative to this file, and in its folder
     case_sensitive: false            # for terms
     patterns: ['\\b\\d+ ?mg\\b']        # regular expressions
     entities: [EMAIL_ADDRESS]        # Presidio's types, or {engine, model, language, types}
@@ -63,7 +63,11 @@ def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise InvalidInputError.of(_OWNER, "name", "given", "no such key")
     terms_file = settings.pop("terms_file", None)
     if terms_file is not None:
-        settings["terms"] = [*settings.get("terms", []), *_lines(path.parent / terms_file)]
+        # A concept file from somebody else must not turn another file of this user into terms.
+        if not (listed := path.parent / terms_file).resolve().is_relative_to(path.parent.resolve()):
+            raise InvalidInputError.of(_OWNER, "terms_file", "in the folder of the concept file", "a file elsewhere",
+                                       fix="Copy it there.", code="E-CONCEPT-PATH")  # fmt: skip
+        settings["terms"] = [*settings.get("terms", []), *_lines(listed)]
     if "case_sensitive" in settings and "terms" not in settings:
         raise InvalidInputError.of(_OWNER, "case_sensitive", "beside terms or terms_file", "neither",
                                    fix="In a pattern, write (?i) at its beginning to ignore case.")  # fmt: skip

@@ -337,8 +337,8 @@ class HuggingFaceDetector(EntityDetector):
 
     Args:
         entities: The labels to keep, without ``B-`` and ``I-``, for example ``["PER", "ORG"]``.
-        model: The name or folder of a model with its tokenizer, or a loaded pipeline. transformers
-            downloads a name that is not in the local cache.
+        model: The folder of a model with its tokenizer, the name of one in the local hub cache, or a loaded
+            pipeline. Folders and names need weights as safetensors.
         batch_size: Windows in one batch.
         min_score: Matches with a lower mean probability are dropped; 0 keeps everything.
     """
@@ -366,11 +366,19 @@ class HuggingFaceDetector(EntityDetector):
         elif isinstance(model, str | Path):
             self._model = str(model)
             try:
-                self._pipeline = transformers.pipeline("token-classification", model=self._model)
-            except (OSError, ValueError, KeyError):
-                raise InvalidInputError.of(owner, "model", "a token-classification model with its tokenizer",
-                            repr(self._model), "It cannot be loaded.",
-                            "Give the folder of a saved model, or a name on the hub.") from None  # fmt: skip
+                # The name may come from a file of somebody else: no download, no pickled weights, no remote code.
+                folder = _local_folder(self._model)
+                local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+                weights = transformers.AutoModelForTokenClassification.from_pretrained(
+                    folder, use_safetensors=True, **local
+                )
+                words = transformers.AutoTokenizer.from_pretrained(folder, **local)
+                self._pipeline = transformers.pipeline("token-classification", model=weights, tokenizer=words)
+            except (OSError, ValueError, KeyError) as error:
+                constraint = "a token-classification model with its tokenizer"
+                why = "It is not on this machine, or has no weights as safetensors."
+                fix = "Give the folder of a saved model, or download it with `hf download NAME`."
+                raise InvalidInputError.of(owner, "model", constraint, repr(self._model), why, fix) from error
         else:
             constraint = "the name or folder of a model, or a loaded pipeline"
             raise wrong_type(owner, "model", constraint, model)
@@ -415,6 +423,18 @@ class HuggingFaceDetector(EntityDetector):
                     if start < end:
                         result[row].append(Span(start, end, entity["entity_group"]))
         return result
+
+
+def _local_folder(model: str) -> str:
+    """Return the folder of a model: the folder itself, or that of its name in the local hub cache."""
+    if Path(model).is_dir():
+        return model
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(model, "config.json")  # ValueError for what is no name
+    if not isinstance(config, str):
+        raise FileNotFoundError(model)
+    return str(Path(config).parent)
 
 
 def _whole_words(text: str, start: int, end: int) -> tuple[int, int]:

@@ -36,6 +36,7 @@ from vecveil.databases.store import (
     Where,
     check_cursor,
 )
+from vecveil.encoders.text_encoder import load_recorded_encoder
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, StoreError
 from vecveil.protector.policy import QUERY_PROTECTIONS, STRONGER, QueryProtection
 from vecveil.validation import check_same_length, check_texts
@@ -526,12 +527,18 @@ def _encoder_config(encoder: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def _encoder_from(config: Any) -> Any:
+    if config is None:
+        return None
+    # The database is not trusted: it must not choose a server that gets the texts and a key.
     if not isinstance(config, Mapping):
-        return config
-    if config["name"] not in known_embedding_functions:
-        raise InvalidInputError.of(_OWNER, "encoder", "an embedding function that Chroma knows", "another",
-                                   fix="Import the module that registers it.")  # fmt: skip
-    return known_embedding_functions[config["name"]].build_from_config(dict(config["config"]))
+        return load_recorded_encoder(str(config), owner=_OWNER)
+    known = known_embedding_functions.get(config["name"])
+    if known is None or known.__module__.startswith("chromadb."):
+        raise InvalidInputError.of(_OWNER, "encoder", "an embedding function that you registered", "another",
+                                   "Chroma's own functions take servers and names of keys from the database.",
+                                   "Pass embedding_function= when you open the collection.",
+                                   code="E-ENCODER-NOT-NAMED")  # fmt: skip
+    return known.build_from_config(dict(config["config"]))
 
 
 def _files_stamp(config: Mapping[str, Any]) -> str:

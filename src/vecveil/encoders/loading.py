@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ _OWNER = "load_encoder"
 _HUB_SECONDS = 15.0  # for the hub's first answer
 _FOR_LIBRARY = {"truncate_dim", "revision", "token", "cache_folder", "trust_remote_code"}
 _FOR_BACKEND = {"prompt", "normalize", "fingerprint"}
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_PICKLED = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib"}
 
 
 def load_model(
@@ -56,6 +60,23 @@ def load_model(
     )
 
 
+def downloaded_folder(name: str, *, revision: str | None = None) -> Path | None:
+    """Return the folder in the local hub cache of a model that a file from somebody else may name, else None.
+
+    Such a file starts no download and names no folder of this machine, and the model's weights are safetensors.
+    """
+    if not _HUB_NAME.fullmatch(name):
+        return None
+    folder = _cached_folder(name, {"revision": revision})
+    if folder is None:
+        return None
+    weights = list(folder.rglob("*"))
+    # The libraries prefer safetensors where both formats are present.
+    safe = {path.parent for path in weights if path.suffix == ".safetensors"}
+    pickled = any(path.suffix in _PICKLED and path.parent not in safe for path in weights)
+    return None if pickled else folder
+
+
 def _looks_like_path(name: str) -> bool:
     # a hub name has one slash at most
     return name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1 or not name
@@ -70,6 +91,8 @@ def _from_folder(library: Any, folder: Path, arguments: dict[str, Any]) -> Any:
             f"the folder {folder.name!r}",
             "It has neither modules.json nor config.json.",
         )
+    if not arguments["trust_remote_code"]:
+        _check_modules(folder)
     try:
         # a folder never needs the network
         return library.SentenceTransformer(str(folder), local_files_only=True, **arguments)
@@ -77,6 +100,24 @@ def _from_folder(library: Any, folder: Path, arguments: dict[str, Any]) -> Any:
         raise InvalidInputError.of(_OWNER, "name", "a folder of a sentence-transformers model",
                                    f"the folder {folder.name!r}", f"Loading it failed: {_first_line(error)}.",
                                    _remote_code_hint(error)) from error  # fmt: skip
+
+
+def _check_modules(folder: Path) -> None:
+    """Raise for a modules.json that names code of the folder, or files outside it: older libraries load both."""
+    try:
+        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        kinds, paths = ([str(module[key]) for module in modules] for key in ("type", "path"))
+    except (OSError, ValueError, TypeError, KeyError):
+        return  # the library says what it misses
+    root = folder.resolve()
+    inside = all((folder / path).resolve().is_relative_to(root) for path in paths)
+    if not inside or not all(kind.startswith("sentence_transformers.") for kind in kinds):
+        got = f"the folder {folder.name!r}"
+        why = "Its modules.json names " + ("code that is not part of sentence-transformers." if inside else
+                                           "files outside the folder.")  # fmt: skip
+        fix = "If you trust it, pass trust_remote_code=True."
+        raise InvalidInputError.of(_OWNER, "name", "a folder of a sentence-transformers model", got, why, fix,
+                                   code="E-ENCODER-CODE")  # fmt: skip
 
 
 def _from_hub(library: Any, name: str, arguments: dict[str, Any]) -> tuple[Any, Path | None]:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.encoders.cache import EmbeddingCache, default_cache_folder
-from vecveil.encoders.loading import load_model
+from vecveil.encoders.loading import downloaded_folder, load_model
 from vecveil.encoders.lsa import LSA_FILE, LsaEncoder
 from vecveil.encoders.openai_compatible import OpenAICompatibleBackend, is_endpoint
 from vecveil.encoders.protocol import Advance, Backend, Encoder, checked_vectors, encode_in_batches
@@ -242,6 +242,39 @@ def load_encoder(
     return TextEncoder(
         backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress
     )
+
+
+def load_recorded_encoder(
+    name: str, *, owner: str, precision: str = "auto", cache: CacheChoice = "default",
+    show_progress: bool | None = None, **options: Any,
+) -> TextEncoder:  # fmt: skip
+    """Return the encoder that only a loaded file names: a protector, a frontier, a saved configuration.
+
+    Such a file may come from somebody else. It can name ``minilm``, or a model of the Hugging Face hub that is in the
+    local cache and holds its weights as safetensors. It starts no download, sends no text to a server and reads no
+    other folder.
+
+    Raises:
+        InvalidInputError: another name, which the caller has to give (code ``E-ENCODER-NOT-NAMED``).
+    """
+    source: str | Path | None = "minilm" if name == "minilm" else None
+    if not is_endpoint(name) and name not in ("minilm", LsaEncoder.name):
+        with optional_import("Loading a model of the hub", "huggingface-hub", "encoders"):
+            source = downloaded_folder(name, revision=options.pop("revision", None))
+    if source is None:
+        why = (
+            "Texts go to no server that only a file names." if is_endpoint(name)
+            else "Only minilm and downloaded models with safetensors are loaded by the name in a file."
+        )  # fmt: skip
+        raise InvalidInputError(
+            f"{owner}: the file names the encoder {name[:200]!r}. {why} If you trust it, name it as `encoder`.",
+            code="E-ENCODER-NOT-NAMED", param="encoder",
+        )  # fmt: skip
+    backend = load_model(
+        _minilm_folder() if name == "minilm" else source, label=name, precision=precision, device="auto",
+        batch_size=_BATCH_SIZE, **options,
+    )  # fmt: skip
+    return TextEncoder(backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress)
 
 
 def as_text_encoder(

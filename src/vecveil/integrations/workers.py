@@ -90,9 +90,8 @@ def anywhere(job: BulkJob) -> BulkJob:
     """Return ``job`` with absolute paths, the id of the current key and the UUID of the sealed collection."""
     # Pinned: all workers use one key, even if the file gets a newer one. Opened here for its errors.
     job = job.pinned()
-    encoder = job.encoder or job.opened().protector.encoder_info.name
-    if encoder is not None and os.path.exists(encoder):
-        job = replace(job, encoder=os.path.abspath(encoder))
+    if job.encoder is not None and os.path.exists(job.encoder):
+        job = replace(job, encoder=os.path.abspath(job.encoder))
     key, seal_key = (None if source is None else placed_source(source) for source in (job.key, job.seal_key))
     return replace(job, key=key, seal_key=seal_key)
 

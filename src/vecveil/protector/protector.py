@@ -17,6 +17,7 @@ import numpy.typing as npt
 from vecveil.accounting import Guarantee, Ledger
 from vecveil.encoders import TextEncoder, load_encoder
 from vecveil.encoders.protocol import PROBE_TOLERANCE, probe_cosines, probe_distance
+from vecveil.encoders.text_encoder import load_recorded_encoder
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.io import write_bytes
 from vecveil.mechanisms import (
@@ -546,34 +547,34 @@ class Protector:
         return self.rewriter.rewrite(texts, spans=spans)
 
     def loaded_encoder(self) -> Any:
-        """Return the encoder of this protector, loading it by name if necessary."""
+        """Return the encoder of this protector, loading it by name if necessary; see `encoder_for`."""
         if self.encoder is None:
-            info = self.encoder_info
-            # The name of a user's own object ("native") means nothing to a model hub.
-            if info.name is None or info.precision == "native":
-                raise InvalidInputError.of("Protector.encode", "encoder", "one that can be loaded by name", "none",
-                                           "It was fitted on vectors alone, or with an encoder object.",
-                                           "Encode the texts and call protect with the vectors.")  # fmt: skip
             object.__setattr__(self, "encoder", self.encoder_for(cache=True))
         return self.encoder
 
     def encoder_for(
-        self, name: str | None = None, precision: str | None = None, cache: bool = False
+        self, encoder: Any = None, precision: str | None = None, cache: bool = False, show_progress: bool | None = None
     ) -> TextEncoder:
-        """Return the encoder ``name``, loaded and checked by `check_encoder`; None takes the encoder of the fit."""
+        """Return ``encoder``, a name or object, loaded and checked by `check_encoder`.
+
+        None takes the encoder that the protector names, as far as a file may name one (`load_recorded_encoder`).
+        """
         info = self.encoder_info
-        name = name or info.name
-        if name is None:
-            raise InvalidInputError.of("Protector", "encoder", "given", "none",
-                                       "The protector was fitted on vectors alone and records no encoder.",
-                                       "Name the encoder, or give an input with vectors.")  # fmt: skip
         # "auto" would take the faster precision here, not that of the fit.
         fitted = info.precision if info.precision in ("fp32", "bf16") else "auto"
-        encoder = load_encoder(
-            name, precision=precision or fitted, cache="default" if cache else None
-        )
-        self.check_encoder(encoder)
-        return encoder
+        options: dict[str, Any] = {"precision": precision or fitted, "cache": "default" if cache else None}
+        options["show_progress"] = show_progress
+        if encoder is not None:
+            loaded = load_encoder(encoder, **options)
+        # The name of a user's own object ("native") means nothing to a model hub.
+        elif info.name is None or info.precision == "native":
+            raise InvalidInputError.of("Protector", "encoder", "given", "none",
+                                       "It was fitted on vectors alone, or with an encoder object.",
+                                       "Name the encoder, or protect vectors.")  # fmt: skip
+        else:
+            loaded = load_recorded_encoder(info.name, owner="Protector", **options)
+        self.check_encoder(loaded)
+        return loaded
 
     def check_encoder(self, encoder: Any) -> None:
         """Raise IncompatibleError if ``encoder`` is not the encoder of the fit."""
@@ -643,15 +644,19 @@ class Protector:
             dimension = step.output_dimension(dimension)
 
 
-def load(path: str | os.PathLike[str], *, surrogate_key: Any = None) -> Protector:
+def load(path: str | os.PathLike[str], *, encoder: Any = None, surrogate_key: Any = None) -> Protector:
     """Return the protector saved at ``path``; raise ProtectorFileError if the file is not usable.
 
     Args:
+        encoder: the encoder of the fit, a name or object as for `vecveil.fit`. None takes the name in the file if it
+            is ``minilm`` or a downloaded model; a server or a folder is used only where you name it.
         surrogate_key: key of surrogates, as for `vecveil.fit`; None takes the file or variable named in the fit.
     """
     if not isinstance(path, str | os.PathLike):
         raise wrong_type("vecveil.load", "path", "the path of a protector's file", path)
     protector = Protector.from_bytes(serialisation.read(path), Path(path).name)
+    if encoder is not None:
+        protector = replace(protector, encoder=protector.encoder_for(encoder, cache=True))
     if surrogate_key is None:
         return protector
     if protector.rewriter is None:

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from vecveil.databases.release import CleanQueryWarning, open_policy
-from vecveil.encoders import load_encoder
 from vecveil.encoders.openai_compatible import is_endpoint, split_endpoint
 from vecveil.errors import EncoderError, InvalidInputError, VecveilError
-from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import KeyStore, Sealer
 from vecveil.sealing.blob import key_id_of
@@ -312,19 +310,15 @@ def open_service(settings: ServeSettings) -> Service:
     served = []
     for name, given in settings.policies.items():
         policy = _open_policy(given)
-        encoder = given.upstream or settings.upstream.encoder or _fitted_encoder(policy.protector)
-        # The fitted precision: bf16 vectors differ from fp32 ones. "auto" for encoders without this option.
-        precision = policy.protector.encoder_info.precision or ""
-        precision = precision if precision in ("fp32", "bf16") else "auto"
-        shared = encoder if is_endpoint(encoder) else f"{encoder} {precision}"
+        encoder, info = given.upstream or settings.upstream.encoder, policy.protector.encoder_info
+        shared = encoder if encoder is not None and is_endpoint(encoder) else f"{encoder or info.name} {info.precision}"
         if shared not in upstreams:
-            if is_endpoint(encoder):
+            if encoder is not None and is_endpoint(encoder):
                 authenticated = settings.api_keys is not None
                 upstreams[shared] = _http_upstream(encoder, settings.upstream, authenticated)
             else:
-                # The cache would store clean vectors on disk.
-                loaded = load_encoder(encoder, precision=precision, cache=None, show_progress=False)
-                upstreams[shared] = LocalUpstream(loaded)
+                # No cache: it would store clean vectors on disk.
+                upstreams[shared] = LocalUpstream(policy.protector.encoder_for(encoder, show_progress=False))
         served.append(ServedPolicy(name, policy, upstreams[shared]))
     return Service(served, limits=settings.limits, client_ids=settings.client_ids, sealer=sealer)
 
@@ -334,15 +328,6 @@ def _open_policy(given: ServedPolicySettings) -> ReleasePolicy:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CleanQueryWarning)  # `Service.start` logs it
         return open_policy(**options)
-
-
-def _fitted_encoder(protector: Protector) -> str:
-    info = protector.encoder_info
-    if info.name is None or info.precision == "native":
-        raise InvalidInputError.of(_OWNER, "upstream", "given for a protector whose encoder has no name", "none",
-                                   "It was fitted on vectors alone, or with an encoder of your own.",
-                                   "Name the encoder or its server: --upstream NAME|URL#MODEL.")  # fmt: skip
-    return info.name
 
 
 def _http_upstream(encoder: str, settings: UpstreamSettings, authenticated: bool) -> HttpUpstream:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.resources
+import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from harness.errors import raises
 from vecveil.encoders import load_encoder, loading
+from vecveil.encoders.text_encoder import load_recorded_encoder
 from vecveil.errors import MissingDependencyError
 
 
@@ -56,21 +59,59 @@ def test_switched_off_hub_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         load_encoder("somebody/some-model-that-is-not-cached")
 
 
+def cached(folder: Path, place: Path) -> None:
+    """Fill the layout of the hub's own cache by hand with the model ``somebody/tiny``."""
+    repository = place / "models--somebody--tiny"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.parent.mkdir(parents=True)
+    snapshot.symlink_to(folder, target_is_directory=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40, encoding="utf-8")
+
+
 def test_a_cached_hub_model_needs_no_network(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_folder: Path
 ) -> None:
-    """The layout of the hub's own cache, filled by hand."""
-    repository = tmp_path / "models--somebody--tiny"
-    snapshot = repository / "snapshots" / ("0" * 40)
-    snapshot.parent.mkdir(parents=True)
-    snapshot.symlink_to(tiny_folder, target_is_directory=True)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("0" * 40, encoding="utf-8")
+    cached(tiny_folder, tmp_path)
     monkeypatch.setattr(loading, "_ask_hub", lambda *_: pytest.fail("the hub was asked"))
     # On a busy machine "auto" may choose another precision for each.
     encoder = load_encoder("somebody/tiny", precision="fp32", cache=None, cache_folder=str(tmp_path))
     assert encoder.name == "somebody/tiny"
     assert encoder.fingerprint == load_encoder(tiny_folder, precision="fp32", cache=None).fingerprint
+
+
+def test_a_file_names_only_what_is_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_folder: Path
+) -> None:
+    """A name of a loaded file opens no connection, no folder and no pickle; in the cache a folder is no hub model."""
+    monkeypatch.setenv("OPENAI_API_KEY", "canary")
+    monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: pytest.fail("the network was used"))
+    monkeypatch.chdir(tiny_folder.parent)
+    model = shutil.copytree(tiny_folder, tmp_path / "model")
+    cached(model, tmp_path / "cache")
+    names = ["http://127.0.0.1:9911/v1#m", "https://a.example/v1#m", tiny_folder.name, str(tiny_folder), "lsa",
+             f"../{tiny_folder.parent.name}/{tiny_folder.name}", "somebody/not-cached", "a/../b", ""]  # fmt: skip
+    for name in names:
+        with raises("E-ENCODER-NOT-NAMED", "encoder"):
+            load_recorded_encoder(name, owner="test")
+    encoder = load_recorded_encoder("somebody/tiny", owner="test", precision="fp32", cache=None)
+    assert encoder.fingerprint == load_encoder(tiny_folder, precision="fp32", cache=None).fingerprint
+    (model / "1_Dense").mkdir()
+    (model / "1_Dense" / "pytorch_model.bin").write_bytes(b"a pickle")
+    with raises("E-ENCODER-NOT-NAMED", "encoder"):
+        load_recorded_encoder("somebody/tiny", owner="test")
+
+
+@pytest.mark.parametrize("change", [{"type": "os.system"}, {"type": "mine.Layer"}, {"path": "../a"}, {"path": "/tmp"}])
+def test_modules_are_of_the_library_and_in_the_folder(
+    tmp_path: Path, tiny_folder: Path, change: dict[str, str]
+) -> None:
+    modules = shutil.copytree(tiny_folder, tmp_path / "model") / "modules.json"
+    first, *rest = json.loads(modules.read_text())
+    modules.write_text(json.dumps([first | change, *rest]))
+    with raises("E-ENCODER-CODE", "name"):
+        load_encoder(tmp_path / "model", cache=None)
 
 
 def test_code_of_a_model_does_not_run_unasked(
