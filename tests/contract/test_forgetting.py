@@ -144,6 +144,11 @@ def test_a_list_names_no_other_rows_than_its_ids(tmp_path: Path) -> None:
     assert refused.code == 1
     assert "line break" in refused.err
     assert not (tmp_path / "gone.txt").exists()
+    with open_store(f"{where}-marked") as store:  # read back without the mark, it would be another id
+        store.create(DIMENSION, metric="euclidean")
+        store.write(Batch(("\ufeffb",), X[:1], ({},)))
+    assert run("reconcile", f"{where}-marked", "--ids", listed, "-o", tmp_path / "gone.txt").code == 1
+    assert not (tmp_path / "gone.txt").exists()
     shown = run("reconcile", where, "--ids", listed, "--json")
     assert json.loads(shown.out)["without_source"] == ["a\nb"]
     listed.write_bytes("a\nx\u2028y\r\nc\x0bd\n".encode())

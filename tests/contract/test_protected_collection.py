@@ -264,7 +264,7 @@ def test_filters_by_tokens(
     other = {**row.fields[0], "vecveil_filter_tenant": database.read(["2"]).fields[0]["vecveil_filter_tenant"]}
     database.write(Batch(row.ids, row.vectors, (other,)))
     assert "1" not in matching(tenant=1)
-    assert set(reader.ids({"tenant": 1})) - set(reader.get(where={"tenant": 1}).ids) == {"1"}
+    assert "1" not in reader.ids({"tenant": 1})
     assert reader.get(["2", "1", "777"], where={"tenant": "1"}, missing="skip").ids == ["1"]
     # During a rotation queries match older and newer tokens; resealing rewrites them.
     sealer.keys.rotate("notes")
@@ -470,9 +470,7 @@ def test_a_database_that_answers_wrongly_adds_no_row(
     assert len(made.search("canary-1 x", top=5, candidates=5).ids) == 5
     for one in made.search("canary-1 x", top=9, candidates=20, where={"tenant": 1}).metadata:
         assert one == {"tenant": 1}
-    listed = made.ids({"tenant": 1})
-    assert len(listed) == 40
-    assert sorted(made.get(listed, where={"tenant": 1}).ids, key=int) == IDS[1:40:2]
+    assert sorted(made.ids({"tenant": 1}), key=int) == IDS[1:40:2]
     # A row that is listed twice, as by a database that moves rows while they are read.
     monkeypatch.setattr(
         type(flat), "batches", lambda self, size=9, *, after="": itertools.chain(*[batches(self, size)] * 2)

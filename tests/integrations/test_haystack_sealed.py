@@ -14,6 +14,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret
+from vecveil.databases import Batch
 from vecveil.integrations.opening import PlaintextWarning
 from vecveil.randomness import NoiseKeys
 
@@ -100,6 +101,12 @@ def test_a_policy_says_what_becomes_of_duplicates(store: Any) -> None:
     with pytest.raises(DuplicateDocumentError):
         store.write_documents([given[2], given[2]])
     assert store.write_documents([*given, given[2]], DuplicatePolicy.SKIP) == 1
+    # A row that the database made up under the id is no document to skip.
+    row = store.collection.database.read(["d1"])
+    store.collection.database.write(Batch(("d9",), row.vectors, row.fields))
+    with raises("E-SEAL-OPEN"):
+        store.write_documents([Document(id="d9", content="canary new", embedding=clean(9))], DuplicatePolicy.SKIP)
+    store.delete_documents(["d9"])
     changed = Document(id="d2", content="canary changed", embedding=clean(99))
     assert store.write_documents([given[2], changed], DuplicatePolicy.OVERWRITE) == 2
     assert store.count_documents() == 3

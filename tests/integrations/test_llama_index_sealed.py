@@ -13,6 +13,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.http_encoder import hashed_vectors
+from vecveil.databases import Batch
 from vecveil.randomness import NoiseKeys
 
 DIMENSION, ROWS = 24, 60
@@ -147,7 +148,15 @@ def test_nodes_are_got_and_deleted(store: Any) -> None:
     assert [node.node_id for node in store.get_nodes(["node-5", "none", "node-2"])] == ["node-5", "node-2"]
     assert len(store.get_nodes(filters=both(equal("page", 1), equal("word", "roof")))) == 4
     assert len(store.get_nodes()) == ROWS
+    database = store.client.database
+    rows = database.read([f"node-{i}" for i in range(ROWS)])
+    # A hostile database gives every row the token of one document: its deletion takes no other.
+    copied = {**rows.fields[0], "vecveil_filter_ref_doc_id": rows.fields[4]["vecveil_filter_ref_doc_id"]}
+    tokens = {name: value for name, value in copied.items() if name.startswith("vecveil_filter_")}
+    database.write(Batch(rows.ids, rows.vectors, tuple({**row, **tokens} for row in rows.fields)))
     store.delete("doc-1")
+    assert {node.node_id for node in store.get_nodes()} == {f"node-{i}" for i in range(ROWS) if i // 4 != 1}
+    database.write(rows.rows([i for i in range(ROWS) if i // 4 != 1]))
     store.delete("doc-1")
     assert {node.node_id for node in store.get_nodes()} == {f"node-{i}" for i in range(ROWS) if i // 4 != 1}
     store.delete_nodes(["node-0", "none"])

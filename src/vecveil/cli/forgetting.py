@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from vecveil.databases.forgetting import forget, reconcile
 from vecveil.databases.locations import public_name, short_name
 from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import DataFileError
-from vecveil.io import write_text
+from vecveil.io import write_bytes
 from vecveil.sealing import Sealer
 from vecveil.sealing.sqlite_blobs import SqliteBlobs
 
@@ -66,12 +67,13 @@ def reconcile_command(
     with open_store(database) as store:
         differences = reconcile(store, sources, blobs=blobs)
     if out is not None:
-        # As lines of a file they would be other ids, whose rows forget would delete.
-        if broken := sum("\n" in name or name.endswith("\r") for name in differences.without_source):
-            raise DataFileError.of(out.name, "out", "for ids without a line break", f"{broken:,} with one",
+        # Read back, an id with a line break or a byte order mark would be another, whose row forget would delete.
+        content = "".join(f"{name}\n" for name in differences.without_source).encode("utf-8", "surrogatepass")
+        if _lines(content) != list(differences.without_source):
+            raise DataFileError.of(out.name, "out", "for ids without a line break or byte order mark", "others",
                                    fix="List them with --json, and delete them in Python.")  # fmt: skip
         with writing(out):
-            write_text(out, "".join(f"{name}\n" for name in differences.without_source))
+            write_bytes(out, content)
     if as_json:
         data_json({"database": short_name(database), **vars(differences)})
     else:
@@ -129,8 +131,14 @@ def forget_command(
 
 def _ids(path: Path) -> list[str]:
     try:
-        # An id may hold what str.splitlines() takes for the end of a line.
-        lines = [line.removesuffix("\r") for line in path.read_bytes().decode("utf-8-sig").split("\n")]
+        content = path.read_bytes()
+        content.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise DataFileError.of(path.name, "ids", "a UTF-8 text file", type(error).__name__) from None
-    return [line for line in lines if line]
+    return _lines(content)
+
+
+def _lines(content: bytes) -> list[str]:
+    # An id may hold what str.splitlines() takes for the end of a line.
+    text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogatepass")
+    return [line.removesuffix("\r") for line in text.split("\n") if line.removesuffix("\r")]

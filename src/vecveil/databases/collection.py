@@ -313,7 +313,7 @@ class ProtectedCollection:
         """
         values = self._values(where, f"{_OWNER}.get")
         # Without ids another program may delete a row between the two reads.
-        names, missing = (self.ids(where), "skip") if ids is None else (_checked_ids(ids), missing)
+        names, missing = (self._proposed(values), "skip") if ids is None else (_checked_ids(ids), missing)
         if missing == "skip" and names and not self.database.exists():
             names = []
         rows = self._unsealed(self.database.read(names, missing=missing), on_invalid)
@@ -327,18 +327,24 @@ class ProtectedCollection:
         return self.sealer.unseal(blobs, ids=ids, collection=self.name, generations=numbers, on_invalid=on_invalid)
 
     def ids(self, where: Mapping[str, Any] | None = None) -> list[str]:
-        """Return the ids of all rows, or of those whose tokens match ``where`` as in `search`.
+        """Return the ids of all rows, or of those whose sealed metadata match ``where`` as in `search`.
 
-        Reads the whole collection, unless ``where`` matches fewer than 1,000 rows. Only `get` compares the sealed
-        metadata: a hostile database may name other rows.
+        Reads the whole collection, unless ``where`` matches fewer than 1,000 rows.
+
+        Raises:
+            SealingError: the blob of a row to compare is missing or does not open.
         """
-        values = self._values(where, f"{_OWNER}.ids")
+        # Callers delete by these ids: a database that copies a token must not choose which rows go.
+        return self.get(where=where).ids if where else self._proposed({})
+
+    def _proposed(self, values: Mapping[str, Mapping[bytes, Any]]) -> list[str]:
+        """Return the ids of the rows that the database says have the tokens of ``values``."""
         if not self.database.exists():
             return []
         if tokens := self._tokens(values):
             nearest = self.database.search(np.ones(self.database.info().dimension), _BATCH, tokens)
             if len(nearest) < _BATCH:
-                return [str(match.id) for match in nearest]
+                return list(dict.fromkeys(str(match.id) for match in nearest))
         return [
             name
             for part in self.database.batches(_BATCH)

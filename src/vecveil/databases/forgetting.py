@@ -166,7 +166,7 @@ def forget(
         generations: the numbers by id of a `ProtectedCollection`. They open its blobs, and are raised for ``ids``, so
             that the database cannot return a deleted row.
         cache: folder of the embedding cache (`vecveil.encoders.cache.default_cache_folder`); its entries are found by
-            text: those of sealed and of readable rows, and ``texts``.
+            text: those of sealed rows, of readable rows where no ``sealer`` is given, and ``texts``.
         ledger: counted and left as it is; see `TOMBSTONES`.
         compact: let the database overwrite what it keeps of deleted rows, which may rewrite the whole collection.
 
@@ -174,7 +174,7 @@ def forget(
         StoreError: the store does not answer, the receipt is of another list or store, or ids are there after all.
     """
     listed = _by_key(ids)
-    matched = _find(store, listed, batch, show_progress)
+    matched = _find(store, listed, sealer is not None, batch, show_progress)
     of_blobs = [] if blobs is None else [spelt for key, spelt in _spelt(blobs) if key in listed]
     sealed_rows = [(name, blob) for name, blob in zip(matched.ids, matched.blobs, strict=True) if blob]
     sealed_rows += [] if blobs is None else [(spelt, bytes(blobs[spelt])) for spelt in of_blobs]
@@ -255,7 +255,9 @@ class _MatchedRows:
     sealed: bool = False
 
 
-def _find(store: VectorStore, listed: dict[bytes, str], batch: int, show: bool | None) -> _MatchedRows:
+def _find(
+    store: VectorStore, listed: dict[bytes, str], sealing: bool, batch: int, show: bool | None
+) -> _MatchedRows:
     matched = _MatchedRows()
     for part in _rows(store, batch, "find", show):
         at = [i for i, key in enumerate(_keys(part.ids)) if key in listed]
@@ -265,10 +267,11 @@ def _find(store: VectorStore, listed: dict[bytes, str], batch: int, show: bool |
         matched.blobs += [decoded(fields.get(SEALED_FIELD)) for fields in rows.fields]
         for key, fields in zip(_keys(rows.ids), rows.fields, strict=True):
             strings = [text for name, text in leaves(fields) if isinstance(text, str) and name != SEALED_FIELD]
-            matched.texts += strings
             matched.sealed = matched.sealed or SEALED_FIELD in fields
-            # Strings beside a blob are not its text.
-            if not strings or SEALED_FIELD in fields:
+            # Strings beside a blob are not its text, and the database may have put another row's there.
+            if strings and not sealing and SEALED_FIELD not in fields:
+                matched.texts += strings
+            else:
                 matched.without_text.add(key)
         if searched := rows.rows(range(min(len(rows), _SEARCHED - matched.searched))):
             # Against the negated row every value counts as changed.

@@ -337,6 +337,7 @@ class SealedDocumentStore(_Saved):
         Raises:
             DuplicateDocumentError: an id is stored already, or given twice, and the policy is FAIL or NONE. Nothing
                 was written.
+            SealingError: the stored document of an id does not open. Nothing was written, but for OVERWRITE.
         """
         owner, chosen = f"{_STORE}.write_documents", dict[str, Document]()
         if not isinstance(documents, list) or not all(isinstance(one, Document) for one in documents):
@@ -349,8 +350,9 @@ class SealedDocumentStore(_Saved):
             self._warned = True
             _warn_ids(stacklevel=4)
         replaces = policy == DuplicatePolicy.OVERWRITE
-        database, ids = self.collection.database, [one.id for one in documents]
-        stored = set() if replaces or not database.exists() else set(database.read(ids, missing="skip").ids)
+        ids = [one.id for one in documents]
+        # Opened: for SKIP, a row that the database only says it has would be a document lost.
+        stored = set() if replaces else set(self.collection.get(ids, missing="skip").ids)
         for document in documents:
             if replaces or not (document.id in stored or document.id in chosen):
                 chosen[document.id] = document
