@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,10 @@ from vecveil.types import Embeddings, Texts
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _SMALL = 65_536  # values
+_NOTED = 32_768  # released rows that `check_exact` knows
+_COMPARED = 16  # coordinates of a row
+_noted: dict[bytes, None] = {}
+_noting = threading.Lock()
 
 
 def check_embeddings(
@@ -155,3 +160,42 @@ def check_same_length(owner: str, **arrays: Sequence[Any] | np.ndarray) -> int:
             owner, first, "of the same length as the other arguments", listed, code="E-INPUT-SHAPE"
         )
     return next(iter(lengths.values()))
+
+
+def note_released(released: Embeddings, clean: Embeddings | None = None) -> None:
+    """Note the latest rows of ``released`` (N, m), so that `check_exact` refuses them; rows equal to ``clean`` are not.
+
+    A framework hands vectors from its embedding model to its store: nothing else tells the store that the model
+    protects them.
+    """
+    rows = _compared(released[-_NOTED:])
+    same = clean is not None and clean.shape == released.shape
+    before = _compared(clean[-_NOTED:]) if same and clean is not None else [b""] * len(rows)
+    with _noting:
+        _noted.update((row, None) for row, old in zip(rows, before, strict=True) if row != old and any(row))
+        while len(_noted) > _NOTED:
+            del _noted[next(iter(_noted))]
+
+
+def check_exact(X: Embeddings, *, owner: str, param: str) -> None:
+    """Raise if a row of ``X`` (N, n) is one that this process has released protected.
+
+    Raises:
+        InvalidInputError: with the code E-INPUT-PROTECTED.
+    """
+    if _noted and not _noted.keys().isdisjoint(_compared(X)):
+        raise InvalidInputError.of(owner, param, "clean vectors", "protected ones",
+                                   "Sealed rows are ranked by the exact vectors, and the noise would be in these.",
+                                   "Give the store the plain embedding model: it protects the vectors itself.",
+                                   code="E-INPUT-PROTECTED")  # fmt: skip
+
+
+def _compared(X: Embeddings) -> list[bytes]:
+    """Return what rows have in common with their multiples, as frameworks normalise what a model gives."""
+    # A sample of coordinates: all of them would cost a protector more than its noise.
+    n = X.shape[1]
+    rows = X[:, np.linspace(0, n - 1, min(n, _COMPARED)).astype(int)].astype("<f4")
+    if n >= _COMPARED:  # in few dimensions rounded directions are no longer distinct
+        largest = np.abs(rows).max(axis=1, keepdims=True)
+        rows = np.rint(1024 * np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)) + np.float32(0)
+    return list(map(bytes, np.ascontiguousarray(rows)))

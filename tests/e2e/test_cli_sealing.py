@@ -159,6 +159,7 @@ def test_blobs_that_do_not_open_fail_or_are_reported(work: Path) -> None:
     ("arguments", "code"),
     [
         (("seal", "sealed.parquet", "-p", "p.vecveil", *NAMED, "--again"), 1),  # sealed already
+        (("seal", "protected.parquet", "-p", "p.vecveil", *NAMED, "--again"), 1),  # noise is no exact vector
         (("seal", "clean.parquet", "-p", "other.vecveil", *NAMED), 1),  # of another protector
         (("seal", "clean.parquet", "-p", "p.vecveil", *NAMED, "--id-column", "none"), 1),
         (("seal", "clean.parquet", "-p", "p.vecveil", *NAMED, "--id-column", "photo"), 1),
@@ -173,6 +174,7 @@ def test_wrong_arguments_are_one_error(work: Path, arguments: tuple[str, ...], c
         positive, negative = write_pairs(work)
         fit = ("fit", "--positive", positive, "--negative", negative, "--method", "laplace")
         assert run(*fit, "--noise-to-signal", 0.9, "-o", "other.vecveil").code == 0
+        assert run("protect", "clean.parquet", "-p", "p.vecveil", "-o", "protected.parquet", "--carry", "id").code == 0
     done = run(*arguments, "-o", "out.parquet")
     assert done.code == code, done.err
     assert code == 2 or len(done.errors) == 1, done.err

@@ -191,6 +191,23 @@ def test_an_index_writes_replaces_and_forgets_documents(tmp_path: Path, hashed_p
     assert [node.get_content() for node in reopened.get_nodes(["node-4"])] == ["canary train changed"]
 
 
+def test_protected_vectors_are_not_sealed_as_exact_ones(tmp_path: Path, hashed_protector: Any) -> None:
+    from vecveil.integrations.llama_index import ProtectedEmbedding
+
+    store = SealedVectorStore(collection_in(tmp_path, hashed_protector))
+    protected = ProtectedEmbedding(hashed_protector, embedding(), text_stored=False)
+    given = [node.model_copy(update={"embedding": None}) for node in nodes()[:8]]
+    with raises("E-INPUT-PROTECTED", "vectors"):
+        VectorStoreIndex.from_vector_store(store, embed_model=protected).insert_nodes(given)
+    assert not store.client.database.exists()
+    index = VectorStoreIndex.from_vector_store(store, embed_model=embedding())
+    index.insert_nodes(given)
+    assert index.docstore.get_all_document_hashes() == {}  # as docs/integrations/rag.md says
+    wrong = VectorStoreIndex.from_vector_store(store, embed_model=protected).as_retriever()
+    with raises("E-INPUT-PROTECTED", "query"):
+        wrong.retrieve("canary roof")
+
+
 def test_the_database_holds_no_text_and_no_clean_vector(store: Any, tmp_path: Path) -> None:
     """The control: the protected vectors are found in the same files in the same way."""
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.name.startswith("rows.index"))

@@ -166,8 +166,8 @@ class OpenJob:
 
     def check_clean(self, reader: TableReader, name: str) -> TableReader:
         """Return ``reader`` in suitable chunks; raise DataFileError for a protected table."""
-        if reader.metadata.get("protected") and self.job.check_lengths:
-            raise already_protected(name)
+        if reader.metadata.get("protected") and (self.job.check_lengths or self.sealed is not None):
+            raise already_protected(name, sealing=self.sealed is not None)
         return reader.in_chunks(TEXT_ROWS) if reader.embedding_column is None else reader
 
 
@@ -191,12 +191,12 @@ def metadata_of(protector: Protector, key: NoiseKey | None, *, noise: bool) -> M
     }
 
 
-def already_protected(name: str) -> DataFileError:
-    return DataFileError.of(
-        name, "path", "a table of clean vectors or texts", "one that vecveil has protected",
-        "A second noise costs utility and adds little protection.", "Protect the clean table, or insist with --again.",
-        code="E-DATA-FILE-PROTECTED",
+def already_protected(name: str, *, sealing: bool) -> DataFileError:
+    why, fix = ("Its noise would be sealed as the exact vectors.", "Seal the clean table.") if sealing else (
+        "A second noise costs utility and adds little protection.", "Protect the clean table, or insist with --again."
     )  # fmt: skip
+    return DataFileError.of(name, "path", "a table of clean vectors or texts", "one that vecveil has protected",
+                            why, fix, code="E-DATA-FILE-PROTECTED")  # fmt: skip
 
 
 def sealed_columns(protector: Protector, job: BulkJob) -> tuple[SealedColumns, str]:

@@ -185,8 +185,9 @@ def _protect_file(
     for used, name in used_files:
         if os.path.realpath(out) == os.path.realpath(used):
             raise DataFileError.of(out.name, "output", f"another file than {name}", f"{name} itself")
-    if is_protected(input, form) and not options["again"]:
-        raise already_protected(input.name)
+    sealing = options.get("seal_key") is not None
+    if is_protected(input, form) and (sealing or not options["again"]):
+        raise already_protected(input.name, sealing=sealing)
     key, vectors_inside = release.key(), options["embedding_column"] is not None or format in ("npy", "parquet")
     opened = OpenJob(_job(protector, form, release, options, cache=options["cache"]), key=key)
     if options["encoder"] is not None:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from vecveil.encoders.protocol import Advance, checked_vectors, encode_in_batches
 from vecveil.errors import EncoderError, InvalidInputError, optional_import
-from vecveil.validation import check_count, check_positive
+from vecveil.validation import check_count, check_positive, note_released
 
 _OWNER = "load_encoder"
 # transient: timeout, conflict, rate limit, overload
@@ -213,7 +213,8 @@ def parse_embeddings(
     vectors: list[Any] | None = None
     array: npt.NDArray[np.float32] | None = None
     try:
-        data = json.loads(content)["data"]
+        answer = json.loads(content)
+        data = answer["data"]
         indices = [item.get("index", i) for i, item in enumerate(data)]
         vectors = [item["embedding"] for item in data]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -239,6 +240,8 @@ def parse_embeddings(
         raise refuse("vectors of zeros")
     if array.shape[1] > MAX_DIMENSION:
         raise refuse(f"{array.shape[1]} dimensions")
+    if answer.get("vecveil") == "protected":  # as `vecveil serve` says: no exact vectors to seal
+        note_released(array)
     return array
 
 

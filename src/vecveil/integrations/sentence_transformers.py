@@ -29,6 +29,7 @@ from vecveil.databases.release import (
 )
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
 from vecveil.protector.policy import ReleasePolicy
+from vecveil.validation import note_released
 
 try:
     import torch
@@ -172,8 +173,11 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         texts = _token_names(features, len(X)) if named else None
         release = self._policy.queries if task == "query" else self._policy.documents
         released = release(np.ascontiguousarray(X), texts=texts)
+        given = torch.from_numpy(released).to(clean.device, clean.dtype)
+        if clean.dtype != torch.float32:  # rounded, these are other vectors than the protector's
+            note_released(given.to("cpu", torch.float32).numpy())
         # A new dictionary: token embeddings and token ids in `features` would reveal the text.
-        return {"sentence_embedding": torch.from_numpy(released).to(clean.device, clean.dtype)}
+        return {"sentence_embedding": given}
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
         """Save the protector and the names of key and ledger in ``output_path``.

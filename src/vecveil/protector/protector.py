@@ -47,7 +47,7 @@ from vecveil.randomness import (
 )
 from vecveil.sensitivity.shapes import LinearMap
 from vecveil.types import Embeddings, Matrix, RandomSource, Texts, Vector
-from vecveil.validation import check_embeddings, check_positive, check_texts
+from vecveil.validation import check_embeddings, check_positive, check_texts, note_released
 
 if TYPE_CHECKING:
     from vecveil.concepts.matching import Span
@@ -319,7 +319,9 @@ class Protector:
             self._record_release(ledger, ids, len(X), stream)
         if stream is None:
             stream = resolve_stream(rng, len(X), owner=_OWNER)
-        return self._release(X, stream)
+        released = self._release(X, stream)
+        note_released(released, X)
+        return released
 
     def _release(self, X: Embeddings, stream: WordStream | None) -> Embeddings:
         """Return ``X`` released block by block; ``stream`` None applies the deterministic part alone."""

@@ -40,7 +40,13 @@ from vecveil.sealing.keystore import (
     SingleKey,
 )
 from vecveil.types import Embeddings
-from vecveil.validation import check_count, check_embeddings, check_same_length, check_texts
+from vecveil.validation import (
+    check_count,
+    check_embeddings,
+    check_exact,
+    check_same_length,
+    check_texts,
+)
 
 OnInvalid = Literal["raise", "skip"]
 
@@ -148,10 +154,12 @@ class Sealer:
             generations: number for each row that the caller keeps and passes again to `unseal` and `rank`.
 
         Raises:
-            InvalidInputError: vectors are not finite or beyond the range of the precision; lengths differ.
+            InvalidInputError: vectors are not finite, beyond the range of the precision, or protected by this process;
+                lengths differ.
         """
         owner = "Sealer.seal"
         X = check_embeddings(vectors, owner=owner, param="vectors")
+        check_exact(X, owner=owner, param="vectors")
         columns = {"vectors": X, "texts": texts, "metadata": metadata, "generations": generations}
         check_same_length(owner, **{name: column for name, column in columns.items() if column is not None})
         items = _bound_ids(ids, generations, len(X), owner)
@@ -204,6 +212,7 @@ class Sealer:
         owner = "Sealer.rank"
         top, query = check_count(top, owner=owner, param="top"), np.asarray(query)
         q = check_embeddings(np.atleast_2d(query), owner=owner, param="query")[0].astype(np.float32)
+        check_exact(q[None], owner=owner, param="query")
         length = float(np.linalg.norm(q))
         if length == 0 or query.ndim != 1:
             raise InvalidInputError.of(owner, "query", "one vector (n,) that is not zero", f"shape {np.shape(query)}")

@@ -24,14 +24,15 @@ _GATE = object()
 class Released:
     """Released vectors, checked by `release`."""
 
-    __slots__ = ("_vectors",)
+    __slots__ = ("_protected", "_vectors")
 
-    def __init__(self, vectors: Embeddings, gate: object = None) -> None:
+    def __init__(self, vectors: Embeddings, gate: object = None, *, protected: bool = True) -> None:
         if gate is not _GATE:
             raise TypeError("Released: made by release() alone, from what a policy returned.")
         # OpenAI's base64 encoding is little-endian float32, on every host.
         self._vectors = np.ascontiguousarray(vectors, dtype="<f4")
         self._vectors.setflags(write=False)  # no change after the checks
+        self._protected = protected
 
     def __len__(self) -> int:
         return len(self._vectors)
@@ -54,7 +55,9 @@ class Released:
             if filters:
                 data[i]["filter_tokens"] = filters
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        content = {"object": "list", "data": data, "model": model, "usage": usage}
+        content: dict[str, Any] = {"object": "list", "data": data, "model": model, "usage": usage}
+        if self._protected:  # for `parse_embeddings` of another server's upstream
+            content["vecveil"] = "protected"
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
@@ -96,7 +99,7 @@ def release(
         equal = (vectors == np.asarray(clean, dtype=np.float32)).all(axis=1)
         if equal.any():
             raise _refused("different from the clean vectors", f"{int(equal.sum())} equal rows")
-    return Released(vectors, _GATE)
+    return Released(vectors, _GATE, protected=not map_only or not np.array_equal(vectors, clean))
 
 
 def _refused(constraint: str, got: str) -> ReleaseError:
