@@ -8,13 +8,73 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from research.results import Figure, Point, Series
-from vecveil.report.charts import MOST_MARKS, Across, Plot, corners, down_in, scale_ticks
+from vecveil.report.charts import Across, Ticks
 from vecveil.report.text import rounded, scale
 
+EDGE = 8  # pixels above and below a curve
+MOST_MARKS = 30  # points: more of them would hide the line
 COLOURS = 8  # of the style sheet: ``series-0`` to ``series-7``
 MOST_TICKS = 7
 LEAST_GAP = 9  # per cent of the width: closer numbers would run into each other on a phone
 LETTER = 6.3  # pixels: a little more than the mean width of a letter of 11 pixels
+
+
+def scale_ticks(
+    values: Sequence[float], bounds: tuple[float, float] | None = None
+) -> list[tuple[float, str]]:
+    """Return three to seven round numbers, rising, that enclose all values and ``bounds``, each with its label."""
+    low, high = min(values), max(values)
+    if bounds is not None:
+        low, high = min(low, bounds[0]), max(high, bounds[1])
+    # A measure that hardly moves must not be blown up to fill a chart.
+    least = 0.01 * max(abs(low), abs(high)) or 1.0
+    if high - low < least:
+        low, high = (low + high - least) / 2, (low + high + least) / 2
+    # The smallest round step of which three cover the span; ends are then moved out to multiples of it.
+    rough = (high - low) / 3
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(s for s in (1, 2, 5, 10) if s * power >= rough * 0.999) * power
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    # As many decimals as the step needs: 0.5 takes one, 20 none.
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    return [
+        (i * step, f"{i * step:,.{decimals}f}".replace("-", "\u2212"))
+        for i in range(first, last + 1)
+    ]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Curves over a scale.
+
+    Attributes:
+        grid: position down of each number of the scale, and its label.
+        chance: position down of chance, or None.
+        lines: CSS class and corners of each line, the back one first.
+        bands: the same for intervals, drawn behind all lines.
+        marks: CSS class or index of the series, and position across and down.
+        below: the numbers below, with their position across.
+    """
+
+    title: str
+    description: str
+    height: int
+    grid: Sequence[tuple[float, str]]
+    chance: float | None
+    lines: Sequence[tuple[str, str]]
+    marks: Sequence[tuple[str | int, float, float]]
+    bands: Sequence[tuple[str, str]] = ()
+    below: Sequence[tuple[float, str]] = ()
+
+
+def down_in(ticks: Ticks, height: int) -> Callable[[float], float]:
+    """Return the function from values to pixels, which grow downwards."""
+    bottom, top = ticks[0][0], ticks[-1][0]
+    return lambda value: round(EDGE + (height - 2 * EDGE) * (top - value) / (top - bottom), 2)
+
+
+def corners(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.6g},{y:.2f}" for x, y in points)
 
 
 def across(numbers: Sequence[float], log: bool) -> Across:

@@ -19,7 +19,7 @@ from harness.contracts import GOLDEN, differences, read_contract
 
 COMMANDS = (
     "demo", "fit", "frontier", "protect", "verify", "audit", "experiment", "serve", "scan", "migrate", "search",
-    "curves", "key", "ledger", "seal", "unseal", "reseal", "reprotect", "reconcile",
+    "key", "ledger", "seal", "unseal", "reseal", "reprotect", "reconcile",
     "forget", "methods", "doctor",
 )  # fmt: skip
 PROTECTOR = str(GOLDEN / "laplace.vecveil")
@@ -32,7 +32,7 @@ INVOCATIONS: tuple[str, ...] = (
     "protect notes.csv -p notes.csv -o out.npy", "protect notes.npy -p PROTECTOR -o out.npy", "verify",
     "verify missing.npy", "audit", "audit missing.csv -p PROTECTOR", "audit notes.csv -p PROTECTOR --tier huge",
     "audit missing.csv -p PROTECTOR --concept drug.yaml", "audit notes.csv -p PROTECTOR --concept missing.yaml",
-    "scan", "scan missing.db", "migrate", "migrate missing.db", "curves missing.vecveil", "curves PROTECTOR", "key",
+    "scan", "scan missing.db", "migrate", "migrate missing.db", "key",
     "key new", "key no-such-command", "ledger", "ledger show missing.ledger", "experiment", "experiment list",
     "experiment run no-such-experiment", "experiment run no-such-experiment --data missing", "methods",
     "methods --json", "demo --seed minus", "serve", "serve -p missing.vecveil", "serve -p PROTECTOR --port 99999",

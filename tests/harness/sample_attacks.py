@@ -57,7 +57,7 @@ def settle(record: dict[str, Any]) -> dict[str, Any]:
     names = {each["name"] for each in record["attacks"]}
     for entry in record["frameworks"]:
         entry["attacks"] = [name for name in entry["attacks"] if name in names]
-    for each in (record.get("anonymity") or {"criteria": ()})["criteria"]:
+    for each in record["anonymity"]["criteria"] if "anonymity" in record else ():
         each["figures"] = [known for known in each["figures"] if known["attack"] in names]
         each["missing"] = None if each["figures"] else "It needs another attack."
     return record

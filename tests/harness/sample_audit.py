@@ -119,7 +119,7 @@ def hostile() -> dict[str, Any]:
     evil = HOSTILE + "\u202e\x1b[31m\ud800'\"&amp;"
     for key in ("concept", "method", "command", "created", "vecveil", "tier", "randomness"):
         record[key] = evil
-    record["encoder"] = dict.fromkeys(record["encoder"], evil)
+    record["encoder"] |= dict.fromkeys(("name", "fingerprint", "precision"), evil)
     record["parameters"] = {evil: evil, "list": [evil], "object": {evil: evil}}
     record["split"]["unit"] = evil
     for key in ("statement", "unit", "metric", "neighbours"):
@@ -148,7 +148,7 @@ def hostile() -> dict[str, Any]:
     record["reconstructions"] = [
         {"attack": record["worst"], "original": evil, "clean": evil, "protected": evil}
     ]
-    record["skipped"] = [{"attack": evil, "family": "probe", "reason": evil}]
+    record["skipped"] = [{"attack": evil, "family": "probe", "reason": evil, "code": evil}]
     for each in record["terms"]:
         each["term"] = evil
     return settle(record)

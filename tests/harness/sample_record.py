@@ -66,12 +66,15 @@ def formal() -> dict[str, Any]:
                 "name": "minilm",
                 "fingerprint": "5f2c9e0b71aa43d8",
                 "precision": "float32",
+                "probe": [0.41, 0.12],
+                "norms": [1.0, 1.0],
             },
             "randomness": "secure",
             "texts": {
                 "total": 11214,
                 "with_concept": 7072,
                 "without_concept": 4142,
+                "emptied": 0,
                 "words": 310,
                 "word_occurrences": 10820,
                 "vocabulary": 104,
@@ -94,6 +97,8 @@ def formal() -> dict[str, Any]:
                 "metric": "Mahalanobis distance of the vectors after the map T",
                 "neighbours": "any two texts, at the distance of their vectors",
                 "epsilon_euclidean_worst": 1536.0,
+                **dict.fromkeys(("epsilon_euclidean_best", "dimension", "noise_norm")),
+                **dict.fromkeys(("delta", "mu", "mu_euclidean_worst")),
                 "hidden_directions": 256,
                 "promised": [
                     "Differences along the 80 erased and 176 truncated directions are hidden.",
@@ -109,6 +114,7 @@ def formal() -> dict[str, Any]:
                     "A cryptographic generator for the noise.",
                 ],
             },
+            "concept_distance": None,
             "utility": {
                 "similarity": {
                     "label": "Pairwise similarity",
@@ -169,6 +175,7 @@ def formal() -> dict[str, Any]:
                     "attack": "vec2text",
                     "family": "reconstruction",
                     "reason": "The quick tier leaves out what takes minutes.",
+                    "code": "quick-tier",
                 }
             ],
             "seed": 0,

@@ -481,15 +481,12 @@ def _checked_rows(
     rows: Iterable[tuple[Any, ...]], salt: bytes, checksum: Callable[..., bytes]
 ) -> Iterator[tuple[Any, bool, list[Any]]]:
     """Yield the number of each row, whether it matches its checksum, and its values."""
-    before = None
     for row, stored, *values in rows:
         try:
-            # Older versions hashed each row over the one before it: either form is right.
-            fits = stored in (checksum(salt, row, *values), checksum(salt, row, *values, before=before))
+            fits = stored == checksum(salt, row, *values)
         except (TypeError, AttributeError, struct.error):  # a damaged value of another type
             fits = False
         yield row, fits, values
-        before = stored
 
 
 def _readable_rows(opened: sqlite3.Connection, query: str) -> tuple[list[tuple[Any, ...]], int]:

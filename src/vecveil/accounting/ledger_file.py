@@ -33,17 +33,12 @@ def event_checksum(
     protector: str,
     epsilon: float | None,
     release: bytes | None,
-    *,
-    before: bytes | None = None,
 ) -> bytes:
-    """Return the SHA-256 of one event under the ledger's salt.
-
-    ``before`` is the checksum of the previous row, which earlier versions of vecveil hashed in.
-    """
+    """Return the SHA-256 of one event under the ledger's salt."""
     name = protector.encode("utf-8", "surrogatepass")
     # Lengths and presence bytes make the encoding unambiguous: no two events share one input.
     parts = (
-        before or _first(salt),
+        _first(salt),
         struct.pack(">qI", row, len(name)),
         name,
         item,
@@ -53,9 +48,9 @@ def event_checksum(
     return hashlib.sha256(b"".join(parts)).digest()
 
 
-def cap_checksum(salt: bytes, row: int, cap: int, *, before: bytes | None = None) -> bytes:
+def cap_checksum(salt: bytes, row: int, cap: int) -> bytes:
     """Return the SHA-256 of one cap; see `event_checksum`."""
-    return hashlib.sha256((before or _first(salt)) + struct.pack(">qq", row, cap)).digest()
+    return hashlib.sha256(_first(salt) + struct.pack(">qq", row, cap)).digest()
 
 
 def _first(salt: bytes) -> bytes:

@@ -187,7 +187,7 @@ def frontier(
     bench = bench.with_pairs(lambda made: loaded.encode(made, show_progress=show_progress))
     record = earlier or FrontierRecord(
         vecveil=__version__, created=datetime.now(UTC).isoformat(timespec="seconds"), settings=settings,
-        concept=concept.name, encoder=EncoderRecord.read(info.to_record(), owner=OWNER), table=dict(table or {}),
+        concept=concept.name, encoder=EncoderRecord(**info.to_record()), table=dict(table or {}),
         seed=seed, **bench.facts(), designs=len(designs(X.shape[1])), points=(), seconds=0.0,
     )  # fmt: skip
     spent = record.seconds

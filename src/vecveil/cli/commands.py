@@ -42,7 +42,6 @@ COMMANDS = {
     "reprotect": ("sealing", "reprotect_command", "Draw the vectors of a sealed store anew."),
     "reconcile": ("forgetting", "reconcile_command", "List vectors without a source, and sources without a vector."),
     "forget": ("forgetting", "forget_command", "Delete the rows of ids everywhere; write a receipt."),
-    "curves": ("curves", "command", "Show how a learnt perturbation was trained."),
     "key": ("releases", "key", "Make and list keys of keyed noise and sealed search."),
     "ledger": ("releases", "ledger", "Show how often items were released."),
     "methods": ("methods", "command", "List the methods and their options."),

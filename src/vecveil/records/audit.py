@@ -143,10 +143,6 @@ class UtilityRecord(Record):
 class GuaranteeRecord(Record):
     """The guarantee of the audited protector, as `vecveil.accounting.Guarantee.to_record` writes it."""
 
-    OPTIONAL: ClassVar[tuple[str, ...]] = (
-        "epsilon_euclidean_best", "dimension", "noise_norm", "delta", "mu", "mu_euclidean_worst",
-    )  # fmt: skip
-
     kind: Literal["formal", "empirical", "obfuscation"]
     statement: str
     epsilon: Annotated[float, Within(0)] | None
@@ -158,32 +154,28 @@ class GuaranteeRecord(Record):
     promised: Sequence[str]
     not_promised: Sequence[str]
     conditional_on: Sequence[str]
-    epsilon_euclidean_best: Number = None
-    dimension: Number = None
-    noise_norm: Number = None
-    delta: Number = None
-    mu: Number = None
-    mu_euclidean_worst: Number = None
+    epsilon_euclidean_best: Number
+    dimension: Number
+    noise_norm: Number
+    delta: Number
+    mu: Number
+    mu_euclidean_worst: Number
 
 
 @dataclass(frozen=True)
 class EncoderRecord(Record):
-    """The encoder of the audited vectors."""
-
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("probe", "norms")
+    """The encoder of the audited vectors, with the fields of `vecveil.protector.protector.EncoderInfo`."""
 
     name: str | None
     fingerprint: str | None
     precision: str | None
-    probe: Any = None
-    norms: Any = None
+    probe: Sequence[float] = ()
+    norms: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
 class TextCounts(Record):
     """Counts of texts and of the concept's words in them."""
-
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("emptied",)
 
     total: Count
     with_concept: Count
@@ -192,8 +184,7 @@ class TextCounts(Record):
     word_occurrences: Count
     vocabulary: Count
     token_instances: Count
-    # None only where an earlier record lacks the key. The key itself is never null, hence the type.
-    emptied: Count = None  # type: ignore[assignment]
+    emptied: Count
 
 
 @dataclass(frozen=True)
@@ -251,12 +242,10 @@ class ReconstructionRecord(Record):
 class SkippedAttack(Record):
     """An attack that was not run, and why, as a sentence and as a code."""
 
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("code",)
-
     attack: str
     family: Family
     reason: str
-    code: str | None = None
+    code: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,7 +292,6 @@ class AuditRecord(Record):
     """The record of an audit. ``method`` and ``guarantee`` are None for a store."""
 
     SCHEMA: ClassVar[str] = "vecveil.audit/2"
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("concept_distance", "anonymity")
 
     vecveil: str
     kind: Literal["protector", "store"]
@@ -317,12 +305,12 @@ class AuditRecord(Record):
     texts: TextCounts
     split: SplitCounts
     guarantee: GuaranteeRecord | None
-    concept_distance: Mapping[str, Any] | None = None
+    concept_distance: Mapping[str, Any] | None
     utility: Mapping[str, UtilityRecord]
     attacks: Sequence[AttackRecord]
     worst: str
     families: Sequence[FamilyRecord]
-    anonymity: AnonymityRecord | None = None
+    anonymity: AnonymityRecord
     terms: Sequence[TermRecord]
     skipped: Sequence[SkippedAttack]
     lint: Sequence[LintWarning]
@@ -332,13 +320,6 @@ class AuditRecord(Record):
     seed: int
     tier: str
     seconds: Annotated[float, Within(0)]
-
-    @classmethod
-    def advice(cls, schema: Any) -> str:
-        """Return what to do with a record of another schema."""
-        if schema == "vecveil.audit/1":
-            return "Audit again with this version of vecveil."
-        return super().advice(schema)
 
     @property
     def is_store(self) -> bool:
@@ -390,11 +371,10 @@ class AuditRecord(Record):
         for finding in place.key("frameworks").items():
             if not set(finding.value["attacks"]) <= set(names):
                 raise finding.key("attacks").fail("names of attacks of the record", "another name")
-        if self.anonymity is not None:
-            for criterion in place.key("anonymity").key("criteria").items():
-                for figure in criterion.key("figures").items():
-                    if figure.value["attack"] not in names:
-                        raise figure.key("attack").fail("the name of an attack of the record", "another name")
+        for criterion in place.key("anonymity").key("criteria").items():
+            for figure in criterion.key("figures").items():
+                if figure.value["attack"] not in names:
+                    raise figure.key("attack").fail("the name of an attack of the record", "another name")
         for text in place.key("reconstructions").items():
             if text.value["attack"] not in names:
                 raise text.key("attack").fail("the name of an attack of the record", "another name")

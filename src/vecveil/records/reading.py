@@ -15,7 +15,7 @@ import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, cast
 
@@ -108,14 +108,10 @@ class Record:
     Class attributes:
         SCHEMA: value of the key ``schema`` of a top-level object; empty for nested objects.
         CLOSED: reject unknown keys. By default they are left out, as later versions may add keys.
-        OPTIONAL: keys that earlier versions did not write; their fields are then None.
-        PARTIAL: every key with a default may be absent or null.
     """
 
     SCHEMA: ClassVar[str] = ""
     CLOSED: ClassVar[bool] = False
-    OPTIONAL: ClassVar[tuple[str, ...]] = ()
-    PARTIAL: ClassVar[bool] = False
 
     @classmethod
     def read(
@@ -153,14 +149,8 @@ class Record:
             # Cut: a key may be as long as the file, and the error shows it.
             key = Place(None, f"{place.path}.{str(unknown[0])[:40]}", place.owner, place.error)
             raise key.fail("absent", "a key that is not in the schema")
-        values = {}
         # By field, not by key: the error is the first in the order of the schema, whatever the file's order.
-        for field in fields(cls):  # type: ignore[arg-type]
-            absent = field.name not in data or (cls.PARTIAL and data[field.name] is None)
-            if absent and (field.name in cls.OPTIONAL or (cls.PARTIAL and _has_default(field))):
-                continue
-            values[field.name] = _read(place.key(field.name), hints[field.name])
-        record = cls(**values)
+        record = cls(**{name: _read(place.key(name), hint) for name, hint in hints.items()})
         record.check(place)
         return record
 
@@ -174,12 +164,7 @@ class Record:
         if isinstance(schema, str):
             known = re.fullmatch(r"vecveil\.[a-z]{1,20}/\d{1,4}", schema)
             got = repr(schema) if known else "another schema"
-        raise place.fail(repr(cls.SCHEMA), got, cls.advice(schema))
-
-    @classmethod
-    def advice(cls, schema: Any) -> str:
-        """Return what to do with a record of another schema."""
-        return "Use the version of vecveil that wrote the record."
+        raise place.fail(repr(cls.SCHEMA), got, "Write it again, or use the version of vecveil that wrote it.")
 
     def check(self, place: Place) -> None:
         """Raise if keys that are valid alone contradict each other."""
@@ -187,12 +172,7 @@ class Record:
     def to_record(self) -> dict[str, Any]:
         """Return the record as a JSON object."""
         record: dict[str, Any] = {"schema": self.SCHEMA} if self.SCHEMA else {}
-        for name, hint in _hints(cast(Any, type(self))).items():
-            value = getattr(self, name)
-            # An optional key whose type has no null is left out if it has no value.
-            if value is not None or name not in self.OPTIONAL or type(None) in typing.get_args(hint):
-                record[name] = _plain(value)
-        return record
+        return record | {name: _plain(getattr(self, name)) for name in _hints(cast(Any, type(self)))}
 
 
 def load_json(path: str | os.PathLike[str], *, owner: str, param: str = "record") -> Any:
@@ -210,10 +190,6 @@ def load_json(path: str | os.PathLike[str], *, owner: str, param: str = "record"
         pass
     # Outside the handlers, so that no cause is chained: a JSON error quotes the file.
     raise DataFileError.of(owner, param, constraint, got, fix="Pass the file that vecveil wrote.")
-
-
-def _has_default(field: Field[Any]) -> bool:
-    return field.default is not MISSING or field.default_factory is not MISSING
 
 
 @functools.cache

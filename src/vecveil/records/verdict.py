@@ -1,6 +1,6 @@
 """Decide the verdict of an audit: the strongest attack of each family, against chance and against clean vectors.
 
-The verdict follows from the figures of the record alone, so that reports can draw it from records saved earlier.
+The verdict follows from the figures of the record alone, so that reports draw it from saved records.
 """
 
 from __future__ import annotations
@@ -301,9 +301,4 @@ def caveats(audit: AuditRecord) -> list[str]:
 
 def skipped_without_encoder(audit: AuditRecord) -> list[str]:
     """Return the attacks that were skipped because they need the encoder."""
-    # Records of earlier versions have no codes: their reason names the encoder.
-    return [
-        each.attack
-        for each in audit.skipped
-        if each.code == NO_ENCODER or (each.code is None and "encoder" in each.reason)
-    ]
+    return [each.attack for each in audit.skipped if each.code == NO_ENCODER]

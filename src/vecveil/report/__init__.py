@@ -1,4 +1,4 @@
-"""Reports of audits, trainings and frontiers, written from saved records alone (``docs/formats.md``)."""
+"""Reports of audits and frontiers, written from saved records alone (``docs/formats.md``)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,6 @@ from vecveil.report.audit import (
     write_audit_markdown,
 )
 from vecveil.report.frontier import frontier_lines, frontier_page, write_frontier_html
-from vecveil.report.training import (
-    training_csv,
-    training_lines,
-    training_page,
-    write_training_html,
-)
 
 __all__ = [
     "frontier_lines",
@@ -26,12 +20,8 @@ __all__ = [
     "render_audit_csv",
     "render_audit_markdown",
     "summary_table",
-    "training_csv",
-    "training_lines",
-    "training_page",
     "write_audit_csv",
     "write_audit_html",
     "write_audit_markdown",
     "write_frontier_html",
-    "write_training_html",
 ]

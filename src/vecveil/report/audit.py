@@ -172,7 +172,7 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         "settings": settings(audit),
         "side_heads": _side_heads,
         "price": _price,
-        "anonymity": [] if audit.anonymity is None else audit.anonymity.criteria,
+        "anonymity": audit.anonymity.criteria,
         "words": WORDS,
     }  # fmt: skip
 
@@ -373,7 +373,7 @@ def settings(audit: AuditRecord) -> list[tuple[str, str | None]]:
     """Return method, texts, split, seed and versions, as names and values."""
     parameters = ", ".join(f"{name} = {parameter(value)}" for name, value in audit.parameters.items())
     texts, split, encoder = audit.texts, audit.split, audit.encoder
-    # `emptied` counts texts of which nothing remains without the concept; earlier records lack it.
+    # `emptied` counts texts of which nothing remains without the concept.
     alone = f", and {count(texts.emptied)} consist of it alone" if texts.emptied else ""
     known = "not recorded: the audit was given vectors"
     if encoder is not None:

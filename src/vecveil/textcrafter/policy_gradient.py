@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.textcrafter import REDRAWS, degenerate_below
-from vecveil.records.training import EpochMeasures, TrainingRecord
+from vecveil.records.reading import Count, Place, Record, Within
 from vecveil.runtime import Batches, import_torch, resolve_device
 from vecveil.textcrafter.corpus import check_groups
 from vecveil.textcrafter.pii_classifier import PiiClassifier
@@ -24,12 +24,53 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+Measure: TypeAlias = Annotated[float, Within(-1e12, 1e12)]
 
-@dataclass(frozen=True, slots=True)
-class LearningCurves:
+
+@dataclass(frozen=True)
+class EpochMeasures(Record):
+    """Means over the held-out vectors after an epoch, without dropout, with the same draws after every epoch.
+
+    Attributes:
+        epoch: 0 is before the first step.
+        reward: R of the protected vectors.
+        reward_training: R of the training vectors, over the epoch's steps and with dropout; None at epoch 0.
+        reward_clean: R of the clean vectors.
+        p_pii, p_pii_clean: the classifier's probability of PII, of protected and of clean vectors.
+        drift: 1 − cos(e', e).
+        cluster_distance, cluster_distance_clean: ‖e' − c‖ and ‖e − c‖.
+        mean_log_sigma: mean of log σ over the coordinates.
+        deterministic_share: ‖μ⊥‖² / E‖d⊥‖², in [0, 1]: the part of the perturbation that all draws share.
+        direction_cosine: cosine of v with v before the first step.
+        mean_resultant, direction_resultant: ‖mean over the vectors of μ/‖μ‖‖, and of v; at 1 the policy does not
+            depend on e.
+        seconds: since the first step, over all runs.
+    """
+
+    epoch: Count
+    reward: Measure
+    reward_training: Measure | None
+    reward_clean: Measure
+    p_pii: Measure
+    p_pii_clean: Measure
+    drift: Measure
+    cluster_distance: Measure
+    cluster_distance_clean: Measure
+    mean_log_sigma: Measure
+    deterministic_share: Measure
+    direction_cosine: Measure
+    mean_resultant: Measure
+    direction_resultant: Measure
+    seconds: Measure
+
+
+@dataclass(frozen=True)
+class LearningCurves(Record):
     """Learning curves: the measures of each epoch, beginning with those before training."""
 
-    epochs: tuple[EpochMeasures, ...]
+    SCHEMA: ClassVar[str] = "vecveil.training/1"
+
+    epochs: Sequence[EpochMeasures]
 
     @property
     def last(self) -> EpochMeasures:
@@ -39,32 +80,20 @@ class LearningCurves:
     @property
     def best(self) -> EpochMeasures:
         """The epoch with the highest reward, for comparison only."""
-        return max(self.epochs, key=lambda epoch: -math.inf if epoch.reward is None else epoch.reward)
+        return max(self.epochs, key=lambda epoch: epoch.reward)
 
-    def with_epoch(self, measures: EpochMeasures) -> Self:
+    def with_epoch(self, measures: EpochMeasures) -> LearningCurves:
         """Return the curves with one more epoch."""
-        return type(self)((*self.epochs, measures))
+        return LearningCurves((*self.epochs, measures))
 
     def to_record(self) -> dict[str, Any]:
         """Return the curves as JSON-ready values."""
-        return {
-            "schema": TrainingRecord.SCHEMA,
-            "epochs": [epoch.to_record() for epoch in self.epochs],
-            "best_epoch": self.best.epoch if self.epochs else None,
-        }
+        return super().to_record() | {"best_epoch": self.best.epoch}
 
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Return the curves of a record; raise `DataFileError` for another schema or missing measures."""
-        owner = "LearningCurves"
-        epochs = TrainingRecord.read(record, owner=owner, error=DataFileError).epochs
-        # Reports accept missing measures and epochs; resuming training needs all of them.
-        measures = [{**vars(epoch), "reward_training": 0.0}.values() for epoch in epochs]
-        numbers = [epoch.epoch for epoch in epochs]
-        if any(None in each for each in measures) or numbers != list(range(len(epochs))):
-            constraint = "a list of epochs with all their measures"
-            raise DataFileError.of(owner, "record", constraint, "one without")
-        return cls(tuple(epochs))
+    def check(self, place: Place) -> None:
+        """Raise unless the epochs are numbered from 0."""
+        if not self.epochs or [each.epoch for each in self.epochs] != list(range(len(self.epochs))):
+            raise place.key("epochs").fail("a list of the epochs from 0", "another one")
 
 
 def orthogonal_part(d: Tensor, v: Tensor) -> Tensor:

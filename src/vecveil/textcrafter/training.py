@@ -146,11 +146,11 @@ def _train(
     at, curves, before = (0, 0), LearningCurves(()), 0.0
     if state_file is not None and stored is not None:
         try:
-            curves = LearningCurves.from_record(stored[1])
+            curves = LearningCurves.read(stored[1], owner="checkpoint")
             learner.restore(stored[0], epoch=curves.last.epoch)
         except (LookupError, TypeError, ValueError, RuntimeError) as error:  # the last of torch's generator
             raise state_file.damaged() from error
-        at, before = (curves.last.epoch, 0), curves.last.seconds or 0.0
+        at, before = (curves.last.epoch, 0), curves.last.seconds
     start = time.perf_counter() - before  # seconds of earlier runs count
     steps = learner.steps
     note = ""
@@ -181,7 +181,7 @@ def _train(
     except NotFinite as cause:
         raise TrainingError(_stopped(at, str(cause), state_file, curves), *at) from cause
     weights = learner.module.to_weights()
-    return TrainedPolicy(weights, curves, settings, seed, curves.last.seconds or 0.0)
+    return TrainedPolicy(weights, curves, settings, seed, curves.last.seconds)
 
 
 def _stopped(at: tuple[int, int], cause: str, state_file: StateFile | None, saved: LearningCurves) -> str:

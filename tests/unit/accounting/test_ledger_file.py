@@ -160,36 +160,11 @@ def test_a_repair_without_the_salt_is_refused_and_a_lost_cap_is_told(path: Path,
         assert (result.cap, result.cap_lost, result.lost) == (None, True, 0)
 
 
-def test_the_former_hash_chain_is_repaired_too(tmp_path: Path) -> None:
-    path = tmp_path / "chained.ledger"
-    shutil.copy(GOLDEN / "chained.ledger", path)
-    path.chmod(0o600)
-    with without_triggers(path) as connection:
-        connection.execute("UPDATE events SET epsilon = 0.25 WHERE row = 3")
-    result = Ledger.repair(path, tmp_path / "repaired.ledger")
-    assert (result.releases, result.lost, result.cap) == (3, 1, 4)
-
-
 def test_a_ledger_without_its_triggers_is_refused(path: Path) -> None:
     with opened(path) as connection:
         connection.execute("DROP TRIGGER events_no_delete")
     with raises("E-LEDGER", "path"):
         Ledger(path)
-
-
-def test_a_ledger_with_the_former_hash_chain_still_opens_and_grows(tmp_path: Path) -> None:
-    path = tmp_path / "chained.ledger"
-    shutil.copy(GOLDEN / "chained.ledger", path)
-    path.chmod(0o600)
-    with Ledger(path) as ledger:
-        ledger.verify()
-        assert (ledger.total, ledger.cap, ledger.count("a"), ledger.spent("b")) == (4, 4, 2, 0.5)
-        ledger.record(["a", "d"], protector=P, epsilon=1.0)
-        ledger.verify()
-    with without_triggers(path) as connection:
-        connection.execute("UPDATE events SET epsilon = 0.25 WHERE row = 3")
-    with raises("E-LEDGER", "path"):
-        Ledger(path).verify()
 
 
 def test_an_older_copy_or_another_ledger_put_in_place_is_refused(path: Path) -> None:

@@ -191,7 +191,6 @@ def test_each_criterion_of_anonymity_has_its_rate_and_baseline_or_a_reason() -> 
     assert re.search(r"R-precision, \d+ word occurrences", rows), rows
     assert not re.search(r"R-precision, \d+ texts", rows)
     assert "Linkability Not measured. It needs another attack." in words_of(render_audit(sample_audit("empirical")))
-    assert "Anonymity: " not in render_audit(sample_audit() | {"anonymity": None})
 
 
 def test_a_store_is_called_a_store() -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from harness.errors import raises
-from harness.sample_frontier import FRONTIERS, sample_frontier
-from harness.sample_training import HOSTILE
+from harness.sample_frontier import FRONTIERS, HOSTILE, sample_frontier
 from vecveil.records import FrontierRecord
 from vecveil.report import frontier_lines, frontier_page, write_frontier_html
 
@@ -42,6 +41,9 @@ class Reader(HTMLParser):
     def handle_data(self, data: str) -> None:
         if "style" not in self.open:
             self.text += data
+
+    def of(self, tag: str, kind: str) -> list[dict[str, str]]:
+        return [held for name, held in self.elements if name == tag and held.get("class") == kind]
 
 
 def read(variant: str = "full") -> FrontierRecord:

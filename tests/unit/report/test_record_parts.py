@@ -26,7 +26,7 @@ def test_a_store_may_have_no_clean_side_and_nothing_known_of_its_making() -> Non
 
 @pytest.mark.parametrize("key", ["method", "guarantee", "concept_distance"])
 def test_a_store_has_no_method_and_no_guarantee(key: str) -> None:
-    record = sample_audit("store") | {key: sample_audit().get(key, {"pairs": 3})}
+    record = sample_audit("store") | {key: sample_audit()[key] or {"pairs": 3}}
     with pytest.raises(InvalidInputError, match=f"`{key}` must be null in the audit of a store"):
         render_audit(record)
 

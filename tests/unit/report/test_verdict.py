@@ -321,10 +321,7 @@ def test_a_store_names_the_attacks_that_want_the_encoder() -> None:
     ]
     said = "Not run without the encoder: decoys-cosine. `--encoder NAME` runs them."
     assert said in caveats(parse(record))
-    # A record of an earlier version, which has no code.
-    record["skipped"].append(
-        {"attack": "transplant", "family": "token-inference", "reason": "It needs an encoder."}
-    )
+    record["skipped"].append({"attack": "transplant", **skipped, "family": "token-inference"})
     (found,) = [each for each in caveats(parse(record)) if each.startswith("Not run")]
     assert "transplant, which often finds most, if the vectors are that encoder's own" in found
     known = record | {"encoder": sample_audit()["encoder"]}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from harness.sample_experiment import EXPERIMENTS, HOSTILE, number, sample_experiment
-from research.charts import across
+from research.charts import across, scale_ticks
 from research.report import experiment_to_html
-from unit.report.test_training_page import FORBIDDEN, Reader
+from unit.report.test_frontier_page import FORBIDDEN, Reader
 
 
 @pytest.mark.parametrize("variant", EXPERIMENTS)
@@ -182,3 +182,28 @@ def test_numbers_below_are_the_record_s_where_they_are_few_and_apart(
     places = [scale.place(at) for at, _ in scale.ticks]
     assert places == sorted(places)
     assert all(3 <= place <= 97.001 for place in places)
+
+
+@pytest.mark.parametrize(
+    ("values", "bounds", "low", "high"),
+    [
+        ([0.3, 0.4], None, 0.3, 0.4), ([0.2, 0.7], (0.0, 1.0), 0.0, 1.0), ([0.2, 1.3], (0.0, 1.0), 0.0, 1.5),
+        ([-3.1, -0.2], None, -4.0, 0.0), ([0.0], None, -0.5, 0.5), ([5e-5, 9e-5], None, 4e-5, 1e-4),
+        ([1e9, 3e9], None, 1e9, 3e9),
+    ],
+)  # fmt: skip
+def test_a_scale_holds_its_values_in_round_numbers(
+    values: list[float], bounds: tuple[float, float] | None, low: float, high: float
+) -> None:
+    ticks = scale_ticks(values, bounds)
+    assert (ticks[0][0], ticks[-1][0]) == (pytest.approx(low), pytest.approx(high))
+    assert 3 <= len(ticks) <= 7
+    assert len({words for _, words in ticks}) == len(ticks)
+    assert [float(words.replace(",", "").replace("\u2212", "-")) for _, words in ticks] == [
+        pytest.approx(at, abs=1e-12) for at, _ in ticks
+    ]
+
+
+def test_a_measure_that_hardly_moves_does_not_fill_the_chart() -> None:
+    ticks = scale_ticks([1.0, 1.0 + 1e-9])
+    assert ticks[-1][0] - ticks[0][0] >= 0.01

@@ -37,7 +37,7 @@ def test_the_last_epoch_counts_and_the_best_is_told() -> None:
 def test_the_record_comes_back() -> None:
     record = curves().to_record()
     assert (record["schema"], record["best_epoch"]) == ("vecveil.training/1", 1)
-    assert LearningCurves.from_record(record) == curves()
+    assert LearningCurves.read(record, owner="x") == curves()
 
 
 def _bad(**changes: Any) -> Any:
@@ -49,15 +49,15 @@ def _bad(**changes: Any) -> Any:
 @pytest.mark.parametrize(
     "record",
     [
-        None, {}, LearningCurves(()).to_record(),
+        None, {}, {"schema": "vecveil.training/1", "epochs": []},
         {"schema": "vecveil.training/2", "epochs": []}, {"schema": "vecveil.training/1"},
         {"schema": "vecveil.training/1", "epochs": [{}]}, {"schema": "vecveil.training/1", "epochs": 3},
         _bad(epoch=0), _bad(reward="high"), _bad(p_pii=None), _bad(drift=True), _bad(seconds=[1]),
     ],
 )  # fmt: skip
 def test_other_records_are_refused(record: Any) -> None:
-    with raises("E-DATA-FILE"):
-        LearningCurves.from_record(record)
+    with raises("E-INPUT"):
+        LearningCurves.read(record, owner="x")
 
 
 def test_measures_are_what_they_say() -> None:

@@ -92,7 +92,7 @@ def test_the_folder_is_its_owners_and_holds_the_curves(tmp_path: Path) -> None:
     assert stat.S_IMODE((folder / "policy.safetensors").stat().st_mode) == 0o600
     with safe_open(str(folder / "policy.safetensors"), framework="numpy") as file:
         header = file.metadata()
-    assert LearningCurves.from_record(json.loads(header["record"])) == policy.curves
+    assert LearningCurves.read(json.loads(header["record"]), owner="x") == policy.curves
     assert json.loads(header["identity"]).items() >= settings().to_record().items()
     assert not {str(value) for value in vectors()[0]} & set(json.dumps(header).split())
 

@@ -11,7 +11,6 @@ from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.textcrafter import TextCrafter, check_unit_rows
 from vecveil.protector.method import Candidate, FitData, Method, NoiseFamily
 from vecveil.protector.methods.subspace import directions_of
-from vecveil.records.training import TrainingRecord
 from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.sensitivity.subspace import subspace_map
 from vecveil.textcrafter import PolicySettings, fit_pii_classifier, plain_centroids, train_policy
@@ -64,15 +63,10 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
         X, classifier, centroids, settings,
         seed=data.seed, checkpoint=checkpoint, show_progress=data.show_progress,
     )  # fmt: skip
-    data.findings["training"] = TrainingRecord(
-        epochs=trained.curves.epochs,
-        best_epoch=trained.curves.best.epoch,
-        settings=settings.to_record(),
-        seed=data.seed,
-        rows=len(X),
-        seconds=trained.seconds,
-        classifier=classifier.to_record(),
-    ).to_record()
+    data.findings["training"] = trained.curves.to_record() | {
+        "settings": settings.to_record(), "seed": data.seed, "rows": len(X), "seconds": trained.seconds,
+        "classifier": classifier.to_record(),
+    }  # fmt: skip
     held_out = classifier.held_out
     data.findings["warnings"] = [] if held_out is None else list(held_out.warnings)
     # Kerckhoffs: security must not rest on the classifier and targets, so the file holds them.
