@@ -24,6 +24,21 @@ except ImportError:  # Windows
 _TEMPORARY = re.compile(r"(\..{1,40}\.)[0-9a-f]{12}\.tmp", re.DOTALL)
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON document; raise ValueError for anything else, also for a key that occurs twice.
+
+    Of two equal keys another program may have read and approved the other one.
+    """
+    return json.loads(text, object_pairs_hook=_distinct)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return content
+
+
 @contextlib.contextmanager
 def atomic_path(
     target: str | os.PathLike[str], *, mode: int = 0o666, only_new: bool = False

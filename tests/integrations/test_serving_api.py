@@ -364,9 +364,9 @@ def limited(laplace: vecveil.Protector, **limits: Any) -> Iterator[str]:
 def test_large_bodies_are_refused_while_they_arrive(laplace: vecveil.Protector) -> None:
     with limited(laplace, body_bytes=2000, inputs=3) as url:
 
-        def post(content: Any, kind: str = "application/json") -> httpx.Response:
+        def post(content: Any, kind: str = "application/json", **more: str) -> httpx.Response:
             target = f"{url}/v1/embeddings"
-            return httpx.post(target, content=content, headers={"Content-Type": kind}, timeout=60)
+            return httpx.post(target, content=content, headers={"Content-Type": kind, **more}, timeout=60)
 
         small = json.dumps({"model": "m", "input": "a"}).encode()
         assert post(small).status_code == 200
@@ -378,6 +378,10 @@ def test_large_bodies_are_refused_while_they_arrive(laplace: vecveil.Protector) 
         answer = post(json.dumps({"model": "m", "input": ["a"] * 4}).encode())
         assert answer.json()["error"]["code"] == "too_many_inputs"
         assert post(gzip.compress(small)).json()["error"]["code"] == "invalid_json"
+        for coding in ("gzip", "br", "identity, GZIP"):
+            answer = post(gzip.compress(small), **{"Content-Encoding": coding})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (415, "compressed_body")
+        assert post(small, **{"Content-Encoding": "identity"}).status_code == 200
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(laplace: vecveil.Protector) -> None:

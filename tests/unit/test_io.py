@@ -7,9 +7,14 @@ import stat
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import vecveil
+from vecveil.errors import VecveilError
 from vecveil.io import atomic_path, write_bytes, write_text
+from vecveil.randomness import NoiseKeys
+from vecveil.records.reading import load_json
 
 
 def left_over(folder: Path) -> list[str]:
@@ -108,3 +113,27 @@ def test_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
         thread.join()
     assert target.read_text() in texts
     assert left_over(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["protector", "keys", "record"])
+def test_a_key_that_occurs_twice_is_refused(tmp_path: Path, kind: str) -> None:
+    """Of two equal keys another program may have read and approved the other one."""
+    path = tmp_path / "file"
+    X = np.random.default_rng(0).normal(size=(50, 4))
+    if kind == "protector":
+        vecveil.fit_pairs(X, X + 1, method="laplace", noise_to_signal=0.5, seed=0).save(path)
+    else:
+        NoiseKeys.create(path, "a")
+    reads = {"protector": vecveil.load, "keys": NoiseKeys.from_file, "record": lambda at: load_json(at, owner="test")}
+    read = reads[kind]
+    read(path)
+    data = path.read_bytes()
+    if kind == "protector":
+        size = int.from_bytes(data[:8], "little")
+        header = data[8 : 8 + size].replace(b'{\\"schema\\"', b'{\\"method\\": \\"shuffle\\", \\"schema\\"')
+        assert len(header) > size
+        path.write_bytes(len(header).to_bytes(8, "little") + header + data[8 + size :])
+    else:
+        path.write_bytes(data.replace(b"{", b'{"schema": "another", ', 1))
+    with pytest.raises(VecveilError):
+        read(path)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from vecveil.bulk.places import Folder, Part
 from vecveil.errors import DataFileError, VecveilError
-from vecveil.io import is_temporary_of, write_bytes
+from vecveil.io import is_temporary_of, parse_json, write_bytes
 from vecveil.runtime import progress
 
 MANIFEST = "_manifest.json"
@@ -118,7 +118,7 @@ class Manifest:
         try:
             if len(raw) > _LARGEST:
                 raise ValueError
-            record = json.loads(raw)
+            record = parse_json(raw)
             if record["schema"] != SCHEMA:
                 raise ValueError
             parts, results = [], {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vecveil.errors import DataFileError, StoreError
-from vecveil.io import LockedError, exclusive, write_bytes
+from vecveil.io import LockedError, exclusive, parse_json, write_bytes
 
 SCHEMA = "vecveil.migration/1"
 _LARGEST = 1 << 24  # bytes; a state file with 500 field names has far fewer
@@ -78,7 +78,7 @@ def read_state(path: Path) -> MigrationState | None:
     except OSError as error:
         raise _no_state(path, f"one that cannot be read ({type(error).__name__})") from None
     try:
-        record = json.loads(content)
+        record = parse_json(content)
         # Unknown schemas and fields are refused: a later version may have given them a meaning.
         if record.pop("schema") != SCHEMA:
             raise ValueError

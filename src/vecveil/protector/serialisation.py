@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from vecveil.errors import MissingDependencyError, ProtectorFileError, VecveilError
+from vecveil.io import parse_json
 from vecveil.mechanisms import MECHANISMS, Before, Step
 from vecveil.sensitivity.shapes import LinearMap
 from vecveil.version import __version__
@@ -44,12 +45,12 @@ def unpack(data: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     try:
         arrays: Arrays = load(data)
         # safetensors reads metadata from paths only: its header is eight bytes of length, then JSON.
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        header = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
         metadata = header.get("__metadata__", {})
     except (SafetensorError, ValueError, TypeError, LookupError, RuntimeError, AttributeError) as error:
         raise refuse(name, "is truncated, damaged or not a protector") from error
     try:
-        record = json.loads(metadata["vecveil"])
+        record = parse_json(metadata["vecveil"])
         schema = record["schema"]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise refuse(name, "is not a protector") from error

@@ -39,7 +39,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from vecveil.errors import InvalidInputError, KeyFileError, message
-from vecveil.io import locked_folder, write_bytes
+from vecveil.io import locked_folder, parse_json, write_bytes
 from vecveil.randomness.stream import BlockCipher, WordStream
 from vecveil.types import Embeddings
 
@@ -183,7 +183,7 @@ class NoiseKeys:
         keys[key_id] = NoiseKey(key_id, secrets.token_bytes(KEY_BYTES))
         made = cls(key_id, keys)
         # Other members stay: the wrapped data keys of `vecveil.sealing` live in the same file.
-        others = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        others = parse_json(path.read_text("utf-8")) if path.exists() else {}
         record = others | {
             "schema": SCHEMA,
             "current": key_id,
@@ -200,7 +200,7 @@ class NoiseKeys:
         # No cause is chained: it would carry the text, and with it the key.
         wrong: Any = None
         try:
-            record = json.loads(text)
+            record = parse_json(text)
             if record["schema"] != SCHEMA:
                 raise ValueError
             keys = {

@@ -7,7 +7,6 @@ the record.
 from __future__ import annotations
 
 import functools
-import json
 import math
 import numbers
 import os
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, cast
 
 from vecveil.errors import DataFileError, InvalidInputError, VecveilError
+from vecveil.io import parse_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def load_json(path: str | os.PathLike[str], *, owner: str, param: str = "record"
     """
     got, constraint = "a file that is not", "a UTF-8 JSON file"
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return parse_json(Path(path).read_text(encoding="utf-8"))
     except OSError as problem:
         got, constraint = problem.strerror or type(problem).__name__, "a readable file"
     except (ValueError, RecursionError):  # deep nesting exhausts the stack of the JSON reader

@@ -44,7 +44,7 @@ from vecveil.errors import (
     KeyFileError,
     MissingDependencyError,
 )
-from vecveil.io import locked_folder, write_bytes
+from vecveil.io import locked_folder, parse_json, write_bytes
 from vecveil.randomness import NoiseKeys
 from vecveil.randomness.keyed import SCHEMA
 
@@ -493,7 +493,7 @@ class KeyStore:
         elif not path.exists():
             return {"schema": SCHEMA, "collections": {}}
         try:
-            record: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            record: dict[str, Any] = parse_json(path.read_text("utf-8"))
             if record["schema"] != SCHEMA:
                 raise ValueError
             collections = record.setdefault("collections", {})
@@ -506,7 +506,7 @@ class KeyStore:
                     if len(bytes.fromhex(key_id)) != KEY_ID_BYTES or not isinstance(row["sealed"], int):
                         raise ValueError
                     base64.b64decode(row["wrapped"], validate=True)
-        except (OSError, KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+        except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error) as error:
             raise KeyFileError.of(_OWNER, "path", "a key store", f"{path.name}: {type(error).__name__}",
                                   fix="Restore it from a backup; no blob opens without it.") from None  # fmt: skip
         return record

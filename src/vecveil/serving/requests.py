@@ -6,12 +6,12 @@ Every rejection is an `ApiError`, raised here or by `Service`; `server` answers 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from vecveil.io import parse_json
 from vecveil.sealing.blob import decoded
 from vecveil.serving.api_keys import ApiClient, ApiKeys
 from vecveil.serving.errors import RATE_LIMIT, ApiError, ClientGone
@@ -133,12 +133,15 @@ async def read_body(
         kind: required media type.
 
     Raises:
-        ApiError: 415 another media type, 413 too large, 408 too slow.
+        ApiError: 415 another media type or a compressed body, 413 too large, 408 too slow.
         ClientGone: the client disconnected.
     """
     # Neither type is "simple" in CORS: a browser sends a preflight first, which this server does not grant.
     if headers.get("content-type", "").partition(";")[0].strip().lower() != kind:
         raise ApiError(415, f"The header Content-Type must be {kind}.", code="invalid_content_type")
+    if headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+        text = "The body must not be compressed: leave out the header Content-Encoding."
+        raise ApiError(415, text, code="compressed_body", param="Content-Encoding")
     too_large = ApiError(413, f"The body must have at most {limits.body_bytes:,} bytes.", code="body_too_large")
     length = headers.get("content-length", "")
     # Reject an announced length at once; a false or missing announcement is caught while reading.
@@ -311,9 +314,10 @@ def _document(value: Any, position: int) -> tuple[str, bytes]:
 
 def parse_object(body: bytes) -> dict[str, Any]:
     try:
-        content = json.loads(body.decode("utf-8-sig"))  # of bytes, json would also read UTF-16 and UTF-32
+        content = parse_json(body.decode("utf-8-sig"))  # of bytes, json would also read UTF-16 and UTF-32
     except (ValueError, RecursionError):  # ValueError includes bad UTF-8 and too many digits
-        raise ApiError(400, "The body must be JSON in UTF-8.", code="invalid_json") from None
+        text = "The body must be JSON in UTF-8, with each key once in its object."
+        raise ApiError(400, text, code="invalid_json") from None
     if not isinstance(content, dict):
         raise ApiError(400, "The body must be a JSON object.", code="invalid_json")
     return content

@@ -84,6 +84,8 @@ def test_token_ids_are_refused_with_what_to_do() -> None:
         b"[" * 100_000,
         b'{"input": ' + b"9" * 5000 + b"}",
         b'{"model": "m", "input": "\xff"}',
+        b'{"model": "m", "input": "a", "input": "b"}',
+        b'{"model": "m", "input": "a", "metadata": [{"a": {"b": 1, "b": 2}}]}',
         json.dumps({"model": "m", "input": "a"}).encode("utf-16"),
         json.dumps({"model": "m", "input": "a"}).encode("utf-32-le"),
     ],
