@@ -21,15 +21,16 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from harness.statistics import threshold
-from vecveil.accounting.lower_bound import epsilon_lower_bound
-from vecveil.accounting.lower_bound_audit import MechanismAudit, audit_mechanism
-from vecveil.accounting.lower_bound_declared import (
+from harness.mechanism_audit import (
     DeclaredPair,
+    MechanismAudit,
+    audit_mechanism,
     declared_gaussian,
     declared_laplace,
     declared_purkayastha,
+    epsilon_lower_bound,
 )
+from harness.statistics import threshold
 from vecveil.mechanisms import Laplace, Mahalanobis
 from vecveil.sensitivity import NoiseShape
 
@@ -98,14 +99,7 @@ def purkayastha(epsilon: float, *, power: int = N_DIM - 2) -> Callable[..., np.n
 
 
 def run(release: Any, declared: DeclaredPair, **options: Any) -> MechanismAudit:
-    return audit_mechanism(
-        release, declared.x, declared.x_prime, declared=declared,
-        **{"samples": SAMPLES, "rng": 0, "confidence": CONFIDENCE, **options},
-    )  # fmt: skip
-
-
-def failed(audit: MechanismAudit) -> set[str]:
-    return {check.name for check in audit.checks if not check.passed}
+    return audit_mechanism(release, declared, **{"samples": SAMPLES, "confidence": CONFIDENCE, **options})
 
 
 EPSILON = 40.0
@@ -135,14 +129,14 @@ def test_right_mechanisms_pass(name: str) -> None:
     """Null as in the module. Power: the attack also proves most of the advantage that is there."""
     release, declared = RIGHT[name]
     audit = run(release, declared)
-    assert audit.passed, audit.reasons
-    assert audit.lower_bound.advantage_low > 0.8 * declared.total_variation - 0.05
-    assert 0 < audit.lower_bound.epsilon_lower_bound < declared.worst_case
+    assert not audit.failed
+    assert audit.lower_bound.advantage > 0.8 * declared.total_variation - 0.05
+    assert 0 < audit.lower_bound.epsilon < declared.worst_case
 
 
 def test_right_float32_releases_pass() -> None:
     audit = run(RIGHT["Laplace"][0], declared_laplace(*map(np.float32, (X, Y)), epsilon=EPSILON))
-    assert audit.passed, audit.reasons
+    assert not audit.failed
 
 
 BUGS: dict[str, tuple[Any, DeclaredPair, set[str]]] = {
@@ -179,11 +173,7 @@ def test_planted_bugs_are_rejected(name: str) -> None:
     """Power: the smallest is Gamma(n − 1), a shift of √(2N/n) = 35 deviations; the limit is below 7."""
     release, declared, expected = BUGS[name]
     audit = run(release, declared)
-    assert not audit.passed
-    assert failed(audit) >= expected, audit.reasons
-    assert len(audit.reasons) == len(failed(audit))
-    if "advantage" in expected:
-        assert any("leak more than declared" in reason for reason in audit.reasons)
+    assert audit.failed >= expected
 
 
 def test_no_noise_in_the_direction_of_the_secret_is_beyond_the_worst_case() -> None:
@@ -197,17 +187,17 @@ def test_no_noise_in_the_direction_of_the_secret_is_beyond_the_worst_case() -> N
         return X + noise - np.outer(noise @ gap, gap)
 
     audit = run(release, declared)
-    assert {"worst case", "advantage", "privacy loss"} <= failed(audit)
-    assert declared.worst_case < 2.1 < 5 < audit.lower_bound.epsilon_lower_bound
+    assert {"worst case", "advantage", "privacy loss"} <= audit.failed
+    assert declared.worst_case < 2.1 < 5 < audit.lower_bound.epsilon
 
 
 def test_noise_that_is_used_for_both_inputs_is_found() -> None:
     """Every length occurs twice; a continuous law allows a handful. Power: certain."""
     audit = run(lambda X, rng: elliptical(EPSILON)(X, np.random.default_rng(3)), LAPLACE)
-    assert "ties" in failed(audit)
+    assert "ties" in audit.failed
     fresh = run(lambda X, rng: elliptical(EPSILON)(X, np.random.default_rng(rng.integers(2**60))),
                 LAPLACE)  # fmt: skip
-    assert fresh.passed, fresh.reasons  # control: fresh seeds
+    assert not fresh.failed  # control: fresh seeds
 
 
 def test_float32_coordinates_are_found_when_asked() -> None:
@@ -215,10 +205,10 @@ def test_float32_coordinates_are_found_when_asked() -> None:
         return X + (elliptical(EPSILON)(X, rng) - X).astype(np.float32)
 
     origin = declared_laplace(np.zeros(N_DIM), Y, epsilon=EPSILON)
-    assert "ties" in failed(run(coarse, origin, samples=2000, low_order_bits=True))
-    assert run(coarse, origin, samples=2000).passed
+    assert "ties" in run(coarse, origin, samples=2000, low_order_bits=True).failed
+    assert not run(coarse, origin, samples=2000).failed
     fine = run(elliptical(EPSILON), origin, samples=2000, low_order_bits=True)
-    assert fine.passed, fine.reasons  # control
+    assert not fine.failed  # control
 
 
 @pytest.mark.parametrize("n", [N_DIM, 384])
@@ -231,8 +221,8 @@ def test_the_smallest_scale_that_is_seen(n: int) -> None:
     smallest = (Z + 5) / np.sqrt(2 * n * samples)
     assert smallest < 0.011
     off = run(elliptical(epsilon, gamma=n, factor=1 + smallest), declared, samples=samples)
-    assert "noise" in failed(off)
-    assert run(elliptical(epsilon, gamma=n), declared, samples=samples).passed
+    assert "noise" in off.failed
+    assert not run(elliptical(epsilon, gamma=n), declared, samples=samples).failed
 
 
 def test_gamma_of_n_minus_1_is_too_small_for_few_samples_in_high_dimension() -> None:
@@ -241,9 +231,9 @@ def test_gamma_of_n_minus_1_is_too_small_for_few_samples_in_high_dimension() -> 
     declared = declared_laplace(*pair(n), epsilon=140.0)
     release = elliptical(140.0, gamma=n - 1)
     assert np.sqrt(2 * 100 / n) + 5 < Z  # so that it passes but for a chance of 3e-7
-    assert run(release, declared, samples=100).passed
+    assert not run(release, declared, samples=100).failed
     assert np.sqrt(2 * 30_000 / n) > Z + 5  # and this many find it
-    assert failed(run(release, declared, samples=30_000)) == {"noise"}
+    assert run(release, declared, samples=30_000).failed == {"noise"}
 
 
 def laplace_scores(
@@ -270,7 +260,7 @@ def test_a_bound_is_above_the_truth_no_more_often_than_stated() -> None:
     wrong = control = 0
     for _ in range(runs):
         x, y = laplace_scores(epsilon, 400, rng)
-        wrong += epsilon_lower_bound(x, y, confidence=0.9).epsilon_lower_bound > epsilon
+        wrong += epsilon_lower_bound(x, y, confidence=0.9).epsilon > epsilon
         control += ratio_of_counts(x, y) > epsilon
     limit = stats.binom(runs, 0.1).isf(LEVEL)
     assert wrong <= limit
@@ -280,4 +270,4 @@ def test_a_bound_is_above_the_truth_no_more_often_than_stated() -> None:
 def test_a_bound_comes_close_to_the_truth() -> None:
     """Power of the bounds: with 20,000 scores half of ε = 2 at least is proved."""
     x, y = laplace_scores(2.0, SAMPLES, np.random.default_rng(6))
-    assert 1.0 < epsilon_lower_bound(x, y, confidence=0.9).epsilon_lower_bound <= 2.2
+    assert 1.0 < epsilon_lower_bound(x, y, confidence=0.9).epsilon <= 2.2

@@ -22,14 +22,6 @@ from vecveil.accounting.guarantee import (
     rewriting_guarantee,
 )
 from vecveil.accounting.ledger import Ledger, LedgerSummary
-from vecveil.accounting.lower_bound import LowerBound, epsilon_lower_bound
-from vecveil.accounting.lower_bound_audit import AuditCheck, MechanismAudit, audit_mechanism
-from vecveil.accounting.lower_bound_declared import (
-    DeclaredPair,
-    declared_gaussian,
-    declared_laplace,
-    declared_purkayastha,
-)
 from vecveil.accounting.privacy_loss import PrivacyLoss
 from vecveil.accounting.total_variation import (
     ConceptLevel,
@@ -41,29 +33,20 @@ from vecveil.accounting.total_variation import (
 from vecveil.accounting.two_centre import LaplacePrivacyLoss, PurkayasthaPrivacyLoss
 
 __all__ = [
-    "AuditCheck",
     "ComposedPrivacyLoss",
     "ConceptLevel",
-    "DeclaredPair",
     "GaussianPrivacyLoss",
     "Guarantee",
     "LaplacePrivacyLoss",
     "Ledger",
     "LedgerSummary",
-    "LowerBound",
-    "MechanismAudit",
     "PrivacyLoss",
     "PurkayasthaPrivacyLoss",
     "analytic_gaussian_sigma",
-    "audit_mechanism",
     "compose",
     "concept_level",
-    "declared_gaussian",
-    "declared_laplace",
-    "declared_purkayastha",
     "distortion_guarantee",
     "elliptical_laplace_guarantee",
-    "epsilon_lower_bound",
     "epsilon_meaning",
     "epsilon_of_advantage",
     "epsilon_of_cosine",

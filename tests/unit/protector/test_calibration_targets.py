@@ -11,8 +11,9 @@ from scipy import special
 
 import vecveil
 from harness.errors import raises
+from harness.mechanism_audit import declared_gaussian, declared_purkayastha
 from harness.token_data import token_data
-from vecveil.accounting import LaplacePrivacyLoss, declared_gaussian, declared_purkayastha
+from vecveil.accounting import LaplacePrivacyLoss
 from vecveil.mechanisms import LdpGaussian
 from vecveil.protector import Protector
 
