@@ -8,7 +8,7 @@ import ray.data
 from collection import read_collection
 
 import vecveil
-from vecveil.integrations.opening import open_policy
+from vecveil.databases import open_policy
 from vecveil.integrations.ray import protect_dataset
 
 collection, protector = read_collection()

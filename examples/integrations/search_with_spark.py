@@ -11,7 +11,7 @@ from collection import read_collection
 from pyspark.sql import SparkSession
 
 import vecveil
-from vecveil.integrations.opening import open_policy
+from vecveil.databases import open_policy
 from vecveil.integrations.spark import protect_dataframe
 
 collection, protector = read_collection()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ import vecveil
 from harness.errors import raises
 from harness.store_factories import STORES
 from vecveil.accounting import Ledger
-from vecveil.databases import Batch
+from vecveil.databases import Batch, PlaintextWarning
 from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.locations import in_this_process
 from vecveil.databases.migrating import MigrationOptions, migrate
@@ -217,7 +218,7 @@ def test_blobs_may_live_elsewhere(
     )
     made.add(TEXTS, ids=IDS)
     assert sorted(blobs) == sorted(IDS)
-    assert all(not row for row in next(database.batches()).fields)
+    assert all(set(row) == {"vecveil_protector"} for row in next(database.batches()).fields)
     assert made.search("canary-3 question").ids[0] in IDS
     made.delete(IDS[:3])
     assert len(blobs) == 117
@@ -574,6 +575,77 @@ def test_rows_of_another_key_store_are_not_joined(
     if apart:
         with raises("E-STORE-UNSEALED"):
             ProtectedCollection(flat, protector, sealer, **{**given, "blobs": {}}).add(["a"], ids=["9"])
+
+
+@pytest.mark.parametrize("keep_text", [False, True])
+def test_without_a_sealer_the_database_ranks(
+    database: VectorStore, protector: Protector, folder: Path, tmp_path: Path, keep_text: bool
+) -> None:
+    keys, ledger = NoiseKeys.create(tmp_path / "noise.key", "one"), Ledger(tmp_path / "releases.ledger")
+    policy, X = ReleasePolicy(protector, key=keys, ledger=ledger), Hashed().encode(TEXTS)
+    made = ProtectedCollection(database, policy, encoder=Hashed(), filter_fields=("year",), keep_text=keep_text)
+    metadata = [{"year": 2020 + i % 3, "page": i} for i in range(120)]
+    with pytest.warns(PlaintextWarning) if keep_text else contextlib.nullcontext():
+        made.add(TEXTS[:60], ids=IDS[:60], metadata=metadata[:60])
+    made.add(ids=IDS[60:], metadata=metadata[60:], vectors=X[60:])
+    # Keyed noise repeats: the rows are those that the policy releases for the same ids.
+    released = ReleasePolicy(protector, key=keys).documents(X, ids=IDS).astype(np.float32)
+    unit = released / np.linalg.norm(released, axis=1, keepdims=True)
+    stored = database.read(IDS).vectors
+    np.testing.assert_allclose(stored / np.linalg.norm(stored, axis=1, keepdims=True), unit, atol=1e-5)
+    for question, texts in ((X[7], None), (TEXTS[7], [TEXTS[7]])):
+        query = ReleasePolicy(protector, key=keys).queries(X[7:8], texts=texts)[0]
+        cosines = unit @ query / np.linalg.norm(query)
+        hits = made.search(question, top=7)
+        assert hits.ids == [IDS[i] for i in np.argsort(-cosines)[:7]]
+        np.testing.assert_allclose(hits.scores, np.sort(cosines)[::-1][:7], atol=1e-5)
+    assert hits.metadata == [metadata[int(name) - 1] for name in hits.ids]
+    kept = [TEXTS[int(name) - 1] if keep_text and int(name) <= 60 else None for name in hits.ids]
+    assert hits.texts == kept
+    assert sorted(made.search(X[7], top=120, where={"year": 2021}).ids, key=int) == IDS[1::3]
+    assert sorted(made.get(where={"year": [2020, 2022.0]}).ids, key=int) == sorted(IDS[::3] + IDS[2::3], key=int)
+    assert not made.search(X[7], where={"year": "2021"}).ids  # a text
+    np.testing.assert_array_equal(made.get(["9"]).vectors, stored[8:9])
+    made.delete(["9"])
+    assert made.get(["9"], missing="skip").ids == []
+    assert keep_text or not any(b"canary-" in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert made.guarantee.promised == protector.guarantee.promised
+    assert ledger.count(IDS[0]) == 1
+
+
+def test_rows_with_and_without_blobs_do_not_mix(
+    flat: VectorStore, protector: Protector, sealer: Sealer, tmp_path: Path
+) -> None:
+    bare = ProtectedCollection(flat, protector, encoder=Hashed())
+    bare.add(TEXTS[:20], ids=IDS[:20])
+    assert set(flat.read(["1"]).fields[0]) == {"vecveil_protector"}
+    with raises("E-STORE-UNSEALED"):
+        ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed()).add(["a"], ids=["99"])
+    other = ProtectedCollection(flat, protector.rescaled(2.0), encoder=Hashed())
+    for call in (lambda: other.add(["a"], ids=["99"]), lambda: other.search("canary-1 x")):
+        with raises("E-INCOMPATIBLE-PROTECTOR", "protector"):
+            call()
+    for call in (bare.reseal, lambda: bare.reprotect(protector)):
+        with raises("E-INPUT", "sealer"):
+            call()
+    for wrong in ({"vecveil_sealed": "x"}, {"vecveil_protector": "x"}):
+        with raises("E-INPUT", "metadata"):
+            bare.add(["a"], ids=["99"], metadata=[wrong])
+    for given in ({"blobs": {}}, {"generations": {}}):
+        with raises("E-INPUT", "sealer"):
+            ProtectedCollection(flat, protector, **given)
+    with raises("E-INPUT", "keep_text"):
+        ProtectedCollection(flat, protector, sealer, name="notes", keep_text=True)
+    flat.delete(IDS[:20])
+    sealed = ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed())
+    sealed.add(ids=IDS[:20], vectors=Hashed().encode(TEXTS[:20]))
+    assert sealed.get(["1"]).texts == [None]
+    bare = ProtectedCollection(flat, protector, encoder=Hashed())
+    for call in (lambda: bare.add(["a"], ids=["99"]), lambda: bare.search("canary-1 x"), lambda: bare.get(["1"])):
+        with raises("E-STORE-SEALED", "sealer"):
+            call()
+    with raises("E-INPUT", "texts"):
+        sealed.add(ids=["1"])
 
 
 def test_names_and_queries_that_would_give_something_away_are_refused(

@@ -1,8 +1,7 @@
-"""Contract of every vector store and of the adapters that programs import, each with its real database."""
+"""Contract of every vector store, each with its real database."""
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import itertools
 from collections.abc import Callable, Iterator
@@ -12,14 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import vecveil
-from harness.store_factories import ADAPTERS, STORES, StoreCase
+from harness.store_factories import STORES, StoreCase
 from vecveil.databases import KINDS, Batch, VectorStore, open_store
 from vecveil.databases.locations import in_this_process
-from vecveil.encoders import load_encoder
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, VecveilError
-from vecveil.protector import EncoderInfo
-from vecveil.protector.policy import ReleasePolicy
 
 Open = Callable[..., VectorStore]
 _names = itertools.count()
@@ -99,7 +94,6 @@ def assert_same_rows(store: VectorStore, written: Batch, read: Batch) -> None:
 
 def test_every_store_has_a_case() -> None:
     assert set(present()) <= set(STORES)
-    assert set(ADAPTERS) == set(STORES)
     assert {"chroma", "lancedb", "qdrant"} <= set(present())
 
 
@@ -339,48 +333,3 @@ def test_deleted_rows_are_gone(store: VectorStore, case: StoreCase) -> None:
         store.read(batch.ids[:1])
     store.write(batch.rows(range(2)))
     assert store.count() == 9
-
-
-TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
-
-
-@pytest.fixture(scope="module")
-def protected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return the files of a protector for MiniLM with little noise, and of a key."""
-    encoder = load_encoder("minilm")
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((400, 384))
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
-    protector = vecveil.fit_pairs(X, X[::-1], method="laplace", noise_to_signal=0.05)
-    folder = tmp_path_factory.mktemp("protected")
-    given = {"protector": folder / "p.vecveil", "key": folder / "noise.key"}
-    dataclasses.replace(protector, encoder_info=EncoderInfo.of(encoder)).save(given["protector"])
-    vecveil.NoiseKeys.create(given["key"], "one")
-    return given
-
-
-def test_what_an_adapter_adds_is_protected_and_read_by_the_store(
-    kind: str, case: StoreCase, folder: Path, location: str, protected: dict[str, Path]
-) -> None:
-    """Keyed noise repeats: the rows must be those that the policy releases for the same ids and texts."""
-    name = location.rpartition("#")[2].rpartition("/")[2].removesuffix(".index")
-    adapter, ids = ADAPTERS[kind](folder, name, **protected), ["10", "11", "12"]
-    adapter.add(ids, TEXTS)
-    protector = vecveil.load(protected["protector"])
-    policy = ReleasePolicy(protector, key=vecveil.NoiseKeys.from_file(protected["key"]))
-    clean = np.asarray(protector.loaded_encoder().encode(TEXTS))
-    names = [int(one) for one in ids] if kind == "faiss" else ids
-    released = policy.documents(clean, ids=names if adapter.named else None, texts=TEXTS)
-    with open_store(location) as store:
-        read = store.read(ids)
-        A, B = read.vectors, np.asarray(released, dtype=np.float32)
-        if store.normalises or kind == "milvus":  # Milvus Lite may store unit vectors for cosines
-            A, B = (X / np.linalg.norm(X, axis=1, keepdims=True) for X in (A, B))
-            np.testing.assert_allclose(A, B, atol=1e-5)
-        else:
-            assert A.tobytes() == B.tobytes()
-        assert np.abs(read.vectors - clean).max() > 1e-3
-        assert not any(text in str(read.fields) for text in TEXTS)
-        assert store.count() == 3
-        assert store.search(policy.queries(clean[1:2])[0], k=1)[0].id in ("11", 11)
-    assert adapter.search(TEXTS[1], 1) == ["11"]

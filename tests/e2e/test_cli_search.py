@@ -209,37 +209,6 @@ def test_a_sealed_migration_goes_on_with_its_own_key_only(sealed: Path, tmp_path
         assert {name for row in next(store.batches()).fields for name in row} == {"vecveil_sealed"}
 
 
-def test_in_place_wants_a_key_and_loses_no_row(sealed: Path) -> None:
-    where = f"sqlite-vec:{sealed}/safe.db#notes"
-    key = ("--seal-key", sealed / "search.keys")
-    for given in ((), (*key, "--skip-bad"), (where, *key)):
-        assert run("migrate", where, "--in-place", "-p", sealed / "p.vecveil", *given).code == 2
-    again = run("migrate", where, "--in-place", "-p", sealed / "p.vecveil", *key, "--state", sealed / "s.json")
-    assert (again.code, len(again.errors)) == (1, 1)  # its rows are sealed already
-    assert run("migrate", where, where, "-p", sealed / "p.vecveil").code == 1
-
-
-def test_rows_written_since_a_replacement_fail_its_verification_but_are_not_to_be_deleted(
-    sealed: Path, tmp_path: Path
-) -> None:
-    with in_this_process(f"sqlite-vec:{sealed}/clean.db#notes") as store:
-        rows = next(store.batches(20))
-    where = f"sqlite-vec:{tmp_path}/notes.db#notes"
-    with in_this_process(where) as store:
-        store.create(rows.vectors.shape[1], metric="cosine")
-        store.write(rows)
-    seal = ("migrate", where, "--in-place", "-p", sealed / "p.vecveil", "--seal-key", sealed / "search.keys")
-    assert run(*seal).code == 0
-    with in_this_process(where) as store:
-        store.delete(["n3"])
-    for more in ((), ("--verify-only",)):
-        again = run(*seal, *more)
-        assert (again.code, len(again.errors)) == (1, 1)
-        assert "Delete nothing: the clean files are removed." in again.err
-    with in_this_process(where) as store:
-        assert store.count() == len(rows) - 1
-
-
 def test_a_protector_of_another_encoder_reprotects_nothing(sealed: Path, notes: Path) -> None:
     # Its map would erase other directions than those of the concept.
     location = f"sqlite-vec:{sealed}/safe.db#notes"

@@ -1,6 +1,6 @@
-"""``migrate --seal-key`` is killed at random moments, as a copy and in place: every row once, sealed, nothing clean.
+"""``migrate --seal-key`` is killed at random moments: every row once, sealed, nothing clean.
 
-``VECVEIL_FAULT_MOMENTS=20 pytest tests/faults/test_kill_seal.py`` kills each form of each database twenty times.
+``VECVEIL_FAULT_MOMENTS=20 pytest tests/faults/test_kill_seal.py`` kills each database twenty times.
 """
 
 from __future__ import annotations
@@ -18,20 +18,13 @@ import pytest
 from harness.command_line import Outcome, run
 from harness.faults import MOMENTS, STORES, WarmProcess, clean_rows_in, kills, left_over, seed
 from vecveil.databases import Batch, open_store
+from vecveil.databases.forgetting import files_with, traces_of
 from vecveil.databases.locations import public_name
-from vecveil.databases.verifying import files_with, traces_of
 from vecveil.sealing import Sealer
 from vecveil.sealing.blob import SEALED_FIELD, decoded
 
 ROWS, DIMENSION = 300, 32
-# A server's files are its own: in place is refused there.
-FORMS = [
-    (kind, form)
-    for kind in STORES
-    for form in ("copy", "in-place")
-    if (kind, form) != ("pgvector", "in-place")
-]
-QUICK = [("sqlite-vec", "copy"), ("faiss", "in-place")]
+QUICK = ("sqlite-vec", "lancedb")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +44,7 @@ def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProces
     # LanceDB starts a thread on import, which a fork loses: its children import it themselves.
     modules = [
         "vecveil.cli.migrate",
-        "vecveil.databases.replacing",
+        "vecveil.databases.migrating",
         "vecveil.protector",
         "tqdm",
         "faiss",
@@ -73,20 +66,19 @@ def fill(where: str, vectors: np.ndarray, texts: list[str]) -> None:
 
 
 @pytest.mark.timeout(420 if MOMENTS < 10 else 120 * MOMENTS)
-@pytest.mark.parametrize(("kind", "form"), FORMS)
+@pytest.mark.parametrize("kind", STORES)
 def test_sealed_rows(
-    kind: str, form: str, warm_stores: WarmProcess, vectors: np.ndarray, texts: list[str], protector: Path,
+    kind: str, warm_stores: WarmProcess, vectors: np.ndarray, texts: list[str], protector: Path,
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    if MOMENTS < 10 and (kind, form) not in QUICK:
-        pytest.skip("two forms in the short version")
+    if MOMENTS < 10 and kind not in QUICK:
+        pytest.skip("two databases in the short version")
     module, where = STORES[kind]
     pytest.importorskip(module)
     rng = random.Random(seed("seal"))
-    keys, place, template = tmp_path / "search.keys", tmp_path / "place", tmp_path / "template"
-    template.mkdir()
+    keys, place = tmp_path / "search.keys", tmp_path / "place"
     scanned = [place]
-    traces = traces_of(Batch(("",) * ROWS, vectors, ({},) * ROWS), -vectors, {"note"})
+    traces = traces_of(Batch(("",) * ROWS, vectors, ({},) * ROWS))
 
     def clean_in(folder: Path) -> list[str]:
         return [
@@ -101,25 +93,18 @@ def test_sealed_rows(
         scanned.append(Path(server().pgdata))
     else:
         dest = where.format(place)
-    arguments: list[object] = ["migrate", dest, "--in-place"]
-    if form == "copy":
-        source = f"faiss:{tmp_path}/clean.index"
-        fill(source, vectors, texts)
-        arguments = ["migrate", source, dest]
-    else:
-        fill(where.format(template), vectors, texts)
-        assert clean_in(template)  # control: the search knows how this database writes vectors
-    arguments += ["-p", protector, "--seal-key", keys, "--batch", 25, "--filter-field", "number"]
+    source = f"sqlite-vec:{tmp_path}/clean.db#notes"
+    fill(source, vectors, texts)
+    given = ["-p", protector, "--seal-key", keys, "--batch", 25, "--filter-field", "number"]
 
     def anew() -> None:
         shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(template, place)
+        place.mkdir()
         keys.unlink(missing_ok=True)
         assert run("key", "new", keys).code == 0
 
     def after_kill() -> None:
-        for folder in [*place.rglob("new")] if form == "in-place" else [place]:
-            assert clean_in(folder) == []
+        assert clean_in(place) == []
 
     def after_end(done: Outcome) -> None:
         assert done.code == 0, done.err
@@ -139,9 +124,7 @@ def test_sealed_rows(
         numbers = [int(name[1:]) for name in opened.ids]
         assert opened.texts == [texts[number] for number in numbers]
         assert opened.metadata == [{"number": number} for number in numbers]
-        np.testing.assert_allclose(
-            opened.vectors, vectors[numbers], rtol=1e-6 if form == "in-place" else 1e-3
-        )
+        np.testing.assert_allclose(opened.vectors, vectors[numbers], rtol=1e-3)
         assert not np.any(np.all(rows.vectors == vectors[numbers], axis=1))
         for folder in scanned:
             assert clean_in(folder) == []
@@ -156,6 +139,6 @@ def test_sealed_rows(
 
     anew()
     kills(
-        lambda: warm_stores.start(*arguments, cwd=place),
+        lambda: warm_stores.start("migrate", source, dest, *given, cwd=place),
         rng, after_kill=after_kill, after_end=after_end, moments=MOMENTS if MOMENTS >= 10 else 2,
     )  # fmt: skip

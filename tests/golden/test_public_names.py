@@ -24,7 +24,7 @@ from vecveil import integrations
 FRAMEWORKS = [
     f"vecveil.integrations.{path.stem}"
     for path in sorted(Path(integrations.__file__).parent.glob("[!_]*.py"))
-    if path.stem not in ("opening", "workers")
+    if path.stem != "workers"
 ]
 """Modules for one framework or database each."""
 SIGNED = ["vecveil", "vecveil.accounting", "vecveil.attacks", "vecveil.metrics", *FRAMEWORKS]
@@ -32,7 +32,7 @@ SIGNED = ["vecveil", "vecveil.accounting", "vecveil.attacks", "vecveil.metrics",
 NAMED = [
     "vecveil.errors", "vecveil.concepts", "vecveil.encoders", "vecveil.protector", "vecveil.auditing",
     "vecveil.randomness", "vecveil.mechanisms", "vecveil.sensitivity", "vecveil.textcrafter", "vecveil.report",
-    "vecveil.integrations.opening", "vecveil.bulk", "vecveil.databases", "vecveil.data",
+    "vecveil.bulk", "vecveil.databases", "vecveil.data",
     "vecveil.serving",
 ]  # fmt: skip
 """Modules of which the names alone are frozen: those above and what the documentation imports from."""

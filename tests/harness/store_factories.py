@@ -1,4 +1,4 @@
-"""Empty places for the contract suite of vector stores, and the adapters that programs import: one entry a kind."""
+"""Empty places for the contract suite of vector stores: one entry a kind."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-__all__ = ["ADAPTERS", "STORES", "Adapter", "StoreCase", "chroma_server"]
+__all__ = ["STORES", "StoreCase", "chroma_server"]
 
 
 @dataclass(frozen=True)
@@ -74,155 +73,3 @@ def chroma_server(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]
     finally:
         process.kill()
         process.wait()
-
-
-class Adapter:
-    """What a program does with the adapter of one database: add texts under ids, and search.
-
-    Args:
-        folder, name: of the collection; the store at the same location reads it.
-        given: protector and key, as files.
-    """
-
-    named = True
-    """Whether ids name the items to the key; else their texts do."""
-
-    def __init__(self, folder: Path, name: str, **given: Any) -> None:
-        self.folder, self.name, self.given = folder, name, given
-
-    def add(self, ids: list[str], texts: list[str]) -> None:
-        raise NotImplementedError
-
-    def search(self, text: str, k: int) -> list[str]:
-        raise NotImplementedError
-
-
-class _Chroma(Adapter):
-    def _collection(self) -> Any:
-        import chromadb
-
-        from vecveil.integrations.chroma import ProtectedEmbeddingFunction
-
-        self.client = chromadb.PersistentClient(str(self.folder))
-        function = ProtectedEmbeddingFunction(**self.given)
-        return self.client.get_or_create_collection(self.name, embedding_function=function)
-
-    def add(self, ids: list[str], texts: list[str]) -> None:
-        from vecveil.integrations.chroma import protect_and_add
-
-        protect_and_add(self._collection(), ids, texts)
-        self.client.close()
-
-    def search(self, text: str, k: int) -> list[str]:
-        found: list[str] = self._collection().query(query_texts=[text], n_results=k)["ids"][0]
-        self.client.close()
-        return found
-
-
-class _Lance(Adapter):
-    named = False
-
-    def _function(self) -> Any:
-        from lancedb.embeddings import get_registry
-
-        import vecveil.integrations.lancedb  # noqa: F401 - registers the function
-
-        return get_registry().get("vecveil").create(**{n: str(v) for n, v in self.given.items()})
-
-    def add(self, ids: list[str], texts: list[str]) -> None:
-        import lancedb
-        import pyarrow as pa
-
-        function = self._function()
-        vectors = pa.array([v.tolist() for v in function.generate_embeddings(texts)],
-                           pa.list_(pa.float32(), function.ndims()))  # fmt: skip
-        lancedb.connect(self.folder).create_table(
-            self.name, pa.table({"id": ids, "vector": vectors})
-        )
-
-    def search(self, text: str, k: int) -> list[str]:
-        import lancedb
-
-        (query,) = self._function().compute_query_embeddings(text)
-        rows = lancedb.connect(self.folder).open_table(self.name).search(query).limit(k)
-        return [str(row["id"]) for row in rows.to_list()]
-
-
-class _Qdrant(Adapter):
-    def add(self, ids: list[str], texts: list[str]) -> None:
-        from vecveil.integrations.qdrant import ProtectedQdrant
-
-        with ProtectedQdrant(self.folder, **self.given) as qdrant:
-            qdrant.create_collection(self.name)
-            qdrant.add(self.name, ids, texts)
-
-    def search(self, text: str, k: int) -> list[str]:
-        from vecveil.integrations.qdrant import ProtectedQdrant
-
-        with ProtectedQdrant(self.folder, **self.given) as qdrant:
-            return [str(p.id) for p in qdrant.query_points(self.name, text, limit=k).points]
-
-
-class _Milvus(Adapter):
-    def add(self, ids: list[str], texts: list[str]) -> None:
-        from vecveil.integrations.milvus import ProtectedMilvus
-
-        rows = [{"id": name, "text": text} for name, text in zip(ids, texts, strict=True)]
-        with ProtectedMilvus(self.folder / "rows.db", **self.given) as milvus:
-            milvus.create_collection(self.name, id_type="string", max_length=64)
-            milvus.insert(self.name, rows)
-
-    def search(self, text: str, k: int) -> list[str]:
-        from vecveil.integrations.milvus import ProtectedMilvus
-
-        with ProtectedMilvus(self.folder / "rows.db", **self.given) as milvus:
-            return [str(hit["id"]) for hit in milvus.search(self.name, text, limit=k)[0]]
-
-
-class _Faiss(Adapter):
-    def add(self, ids: list[str], texts: list[str]) -> None:
-        from vecveil.integrations.faiss import ProtectedIndex
-
-        index = ProtectedIndex(384, **self.given)
-        index.add_with_ids(texts, [int(name) for name in ids])
-        index.save(self.folder / f"{self.name}.index")
-
-    def search(self, text: str, k: int) -> list[str]:
-        from vecveil.integrations.faiss import ProtectedIndex
-
-        index = ProtectedIndex.load(self.folder / f"{self.name}.index", **self.given)
-        return [str(number) for number in index.search(text, k)[1][0]]
-
-
-class _Table(Adapter):
-    def _table(self) -> Any:
-        raise NotImplementedError
-
-    def add(self, ids: list[str], texts: list[str]) -> None:
-        with self._table() as table:
-            table.create()
-            table.add(ids, texts)
-
-    def search(self, text: str, k: int) -> list[str]:
-        with self._table() as table:
-            return [match.id for match in table.search(text, k)]
-
-
-class _Pgvector(_Table):
-    def _table(self) -> Any:
-        from vecveil.integrations.pgvector import ProtectedTable
-
-        return ProtectedTable(_postgres(), self.name, **self.given)
-
-
-class _SqliteVec(_Table):
-    def _table(self) -> Any:
-        from vecveil.integrations.sqlite_vec import ProtectedTable
-
-        return ProtectedTable(self.folder / "rows.db", self.name, **self.given)
-
-
-ADAPTERS: dict[str, type[Adapter]] = {
-    "chroma": _Chroma, "lancedb": _Lance, "qdrant": _Qdrant, "milvus": _Milvus, "faiss": _Faiss,
-    "pgvector": _Pgvector, "sqlite-vec": _SqliteVec,
-}  # fmt: skip

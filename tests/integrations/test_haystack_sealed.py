@@ -14,8 +14,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret
-from vecveil.databases import Batch
-from vecveil.integrations.opening import PlaintextWarning
+from vecveil.databases import Batch, PlaintextWarning
 from vecveil.randomness import NoiseKeys
 
 DIMENSION = 24
@@ -79,7 +78,7 @@ def store(tmp_path: Path, vectors_file: Path, seal_key: Path) -> Any:
     return SealedDocumentStore(f"faiss:{tmp_path}/rows.index", vectors_file, seal_key, filter_fields=("page", "even"))
 
 
-@pytest.mark.filterwarnings("ignore::vecveil.integrations.opening.PlaintextWarning")
+@pytest.mark.filterwarnings("ignore::vecveil.databases.release.PlaintextWarning")
 @pytest.mark.parametrize("name", THEIR_TESTS)
 def test_the_tests_of_haystack_itself(name: str, hashed_protector: Any, seal_key: Path, tmp_path: Path) -> None:
     store = SealedDocumentStore(f"faiss:{tmp_path}/rows.index", hashed_protector, seal_key)

@@ -19,8 +19,6 @@ from vecveil.databases.migrating import (
     migrate,
     verify_migration,
 )
-from vecveil.databases.replacing import clean_files, seal_in_place
-from vecveil.databases.state import MigrationState
 from vecveil.errors import InvalidInputError, StoreError
 from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
@@ -33,7 +31,6 @@ Examples:
       --key-file noise.key --ledger releases.ledger --cap 1 --drop author
   vecveil key new search.keys
   vecveil migrate chroma:db#notes chroma:db#notes-sealed -p drug.vecveil --seal-key search.keys
-  vecveil migrate chroma:db#notes --in-place -p drug.vecveil --seal-key search.keys --filter-field year
   vecveil migrate chroma:db#notes chroma:db#notes-protected --verify-only
 
 Locations are written as for `vecveil scan`. A password is best left to what the database's own
@@ -44,10 +41,10 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @click.command("migrate", epilog=EXAMPLE, cls=shared.Sections, sections={
     "Protection": "--protector --seal-key --filter-field",
     "Fields": "--keep-text --keep --drop",
-    "Run": "--in-place --skip-bad --state --verify-only --batch --json",
+    "Run": "--skip-bad --state --verify-only --batch --json",
 })  # fmt: skip
 @click.argument("source")
-@click.argument("dest", required=False)
+@click.argument("dest")
 @click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, help="Protector file.")
 @click.option("--keep-text", is_flag=True, help="Also write fields of texts beside the protected vectors.")
 @click.option("--keep", multiple=True, metavar="FIELD", help="Write this field whatever it holds; may be repeated.")
@@ -56,65 +53,51 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @click.option("--seal-key", type=shared.SEAL_KEY,
               help="Also write the exact vector and all fields, sealed under this key file, or env:NAME:FILE.")
 @shared.filter_field_option
-@click.option("--in-place", is_flag=True, help="Replace SOURCE by its sealed copy and remove the clean files.")
 @click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")
 @click.option("--state", "state_file", type=shared.FILE, help="Progress file [default: beside DEST].")
 @click.option("--verify-only", is_flag=True, help="Verify a finished copy again.")
 @shared.named_options
 @shared.json_option
 def command(
-    source: str, dest: str | None, protector_file: Path | None, batch: int, state_file: Path | None, verify_only: bool,
-    as_json: bool, seal_key: str | None, in_place: bool, **options: Any,
+    source: str, dest: str, protector_file: Path | None, batch: int, state_file: Path | None, verify_only: bool,
+    as_json: bool, seal_key: str | None, **options: Any,
 ) -> None:  # fmt: skip
     """Copy the rows of SOURCE to DEST with protected vectors, and verify the copy.
 
     DEST is made, or must be empty. Fields of texts, lists of numbers and binary values are left out; other fields and
-    the ids are copied unchanged. After an interruption the same command continues the copy. SOURCE is not changed,
-    unless --in-place replaces it.
+    the ids are copied unchanged. After an interruption the same command continues the copy. SOURCE is not changed.
 
     With --filter-field the database sees which rows have equal values in that field, not the values.
     """
     release = Release.of(options, noise=True)
     if protector_file is None and not verify_only:
         raise click.UsageError("Missing option '-p' / '--protector'.")
-    if in_place and (dest is not None or seal_key is None or options["skip_bad"]):
-        raise click.UsageError("--in-place takes SOURCE alone and --seal-key, and no --skip-bad: rows would be lost.")
     if options["filter_fields"] and seal_key is None:
         raise click.UsageError("--filter-field needs --seal-key.")
-    if not in_place and dest is None:
-        raise click.UsageError("Missing argument 'DEST'.")
-    dest = dest or source
     names = (public_name(source), public_name(dest))
     state_file = state_file or default_state_file(dest)
-    # In place the sealed vectors are the only ones left: they keep every bit.
-    sealer = None if seal_key is None else Sealer(seal_key, precision="float32" if in_place else "float16")
+    sealer = None if seal_key is None else Sealer(seal_key)
     if sealer is not None and options["keep_text"]:
         raise click.UsageError("--keep-text stores texts readable beside their sealed copy; give one of the two.")
     if verify_only:
         with open_store(source) as opened, _destination(dest) as made:
-            existing = None if in_place else _if_exists(opened)
-            if existing is None and not in_place:
+            existing = _if_exists(opened)
+            if existing is None:
                 note("The source does not exist: the copy is not compared with clean vectors.")
             done = verify_migration(made, existing, state_file, names=names, batch=batch, sealer=sealer)
     else:
         assert protector_file is not None
         done = _migrate(source, dest, protector_file, release, state_file, names, batch,
-                        MigrationOptions(**options, seal=sealer is not None, in_place=in_place), sealer)  # fmt: skip
+                        MigrationOptions(**options, seal=sealer is not None), sealer)  # fmt: skip
     _report(done, short_name(dest), state_file, verify_only=verify_only)
     if as_json:
         data_json({"source": short_name(source), "dest": short_name(dest), **done.to_record()})
     if not done.verification.ok:
         raise StoreError(
-            f"migrate: verification failed. {' '.join(done.verification.failures)} {_after_failure(done.state)}"
+            f"migrate: verification failed. {' '.join(done.verification.failures)} Rows that were added, deleted or "
+            "reprotected since the migration are not in its record. If there are none, delete the destination and the "
+            "state file, and migrate again."
         )
-
-
-def _after_failure(state: MigrationState) -> str:
-    since = "Rows that were added, deleted or reprotected since the migration are not in its record"
-    if not state.step:
-        return f"{since}. If there are none, delete the destination and the state file, and migrate again."
-    # The copy may be all that is left.
-    return f"{since}. Delete nothing: {clean_files(state)}."
 
 
 def _destination(location: str) -> VectorStore:
@@ -143,17 +126,8 @@ def _migrate(
     }  # fmt: skip
     with release.ledger() as ledger:
         policy = ReleasePolicy(protector, key=release.key(), ledger=ledger)
-
-        def prepare(copy: VectorStore) -> None:
-            if dest.partition(":")[0] == "chroma" and not policy.rewrites_texts:
-                _name_function(copy, policy, protector_file, release)
-
-        if options.in_place and sealer is not None:
-            done = seal_in_place(source, policy, state_file, sealer=sealer, prepare=prepare, **given)
-        else:
-            with open_store(source) as opened, _destination(dest) as made:
-                prepare(made)
-                done = migrate(opened, made, policy, state_file, names=names, sealer=sealer, **given)
+        with open_store(source) as opened, _destination(dest) as made:
+            done = migrate(opened, made, policy, state_file, names=names, sealer=sealer, **given)
     if sealer is not None:
         note("Search the copy with `vecveil search`, or vecveil.ProtectedCollection. Keep the key file: without it "
              "no blob opens.")  # fmt: skip
@@ -165,15 +139,6 @@ def _migrate(
         f"They have {protector.released_dimension} dimensions then."
     )
     return done
-
-
-def _name_function(dest: VectorStore, policy: ReleasePolicy, protector_file: Path, release: Release) -> None:
-    """Store the name of the protecting function in a Chroma collection, or Chroma embeds texts with its own model."""
-    from vecveil.integrations.chroma import ProtectedEmbeddingFunction
-
-    # A name would stand for the current key, and the collection may need another one.
-    key: Any = release.source if release.key_id is None else policy.key
-    dest.name_function(ProtectedEmbeddingFunction(protector_file, key=key, ledger=release.ledger_file))
 
 
 def _plan(checked: SourceCheck, state_file: Path) -> None:
@@ -204,8 +169,4 @@ def _report(done: Migration, dest: str, state_file: Path, *, verify_only: bool) 
         how += " (this store keeps directions: written and kept vectors were compared by direction, within 0.00001)"
     unknown = verification.clean is None
     compared = "rows were not compared with clean vectors" if unknown else "no row is its clean vector"
-    searched = "the files were not searched" if verification.traces is None else "no file holds bytes of one"
-    note(f"Verified: {how}; {compared}; {searched}. The state file {state_file.name} holds the checksum for "
-         "--verify-only.")  # fmt: skip
-    if state.step:
-        note("The clean files are removed. Backups, snapshots and freed disk blocks may still hold them.")
+    note(f"Verified: {how}; {compared}. The state file {state_file.name} holds the checksum for --verify-only.")

@@ -55,18 +55,13 @@ class StoreApart(VectorStore):
     kind: ClassVar[str] = "apart"
 
     def __init__(self, kind: str, where: str, collection: str | None) -> None:
-        self._opening = {"kind": kind, "where": where, "collection": collection, "function": None}
+        self._opening = {"kind": kind, "where": where, "collection": collection}
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
         self._requests = 0
 
     def __repr__(self) -> str:
         return f"StoreApart({self._opening['kind']!r})"
-
-    def name_function(self, function: Any) -> None:
-        """Name the embedding function of a Chroma collection; the subprocess gets its configuration only."""
-        self.close()  # the name is part of the first message to a subprocess
-        self._opening["function"] = function if function == {} else function.get_config()
 
     @classmethod
     def open(cls, where: str, collection: str | None) -> Self:
@@ -99,8 +94,8 @@ class StoreApart(VectorStore):
     def compact(self) -> str:
         return str(self._request("compact"))
 
-    def files(self, *, shared: bool = False) -> list[str]:
-        return list(self._request("files", shared=shared))
+    def files(self) -> list[str]:
+        return list(self._request("files"))
 
     def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
         self._request("create", dimension=dimension, metric=metric, filter_fields=list(filter_fields))
@@ -225,8 +220,6 @@ class _Served:
 
     def __init__(self, opening: Mapping[str, Any]) -> None:
         self.store = store_of(opening["kind"], opening["where"], opening["collection"])
-        if opening["function"] is not None:
-            self.store.name_function(opening["function"])
         self._reading: tuple[tuple[int, str], Iterator[Batch]] | None = None
 
     def answer(self, request: dict[str, Any]) -> Any:

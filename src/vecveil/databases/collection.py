@@ -1,4 +1,4 @@
-"""`ProtectedCollection`: the database proposes candidates by protected vectors, the sealed exact vectors rank them."""
+"""`ProtectedCollection`: rows of protected vectors in any database, with or without their sealed originals."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee
+from vecveil.databases.fields import PROTECTOR_FIELD
 from vecveil.databases.locations import open_store, public_name
-from vecveil.databases.release import WrappedEmbedder, open_policy
-from vecveil.databases.store import Batch, Missing, VectorStore
+from vecveil.databases.release import WrappedEmbedder, open_policy, warn_plaintext
+from vecveil.databases.store import Batch, Match, Missing, VectorStore
 from vecveil.encoders import Encoder
 from vecveil.errors import (
     IncompatibleError,
@@ -49,8 +50,15 @@ NOT_SEALED = (
     "anew gets another draw of the noise, and draws average out; keyed noise repeats the draw.",
     "Whoever has the key file reads everything.",
 )
+NOT_SEALED_AT_ALL = (
+    "Ids, metadata, and texts of `keep_text` are readable beside the protected vectors.",
+    "The database sees the protected queries, which rows they find, and how often. It can withhold and exchange rows.",
+)
 _OWNER = "ProtectedCollection"
 _BATCH = 1000
+_TEXT = "text"
+"""Field of the readable text of a row without a sealed blob."""
+_TEXT_WORDS = 5  # a metadata value with as many words counts as a text, for the warning
 _INTERRUPTED = 3  # interrupted writes in a row that do not make `add` draw an unchanged row anew
 
 
@@ -61,11 +69,13 @@ class ProtectedCollection:
     A search fetches ``candidates`` rows by the protected query, opens their blobs here and ranks them by the exact
     cosine. The database sees protected vectors, lengths of blobs, and which rows a query fetches.
 
+    Without a sealer there are no blobs: the database ranks the protected vectors, and holds metadata readable.
+
     Args:
         database: store, or its location as for `vecveil scan`; made at the first `add` if it is not there.
         protector: protector or its path, or a `ReleasePolicy` with a noise key or ledger. None opens the collection
             for `get`, `delete` and `reseal`, which need the key alone.
-        sealer: sealer, or the path of its key store.
+        sealer: sealer, or the path of its key store; None keeps no exact vectors.
         name: name of the collection in the key store; by default the database's location, if one is given. Two
             collections must not share a name.
         candidates: rows to fetch for a search; by default those that the protector was fitted for
@@ -79,13 +89,14 @@ class ProtectedCollection:
             which rows have equal values, not the values. The key store notes these names.
         generations: number of writes by id, kept by the caller outside of the database: `add` and `delete` raise it,
             and an older blob of the id, or a deleted row, does not open. Use it from the first row on.
+        keep_text: without a sealer, also store each text readable, in the field ``text``.
     """
 
     def __init__(
         self,
         database: VectorStore | str,
         protector: Protector | ReleasePolicy | str | os.PathLike[str] | None,
-        sealer: Sealer | str | os.PathLike[str],
+        sealer: Sealer | str | os.PathLike[str] | None = None,
         *,
         name: str | None = None,
         candidates: int | None = None,
@@ -94,17 +105,24 @@ class ProtectedCollection:
         blobs: MutableMapping[str, bytes] | None = None,
         filter_fields: Sequence[str] = (),
         generations: MutableMapping[str, int] | None = None,
+        keep_text: bool = False,
     ) -> None:
-        if name is None and not isinstance(database, str):
+        if sealer is None and (blobs is not None or generations is not None):
+            raise InvalidInputError.of(_OWNER, "sealer", "given with `blobs` and `generations`", "None")
+        if sealer is not None and keep_text:
+            raise InvalidInputError.of(_OWNER, "keep_text", "False with a sealer", "True",
+                                       "The text is sealed; a readable copy would give it away.")  # fmt: skip
+        if name is None and sealer is not None and not isinstance(database, str):
             raise InvalidInputError.of(_OWNER, "name", "given with an open store", "None",
                                        fix="Name the collection in the key store.")  # fmt: skip
-        self.name = public_name(database) if name is None and isinstance(database, str) else str(name)
+        self.name = public_name(database) if name is None and isinstance(database, str) else str(name or "")
         self.database = open_store(database) if isinstance(database, str) else database
         if not isinstance(self.database, VectorStore):
             raise wrong_type(_OWNER, "database", "a vecveil.databases.VectorStore or its location", database)
         self._policy = None if protector is None else _query_policy(open_policy(protector), query_noise)
         self._query_noise = query_noise
-        self.sealer = sealer if isinstance(sealer, Sealer) else Sealer(sealer)
+        self._sealer = sealer if isinstance(sealer, Sealer | None) else Sealer(sealer)
+        self.keep_text, self._warned, self._metric = keep_text, False, ""
         if candidates is None:
             candidates = fitted_candidates(None if self._policy is None else self._policy.protector)
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
@@ -125,9 +143,23 @@ class ProtectedCollection:
         return self._policy
 
     @property
+    def sealer(self) -> Sealer:
+        """The sealer.
+
+        Raises:
+            InvalidInputError: the collection was opened without one.
+        """
+        if self._sealer is None:
+            raise InvalidInputError.of(_OWNER, "sealer", "given: rows without sealed originals cannot be resealed or "
+                                       "reprotected", "None")  # fmt: skip
+        return self._sealer
+
+    @property
     def guarantee(self) -> Guarantee:
         """The guarantee against whoever has the database, its log of queries and its backups; ``print`` it."""
         rows = self.policy.protector.guarantee
+        if self._sealer is None:
+            return replace(rows, not_promised=(*NOT_SEALED_AT_ALL, *rows.not_promised))
         return replace(rows, promised=(SEALED, *rows.promised), not_promised=(*NOT_SEALED, *rows.not_promised))
 
     @cached_property
@@ -136,7 +168,7 @@ class ProtectedCollection:
 
     def add(
         self,
-        texts: Sequence[str],
+        texts: Sequence[str] | None = None,
         *,
         ids: Sequence[str],
         metadata: Sequence[Mapping[str, Any] | None] | None = None,
@@ -145,9 +177,11 @@ class ProtectedCollection:
         """Protect, seal and write rows, replacing equal ids.
 
         A row whose stored text and vector are the same keeps its protected vector: a second draw of noise would help
-        an attacker who averages. Its blob and metadata are written anew. A sealer without a key store always draws.
+        an attacker who averages. Its blob and metadata are written anew. A sealer without a key store, and a
+        collection without a sealer, always draw.
 
         Args:
+            texts: None with ``vectors`` alone.
             ids: ids as text.
             metadata: sealed with the text. A filter field holds a text, a number, true or false, or is left out.
             vectors: exact vectors of ``texts`` (N, n), if they are at hand.
@@ -156,22 +190,82 @@ class ProtectedCollection:
             InvalidInputError: lengths differ, or vectors are not finite.
             IncompatibleError: the encoder is not the one of the fit.
         """
-        texts, ids = check_texts(texts, owner=f"{_OWNER}.add", min_rows=0), _checked_ids(ids)
-        check_same_length(f"{_OWNER}.add", texts=texts, ids=ids)
+        ids = _checked_ids(ids)
+        if texts is None and vectors is None:
+            raise InvalidInputError.of(f"{_OWNER}.add", "texts", "given, or vectors", "neither")
+        given = None if texts is None else check_texts(texts, owner=f"{_OWNER}.add", min_rows=0)
+        rows: Sequence[str | None] = [None] * len(ids) if given is None else given
+        check_same_length(f"{_OWNER}.add", texts=rows, ids=ids, metadata=ids if metadata is None else metadata)
         if len(set(ids)) != len(ids):
             raise InvalidInputError.of(f"{_OWNER}.add", "ids", "distinct", "equal ids", code="E-INPUT-IDS")
-        if not texts:
+        if not ids:
             return
-        self._check_rows()
+        self._check_rows(adding=True)
+        if self._sealer is None:
+            self._add_readable(given, rows, ids, metadata, vectors)
+        else:
+            self._add_sealed(rows, ids, metadata, vectors)
+        self._filled = True
+
+    def _add_readable(
+        self, given: Sequence[str] | None, rows: Sequence[str | None], ids: list[str],
+        metadata: Sequence[Mapping[str, Any] | None] | None, vectors: Embeddings | None,
+    ) -> None:  # fmt: skip
+        # The fields are checked first: what cannot be written is not released and not counted.
+        fields = self._readable(rows, metadata)
+        exact = np.asarray(self._exact(given) if vectors is None and given is not None else vectors)
+        self._make()
+        self.database.write(Batch(tuple(ids), self._redrawn(exact, rows, ids), fields))
+
+    def _readable(
+        self, texts: Sequence[str | None], metadata: Sequence[Mapping[str, Any] | None] | None
+    ) -> tuple[Mapping[str, Any], ...]:
+        """Return the fields of rows without blobs: metadata, the text where it is kept, mark and filter values."""
+        fields = []
+        for text, row in zip(texts, metadata or [None] * len(texts), strict=True):
+            own = [name for name in row or {} if name.startswith("vecveil_") or (self.keep_text and name == _TEXT)]
+            if own:
+                raise InvalidInputError.of(f"{_OWNER}.add", "metadata", "without fields that vecveil writes",
+                                           own[0][:60], fix="Rename the field.")  # fmt: skip
+            beside = {PROTECTOR_FIELD: self._mark} | {
+                f"{FILTER_PREFIX}{field}": _readable_token(row[field])
+                for field in self.filter_fields
+                if row and row.get(field) is not None
+            }
+            kept = {_TEXT: text} if self.keep_text and text is not None else {}
+            fields.append({**(row or {}), **kept, **beside})
+            if not self._warned and (kept or any(_is_text(value, text) for value in (row or {}).values())):
+                self._warned = True
+                warn_plaintext("the rows of a ProtectedCollection without a sealer",
+                               "Pass a sealer, or keep the texts where the clean vectors may be.",
+                               stacklevel=5)  # fmt: skip
+        return tuple(fields)
+
+    @property
+    def _mark(self) -> str:
+        return protector_mark(self.policy.protector)
+
+    def _make(self) -> None:
+        """Create the collection; also of an existing table, which may lack a column to filter by."""
+        if not self._made:
+            filters = token_fields(self.filter_fields, owner=_OWNER)
+            dimension = self.policy.protector.released_dimension
+            self.database.create(dimension, metric="cosine", filter_fields=filters)
+            self._made = True
+
+    def _add_sealed(
+        self, texts: Sequence[str | None], ids: list[str], metadata: Sequence[Mapping[str, Any] | None] | None,
+        vectors: Embeddings | None,
+    ) -> None:  # fmt: skip
         protector = self.policy.protector
         encoder = protector.encoder_info.fingerprint
         self.sealer.keys.check_protector(self.name, protector.fingerprint, adding=True, encoder=encoder)
         kept, protected, opened = self._unchanged(ids, texts, vectors)
         drawn = sorted(set(range(len(ids))) - set(kept))
         if vectors is not None or not kept:
-            exact = np.asarray(self._exact(texts) if vectors is None else vectors)
+            exact = np.asarray(self._exact([text or "" for text in texts]) if vectors is None else vectors)
         else:
-            exact = _placed(len(ids), kept, opened, drawn, lambda: self._exact([texts[i] for i in drawn]))
+            exact = _placed(len(ids), kept, opened, drawn, lambda: self._exact([texts[i] or "" for i in drawn]))
         numbers = None
         if self._generations is not None:
             numbers = [self._generations.get(name, 0) + 1 for name in ids]
@@ -183,14 +277,9 @@ class ProtectedCollection:
         self.sealer.keys.note_filter_fields(self.name, self._filter_fields)
         stored = _placed(
             len(ids), kept, protected, drawn,
-            lambda: self._released(exact[drawn], [texts[i] for i in drawn], [ids[i] for i in drawn]),
+            lambda: self._redrawn(exact[drawn], [texts[i] for i in drawn], [ids[i] for i in drawn]),
         )  # fmt: skip
-        if not self._made:  # also of an existing table, which may lack a column to filter by
-            if not self.database.exists():
-                self.database.name_function({})
-            filters = token_fields(self.filter_fields, owner=_OWNER)
-            self.database.create(stored.shape[1], metric="cosine", filter_fields=filters)
-            self._made = True
+        self._make()
         if self._generations is not None and numbers is not None:
             # Before the rows: an interrupted add leaves rows that do not open, rather than a replay that does.
             self._generations.update(zip(ids, numbers, strict=True))
@@ -202,10 +291,9 @@ class ProtectedCollection:
                 self.database.delete(changed)
             self._blobs.update(zip(ids, blobs, strict=True))
         self.database.write(Batch(tuple(ids), stored, fields))
-        self._filled = True
 
     def _unchanged(
-        self, ids: list[str], texts: Sequence[str], vectors: Embeddings | None
+        self, ids: list[str], texts: Sequence[str | None], vectors: Embeddings | None
     ) -> tuple[list[int], Embeddings, Embeddings]:
         """Return positions, protected and exact vectors of the rows that are stored with this text and vector."""
         nothing: tuple[list[int], Embeddings, Embeddings] = [], np.empty((0, 0)), np.empty((0, 0))
@@ -251,6 +339,9 @@ class ProtectedCollection:
     ) -> Ranking:
         """Return the ``top`` candidates by the exact cosine of ``query``, a text or its clean vector (n,).
 
+        Without a sealer these are the database's nearest rows. Their scores are cosines of protected vectors in a
+        collection that `add` made, else minus the database's distances; their vectors are left out.
+
         Args:
             candidates: rows to fetch and open; None takes the collection's number, or ``top`` if that is more.
             where: value, or list of values, by filter field. The database proposes rows with their tokens; rows whose
@@ -264,8 +355,11 @@ class ProtectedCollection:
         k = max(self.candidates, top)
         if candidates is not None:
             k = check_count(candidates, owner=owner, param="candidates", minimum=top)
-        # A search makes no key: its name may be mistyped.
-        self.sealer.keys.check_protector(self.name, self.policy.protector.fingerprint, adding=False)
+        if self._sealer is None:
+            k = top
+            self._check_rows(adding=False)
+        else:  # a search makes no key: its name may be mistyped
+            self._sealer.keys.check_protector(self.name, self.policy.protector.fingerprint, adding=False)
         values = self._values(where, owner)
         if isinstance(query, str):
             if not query.strip():
@@ -285,6 +379,8 @@ class ProtectedCollection:
         tokens = self._tokens(values)
         # A hostile or faulty database may return a row twice, and more rows than it was asked for.
         matches = {str(match.id): match for match in self.database.search(released[0], k, tokens or None)[:k]}
+        if self._sealer is None:
+            return self._found(list(matches.values()), values)
         ids = list(matches)
         blobs, numbers = self._blobs_of(ids, [match.fields for match in matches.values()])
         ranking = self.sealer.rank(
@@ -320,8 +416,21 @@ class ProtectedCollection:
         # The database is not trusted to filter.
         return rows.rows([i for i, row in enumerate(rows.metadata) if _matches(row, values)]) if values else rows
 
+    def _found(self, matches: Sequence[Match], values: Mapping[str, Mapping[bytes, Any]]) -> Ranking:
+        """Return the matches of a collection without a sealer."""
+        self._metric = self._metric or self.database.info().metric or "unknown"
+        distances = np.array([match.distance for match in matches], np.float32)
+        texts, metadata = _texts_and_metadata([match.fields for match in matches])
+        scores = 1 - distances if self._metric == "cosine" else -distances
+        vectors = np.empty((len(matches), 0), np.float32)
+        ranking = Ranking([str(match.id) for match in matches], vectors, texts, metadata, [], scores)
+        return ranking.rows([i for i, row in enumerate(metadata) if _matches(row, values)]) if values else ranking
+
     def _unsealed(self, part: Batch, on_invalid: OnInvalid, back: int = 0) -> Unsealed:
         ids = list(part.ids)
+        if self._sealer is None:
+            texts, metadata = _texts_and_metadata(part.fields)
+            return Unsealed(ids, part.vectors, texts, metadata, [])
         blobs, numbers = self._blobs_of(ids, part.fields)
         numbers = numbers and [max(number - back, 0) for number in numbers]
         return self.sealer.unseal(blobs, ids=ids, collection=self.name, generations=numbers, on_invalid=on_invalid)
@@ -506,9 +615,8 @@ class ProtectedCollection:
         if len(known) == len(texts):
             return self._released(exact, known, ids)
         if self.policy.rewrites_texts:
-            raise SealingError.of(f"{_OWNER}.reprotect", "protector", "one that protects vectors",
-                                  "one that rewrites texts", "Some rows are sealed without their text.",
-                                  code="E-SEAL-TEXT")  # fmt: skip
+            raise SealingError.of(_OWNER, "protector", "one that protects vectors", "one that rewrites texts",
+                                  "Some rows have no text.", code="E-SEAL-TEXT")  # fmt: skip
         return np.asarray(self.policy.documents(exact, ids=ids), np.float32)
 
     @property
@@ -518,7 +626,9 @@ class ProtectedCollection:
         return tuple(dict.fromkeys([*(noted.filter_fields if noted else ()), *self._filter_fields]))
 
     def _noted(self) -> CollectionKeys | None:
-        """Return the keys of the collection, or None before its first row."""
+        """Return the keys of the collection; None before its first row, and without a sealer."""
+        if self._sealer is None:
+            return None
         try:
             return self.sealer.keys.read(self.name)
         except KeyFileError as error:
@@ -540,6 +650,9 @@ class ProtectedCollection:
 
     def _tokens(self, values: Mapping[str, Mapping[bytes, Any]]) -> dict[str, list[str]]:
         """Return the tokens of `_values` by field of the database."""
+        if self._sealer is None:
+            return {f"{FILTER_PREFIX}{field}": [_readable_token(value) for value in some.values()]
+                    for field, some in values.items()}  # fmt: skip
         # During rotation some rows have tokens under the older key.
         keys = self.sealer.keys.read(self.name).keys if values else []
         return {
@@ -552,17 +665,34 @@ class ProtectedCollection:
     ) -> tuple[Mapping[str, Any], ...]:
         """Return the fields of rows with their blobs, unless these live elsewhere, and the tokens of ``metadata``."""
         tokens = filter_tokens(self.sealer.keys.read(self.name), self.filter_fields, blobs, metadata)
+        if self._blobs is not None and self._policy is not None:
+            tokens = [{**beside, PROTECTOR_FIELD: self._mark} for beside in tokens]
         return tuple(
             with_blob(row, blob if self._blobs is None else None, beside)
             for row, blob, beside in zip(rows, blobs, tokens, strict=True)
         )
 
-    def _check_rows(self) -> None:
-        """Raise if the collection already holds rows without a blob, which may be clean, or of another key store."""
+    def _check_rows(self, *, adding: bool) -> None:
+        """Raise if the collection holds rows that may be clean, or of another key store or protector."""
         if self._checked or not self.database.exists():
             return
         part = next(iter(self.database.batches(1)), None)
         if part is not None and len(part):
+            mark = part.fields[0].get(PROTECTOR_FIELD)
+            if self._sealer is None and SEALED_FIELD in part.fields[0]:
+                raise StoreError.of(_OWNER, "sealer", "given for a collection of sealed rows", "None",
+                                    code="E-STORE-SEALED")  # fmt: skip
+            if mark is not None and self._policy is not None and mark != self._mark:
+                raise IncompatibleError.of(_OWNER, "protector", "the one of the stored rows", "another",
+                                           "Vectors of two protectors cannot be compared.",
+                                           code="E-INCOMPATIBLE-PROTECTOR")  # fmt: skip
+            if self._sealer is None:
+                if mark is None and adding:
+                    raise StoreError.of(_OWNER, "database", "an empty collection, or one that vecveil filled",
+                                        "one with other rows", "Their vectors may be clean.",
+                                        "Copy them with `vecveil migrate`.", code="E-STORE-UNSEALED")  # fmt: skip
+                self._checked = True
+                return
             held = part.fields[0].get(SEALED_FIELD) if self._blobs is None else self._blobs.get(part.ids[0])
             if held is None:
                 raise StoreError.of(_OWNER, "database", "an empty collection, or one of sealed rows",
@@ -610,6 +740,37 @@ def _placed(rows: int, kept: list[int], X: Embeddings, drawn: list[int], draw: C
     if drawn:
         placed[drawn] = new
     return placed
+
+
+def protector_mark(protector: Protector) -> str:
+    """Return the value of `PROTECTOR_FIELD` for rows that ``protector`` released."""
+    return protector.fingerprint[:16]
+
+
+def _readable_token(value: Any) -> str:
+    """Return a readable filter value as text, with its type: 1 and "1" differ."""
+    typed = typed_value(value)
+    return f"f{value!r}" if typed[:1] == b"f" else typed.decode("utf-8", "replace")
+
+
+def _is_text(value: Any, text: str | None) -> bool:
+    if not isinstance(value, str):
+        return False
+    # maxsplit bounds the work on long values.
+    return len(value.split(maxsplit=_TEXT_WORDS)) >= _TEXT_WORDS or bool(
+        text and text.strip() and value.strip() == text.strip()
+    )
+
+
+def _texts_and_metadata(
+    fields: Sequence[Mapping[str, Any]]
+) -> tuple[list[str | None], list[dict[str, Any] | None]]:
+    """Return the readable texts and metadata of rows without blobs."""
+    if any(SEALED_FIELD in row for row in fields):
+        raise StoreError.of(_OWNER, "sealer", "given for a collection of sealed rows", "None", code="E-STORE-SEALED")
+    texts = [row.get(_TEXT) for row in fields]
+    metadata = [{k: v for k, v in row.items() if k != _TEXT and not k.startswith("vecveil_")} for row in fields]
+    return texts, [row or None for row in metadata]
 
 
 def fitted_candidates(protector: Protector | None) -> int:

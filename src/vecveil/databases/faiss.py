@@ -15,13 +15,11 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, ClassVar, Self, Unpack
+from typing import IO, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.databases.clients import Items
-from vecveil.databases.release import PolicyOptions, Vectors, open_policy, with_policy
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
@@ -36,16 +34,10 @@ from vecveil.databases.store import (
 )
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 from vecveil.io import atomic_path, locked_folder, write_text
-from vecveil.protector import Protector
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.types import Embeddings, Texts
 
 _HEAD = "vecveil"
 _SUM = "crc32"  # of the index file that the lines belong to
 _WRITINGS = 20  # writes of a copy; each rewrites the whole file, so k writes cost about k/2 times its size
-_INDEX = "ProtectedIndex"
-
-
 def _faiss() -> Any:
     try:
         import faiss
@@ -155,7 +147,7 @@ class FaissStore(DatabaseStore):
         index: Any,
         ids: list[str],
         fields: list[dict[str, Any]],
-        added: Vectors,
+        added: npt.NDArray[np.float32],
         *,
         reset: bool,
     ) -> None:
@@ -332,130 +324,3 @@ def _checksum(path: Path) -> int:
         while part := file.read(1 << 24):
             total = zlib.crc32(part, total)
     return total
-
-
-class ProtectedIndex:
-    """A ``faiss.Index`` with protected vectors; the index and its file hold no text or key.
-
-    Args:
-        index: index of the released dimension, or a dimension for a flat inner-product index. Vectors that it already
-            holds or was trained on are not protected by this object.
-        protector: protector, path of its file, or a `ReleasePolicy`.
-        encoder: encoder of texts; None uses the protector's.
-        normalise: scale stored vectors and queries to norm 1 after protection, so that inner products are cosines.
-            Use the same value when loading the file.
-        policy: keywords of `PolicyOptions`.
-    """
-
-    @with_policy
-    def __init__(
-        self,
-        index: Any,
-        protector: Protector | ReleasePolicy | str | os.PathLike[str],
-        *,
-        encoder: Any = None,
-        normalise: bool = False,
-        **policy: Unpack[PolicyOptions],
-    ) -> None:
-        faiss = _faiss()
-        self.items = Items(open_policy(protector, **policy), encoder, owner=_INDEX)
-        if isinstance(index, int) and not isinstance(index, bool) and index > 0:
-            index = faiss.IndexFlatIP(index)
-        if not isinstance(index, faiss.Index):
-            expected = "a faiss.Index with vectors of floats, or a dimension"
-            raise InvalidInputError.of(_INDEX, "index", expected, type(index).__name__)
-        self.items.check_dimension(index.d, "index")
-        self.index, self.normalise = index, normalise
-
-    @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], protector: Protector | ReleasePolicy | str | os.PathLike[str], **policy: Any
-    ) -> Self:  # fmt: skip
-        """Load an index that `save` wrote; ``policy``: further arguments of the class."""
-        faiss = _faiss()
-        try:
-            index = faiss.read_index(os.fspath(path))
-        except RuntimeError:
-            raise StoreError.of(
-                _INDEX, "path", "an index file of FAISS", "another or none"
-            ) from None
-        return cls(index, protector, **policy)
-
-    def __len__(self) -> int:
-        """Return the number of vectors."""
-        return int(self.index.ntotal)
-
-    def train(self, items: Texts | Embeddings) -> None:
-        """Train the index on the protected vectors of ``items``."""
-        # Trained on clean vectors it would store their cluster means.
-        self._call("train", self._documents(items, None))
-
-    def add(self, items: Texts | Embeddings) -> None:
-        """Protect and add ``items``, texts or clean vectors (N, n); their ids are row numbers.
-
-        Raises:
-            IncompatibleError: the dimension differs from the protector's.
-            StoreError: the index refused, for example because it is not trained.
-        """
-        self._check_trained()  # before a ledger counts the release
-        self._call("add", self._documents(items, None))
-
-    def add_with_ids(self, items: Texts | Embeddings, ids: Any) -> None:
-        """Protect and add ``items`` under ``ids``, which are also the item ids of keyed noise and the ledger.
-
-        An empty index without ids is wrapped in an ``IndexIDMap2``.
-        """
-        faiss = _faiss()
-        owner, numbers = f"{_INDEX}.add_with_ids", np.asarray(ids)
-        if numbers.shape != (len(items),) or numbers.dtype.kind not in "iu":
-            raise InvalidInputError.of(owner, "ids", "one whole number for each item",
-                                       f"shape {numbers.shape}, dtype {numbers.dtype}")  # fmt: skip
-        numbers = np.ascontiguousarray(numbers, dtype=np.int64)
-        self._check_trained()
-        if not isinstance(self.index, faiss.IndexIDMap | faiss.IndexIDMap2 | faiss.IndexIVF):
-            if self.index.ntotal:
-                raise InvalidInputError.of(owner, "index", "an index with ids", type(self.index).__name__,
-                                           "It holds rows without ids already.",
-                                           "Put it into a faiss.IndexIDMap2 first.")  # fmt: skip
-            self.index = faiss.IndexIDMap2(self.index)
-        self._call("add_with_ids", self._documents(items, numbers), numbers)
-
-    def search(
-        self, queries: str | Texts | Embeddings, k: int = 10
-    ) -> tuple[Vectors, npt.NDArray[np.int64]]:
-        """Return distances (N, k) and ids (N, k) of the ``k`` nearest rows of each query, as FAISS does.
-
-        Args:
-            queries: texts, one text, or clean vectors (N, n), released as queries.
-        """
-        Y = self._scaled(self.items.queries([queries] if isinstance(queries, str) else queries))
-        distances, rows = self._call("search", Y, int(k))
-        return distances, rows
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index to ``path`` atomically."""
-        try:
-            with atomic_path(path) as temporary:
-                _faiss().write_index(self.index, str(temporary))
-        except (RuntimeError, OSError):
-            raise StoreError.of(_INDEX, "path", "a file that can be written", "one that cannot",
-                                "The earlier file is unchanged.") from None  # fmt: skip
-
-    def _documents(self, items: Texts | Embeddings, ids: Any) -> Vectors:
-        vectors, _ = self.items.documents(items, None if ids is None else ids.tolist())
-        return self._scaled(vectors)
-
-    def _scaled(self, Y: Vectors) -> Vectors:
-        if not self.normalise:
-            return Y
-        norms = np.linalg.norm(Y, axis=1, keepdims=True)
-        return np.ascontiguousarray(Y / np.where(norms > 0, norms, 1), dtype=np.float32)
-
-    def _check_trained(self) -> None:
-        if not self.index.is_trained:
-            raise StoreError.of(_INDEX, "index", "trained before rows are added", "one that is not",
-                                fix="Call train(items) on this object.")  # fmt: skip
-
-    def _call(self, method: str, *arguments: Any) -> Any:
-        with database_errors(_INDEX, method, "See that the index can do this."):
-            return getattr(self.index, method)(*arguments)

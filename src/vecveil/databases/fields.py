@@ -16,6 +16,8 @@ from vecveil.sealing.keystore import FILTER_PREFIX
 
 ValueKind = Literal["text", "numbers", "binary", "sealed", "token", "email", "phone", "name", "other"]
 
+PROTECTOR_FIELD = "vecveil_protector"
+"""Field of a row with a protected vector and no sealed blob: the start of the protector's fingerprint."""
 OTHERS = "(others)"
 """Name of the field that stands for all fields beyond the first 500."""
 _MOST_FIELDS = 500
@@ -196,6 +198,8 @@ def _own_kind(name: str, value: Any) -> ValueKind | None:
     """Return the kind of a value that sealed search wrote, whose letters may look like words."""
     if name == SEALED_FIELD:
         return "sealed" if is_blob(value) else None
+    if name == PROTECTOR_FIELD:
+        return "token"
     is_token = name.startswith(FILTER_PREFIX) and isinstance(value, str) and _TOKEN.fullmatch(value)
     return "token" if is_token else None
 

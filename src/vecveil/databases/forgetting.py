@@ -6,17 +6,21 @@ import hashlib
 import json
 import os
 import re
+import struct
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from vecveil.accounting import Ledger
 from vecveil.databases.fields import leaves
 from vecveil.databases.store import Batch, VectorStore
-from vecveil.databases.verifying import files_with, traces_of
 from vecveil.encoders.cache import matching_texts
 from vecveil.errors import KeyFileError, StoreError
 from vecveil.io import write_bytes
@@ -30,6 +34,9 @@ from vecveil.version import __version__
 
 _OWNER = "forget"
 _SEARCHED = 1000  # deleted rows whose bytes the files are searched for
+_WINDOW = 4  # consecutive values of a vector: 16 bytes, which no other row has by chance
+_LEAST, _MOST = 24, 64  # bytes of a blob to look for
+_BLOCK = 1 << 25
 _UUID_FORMS = ("{}", "urn:uuid:{}", "{{{}}}")
 
 REMAINS = (
@@ -274,8 +281,7 @@ def _find(
             else:
                 matched.without_text.add(key)
         if searched := rows.rows(range(min(len(rows), _SEARCHED - matched.searched))):
-            # Against the negated row every value counts as changed.
-            matched.traces += traces_of(searched, -searched.vectors, {SEALED_FIELD})
+            matched.traces += traces_of(searched)
             matched.searched += len(searched)
     return matched
 
@@ -322,7 +328,7 @@ def _traces(
 ) -> tuple[int | None, list[str]]:
     """Return the number of files with bytes of deleted rows, and what was not searched."""
     try:
-        paths = store.files(shared=True)
+        paths = store.files()
     except StoreError:
         return None, ["The database is a server: what its files keep of deleted rows is unknown."]
     if isinstance(blobs, SqliteBlobs):
@@ -395,3 +401,53 @@ def _write(path: str | os.PathLike[str], receipt: Erasure) -> None:
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def traces_of(rows: Batch) -> list[bytes]:
+    """Return bytes that a file with one of the rows may hold, and no other file.
+
+    These are values of each vector as float32, of its unit vector, and as Python pickles them (Qdrant), and a part of
+    its sealed blob.
+    """
+    traces: list[bytes] = []
+    for row, fields in zip(rows.vectors, rows.fields, strict=True):
+        start = max(0, min(int(np.abs(row).argmax()), len(row) - _WINDOW))
+        window, scaled = row[start : start + _WINDOW], row / max(float(np.linalg.norm(row.astype(np.float64))), 1e-30)
+        if len(set(window.tolist())) == _WINDOW:  # equal values occur by chance
+            pickled = b"".join(b"G" + struct.pack(">d", float(value)) for value in window)
+            unit = scaled[start : start + _WINDOW].astype("<f4")
+            traces += [window.astype("<f4").tobytes(), unit.tobytes(), pickled[2:]]
+        blob = fields.get(SEALED_FIELD)
+        if isinstance(blob, str) and len(blob) >= 2 * _LEAST:
+            traces.append(blob.encode()[len(blob) // 2 :][:_MOST])
+    return traces
+
+
+def files_with(paths: Iterable[str], traces: Iterable[bytes]) -> list[Path]:
+    """Return the files, also those in folders, that hold one of ``traces`` (at most 64 bytes each) at any offset."""
+    starts: dict[bytes, list[bytes]] = defaultdict(list)
+    for trace in traces:
+        starts[trace[:4]].append(trace)
+    known = np.zeros(1 << 24, dtype=bool)
+    known[np.frombuffer(b"".join(starts), "<u4") & 0xFFFFFF] = True
+    return [path for path in _all_files(paths) if _holds(path, known, starts)]
+
+
+def _all_files(paths: Iterable[str]) -> Iterator[Path]:
+    for path in map(Path, paths):
+        yield from (inner for inner in sorted(path.rglob("*")) if inner.is_file())
+        if path.is_file():
+            yield path
+
+
+def _holds(path: Path, known: npt.NDArray[np.bool_], starts: dict[bytes, list[bytes]]) -> bool:
+    raw = b""
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            raw = raw[1 - _MOST :] + block
+            for shift in range(min(4, len(raw) - 3)):
+                words = np.frombuffer(raw, "<u4", (len(raw) - shift) // 4, shift)
+                for at in 4 * np.flatnonzero(known[words & 0xFFFFFF]) + shift:
+                    if any(raw.startswith(trace, at) for trace in starts.get(raw[at : at + 4], ())):
+                        return True
+    return False

@@ -1,4 +1,4 @@
-"""LanceDB: tables in a folder, and a protecting embedding function.
+"""LanceDB: tables in a folder.
 
 `LanceStore.create` makes the columns ``id``, ``vector``, ``fields`` (JSON) and one for each field to filter by. In
 other tables the vector is the first column of fixed-size float lists, the id is the column ``id`` or the row number,
@@ -13,12 +13,10 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
-from vecveil.databases.clients import Items
-from vecveil.databases.release import check_saved, open_policy
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
@@ -30,19 +28,15 @@ from vecveil.databases.store import (
     unfiltered,
 )
 from vecveil.errors import MissingDependencyError, StoreError
-from vecveil.protector.policy import STRONGER, QueryProtection
 
 try:
     import lancedb
     import pyarrow as pa
-    from lancedb import embeddings
-    from pydantic import PrivateAttr
 except ImportError:
     raise MissingDependencyError("LanceDB", "lancedb", "lancedb") from None
 
 # Schema metadata of a table that `create` made; only such a table is written to.
 _MARK, _METRIC = b"vecveil", b"vecveil:metric"
-_FUNCTION = "ProtectedEmbeddingFunction"
 _DISTANCE = "_distance"
 _FIRST_FILTER = 3  # columns behind id, vector and fields
 
@@ -60,9 +54,6 @@ class LanceStore(DatabaseStore):
 
     def _names(self) -> list[str]:
         return [path.stem for path in Path(self._where).glob("*.lance") if path.is_dir()]
-
-    def _others(self, name: str) -> list[str]:
-        return []  # each table has a folder
 
     def _paths(self) -> list[str]:
         return [str(Path(self._where) / f"{self._name}.lance")]
@@ -197,61 +188,3 @@ class LanceStore(DatabaseStore):
 
 def _literals(values: Sequence[str]) -> str:
     return ", ".join("'" + value.replace("'", "''") + "'" for value in values)
-
-
-class LanceEmbeddingFunction(embeddings.TextEmbeddingFunction):  # type: ignore[misc, unused-ignore]
-    """Embedding function of LanceDB with protected vectors.
-
-    Args:
-        protector: path of the protector's file; no objects, because the table saves the arguments.
-        encoder: a name for `vecveil.load_encoder`; None uses the protector's.
-        query_protection, query_noise, key, ledger: see `PolicyOptions`; names of files only.
-    """
-
-    # Fields of a pydantic model: LanceDB saves these names and values with the table.
-    protector: str
-    encoder: str | None = None
-    query_protection: QueryProtection = "same"
-    query_noise: float = STRONGER
-    key: str | None = None
-    ledger: str | None = None
-    fingerprint: str | None = None  # of the protector when the table was made
-    max_retries: int = 0  # a retry would release again, and a refused request stays refused
-    _items: Items = PrivateAttr()
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        names = ("query_protection", "query_noise", "key", "ledger")
-        policy = open_policy(self.protector, **{name: getattr(self, name) for name in names})
-        check_saved(policy, self.fingerprint, _FUNCTION)
-        self._items = Items(policy, self.encoder, owner=_FUNCTION)
-
-    @classmethod
-    def create(cls, **arguments: Any) -> Self:
-        made: Self = super().create(**arguments)  # type: ignore[no-untyped-call, unused-ignore]
-        # What LanceDB saves; it is compared when a table is opened.
-        made._original_args = {**arguments, "fingerprint": made._items.policy.protector.fingerprint}
-        return made
-
-    def ndims(self) -> int:
-        """Return the dimension of the released vectors."""
-        return self._items.dimension
-
-    def generate_embeddings(self, texts: Any, *args: Any, **kwargs: Any) -> list[Any]:
-        """Return the protected vectors of documents."""
-        return list(self._items.documents([str(text) for text in texts])[0])
-
-    def compute_source_embeddings(self, texts: Any, *args: Any, **kwargs: Any) -> list[Any]:
-        """Return the protected vectors of a source column, whose texts LanceDB stores."""
-        fix = "Write protected vectors to a table without the text."
-        self._items.warn_if_text(None, None, "the source column of a LanceDB table", fix, kept=True)
-        return self.generate_embeddings(self.sanitize_input(texts))
-
-    def compute_query_embeddings(self, query: Any, *args: Any, **kwargs: Any) -> list[Any]:
-        """Return the protected vectors of queries."""
-        return list(self._items.queries([str(text) for text in self.sanitize_input(query)]))
-
-
-def register() -> None:
-    """Register the embedding function with LanceDB as ``vecveil``."""
-    embeddings.register("vecveil")(LanceEmbeddingFunction)  # type: ignore[no-untyped-call, unused-ignore]

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.databases.collection import with_blob
-from vecveil.databases.fields import OTHERS, Field, carried, matches
+from vecveil.databases.collection import protector_mark, with_blob
+from vecveil.databases.fields import OTHERS, PROTECTOR_FIELD, Field, carried, matches
 from vecveil.databases.signs import Signs, signs_of_protection
 from vecveil.databases.state import MigrationState, locked, read_state, write_state
 from vecveil.databases.store import Batch, StoreInfo, VectorStore, plain
@@ -65,7 +65,6 @@ class MigrationOptions:
         seal: write a sealed blob of the exact vector and all fields but dropped ones beside each protected vector,
             and copy the fields of ``keep`` only.
         filter_fields: fields of single values to write a token for, with ``seal`` only; see `ProtectedCollection`.
-        in_place: the copy is to replace the source, so nothing but dropped fields may be left out; with ``seal`` only.
         skip_bad: skip rows without a finite vector of the right dimension and rows that the protector refuses or does
             not change; otherwise they stop the migration.
     """
@@ -75,7 +74,6 @@ class MigrationOptions:
     drop: tuple[str, ...] = ()
     skip_bad: bool = False
     seal: bool = False
-    in_place: bool = False
     filter_fields: tuple[str, ...] = ()
 
 
@@ -175,12 +173,9 @@ def migrate(
         raise InvalidInputError.of(_OWNER, "protector", "of a method that protects vectors", repr(protector.method),
                                    "It rewrites texts before they are encoded, and vectors cannot be rewritten.",
                                    "Rewrite and encode the texts, and fill a new store with them.")  # fmt: skip
-    if names[0] == names[1] and not options.in_place:
+    if names[0] == names[1]:
         raise StoreError.of(_OWNER, "dest", "another store than the source", "the source itself",
-                            fix="Name another destination, or seal the source itself with --in-place.")  # fmt: skip
-    if options.in_place and (options.skip_bad or not options.seal):
-        raise InvalidInputError.of(_OWNER, "in_place", "with seal and without skip_bad", "another choice",
-                                   "Rows and vectors would be lost.")  # fmt: skip
+                            fix="Name another destination.")  # fmt: skip
     with _run(source, dest, state_file, batch, show_progress, sealer) as run:
         dest = run.dest
         state = read_state(state_file)
@@ -353,7 +348,10 @@ class _Run:
                                       "one that leaves some", "Nothing of this batch is written.")  # fmt: skip
             names = frozenset(state.carried)
             fields = tuple(carried(rows.fields[i], names) for i in chosen)
-            if self.sealer is not None:
+            if self.sealer is None:
+                mark = {PROTECTOR_FIELD: protector_mark(policy.protector)}
+                fields = tuple(with_blob(row, None, mark) for row in fields)
+            else:
                 fields = self._sealed(self.sealer, ids, clean, [rows.fields[i] for i in chosen], fields)
             self.dest.write(Batch(ids, released, fields))
             # The checksum covers the values that the store returns, so that `verify` needs no released copy.
@@ -432,9 +430,10 @@ def _check_source(
     if survey.rows != info.count:
         raise StoreError.of(_OWNER, "source", _UNCHANGED, f"{survey.rows:,} rows where it counts {info.count:,}",
                             _WRITER, "Stop that program, and start again.")  # fmt: skip
-    if any(one.name == SEALED_FIELD for one in survey.fields):
-        raise StoreError.of(_OWNER, "source", "one of clean rows", "one with sealed rows",
-                            "Its vectors are protected already.", code="E-STORE-SEALED")  # fmt: skip
+    if any(one.name in (SEALED_FIELD, PROTECTOR_FIELD) for one in survey.fields):
+        raise StoreError.of(_OWNER, "source", "one of clean rows", "one with rows that vecveil protected",
+                            "A second noise costs utility and adds little protection.",
+                            code="E-STORE-SEALED")  # fmt: skip
     bad = survey.bad
     if bad.total == survey.rows or (bad.total and not options.skip_bad):
         why = "They cannot be protected."
@@ -451,9 +450,6 @@ def _check_source(
                             "Rows are written by id, so one row of each id would remain.",
                             "Give each row its own id.")  # fmt: skip
     copied, withheld = _choose_fields(survey.fields, options)
-    if options.in_place and OTHERS in withheld:
-        raise StoreError.of(_OWNER, "source", "one with at most 500 fields", "one with more",
-                            "The others would be lost.", "Copy it to another database.")  # fmt: skip
     signs = signs_of_protection(reservoir.sample(protector.dimension).vectors)
     return SourceCheck(info, survey.rows, bad, survey.fields, copied, withheld, signs)
 

@@ -1,4 +1,4 @@
-"""Milvus: collections in a file of Milvus Lite or on a server, and a protecting client.
+"""Milvus: collections in a file of Milvus Lite or on a server.
 
 The store reads rows in the order of the primary key, and a server's token from ``MILVUS_TOKEN``.
 """
@@ -11,38 +11,28 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 
 import numpy as np
 
-from vecveil.databases.clients import Items, ProtectedClient
-from vecveil.databases.release import PolicyOptions, open_policy, with_policy
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
     Match,
     StoreInfo,
     Where,
-    database_errors,
     distance_of,
     integer_id,
     json_cursor,
     plain,
 )
-from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
-from vecveil.protector import Protector
-from vecveil.protector.policy import ReleasePolicy
-from vecveil.types import Embeddings, Texts
+from vecveil.errors import MissingDependencyError, StoreError
 
 _ID, _VECTOR = "id", "vector"
 _LONGEST_ID = 1024  # bytes
 _PAGE = 1000  # rows per call: Milvus limits the size of answers
-_CLIENT = "ProtectedMilvus"
 _loaded: dict[tuple[str, str], int] = {}
 """Collections, by place and name, that were released, with the stores that read them: the last one releases them."""
-Rows = Mapping[str, Any] | Sequence[Mapping[str, Any]]
-
-
 def _pymilvus(where: str) -> Any:
     try:
         import pymilvus
@@ -260,127 +250,6 @@ class MilvusStore(DatabaseStore):
 
     def _delete(self, ids: list[str]) -> None:
         self._client().delete(self._name, filter=self._among(ids))
-
-
-class ProtectedMilvus(ProtectedClient):
-    """A ``MilvusClient`` with protected rows and queries.
-
-    Only the methods below protect; ``client`` is the underlying client.
-
-    Args:
-        client: a ``MilvusClient``, the path of a file of Milvus Lite, or the URL of a server.
-        protector: protector, path of its file, or a `ReleasePolicy`.
-        encoder: encoder of texts; None uses the protector's.
-        token: token for a server given by URL.
-        keep_text: also insert the value of ``text_field``, in clear.
-        policy: keywords of `PolicyOptions`.
-    """
-
-    @with_policy
-    def __init__(
-        self,
-        client: Any,
-        protector: Protector | ReleasePolicy | str | os.PathLike[str],
-        *,
-        encoder: Any = None,
-        token: str = "",
-        id_field: str = "id",
-        vector_field: str = "vector",
-        text_field: str = "text",
-        keep_text: bool = False,
-        **policy: Unpack[PolicyOptions],
-    ) -> None:
-        items = Items(open_policy(protector, **policy), encoder, owner=_CLIENT)
-        own = isinstance(client, str | os.PathLike)
-        if own:
-            where = os.fspath(client)
-            pymilvus = _pymilvus(where)
-            fix = "See that the server runs, or that the file can be written and no other process has it."
-            with database_errors(_CLIENT, "client", fix):
-                client = pymilvus.MilvusClient(where, token=token)
-        super().__init__(client, items, text_field=text_field, keep_text=keep_text, own=own)
-        self.id_field, self.vector_field = id_field, vector_field
-        self._checked: set[str] = set()
-
-    def create_collection(self, collection_name: str, **options: Any) -> None:
-        """Create a collection with the dimension of the released vectors.
-
-        Args:
-            options: arguments of ``MilvusClient.create_collection``, such as ``id_type="string", max_length=64``.
-        """
-        dimension = options.pop("dimension", self.items.dimension)
-        self.items.check_dimension(dimension, "collection")
-        options.setdefault("primary_field_name", self.id_field)
-        options.setdefault("vector_field_name", self.vector_field)
-        self._call("create_collection", collection_name, dimension=dimension, **options)
-
-    def insert(self, collection_name: str, data: Rows, **options: Any) -> Any:
-        """Protect and insert rows; return the client's answer.
-
-        Args:
-            data: a row or rows, each with a clean vector under ``vector_field`` or a text under ``text_field``. The
-                text is left out unless ``keep_text``.
-            options: keyword arguments of the client's method.
-
-        Raises:
-            InvalidInputError: a row with neither vector nor text, or NaN.
-            IncompatibleError: a dimension differs from the protector's.
-            StoreError: the database failed.
-        """
-        return self._call("insert", collection_name, self._rows(collection_name, data), **options)
-
-    def upsert(self, collection_name: str, data: Rows, **options: Any) -> Any:
-        """Protect and upsert rows, as `insert` does."""
-        return self._call("upsert", collection_name, self._rows(collection_name, data), **options)
-
-    def search(
-        self,
-        collection_name: str,
-        data: str | Texts | Embeddings | Sequence[Sequence[float]],
-        *,
-        limit: int = 10,
-        **options: Any,
-    ) -> Any:
-        """Return a list of the client's hits per query: texts, one text, or clean vectors (N, n).
-
-        Args:
-            options: arguments of ``MilvusClient.search``, such as ``filter`` and ``output_fields``.
-        """
-        self._check_collection(collection_name)
-        Y = self.items.queries([data] if isinstance(data, str) else data)  # type: ignore[arg-type]
-        return self._call(
-            "search", collection_name, data=Y.tolist(), limit=limit, anns_field=self.vector_field, **options
-        )  # fmt: skip
-
-    def _rows(self, collection_name: str, data: Rows) -> list[dict[str, Any]]:
-        """Return the rows with protected vectors, and without their texts unless `keep_text`."""
-        self._check_collection(collection_name)
-        given = [data] if isinstance(data, Mapping) else list(data)
-        if not all(isinstance(row, Mapping) for row in given):
-            raise InvalidInputError.of(_CLIENT, "data", "rows by field", "something else")
-        clean = [row.get(self.vector_field) for row in given]
-        texts = [row.get(self.text_field) for row in given]
-        named = all(self.id_field in row for row in given)
-        ids = [row[self.id_field] for row in given] if named else None
-        vectors, _ = self.items.documents(self._vectors_or_texts(clean, texts, "data", np.float64), ids)
-        dropped = {self.vector_field} if self.keep_text else {self.vector_field, self.text_field}
-        fields = [{k: v for k, v in row.items() if k not in dropped} for row in given]
-        self.items.warn_if_text(
-            fields, None, f"the Milvus collection {collection_name!r}",
-            kept=self.keep_text and any(self.text_field in row for row in fields),
-        )  # fmt: skip
-        rows = zip(fields, vectors, strict=True)
-        return [{**row, self.vector_field: vector.tolist()} for row, vector in rows]
-
-    def _check_collection(self, name: str) -> None:
-        """Raise for a collection of another dimension; checked once per collection."""
-        if name in self._checked:
-            return
-        for field in self._call("describe_collection", name)["fields"]:
-            size = field.get("params", {}).get("dim")
-            if field["name"] == self.vector_field and size:
-                self.items.check_dimension(int(size), "collection")
-        self._checked.add(name)
 
 
 def _literal(key: Any) -> str:

@@ -1,4 +1,4 @@
-"""PostgreSQL with pgvector: a store for scan and migrate, and a protecting table for programs.
+"""PostgreSQL with pgvector: tables.
 
 Rows are read in the order of the primary key; rows whose vector is NULL are skipped. Identifiers are quoted, values are
 bound, and a batch is written in one transaction. Passwords come from the URL, PGPASSWORD or a password file.
@@ -9,30 +9,20 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
-import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from vecveil.databases.clients import Items, SqlTable
-from vecveil.databases.release import PolicyOptions, open_policy, with_policy
 from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, Where, json_cursor
-from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, unknown_name
-from vecveil.protector import Protector
-from vecveil.protector.policy import ReleasePolicy
+from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 
 if TYPE_CHECKING:
-    from psycopg import Connection
+    pass
 
-Metric = Literal["cosine", "dot", "euclidean"]
-ColumnType = Literal[
-    "text", "integer", "bigint", "double precision", "boolean", "jsonb", "date", "timestamptz", "uuid"
-]  # fmt: skip
-_TABLE = "ProtectedTable"
 _ID, _VECTOR = "id", "embedding"
 _COMMENT = "metric: "  # comment of the vector column, which keeps the metric of a table without index
 _LONGEST_NAME = 63  # bytes; NAMEDATALEN - 1
@@ -113,7 +103,6 @@ class PgvectorStore(DatabaseStore):
         table: ``table`` or ``schema.table``; None uses the only table with vectors.
         id_column: a unique column; by default the primary key.
         vector_column: required if the table has several columns of vectors.
-        owner: class name for errors.
     """
 
     kind: ClassVar[str] = "pgvector"
@@ -127,7 +116,6 @@ class PgvectorStore(DatabaseStore):
         *,
         id_column: str = "",
         vector_column: str = "",
-        owner: str = "",
     ) -> None:
         try:
             import pgvector.psycopg  # noqa: F401 - fail here and not at the first row
@@ -139,7 +127,6 @@ class PgvectorStore(DatabaseStore):
         self._psycopg, self._sql = psycopg, psycopg.sql
         self._given = None if isinstance(connection, str) else connection
         self._id_column, self._vector_column = id_column, vector_column
-        self._owner = owner or self._owner
         self._opened: Any = self._given
         self._registered: Any = None
         self._known_layout: _Layout | None = None
@@ -366,14 +353,6 @@ class PgvectorStore(DatabaseStore):
         finally:
             self._known_layout = None
 
-    def insert(
-        self, ids: Sequence[Any], vectors: Any, names: list[str], rows: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """Write the columns ``names`` of rows; other columns of existing rows keep their values."""
-        types = self.layout().columns
-        with self.cursor("writing rows; no row of the batch was written") as cursor:
-            self._upsert(cursor, ids, vectors, names, rows, types, [])
-
     def _upsert(
         self, cursor: Any, ids: Sequence[Any], vectors: Any, names: list[str], rows: Sequence[Mapping[str, Any]],
         types: Mapping[str, str], stale: list[str],
@@ -490,20 +469,13 @@ class PgvectorStore(DatabaseStore):
         layout = self.layout()
         if set(where) - {*layout.columns, *layout.generated}:
             return []  # writing adds columns: no row has the field
-        return self.search_where(vector, k, layout.metric or "euclidean", where)
-
-    def search_where(
-        self, vector: Any, k: int, metric: str, where: Mapping[str, Sequence[Any]]
-    ) -> list[Match]:
-        """Return the ``k`` nearest rows in ``metric`` whose columns hold one of the values in ``where``."""
-        layout = self.layout()
         names = [*layout.columns, *layout.generated]
         quoted, SQL = self._identifier, self._sql.SQL
         conditions = [SQL("{} = ANY(%s)").format(quoted(name)) for name in where]
         select = self._statement(
             "SELECT {id}, {vector} {operator} %s{beside} FROM {table} WHERE {vector} IS NOT NULL{conditions}"
             " ORDER BY {vector} {operator} %s LIMIT %s",
-            operator=SQL(self.metrics[metric]),
+            operator=SQL(self.metrics[layout.metric or "euclidean"]),
             beside=SQL("").join(SQL(", {}").format(quoted(name)) for name in names),
             conditions=SQL("").join(SQL(" AND {}").format(condition) for condition in conditions),
         )
@@ -535,84 +507,6 @@ class PgvectorStore(DatabaseStore):
             self._opened = self._psycopg.connect(self._where, autocommit=True)
         self._opened.execute(self._sql.SQL("VACUUM (FULL) {}").format(self._table()))
         return "PostgreSQL rewrote the table (VACUUM FULL)."
-
-
-class PostgresTable(SqlTable):
-    """A protected PostgreSQL table; close it, or use it in a ``with`` block.
-
-    Args:
-        connection: URL, or open connection of psycopg, whose transaction then includes the batches.
-        table: ``table`` or ``schema.table``.
-        protector: protector, path of its file, or a `ReleasePolicy`.
-        encoder: encoder of texts; None uses the protector's.
-        metric: ``cosine``, ``dot`` or ``euclidean``.
-        keep_text: also write each text to ``text_column``, in clear.
-        policy: keywords of `PolicyOptions`.
-
-    Raises:
-        InvalidInputError: an invalid name, or an unknown metric.
-    """
-
-    _database: ClassVar[str] = "PostgreSQL"
-
-    @with_policy
-    def __init__(
-        self,
-        connection: Connection[Any] | str,
-        table: str,
-        protector: Protector | ReleasePolicy | str | os.PathLike[str],
-        *,
-        encoder: Any = None,
-        metric: Metric = "cosine",
-        id_column: str = "id",
-        vector_column: str = "embedding",
-        text_column: str = "text",
-        keep_text: bool = False,
-        **policy: Unpack[PolicyOptions],
-    ) -> None:
-        for part in table.split(".", 1) if isinstance(table, str) else [table]:
-            _check_name(part, "table", owner=_TABLE)
-        names = {"id_column": id_column, "vector_column": vector_column}
-        store = PgvectorStore(connection, table, **names, owner=_TABLE)
-        items = Items(open_policy(protector, **policy), encoder, owner=_TABLE)
-        columns = {**names, "text_column": text_column}
-        super().__init__(store, items, table, metric, columns, keep_text=keep_text)
-
-    def __repr__(self) -> str:
-        # Never the URL, which may hold a password.
-        return f"{_TABLE}(table={self.table!r}, metric={self.metric!r})"
-
-    def create(
-        self,
-        fields: Mapping[str, ColumnType] | None = None,
-        *,
-        id_type: Literal["text", "bigint", "uuid"] = "text",
-    ) -> None:
-        """Create the table and the extension unless they exist.
-
-        Args:
-            fields: types of further columns.
-            id_type: type of the primary key.
-
-        Raises:
-            IncompatibleError: the table exists with vectors of another dimension.
-            StoreError: the database does not answer, or refuses.
-        """
-        if id_type not in ("text", "bigint", "uuid"):
-            raise unknown_name(_TABLE, "id_type", ("text", "bigint", "uuid"), id_type)
-        columns: dict[str, str] = {self.text_column: "text"} if self.keep_text else {}
-        for name, kind in (fields or {}).items():
-            if kind not in get_args(ColumnType):
-                expected = "columns of the types " + ", ".join(get_args(ColumnType))
-                raise InvalidInputError.of(_TABLE, "fields", expected, repr(kind)[:40])
-            columns[self._check_column(name, "fields")] = kind
-        self.store.make_table(
-            self.items.dimension, self.metric, self.vector_column, self.id_column, id_type, columns
-        )
-        self._check_dimension()
-
-    def _check_column(self, name: Any, param: str) -> str:
-        return _check_name(name, param, owner=_TABLE)
 
 
 def _is_name(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""sqlite-vec: ``vec0`` tables in a SQLite file, and a protecting table for programs.
+"""sqlite-vec: ``vec0`` tables in a SQLite file.
 
 A ``vec0`` table cannot get further columns, so `SqliteVecStore.create` makes one for each field to filter by (at most
 16) and one of JSON for all others. In other tables, fields go to the columns of their names.
@@ -15,12 +15,10 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Unpack
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from vecveil.databases.clients import Items, SqlTable
-from vecveil.databases.release import PolicyOptions, open_policy, with_policy
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
@@ -33,23 +31,13 @@ from vecveil.databases.store import (
     plain,
     unfiltered,
 )
-from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError, unknown_name
-from vecveil.protector import Protector
-from vecveil.protector.policy import ReleasePolicy
+from vecveil.errors import MissingDependencyError, StoreError
 
-_TABLE = "ProtectedTable"
 _JSON = "vecveil_fields"
 # sqlite-vec has no catalogue of its columns: they are parsed from the CREATE statement.
 _VECTOR = re.compile(r"(\w+)\s+float\s*\[\s*(\d+)\s*\]([^,)]*)", re.IGNORECASE)
 _METRIC = re.compile(r"distance_metric\s*=\s*(\w+)", re.IGNORECASE)
-_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 # Hidden columns of every vec0 table.
-_RESERVED = {"distance", "k", "rowid"}
-_TYPES = ("text", "integer", "float", "boolean")
-_EVERYTHING = (
-    "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type <> 'shadow' AND name <> ?"
-    " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-)
 _TABLES = "SELECT name, sql FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%vec0%'"
 
 
@@ -70,7 +58,6 @@ class SqliteVecStore(DatabaseStore):
     Args:
         connection: path of a SQLite file, or open connection of ``sqlite3`` or ``pysqlite3``, which stays open.
         table: None uses the only table.
-        owner: class name for errors.
 
     Raises:
         MissingDependencyError: sqlite-vec is not installed, or SQLite cannot load extensions.
@@ -81,12 +68,11 @@ class SqliteVecStore(DatabaseStore):
     noun: ClassVar[str] = "table"
     place: ClassVar[str] = "a SQLite file"
 
-    def __init__(self, connection: Any, table: str | None = None, *, owner: str = "") -> None:
+    def __init__(self, connection: Any, table: str | None = None) -> None:
         path = os.fspath(connection) if isinstance(connection, str | os.PathLike) else None
         super().__init__(path or "", table)
         self._given = connection if path is None else None
         self._sqlite = _loadable() if path is not None else None
-        self._owner = owner or self._owner
         self._opened: Any = None
         self._lock = threading.RLock()
         self._known_layout: _VecLayout | None = None
@@ -144,13 +130,6 @@ class SqliteVecStore(DatabaseStore):
     def _names(self) -> list[str]:
         with self.cursor("listing tables") as cursor:
             return [row[0] for row in cursor.execute(_TABLES).fetchall()]
-
-    def _others(self, name: str) -> list[str]:
-        with self.cursor("listing tables") as cursor:
-            rows = cursor.execute(_EVERYTHING, [name]).fetchall()
-        # sqlite-vec declares only some of its tables as its own.
-        chunks = re.compile(re.escape(name) + r"_(vector_chunks|metadatachunks|metadatatext)\d\d")
-        return [other for (other,) in rows if not chunks.fullmatch(other)]
 
     def _paths(self) -> list[str]:
         return [self._where, *(f"{self._where}{end}" for end in ("-wal", "-shm", "-journal"))]
@@ -245,19 +224,13 @@ class SqliteVecStore(DatabaseStore):
             name if layout.is_text else integer_id(name, owner=self._owner) for name in batch.ids
         ]
         rows = [self._values(row, layout.columns) for row in batch.fields]
-        self.insert(ids, batch.vectors, layout.columns, rows)
-
-    def insert(
-        self, ids: Sequence[Any], vectors: Any, names: list[str], rows: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """Write rows with the columns ``names`` in one transaction, replacing equal ids."""
         # vec0 tables support no upsert: delete and insert.
-        layout, table = self._layout(), _quoted(self._name)
+        names, table = layout.columns, _quoted(self._name)
         columns = ", ".join(map(_quoted, (layout.key, layout.vector, *names)))
         places = ", ".join("?" * (2 + len(names)))
         values = [
             [name, vector.astype("<f4").tobytes(), *(row.get(column) for column in names)]
-            for name, vector, row in zip(ids, vectors, rows, strict=True)
+            for name, vector, row in zip(ids, batch.vectors, rows, strict=True)
         ]
         with self.cursor("writing rows; no row of the batch was written") as cursor:
             cursor.executemany(
@@ -280,15 +253,9 @@ class SqliteVecStore(DatabaseStore):
         return values
 
     def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
-        if set(where) - set(self._layout().columns):
-            raise unfiltered(self._owner)
-        return self.search_where(vector, k, "", where)
-
-    def search_where(
-        self, vector: Any, k: int, metric: str, where: Mapping[str, Sequence[Any]]
-    ) -> list[Match]:
-        """Return the ``k`` nearest rows in the table's metric whose columns hold one of the values in ``where``."""
         layout = self._layout()
+        if set(where) - set(layout.columns):
+            raise unfiltered(self._owner)
         columns = ", ".join(map(_quoted, (layout.key, *layout.columns)))
         # sqlite-vec has IN for texts and integers only.
         conditions = "".join(
@@ -324,95 +291,6 @@ class SqliteVecStore(DatabaseStore):
 
     def _rowids(self) -> str:
         return _quoted(f"{self._name}_rowids")
-
-
-class SqliteTable(SqlTable):
-    """A protected ``vec0`` table; close it, or use it in a ``with`` block.
-
-    Args:
-        connection: path, or open connection of ``sqlite3`` or ``pysqlite3``, whose transaction then includes the
-            batches.
-        table: name of the table.
-        protector: protector, path of its file, or a `ReleasePolicy`.
-        encoder: encoder of texts; None uses the protector's.
-        metric: ``cosine`` or ``euclidean``, for a table that `create` makes.
-        id_column, vector_column, text_column: names of letters, digits and underscores.
-        keep_text: also write each text to ``text_column``, in clear.
-        policy: keywords of `PolicyOptions`.
-
-    Raises:
-        InvalidInputError: a name or metric that sqlite-vec does not support.
-        MissingDependencyError: sqlite-vec is not installed, or SQLite cannot load extensions.
-    """
-
-    _database: ClassVar[str] = "SQLite"
-
-    @with_policy
-    def __init__(
-        self,
-        connection: Any,
-        table: str,
-        protector: Protector | ReleasePolicy | str | os.PathLike[str],
-        *,
-        encoder: Any = None,
-        metric: Literal["cosine", "euclidean"] = "cosine",
-        id_column: str = "id",
-        vector_column: str = "embedding",
-        text_column: str = "text",
-        keep_text: bool = False,
-        **policy: Unpack[PolicyOptions],
-    ) -> None:
-        if not isinstance(table, str) or not table or "\0" in table:
-            raise InvalidInputError.of(_TABLE, "table", "a name", type(table).__name__)
-        store = SqliteVecStore(connection, table, owner=_TABLE)
-        items = Items(open_policy(protector, **policy), encoder, owner=_TABLE)
-        columns = {
-            "id_column": id_column,
-            "vector_column": vector_column,
-            "text_column": text_column,
-        }
-        super().__init__(store, items, table, metric, columns, keep_text=keep_text)
-
-    def create(
-        self,
-        fields: Mapping[str, Literal["text", "integer", "float", "boolean"]] | None = None,
-        *,
-        id_type: Literal["text", "integer"] = "text",
-    ) -> None:
-        """Create the table unless it exists.
-
-        Args:
-            fields: types of further columns, at most 16; every row must have a value for each.
-            id_type: type of the primary key.
-
-        Raises:
-            IncompatibleError: the table exists with vectors of another dimension.
-            StoreError: the file cannot be written.
-        """
-        if id_type not in ("text", "integer"):
-            raise unknown_name(_TABLE, "id_type", ("text", "integer"), id_type)
-        option = f"distance_metric={SqliteVecStore.metrics[self.metric]}"
-        columns = [
-            f"{self.id_column} {id_type} primary key",
-            f"{self.vector_column} float[{self.items.dimension}] {option}",
-        ]
-        for name, kind in (fields or {}).items():
-            if kind not in _TYPES:
-                expected = "columns of the types " + ", ".join(_TYPES)
-                raise InvalidInputError.of(_TABLE, "fields", expected, repr(kind)[:40])
-            columns.append(f"{self._check_column(name, 'fields')} {kind}")
-        if self.keep_text:
-            columns.append(f"+{self.text_column} text")
-        if not self.store.exists():
-            self.store.make_table(columns)
-        self._check_dimension()
-
-    def _check_column(self, name: Any, param: str) -> str:
-        """Return ``name``, or raise for a name that sqlite-vec does not accept; it cannot quote names."""
-        if not isinstance(name, str) or not _COLUMN.fullmatch(name) or name.lower() in _RESERVED:
-            expected = "columns of letters, digits and _, other than distance, k and rowid"
-            raise InvalidInputError.of(_TABLE, param, expected, "another name")
-        return name
 
 
 def _loadable() -> Any:

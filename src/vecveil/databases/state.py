@@ -38,8 +38,6 @@ class MigrationState:
         checksum: checksum of the confirmed rows as the destination returns them, hexadecimal.
         copied: all rows are copied.
         verified: time of the last successful verification, or None.
-        step: next step of a replacement in place, or its end; empty while the copy is made.
-        files: files and folders of the database that is replaced.
     """
 
     source: str
@@ -60,8 +58,6 @@ class MigrationState:
     verified: str | None = None
     key_check: str | None = None
     sealed: str | None = None
-    step: str = ""
-    files: list[str] = field(default_factory=list)
 
 
 def read_state(path: Path) -> MigrationState | None:

@@ -25,7 +25,6 @@ from vecveil.validation import check_count, check_embeddings
 Missing = Literal["raise", "skip"]
 Where = Mapping[str, Sequence[str]]
 """Condition on rows: strings by field, of which the field must hold one."""
-_ALONE = "local files that hold this collection alone"
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,16 +168,13 @@ class VectorStore(ABC):
         """Overwrite what is kept of deleted rows, as far as the client can; return what it did, or ``""``."""
         return ""
 
-    def files(self, *, shared: bool = False) -> list[str]:
-        """Return the local files and folders of the collection, some of which may not exist.
-
-        Args:
-            shared: also of files that hold more than this collection.
+    def files(self) -> list[str]:
+        """Return the local files and folders of the database, some of which may not exist.
 
         Raises:
-            StoreError: the database is a server, or the files hold more than this collection.
+            StoreError: the database is a server.
         """
-        raise StoreError.of(type(self).__name__, "location", _ALONE, "others", code="E-STORE-FILES")
+        raise StoreError.of(type(self).__name__, "location", "local files", "others", code="E-STORE-FILES")
 
     @property
     def normalises(self) -> bool:
@@ -191,9 +187,6 @@ class VectorStore(ABC):
         The caller closes a returned store that is not this one; see `vecveil.databases.apart`.
         """
         return self
-
-    def name_function(self, function: Any) -> None:  # noqa: B027 - most databases have none
-        """Set the embedding function of a new collection, if the database has one; ``{}``: one that refuses texts."""
 
     def rows_at_once(self, batch: int, total: int) -> int:
         """Return the best number of rows per `write` in a copy of ``total`` rows, at least ``batch``."""
@@ -315,17 +308,10 @@ class DatabaseStore(VectorStore):
     def _compact(self, name: str) -> str:
         return ""
 
-    def files(self, *, shared: bool = False) -> list[str]:
-        with self._guard("the list of files"):
-            others = [] if self._remote or shared else self._others(self._known())
-            if self._remote or others:
-                got = "a server" if self._remote else f"{len(others)} other tables or collections in them"
-                raise StoreError.of(self._owner, "location", _ALONE, got, code="E-STORE-FILES")
-            return [os.path.realpath(path) for path in self._paths()]
-
-    def _others(self, name: str) -> list[str]:
-        """Return what the files of the collection ``name`` hold beside it."""
-        return [other for other in self._names() if other != name]
+    def files(self) -> list[str]:
+        if self._remote:
+            raise StoreError.of(self._owner, "location", "local files", "a server", code="E-STORE-FILES")
+        return [os.path.realpath(path) for path in self._paths()]
 
     def _paths(self) -> list[str]:
         """Return the local files and folders of the collection."""

@@ -16,21 +16,18 @@ import pytest
 
 pytest.importorskip("chromadb")
 
-from chromadb.utils.embedding_functions import register_embedding_function
-
 import vecveil
 from harness.command_line import CANARY
 from harness.errors import raises
-from vecveil.databases import Batch, open_store
+from vecveil.databases import Batch, open_policy, open_store
 from vecveil.databases.apart import StoreApart, _error
-from vecveil.databases.chroma import ChromaStore, _NamedFunction
+from vecveil.databases.chroma import ChromaStore
 from vecveil.databases.locations import in_this_process
 from vecveil.databases.migrating import migrate
 from vecveil.errors import (
     MissingDependencyError,
     StoreError,
 )
-from vecveil.integrations.chroma import ProtectedEmbeddingFunction
 from vecveil.protector import EncoderInfo
 from vecveil.protector.policy import ReleasePolicy
 
@@ -121,30 +118,6 @@ def test_errors_of_any_kind_come_back() -> None:
     assert type(_error("os", "text")) is StoreError
 
 
-def test_the_name_stands_for_our_function() -> None:
-    """Chroma keeps of the named one what it would keep of the function, and refuses the same changes."""
-    config = {"protector": "p", "fingerprint": "a", "encoder": None, "give_again": []}
-    try:
-        store = ChromaStore("http://127.0.0.1:9", "notes")
-        store.name_function(config)
-        named = store.embedding_function
-        assert isinstance(named, _NamedFunction)
-    finally:
-        register_embedding_function(ProtectedEmbeddingFunction)  # as it was
-    assert named.name() == ProtectedEmbeddingFunction.name()
-    assert named.get_config() == config
-    assert named.default_space() == ProtectedEmbeddingFunction.default_space(named)
-    assert named.supported_spaces() == ProtectedEmbeddingFunction.supported_spaces(named)
-    assert not named.is_legacy()
-    with raises("E-INPUT", "embedding_function"):
-        named(["a text"])
-    for kind in (type(named), ProtectedEmbeddingFunction):
-        kind.validate_config_update(named, config, config | {"protector": "q"})
-        for change in ({"fingerprint": "b"}, {"encoder": "other"}):
-            with raises("E-INCOMPATIBLE", next(iter(change))):
-                kind.validate_config_update(named, config, config | change)
-
-
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no /proc")
 def test_no_key_is_where_chroma_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
@@ -154,15 +127,13 @@ def test_no_key_is_where_chroma_writes(tmp_path: Path, monkeypatch: pytest.Monke
     protector.save(tmp_path / "p.vecveil")
     keys = vecveil.NoiseKeys.create(tmp_path / "noise.key", "k")
     monkeypatch.setenv("SOME_TOKEN", CANARY)
-    function = ProtectedEmbeddingFunction(tmp_path / "p.vecveil", key=tmp_path / "noise.key")
     with open_store(f"chroma:{tmp_path}/db#notes") as store:
         assert isinstance(store, StoreApart)
-        store.name_function(function)
-        store.create(N)
-        store.write(rows())
+        policy = open_policy(tmp_path / "p.vecveil", key=tmp_path / "noise.key")
+        vecveil.ProtectedCollection(store, policy).add(ids=rows().ids, vectors=X)
         assert store._process is not None
         held = memory_of(store._process.pid)
-    assert b"give_again" in held  # the configuration is
+    assert b"vecveil_protector" in held  # what is written is
     assert keys.key().secret_for_noise() not in held
     assert CANARY.encode() not in held
 

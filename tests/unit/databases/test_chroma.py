@@ -50,7 +50,7 @@ def test_a_sealed_collection_refuses_texts(tmp_path: Path) -> None:
     client = chromadb.PersistentClient(str(tmp_path), chromadb.config.Settings(anonymized_telemetry=False))
     for name in ("notes", "apart"):
         collection = client.get_collection(name)
-        with pytest.raises(Exception, match="sealed"):
+        with pytest.raises(Exception, match="vecveil"):
             collection.add(ids=["3"], documents=["clean"])
         assert collection.count() == 2
     client.close()

@@ -1,0 +1,85 @@
+"""Programs with their own client for PostgreSQL, and the example for every database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+
+import vecveil
+from harness.integration_checks import run_example, same_direction
+from harness.postgres import fresh_database
+from vecveil.databases import PlaintextWarning, open_policy
+
+TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
+IDS = ["a", "b", "c"]
+
+
+@pytest.fixture(scope="module")
+def url() -> str:
+    return fresh_database()
+
+
+@pytest.fixture
+def connection(url: str) -> Iterator[Any]:
+    with psycopg.connect(url, autocommit=True) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def clean(protector: vecveil.Protector) -> np.ndarray:
+    return np.asarray(protector.loaded_encoder().encode(TEXTS))
+
+
+def test_the_example_runs(collection_folder: Path, protector_file: Path) -> None:
+    clean, protected = run_example("databases", collection_folder, protector_file)
+    assert clean > 0.9
+    assert protected > 0.5
+
+
+def test_own_sqlalchemy_code_changes_in_one_line(
+    url: str, protector: vecveil.Protector, clean: np.ndarray
+) -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    from pgvector.sqlalchemy import Vector
+
+    policy = open_policy(protector)
+    engine = sqlalchemy.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
+    notes = sqlalchemy.Table(
+        "orm", sqlalchemy.MetaData(),
+        sqlalchemy.Column("id", sqlalchemy.Text, primary_key=True), sqlalchemy.Column("embedding", Vector(384)),
+    )  # fmt: skip
+    with engine.begin() as session:
+        notes.create(session)
+        vectors = policy.documents(clean)
+        rows = [{"id": one, "embedding": v} for one, v in zip(IDS, vectors, strict=True)]
+        session.execute(notes.insert(), rows)
+        query = policy.queries(clean[1:2])[0]
+        nearest = sqlalchemy.select(notes.c.id).order_by(notes.c.embedding.cosine_distance(query))
+        assert session.execute(nearest).scalars().first() == "b"
+    engine.dispose()
+
+
+@pytest.mark.filterwarnings("ignore:PGVector is being deprecated:PendingDeprecationWarning")
+def test_langchains_store_takes_protected_embeddings(
+    url: str, protector: vecveil.Protector, connection: Any, clean: np.ndarray
+) -> None:
+    langchain_postgres = pytest.importorskip("langchain_postgres")
+    from vecveil.integrations.langchain import ProtectedEmbeddings
+
+    store = langchain_postgres.PGVector(
+        ProtectedEmbeddings(protector),
+        connection=url.replace("postgresql://", "postgresql+psycopg://"),
+        collection_name="notes",
+    )
+    with pytest.warns(PlaintextWarning, match="page_content"):
+        store.add_texts(TEXTS, ids=IDS)
+    assert store.similarity_search(TEXTS[1], k=1)[0].page_content == TEXTS[1]
+    rows = connection.execute("SELECT embedding::text FROM langchain_pg_embedding ORDER BY id")
+    kept = np.array([row[0][1:-1].split(",") for row in rows], dtype=np.float32)
+    assert all(same_direction(kept, clean) < 0.999)
+    store._engine.dispose()
