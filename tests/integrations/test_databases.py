@@ -37,7 +37,7 @@ def clean(protector: vecveil.Protector) -> np.ndarray:
 
 def test_the_example_runs(collection_folder: Path, protector_file: Path) -> None:
     clean, protected = run_example("databases", collection_folder, protector_file)
-    assert clean > 0.9
+    assert clean > 0.8
     assert protected > 0.5
 
 
