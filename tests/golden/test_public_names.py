@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import re
 import warnings
 from collections.abc import Callable
@@ -45,7 +44,6 @@ SPECIAL = {
 
 def observe(module: str) -> dict[str, Any]:
     """Return the public names of ``module``, each with its signature where the module is one of `SIGNED`."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # it would ask the network
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of frameworks, while they are imported
         loaded = importlib.import_module(module)

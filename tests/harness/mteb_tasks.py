@@ -9,7 +9,7 @@ import numpy as np
 from datasets import Dataset
 from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
 
-__all__ = ["DRUGS", "MadeRetrieval", "MadeSts", "texts_of"]
+__all__ = ["MadeRetrieval", "MadeSts"]
 
 WORDS = [f"word{chr(97 + i)}" for i in range(26)]
 DRUGS = ["aspirin", "codeine", "heparin", "insulin"]

@@ -237,3 +237,33 @@ def test_rewritten_texts_are_what_the_model_sees(redactor, loaded):
 def test_the_example(collection_folder, protector_file):
     clean, protected = run_example("sentence_transformers", collection_folder, protector_file)
     assert min(clean, protected) > 0.5  # about 0.85 either way, give or take 0.03 by the noise
+
+
+@pytest.mark.filterwarnings("ignore")  # of MTEB's making
+def test_mteb_evaluates_a_protected_model_and_never_reuses_results_of_another(
+    protector, model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    mteb = pytest.importorskip("mteb")
+    from mteb.cache import ResultCache
+
+    from harness.mteb_tasks import MadeRetrieval, MadeSts
+
+    def score(task: Any, one: SentenceTransformer) -> float:
+        cache = ResultCache(tmp_path / "results")
+        found = mteb.evaluate(one, [task()], cache=cache, show_progress_bar=False, co2_tracker=False)
+        return float(found.task_results[0].get_score())
+
+    queries = []
+    clean = {task: score(task, model) for task in (MadeSts, MadeRetrieval)}
+    module = protect_model(model, protector, query_protection="stronger")
+    release = module.policy.queries
+    monkeypatch.setattr(ReleasePolicy, "queries", lambda *a, **b: queries.append(a) or release(*a[1:], **b))
+    for task, before in clean.items():
+        assert 0.05 < score(task, model) < before
+    assert len(queries) == 1  # of the retrieval: MTEB calls encode_query
+    model.save(str(tmp_path / "model"))
+    assert again(tmp_path / "model").model_card_data.model_name == model.model_card_data.model_name
+    other = SentenceTransformer(modules=list(model.children())[:-1], device="cpu")
+    protect_model(other, protector)
+    assert other.model_card_data.model_name != model.model_card_data.model_name

@@ -6,6 +6,8 @@ import contextlib
 import gzip
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,11 +17,13 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import yaml
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route, Router
 
 import vecveil
+from harness.documents import ROOT, blocks
 from harness.serving import (
     DIMENSION,
     FakeEncoder,
@@ -122,6 +126,29 @@ def test_the_asynchronous_client_too(url: str, drug: Callable[..., np.ndarray]) 
             return await one.embeddings.create(model="drug", input=TEXTS)
 
     np.testing.assert_array_equal(rows(asyncio.run(ask())), drug(TEXTS))
+
+
+def test_litellm_calls_the_server_as_the_documents_say(
+    url: str, drug: Callable[..., np.ndarray]
+) -> None:
+    page = (ROOT / "docs" / "serving.md").read_text("utf-8").replace("http://127.0.0.1:8080", url)
+    (lines,) = [block.code for block in blocks(page, "text") if "litellm.embedding" in block.code]
+    (proxy,) = [block.code for block in blocks(page, "yaml") if "litellm_params" in block.code]
+    router = f"litellm.Router(model_list={yaml.safe_load(proxy)['model_list']!r}, num_retries=0)"
+    code = f"""import json, litellm
+texts = {TEXTS!r}
+{lines}
+routed = {router}.embedding(model="text-embedding-3-small", input=texts)
+for answer in (documents, queries, routed):
+    print(json.dumps([row["embedding"] for row in answer.data]))
+"""
+    # A process of its own: LiteLLM leaves sockets and an event loop open.
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    answers = [np.array(json.loads(line), dtype=np.float32) for line in done.stdout.splitlines()]
+    assert len(answers) == 3
+    for answer in answers:
+        np.testing.assert_array_equal(answer, drug(TEXTS))
 
 
 def test_langchain_needs_its_base_url_changed(url: str, drug: Callable[..., np.ndarray]) -> None:

@@ -10,6 +10,7 @@ Without ``trust_remote_code=True`` the library imports no module class of other 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import replace
@@ -133,7 +134,12 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         if any(isinstance(module, ProtectionModule) for module in before):
             raise InvalidInputError.of(_OWNER, "model", "one that is not protected yet",
                                        "one with a ProtectionModule", "Vectors are protected once.")  # fmt: skip
-        wrapped = WrappedEmbedder(self._policy, owner=_OWNER)
+        # MTEB files results under the model's name: without a name of its own it would show those of clean vectors.
+        policy = self._policy
+        named = (policy.protector.fingerprint, policy.query_protection, policy.query_noise)
+        digest = hashlib.sha256(repr(named).encode()).hexdigest()[:16]
+        model.model_card_data.model_name = f"vecveil/{policy.protector.method}-{digest}"
+        wrapped = WrappedEmbedder(policy, owner=_OWNER)
         if not (sentences := wrapped.probe()):
             return
         model.eval()  # dropout would change the vectors of the probe
