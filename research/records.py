@@ -17,9 +17,10 @@ from typing import Any
 
 from research.experiment import Cell
 from vecveil.errors import DataFileError
-from vecveil.io import hold, write_text
+from vecveil.io import PRIVATE, exclusive, hold, make_folders, write_text
 
 SCHEMA = "vecveil.experiment-cell/1"
+_LONGEST_WAIT = 7 * 86_400.0
 _LONGEST = 120  # bytes of a cell's name in a file name
 _KEYS = {"cell", "settings", "data", "found", "commit", "machine", "seconds", "finished", "quick"}
 
@@ -109,8 +110,8 @@ class RecordFolder:
 
         The operating system releases the lock when the process ends.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / ".lock", "a+", encoding="utf-8") as file:
+        make_folders(self.folder)
+        with open(self.folder / ".lock", "a+", encoding="utf-8", opener=_private) as file:
             try:
                 hold(file)
             except OSError:
@@ -136,13 +137,10 @@ def _key(record: Mapping[str, Any]) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def only_one(path: Path) -> Iterator[None]:
-    """Wait until no other process of this machine holds the lock file beside ``path``.
-
-    The operating system releases the lock when the process ends.
-    """
-    import fcntl
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_name(f"{path.name}.lock"), "a", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    """Wait until no other process of this machine holds the lock file beside ``path``, for a training's length."""
+    with exclusive(path.with_name(f"{path.name}.lock"), seconds=_LONGEST_WAIT):
         yield
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, PRIVATE)  # whoever may open the file could hold its lock

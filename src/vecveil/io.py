@@ -21,6 +21,12 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 
+PRIVATE = 0o600
+"""Mode of a new file: it may hold texts, terms, ids or clean vectors."""
+PUBLIC = 0o666
+"""Mode, less the umask, of a file that is written to be handed on, such as a table of protected vectors."""
+LOCK_SECONDS = 10.0
+"""Longest wait for the lock of a file that others change for moments."""
 _TEMPORARY = re.compile(r"(\..{1,40}\.)[0-9a-f]{12}\.tmp", re.DOTALL)
 
 
@@ -41,21 +47,23 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def atomic_path(
-    target: str | os.PathLike[str], *, mode: int = 0o666, only_new: bool = False
+    target: str | os.PathLike[str], *, mode: int = PRIVATE, only_new: bool = False
 ) -> Iterator[Path]:
     """Yield a temporary path beside ``target``; on a clean exit it becomes ``target``.
 
     Args:
-        mode: of a new file, less the umask.
+        mode: of a new file, less the umask; its folder is made with it too. A file that is replaced keeps its
+            permissions, but a private one loses those of others.
         only_new: of several concurrent writers the first wins and the others raise FileExistsError.
 
     The rename happens after an fsync, so that a crash leaves the old file or the new one, never
-    half of one. A file that is replaced keeps its permissions, a new one gets ``mode`` less the
-    umask. The temporary name starts with a dot and ends in ``.tmp``; while it is written it is
+    half of one. The temporary name starts with a dot and ends in ``.tmp``; while it is written it is
     locked, so that the next writer of the same target removes what a killed one left.
     """
     target = Path(target)
     old_mode = stat.S_IMODE(target.stat().st_mode) if target.is_file() else None
+    if old_mode is not None and mode == PRIVATE:
+        old_mode &= stat.S_IRWXU
     with temporary_beside(target, mode=mode if old_mode is None else old_mode | stat.S_IWUSR) as temporary:
         yield temporary
         with open(temporary, "rb+") as file:
@@ -73,7 +81,7 @@ def temporary_beside(target: Path, *, mode: int) -> Iterator[Path]:
 
     Temporary files that killed writers of the same target left are removed first.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(target.parent, mode=mode)
     remove_left_over(target)
     temporary, descriptor = _create(target, mode)
     try:
@@ -82,6 +90,20 @@ def temporary_beside(target: Path, *, mode: int) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
         if descriptor is not None:
             os.close(descriptor)
+
+
+def make_folders(folder: Path, *, mode: int = PRIVATE) -> None:
+    """Make ``folder`` and its parents for files of ``mode``: for private ones, closed to others."""
+    missing = [folder, *folder.parents]
+    missing = missing[: next((i for i, each in enumerate(missing) if each.is_dir()), len(missing))]
+    for each in reversed(missing):
+        each.mkdir(0o700 if mode == PRIVATE else 0o777, exist_ok=True)
+
+
+def create_private(path: Path) -> None:
+    """Make an empty file, unless there is one: at no moment can others read what a library then writes."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE))
 
 
 def is_temporary_of(target: str, name: str) -> bool:
@@ -124,7 +146,7 @@ def _create(target: Path, mode: int) -> tuple[Path, int | None]:
             os.close(descriptor)
             return temporary, None
         with contextlib.suppress(OSError):  # without locks, left-over files are not cleaned up either
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            hold(descriptor)
         if os.fstat(descriptor).st_nlink:
             return temporary, descriptor
         os.close(descriptor)  # another writer removed it as a left-over before it was locked
@@ -161,15 +183,15 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def write_bytes(target: str | os.PathLike[str], data: bytes, *, mode: int = 0o666) -> None:
+def write_bytes(target: str | os.PathLike[str], data: bytes, *, mode: int = PRIVATE) -> None:
     """Write ``data`` to ``target`` atomically; see `atomic_path`."""
     with atomic_path(target, mode=mode) as temporary:
         temporary.write_bytes(data)
 
 
-def write_text(target: str | os.PathLike[str], text: str) -> None:
+def write_text(target: str | os.PathLike[str], text: str, *, mode: int = PRIVATE) -> None:
     """Write ``text`` to ``target`` as UTF-8, atomically."""
-    write_bytes(target, text.encode("utf-8"))
+    write_bytes(target, text.encode("utf-8"), mode=mode)
 
 
 _EXIT_SECONDS = 1.0
@@ -180,14 +202,17 @@ class LockedError(Exception):
     """Another process, or another thread of this one, holds the lock."""
 
 
-def hold(file: int | IO[str]) -> None:
+def hold(file: int | IO[str], *, seconds: float = _EXIT_SECONDS) -> None:
     """Take the lock of an open file.
 
+    Args:
+        seconds: longest wait; by default that for a dying process.
+
     Raises:
-        BlockingIOError: another process holds it for longer than a dying process would.
+        BlockingIOError: another process holds it for longer.
         OSError: the file system has no locks.
     """
-    due = time.monotonic() + _EXIT_SECONDS
+    due = time.monotonic() + seconds
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -199,10 +224,11 @@ def hold(file: int | IO[str]) -> None:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def exclusive(path: Path, *, seconds: float = _EXIT_SECONDS) -> Iterator[None]:
     """Create and hold the lock file at ``path`` for the block, and remove it at the end.
 
-    Without POSIX locks (Windows, some network file systems) nothing is held.
+    Only its owner can open the file, and so hold its lock. Without POSIX locks (Windows, some network file systems)
+    nothing is held.
 
     Raises:
         LockedError: another process or thread holds it.
@@ -215,7 +241,7 @@ def exclusive(path: Path) -> Iterator[None]:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         try:
-            hold(descriptor)
+            hold(descriptor, seconds=seconds)
         except BlockingIOError:
             os.close(descriptor)
             raise LockedError(path.name) from None
@@ -236,19 +262,18 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked_folder(folder: Path) -> Iterator[None]:
-    """Let one process at a time change files in ``folder``; wait for the lock. Without POSIX locks nothing is held."""
-    if fcntl is None:
+def locked(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let one process, or thread, at a time change the file at ``path``.
+
+    Raises:
+        LockedError: another one changes it for longer than `LOCK_SECONDS`.
+        OSError: nothing can be written beside the file.
+    """
+    target = Path(os.path.realpath(path))
+    make_folders(target.parent)
+    # A file of its own: an atomic write replaces the target, and whoever may read the folder could lock that.
+    with exclusive(target.with_name(f".{target.name[:40]}.lock"), seconds=LOCK_SECONDS):
         yield
-        return
-    # The folder is locked, not the file, which every atomic write replaces.
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 # Checkpoints ------------------------------------------------------------------------------------
@@ -299,7 +324,7 @@ class StateFile:
         header = {"identity": json.dumps(self.identity), "record": json.dumps(record)}
         try:
             make_folder(self.path.parent)
-            with atomic_path(self.path, mode=0o600) as temporary:
+            with atomic_path(self.path) as temporary:
                 # A copy in C order: transposed views would be written as they lie in memory.
                 state = {name: np.asarray(array, order="C") for name, array in arrays.items()}
                 save_file(state, str(temporary), metadata=header)
@@ -325,7 +350,7 @@ def check_identity(stored: Mapping[str, Any], expected: Mapping[str, Any], folde
 def make_folder(folder: Path) -> None:
     """Create the folder of a checkpoint, readable by its owner only."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(folder)
     except OSError as error:
         raise not_writable(folder, error) from error
 

@@ -49,6 +49,8 @@ def test_the_folder_holds_record_page_and_concept(measured: tuple[Path, Outcome]
     folder, done = measured
     assert done.code == 0, done.err
     assert sorted(path.name for path in folder.iterdir()) == ["concept.yaml", "frontier.html", "frontier.json"]
+    assert folder.stat().st_mode & 0o077 == 0
+    assert {path.stat().st_mode & 0o077 for path in folder.iterdir()} == {0}
     assert (folder / "concept.yaml").read_bytes() == notes.with_name("concept.yaml").read_bytes()
     record = json.loads((folder / "frontier.json").read_text(encoding="utf-8"))
     assert len(record["points"]) == record["designs"] == 3

@@ -110,6 +110,9 @@ def test_the_opened_table_has_what_was_sealed() -> None:
     assert (done.code, done.json["rows"], done.json["skipped"]) == (0, ROWS, [])
     clean, opened = pq.read_table("clean.parquet"), pq.read_table("opened.parquet")
     assert opened.schema.names == ["id", "text", "metadata", "embedding"]
+    # Clean texts are closed to others; what is sealed is made to be handed on.
+    open_to_others = {name: bool(Path(name).stat().st_mode & 0o077) for name in ("opened.parquet", "sealed.parquet")}
+    assert open_to_others == {"opened.parquet": False, "sealed.parquet": True}
     for name in ("id", "text"):
         assert opened[name].to_pylist() == clean[name].to_pylist()
     np.testing.assert_allclose(vectors(opened), vectors(clean), atol=5e-3)  # float16
@@ -133,6 +136,7 @@ def test_a_folder_is_sealed_and_opened_in_parts_that_resume(work: Path) -> None:
     )  # another collection in one folder
     unseal = ("unseal", "folder", *NAMED, "-o", "opened", "--json")
     assert run(*unseal).json["rows"] == ROWS
+    assert {path.stat().st_mode & 0o077 for path in (work / "opened", *(work / "opened").iterdir())} == {0}
     assert run(*unseal).json["rows"] == 0
     assert run("unseal", "folder", *NAMED, "-o", "folder", "--force").code == 2
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from vecveil.databases import open_store
 from vecveil.databases.collection import SEALED_FIELD
 from vecveil.databases.store import Batch
 from vecveil.encoders.openai_compatible import parse_embeddings
+from vecveil.io import locked
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import KeyStore, Sealer
 from vecveil.serving import Limits, ServedPolicySettings, ServeSettings, Service, requests
@@ -410,6 +414,44 @@ def test_the_first_request_of_a_collection_names_its_filter_fields(server: Serve
     store.note_filter_fields("drafts", ["diagnosis"])  # as whoever holds the key file may
     answer = server.seal({**first, "filter_fields": ["year", "diagnosis"]})
     assert answer.json()["data"][0]["filter_tokens"].keys() == {"vecveil_filter_year", "vecveil_filter_diagnosis"}
+
+
+class Hanging:
+    """A key provider that does not answer, as one in a cloud may."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def wrap(self, key: bytes, context: bytes) -> bytes:
+        self.over.wait(30)
+        return key
+
+    unwrap = wrap
+
+
+@pytest.mark.parametrize("cause", ["key_store_busy", "files_busy"])
+def test_a_key_store_that_hangs_delays_neither_other_requests_nor_the_end(
+    cause: str, protector: vecveil.Protector, keys: ApiKeys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`served` fails where the server does not end in 20 seconds."""
+    monkeypatch.setattr("vecveil.io.LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("vecveil.serving.service._FILE_SECONDS", 30.0 if cause == "key_store_busy" else 0.2)
+    vecveil.NoiseKeys.create(tmp_path / "search.keys", "one")
+    given, provider = service(protector, tmp_path / "search.keys"), Hanging()
+    with ExitStack() as stack:
+        stack.callback(provider.over.set)
+        if cause == "files_busy":
+            given.sealer = Sealer(provider, store=tmp_path / "wrapped.keys")
+        else:
+            stack.enter_context(locked(tmp_path / "search.keys"))
+        server = Server(stack.enter_context(served(given, keys=keys)), tmp_path)
+        threads = stack.enter_context(ThreadPoolExecutor(12))
+        asked = [threads.submit(server.sealed, [f"text {i}"], [str(i)]) for i in range(12)]
+        plain = server.post("/v1/embeddings", {"model": "drug", "input": TEXTS}, WRITER)
+        assert plain.status_code == 200
+        answers = [each.result() for each in asked]
+        assert {code(answer) for answer in answers} == {(503, cause)}
+        assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers)
 
 
 def test_an_erased_collection_opens_no_more(server: Server) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 
 import vecveil
 from vecveil.errors import VecveilError
-from vecveil.io import atomic_path, write_bytes, write_text
+from vecveil.io import PUBLIC, LockedError, atomic_path, locked, write_bytes, write_text
 from vecveil.randomness import NoiseKeys
 from vecveil.records.reading import load_json
 
@@ -72,8 +74,13 @@ def test_a_folder_in_the_way_is_an_error_and_leaves_nothing(tmp_path: Path) -> N
 def test_permissions_of_new_and_of_replaced_files(tmp_path: Path) -> None:
     umask = os.umask(0o027)
     try:
-        write_text(tmp_path / "new", "x")
+        write_text(tmp_path / "new", "x", mode=PUBLIC)
         assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+        write_text(tmp_path / "new", "y")  # content that is not for others
+        assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
+        write_text(tmp_path / "a" / "b" / "private", "x")
+        parents = [tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "private"]
+        assert [stat.S_IMODE(path.stat().st_mode) for path in parents] == [0o700, 0o700, 0o600]
         (tmp_path / "new").chmod(0o600)
         with atomic_path(tmp_path / "new") as temporary:
             assert stat.S_IMODE(temporary.stat().st_mode) == 0o600  # not readable meanwhile
@@ -84,6 +91,32 @@ def test_permissions_of_new_and_of_replaced_files(tmp_path: Path) -> None:
         assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o400
     finally:
         os.umask(umask)
+
+
+def test_a_lock_is_closed_to_others_and_waits_for_a_limited_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vecveil.io.LOCK_SECONDS", 0.1)
+    folder, held = os.open(tmp_path, os.O_RDONLY), threading.Event()
+    fcntl.flock(folder, fcntl.LOCK_EX)  # as whoever may read the folder can
+
+    def other() -> None:
+        with locked(tmp_path / "search.keys"):
+            held.set()
+            time.sleep(1)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert held.wait(5)
+    (lock,) = tmp_path.iterdir()
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+    with pytest.raises(LockedError), locked(tmp_path / "search.keys"):
+        pass
+    thread.join()
+    with locked(tmp_path / "search.keys"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    os.close(folder)
 
 
 def test_the_umask_of_the_process_is_left_alone(

@@ -147,9 +147,21 @@ def insert_events(
 
 
 @contextlib.contextmanager
+def _one_thread(path: Path) -> Iterator[None]:
+    # Each thread before this one may wait for another process: their waits must not add up.
+    if not _LOCK.acquire(timeout=BUSY_SECONDS):
+        constraint, got, fix = _REASONS[sqlite3.SQLITE_BUSY]
+        raise _refusal(path, constraint, got, "Nothing was recorded.", fix)
+    try:
+        yield
+    finally:
+        _LOCK.release()
+
+
+@contextlib.contextmanager
 def transaction(path: Path, *, write: bool = False) -> Iterator[sqlite3.Connection]:
     """Yield a connection inside a transaction: committed at the end, rolled back on an error."""
-    with _LOCK, _explained(path):
+    with _one_thread(path), _explained(path):
         _check_regular(path)
         with contextlib.closing(_connect(path)) as opened:
             # IMMEDIATE takes the write lock now: a later upgrade from a read lock could deadlock.

@@ -120,7 +120,7 @@ class Checkpoint:
 
             arrays: dict[str, Any] = {}
             _collect(state, "", arrays, values)
-            with atomic_path(self.folder / "state.safetensors", mode=0o600) as temporary:
+            with atomic_path(self.folder / "state.safetensors") as temporary:
                 save_file(arrays, str(temporary))
         # Written last: a folder without `attack.json` is unfinished, and `load` returns None.
         record = {"schema": SCHEMA, "identity": self.identity, "values": values}

@@ -371,8 +371,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Any]) -> None:
     """Write torch tensors to a safetensors file that its owner alone can read."""
     from safetensors.torch import save_file
 
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with atomic_path(path, mode=0o600) as temporary:
+    with atomic_path(path) as temporary:
         save_file(dict(tensors), str(temporary))
 
 

@@ -29,6 +29,7 @@ from vecveil.auditing.result import AuditResult, assemble
 from vecveil.concepts import Concept
 from vecveil.encoders import load_encoder
 from vecveil.errors import InvalidInputError
+from vecveil.io import make_folders
 from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
 from vecveil.protector import Protector
 from vecveil.protector.methods.text_level import released_rows
@@ -235,7 +236,7 @@ def _writable(work: str | os.PathLike[str] | None, owner: str) -> Path | None:
     folder = Path(work)
     try:
         # Owner only: checkpoints of attacks that write texts hold what they learnt from the texts.
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(folder)
         # Permission bits miss read-only mounts and access lists: only a write shows that the folder works.
         with tempfile.TemporaryFile(dir=folder):
             pass

@@ -199,7 +199,6 @@ def frontier(
         seconds = spent + time.perf_counter() - started
         record = replace(record, points=tuple(points), seconds=seconds)
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
             record.save(folder / FILE)
     return record
 

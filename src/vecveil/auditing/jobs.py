@@ -23,7 +23,7 @@ import numpy as np
 from vecveil.attacks import Attack, AttackResult, Evidence
 from vecveil.auditing.case import Case, Options, Side
 from vecveil.errors import DataFileError
-from vecveil.io import write_bytes
+from vecveil.io import make_folders, write_bytes
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.token_inference import TermTable
 from vecveil.records.audit import Family, SkippedAttack
@@ -231,15 +231,14 @@ class WorkFolder:
         }
         # `write_bytes` replaces the file whole, so that an interrupt leaves no half of a result.
         data = json.dumps(record, default=_plain) + "\n"
-        write_bytes(self.folder / f"{key}.json", data.encode(), mode=0o600)
+        write_bytes(self.folder / f"{key}.json", data.encode())
         # Only now: until the result is on disk the checkpoint is what a repeat resumes from.
         shutil.rmtree(self.folder_of(key), ignore_errors=True)
 
     def _make(self) -> None:
         if self.folder.exists():
             return
-        for folder in (self.folder.parent, self.folder):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self.folder)
         for other in self.folder.parent.iterdir():
             # The user chose the parent folder: only names that this class makes may be removed from it.
             is_old = time.time() - other.stat().st_mtime > 86400 * KEPT_DAYS

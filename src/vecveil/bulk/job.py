@@ -34,6 +34,7 @@ from vecveil.errors import (
     LedgerCapError,
     wrong_type,
 )
+from vecveil.io import PRIVATE, PUBLIC
 from vecveil.protector import Protector, load
 from vecveil.randomness import NoiseKey, NoiseKeys
 from vecveil.sealing import Sealer
@@ -136,6 +137,11 @@ class BulkJob:
 
     def opened(self) -> OpenJob:
         return OpenJob(self)
+
+    @property
+    def mode(self) -> int:
+        """Mode of the output files: closed to others if they hold more than ids, protected vectors and sealed rows."""
+        return PRIVATE if self.carry or self.keep_text else PUBLIC
 
     def to_record(self) -> dict[str, Any]:
         """Return the job for manifests: names of key and protector, not their contents."""
@@ -338,7 +344,8 @@ class PartWorker:
         about = {**self._about, "run": self._run, "part": part.index}
         try:
             with self._out.writing(part.output) as path:
-                with open_writer(path, types=prepared.types, metadata=about, only_new=True) as writer:
+                options: Any = {"metadata": about, "only_new": True, "mode": self._opened.job.mode}
+                with open_writer(path, types=prepared.types, **options) as writer:
                     counts = prepared.write(writer)
                     # Inside the block: if the input changed, the file never appears.
                     self._check_input(part, counts.rows, reader.rows)

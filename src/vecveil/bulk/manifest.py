@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from vecveil.bulk.places import Folder, Part
 from vecveil.errors import DataFileError, VecveilError
-from vecveil.io import is_temporary_of, parse_json, write_bytes
+from vecveil.io import PUBLIC, is_temporary_of, parse_json, write_bytes
 from vecveil.runtime import progress
 
 MANIFEST = "_manifest.json"
@@ -106,7 +106,7 @@ class Manifest:
     def write(self, folder: Folder) -> None:
         text = json.dumps(self.to_record(), indent=1)
         with folder.writing(MANIFEST) as path:
-            write_bytes(path, text.encode())
+            write_bytes(path, text.encode(), mode=PUBLIC)
 
     @classmethod
     def read(cls, folder: Folder) -> Manifest | None:

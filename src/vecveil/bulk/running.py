@@ -25,7 +25,7 @@ from vecveil.bulk.places import PART_BYTES, Folder, Part, plan
 from vecveil.data.pipeline import ROOM
 from vecveil.data.writing import NotWrittenError
 from vecveil.errors import DataFileError, InvalidInputError
-from vecveil.io import LockedError, exclusive, remove_left_over
+from vecveil.io import LockedError, exclusive, make_folders, remove_left_over
 from vecveil.runtime import check_room, progress
 
 _SECONDS = 5.0
@@ -124,7 +124,7 @@ def protect_files(
                                    "Row 0 of every file would be one item.",
                                    "Name the column that names the item of each row.")  # fmt: skip
     job = job.pinned()
-    with _locked(folder):
+    with _locked(folder, job.mode):
         here = folder.sizes()
         # Before the plan, which may take long: reject a foreign folder at once.
         known = Manifest.read(folder)
@@ -209,8 +209,8 @@ def _collect(
 
 
 @contextlib.contextmanager
-def _locked(folder: Folder) -> Iterator[None]:
-    """Lock a local folder for one run; remote stores have no locks."""
+def _locked(folder: Folder, mode: int) -> Iterator[None]:
+    """Lock a local folder, made for files of ``mode``, for one run; remote stores have no locks."""
     local = folder.local
     if local is None:
         yield
@@ -219,6 +219,7 @@ def _locked(folder: Folder) -> Iterator[None]:
         raise DataFileError.of("protect", "out", "a folder", "a file", fix="Give another name.")
     with contextlib.ExitStack() as stack:
         try:
+            make_folders(local, mode=mode)
             stack.enter_context(exclusive(local / LOCK))
         except LockedError:
             raise DataFileError.of(

@@ -20,6 +20,7 @@ from vecveil.databases import open_store
 from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.locations import public_name, short_name
 from vecveil.errors import DataFileError
+from vecveil.io import make_folders
 from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
 
@@ -87,7 +88,7 @@ def _targets(inputs: tuple[str, ...], out: Path, format: str | None) -> list[tup
     targets = [out / f"{file.name.split('.')[0]}.parquet" for file in files]
     if len(set(targets)) < len(targets):
         raise click.UsageError("Two inputs have one name: open them into different folders.")
-    out.mkdir(parents=True, exist_ok=True)
+    make_folders(out)
     return [(open_input(file, {}, format=format), target) for file, target in zip(files, targets, strict=True)]
 
 

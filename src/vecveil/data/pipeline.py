@@ -22,6 +22,7 @@ from vecveil.data.columns import (
 from vecveil.data.reading import EMBEDDING, Chunk, TableReader, read_table
 from vecveil.data.writing import EmbeddingWriter, NpyWriter, check_output, open_writer
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, ReleaseError
+from vecveil.io import PRIVATE, PUBLIC
 from vecveil.runtime import check_room, progress
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings
@@ -126,7 +127,8 @@ def protect_table(
         with_items=with_items, id_column=id_column, sealed=sealed,
     )  # fmt: skip
     prepared = protection.of(reader)
-    with open_writer(output, types=prepared.types, metadata=metadata, overwrite=overwrite) as writer:
+    mode = PRIVATE if carry or keep_text else PUBLIC
+    with open_writer(output, types=prepared.types, metadata=metadata, overwrite=overwrite, mode=mode) as writer:
         return prepared.write(writer, show_progress=show_progress)
 
 

@@ -17,7 +17,7 @@ from vecveil.data.columns import ColumnType, arrow_column, arrow_type, import_py
 from vecveil.data.files import not_usable
 from vecveil.data.parquet import METADATA_KEY
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError
-from vecveil.io import atomic_path
+from vecveil.io import PRIVATE, atomic_path
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings
 
@@ -243,6 +243,7 @@ def open_writer(
     metadata: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     only_new: bool = False,
+    mode: int = PRIVATE,
 ) -> Iterator[FileWriter]:
     """Yield a writer for ``path`` (.parquet or .npy); the file appears only after a clean exit.
 
@@ -254,6 +255,7 @@ def open_writer(
             ``"protected": true``.
         overwrite: replace an existing file.
         only_new: of several writers at once the first wins, and the others raise FileExistsError.
+        mode: of a new file; `vecveil.io.PUBLIC` where it holds ids and protected vectors alone.
 
     Raises:
         DataFileError: the file exists, the folder is not writable, the disk is full, or there are no rows.
@@ -263,7 +265,7 @@ def open_writer(
     writer: FileWriter | None = None
     raised_inside: BaseException | None = None
     try:
-        with atomic_path(target, only_new=only_new) as temporary, open(temporary, "wb") as file:
+        with atomic_path(target, mode=mode, only_new=only_new) as temporary, open(temporary, "wb") as file:
             writer = writer_class(file, target.name, types or {}, metadata or {})
             try:
                 try:

@@ -33,7 +33,7 @@ from vecveil.databases.store import (
     no_place,
 )
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
-from vecveil.io import atomic_path, locked_folder, write_text
+from vecveil.io import atomic_path, locked, write_text
 
 _HEAD = "vecveil"
 _SUM = "crc32"  # of the index file that the lines belong to
@@ -91,7 +91,7 @@ class FaissStore(DatabaseStore):
 
     def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         flat = getattr(self._faiss, self.metrics[metric or "euclidean"])
-        with locked_folder(self._path.parent):
+        with locked(self._path):
             if not self._path.is_file():  # another process may have made and filled it
                 self._save(flat(dimension), [], [], metric)
 
@@ -113,7 +113,7 @@ class FaissStore(DatabaseStore):
         return Batch(tuple(self._ids[at] for at in rows), X, tuple(self._fields[at] for at in rows))
 
     def _write(self, batch: Batch) -> None:
-        with locked_folder(self._path.parent):
+        with locked(self._path):
             self._replace(batch)
 
     def _replace(self, batch: Batch) -> None:
@@ -135,7 +135,7 @@ class FaissStore(DatabaseStore):
         self._rebuild(index, ids, beside, added, reset=bool(old))
 
     def _delete(self, ids: list[str]) -> None:
-        with locked_folder(self._path.parent):
+        with locked(self._path):
             index, gone = self._loaded(), set(ids)
             rows = [at for at, name in enumerate(self._ids) if name not in gone]
             vectors = self._vectors(index, 0, index.ntotal)[rows]

@@ -396,7 +396,7 @@ def _begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
 
 
 def _write(path: str | os.PathLike[str], receipt: Erasure) -> None:
-    write_bytes(Path(path), (json.dumps(receipt.to_record(), indent=1) + "\n").encode(), mode=0o600)
+    write_bytes(Path(path), (json.dumps(receipt.to_record(), indent=1) + "\n").encode())
 
 
 def _now() -> str:

@@ -94,7 +94,7 @@ def write_state(path: Path, state: MigrationState) -> None:
     """Write ``state`` atomically."""
     # Readable by its owner only: the cursor may be an id, and ids may be personal.
     record = {"schema": SCHEMA, **asdict(state)}
-    write_bytes(path, json.dumps(record, indent=1).encode(), mode=0o600)
+    write_bytes(path, json.dumps(record, indent=1).encode())
 
 
 def _no_state(path: Path, got: str) -> DataFileError:

@@ -26,7 +26,7 @@ from vecveil.data.reading import EMBEDDING
 from vecveil.demo.corpus import CONCEPT_FILE, NOTES_FILE
 from vecveil.encoders import load_encoder
 from vecveil.errors import ConceptError, DataFileError
-from vecveil.io import write_text
+from vecveil.io import PUBLIC, make_folders, write_text
 from vecveil.metrics import SealedSearchTask, UtilityTask
 from vecveil.protector import Protector, fit
 from vecveil.runtime import progress
@@ -241,12 +241,12 @@ def check_folder(folder: Path, *, force: bool) -> None:
 def staging(folder: Path) -> Iterator[Path]:
     """Yield a hidden folder beside ``folder``; on a clean exit its files move, else it goes."""
     parent = folder.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
+    make_folders(parent, mode=PUBLIC)
     draft = Path(tempfile.mkdtemp(dir=parent, prefix=f".{folder.name}.", suffix=".tmp"))
     try:
         yield draft
         digests = {name: _digest(draft / name) for name in FILES}
-        folder.mkdir(exist_ok=True)
+        make_folders(folder)  # it holds the texts
         for name in FILES:
             (draft / name).replace(folder / name)
         write_text(folder / MANIFEST, json.dumps({"vecveil": __version__, "files": digests}, indent=1))

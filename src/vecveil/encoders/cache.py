@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import DataFileError
+from vecveil.io import create_private, make_folders
 
 Vectors = npt.NDArray[np.float32]
 
@@ -143,11 +144,9 @@ class EmbeddingCache:
     @contextlib.contextmanager
     def _connection(self, *, create: bool = False) -> Iterator[tuple[sqlite3.Connection, bytes]]:
         """Open the file for one operation: no connection survives a fork, a kill or a rename."""
-        # O_EXCL with mode 0600: at no moment can others read the file.
         if create:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            make_folders(self.path.parent)
+            create_private(self.path)
         connection = sqlite3.connect(self.path, timeout=self._patience, isolation_level=None)
         try:
             self._set_up(connection)

@@ -151,8 +151,8 @@ class LsaEncoder:
         }
         own = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         # The arrays go first: `load` compares the fingerprint, so a crash between the two is noticed.
-        write_bytes(target / _ARRAYS, to_bytes(own), mode=0o600)
-        write_bytes(target / LSA_FILE, json.dumps(record).encode("utf-8"), mode=0o600)
+        write_bytes(target / _ARRAYS, to_bytes(own))
+        write_bytes(target / LSA_FILE, json.dumps(record).encode("utf-8"))
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> LsaEncoder:

@@ -19,7 +19,7 @@ from vecveil.encoders import TextEncoder, load_encoder
 from vecveil.encoders.protocol import PROBE_TOLERANCE, probe_cosines, probe_distance
 from vecveil.encoders.text_encoder import load_recorded_encoder
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
-from vecveil.io import write_bytes
+from vecveil.io import PRIVATE, PUBLIC, write_bytes
 from vecveil.mechanisms import (
     NOTHING_BEFORE,
     Before,
@@ -601,11 +601,8 @@ class Protector:
         and only its owner can read it. It names the models of detectors, which are loaded with the first text, and
         the key of surrogates, which it never holds.
         """
-        mode = 0o666 if self.rewriter is None else 0o600  # a rewriter holds the concept's terms
-        # write_bytes, not safetensors: a full disk raises OSError, and the file gets our mode.
-        write_bytes(path, self.to_bytes(), mode=mode)
-        if mode == 0o600:  # an existing file keeps its mode, which may be wider
-            os.chmod(path, mode)
+        # A rewriter holds the concept's terms. write_bytes, not safetensors: a full disk raises OSError.
+        write_bytes(path, self.to_bytes(), mode=PUBLIC if self.rewriter is None else PRIVATE)
 
     def to_bytes(self) -> bytes:
         record = {

@@ -31,7 +31,8 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -39,7 +40,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from vecveil.errors import InvalidInputError, KeyFileError, message
-from vecveil.io import locked_folder, parse_json, write_bytes
+from vecveil.io import LOCK_SECONDS, LockedError, locked, parse_json, write_bytes
 from vecveil.randomness.stream import BlockCipher, WordStream
 from vecveil.types import Embeddings
 
@@ -170,7 +171,7 @@ class NoiseKeys:
     def create(cls, path: str | os.PathLike[str], key_id: str) -> NoiseKeys:
         """Add a new key to the file at ``path``, created if missing, and make it current."""
         path = Path(os.path.realpath(path))  # an atomic write would replace a link by a file
-        with locked_folder(path.parent):
+        with key_file_errors(path), locked(path):
             return cls._create(path, key_id)
 
     @classmethod
@@ -192,7 +193,7 @@ class NoiseKeys:
                 for name, key in keys.items()
             },
         }
-        write_bytes(path, (json.dumps(record, indent=1) + "\n").encode(), mode=0o600)
+        write_bytes(path, (json.dumps(record, indent=1) + "\n").encode())
         return made
 
     @classmethod
@@ -223,6 +224,22 @@ ItemId = str | int | bytes
 _CODE_BITS = 6  # 2⁶ steps per root mean square of a row in `text_digests`
 _CODE = np.dtype("<i8")
 _PURPOSE = b"vecveil keyed noise 2"
+
+
+@contextmanager
+def key_file_errors(path: Path) -> Iterator[None]:
+    """Raise `KeyFileError` where the file at ``path`` cannot be locked or written; it is then unchanged."""
+    try:
+        yield
+    except LockedError as error:
+        raise KeyFileError(
+            f"Another program has been changing {path.name} for {LOCK_SECONDS:g} seconds. Repeat the call; if the file "
+            "stays locked, end the program that hangs.", code="E-KEY-FILE-LOCKED", param="path",
+        ) from error  # fmt: skip
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        text = f"The key file {path.name} cannot be written: {reason}. It is unchanged."
+        raise KeyFileError(text, param="path") from error
 
 
 def split_source(source: str | os.PathLike[str]) -> tuple[str | None, str]:

@@ -60,7 +60,6 @@ def write_pack(
         "command": audit.command, "seed": audit.seed, "tier": audit.tier,
         "controls": mapped,
     }  # fmt: skip
-    folder.mkdir(parents=True, exist_ok=True)
     paths = {name: folder / name for name in ("summary.html", "audit.html", "audit.json", "pack.json")}
     write_text(paths["audit.json"], _json(record))
     content["record"] = describe_file(paths["audit.json"])  # binds the signed summary to the figures

@@ -28,7 +28,7 @@ import secrets
 import struct
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, runtime_checkable
@@ -44,9 +44,9 @@ from vecveil.errors import (
     KeyFileError,
     MissingDependencyError,
 )
-from vecveil.io import locked_folder, parse_json, write_bytes
+from vecveil.io import locked, parse_json, write_bytes
 from vecveil.randomness import NoiseKeys
-from vecveil.randomness.keyed import SCHEMA
+from vecveil.randomness.keyed import SCHEMA, key_file_errors
 
 FILTER_PREFIX = "vecveil_filter_"
 """Start of the field that holds the token of a metadata field."""
@@ -514,14 +514,13 @@ class KeyStore:
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Any]]:
         path = Path(self.path)
-        with locked_folder(path.parent):
+        with ExitStack() as stack:
+            with key_file_errors(path):
+                stack.enter_context(locked(path))
             record = self._load()
             yield record
-            try:
-                write_bytes(path, (json.dumps(record, indent=1) + "\n").encode(), mode=0o600)
-            except OSError as error:
-                raise KeyFileError.of(_OWNER, "path", "a file that can be written", f"{path.name}: {error.strerror}",
-                                      "It is unchanged.") from None  # fmt: skip
+            with key_file_errors(path):
+                write_bytes(path, (json.dumps(record, indent=1) + "\n").encode())
 
 
 def _context(collection: str, key_id: str) -> bytes:

@@ -6,10 +6,12 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from vecveil.errors import StoreError
+from vecveil.io import create_private
 
 _WAIT_SECONDS = 60.0  # for another process's write
 
@@ -28,6 +30,8 @@ class SqliteBlobs(MutableMapping[str, bytes]):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.path.realpath(path)
+        with suppress(OSError):  # that SQLite explains
+            create_private(Path(self._path))
         self._local = threading.local()
         with self._cursor() as cursor:
             cursor.execute("PRAGMA journal_mode = WAL")  # readers do not wait for a writer

@@ -99,6 +99,9 @@ def api_error_of(error: Exception) -> ApiError:
             return ApiError(503, text, kind=SERVER, code="ledger_unavailable")
         case KeyFileError(code="E-SEAL-COLLECTION"):
             return not_granted()
+        case KeyFileError(code="E-KEY-FILE-LOCKED"):
+            text = "Another program is changing the key store; nothing was released. Try again."
+            return ApiError(503, text, kind=SERVER, code="key_store_busy", retry_after=1.0)
         case KeyFileError():
             text = "The key store cannot be used; nothing was released."
             return ApiError(503, text, kind=SERVER, code="key_store_unavailable")

@@ -6,11 +6,14 @@ import asyncio
 import json
 import logging
 import os
+import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, TypeVar
 
 from vecveil.databases.release import CleanQueryWarning, open_policy
 from vecveil.encoders.openai_compatible import is_endpoint, split_endpoint
@@ -21,7 +24,7 @@ from vecveil.sealing.blob import key_id_of
 from vecveil.sealing.keystore import token_fields, typed_value
 from vecveil.sealing.sealer import filter_tokens
 from vecveil.serving.api_keys import ApiClient, read_secret
-from vecveil.serving.errors import ApiError, UpstreamError, not_granted
+from vecveil.serving.errors import SERVER, ApiError, UpstreamError, not_granted
 from vecveil.serving.logs import event
 from vecveil.serving.metrics import Metrics
 from vecveil.serving.released import release
@@ -35,7 +38,10 @@ from vecveil.serving.upstreams import (
     VerifiedUpstream,
 )
 
+T = TypeVar("T")
 _OWNER = "serve"
+_FILE_THREADS = 8
+_FILE_SECONDS = 15.0  # more than a lock of the key store is waited for
 _OPENAI_KEY = "OPENAI_API_KEY"
 # Upstream errors that may pass: the server starts, and the first request verifies the upstream.
 _TRANSIENT = frozenset({"upstream_timeout", "upstream_rate_limited", "upstream_failed", "upstream_authentication"})
@@ -73,6 +79,7 @@ class Service:
         self.sealer = sealer
         self.created = int(time.time())
         self.metrics = Metrics()
+        self._files = FileThreads(_FILE_THREADS, _FILE_SECONDS)
         self._upstreams = {
             served.name: VerifiedUpstream(served.name, served.policy.protector, served.upstream)
             for served in policies
@@ -153,8 +160,7 @@ class Service:
             text = f"`dimensions` must be {dimension} or left out: that is what the protector releases."
             raise ApiError(400, text, code="invalid_dimensions", param="dimensions")
         if request.sealing is not None:
-            # On a thread: the key store is a file, and its provider may be a remote service.
-            await asyncio.to_thread(self._check_sealing, served, request.sealing, request.side, client)
+            await self._files.run(partial(self._check_sealing, served, request.sealing, request.side, client))
         texts = request.texts
         # Rewriting comes before encoding: the upstream sees no original text, except of documents to seal.
         if served.policy.rewrites_texts:
@@ -165,8 +171,11 @@ class Service:
             if request.sealing is not None and served.policy.rewrites_texts:
                 exact = await embed(request.texts)
                 encoded = Encoded(encoded.vectors, encoded.tokens + exact.tokens)
+        # Sealed first: what cannot be sealed is not released and not counted.
+        sealed = await self._files.run(partial(self._sealed, served, request, exact)) if request.sealing else []
         # On a thread: protecting and serialising many vectors would block the event loop.
-        body = await asyncio.to_thread(self._release, served, request, encoded, exact)
+        run = asyncio.to_thread if served.policy.ledger is None else self._files.run
+        body = await run(partial(self._release, served, request, encoded, sealed))
         self.metrics.vectors.labels(served.name, request.side).inc(len(request.texts))
         return body
 
@@ -201,12 +210,12 @@ class Service:
         """
         if self.sealer is None:
             raise ApiError(404, "This server has no key to open documents with.", code="unknown_path")
-        collection, served = await asyncio.to_thread(self._target, self.sealer, request, client)
+        collection, served = await self._files.run(partial(self._target, self.sealer, request, client))
         encoded = await self._upstreams[served.name].embed([request.query], model=request.model, headers=headers)
         if not encoded.vectors.any():  # an LSA encoder, for words that it does not know
             raise ApiError(400, "The encoder has no vector for `query`.", code="invalid_query", param="query")
         rank = partial(self.sealer.rank, ids=request.ids, collection=collection, top=request.top, on_invalid="skip")
-        ranking = await asyncio.to_thread(rank, encoded.vectors[0], request.blobs)
+        ranking = await self._files.run(partial(rank, encoded.vectors[0], request.blobs))
         # One error for every cause: a client must not learn which blobs are of other collections or ids.
         if ranking.skipped:
             problem = "A document does not open: it is damaged, or of another id, collection or key. None was ranked."
@@ -244,38 +253,99 @@ class Service:
     def _sealed(
         self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded
     ) -> list[tuple[bytes, dict[str, str]]]:
-        """Return the blob and the filter tokens of each row, or nothing."""
+        """Return the blob and the filter tokens of each row."""
         sealing = request.sealing
-        if sealing is None or self.sealer is None:
-            return []
+        assert sealing is not None
+        assert self.sealer is not None
         keys, name, metadata = self.sealer.keys, sealing.collection, sealing.metadata
-        # First: metadata that cannot be sealed make no collection.
-        blobs = self.sealer.seal(
-            encoded.vectors, texts=request.texts, ids=sealing.ids, collection=name, metadata=metadata
-        )
-        protector = served.policy.protector
-        keys.check_protector(name, protector.fingerprint, adding=True, encoder=protector.encoder_info.fingerprint)
-        noted = keys.read(name)
-        tokens = filter_tokens(noted, {*noted.filter_fields, *sealing.filter_fields}, blobs, metadata)
-        keys.note_filter_fields(name, sealing.filter_fields)  # behind the tokens, which check the values
+        with _failure_logged(served):
+            # First: metadata that cannot be sealed make no collection.
+            blobs = self.sealer.seal(
+                encoded.vectors, texts=request.texts, ids=sealing.ids, collection=name, metadata=metadata
+            )
+            protector = served.policy.protector
+            keys.check_protector(name, protector.fingerprint, adding=True, encoder=protector.encoder_info.fingerprint)
+            noted = keys.read(name)
+            tokens = filter_tokens(noted, {*noted.filter_fields, *sealing.filter_fields}, blobs, metadata)
+            keys.note_filter_fields(name, sealing.filter_fields)  # behind the tokens, which check the values
         self.metrics.blobs.labels("sealed").inc(len(blobs))
         return list(zip(blobs, tokens, strict=True))
 
-    def _release(self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded, exact: Encoded) -> bytes:
-        try:
-            # Sealed first: what cannot be sealed is not released and not counted.
-            sealed = self._sealed(served, request, exact)
-            with self.metrics.protection.time():
-                released = release(
-                    served.policy, encoded.vectors, side=request.side, texts=request.texts, ids=request.ids
-                )
-        except VecveilError as error:
-            # Messages of VecveilError hold no text, vector or key.
-            event("not released", level=logging.ERROR, policy=served.name, message=str(error))
-            raise
+    def _release(
+        self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded,
+        sealed: Sequence[tuple[bytes, dict[str, str]]],
+    ) -> bytes:  # fmt: skip
+        with _failure_logged(served), self.metrics.protection.time():
+            released = release(
+                served.policy, encoded.vectors, side=request.side, texts=request.texts, ids=request.ids
+            )
         return released.to_json(
             model=request.named, as_base64=request.base64, tokens=encoded.tokens, sealed=sealed
         )
+
+
+@contextmanager
+def _failure_logged(served: ServedPolicy) -> Iterator[None]:
+    try:
+        yield
+    except VecveilError as error:
+        # Messages of VecveilError hold no text, vector or key.
+        event("not released", level=logging.ERROR, policy=served.name, message=str(error))
+        raise
+
+
+class FileThreads:
+    """Threads for work that waits for files and services of others: key store, key provider and ledger.
+
+    They are not those that all requests need, and end with the process: what hangs delays neither other requests nor
+    the end of the server.
+
+    Args:
+        threads: most of them; further work waits.
+        seconds: longest time for waiting and working.
+    """
+
+    def __init__(self, threads: int, seconds: float) -> None:
+        self._free, self._seconds = asyncio.Semaphore(threads), seconds
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return the result of ``work``.
+
+        Raises:
+            ApiError: 503 if it is not there in time. Work that has begun is then not interrupted.
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._free.acquire()
+                return await self._started(work)
+        except TimeoutError:
+            text = "The key store or the ledger does not answer in time; nothing was released. Try again."
+            raise ApiError(503, text, kind=SERVER, code="files_busy", retry_after=1.0) from None
+
+    def _started(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[T] = loop.create_future()
+
+        def finish(pass_on: Callable[[Any], None], outcome: Any) -> None:
+            self._free.release()
+            if not result.done():
+                pass_on(outcome)
+
+        def job() -> None:
+            outcome: tuple[Callable[[Any], None], Any]
+            try:
+                outcome = result.set_result, work()
+            except Exception as error:
+                outcome = result.set_exception, error
+            with suppress(RuntimeError):  # the server has ended
+                loop.call_soon_threadsafe(finish, *outcome)
+
+        try:
+            threading.Thread(target=job, name="vecveil-files", daemon=True).start()
+        except BaseException:
+            self._free.release()
+            raise
+        return result
 
 
 def _rewriting() -> ApiError:

@@ -114,7 +114,7 @@ def test_an_interrupted_rotation_leaves_the_old_file(
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with raises("E-KEY-FILE", "path"):
         NoiseKeys.create(path, "b")
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["noise.key"]

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import pickle
 import secrets
+import stat
 import uuid
 from pathlib import Path
 
@@ -349,6 +350,7 @@ def test_blobs_in_a_sqlite_file(tmp_path: Path) -> None:
     path = tmp_path / "blobs.db"
     blobs = SqliteBlobs(path)
     blobs.update({"a": b"1", "\ud800 \0": b"\0\xff"})
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}  # the log too
     blobs["a"] = b"2"
     again = pickle.loads(pickle.dumps(SqliteBlobs(path)))
     assert dict(again) == {"a": b"2", "\ud800 \0": b"\0\xff"}

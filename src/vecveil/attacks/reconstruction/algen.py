@@ -36,7 +36,7 @@ class _Aligned:
         self.decoder.save(folder)
         arrays = {f"map/{k}": np.ascontiguousarray(W) for k, W in self.maps.items()}
         arrays["norm"] = np.array([self.norm])
-        with atomic_path(folder / "alignment.safetensors", mode=0o600) as temporary:
+        with atomic_path(folder / "alignment.safetensors") as temporary:
             save_file(arrays, str(temporary))
 
     @classmethod

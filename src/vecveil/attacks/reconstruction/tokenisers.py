@@ -77,7 +77,7 @@ class Tokeniser:
 
     def save(self, folder: Path) -> None:
         """Write ``tokenizer.json``, readable by its owner only: it holds words of the texts."""
-        write_bytes(folder / "tokenizer.json", self._backend.to_str().encode(), mode=0o600)
+        write_bytes(folder / "tokenizer.json", self._backend.to_str().encode())
 
     @classmethod
     def load(cls, folder: Path, end: int) -> Tokeniser:

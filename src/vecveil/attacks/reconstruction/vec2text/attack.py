@@ -188,7 +188,7 @@ def write_guesses(
         # The lengths restore the rows: 0 is a token, too.
         ids, lengths = padded(guesses.ids, fill=0)
         clean = np.ascontiguousarray(guesses.clean)
-        with atomic_path(file, mode=0o600) as temporary:
+        with atomic_path(file) as temporary:
             save_file({"ids": ids, "lengths": lengths, "clean": clean}, str(temporary))
     return guesses
 
