@@ -140,7 +140,7 @@ def test_rows_that_openais_client_sealed_are_those_of_a_protected_collection(
             "filter_fields": ["tenant"],
         }
         data = client.embeddings.create(model="drug", input=TEXTS, extra_body=extra).data
-    location = f"faiss:{tmp_path / 'notes.faiss'}"
+    location = f"sqlite-vec:{tmp_path}/notes.db#notes"
     store = open_store(location)
     store.create(16, metric="cosine")
     vectors = np.array([row.embedding for row in data], np.float32)
