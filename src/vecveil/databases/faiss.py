@@ -129,7 +129,7 @@ class FaissStore(DatabaseStore):
             docstore, names = _Plain.load(path.read_bytes())
             documents = docstore.state["_dict"]
             ids = [names[row] for row in range(rows)]
-            fields = []
+            fields: list[Mapping[str, Any]] = []
             for name in ids:
                 about = documents[name].state
                 about = about.get("__dict__", about)  # a pydantic model keeps its fields there
@@ -165,7 +165,7 @@ class _Plain:
     def load(cls, content: bytes) -> Any:
         # The unpickler allocates memory for the largest number in its memo: one that no object needs is refused.
         for seen, (operation, argument, _) in enumerate(pickletools.genops(content)):
-            if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and argument > seen:
+            if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and (argument or 0) > seen:
                 raise pickle.UnpicklingError("memo")
         return _Unpickler(io.BytesIO(content)).load()
 
