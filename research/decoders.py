@@ -32,7 +32,7 @@ from vecveil.attacks.reconstruction.geia import GEIAAttack
 from vecveil.attacks.reconstruction.vec2text import PRESETS as VEC2TEXT_PRESETS
 from vecveil.attacks.reconstruction.vec2text import PublishedCheckpoint, Vec2TextAttack
 from vecveil.attacks.release_model import InputMap
-from vecveil.concepts.folding import canonical, words
+from vecveil.concepts.folding import WordSplitter, canonical
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.similarity import unit_rows
@@ -336,7 +336,8 @@ def every_word(material: Material) -> WordsOf:
 
 
 def _words_among(known: set[str]) -> WordsOf:
-    return lambda texts: [known & set(words(canonical(text))) for text in texts]
+    split = WordSplitter(known)
+    return lambda texts: [known & set(split(canonical(text))) for text in texts]
 
 
 def judged_rows(

@@ -1,7 +1,11 @@
-"""Atomic files, file locks and checkpoints: write to a temporary neighbour, then rename; one process at a time."""
+"""Atomic files, file locks, checkpoints and text encodings.
+
+A file is written to a temporary neighbour that is renamed, by one process at a time.
+"""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -9,6 +13,7 @@ import re
 import secrets
 import stat
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -365,3 +370,68 @@ def not_writable(folder: Path, error: Exception) -> DataFileError:
 def checkpoint_error(constraint: str, got: str, fix: str = "") -> DataFileError:
     """Return the error for a checkpoint that cannot be used."""
     return DataFileError.of("Checkpoint", "checkpoint", constraint, got, fix=fix, code="E-CHECKPOINT")
+
+
+# Text encodings ------------------------------------------------------------------------------
+
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig",
+}  # fmt: skip
+_CONTROLS = re.compile("[\x80-\x9f]")
+_NUL_SHARE = 0.2  # of the bytes at even or at odd offsets; a third is common in UTF-16 of European languages
+_WESTERN_SHARE = 0.3  # of bytes above 127; other code pages use more
+
+
+def likely_encoding(data: bytes) -> str | None:
+    """Return the encoding that the bytes of a text suggest; None for a code page that cannot be told from others."""
+    mark = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
+    if mark is not None:
+        return mark
+    nuls = [data[i::4].count(0) / max(len(data[i::4]), 1) for i in range(4)]
+    # Which of four bytes are mostly NUL.
+    empty_of = {"utf-32-le": (1, 2, 3), "utf-32-be": (0, 1, 2), "utf-16-le": (1, 3), "utf-16-be": (0, 2)}
+    for name, empty in empty_of.items():
+        if all((nuls[i] > _NUL_SHARE) == (i in empty) for i in range(4)):
+            return name
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data)  # the last character may be incomplete
+        return "utf-8"
+    except UnicodeDecodeError:
+        pass
+    foreign = sum(byte > 127 for byte in data) > _WESTERN_SHARE * len(data)
+    # Latin-1 is advised to nobody: of the same bytes it makes control characters, and apostrophes of cp1252 vanish.
+    return None if foreign or set(data) & set(b"\x81\x8d\x8f\x90\x9d") else "cp1252"
+
+
+def decode_text(data: bytes, name: str, *, owner: str, param: str = "path") -> str:
+    """Return the text of UTF-8 bytes, or of UTF-16 or UTF-32 with a byte order mark."""
+    encoding = likely_encoding(data)
+    marked = encoding if any(data.startswith(mark) for mark in _MARKS) else None
+    try:
+        if marked is None and encoding is not None and encoding.startswith(("utf-16", "utf-32")):
+            raise DataFileError.of(owner, param, "a UTF-8 file", f"{name!r}", fix=_convert(encoding))
+        text = data.decode(marked or "utf-8")
+    except UnicodeDecodeError as error:
+        got = f"{name!r}, wrong at byte {error.start}"
+        raise DataFileError.of(owner, param, "a UTF-8 file", got, fix=_convert(encoding)) from None
+    warn_of_controls(text, name)
+    return text
+
+
+def _convert(encoding: str | None) -> str:
+    if encoding is None or encoding.startswith("utf-8"):
+        return "Find out its encoding, and save it as UTF-8."
+    return f"Its bytes look like {encoding}: convert it with iconv -f {encoding} -t utf-8."
+
+
+def warn_of_controls(text: str, name: str) -> bool:
+    """Warn of control characters U+0080 to U+009F, which a wrong encoding makes; return whether there are any."""
+    if text.isascii() or not _CONTROLS.search(text):
+        return False
+    warnings.warn(
+        f"{name} holds control characters (U+0080 to U+009F), as cp1252 or UTF-8 text has where it was read as latin1. "
+        "Words with them are not found. Read the file with the encoding that it was written in.",
+        stacklevel=2,
+    )
+    return True

@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from vecveil.data import read_table, read_texts
 from vecveil.errors import DataFileError, InvalidInputError
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*control characters:UserWarning")
 CANARY = "zebra-7731"
 SUFFIXES = ["csv", "tsv", "jsonl", "txt", "csv.gz", "jsonl.gz", "parquet", "npy"]
 EXPECTED = (DataFileError, InvalidInputError)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from vecveil.concepts.folding import fold
 from vecveil.errors import InvalidInputError, wrong_shape
 from vecveil.metrics.estimates import group_index
 from vecveil.metrics.token_inference import check_labels
@@ -33,8 +34,8 @@ Self = TypeVar("Self", bound="Evidence")
 
 
 def normalise_text(text: str) -> str:
-    """Return the letters and digits of ``text``, case folded; near-duplicates come out equal."""
-    return "".join(c for c in text.casefold() if c.isalnum())
+    """Return the folded letters and digits of ``text``, without accents; near-duplicates come out equal."""
+    return "".join(c for c in fold(text, accent_sensitive=False) if c.isalnum())
 
 
 def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> Rows:

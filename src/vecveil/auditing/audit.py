@@ -122,6 +122,8 @@ def audit(
     # Given embeddings are of the texts as they are: a rewriter's output must be encoded all the same.
     needed = embeddings is None or protector.rewriter is not None
     loaded = _encoder_of(protector, encoder, needed=needed)
+    if (same := concept.for_encoder(loaded)) is not concept:
+        concept, matches = same, same.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
     encode = None if loaded is None else encode_with(loaded, n, show_progress=show_progress)
     if embeddings is None:
         assert encode is not None

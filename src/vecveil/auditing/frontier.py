@@ -34,6 +34,7 @@ from vecveil.attacks import (
 )
 from vecveil.auditing.case import MIN_TEST_TEXTS, MIN_TOKEN_COUNTS, MORE_TEXTS, Rows
 from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
+from vecveil.concepts.folding import canonical
 from vecveil.concepts.folding import words as words_of
 from vecveil.concepts.matching import remove
 from vecveil.concepts.pairs import build_matches
@@ -167,15 +168,17 @@ def frontier(
     candidates = tuple(sorted({check_count(each, owner=OWNER, param="candidates", minimum=10) for each in candidates}))
     matches = concept.find(texts, show_progress=show_progress)
     # Copies reach the count but add no information.
-    if (different := len(set(matches.positives()))) < 3 * MIN_PAIRS:
+    if (different := len(set(map(canonical, matches.positives())))) < 3 * MIN_PAIRS:
         needed = f"at least {3 * MIN_PAIRS} different texts that hold the concept {concept.name!r}"
         raise ConceptError.of(OWNER, "texts", f"{needed} and something beside it", f"{different} of {len(texts)}",
                               fix=MORE_TEXTS, code="E-CONCEPT-FEW")  # fmt: skip
+    loaded = load_encoder(encoder)
+    if (same := concept.for_encoder(loaded)) is not concept:
+        concept, matches = same, same.find(texts, show_progress=show_progress)
     if len(rows) < len(texts):
         ids = None if groups is None else [list(groups)[i] for i in rows]
         texts, groups = [texts[i] for i in rows], ids
         matches = _part(matches, rows, matches.spans, min_texts=3 * MIN_PAIRS)
-    loaded = load_encoder(encoder)
     info = EncoderInfo.of(loaded)
     settings = _settings(matches, groups, retrieval, (collection_size, query_noise, candidates), info, seed)
     folder = None if out is None else Path(out)

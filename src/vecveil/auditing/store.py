@@ -99,6 +99,8 @@ def audit_store(
     # Before encoding, which may take hours: a concept that too few texts hold fails here.
     matches = concept.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
     loaded = None if encoder is None else load_encoder(encoder)
+    if (same := concept.for_encoder(loaded)) is not concept:
+        concept, matches = same, same.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
     encode, embeddings, about = None, None, None
     dimensions = {"released_dimension": int(vectors.shape[1])}
     if loaded is not None:

@@ -70,11 +70,19 @@ class Concept:
 
     @classmethod
     def from_terms(
-        cls, name: str, terms: Iterable[str], *, case_sensitive: bool = False
+        cls,
+        name: str,
+        terms: Iterable[str],
+        *,
+        case_sensitive: bool = False,
+        accent_sensitive: bool | None = None,
     ) -> Concept:
         """Return a concept of words and phrases; :class:`TermDetector` defines equal spellings."""
         owner = "Concept.from_terms"
-        return cls(name, (TermDetector(terms, case_sensitive=case_sensitive, owner=owner),))
+        detector = TermDetector(
+            terms, case_sensitive=case_sensitive, accent_sensitive=accent_sensitive, owner=owner
+        )
+        return cls(name, (detector,))
 
     @classmethod
     def from_patterns(
@@ -136,8 +144,10 @@ class Concept:
         settings = read_concept_file(path)
         detectors: list[Detector] = []
         if "terms" in settings:
-            sensitive = settings.get("case_sensitive", False)
-            detectors.append(TermDetector(settings["terms"], case_sensitive=sensitive, owner=owner))
+            spelling = {
+                key: settings[key] for key in ("case_sensitive", "accent_sensitive") if key in settings
+            }
+            detectors.append(TermDetector(settings["terms"], owner=owner, **spelling))
         if "patterns" in settings:
             detectors.append(PatternDetector(settings["patterns"], owner=owner))
         if "entities" in settings:
@@ -190,6 +200,16 @@ class Concept:
         owner = f"Concept {self.name!r}, column {self.spans_column!r}"
         given = AnnotatedSpans(columns[self.spans_column], column=self.spans_column, owner=owner)
         return replace(self, detectors=(*self.detectors, given), spans_column=None)
+
+    def for_encoder(self, encoder: Any) -> Concept:
+        """Return the concept whose terms ignore accents as ``encoder`` does; terms with ``accent_sensitive`` stay.
+
+        Accents are ignored unless the encoder has a true attribute ``keeps_accents``.
+        """
+        if not getattr(encoder, "keeps_accents", None):
+            return self
+        fitted = tuple(d.keeping_accents() if isinstance(d, TermDetector) else d for d in self.detectors)
+        return replace(self, detectors=fitted) if fitted != self.detectors else self
 
     def describe(self) -> dict[str, Any]:
         """Return kinds and counts as JSON-ready values, without any term, pattern or text."""
@@ -282,6 +302,8 @@ def _record(detector: Detector) -> dict[str, Any] | None:
     # Exact types: a subclass may detect differently, which the record could not restore.
     if type(detector) is TermDetector:
         own = {"terms": list(detector.terms), "case_sensitive": detector.case_sensitive}
+        if not detector.accent_sensitive:
+            own["accent_sensitive"] = False
         return {"kind": "terms", **own, "label": detector.label}
     if type(detector) is PatternDetector:
         limits = {"patterns": list(detector.patterns), "time_limit": detector.time_limit}
@@ -301,11 +323,11 @@ def _record(detector: Detector) -> dict[str, Any] | None:
 def _detector(record: dict[str, Any]) -> Detector:
     kind = record["kind"]
     if kind == "terms":
-        sensitive, label = record["case_sensitive"], record["label"]
+        case, accents, label = record["case_sensitive"], record.get("accent_sensitive", True), record["label"]
         # Records come from files that others may have written: types are checked before use.
-        if not isinstance(sensitive, bool) or not isinstance(label, str):
+        if not isinstance(case, bool) or not isinstance(accents, bool) or not isinstance(label, str):
             raise TypeError("terms")
-        return TermDetector(record["terms"], case_sensitive=sensitive, label=label)
+        return TermDetector(record["terms"], case_sensitive=case, accent_sensitive=accents, label=label)
     if kind == "patterns":
         limit, label = record["time_limit"], record["label"]
         if not 0 < limit <= LONGEST_TIME_LIMIT or not isinstance(label, str):

@@ -6,6 +6,7 @@
     terms: [ibuprofen, "vitamin D"]  # words and phrases
     terms_file: drugs.txt            # more of them, one a line; path relative to this file, and in its folder
     case_sensitive: false            # for terms
+    accent_sensitive: false          # for terms; if left out, as the encoder is
     patterns: ['\\b\\d+ ?mg\\b']        # regular expressions
     entities: [EMAIL_ADDRESS]        # Presidio's types, or {engine, model, language, types}
     spans_column: spans              # table column with [{start, end, label}, ...]
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from vecveil.errors import DataFileError, InvalidInputError, optional_import, wrong_type
+from vecveil.io import decode_text
 
 DEEPEST = 100  # far below Python's recursion limit, far above any concept file
 _MERGE = "tag:yaml.org,2002:merge"
@@ -35,6 +37,7 @@ _TYPES: dict[str, tuple[type, str]] = {
     "terms": (list, "a list of strings"),
     "terms_file": (str, "a path"),
     "case_sensitive": (bool, "true or false"),
+    "accent_sensitive": (bool, "true or false"),
     "patterns": (list, "a list of strings"),
     "spans_column": (str, "the name of a column"),
     "labels_column": (str, "the name of a column"),
@@ -64,17 +67,19 @@ def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     terms_file = settings.pop("terms_file", None)
     if terms_file is not None:
         # A concept file from somebody else must not turn another file of this user into terms.
-        if not (listed := path.parent / terms_file).resolve().is_relative_to(path.parent.resolve()):
+        lines = _lines(listed := path.parent / terms_file)
+        if not listed.resolve().is_relative_to(path.parent.resolve()):
             raise InvalidInputError.of(_OWNER, "terms_file", "in the folder of the concept file", "a file elsewhere",
                                        fix="Copy it there.", code="E-CONCEPT-PATH")  # fmt: skip
-        settings["terms"] = [*settings.get("terms", []), *_lines(listed)]
-    if "case_sensitive" in settings and "terms" not in settings:
-        raise InvalidInputError.of(_OWNER, "case_sensitive", "beside terms or terms_file", "neither",
-                                   fix="In a pattern, write (?i) at its beginning to ignore case.")  # fmt: skip
+        settings["terms"] = [*settings.get("terms", []), *lines]
+    for key in ("case_sensitive", "accent_sensitive"):
+        if key in settings and "terms" not in settings:
+            fix = "In a pattern, write (?i) at its beginning to ignore case." if key == "case_sensitive" else ""
+            raise InvalidInputError.of(_OWNER, key, "beside terms or terms_file", "neither", fix=fix)
     if content.get("entities") is not None:
         settings["entities"] = entity_options(content["entities"])
-    if not settings.keys() - {"name", "case_sensitive"}:
-        known = ", ".join(key for key in _KEYS if key not in ("name", "case_sensitive"))
+    if not settings.keys() - {"name", "case_sensitive", "accent_sensitive"}:
+        known = ", ".join(key for key in _KEYS if key not in ("name", "case_sensitive", "accent_sensitive"))
         raise InvalidInputError.of(
             _OWNER, "path", f"a concept file with at least one of {known}", "none"
         )
@@ -148,7 +153,10 @@ def load_yaml(text: str, name: str, *, owner: str) -> Any:
 
 
 def read_text(path: Path, *, owner: str, most: int, param: str = "path") -> str:
-    """Return the UTF-8 text of a regular file of at most ``most`` bytes; a device or pipe may never end."""
+    """Return the text of a regular file of at most ``most`` bytes, decoded by `decode_text`.
+
+    A device or a pipe may never end.
+    """
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -158,12 +166,9 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path") -> str:
         if status.st_size > most:
             got = f"{path.name!r} of {status.st_size >> 20} MiB"
             raise DataFileError.of(owner, param, f"a file of at most {most >> 20} MiB", got)
-        return path.read_text(encoding="utf-8-sig")  # -sig: Windows editors write a byte order mark
+        return decode_text(path.read_bytes(), path.name, owner=owner, param=param)
     except FileNotFoundError:
         raise DataFileError.of(owner, param, "a file that exists", repr(path.name)) from None
-    except UnicodeDecodeError as error:
-        got = f"{path.name!r}, wrong at byte {error.start}"
-        raise DataFileError.of(owner, param, "a UTF-8 file", got) from None
     except (OSError, ValueError) as error:
         if isinstance(error, DataFileError):
             raise

@@ -1,32 +1,73 @@
-"""Fold case, Unicode composition, whitespace, apostrophes and hyphens of texts.
+"""Fold texts so that spellings which encoders see as equal become equal, and map offsets back.
 
-Two strings that fold to the same string are canonical caseless matches (Unicode 3.13, D145), with
-runs of whitespace equal to one space, typographic apostrophes and hyphens equal to ``'`` and ``-``, and
-control and format characters (soft hyphens, zero-width characters) left out. Folding may change the
-length (ß, İ, ligatures, accents); :func:`offsets` maps folded characters to their origin.
+The rules are those of BERT's tokenizer, and the compatibility forms that other tokenizers unify:
+
+- control, format, private-use and other invisible characters are left out;
+- a run of whitespace is one space;
+- apostrophes are ``'``, hyphens and dashes ``-``;
+- characters are decomposed (NFD), full-width letters, ligatures and superscript digits replaced by plain ones;
+- upper and lower case are equal, and letters with and without accents are, unless the caller keeps them.
+
+`fold` gives the form that terms are matched in, `plain` the form that other detectors read, `canonical` the form
+that words are counted in. `offsets` maps folded characters to their origin, `original` a match to its span.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
-_RUN = re.compile(r"(?: \s|[^\S ])\s*")  # whitespace that is not exactly one space
 _SURROGATE = re.compile("[\ud800-\udfff]")  # cannot be encoded in UTF-8
-_PLAIN = {"’": "'", "‐": "-", "‑": "-"}
-# Control and format characters (categories Cc and Cf) except whitespace. Encoders drop them, so a
-# term with one inside must still match.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e"
-    "\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd"
-    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]"
+# Control and format characters except whitespace, fillers, surrogates, private use, U+FFFD, and the marks that
+# select a glyph (variation selectors, the grapheme joiner).
+_INVISIBLE = (
+    "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160"
+    "\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ud800-\uf8ff\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff0-\ufffb\ufffd\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U0010ffff"
 )
+_UNSEEN = re.compile(f"[{_INVISIBLE}]")
+_TAIL = re.compile(rf"\s[\s{_INVISIBLE}]*\Z")
+_RUN = re.compile(r"(?: \s|[^\S ])\s*")  # whitespace that is not exactly one space
+# BERT drops these, other tokenizers take them for spaces.
+_PAGE_BREAKS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+_APOSTROPHES = re.compile("[`´ʼ‘’‛′＇]")
+_HYPHENS = re.compile("[‐‑‒–—―−﹣－]")
+_LETTERS = re.compile("[^\\W\x00-\x7f]+")  # and digits, outside ASCII
 # Scripts written without spaces: any character may begin or end a word.
-_SPACELESS = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003ffff]"
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
+_SPACELESS = re.compile(f"[{_UNSPACED}]")
+_BY_SCRIPT = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
+# Characters that may join the one before them when they are composed, beside marks: jamo and half-width signs.
+_JOINING = "\u1160-\u11ff\u3131-\u318e\ud7b0-\ud7ff\uff9e-\uffdc"
+
+
+@lru_cache(maxsize=8)
+def _characters(categories: str, further: str = "") -> str:
+    """Return a pattern of the characters of some categories, and of those in the character class ``further``."""
+    # Made with the first text outside ASCII: the search takes 20 ms.
+    basic, other = "", ""
+    for i in (*range(0x300, 0x20000), *range(0xE0100, 0xE01F0)):
+        if unicodedata.category(chr(i)) in categories:
+            basic, other = (basic + chr(i), other) if i < 0x10000 else (basic, other + chr(i))
+    # A class with ranges beyond the basic plane is a hundred times slower.
+    return f"(?:[{basic}{further}]|(?=[\U00010000-\U0010ffff])[{other}])"
+
+
+@lru_cache(maxsize=1)
+def _accents() -> re.Pattern[str]:
+    return re.compile(_characters("Mn", "\u1734") + "+")
+
+
+@lru_cache(maxsize=1)
+def _clusters() -> re.Pattern[str]:
+    """Return the pattern of a character and those that may be composed with it."""
+    return re.compile(f"(?s).(?:{_characters('Mn Mc Me')}|[{_JOINING}]|{_UNSEEN.pattern})*")
 
 
 def without_surrogates(text: str) -> str:
@@ -34,54 +75,127 @@ def without_surrogates(text: str) -> str:
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
-def fold(text: str, *, case_sensitive: bool = False) -> str:
-    """Return ``text`` decomposed (NFD), casefolded, with single spaces and no invisible characters."""
+def fold(
+    text: str, *, case_sensitive: bool = False, accent_sensitive: bool = True, lines: bool = False
+) -> str:
+    """Return ``text`` decomposed (NFD), with the differences that the module names removed.
+
+    ``lines`` makes a run of whitespace with a line break in it a line break, not a space.
+    """
     # Before the ASCII test: NUL and other control characters are ASCII.
     text = _UNSEEN.sub("", text)
     if text.isascii():
-        folded = text if case_sensitive else text.lower()
+        folded = (text if case_sensitive else text.lower()).replace("`", "'")
     else:
-        folded = without_surrogates(text)
-        for typographic, plain in _PLAIN.items():
-            folded = folded.replace(typographic, plain)
-        # Decompose first: casefolding must see base letters and marks apart (Unicode D145).
-        folded = unicodedata.normalize("NFD", folded)
-        if not case_sensitive:
-            folded = unicodedata.normalize("NFD", folded.casefold())  # casefolding can yield composed characters
-    return _RUN.sub(" ", folded)
+        folded = unicodedata.normalize("NFD", text)
+        if not unicodedata.is_normalized("NFKD", folded):
+            # Letters and digits only: a trade mark sign must not become letters of the word before it.
+            folded = _LETTERS.sub(lambda run: "".join(map(_unified, run[0])), folded)
+        if not accent_sensitive:
+            folded = _accents().sub("", folded)
+        # Decomposed before: casefolding must see base letters and marks apart (Unicode D145).
+        folded = unicodedata.normalize("NFD", folded if case_sensitive else folded.casefold())
+        folded = _HYPHENS.sub("-", _APOSTROPHES.sub("'", folded))
+    return _RUN.sub(_line_or_space, folded) if lines else _RUN.sub(" ", folded)
 
 
-def offsets(text: str, *, case_sensitive: bool = False) -> list[int]:
-    """Return for each character of ``fold(text)`` its offset in ``text``, and ``len(text)`` at the end.
+@lru_cache(maxsize=4096)
+def _unified(char: str) -> str:
+    """Return the plain form of a letter or digit; a fraction or a number in brackets stays one character."""
+    form = unicodedata.normalize("NFKD", char)
+    whole = all(piece.isalnum() or piece in "\u3099\u309a" for piece in form)  # the marks of half-width kana
+    return form if whole else unicodedata.normalize("NFD", char)
 
-    The offsets never decrease. A folded run of whitespace points to the first character of the run.
-    Among combining marks, which folding may reorder, the offsets stay in the order of the text: no
-    word begins or ends between them.
-    """
-    result: list[int] = []
-    spaces = False
-    for i, char in enumerate(without_surrogates(text)):
-        if _UNSEEN.match(char):
-            continue
-        if char.isspace():
-            if not spaces:
-                result.append(i)
-            spaces = True
-        else:
-            spaces = False
-            # The same steps as in `fold`, one character at a time: NFD never merges characters.
-            pieces = unicodedata.normalize("NFD", char)
-            if not case_sensitive:
-                pieces = unicodedata.normalize("NFD", pieces.casefold())
-            result.extend([i] * len(pieces))
-    result.append(len(text))
-    return result
+
+def _line_or_space(run: re.Match[str]) -> str:
+    return "\n" if "\n" in run[0] or "\r" in run[0] or "\u2028" in run[0] or "\u2029" in run[0] else " "
+
+
+def plain(text: str) -> str:
+    """Return ``text`` folded for detectors that read texts: composed (NFC), with its case, accents and lines."""
+    folded = fold(text, case_sensitive=True, lines=True)
+    return folded if folded.isascii() else unicodedata.normalize("NFC", folded)
 
 
 def canonical(text: str) -> str:
     """Return the counted form of a term: folded, composed (NFC), ends stripped."""
     folded = fold(text).strip()
     return folded if folded.isascii() else unicodedata.normalize("NFC", folded)
+
+
+def offsets(text: str, *, case_sensitive: bool = False, accent_sensitive: bool = True) -> list[int]:
+    """Return for each character of ``fold(text)`` its offset in ``text``, and ``len(text)`` at the end.
+
+    The offsets never decrease. A folded run of whitespace points to the first character of the run.
+    Among combining marks, which folding may reorder, the offsets stay in the order of the text: no
+    word begins or ends between them.
+    """
+    # The same steps as in `fold`, one character at a time: decomposition never merges characters.
+    pieces = ((i, _folded(char, case_sensitive, accent_sensitive)) for i, char in enumerate(text))
+    return [*_origins(pieces), len(text)]
+
+
+@lru_cache(maxsize=16384)
+def _folded(char: str, case_sensitive: bool, accent_sensitive: bool) -> str:
+    return fold(char, case_sensitive=case_sensitive, accent_sensitive=accent_sensitive)
+
+
+def plain_offsets(text: str) -> list[int]:
+    """Return for each character of ``plain(text)`` its offset in ``text``, and ``len(text)`` at the end."""
+    pieces = ((match.start(), plain(match[0])) for match in _clusters().finditer(text))
+    return [*_origins(pieces), len(text)]
+
+
+def _origins(pieces: Iterator[tuple[int, str]]) -> Iterator[int]:
+    before = ""
+    for i, piece in pieces:
+        for char in piece:
+            if not (char.isspace() and before.isspace()):
+                yield i
+            before = char
+
+
+def original(text: str, origin: Sequence[int], start: int, end: int) -> tuple[int, int]:
+    """Return the span of ``text`` that was folded to the characters from ``start`` to ``end``.
+
+    Invisible characters and accents inside and behind the match belong to it, whitespace behind it does not.
+    """
+    first, last = origin[start], origin[end - 1]
+    # One character may have become several: the span ends before the next that has another origin.
+    while origin[end] == last:
+        end += 1
+    stop = origin[end]
+    tail = _TAIL.search(text, last + 1, stop)
+    return first, tail.start() if tail else stop
+
+
+def without_page_breaks(text: str) -> tuple[str, list[int]] | None:
+    """Return ``text`` without vertical tabs, form feeds and the like, and its offsets; None if it has none."""
+    if not _PAGE_BREAKS.search(text):
+        return None
+    origin = [i for i, char in enumerate(text) if not _PAGE_BREAKS.match(char)]
+    return "".join(text[i] for i in origin), [*origin, len(text)]
+
+
+def free_space(terms: Iterable[str]) -> re.Pattern[str] | None:
+    """Return the pattern of a space in a folded text beside a sign of ``terms`` that is a token by itself.
+
+    Tokenizers give "St.John's" and "St. John 's" the same tokens, so such spaces separate nothing. None if no term
+    has such a sign: punctuation, or a character of a script without spaces.
+    """
+    signs = {char for term in terms for char in term if _is_sign(char)}
+    if not signs:
+        return None
+    unspaced = any(map(_SPACELESS.match, signs))
+    inside = re.escape("".join(sorted(sign for sign in signs if not _SPACELESS.match(sign))))
+    inside += _UNSPACED if unspaced else ""
+    return re.compile(f" (?:(?=[{inside}])|(?<=[{inside}] ))")
+
+
+def _is_sign(char: str) -> bool:
+    if char.isascii():
+        return not (char.isalnum() or char.isspace())
+    return unicodedata.category(char)[0] == "P" or _SPACELESS.match(char) is not None
 
 
 def is_boundary(folded: str, position: int) -> bool:
@@ -110,7 +224,18 @@ def _is_mark(char: str) -> bool:
 
 
 def _joins(char: str) -> bool:
-    return (char.isalnum() or char == "_") and (char.isascii() or not _SPACELESS.match(char))
+    return char.isalnum() and (char.isascii() or not _SPACELESS.match(char))
+
+
+def whole_characters(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the span grown over the marks and invisible characters that belong to its first and last character."""
+    if text.isascii():
+        return start, end
+    while start and _is_mark(text[start]):
+        start -= 1
+    while end < len(text) and (_is_mark(text[end]) or _UNSEEN.match(text[end])):
+        end += 1
+    return start, end
 
 
 @lru_cache(maxsize=65536)
@@ -119,6 +244,57 @@ def words(term: str) -> tuple[str, ...]:
 
     Words without a letter or digit are dropped.
     """
-    kept = [char if char.isalnum() or char in "_'" or _is_mark(char) else " " for char in term]
-    pieces = (word.strip("'_") for word in "".join(kept).split())
+    kept = [char if char.isalnum() or char == "'" or _is_mark(char) else " " for char in term]
+    pieces = (word.strip("'") for word in "".join(kept).split())
     return tuple(word for word in pieces if any(char.isalnum() for char in word))
+
+
+class WordSplitter:
+    """Splits canonical texts into words, and finds known words inside scripts that are written without spaces.
+
+    Between known words, such a script gives the overlapping pairs of its characters. A word that differs from a known
+    one by accents alone, or by a part behind or before an apostrophe ("aspirin's"), counts as the known one.
+
+    Args:
+        known: canonical words.
+    """
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self._known = frozenset(known)
+        self._unaccented = {fold(word, accent_sensitive=False): word for word in sorted(self._known)}
+        self._sizes = sorted({len(word) for word in self._known if _SPACELESS.search(word)}, reverse=True)
+
+    def __call__(self, text: str) -> list[str]:
+        """Return the words of ``text``, in its order."""
+        result: list[str] = []
+        for word in words(text):
+            if word in self._known:
+                result.append(word)
+            elif not word.isascii() and _SPACELESS.search(word):
+                result += self._unspaced(word)
+            else:
+                bare = word if word.isascii() else fold(word, accent_sensitive=False)
+                known = [self._unaccented[part] for part in (bare, *bare.split("'")) if part in self._unaccented]
+                result += known or [word]
+        return result
+
+    def _unspaced(self, run: str) -> Iterator[str]:
+        start = i = 0
+        while i < len(run):
+            size = next((n for n in self._sizes if run[i : i + n] in self._known), 0)
+            if size:
+                yield from _pairs(run[start:i])
+                yield run[i : i + size]
+                start = i + size
+            i += size or 1
+        yield from _pairs(run[start:])
+
+
+def _pairs(run: str) -> Iterator[str]:
+    """Yield pairs of adjacent characters of scripts without spaces, and the other words of ``run`` whole."""
+    for part in _BY_SCRIPT.findall(run):
+        characters = _clusters().findall(part)
+        if not _SPACELESS.match(part) or len(characters) == 1:
+            yield part
+        else:
+            yield from map("".join, pairwise(characters))

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from vecveil.concepts.folding import canonical
+from vecveil.concepts.folding import canonical, original, plain, plain_offsets, whole_characters
 from vecveil.errors import InvalidInputError
 from vecveil.runtime import progress
 
@@ -33,7 +33,13 @@ class Span:
 
 @runtime_checkable
 class Detector(Protocol):
-    """Protocol of detectors: one list of spans per text, in the order of the texts."""
+    """Protocol of detectors: one list of spans per text, in the order of the texts.
+
+    A text with typographic spaces, line breaks, invisible characters and the like is given to a detector again in the
+    form `vecveil.concepts.folding.plain`, and once more on one line. Optional attributes that are True change this:
+    ``lines`` leaves out the form on one line, and ``folds`` both. ``positional`` is for spans that belong to texts by
+    position: ``detect`` gets all texts at once, as written.
+    """
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
         """Return the spans of each text; they may overlap and come in any order."""
@@ -43,9 +49,10 @@ class Detector(Protocol):
 def merge_spans(text: str, spans: Iterable[Span]) -> list[Span]:
     """Return ``spans`` sorted, with overlapping ones united; every result has its ``term``.
 
-    A union takes the label of its longest part (the first of equals).
+    A span grows over the marks and invisible characters of its first and last character. A union takes the label of
+    its longest part (the first of equals).
     """
-    spans = list(spans)
+    spans = [_whole(text, span) for span in spans]
     # The common case: one match with its term already folded by its detector.
     if len(spans) == 1 and spans[0].term:
         return spans
@@ -71,6 +78,11 @@ def merge_spans(text: str, spans: Iterable[Span]) -> list[Span]:
         s if s.term else Span(s.start, s.end, s.label, canonical(text[s.start : s.end]))
         for s in merged
     ]
+
+
+def _whole(text: str, span: Span) -> Span:
+    start, end = whole_characters(text, span.start, span.end)
+    return span if (start, end) == (span.start, span.end) else Span(start, end, span.label, span.term)
 
 
 def checked_spans(rows: Any, texts: Sequence[str], *, owner: str) -> list[list[Span]]:
@@ -206,6 +218,35 @@ def removed_again(detectors: Sequence[Detector], rests: list[str]) -> list[str]:
 
 
 def _add(rows: list[list[Span]], detector: Detector, texts: Sequence[str], start: int) -> None:
-    spans = checked_spans(detector.detect(texts), texts, owner=type(detector).__name__)
-    for row, items in enumerate(spans, start):
-        rows[row].extend(items)
+    owner = type(detector).__name__
+    spans = [list(row) for row in checked_spans(detector.detect(texts), texts, owner=owner)]
+    forms = [texts]
+    if not (getattr(detector, "positional", False) or getattr(detector, "folds", False)):
+        forms.append([plain(text) for text in texts])
+        if not getattr(detector, "lines", False):
+            forms.append([form.replace("\n", " ") for form in forms[1]])
+    for i in range(1, len(forms)):
+        # Most texts are in plain form already.
+        new = [j for j, form in enumerate(forms[i]) if form and all(form != earlier[j] for earlier in forms[:i])]
+        if new:
+            folded = [forms[i][j] for j in new]
+            again = checked_spans(detector.detect(folded), folded, owner=owner)
+            for j, found in zip(new, again, strict=True):
+                spans[j] += _placed(texts[j], found, spans[j])
+    for row, own in enumerate(spans, start):
+        rows[row] += own
+
+
+def _placed(text: str, spans: list[Span], known: list[Span]) -> list[Span]:
+    """Return the spans of a folded text in ``text``, without those that only lengthen a known one over its line."""
+    if not spans:
+        return []
+    origin = plain_offsets(text)
+    placed = [Span(*original(text, origin, span.start, span.end), span.label) for span in spans]
+    begun = {(span.start, span.label) for span in known}
+    # "Name: .*" ends with its line: on one line it would take the rest of the text.
+    return [
+        span
+        for span in placed
+        if (span.start, span.label) not in begun or len(text[span.start : span.end].splitlines()) == 1
+    ]

@@ -3,7 +3,7 @@
 A list is never complete, and annotated spans leave most mentions of a word unmarked. So a fit marks the listed words
 wherever they stand, and every other frequent word with a weight: the probability that it belongs to the concept,
 judged by its own embedding. Words near the concept are erased with the listed ones, though less.
-In scripts without spaces a run of characters is one word, so only the token labels mark the terms inside it.
+Where a script has no spaces, the listed words are found inside its runs, and pairs of characters are the other words.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from vecveil.concepts.folding import canonical, words
+from vecveil.concepts.folding import WordSplitter, canonical, words
 from vecveil.concepts.matching import Span
 from vecveil.errors import ConceptError, InvalidInputError, wrong_type
 from vecveil.validation import check_count
@@ -239,7 +239,7 @@ def build_matches(
                               fix=f"Give more texts or a wider concept{lower}",
                               code="E-CONCEPT-FEW")  # fmt: skip
     # Copies reach the count but add no information.
-    different = len({texts[i] for i in holding})
+    different = len({canonical(texts[i]) for i in holding})
     if different < min_texts:
         raise ConceptError.of(owner, "texts", needed, f"{different} different ones among {len(holding)}",
                               "Copies of a text add no information.",
@@ -339,7 +339,8 @@ def mark_words(
         encode: texts to (N, n) embeddings; each frequent word is encoded by itself.
         labels: the words of the fit's token labels, in the order of their columns.
     """
-    rows = [dict.fromkeys(words(canonical(text))) for text in texts]
+    split = WordSplitter(listed)
+    rows = [dict.fromkeys(split(canonical(text))) for text in texts]
     counts = Counter(word for row in rows for word in row)
     known = sorted(word for word in set(listed) if counts[word] >= LISTED_TEXTS)
     others: list[str] = []

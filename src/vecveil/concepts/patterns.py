@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,6 +19,9 @@ LARGEST_PATTERN = 100_000
 _COUNT = re.compile(r"\{\s*(\d{1,20})")
 _OTHER_SYNTAX = re.compile(r"\(\?(?:#|[A-Za-z0-9\-]*[xV])")
 """Comments, and flags that change what parentheses and brackets mean."""
+_NAMED = re.compile(r"\\[NpP]\{[^}]*\}")
+"""A character or a property by its name, which may hold spaces."""
+_SET = re.compile(r"\[\^?(?!\])")
 
 
 def unrolled_size(pattern: str) -> int:
@@ -76,19 +81,52 @@ def _end_of_set(pattern: str, start: int) -> int:
     return i
 
 
+def over_lines(pattern: str) -> str:
+    """Return ``pattern`` composed (NFC), with every space in it matching a line break too.
+
+    A pattern with comments, flags for them, or named classes in brackets is only composed.
+    """
+    pattern = unicodedata.normalize("NFC", pattern)
+    if " " not in pattern or "[:" in pattern or _OTHER_SYNTAX.search(pattern):
+        return pattern
+    pieces: list[str] = []
+    i = 0
+    while i < len(pattern):
+        end = i + 1
+        if named := _NAMED.match(pattern, i):
+            end = named.end()
+        elif pattern[i] == "\\":
+            end = i + 2
+        elif pattern[i] == "[":
+            end = _end_of_set(pattern, i) + 1
+        piece = pattern[i:end]
+        if piece in (" ", "\\ "):
+            piece = "[ \n]"
+        elif " " in piece and (start := _SET.match(piece)):
+            piece = f"{start[0]}\\n{piece[start.end() :]}"
+        pieces.append(piece)
+        i = end
+    return "".join(pieces)
+
+
 class PatternDetector:
     """Finds matches of regular expressions, in the syntax of the ``regex`` package.
 
-    Patterns are used as written: case-sensitive unless a pattern begins with ``(?i)``, and not limited
-    to whole words unless the pattern is (``\\b``).
+    Patterns are case-sensitive unless they begin with ``(?i)``, and not limited to whole words unless they are
+    (``\\b``). A space in a pattern matches a line break too. A concept applies patterns to texts as written and to
+    their plain form (see `Detector`), so that ``400 mg`` is found with any kind of space in it.
 
     Args:
         patterns: At least one pattern; none may match the empty string.
         time_limit: Seconds for all patterns together on one text; beyond it ``detect`` raises. Raise it
             for very long texts; lower it to fail sooner on bad patterns.
+
+    Attributes:
+        patterns: The patterns as written; they are text of the concept.
     """
 
     rescans = True  # see TermDetector.rescans
+    lines = True  # its patterns say where a match may cross a line
 
     def __init__(
         self,
@@ -105,6 +143,7 @@ class PatternDetector:
         self.time_limit = check_positive(time_limit, owner=owner, param="time_limit")
         self.label = label
         self._owner = owner
+        self.patterns: tuple[str, ...] = ()
         self._patterns: list[Any] = []
         for i, pattern in enumerate(patterns):
             if not isinstance(pattern, str):
@@ -119,12 +158,15 @@ class PatternDetector:
                 )
             try:
                 compiled = regex.compile(pattern)
+                with contextlib.suppress(regex.error):
+                    compiled = regex.compile(over_lines(pattern))
             except (regex.error, RecursionError, OverflowError, MemoryError, ValueError) as error:
                 place = getattr(error, "pos", None)
                 where = "" if place is None else f", wrong at its character {place}"
                 raise InvalidInputError.of(owner, "patterns", "regular expressions that compile",
                                            f"one at position {i} that does not{where}",
                                            fix="The syntax is that of the Python package regex.") from None  # fmt: skip
+            self.patterns += (pattern,)
             self._patterns.append(compiled)
             # A pattern that matches the empty string would match everywhere; removal would never end.
             try:
@@ -138,11 +180,6 @@ class PatternDetector:
 
     def __len__(self) -> int:
         return len(self._patterns)
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """The patterns as written; they are text of the concept."""
-        return tuple(pattern.pattern for pattern in self._patterns)
 
     def __repr__(self) -> str:
         return f"PatternDetector({len(self)} patterns, time_limit={self.time_limit:g})"

@@ -23,7 +23,7 @@ import numpy as np
 
 from vecveil.concepts.annotated import AnnotatedSpans
 from vecveil.concepts.concept import Concept, concept_record
-from vecveil.concepts.folding import canonical
+from vecveil.concepts.folding import canonical, plain
 from vecveil.concepts.matching import Span, detect_all, merge_spans, redact, remove, replace
 from vecveil.concepts.pairs import ConceptMatches
 from vecveil.errors import (
@@ -225,7 +225,7 @@ class ReplacingAtRandom(Rewriter):
         own: set[str] = set()
         for text, spans in zip(matches.texts, matches.spans, strict=True):
             # Each text counts a word once: a word repeated in one private text must not look common.
-            held.update(set(_WORD.findall(replace(text, spans, lambda _: " ").casefold())))
+            held.update(set(_WORD.findall(canonical(replace(text, spans, lambda _: " ")))))
             own.update(word for span in spans for word in _WORD.findall(span.term))
         known = sorted(
             (word for word, texts in held.items() if texts >= min_texts and word not in own),
@@ -247,7 +247,7 @@ class ReplacingAtRandom(Rewriter):
 
         def fill(span: Span) -> str:
             # one word even for a span of symbols
-            count = len(_WORD.findall(text[span.start : span.end]))
+            count = len(_WORD.findall(span.term))
             return " ".join(
                 self.words[i] for i in rng.integers(len(self.words), size=max(count, 1))
             )
@@ -332,7 +332,8 @@ def members_of(
     for text, row in zip(texts, spans, strict=True):
         for span in row:
             # A dictionary by term: several spellings of a term count as one member, the first one.
-            terms_of[span.label].setdefault(span.term, text[span.start : span.end])
+            written = plain(text[span.start : span.end]).replace("\n", " ")
+            terms_of[span.label].setdefault(span.term, written)
     return {label: tuple(sorted(terms.values())) for label, terms in sorted(terms_of.items())}
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar, cast
 
 from vecveil.errors import DataFileError, InvalidInputError, unknown_name
+from vecveil.io import likely_encoding, warn_of_controls
 
 T = TypeVar("T")
 
@@ -36,6 +37,7 @@ UNZIPPED_FREELY = 1 << 28
 UNZIPPED_RATIO = 200
 LONGEST = 1 << 24
 """Most characters of a line or of a quoted field."""
+_HEAD = 4096  # bytes from which an encoding is guessed
 GROUP_CHARACTERS = 1 << 25
 """Characters that end a group of rows, even below the requested number of rows."""
 
@@ -234,7 +236,7 @@ def read_lines(file: InputFile, encoding: str, newline: str | None = "") -> Iter
         _CountedBytes(file) as source,
         io.TextIOWrapper(cast(Any, source), encoding=codec, errors="strict", newline=newline) as text,
     ):
-        number = 0
+        number, warned = 0, False
         while True:
             try:
                 line = text.readline(LONGEST + 1)
@@ -243,6 +245,9 @@ def read_lines(file: InputFile, encoding: str, newline: str | None = "") -> Iter
             if not line:
                 return
             number += 1
+            if number == 1:
+                source.check_head(codec)
+            warned = warned or warn_of_controls(line, file.name)
             if len(line) > LONGEST:
                 raise not_usable(file.name, f"lines of at most {LONGEST} characters", f"a longer one at line {number}",
                                  fix="Check that the file has the format that its name says.")  # fmt: skip
@@ -268,7 +273,7 @@ class _CountedBytes(io.BufferedIOBase):
     """The bytes of a file, counted while reading so that an error can give line and offset."""
 
     def __init__(self, file: InputFile) -> None:
-        self._name, self._offset, self._line_ends, self._head = file.name, 0, 0, b""
+        self._name, self._offset, self._line_ends, self.head = file.name, 0, 0, b""
         with readable(file.name):
             self._raw = file.open()
 
@@ -282,7 +287,7 @@ class _CountedBytes(io.BufferedIOBase):
             except (EOFError, zlib.error, gzip.BadGzipFile):
                 raise not_usable(self._name, "a whole gzip file", "a truncated or damaged one",
                                  fix="Copy or compress it again.") from None  # fmt: skip
-        self._head = self._head or block[:2]
+        self.head = self.head or block[:_HEAD]
         self._offset += len(block)
         self._line_ends += block.count(b"\n")
         return block
@@ -295,14 +300,23 @@ class _CountedBytes(io.BufferedIOBase):
             rest = bytes(error.object)[error.start :]
             line = self._line_ends - rest.count(b"\n") + 1
             where = f" at line {line} (byte offset {self._offset - len(rest)})"
-        fix = (
-            "Convert it with iconv -f latin1 -t utf-8, or pass --encoding latin1 (encoding='latin1') if all of it is "
-            "in that encoding."
-        )
-        if self._head in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) and "16" not in encoding:
-            fix = "The file is UTF-16: pass --encoding utf-16 (encoding='utf-16')."
-        return DataFileError.of(self._name, "encoding", "the encoding of the whole file",
-                                f"bytes that are not {encoding}{where}", fix=fix)  # fmt: skip
+        likely = likely_encoding(self.head)
+        if likely in ("utf-8", "utf-8-sig") and isinstance(error, UnicodeDecodeError):
+            likely = likely_encoding(bytes(error.object))  # the head may be ASCII
+        return self._other(f"bytes that are not {encoding}{where}", likely, encoding)
+
+    def check_head(self, encoding: str) -> None:
+        """Raise DataFileError if the first bytes are UTF-16 or UTF-32 and ``encoding`` is another."""
+        likely = likely_encoding(self.head)
+        wide = likely is not None and likely.startswith(("utf-16", "utf-32"))
+        if wide and not encoding.startswith(("utf-16", "utf-32")):
+            raise self._other(f"bytes of {likely}", likely, encoding)
+
+    def _other(self, got: str, likely: str | None, encoding: str) -> DataFileError:
+        fix = f"Pass --encoding {likely} (encoding={likely!r}), or convert it with iconv -f {likely} -t utf-8."
+        if likely is None or codecs.lookup(likely) == codecs.lookup(encoding):
+            fix = "Find out its encoding and pass it: --encoding (encoding=), or convert the file to UTF-8 with iconv."
+        return DataFileError.of(self._name, "encoding", "the encoding of the whole file", got, fix=fix)
 
     def close(self) -> None:
         if not self.closed:

@@ -333,6 +333,14 @@ class SentenceTransformerBackend:
         )
         self.dimension: int | None = get_dimension()
 
+    @property
+    def keeps_accents(self) -> bool | None:
+        """Whether the tokenizer distinguishes letters with and without accents; None without a tokenizer."""
+        tokenizer = getattr(self._model, "tokenizer", None)
+        if tokenizer is None or not callable(tokenizer):
+            return None
+        return bool(tokenizer("é ü")["input_ids"] != tokenizer("e u")["input_ids"])
+
     def run(self, texts: list[str], advance: Advance) -> Vectors:
         """Return the vectors of ``texts``, float32 of shape (N, n)."""
         return self._run(texts, self.precision, advance)

@@ -73,6 +73,11 @@ class TextEncoder:
         return self._backend.model_fingerprint
 
     @property
+    def keeps_accents(self) -> bool | None:
+        """False if letters with and without accents give the same vectors; None if that is unknown."""
+        return getattr(self._backend, "keeps_accents", None)
+
+    @property
     def cache(self) -> EmbeddingCache | None:
         """The cache in use, or None."""
         return self._cache
@@ -346,6 +351,7 @@ class _CallableBackend:
             raise wrong_type(_LOADER, "fingerprint", "a non-empty string", fingerprint)
         self._encode = encode
         self._batch_size = check_count(batch_size, owner=_LOADER, param="batch_size")
+        self.keeps_accents = getattr(encoder, "keeps_accents", None)
         self.fingerprint = given if isinstance(given, str) and given else None
         self.model_fingerprint = self.fingerprint  # the user's code has one precision
         own_name = LsaEncoder.name if isinstance(encoder, LsaEncoder) else None

@@ -18,7 +18,8 @@ from vecveil.accounting.guarantee import WEAK_EPSILON
 from vecveil.accounting.total_variation import concept_level
 from vecveil.concepts import Concept, ConceptMatches
 from vecveil.concepts.annotated import checked_labels
-from vecveil.concepts.pairs import WordMarks
+from vecveil.concepts.folding import canonical
+from vecveil.concepts.pairs import LISTED_TEXTS, WordMarks
 from vecveil.encoders import load_encoder
 from vecveil.errors import InvalidInputError, out_of_range
 from vecveil.mechanisms import (
@@ -203,8 +204,8 @@ def fit(
     group_of: dict[str, Any] | None = None
     if groups is not None:
         check_same_length("fit", groups=list(groups), texts=texts)
-        # A text that stands in two groups joins them.
-        joined = joined_groups(np.unique(texts, return_inverse=True)[1], list(groups))
+        # A text that stands in two groups joins them, also where its copies differ in composition or spaces.
+        joined = joined_groups(np.unique([canonical(text) for text in texts], return_inverse=True)[1], list(groups))
         group_of = dict(zip(texts, joined.tolist(), strict=True))
     labelled = concept.labels is not None or concept.labels_column is not None
     if labelled:
@@ -213,6 +214,7 @@ def fit(
             raise InvalidInputError.of("fit", "preserve", "left out for a concept given by labels", "labels")
     # Load once: the object that encodes is also the one the protector keeps.
     settings = replace(settings, encoder=load_encoder(encoder))
+    concept = concept.for_encoder(settings.encoder)
     matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
     findings: dict[str, Any] = {"texts": matches.report()}
     if labelled:
@@ -473,7 +475,7 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, A
         "utility": utility,
         **_sealed_record(utility, protector.dimension),
         "concept_distance": None if pairs is None else _concept_distance(protector, *pairs),
-        "warnings": [*method_warnings, *_epsilon_warnings(protector, moments.rms_norm)],
+        "warnings": [*method_warnings, *_word_warnings(vectors.words), *_epsilon_warnings(protector, moments.rms_norm)],
         "seed": seed,
         "seconds": time.perf_counter() - started,
         **findings,
@@ -770,6 +772,15 @@ def _noise_ratio(mechanism: Mechanism, rms_norm: float) -> float:
     return float(np.sqrt(np.trace(mechanism.noise_covariance()))) / rms_norm
 
 
+def _word_warnings(words: WordMarks | None) -> list[str]:
+    if words is None or words.listed.any():
+        return []
+    return [
+        f"No word of the concept stands in {LISTED_TEXTS} texts, so the fit marks no words: it hides the concept by "
+        "its pairs alone. Give more texts, or shorter terms."
+    ]
+
+
 def _epsilon_warnings(protector: Protector, rms_norm: float) -> list[str]:
     """Return sentences on an ε that bounds little, each with the figure that shows it."""
     mechanism = protector.mechanism
@@ -815,6 +826,7 @@ def _fit_text_level(
     check_option_names(method, chosen.options, options)
     concept.require_spans("fit")
     loaded = load_encoder(encoder)
+    concept = concept.for_encoder(loaded)
     matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
     rewriter = chosen.build(matches, concept, seed, options)
     rng = np.random.default_rng(seed)

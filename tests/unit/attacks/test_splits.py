@@ -13,6 +13,8 @@ def test_near_duplicates_come_out_equal():
 
 def test_groups_by_text():
     assert text_groups(["A b.", "c", "a-B", "d"]).tolist() == [0, 1, 0, 2]
+    copies = ["Müller, 400 mg", "Mu\u0308ller, 400\u00a0mg", "Mül\u00adler, 400\nmg", "ＭÜＬＬＥＲ 400mg"]
+    assert text_groups(["x", *copies]).tolist() == [0, 1, 1, 1, 1]
 
 
 def test_texts_without_letters_are_compared_as_they_are():

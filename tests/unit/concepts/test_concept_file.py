@@ -142,6 +142,23 @@ def test_a_terms_file_must_be_regular_and_not_too_large(tmp_path: Path) -> None:
         read(tmp_path, "name: a\nterms_file: large.txt\n")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_a_byte_order_mark_names_the_encoding(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "t.txt").write_text("Sjögren\n", encoding)
+    (tmp_path / "c.yaml").write_text("name: a\nterms: [O’Brien]\nterms_file: t.txt\n", encoding)
+    assert len(Concept.from_file(tmp_path / "c.yaml").detect(["O'Brien of Sjögren"], show_progress=False)[0]) == 2
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16-le", "utf-16-be"])
+def test_the_bytes_of_a_terms_file_suggest_their_encoding(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "t.txt").write_bytes("aspirin\nO’Brien\n".encode(encoding))
+    with pytest.raises(DataFileError, match=f"iconv -f {encoding} -t utf-8"):
+        read(tmp_path, "name: a\nterms_file: t.txt\n")
+    (tmp_path / "t.txt").write_text("O\x92Brien\n", "utf-8")
+    with pytest.warns(UserWarning, match="control characters"):
+        read(tmp_path, "name: a\nterms_file: t.txt\n")
+
+
 def test_an_empty_terms_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("\n \n")
     with raises("E-DATA-FILE", "terms_file"):

@@ -97,6 +97,9 @@ def test_the_default_minimum_is_twenty() -> None:
 def test_copies_of_a_text_do_not_count_towards_the_minimum() -> None:
     with raises("E-CONCEPT-FEW", "texts"):
         DRUGS.find(["take aspirin"] * 300)
+    with raises("E-CONCEPT-FEW", "texts"):
+        DRUGS.find([f"take{space}aspirin a\u0308 e\u0301" for space in (" ", "\n", "\u00a0", "\u200b ", "  ")] * 9
+                   + ["take aspirin ä é"] * 9)  # fmt: skip
 
 
 @pytest.mark.parametrize("texts", ["one text", [], ["a", None], 5])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import pytest
 
 from harness.errors import raises
-from vecveil.concepts import PatternDetector
+from vecveil.concepts import Concept, PatternDetector, Span, redact
 from vecveil.errors import InvalidInputError
 
 
@@ -69,3 +72,40 @@ def test_the_repr_has_no_pattern() -> None:
 def test_refused_time_limits(limit: object) -> None:
     with raises("E-INPUT", "time_limit"):
         PatternDetector(["a"], time_limit=limit)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        (r"\b\d+ ?mg\b", "400\u00a0mg 5\u202fmg 6\u2009mg", ["400\u00a0mg", "5\u202fmg", "6\u2009mg"]),
+        (r"\b\d+ ?mg\b", "7  mg 8\r\nmg 9\nmg", ["7  mg", "8\r\nmg", "9\nmg"]),
+        (r"\d{4}[ -]\d{4}", "1234\n5678, 1234\u20115678", ["1234\n5678", "1234\u20115678"]),
+        (r"\bMüller\b", "Mu\u0308ller Müller", ["Mu\u0308ller", "Müller"]),
+        ("\\bMu\u0308ller\\b", "Mu\u0308ller Müller", ["Mu\u0308ller", "Müller"]),
+        (r"\w+@\w+\.org", "a@exam\u200bple.org\ufe0f.", ["a@exam\u200bple.org\ufe0f"]),
+        (r"a[^ ]+", "ab  c ad\ne", ["ab", "ad"]),
+        ("Name: .+", "Name:\u00a0Anna  B\nlives", ["Name:\u00a0Anna  B"]),  # ends with its line
+        (r"(?x) a \ b  # comment", "a\u00a0b", ["a\u00a0b"]),
+        (r"[[:alpha:] ]+ \N{LATIN SMALL LETTER E WITH ACUTE}", "ab  e\u0301", ["ab  e\u0301"]),
+        (r"\d{2}\n\d", "12\n3", ["12\n3"]),
+        ("\u200b", "a\u200bb", ["\u200b"]),
+    ],
+)  # fmt: skip
+def test_a_concept_finds_patterns_in_what_the_encoder_reads(pattern: str, text: str, found: list[str]) -> None:
+    concept = Concept.from_patterns("x", [pattern])
+    assert [text[s.start : s.end] for s in concept.detect([text], show_progress=False)[0]] == found
+
+
+class Doses:
+    """A detector of the user: a dose, or the rest of a line behind a name."""
+
+    def detect(self, texts: Sequence[str]) -> list[list[Span]]:
+        return [[Span(m.start(), m.end(), "x") for m in re.finditer(r"\d+ mg|Name: .+", text)] for text in texts]
+
+
+def test_a_detector_of_the_user_reads_folded_texts_too() -> None:
+    text = "5\u00a0mg, 400\nmg\u200b. Name:\u00a0A\nB"
+    concept = Concept("x", (Doses(),))
+    spans = concept.detect([text, "5 mg"], show_progress=False)
+    assert [text[s.start : s.end] for s in spans[0]] == ["5\u00a0mg", "400\nmg\u200b", "Name:\u00a0A"]
+    assert redact(text, spans[0]) == "****, *******. *******\nB"

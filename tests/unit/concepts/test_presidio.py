@@ -50,6 +50,22 @@ def test_pattern_recognisers_find_their_types() -> None:
     json.dumps(concept.describe())
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("card 4111\u00a01111\u202f1111\u20091111.", "4111\u00a01111\u202f1111\u20091111"),
+        ("card 4111  1111\n1111 1111.", "4111  1111\n1111 1111"),
+        ("card 4111\u20111111\u20111111\u20111111", "4111\u20111111\u20111111\u20111111"),
+        ("IBAN GB29\u00a0NWBK\u00a06016\u202f1331926819", "GB29\u00a0NWBK\u00a06016\u202f1331926819"),
+        ("IBAN DE89 3704\r\n0044  0532 0130 00", "DE89 3704\r\n0044  0532 0130 00"),
+        ("mail jane@exam\u200bple.org\u200b now", "jane@exam\u200bple.org\u200b"),
+    ],
+)
+def test_typographic_spaces_and_line_breaks_hide_nothing(text: str, found: str) -> None:
+    concept = Concept.from_entities("pii", ["EMAIL_ADDRESS", "IBAN_CODE", "CREDIT_CARD"])
+    assert [text[s.start : s.end] for s in concept.detect([text], show_progress=False)[0]] == [found]
+
+
 def test_presidios_own_way_would_have_reached_for_the_network(offline: list[Any]) -> None:
     """Negative control of the fixture: the suffix list that Presidio asks for is fetched."""
     import tldextract

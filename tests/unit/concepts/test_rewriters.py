@@ -67,6 +67,25 @@ def test_random_words_come_from_the_texts_and_not_from_the_concept(
     assert {one, two} <= set(WORDS)
 
 
+def test_spellings_that_encoders_cannot_tell_apart_are_rewritten_whole(rewriters: dict[str, Rewriter]) -> None:
+    spellings = ("Vita\u200bmin\ufe0f\u00a0D\u0301", "vitamin  d", "VITAMIN\nD\u200d")
+    texts = [f"take {spelling} now" for spelling in spellings]
+    for kind, rewriter in rewriters.items():
+        for text, written in zip(texts, rewriter.rewrite(texts), strict=True):
+            before, after = written[:5], written[-4:]
+            assert (before, after) == ("take ", " now")
+            assert kind != "redact" or written == "take " + "*" * (len(text) - 9) + " now"
+            assert kind != "replace-random" or len(written.split()) == 4
+            assert not CONCEPT.detect([written])[0] or kind == "replace-semantic"
+
+
+def test_given_spans_take_the_marks_of_their_last_letter() -> None:
+    texts = ["Zoe\u0308 sleeps", "I saw Zoe\u200d\ufe0f."]
+    spans = [[Span(0, 3, "PER")], [Span(6, 9, "PER")]]
+    assert Redacting(CONCEPT).rewrite(texts, spans=spans) == ["**** sleeps", "I saw *****."]
+    assert Concept.from_spans("x", spans).detect(texts) == [[Span(0, 4, "PER", "zoë")], [Span(6, 11, "PER", "zoe")]]
+
+
 def test_members_take_the_place_of_members(rewriters: dict[str, Rewriter]) -> None:
     out = rewriters["replace-semantic"].rewrite(["aspirin and codeine, Aspirin again"])[0]
     first, second, again = out.replace(" and ", ",").replace(" again", "").split(",")
@@ -187,14 +206,16 @@ def test_made_up_members_are_repeatable_and_unknown_types_refused() -> None:
 SAVED = [
     lambda: Concept("drug", (TermDetector(["Aspirin", "vitamin D", "ﬁsh oil"], label="x"),)),
     lambda: Concept("drug", (TermDetector(["IT", "US"], case_sensitive=True),)),
+    lambda: Concept.from_terms("accents", ["Bóx", "St. John's"], accent_sensitive=True),
     lambda: Concept.from_patterns("code", [r"\d+ ?mg", r"(?i)abc"], time_limit=1.0),
     lambda: Concept.combined("both", [CONCEPT, Concept.from_patterns("code", [r"\d+"])]),
     lambda: Concept.from_entities("mail", ["EMAIL_ADDRESS"]),
 ]
-PROBE = ["Aspirin and VITAMIN  D, fish oil", "IT is it; US and us", "10 mg ABC", "to a@b.org"]
+PROBE = ["Aspirin and VITAMIN  D, fish oil", "IT is it; US and us", "10 mg ABC", "to a@b.org",
+         "box bo\u0301x", "St.John's"]
 
 
-@pytest.mark.parametrize("make", SAVED, ids=["terms", "case", "patterns", "both", "entities"])
+@pytest.mark.parametrize("make", SAVED, ids=["terms", "case", "accents", "patterns", "both", "entities"])
 def test_a_saved_concept_finds_the_same(make: Callable[[], Concept]) -> None:
     concept = make()
     record = json.loads(json.dumps(concept_record(concept, owner="test")))
@@ -224,6 +245,7 @@ def test_other_concepts_are_not_saved(concept: Concept) -> None:
         {"kind": "model", "name": "x"},
         {"kind": "patterns", "patterns": ["a"], "time_limit": 1e9, "label": "x"},
         {"kind": "terms", "terms": ["a"], "case_sensitive": 1, "label": "x"},
+        {"kind": "terms", "terms": ["a"], "case_sensitive": True, "accent_sensitive": 0, "label": "x"},
         {"kind": "terms"},
     ],
 )

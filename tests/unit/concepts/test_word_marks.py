@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import vecveil
+from vecveil.concepts.folding import WordSplitter
 from vecveil.concepts.pairs import FEWEST_LISTED, RELATED, mark_words
 from vecveil.metrics import SimilarityTask
 
@@ -77,6 +78,36 @@ def test_marks_are_the_words_of_each_text() -> None:
     assert part.marks.toarray().tolist() == [[0], [1]]
     assert mark_words(["thing1"], {"drug0"}, MeanOfWords().encode).marks.shape == (1, 0)
     assert len(DRUGS[: FEWEST_LISTED - 1]) < FEWEST_LISTED
+
+
+@pytest.mark.parametrize(
+    ("listed", "rows", "columns"),
+    [
+        ("布洛芬", ["我吃了布洛芬缓释胶囊300mg", "布洛芬", "吃了"], [[1], [1], [0]]),
+        ("アスピリン", ["毎日アスピリンを飲む。", "アスピリン錠", "飲む"], [[1], [1], [0]]),
+        ("ยาแก้ปวด", ["ฉันกินยาแก้ปวดทุกวัน", "ยาแก้ปวด", "ฉันกินทุกวัน"], [[1], [1], [0]]),
+        ("ថ្នាំ", ["លេបថ្នាំរាល់ថ្ងៃ", "ថ្នាំ", "រាល់"], [[1], [1], [0]]),
+        ("维生素d", ["补充维生素D和钙", "维生素Ｄ", "补充"], [[1], [1], [0]]),
+        ("sjögren", ["Sjogren's", "SJO\u0308GREN", "gren"], [[1], [1], [0]]),
+    ],
+)
+def test_words_are_marked_in_every_script(listed: str, rows: list[str], columns: list[list[int]]) -> None:
+    marks = mark_words(rows * 2, {listed}, MeanOfWords().encode, labels=[listed])
+    assert marks.marks.toarray().tolist() == columns * 2
+    assert list(marks.labels) == [0]
+
+
+def test_other_words_of_a_script_without_spaces_are_pairs_of_characters() -> None:
+    assert WordSplitter(["布洛芬"])("我吃了布洛芬缓释 300mg每日") == ["我吃", "吃了", "布洛芬", "缓释", "300mg", "每日"]
+    assert WordSplitter()("naïve ไทย ก") == ["naïve", "ไท", "ทย", "ก"]
+
+
+def test_a_fit_without_marks_says_so() -> None:
+    rows = [f"thing{i} thing{i + 1} drug{i % 60}" for i in range(100)]
+    concept = vecveil.Concept.from_terms("drugs", DRUGS)
+    for own, said in ((rows, True), (texts(), False)):
+        warnings = vecveil.fit(own, concept, MeanOfWords(), noise_to_signal=0.1).report["warnings"]
+        assert any("marks no words" in warning for warning in warnings) == said
 
 
 def test_words_that_an_encoder_cannot_tell_apart_weigh_the_same() -> None:

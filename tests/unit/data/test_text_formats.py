@@ -165,7 +165,7 @@ class TestEncoding:
     def test_mixed_encodings_name_line_and_byte(self, write, refuses):
         good = f"text\n{CANARY} né\n".encode()
         path = write("a.csv", good + "café\n".encode("latin1") + b"x\n")
-        with refuses("a.csv", "utf-8", "line 3", f"byte offset {len(good) + 3}", "iconv -f latin1"):
+        with refuses("a.csv", "utf-8", "line 3", f"byte offset {len(good) + 3}", "iconv -f cp1252"):
             read_table(path)
 
     def test_offset_is_right_far_into_the_file(self, write, refuses):
@@ -177,9 +177,33 @@ class TestEncoding:
         with refuses("line 2", "byte offset 2"):
             read_table(write("a.txt", b"a\n\xc3"))
 
-    def test_utf_16_is_recognised(self, write, refuses):
-        with refuses("--encoding utf-16"):
-            read_table(write("a.csv", f"text\n{CANARY}\n".encode("utf-16")))
+    @pytest.mark.parametrize(
+        ("content", "encoding", "advice"),
+        [
+            ("text\nO’Brien\n".encode("cp1252"), "utf-8", "--encoding cp1252 "),
+            ("text\ncafé\n".encode("latin1"), "utf-8", "--encoding cp1252 "),  # the same in both
+            (("text\n" + "a\n" * 40_000 + "O’Brien\n").encode("cp1252"), "utf-8", "--encoding cp1252 "),
+            (f"text\n{CANARY}\n".encode("utf-16"), "utf-8", "--encoding utf-16 "),
+            (f"text\n{CANARY}\n".encode("utf-16-le"), "utf-8", "--encoding utf-16-le "),
+            (f"text\n{CANARY}\n".encode("utf-16-be"), "cp1252", "--encoding utf-16-be "),
+            (f"text\n{CANARY}\n".encode("utf-32"), "utf-8", "--encoding utf-32 "),
+            ("text\nПривет, мир\n".encode("cp1251"), "utf-8", "Find out its encoding"),
+            ("text\nÏé\n".encode() + b"\x8f", "cp1252", "Find out its encoding"),
+            ("text\nÁ, Ý\n".encode(), "cp1252", "--encoding utf-8 "),
+        ],
+    )  # fmt: skip
+    def test_the_bytes_suggest_the_encoding(self, write, refuses, content, encoding, advice):
+        with refuses(advice):
+            list(read_table(write("a.csv", content), encoding=encoding).rows())
+
+    @pytest.mark.parametrize("suffix", ["csv", "txt", "jsonl"])
+    def test_text_decoded_as_latin1_is_warned_of(self, write, suffix):
+        content = '{"text": "O’Brien"}\n' if suffix == "jsonl" else "text\nO’Brien\n"
+        with pytest.warns(UserWarning, match="control characters"):
+            read_table(write(f"a.{suffix}", content.encode("cp1252")), encoding="latin1")
+        with pytest.warns(UserWarning, match="control characters"):
+            read_table(write(f"b.{suffix}", content.encode()), encoding="latin1")
+        read_table(write(f"c.{suffix}", content.encode("cp1252")), encoding="cp1252")
 
     @pytest.mark.parametrize("encoding", ["klingon", "zlib", "rot13", "", "a\0b"])
     def test_unknown_encoding(self, write, refuses, encoding):

@@ -29,6 +29,7 @@ def test_minilm_equals_the_library(minilm_folder: Path, mixed_texts: list[str]) 
     ours = encoder.encode(mixed_texts)
     assert ours.dtype == np.float32
     assert ours.shape == (len(mixed_texts), encoder.dimension) == (len(mixed_texts), 384)
+    assert encoder.keeps_accents is False
     np.testing.assert_allclose(ours, library_vectors(minilm_folder, mixed_texts), atol=1e-5, rtol=0)
     # Control: the rows are told apart by far more than the tolerance.
     assert np.abs(ours[0] - ours[1]).max() > 1e-3

@@ -27,7 +27,7 @@ from vecveil.attacks.reconstruction.zero_shot import (
 )
 from vecveil.auditing.case import Case, Encode, Side
 from vecveil.auditing.jobs import Job, Plan, attack_job
-from vecveil.concepts.folding import canonical, words
+from vecveil.concepts.folding import WordSplitter, canonical
 from vecveil.records.audit import SkippedAttack
 from vecveil.records.verdict import NO_ENCODER
 from vecveil.runtime import resolve_device
@@ -170,4 +170,5 @@ def _evidence(case: Case, side: Side, *, corpus: bool = True) -> tuple[TextVecto
 def _words_of(case: Case) -> Any:
     """Return the function from texts to the attacked words of each."""
     known = set(case.vocabulary.tokens)
-    return lambda texts: [known & set(words(canonical(text))) for text in texts]
+    split = WordSplitter(known)
+    return lambda texts: [known & set(split(canonical(text))) for text in texts]
