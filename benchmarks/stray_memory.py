@@ -1,6 +1,6 @@
 """What of a clean store gets into the files of its copy by way of memory that a database never set.
 
-    python benchmarks/stray_memory.py [--copies 20] [--rows 120] [--kinds chroma sqlite-vec faiss lancedb qdrant milvus]
+    python benchmarks/stray_memory.py [--copies 20] [--rows 120] [--kinds chroma sqlite-vec lancedb qdrant milvus]
 
 A store with texts is copied again and again without its texts and with other vectors, in one process, and for Chroma
 also with the copy in a process of its own, as `vecveil migrate` does it (``apart``). Counted are the copies whose files
@@ -26,14 +26,12 @@ PLANTED = "zyxcanaryl"
 WHERE = {
     "chroma": "chroma:{}#notes",
     "sqlite-vec": "sqlite-vec:{}/x.db#notes",
-    "faiss": "faiss:{}/x.index",
     "lancedb": "lancedb:{}#notes",
     "qdrant": "qdrant:{}#notes",
     "milvus": "milvus:{}/x.db#notes",
 }
 PACKAGES = {
     "chroma": "chromadb",
-    "faiss": "faiss-cpu",
     "qdrant": "qdrant-client",
     "milvus": "milvus-lite",
 }

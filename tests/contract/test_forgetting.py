@@ -69,9 +69,9 @@ def test_a_list_of_ids_is_forgotten(kind: str, tmp_path: Path) -> None:
 def test_a_receipt_counts_the_rows_that_the_files_were_searched_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("faiss")
+    pytest.importorskip("sqlite_vec")
     monkeypatch.setattr("vecveil.databases.forgetting._SEARCHED", 3)
-    with open_store(f"faiss:{tmp_path}/notes.index") as store:
+    with open_store(f"sqlite-vec:{tmp_path}/notes.db#notes") as store:
         filled(store)
         done = forget(store, IDS[:5], tmp_path / "receipt.json", name="notes", batch=2, show_progress=False)
     assert (done.rows, done.searched) == (5, 3)
@@ -79,8 +79,8 @@ def test_a_receipt_counts_the_rows_that_the_files_were_searched_for(
 
 
 def test_errors_of_reconcile_name_reconcile(tmp_path: Path) -> None:
-    pytest.importorskip("faiss")
-    with open_store(f"faiss:{tmp_path}/notes.index") as store, raises("E-INPUT-TYPE", "ids") as error:
+    pytest.importorskip("sqlite_vec")
+    with open_store(f"sqlite-vec:{tmp_path}/notes.db#notes") as store, raises("E-INPUT-TYPE", "ids") as error:
         reconcile(store, [1])  # type: ignore[list-item]
     assert str(error.value).startswith("reconcile:")
 
@@ -161,13 +161,13 @@ def test_a_list_names_no_other_rows_than_its_ids(tmp_path: Path) -> None:
 
 
 def test_texts_of_separate_blobs_are_deleted_from_the_cache(tmp_path: Path) -> None:
-    pytest.importorskip("faiss")
+    pytest.importorskip("sqlite_vec")
     texts = [f"patient {i} sleeps badly" for i in range(ROWS)]
     assert run("key", "new", tmp_path / "search.keys").code == 0
     sealer = Sealer(tmp_path / "search.keys")
     blobs = dict(zip(IDS, sealer.seal(X, ids=IDS, collection="notes", texts=texts), strict=True))
     EmbeddingCache(tmp_path / "cache", "some encoder").put(texts, X)
-    with open_store(f"faiss:{tmp_path}/notes.index") as store:
+    with open_store(f"sqlite-vec:{tmp_path}/notes.db#notes") as store:
         filled(store)
         store.delete(IDS[:1])  # a killed run: its blob is still to go
         done = forget(store, IDS[:5], tmp_path / "receipt.json", name="notes", sealer=sealer, collection="notes",
@@ -222,14 +222,14 @@ def test_a_database_behind_http_forgets(served: str, tmp_path: Path) -> None:
 
 
 def test_a_forgotten_row_does_not_come_back(tmp_path: Path) -> None:
-    pytest.importorskip("faiss")
+    pytest.importorskip("sqlite_vec")
     assert run("key", "new", tmp_path / "search.keys").code == 0
     sealer, numbers = Sealer(tmp_path / "search.keys"), {"a": 3, IDS[1]: 1, "never": 7}
     texts = ["first", "second", "third"]
     ids = ["a", IDS[1], "b"]
     blobs = sealer.seal(X[:3], ids=ids, collection="notes", texts=texts, generations=[3, 1, 2])
     EmbeddingCache(tmp_path / "cache", "some encoder").put(texts, X[:3])
-    with open_store(f"faiss:{tmp_path}/notes.index") as store:
+    with open_store(f"sqlite-vec:{tmp_path}/notes.db#notes") as store:
         store.create(DIMENSION, metric="cosine")
         store.write(Batch(tuple(ids), X[:3], tuple(with_blob({}, blob) for blob in blobs)))
         old = store.read(ids[:2])
@@ -246,13 +246,13 @@ def test_a_forgotten_row_does_not_come_back(tmp_path: Path) -> None:
 
 
 def test_texts_of_sealed_rows_are_deleted_from_the_cache(tmp_path: Path) -> None:
-    pytest.importorskip("faiss")
+    pytest.importorskip("sqlite_vec")
     texts = [f"patient {i} sleeps badly" for i in range(ROWS)]
     assert run("key", "new", tmp_path / "search.keys").code == 0
     sealer = Sealer(tmp_path / "search.keys")
     blobs = sealer.seal(X, ids=IDS, collection="notes", texts=texts)
     EmbeddingCache(tmp_path / "cache", "some encoder").put(texts, X)
-    with open_store(f"faiss:{tmp_path}/notes.index") as store:
+    with open_store(f"sqlite-vec:{tmp_path}/notes.db#notes") as store:
         store.create(DIMENSION, metric="cosine")
         store.write(Batch(tuple(IDS), X, tuple(with_blob({}, blob) for blob in blobs)))
         done = forget(store, IDS[:5], tmp_path / "receipt.json", name="notes", sealer=sealer, collection="notes",

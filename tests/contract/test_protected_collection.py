@@ -318,7 +318,7 @@ def test_another_protector_is_noticed(collection: ProtectedCollection, database:
 @pytest.fixture
 def flat(tmp_path: Path) -> Iterator[VectorStore]:
     """Return a store of one kind, for what does not depend on the database."""
-    with in_this_process(f"faiss:{tmp_path / 'flat.index'}") as opened:
+    with in_this_process(f"sqlite-vec:{tmp_path}/flat.db#rows") as opened:
         yield opened
 
 
@@ -372,7 +372,6 @@ def test_reprotecting_draws_each_row_once_and_goes_on_after_a_kill(
              "filter_fields": ("page",)}  # fmt: skip
     made = ProtectedCollection(flat, protector, sealer, **given)
     made.add(TEXTS, ids=IDS, metadata=[{"page": i % 4} for i in range(120)])
-    monkeypatch.setattr(type(flat), "rows_at_once", lambda self, batch, total: batch)
     stronger, seen = protector.rescaled(2.0), [flat.read(IDS).vectors]
     write, calls = type(flat).write, itertools.count()
 

@@ -86,7 +86,7 @@ def test_rows_of_the_sealed_table_are_filtered_in_a_database(work: Path, tmp_pat
     tokens, ids = sealed["vecveil_filter_tenant"].to_pylist(), sealed["id"].to_pylist()
     blobs = dict(zip(ids, sealed["vecveil_sealed"].to_pylist(), strict=True))
     fields = tuple({} if token is None else {"vecveil_filter_tenant": token} for token in tokens)
-    with open_store(f"faiss:{tmp_path}/notes.faiss") as store:
+    with open_store(f"sqlite-vec:{tmp_path}/notes.db#notes") as store:
         store.create(N, metric="cosine", filter_fields=["vecveil_filter_tenant"])
         store.write(Batch(tuple(ids), vectors(sealed), fields))
         notes = ProtectedCollection(store, "p.vecveil", "search.keys", name="notes", candidates=ROWS, blobs=blobs)

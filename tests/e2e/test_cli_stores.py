@@ -164,7 +164,7 @@ def test_vectors_of_the_encoder_are_told(
         done = run("scan", location, "--encoder", "bags", "--json", "-")
         assert done.code == 0, done.err
         codes = {one["code"] for one in done.json["findings"]}
-        assert ("vectors-not-protected" in codes, "no-sign-of-protection" in codes) == (
+        assert ("vectors-not-protected" in codes, "protection-unknown" in codes) == (
             is_clean,
             not is_clean,
         )

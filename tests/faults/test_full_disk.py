@@ -124,22 +124,19 @@ def test_a_ledger_that_cannot_even_be_made(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("kind", "size"), [("faiss", 20_000), ("sqlite-vec", 200_000)])
-def test_migrate(
-    kind: str, size: int, warm: WarmProcess, clean: np.ndarray, protector: Path, tmp_path: Path
-) -> None:
-    pytest.importorskip("faiss")
+def test_migrate(warm: WarmProcess, clean: np.ndarray, protector: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sqlite_vec")
     rows = clean[:600]
-    with open_store(f"faiss:{tmp_path}/clean.index") as store:
+    with open_store(f"sqlite-vec:{tmp_path}/clean.db#notes") as store:
         store.create(rows.shape[1], metric="cosine")
         store.write(
             Batch(tuple(f"r{row}" for row in range(len(rows))), rows, tuple({} for _ in rows))
         )
     place = tmp_path / "place"
     place.mkdir()
-    dest = f"faiss:{place}/copy.index" if kind == "faiss" else f"sqlite-vec:{place}/rows.db#copy"
-    arguments = ("migrate", f"faiss:{tmp_path}/clean.index", dest, "-p", protector, "--batch", 100)
-    done = warm.run(*arguments, cwd=place, limits={"FSIZE": size})
+    dest = f"sqlite-vec:{place}/rows.db#copy"
+    arguments = ("migrate", f"sqlite-vec:{tmp_path}/clean.db#notes", dest, "-p", protector, "--batch", 100)
+    done = warm.run(*arguments, cwd=place, limits={"FSIZE": 200_000})
     assert done.code == 1, done.err
     errors = [line for line in done.err.splitlines() if line.startswith("vecveil: error: ")]
     assert len(errors) == 1

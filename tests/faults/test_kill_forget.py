@@ -25,7 +25,7 @@ from vecveil.encoders.cache import EmbeddingCache, matching_texts
 from vecveil.sealing.sqlite_blobs import SqliteBlobs
 
 ROWS, DIMENSION, GONE = 200, 16, 40
-QUICK = ("faiss", "sqlite-vec")
+QUICK = ("lancedb", "sqlite-vec")
 IDS = [f"r{row:04d}" for row in range(ROWS)]
 TEXTS = [f"patient {row} takes the same tablets" for row in range(ROWS)]
 
@@ -38,7 +38,7 @@ def vectors() -> np.ndarray:
 @pytest.fixture(scope="module")
 def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
     # LanceDB starts a thread on import, which a fork loses: its children import it themselves.
-    modules = ["vecveil.cli.forgetting", "vecveil.databases.forgetting", "tqdm", "faiss", "sqlite_vec"]
+    modules = ["vecveil.cli.forgetting", "vecveil.databases.forgetting", "tqdm", "sqlite_vec"]
     if MOMENTS >= 10:
         modules += [f"vecveil.databases.{name}" for name in ("chroma", "sqlite_vec", "pgvector")]
         modules += ["pysqlite3", "qdrant_client", "pymilvus"]

@@ -17,7 +17,6 @@ from vecveil.databases import Batch, open_store
 
 ROWS, DIMENSION = 300, 32
 STORES = {
-    "faiss": ("faiss", "faiss:{}/copy.index"),
     "sqlite-vec": ("sqlite_vec", "sqlite-vec:{}/rows.db#copy"),
     "chroma": ("chromadb", "chroma:{}/chroma#copy"),
 }
@@ -30,8 +29,8 @@ def vectors() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory, vectors: np.ndarray) -> str:
-    pytest.importorskip("faiss")
-    where = f"faiss:{tmp_path_factory.mktemp('source')}/clean.index"
+    pytest.importorskip("sqlite_vec")
+    where = f"sqlite-vec:{tmp_path_factory.mktemp('source')}/clean.db#notes"
     with open_store(where) as store:
         store.create(DIMENSION, metric="cosine")
         ids = tuple(f"r{row:04d}" for row in range(ROWS))
@@ -42,7 +41,7 @@ def source(tmp_path_factory: pytest.TempPathFactory, vectors: np.ndarray) -> str
 @pytest.fixture(scope="module")
 def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
     modules = ["vecveil.cli.migrate", "vecveil.databases.migrating", "vecveil.protector.policy",
-               "vecveil.databases.chroma", "faiss", "vecveil.protector", "tqdm"]  # fmt: skip
+               "vecveil.databases.chroma", "vecveil.protector", "tqdm"]  # fmt: skip
     modules += [name for name, _ in STORES.values() if importlib.util.find_spec(name)]
     with WarmProcess(tmp_path_factory.mktemp("said"), modules) as process:
         yield process

@@ -47,7 +47,6 @@ def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProces
         "vecveil.databases.migrating",
         "vecveil.protector",
         "tqdm",
-        "faiss",
     ]
     if MOMENTS >= 10:
         modules += [f"vecveil.databases.{name}" for name in ("chroma", "sqlite_vec", "pgvector")]

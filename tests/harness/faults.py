@@ -36,7 +36,6 @@ __all__ = [
 ]
 
 STORES = {
-    "faiss": ("faiss", "faiss:{}/notes.index"),
     "sqlite-vec": ("sqlite_vec", "sqlite-vec:{}/rows.db#notes"),
     "chroma": ("chromadb", "chroma:{}/chroma#notes"),
     "lancedb": ("lancedb", "lancedb:{}/lance#notes"),

@@ -47,7 +47,6 @@ STORES: dict[str, StoreCase] = {
     # Qdrant's client waits for the disk once for each row of a folder; 300 are more than one request of the store.
     "qdrant": StoreCase(lambda folder, name: f"qdrant:{folder}#{name}", many=300),
     "pgvector": StoreCase(lambda folder, name: f"pgvector:{_postgres()}#{name}"),
-    "faiss": StoreCase(lambda folder, name: f"faiss:{folder / name}.index"),
     "sqlite-vec": StoreCase(lambda folder, name: f"sqlite-vec:{folder}/rows.db#{name}"),
     "milvus": StoreCase(lambda folder, name: f"milvus:{folder}/rows.db#{name}"),
 }

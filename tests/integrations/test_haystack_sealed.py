@@ -75,13 +75,14 @@ def seal_key(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path, vectors_file: Path, seal_key: Path) -> Any:
-    return SealedDocumentStore(f"faiss:{tmp_path}/rows.index", vectors_file, seal_key, filter_fields=("page", "even"))
+    where = f"sqlite-vec:{tmp_path}/rows.db#notes"
+    return SealedDocumentStore(where, vectors_file, seal_key, filter_fields=("page", "even"))
 
 
 @pytest.mark.filterwarnings("ignore::vecveil.databases.release.PlaintextWarning")
 @pytest.mark.parametrize("name", THEIR_TESTS)
 def test_the_tests_of_haystack_itself(name: str, hashed_protector: Any, seal_key: Path, tmp_path: Path) -> None:
-    store = SealedDocumentStore(f"faiss:{tmp_path}/rows.index", hashed_protector, seal_key)
+    store = SealedDocumentStore(f"sqlite-vec:{tmp_path}/rows.db#notes", hashed_protector, seal_key)
     getattr(Theirs(), name)(store)
 
 
@@ -130,8 +131,8 @@ def test_pipelines_are_saved_and_loaded_without_secrets(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NOISE", key_file.read_text())
     options = {"filter_fields": ("page",), "key": "env:NOISE"}
-    store = SealedDocumentStore("faiss:rows.index", vectors_file, "search.keys", **options)
-    variable = SealedDocumentStore("faiss:rows.index", vectors_file, "env:NOISE:data.keys").to_dict()
+    store = SealedDocumentStore("sqlite-vec:rows.db#notes", vectors_file, "search.keys", **options)
+    variable = SealedDocumentStore("sqlite-vec:rows.db#notes", vectors_file, "env:NOISE:data.keys").to_dict()
     assert variable["init_parameters"]["sealer"] == f"env:NOISE:{tmp_path}/data.keys"
     even = {"field": "meta.page", "operator": "in", "value": [0, 2]}
     ingest, ask = Pipeline(), Pipeline()
@@ -209,7 +210,7 @@ def test_whole_documents_come_back(store: Any) -> None:
 def test_the_database_holds_no_text_and_no_clean_vector(store: Any, tmp_path: Path) -> None:
     """The control: the protected vectors are found in the same files in the same way."""
     store.write_documents(documents())
-    content = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.name.startswith("rows.index"))
+    content = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.name.startswith("rows.db"))
     assert b"canary" not in content
     for i in range(30):
         assert np.array(clean(i), np.float32).tobytes()[:32] not in content
@@ -238,7 +239,7 @@ def test_without_waiting_the_same(vectors_file: Path, seal_key: Path, tmp_path: 
 
 
 def test_texts_are_rewritten_for_candidates_alone(hashed_redactor: Any, seal_key: Path, tmp_path: Path) -> None:
-    store = SealedDocumentStore(f"faiss:{tmp_path}/rows.index", hashed_redactor, seal_key)
+    store = SealedDocumentStore(f"sqlite-vec:{tmp_path}/rows.db#notes", hashed_redactor, seal_key)
     texts = ["She takes amoxicillin for her asthma.", "The train leaves at noon."]
     store.write_documents([Document(id=str(i), content=text) for i, text in enumerate(texts)])
     held = next(store.collection.database.batches()).vectors
@@ -253,13 +254,13 @@ def test_texts_are_rewritten_for_candidates_alone(hashed_redactor: Any, seal_key
 def test_secrets_and_objects_are_not_saved(
     vectors_file: Path, seal_key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DATABASE", f"faiss:{tmp_path}/rows.index")
+    monkeypatch.setenv("DATABASE", f"sqlite-vec:{tmp_path}/rows.db#notes")
     named = SealedDocumentStore(Secret.from_env_var("DATABASE"), vectors_file, seal_key)
     again = SealedDocumentStore.from_dict(named.to_dict())
-    assert str(tmp_path / "rows.index") not in str(named.to_dict())
+    assert str(tmp_path / "rows.db") not in str(named.to_dict())
     assert again.to_dict() == named.to_dict()
     assert again.collection.name == named.collection.name
-    where = f"faiss:{tmp_path}/rows.index"
+    where = f"sqlite-vec:{tmp_path}/rows.db#notes"
     password = SealedDocumentStore("qdrant:http://localhost:1?api_key=canary#rows", vectors_file, seal_key)
     opened = SealedDocumentStore(again.collection.database, vectors_file, seal_key, name="rows")
     loaded = SealedDocumentStore(where, vecveil.load(vectors_file), seal_key)

@@ -54,7 +54,8 @@ def collection_in(folder: Path, protector: Any, **options: Any) -> vecveil.Prote
     if not (folder / "search.keys").exists():
         NoiseKeys.create(folder / "search.keys", "one")
     options = {"filter_fields": ("ref_doc_id", "page", "word"), "candidates": ROWS, **options}
-    return vecveil.ProtectedCollection(f"faiss:{folder}/rows.index", protector, folder / "search.keys", **options)
+    where = f"sqlite-vec:{folder}/rows.db#notes"
+    return vecveil.ProtectedCollection(where, protector, folder / "search.keys", **options)
 
 
 def nodes() -> list[Any]:
@@ -210,7 +211,7 @@ def test_protected_vectors_are_not_sealed_as_exact_ones(tmp_path: Path, hashed_p
 
 def test_the_database_holds_no_text_and_no_clean_vector(store: Any, tmp_path: Path) -> None:
     """The control: the protected vectors are found in the same files in the same way."""
-    content = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.name.startswith("rows.index"))
+    content = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.name.startswith("rows.db"))
     assert b"canary" not in content
     assert b"doc-" not in content
     for row in vectors_of(TEXTS):
@@ -235,7 +236,7 @@ def test_what_the_database_cannot_do_is_refused(asked: Any, tmp_path: Path, hash
     with raises("E-INPUT", "collection"):
         SealedVectorStore(collection_in(tmp_path, hashed_protector, filter_fields=("page",)))
     with raises("E-INPUT-TYPE", "collection"):
-        SealedVectorStore("faiss:rows.index")
+        SealedVectorStore("sqlite-vec:rows.db#notes")
     with raises("E-INPUT-NAME", "mode"):
         asked.query(VectorStoreQuery(query_embedding=QUESTION, mode="sparse"))
     either = MetadataFilters(filters=[equal("page", 1), equal("page", 2)], condition=FilterCondition.OR)

@@ -140,9 +140,9 @@ def test_rows_that_openais_client_sealed_are_those_of_a_protected_collection(
             "filter_fields": ["tenant"],
         }
         data = client.embeddings.create(model="drug", input=TEXTS, extra_body=extra).data
-    location = f"faiss:{tmp_path / 'notes.faiss'}"
+    location = f"sqlite-vec:{tmp_path}/notes.db#notes"
     store = open_store(location)
-    store.create(16, metric="cosine")
+    store.create(16, metric="cosine", filter_fields=["vecveil_filter_tenant"])
     vectors = np.array([row.embedding for row in data], np.float32)
     fields = tuple({SEALED_FIELD: row.sealed, **row.filter_tokens} for row in data)  # type: ignore[attr-defined]
     store.write(Batch(tuple(IDS), vectors, fields))

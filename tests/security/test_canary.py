@@ -23,8 +23,7 @@ import vecveil
 from harness.command_line import CANARY, SECRET, run, write_csv
 from harness.serving import served
 from vecveil.attacks import LinearAttack
-from vecveil.databases.faiss import FaissStore
-from vecveil.databases.store import Batch
+from vecveil.databases import Batch, open_store
 from vecveil.encoders.lsa import LsaEncoder
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import KeyStore
@@ -37,18 +36,15 @@ HOLDS: dict[str, set[str]] = {
     "clean/concept.yaml": {"term"},
     "clean/noise.key": {"key"},
     "clean/lsa/*": {"text", "term"},
-    "clean/store.faiss": {"vector"},
-    "clean/store.faiss.jsonl": {"text", "term", "id"},
+    "clean/store.db": {"vector", "text", "term", "id"},
     "clean/vectors.parquet": {"vector", "id"},
     "out/redact.vecveil": {"term"},
     "out/kept.parquet": {"id"},
-    "out/moved.faiss.jsonl": {"id"},
-    "out/moved.faiss.migration.json": {"id"},
+    "out/moved.db*": {"id"},
     "out/folder/part-*.parquet": {"id"},
     "out/sealed.parquet": {"id"},
     "out/sealed/part-*.parquet": {"id"},
-    "out/closed.faiss.jsonl": {"id"},
-    "out/closed.faiss.migration.json": {"id"},
+    "out/closed.db*": {"id"},
     "clean/opened.parquet": {"text", "term", "id"},
     "out/redacted.csv": {"text"},
 }
@@ -211,15 +207,14 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     one.tell("wrong column", "seal", *sealing, "--id-column", "text", "--carry", CANARY[:3], "-o", out / "x.parquet",
              code=1)  # fmt: skip
     one.tell("wrong key", "unseal", notes, *name, "-o", out / "x.parquet", code=1)
-    store = FaissStore(clean / "store.faiss")
-    store.create(N)
-    fields = tuple({"text": text} for text in one.texts)
-    store.write(Batch(tuple(one.ids), one.X, fields, ""))
-    one.tell("scan", "scan", f"faiss:{clean / 'store.faiss'}", "--json", out / "scan.json")
-    one.tell("migrate", "migrate", f"faiss:{clean / 'store.faiss'}", f"faiss:{out / 'moved.faiss'}", "-p", protector,
-             "--key-file", key)  # fmt: skip
-    closed = f"faiss:{out / 'closed.faiss'}"
-    one.tell("migrate sealed", "migrate", f"faiss:{clean / 'store.faiss'}", closed, "-p", protector, "--seal-key", key)
+    where, closed = f"sqlite-vec:{clean}/store.db#notes", f"sqlite-vec:{out}/closed.db#notes"
+    with open_store(where) as store:
+        store.create(N)
+        fields = tuple({"text": text} for text in one.texts)
+        store.write(Batch(tuple(one.ids), one.X, fields, ""))
+    one.tell("scan", "scan", where, "--json", out / "scan.json")
+    one.tell("migrate", "migrate", where, f"sqlite-vec:{out}/moved.db#notes", "-p", protector, "--key-file", key)
+    one.tell("migrate sealed", "migrate", where, closed, "-p", protector, "--seal-key", key)
     keys = KeyStore(key)
     for entry in keys._load()["collections"].values():
         one.data_keys += keys._unwrapped_bytes(entry).values()
@@ -270,7 +265,7 @@ def test_every_file(planted: Planted) -> None:
         met.setdefault(pattern, set()).update(hits)
     for pattern in (
         "clean/notes.csv",
-        "clean/store.faiss",
+        "clean/store.db",
         "out/redact.vecveil",
         "out/kept.parquet",
         "clean/opened.parquet",

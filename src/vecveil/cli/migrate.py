@@ -151,10 +151,6 @@ def _plan(checked: SourceCheck, state_file: Path) -> None:
         warn(f"field {name!r} keeps text beside the protected vectors: whoever reads the store reads the text.")
     for name in checked.personal:
         warn(f"field {name!r} looks like personal data and is copied; leave it out with --drop {name}.")
-    if checked.signs.verdict == "mixed":
-        warn("the source mixes clean vectors with others; if those are protected, they get noise a second time.")
-    if checked.signs.verdict == "seen":
-        warn("the source looks protected already; a second noise costs utility and adds little protection.")
 
 
 def _report(done: Migration, dest: str, state_file: Path, *, verify_only: bool) -> None:

@@ -23,7 +23,7 @@ from vecveil.data.columns import missing_column, python_values
 from vecveil.databases import open_store
 from vecveil.databases.fields import leaves
 from vecveil.databases.locations import short_name
-from vecveil.databases.scanning import SIGN_CODES, Scan, ScanFinding, in_order, scan
+from vecveil.databases.scanning import PROTECTION_CODES, Scan, ScanFinding, in_order, scan
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError
 from vecveil.io import write_text
 from vecveil.types import Embeddings
@@ -41,7 +41,7 @@ STORE is KIND:WHERE#COLLECTION:
   chroma:FOLDER#COLLECTION      chroma:http://HOST:8000#COLLECTION
   lancedb:FOLDER#TABLE          qdrant:FOLDER#COLLECTION   qdrant:http://HOST:6333#COLLECTION
   pgvector:postgresql://USER@HOST/DATABASE#TABLE
-  faiss:FILE                    sqlite-vec:FILE#TABLE
+  faiss:FILE or faiss:FOLDER    sqlite-vec:FILE#TABLE
   milvus:FILE.db#COLLECTION     milvus:http://HOST:19530#COLLECTION
 """
 
@@ -122,9 +122,9 @@ def command(
         fix = "Give them with --texts FILE --id-column NAME."
         constraint = "given with texts to look for it in"
         refused = ConceptError.of("scan", "concept", constraint, "no texts", "The store has none.", fix)
-    # Signs are guesses: the comparison with the encoder makes them unnecessary.
-    signs = [finding for finding in seen.findings if not (clean and finding.code in SIGN_CODES)]
-    findings = in_order([*_findings_of_audit(result, clean=clean), *signs])
+    # A mark is a claim of the database; the comparison with the encoder is proof.
+    others = [finding for finding in seen.findings if not (clean and finding.code in PROTECTION_CODES)]
+    findings = in_order([*_findings_of_audit(result, clean=clean), *others])
     untested = _not_tested(seen, known, concept, options["encoder"], None if refused is None else str(refused))
     record = _record(seen, name, findings, untested, typed)
     record["audit"] = None if result is None else result.to_record()

@@ -75,9 +75,6 @@ class StoreApart(VectorStore):
     def normalises(self) -> bool:
         return bool(self._request("normalises"))
 
-    def rows_at_once(self, batch: int, total: int) -> int:
-        return int(self._request("rows_at_once", batch=batch, total=total))
-
     def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
         # One request per batch, by cursor: other requests may come in between, and a new subprocess can continue.
         while True:
@@ -233,7 +230,7 @@ class _Served:
             return asdict(self.store.info())
         if method == "normalises":
             return self.store.normalises
-        if method not in ("exists", "compact", "files", "create", "read", "search", "delete", "rows_at_once"):
+        if method not in ("exists", "compact", "files", "create", "read", "search", "delete"):
             raise StoreError.of(_OWNER, "request", "a known method", "another")
         value = getattr(self.store, method)(**request)
         return _record_of(value) if isinstance(value, Batch) else value

@@ -275,11 +275,11 @@ class ProtectedCollection:
         )
         fields = self._fields([{}] * len(ids), blobs, metadata)
         self.sealer.keys.note_filter_fields(self.name, self._filter_fields)
+        self._make()
         stored = _placed(
             len(ids), kept, protected, drawn,
             lambda: self._redrawn(exact[drawn], [texts[i] for i in drawn], [ids[i] for i in drawn]),
         )  # fmt: skip
-        self._make()
         if self._generations is not None and numbers is not None:
             # Before the rows: an interrupted add leaves rows that do not open, rather than a replay that does.
             self._generations.update(zip(ids, numbers, strict=True))
@@ -561,11 +561,10 @@ class ProtectedCollection:
         """Write these rows under the current key, delete the other keys, and return their number."""
         keys, owner = self._key_store(doing), f"{_OWNER}.{doing}"
         target = keys.read(self.name).current.key_id
-        step = max(batch, self.database.rows_at_once(batch, len(stale)))
         closed: list[str] = []
-        starts = range(0, len(stale), step)
+        starts = range(0, len(stale), batch)
         for start in progress(starts, f"{doing.capitalize()}ing", show=show_progress, unit="batch"):
-            closed += self._renew_rows(self.database.read(stale[start : start + step]))
+            closed += self._renew_rows(self.database.read(stale[start : start + batch]))
         if closed:
             raise SealingError.of(owner, "database", "one whose blobs open",
                                   f"{len(closed)} rows whose blobs do not, such as {closed[0][:60]!r}",

@@ -29,8 +29,7 @@ def visible_rows(database: VectorStore, ids: Sequence[str]) -> tuple[Embeddings,
         The vectors (N, m), and beside them (N, q) the length of each sealed blob in bytes and a column of zeros and
         ones for each of the most frequent filter tokens; None for rows without blobs.
     """
-    step = database.rows_at_once(_BATCH, len(ids))
-    batch = Batch.joined([database.read(ids[i : i + step]) for i in range(0, len(ids), step)])
+    batch = Batch.joined([database.read(ids[i : i + _BATCH]) for i in range(0, len(ids), _BATCH)])
     if not any(SEALED_FIELD in row for row in batch.fields):
         return batch.vectors, None
     columns = [[float(len(decoded(row.get(SEALED_FIELD)))) for row in batch.fields]]

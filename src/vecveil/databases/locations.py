@@ -34,7 +34,7 @@ KINDS: dict[str, StoreKind] = {
     "lancedb": StoreKind("lancedb", "LanceStore", "lancedb:FOLDER#TABLE"),
     "qdrant": StoreKind("qdrant", "QdrantStore", "qdrant:http://HOST:6333#COLLECTION or qdrant:FOLDER#COLLECTION"),
     "pgvector": StoreKind("pgvector", "PgvectorStore", "pgvector:postgresql://USER@HOST/DATABASE#TABLE"),
-    "faiss": StoreKind("faiss", "FaissStore", "faiss:FILE"),
+    "faiss": StoreKind("faiss", "FaissStore", "faiss:FILE or faiss:FOLDER (a source)"),
     "sqlite-vec": StoreKind("sqlite_vec", "SqliteVecStore", "sqlite-vec:FILE#TABLE"),
     "milvus": StoreKind("milvus", "MilvusStore", "milvus:FILE.db#COLLECTION or milvus:http://HOST:19530#COLLECTION"),
 }  # fmt: skip

@@ -17,10 +17,9 @@ import numpy.typing as npt
 
 from vecveil.databases.collection import protector_mark, with_blob
 from vecveil.databases.fields import OTHERS, PROTECTOR_FIELD, Field, carried, matches
-from vecveil.databases.signs import Signs, signs_of_protection
 from vecveil.databases.state import MigrationState, locked, read_state, write_state
 from vecveil.databases.store import Batch, StoreInfo, VectorStore, plain
-from vecveil.databases.survey import BadRows, Reservoir, Survey, usable_rows
+from vecveil.databases.survey import BadRows, Survey, usable_rows
 from vecveil.databases.verifying import (
     Verification,
     add_rows,
@@ -48,7 +47,6 @@ from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
 _OWNER = "migrate"
-_SAMPLE = 1000
 _UNCHANGED = "unchanged during the migration"
 _WRITER = "Another program may be writing to it."
 _RESTART = "Remove the state file and the destination, and start again."
@@ -86,7 +84,6 @@ class SourceCheck:
         fields: statistics of the fields.
         carried: names of the fields to copy.
         withheld: the other names, with the reason.
-        signs: signs of protection in a sample.
     """
 
     info: StoreInfo
@@ -95,7 +92,6 @@ class SourceCheck:
     fields: tuple[Field, ...]
     carried: tuple[str, ...]
     withheld: dict[str, str]
-    signs: Signs
 
     @property
     def personal(self) -> tuple[str, ...]:
@@ -150,7 +146,7 @@ def migrate(
 
     Args:
         names: public names of both stores, kept in the state file.
-        batch: rows to read and write at once; a destination may take more, see `VectorStore.rows_at_once`.
+        batch: rows to read and write at once.
         sealer: for `MigrationOptions.seal`; the collection in its key store has the destination's public name.
         on_checked: called with the check of the source before anything is written, but not on resuming.
 
@@ -279,10 +275,8 @@ class _Run:
     sealer: Sealer | None
     state: MigrationState = field(init=False)
 
-    def progress(
-        self, batches: Iterator[Batch], description: str, rows: int, size: int = 0
-    ) -> Iterator[Batch]:
-        total = -(-rows // (size or self.batch))
+    def progress(self, batches: Iterator[Batch], description: str, rows: int) -> Iterator[Batch]:
+        total = -(-rows // self.batch)
         return progress(batches, description, total=total, show=self.show_progress, unit="batch")
 
     def save(self, state: MigrationState) -> None:
@@ -299,15 +293,14 @@ class _Run:
 
     def copy(self, policy: ReleasePolicy, source: VectorStore) -> None:
         """Copy all rows behind the cursor."""
-        most = max(self.batch, self.dest.rows_at_once(self.batch, self.state.total))
         # Recorded before the first write: the bound on unrecorded rows after a crash, which a later run accepts.
-        self.save(replace(self.state, ahead=max(self.state.ahead, most)))
+        self.save(replace(self.state, ahead=max(self.state.ahead, self.batch)))
         total = self.state.total
-        batches = _joined(source.batches(self.batch, after=self.state.cursor), most)
+        batches = source.batches(self.batch, after=self.state.cursor)
         left = total - self.state.rows - self.state.skipped
         try:
-            for rows in self.progress(batches, "migrate", left, most):
-                self.save(self._written(rows, policy, most))
+            for rows in self.progress(batches, "migrate", left):
+                self.save(self._written(rows, policy))
             # Again at the end: a row inserted before the cursor was never read.
             _check_unchanged(self.state, source)
         except StoreError as error:
@@ -324,7 +317,7 @@ class _Run:
                                 _WRITER, _RESTART)  # fmt: skip
         self.save(replace(self.state, copied=True, ahead=0))
 
-    def _written(self, rows: Batch, policy: ReleasePolicy, most: int) -> MigrationState:
+    def _written(self, rows: Batch, policy: ReleasePolicy) -> MigrationState:
         """Protect and write one batch; return the state after it."""
         state = self.state
         good, bad = usable_rows(rows, policy.protector.dimension)
@@ -361,7 +354,7 @@ class _Run:
             rows=state.rows + len(chosen),
             skipped=state.skipped + bad.total,
             # Rows beyond the record are overwritten as the copy passes them.
-            ahead=max(state.ahead - len(chosen), most),
+            ahead=max(state.ahead - len(chosen), self.batch),
             cursor=rows.cursor,
             checksum=as_hex(checksum),
         )
@@ -424,9 +417,8 @@ def _check_source(
                                    f"one for {protector.dimension}", "It belongs to another encoder.",
                                    "Fit a protector on vectors of this store's encoder.")  # fmt: skip
     survey = Survey(protector.dimension, partial(_releasable, protector))
-    reservoir = Reservoir(_SAMPLE, 0)
     for rows in run.progress(source.batches(run.batch), "check", info.count):
-        reservoir.add(rows, survey.add(rows))
+        survey.add(rows)
     if survey.rows != info.count:
         raise StoreError.of(_OWNER, "source", _UNCHANGED, f"{survey.rows:,} rows where it counts {info.count:,}",
                             _WRITER, "Stop that program, and start again.")  # fmt: skip
@@ -450,8 +442,7 @@ def _check_source(
                             "Rows are written by id, so one row of each id would remain.",
                             "Give each row its own id.")  # fmt: skip
     copied, withheld = _choose_fields(survey.fields, options)
-    signs = signs_of_protection(reservoir.sample(protector.dimension).vectors)
-    return SourceCheck(info, survey.rows, bad, survey.fields, copied, withheld, signs)
+    return SourceCheck(info, survey.rows, bad, survey.fields, copied, withheld)
 
 
 def _releasable(protector: Protector, X: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
@@ -568,15 +559,3 @@ def _check_unchanged(state: MigrationState, source: VectorStore) -> None:
         raise StoreError.of(_OWNER, "source", f"{_UNCHANGED}, with {state.total:,} rows", f"{rows:,} rows",
                             f"{state.rows:,} rows of it are copied; which ones are missing is unknown.",
                             _RESTART)  # fmt: skip
-
-
-def _joined(batches: Iterator[Batch], most: int) -> Iterator[Batch]:
-    """Yield the batches, joined up to ``most`` rows."""
-    pending: list[Batch] = []
-    for batch in batches:
-        if pending and sum(map(len, pending)) + len(batch) > most:
-            yield Batch.joined(pending)
-            pending = []
-        pending.append(batch)
-    if pending:
-        yield Batch.joined(pending)

@@ -1,4 +1,4 @@
-"""Scan a store: count rows, classify fields, detect signs of protection, and list findings."""
+"""Scan a store: count rows, classify fields, look for vecveil's own marks, and list findings."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-import numpy as np
-
 from vecveil.databases.fields import Field
-from vecveil.databases.signs import Signs, signs_of_protection
 from vecveil.databases.store import Batch, StoreInfo, VectorStore
 from vecveil.databases.survey import Reservoir, Sample, Survey
 from vecveil.runtime import progress
@@ -18,7 +15,7 @@ from vecveil.validation import check_count
 SCHEMA = "vecveil.scan/1"
 Severity = Literal["high", "medium", "low", "info"]
 _SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
-SIGN_CODES = ("looks-protected", "mixed", "no-sign-of-protection", "protection-unknown")
+PROTECTION_CODES = ("protected", "unmarked-rows", "protection-unknown")
 """Codes of the finding about protection; a scan of a non-empty store has exactly one."""
 _OWNER = "scan"
 _LOOKS = {
@@ -55,19 +52,15 @@ class Scan:
     Attributes:
         info: the store's description.
         survey: counts over all rows read.
-        signs: signs of protection in the sample.
         sample: random rows with their fields; in memory only.
         complete: all rows were read.
-        normalises: the store scales vectors to norm 1.
         seed: seed of the sample.
     """
 
     info: StoreInfo
     survey: Survey = field(repr=False)
-    signs: Signs
     sample: Sample
     complete: bool
-    normalises: bool
     seed: int
 
     @property
@@ -80,7 +73,7 @@ class Scan:
         rows = self.survey.rows
         about_fields = [f for one in self.survey.fields if (f := _field_finding(one, rows))]
         return in_order(
-            [*about_fields, *self._id_findings(), self._sign_finding(), *self._row_findings()]
+            [*about_fields, *self._id_findings(), self._protection_finding(), *self._row_findings()]
         )
 
     def to_record(self, *, name: str | None = None) -> dict[str, Any]:
@@ -94,7 +87,7 @@ class Scan:
             },
             "complete": self.complete,
             **self.survey.to_record(),
-            "protection": self.signs.to_record(),
+            "protection": {"verdict": self.protection, "marked_rows": self.survey.marked},
             "sample": {"rows": len(self.sample), "seed": self.seed},
             "findings": [finding.to_record() for finding in self.findings],
         }  # fmt: skip
@@ -108,40 +101,29 @@ class Scan:
                 "Migrations copy ids unchanged: write rows under ids without meaning.",
             )  # fmt: skip
 
-    def _sign_finding(self) -> ScanFinding:
-        signs = self.signs
-        if signs.verdict == "seen":
-            reasons = []
-            if signs.grid_step is not None:
-                reasons.append(f"all values are multiples of {signs.grid_step:.3g}")
-            if signs.rank is not None:
-                reasons.append(f"the vectors span {signs.rank} of {self.info.dimension} dimensions")
+    @property
+    def protection(self) -> str:
+        """``protected``: vecveil marked all rows that were read. ``mixed``: some of them. Else ``unknown``."""
+        marked = self.survey.marked
+        return "protected" if marked and marked == self.survey.rows else "mixed" if marked else "unknown"
+
+    def _protection_finding(self) -> ScanFinding:
+        rows, marked = self.survey.rows, self.survey.marked
+        if self.protection == "protected":
             return ScanFinding(
-                "looks-protected", "info",
-                f"The vectors look protected by vecveil: {' and '.join(reasons)}. Other programs round and project "
-                "too, so this is no proof.",
+                "protected", "info", "vecveil wrote all rows: each has a sealed blob or the mark of a protector.",
                 "Audit them with their texts to measure what leaks: --concept, and --texts or a field of texts.",
             )  # fmt: skip
-        if signs.verdict == "mixed":
-            others = (
-                "look protected" if signs.beside else "are of another source, such as a protector"
-            )
+        if self.protection == "mixed":
             return ScanFinding(
-                "mixed", "high",
-                f"{signs.clean / signs.rows:.0%} of the vectors look like an encoder's own, and the others {others}.",
-                f"Find what writes the clean ones; put them into a store of their own and protect that ({_MIGRATE}). "
-                "Migrating the whole store would put noise on noise.",
-            )  # fmt: skip
-        # A store that normalises gives every vector norm 1: there it says nothing.
-        if signs.verdict == "none" and not self.normalises:
-            return ScanFinding(
-                "no-sign-of-protection", "high",
-                "All vectors have norm 1 and no sign of protection: they look like an encoder's own.",
-                f"Fit a protector (vecveil fit); {_MIGRATE}.",
+                "unmarked-rows", "high",
+                f"{rows - marked:,} of {rows:,} rows have neither a sealed blob nor the mark of a protector: their "
+                "vectors may be clean.",
+                "Find the program that wrote them. Delete them, or add them again with ProtectedCollection.",
             )  # fmt: skip
         return ScanFinding(
             "protection-unknown", "medium",
-            "No sign says whether the vectors are protected; some methods leave none.",
+            "vecveil did not write these rows: whether their vectors are protected is unknown.",
             f"Audit them with their texts: --concept, and --texts or a field of texts. If they are not, {_MIGRATE}.",
         )  # fmt: skip
 
@@ -179,13 +161,7 @@ def _field_finding(field: Field, rows: int) -> ScanFinding | None:
     # From the most to the least serious: a field gives one finding.
     name = f"Field {field.name!r}"
     if field.withheld == "sealed":
-        if not (missing := rows - field.kinds["sealed"]):
-            return None
-        return ScanFinding(
-            "unsealed-rows", "high",
-            f"{missing:,} of {rows:,} rows have no sealed blob: their vectors may be clean.",
-            "Find the program that wrote them. Delete them, or add them again with ProtectedCollection.",
-        )  # fmt: skip
+        return None
     if field.withheld == "text":
         return ScanFinding(
             "plaintext-beside-vectors", "high",
@@ -257,5 +233,4 @@ def scan(
         reservoir.add(rows, survey.add(rows))
     survey = survey or Survey(info.dimension)
     drawn = reservoir.sample(survey.dimension)
-    signs = signs_of_protection(np.ascontiguousarray(drawn.vectors))
-    return Scan(info, survey, signs, drawn, complete, store.normalises, seed)
+    return Scan(info, survey, drawn, complete, seed)

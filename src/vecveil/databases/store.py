@@ -188,10 +188,6 @@ class VectorStore(ABC):
         """
         return self
 
-    def rows_at_once(self, batch: int, total: int) -> int:
-        """Return the best number of rows per `write` in a copy of ``total`` rows, at least ``batch``."""
-        return batch
-
     def close(self) -> None:  # noqa: B027 - most stores hold nothing open
         """Close connections and files."""
 

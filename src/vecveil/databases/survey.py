@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.databases.fields import Field, FieldTally
+from vecveil.databases.fields import PROTECTOR_FIELD, Field, FieldTally
 from vecveil.databases.store import Batch
+from vecveil.sealing.blob import SEALED_FIELD, is_blob
 
 _UNIT = 1e-3  # tolerance of unit norms: half-precision vectors deviate by about 5e-4
 
@@ -135,6 +136,7 @@ class Survey:
     ) -> None:
         self.dimension, self._accepts = dimension, accepts
         self.rows = 0
+        self.marked = 0  # rows with a sealed blob or the mark of a protector
         self.bad = BadRows()
         self.equal_ids = EqualRows()
         self.equal_vectors = EqualRows()
@@ -148,6 +150,7 @@ class Survey:
         """Count the rows of ``batch``; return a mask (N,) of the usable ones."""
         good, bad = usable_rows(batch, self.dimension)
         self.rows += len(batch)
+        self.marked += sum(is_blob(row.get(SEALED_FIELD)) or PROTECTOR_FIELD in row for row in batch.fields)
         self.bad += bad
         vectors = batch.vectors[good] if good.any() else np.empty((0, self.dimension), np.float32)
         if self._accepts is not None and len(vectors):

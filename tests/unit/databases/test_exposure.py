@@ -16,7 +16,7 @@ from vecveil.databases.locations import in_this_process
 from vecveil.databases.store import VectorStore
 from vecveil.protector.policy import ReleasePolicy
 
-pytest.importorskip("faiss")
+pytest.importorskip("sqlite_vec")
 
 X = np.eye(6, 8, dtype=np.float32)
 IDS = tuple("abcdef")
@@ -24,7 +24,7 @@ IDS = tuple("abcdef")
 
 @pytest.fixture
 def store(tmp_path: Path) -> VectorStore:
-    opened = in_this_process(f"faiss:{tmp_path}/rows.faiss")
+    opened = in_this_process(f"sqlite-vec:{tmp_path}/rows.db#notes")
     opened.create(8, metric="cosine")
     fields = [with_blob({}, b"b" * (100 + i), {"vecveil_filter_tenant": "xy"[i % 2]}) for i in range(6)]
     opened.write(Batch(IDS, X, tuple(fields)))

@@ -235,36 +235,6 @@ def test_killed_in_the_middle_and_gone_on_with(
     assert contents(whole) == contents(dest)
 
 
-def test_a_destination_that_is_written_anew_each_time_takes_several_batches_at_once(
-    source: FolderStore, protector: vecveil.Protector, keys: vecveil.NoiseKeys, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    policy = ReleasePolicy(protector, key=keys)
-    straight = copy(source, FolderStore(tmp_path / "one"), policy, tmp_path / "one.json")
-    dest = FolderStore(tmp_path / "dest")
-    monkeypatch.setattr(dest, "rows_at_once", lambda batch, total: 2 * batch + 1)
-    sizes: list[int] = []
-    write = dest.write
-
-    def stopped(rows: Batch) -> None:
-        if len(sizes) == 1:
-            sizes.append(0)
-            write(rows)
-            raise KeyboardInterrupt  # written, and not counted
-        sizes.append(len(rows))
-        write(rows)
-
-    monkeypatch.setattr(dest, "write", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        copy(source, dest, policy, tmp_path / "s.json")
-    done = copy(source, dest, policy, tmp_path / "s.json")
-    assert done.resumed == 2 * BATCH
-    assert sizes[0] == 2 * BATCH
-    assert sum(sizes) == ROWS
-    assert done.state.checksum == straight.state.checksum
-    assert done.verification.ok
-
-
 @pytest.mark.parametrize(
     "error", [StoreError("It went away."), KeyboardInterrupt()], ids=["away", "Ctrl-C"]
 )

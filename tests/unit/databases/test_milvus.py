@@ -125,7 +125,7 @@ def test_a_released_collection_is_read_and_released_again(
         assert scan(store).survey.rows == 40
     assert not loaded(client, name)
     policy, state = ReleasePolicy(Protector("laplace", Laplace(4, 9.0))), tmp_path / "state.json"
-    dest = f"faiss:{tmp_path / 'copy.faiss'}"
+    dest = f"sqlite-vec:{tmp_path}/copy.db#notes"
     with open_store(source) as store, open_store(dest) as copy:
         migrate(store, copy, policy, state, names=(source, dest))
         assert copy.count() == 40

@@ -16,9 +16,16 @@ from harness.errors import raises
 from harness.folder_store import FolderStore, filled
 from vecveil.databases import Batch
 from vecveil.databases.collection import with_blob
-from vecveil.databases.fields import OTHERS, FieldTally, carried, kind_of, leaves, matches
+from vecveil.databases.fields import (
+    OTHERS,
+    PROTECTOR_FIELD,
+    FieldTally,
+    carried,
+    kind_of,
+    leaves,
+    matches,
+)
 from vecveil.databases.scanning import Scan, scan
-from vecveil.databases.signs import signs_of_protection
 from vecveil.databases.survey import EqualRows, Reservoir, Survey
 from vecveil.errors import StoreError
 from vecveil.sealing.blob import SEALED_FIELD
@@ -138,85 +145,6 @@ def test_a_sample_is_random_seeded_and_small() -> None:
     assert set(drawn(1, 50, {"3", "5"})) == {"3", "5"}
 
 
-@pytest.mark.parametrize(
-    ("method", "given", "verdict"),
-    [
-        ("laplace", {}, "seen"),
-        ("gaussian", {}, "seen"),
-        ("subspace", {"rank": 2}, "seen"),
-        ("subspace", {"rank": 2, "output": "reduced"}, "seen"),
-        ("shuffle", {}, "none"),
-    ],
-)
-def test_signs_of_protection(method: str, given: dict[str, Any], verdict: str) -> None:
-    clean = unit(600)
-    if method != "shuffle":
-        scale = {"sigma": 0.05} if method == "gaussian" else {"epsilon": 60.0}
-        given = given | scale
-    protector = vecveil.fit_pairs(clean, unit(600, 1), method=method, **given)
-    signs = signs_of_protection(protector.protect(clean))
-    assert signs.verdict == verdict
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        lambda X: X,
-        lambda X: X.astype(np.float16).astype(np.float32),
-        lambda X: (X.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32),  # bfloat16
-        lambda X: np.round(X * 127 / 0.6).astype(np.float32) * np.float32(0.6 / 127),  # int8
-        lambda X: np.sign(X),
-        lambda X: 3 * X,
-        lambda X: np.pad(X[:, :-3], ((0, 0), (0, 3))),  # coordinates that are always 0
-        lambda X: np.concatenate([X, X]),
-        lambda X: X[:5],
-        lambda X: X[:0],
-    ],
-)
-def test_control_no_signs_in_what_encoders_give(made: Any) -> None:
-    signs = signs_of_protection(np.asarray(made(unit(600)), dtype=np.float32))
-    assert signs.verdict in ("none", "unknown")
-
-
-@pytest.mark.parametrize("clean_rows", [10, 300, 590])
-@pytest.mark.parametrize(
-    ("method", "given", "length"),
-    [
-        ("laplace", {"epsilon": 60.0}, 1),
-        ("laplace", {"epsilon": 60.0}, 3),  # an encoder without normalised vectors: the grid tells
-        ("subspace", {"rank": 2, "epsilon": 60.0}, 1),
-        ("gaussian", {"sigma": 0.01}, 1),  # lengths of released vectors pass through 1
-    ],
-)
-def test_clean_vectors_among_protected_ones_are_told(
-    method: str, given: dict[str, Any], length: float, clean_rows: int, tmp_path: Path
-) -> None:
-    clean = length * unit(600)
-    if clean_rows == 590:
-        clean = length * np.concatenate([unit(600), unit(150, 5)])  # a grid needs 2,000 values
-    protector = vecveil.fit_pairs(length * unit(600), length * unit(600, 1), method=method, **given)
-    X = np.asarray(protector.protect(clean, rng=0), dtype=np.float32)
-    X[:clean_rows] = clean[:clean_rows]
-    order = np.random.default_rng(0).permutation(len(X))
-    signs = signs_of_protection(X[order])
-    assert (signs.verdict, signs.clean) == ("mixed", clean_rows)
-    seen = scan(filled(tmp_path / "s", X[order]), show_progress=False)
-    (found,) = (one for one in seen.findings if one.code == "mixed")
-    assert found.severity == "high"
-    assert f"{clean_rows / len(X):.0%} of the vectors" in found.message
-    assert "migrate" in found.fix
-
-
-def test_lengths_of_two_sources_are_told_without_a_grid() -> None:
-    """As Chroma gives them back under cosines: in the last bits others than they were written."""
-    noise = np.random.default_rng(4).standard_normal((600, N))
-    X = np.where(np.arange(600)[:, None] < 200, unit(600), unit(600) + noise)
-    signs = signs_of_protection(X.astype(np.float32))
-    assert (signs.verdict, signs.clean, signs.beside) == ("mixed", 200, False)
-    smooth = unit(600) * np.random.default_rng(5).uniform(0.9, 1.1, (600, 1))
-    assert signs_of_protection(smooth.astype(np.float32)).verdict == "unknown"
-
-
 def test_a_store_of_clean_vectors_with_texts(tmp_path: Path) -> None:
     X = unit(60)
     X[7] = X[9]
@@ -245,33 +173,28 @@ def test_a_store_of_clean_vectors_with_texts(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_clean_and_protected_stores_look_different(tmp_path: Path) -> None:
-    clean = unit(600)
-    assert codes(scan(filled(tmp_path / "clean", clean), show_progress=False)) == {
-        "no-sign-of-protection": "high"
-    }
-    protector = vecveil.fit_pairs(clean, unit(600, 1), method="subspace", epsilon=60.0, rank=2)
-    seen = scan(filled(tmp_path / "protected", protector.protect(clean)), show_progress=False)
-    assert codes(seen) == {"looks-protected": "info"}
-    store = FolderStore(tmp_path / "clean", normalises=True)
-    assert codes(scan(store, show_progress=False)) == {
-        "protection-unknown": "medium"
-    }  # the store made the norms 1
-
-
-def test_sealed_rows_are_fine_and_rows_without_a_blob_are_not(tmp_path: Path) -> None:
+def test_protection_is_said_where_vecveil_left_its_mark_and_unknown_elsewhere(tmp_path: Path) -> None:
     blobs = vecveil.Sealer(bytes(range(32))).seal(unit(60), ids=list(range(60)), collection="notes", texts=["a"] * 60)
     tokens = ["ab1cd2ef3ab4cd5ef6ab7cd8ef9ab0cd", "0" * 32]  # the first has eight words
     fields = [with_blob({}, blob, {"vecveil_filter_a": tokens[i % 2]}) for i, blob in enumerate(blobs)]
-    seen = scan(filled(tmp_path / "sealed", unit(60, 1), fields), show_progress=False)
-    assert set(codes(seen)) == {"no-sign-of-protection"}
-    assert {one["holds"] for one in seen.to_record()["fields"]} == {"sealed", "token"}
-    fields[7], fields[9] = {}, {}
-    seen = scan(filled(tmp_path / "lacking", unit(60, 1), fields), show_progress=False)
-    assert codes(seen)["unsealed-rows"] == "high"
+    for at in range(30, 60):
+        fields[at] = {PROTECTOR_FIELD: "0123456789abcdef"}
+
+    def scanned(name: str, X: np.ndarray | None = None) -> Scan:
+        return scan(filled(tmp_path / name, unit(60, 1) if X is None else X, fields), show_progress=False)
+
+    assert codes(scanned("marked")) == {"protected": "info"}
+    assert {one["holds"] for one in scanned("holds").to_record()["fields"]} == {"sealed", "token"}
+    fields[7], fields[31] = {}, {}
+    assert codes(scanned("lacking")) == {"unmarked-rows": "high"}
+    assert "2 of 60 rows" in scanned("counted").findings[0].message
+    assert scanned("record").to_record()["protection"] == {"verdict": "mixed", "marked_rows": 58}
     fields[7] = {SEALED_FIELD: f"{CANARY} and what {SECRET} said"}
-    seen = scan(filled(tmp_path / "text", unit(60, 1), fields), show_progress=False)
-    assert codes(seen)["plaintext-beside-vectors"] == "high"
+    assert codes(scanned("text"))["plaintext-beside-vectors"] == "high"
+    # Values on a grid, of few directions or tiny say nothing: quantised indexes have them too.
+    fields[:] = [{}] * 60
+    for at, X in enumerate((np.round(8 * unit(60)) / 8, unit(60) @ np.diag([1] * 9 + [0] * 15), 1e-39 * unit(60))):
+        assert codes(scanned(f"unknown{at}", X.astype(np.float32)))["protection-unknown"] == "medium"
 
 
 def test_ids_that_tell_and_ids_that_repeat(tmp_path: Path) -> None:

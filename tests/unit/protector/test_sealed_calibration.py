@@ -106,7 +106,7 @@ def test_a_retrieval_task_counts_by_its_judgements() -> None:
 def test_a_collection_takes_its_candidates_from_the_protector(
     sealed: Protector, tmp_path: Any
 ) -> None:
-    where, key = f"faiss:{tmp_path}/a.faiss", bytes(range(32))
+    where, key = f"sqlite-vec:{tmp_path}/a.db#notes", bytes(range(32))
     assert vecveil.ProtectedCollection(where, sealed, Sealer(key)).candidates == 60
     assert vecveil.ProtectedCollection(where, sealed, Sealer(key), candidates=7).candidates == 7
     plain = fit(method="laplace", noise_to_signal=0.5)
