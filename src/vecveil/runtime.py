@@ -7,6 +7,7 @@ import mmap
 import os
 import sys
 import threading
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -238,6 +239,19 @@ def _stoppable(items: Iterable[T], event: threading.Event) -> Iterator[T]:
         yield item
 
 
+_HARMLESS = "\t\u200c\u200d"  # tab, and the joiners that scripts and emoji need
+
+
+def printable(text: str) -> str:
+    """Return ``text`` as one line that cannot control a terminal: what is not printable is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in _HARMLESS or unicodedata.category(char) == "Zs" else repr(char)[1:-1]
+        for char in text
+    )
+
+
 def progress(
     items: Iterable[T],
     description: str,
@@ -269,7 +283,7 @@ def progress(
         return
     # Without a terminal size (a recording, a service) tqdm would draw nothing.
     size = {"dynamic_ncols": True} if _has_size() else {"ncols": 80, "nrows": 24}
-    bar: Any = tqdm(items, desc=description, total=total, unit=unit, file=sys.stderr, **size)
+    bar: Any = tqdm(items, desc=printable(description), total=total, unit=unit, file=sys.stderr, **size)
     for item in bar:
         yield item
         if note is not None:

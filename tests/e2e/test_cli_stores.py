@@ -395,3 +395,34 @@ def test_to_postgresql_with_a_password_in_the_location(
     store: VectorStore
     with open_store(dest) as store:
         assert store.info().metric == "euclidean"
+
+
+HOSTILE = "\x1b[2J\x1b]0;x\x07 \x9b31m \x7f \u202e \u2028 \nreconciled: 0 \rvecveil: all is well"
+
+
+@pytest.mark.parametrize("name", ["scan", "migrate", "reconcile", "protect"])
+def test_names_control_no_terminal(name: str, tmp_path: Path, vectors_protector: Path) -> None:
+    """Names of fields, columns and ids are whatever others wrote."""
+    location, ids = f"sqlite-vec:{tmp_path}/rows.db#notes", tmp_path / "ids.txt"
+    text = "a text of more than five words"
+    fields = [{f"field {HOSTILE}": text, f"email {HOSTILE}": "a@b.example"} for _ in range(3)]
+    with in_this_process(location) as store:
+        store.create(N, metric="cosine")
+        store.write(Batch(tuple(f"{i}{HOSTILE}" for i in range(3)), np.eye(3, N, dtype=np.float32), tuple(fields)))
+    ids.write_text("another\n")
+    write_csv(tmp_path / "notes.csv", [f"column {HOSTILE}", "other"], [[text, text]])
+    commands: dict[str, list[list[object]]] = {
+        "scan": [["scan", location], ["scan", location, "--json", "-"]],
+        "migrate": [["migrate", location, f"sqlite-vec:{tmp_path}/to.db#notes", "-p", vectors_protector, *keep]
+                    for keep in ([], ["--drop", f"field {HOSTILE}"])],
+        "reconcile": [["reconcile", location, "--ids", ids], ["reconcile", location, "--ids", ids, "--json"]],
+        "protect": [["protect", tmp_path / "notes.csv", "-p", vectors_protector, "-o", tmp_path / "out.parquet", *wrong]
+                    for wrong in ([], ["--text-column", HOSTILE], ["--text-column", "other", "--carry", HOSTILE])],
+    }  # fmt: skip
+    said = ""
+    for arguments in commands[name]:
+        done = run(*arguments)
+        said += done.out + done.err
+    assert "x1b" in said  # control: the names are printed
+    assert all(char.isprintable() or char == "\n" for char in said)
+    assert not any(line.startswith(("reconciled", "vecveil: all")) for line in said.splitlines())

@@ -12,7 +12,15 @@ from vecveil.auditing import AuditResult, audit, audit_store
 from vecveil.auditing.families import NAMED
 from vecveil.auditing.lint import plaintext_beside
 from vecveil.cli import options as shared
-from vecveil.cli.output import as_typed, data, data_json, note, report_files, write_reports, writing
+from vecveil.cli.output import (
+    as_typed,
+    block,
+    data_json,
+    note,
+    report_files,
+    write_reports,
+    writing,
+)
 from vecveil.cli.tables import (
     Rows,
     TableFormat,
@@ -196,7 +204,7 @@ def command(
         files |= {path.name: path for path in written}
     if to_stdout:
         data_json(result.to_record())
-    (note if to_stdout else data)(result.summary())
+    block(result.summary(), err=to_stdout)
     for path in files.values():
         note(f"Wrote {path}")
 

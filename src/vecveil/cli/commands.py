@@ -21,7 +21,7 @@ import click
 
 from vecveil.cli import VALUES
 from vecveil.errors import MemoryLimitError, VecveilError
-from vecveil.runtime import check_room
+from vecveil.runtime import check_room, printable
 from vecveil.version import __version__
 
 COMMANDS = {
@@ -142,11 +142,11 @@ def _shown(text: str, values: Mapping[str, Any] | None, arguments: Sequence[str]
 def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str, Any] | None = None) -> int:
     """Say what went wrong and return the exit code; ``values`` are those that `in_options` takes."""
     if os.environ.get("VECVEIL_DEBUG") == "1" and not isinstance(error, click.ClickException):
-        traceback.print_exception(error)
+        _write("".join(traceback.format_exception(error)))
     match error:
         case click.UsageError():
             error.show(usage := io.StringIO())
-            click.echo(_shown(usage.getvalue(), values), err=True, nl=False)
+            _write(_shown(usage.getvalue(), values))
             return MISUSED
         case click.ClickException():
             return _say(error.format_message())
@@ -225,14 +225,19 @@ def _left_behind(arguments: Sequence[str]) -> str:
 
 def _say(text: str, *, kind: str = "error: ") -> int:
     """Write one line to stderr; return 1."""
-    if sys.stderr is None:  # closed by whoever started this process
-        return FAILED
     line = " ".join(text.split())
-    start = "\n" if kind == "" and sys.stderr.isatty() else ""  # away from an unfinished bar
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"{start}vecveil: {kind}{line}\n")
-        sys.stderr.flush()
+    start = "\n" if kind == "" and sys.stderr is not None and sys.stderr.isatty() else ""  # away from an unfinished bar
+    _write(f"{start}vecveil: {kind}{line}\n")
     return FAILED
+
+
+def _write(text: str) -> None:
+    """Write lines to stderr that cannot control a terminal."""
+    if sys.stderr is None:  # closed by whoever started this process
+        return
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write("\n".join(map(printable, text.split("\n"))))
+        sys.stderr.flush()
 
 
 def _short_of_memory(error: BaseException | None) -> bool:
@@ -310,7 +315,7 @@ def _own_warnings_in_one_line() -> Iterator[None]:
         if category.__module__.startswith("vecveil"):
             _say(str(message), kind="warning: ")
         elif os.environ.get("VECVEIL_DEBUG") == "1":
-            sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
+            _write(warnings.formatwarning(message, category, filename, lineno, line))
 
     with warnings.catch_warnings():
         warnings.simplefilter("default")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from vecveil.cli import options as shared
-from vecveil.cli.output import as_typed, data, data_json, note, writing
+from vecveil.cli.output import as_typed, block, data_json, note, writing
 from vecveil.cli.tables import TableFormat
 from vecveil.demo.job import DEMO_TARGET_UTILITY, run_demo
 
@@ -60,4 +60,4 @@ def command(
     if as_json:
         data_json(result.to_record())
     else:
-        data(result.summary())
+        block(result.summary())

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 
 from vecveil.cli import options as shared
 from vecveil.cli.experiment import find_checkout
-from vecveil.cli.output import data, data_json
+from vecveil.cli.output import block, data_json
 from vecveil.encoders import default_cache_folder
 from vecveil.encoders.openai_compatible import is_endpoint
 from vecveil.encoders.sentence_transformer import cpu_has_bf16
@@ -60,7 +60,7 @@ def command(
     if as_json:
         data_json(report)
     else:
-        data("\n".join(_lines(report)))
+        block("\n".join(_lines(report)))
     if not report["ok"]:
         ctx.exit(1)
 

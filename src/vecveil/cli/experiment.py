@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from vecveil.cli import options as shared
+from vecveil.cli.output import block, data_json, note, writing
 from vecveil.cli.output import data as print_data
-from vecveil.cli.output import data_json, note, writing
 from vecveil.errors import VecveilError
 from vecveil.io import write_text
 
@@ -93,7 +93,7 @@ def listed(as_json: bool) -> None:
 @click.argument("name")
 def spec(name: str) -> None:
     """Print the specification (YAML) of experiment NAME, to be edited and run."""
-    print_data(research().shipped_spec(name))
+    block(research().shipped_spec(name))
 
 
 @command.command("run", epilog=RUN_EXAMPLE)
@@ -192,7 +192,7 @@ def table(name: str, out: Path, form: str, html_file: Path | None, folder: Path 
         record = experiments.summarise(experiment, out)
         text = _drawn(record, form)
         if folder is None:
-            print_data(text)
+            block(text)
         else:
             path = folder / f"{experiment}.{FORMATS[form]}"
             with writing(path):

@@ -1,4 +1,8 @@
-"""Output of the commands: data on stdout, notes on stderr, new files, reports."""
+"""Output of the commands: data on stdout, notes on stderr, new files, reports.
+
+Everything that a command prints passes here or through `vecveil.cli.commands`: names of fields, columns and ids come
+from others, and must neither control the terminal nor begin a line.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vecveil.data.writing import check_new_file, not_written
+from vecveil.runtime import printable
 
 if TYPE_CHECKING:
     from vecveil.accounting import Guarantee
@@ -39,19 +44,24 @@ def _without_folders(argument: str) -> str:
     return lead + name
 
 
-def data(text: str) -> None:
-    """Write the result as text to stdout."""
-    click.echo(text.rstrip("\n"))
+def data(line: str) -> None:
+    """Write a line of the result to stdout."""
+    click.echo(printable(line))
+
+
+def block(text: str, *, err: bool = False) -> None:
+    """Write a text of several lines, such as a table, to stdout or stderr."""
+    click.echo("\n".join(map(printable, text.rstrip("\n").split("\n"))), err=err)
 
 
 def data_json(record: Any) -> None:
-    """Write one JSON document to stdout."""
-    click.echo(json.dumps(record, indent=1, allow_nan=False))
+    """Write one JSON document to stdout, in ASCII."""
+    click.echo(json.dumps(record, indent=1, allow_nan=False).replace("\x7f", "\\u007f"))
 
 
 def note(text: str) -> None:
     """Write a line to stderr."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
 
 
 def warn(text: str) -> None:

@@ -13,7 +13,7 @@ import click
 
 from vecveil.accounting.ledger import Ledger, LedgerSummary
 from vecveil.cli import options as shared
-from vecveil.cli.output import data, data_json, note, number, writing
+from vecveil.cli.output import block, data, data_json, note, number, writing
 from vecveil.data.writing import check_new_file
 from vecveil.randomness import NoiseKey, NoiseKeys
 from vecveil.sealing import KeyStore, Sealer
@@ -213,7 +213,7 @@ def show(ledger: Path, as_json: bool) -> None:
     if as_json:
         data_json(summary.to_record())
     else:
-        data("\n".join(_ledger_lines(summary)))
+        block("\n".join(_ledger_lines(summary)))
 
 
 @ledger.command("export", epilog="\b\nExample:\n  vecveil ledger export releases.ledger -o releases.csv\n")

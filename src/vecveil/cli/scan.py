@@ -15,7 +15,16 @@ from vecveil.auditing import AuditResult, audit_store
 from vecveil.auditing.lint import clean_vectors, plaintext_beside
 from vecveil.cli import options as shared
 from vecveil.cli.audit import attack_arguments, attack_options
-from vecveil.cli.output import as_typed, data, note, report_files, write_reports, writing
+from vecveil.cli.output import (
+    as_typed,
+    block,
+    data,
+    data_json,
+    note,
+    report_files,
+    write_reports,
+    writing,
+)
 from vecveil.cli.tables import TableFormat, load_encoder_named
 from vecveil.concepts import Concept
 from vecveil.data import read_table
@@ -133,12 +142,12 @@ def command(
         with writing(out):
             write_text(out, text)
     if to_stdout:
-        data(text)
+        data_json(record)
     show = note if to_stdout else data
     for line in _lines(seen, name, findings, untested):
         show(line)
     if result is not None:
-        show("\n" + result.summary())
+        block(f"\n{result.summary()}", err=to_stdout)
         write_reports(result, files)
     for path in (out, *(files.values() if result is not None else ())):
         if path is not None:

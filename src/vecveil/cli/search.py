@@ -70,9 +70,4 @@ def command(
         data_json({"hits": [dict(zip(names, hit, strict=True)) for hit in hits], "skipped": ranking.skipped})
         return
     for name, score, text, metadata in hits:
-        data(f"{score:.4f}  {_printable(str(name))}  {metadata if text is None else _printable(text)}")
-
-
-def _printable(text: str) -> str:
-    """Escape what is not printable: a stored text cannot control the terminal, and a hit stays on its line."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+        data(f"{score:.4f}  {name}  {metadata if text is None else text}")
