@@ -345,25 +345,19 @@ def _ledger_seeds() -> list[bytes]:
 
 
 def _lsa(data: bytes) -> None:
-    from vecveil.encoders.lsa import LsaEncoder
+    from vecveil.encoders.lsa import LSA_FILE, LsaEncoder
 
-    names = ("lsa.json", "lsa.safetensors")
-    at = data[0] % 2 if data else 0
-    for name, sound in zip(names, _lsa_files(), strict=True):
-        written(f"lsa/{name}", sound)
-    written(f"lsa/{names[at]}", data[1:])
+    written(f"lsa/{LSA_FILE}", data)
     with expected():
         LsaEncoder.load(folder() / "lsa").encode(["a b c"])
 
 
-@cache
-def _lsa_files() -> tuple[bytes, bytes]:
-    from vecveil.encoders.lsa import LsaEncoder
+def _lsa_seeds() -> list[bytes]:
+    from vecveil.encoders.lsa import LSA_FILE, LsaEncoder
 
-    texts = [f"w{i % 7} v{i % 5} u{i % 3}" for i in range(40)]
-    LsaEncoder.fit(texts, 3).save(folder() / "lsa-made")
     made = folder() / "lsa-made"
-    return (made / "lsa.json").read_bytes(), (made / "lsa.safetensors").read_bytes()
+    LsaEncoder.fit([f"w{i % 7} v{i % 5} u{i % 3}" for i in range(40)], 3).save(made)
+    return [(made / LSA_FILE).read_bytes()]
 
 
 # What comes over the network -------------------------------------------------------------------
@@ -443,7 +437,7 @@ TARGETS: dict[str, Target] = {
     "records": Target(accepts(_records), _records_seeds),
     "audit": Target(accepts(_audit), _audit_seeds),
     "ledger": Target(accepts(_ledger), _ledger_seeds, 0.5),
-    "lsa": Target(accepts(_lsa), lambda: [bytes([i]) + one for i, one in enumerate(_lsa_files())]),
+    "lsa": Target(accepts(_lsa), _lsa_seeds),
     "http-body": Target(accepts(_http_body), _json(_BODY, _JOB), 3),
     "upstream-answer": Target(accepts(_upstream), _json(_ANSWER), 2),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from harness.errors import raises
 from vecveil.encoders import LsaEncoder, as_text_encoder, load_encoder
-from vecveil.errors import DataFileError
 
 WORDS = [f"word{chr(97 + i)}" for i in range(26)]
 
@@ -26,26 +24,6 @@ def fitted() -> LsaEncoder:
     return LsaEncoder.fit(made_texts(), dimension=10)
 
 
-@pytest.mark.parametrize("ngrams", [1, 2])
-def test_agrees_with_scikit_learn(ngrams: int) -> None:
-    """The same TF-IDF (sublinear, smooth), and the same cosines as the exact SVD of it."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    texts = made_texts()
-    own = LsaEncoder.fit(texts, dimension=12, ngrams=ngrams, min_texts=2)
-    other = TfidfVectorizer(
-        sublinear_tf=True, min_df=2, ngram_range=(1, ngrams), token_pattern=r"\w+"
-    )
-    matrix = other.fit_transform(texts).toarray()
-    assert own.terms == tuple(other.get_feature_names_out())
-    rows = np.linalg.svd(matrix, full_matrices=False)[2][:12]
-    new = made_texts(40, seed=1)
-    expected = other.transform(new).toarray() @ rows.T
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    got = own.encode(new)
-    np.testing.assert_allclose(got @ got.T, expected @ expected.T, atol=1e-5)
-
-
 def test_vectors_have_norm_1_and_do_not_depend_on_the_batch(fitted: LsaEncoder) -> None:
     texts = [*made_texts(30, seed=2), "", "nothing known here", WORDS[0].upper()]
     together = fitted.encode(texts)
@@ -54,7 +32,6 @@ def test_vectors_have_norm_1_and_do_not_depend_on_the_batch(fitted: LsaEncoder) 
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-6)
     for i, text in enumerate(texts):
         np.testing.assert_array_equal(fitted.encode([text])[0], together[i])
-    np.testing.assert_allclose(together[30], fitted.centre, atol=1e-6)
     np.testing.assert_array_equal(together[30], together[31])
     np.testing.assert_array_equal(together[32], fitted.encode([WORDS[0]])[0])
     assert fitted.encode([]).shape == (0, 10)
@@ -86,32 +63,19 @@ def test_saves_and_loads_the_same_vectors(fitted: LsaEncoder, tmp_path: Path) ->
 
 
 def test_damaged_folders_are_refused_without_a_term(fitted: LsaEncoder, tmp_path: Path) -> None:
-    def damaged(name: str, change: bytes | None) -> str:
-        folder = tmp_path / f"{name}-{len(list(tmp_path.iterdir()))}"
-        fitted.save(folder)
-        if change is None:
-            (folder / name).unlink()
-        else:
-            (folder / name).write_bytes(change)
-        with pytest.raises(DataFileError) as caught:
-            LsaEncoder.load(folder)
-        return str(caught.value)
-
-    fitted.save(tmp_path / "whole")
-    record = json.loads((tmp_path / "whole" / "lsa.json").read_text())
-    LsaEncoder.fit(made_texts(seed=9), dimension=10).save(tmp_path / "other")
-    swapped = (tmp_path / "other" / "lsa.safetensors").read_bytes()
-    messages = [
-        damaged("lsa.json", None),
-        damaged("lsa.json", b"{"),
-        damaged("lsa.json", json.dumps({**record, "terms": record["terms"][:-1]}).encode()),
-        damaged("lsa.json", json.dumps({**record, "schema": "other"}).encode()),
-        damaged("lsa.json", json.dumps({**record, "ngrams": 2}).encode()),
-        damaged("lsa.safetensors", swapped),
-        damaged("lsa.safetensors", swapped[:100]),
-        damaged("lsa.safetensors", None),
-    ]
-    assert not [text for text in messages if "word" in text]
+    fitted.save(tmp_path)
+    file = tmp_path / "lsa.safetensors"
+    whole = file.read_bytes()
+    turned = whole[:-4] + bytes([whole[-4] ^ 1]) + whole[-3:]
+    for data in (b"", b"{", whole[:100], turned, whole.replace(b'\\"ngrams\\": 1', b'\\"ngrams\\": 2')):
+        assert data != whole
+        file.write_bytes(data)
+        with raises("E-DATA-FILE", "folder") as caught:
+            LsaEncoder.load(tmp_path)
+        assert "word" not in str(caught.value)
+    file.unlink()
+    with raises("E-DATA-FILE", "folder"):
+        LsaEncoder.load(tmp_path)
 
 
 def test_refuses_what_cannot_be_fitted() -> None:

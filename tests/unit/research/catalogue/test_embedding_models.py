@@ -75,7 +75,7 @@ def test_two_encoders_of_one_dimension_have_their_own_masks(
     one = LsaEncoder.load(encoder)
     other = tmp_path / "other"
     reverse = LsaEncoder(
-        one.terms, one.idf, one.components[::-1].copy(), one.centre[::-1].copy(), one.ngrams
+        one.terms, one.idf, one.components[::-1].copy(), one.ngrams
     )
     reverse.save(other)  # fmt: skip
     spec, out = tmp_path / "spec.yaml", tmp_path / "out"
