@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 from vecveil.concepts import ConceptMatches, TokenVocabulary
 from vecveil.concepts.annotated import checked_labels
+from vecveil.concepts.folding import canonical
 from vecveil.concepts.pairs import LEAST_TEXTS, LISTED_TEXTS, WordMarks, mark_words
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.sensitivity.kernel_reader import near_duplicate_groups
@@ -255,9 +256,12 @@ class PairTexts:
         )
 
     def groups(self, X: Embeddings, group_of: Mapping[str, Any] | None) -> Groups | None:
-        """Return ids of near-duplicates and of texts of one group; None without the group of each text."""
+        """Return ids of near-duplicates and of texts of one group; None if the vectors alone show them."""
         if group_of is None:
-            return None
+            folded = [canonical(text) for text in self.positive]
+            # An encoder may place copies in different composition far apart.
+            copies = len(set(folded)) < len(set(self.positive))
+            return joined_groups(near_duplicate_groups(X), folded) if copies else None
         return joined_groups(near_duplicate_groups(X), [group_of[text] for text in self.positive])
 
 

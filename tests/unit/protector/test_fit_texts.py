@@ -12,6 +12,7 @@ import pytest
 
 import vecveil
 from harness.errors import raises
+from vecveil.protector.pairs import PairTexts
 from vecveil.sensitivity.moments import cross_covariance
 
 LABELLED = [
@@ -83,3 +84,13 @@ def test_classes_of_the_texts_go_to_their_rows() -> None:
     )
     with raises("E-INPUT-SHAPE", "preserve"):
         vecveil.fit(texts, concept, encoder, noise_to_signal=0.1, preserve=classes[1:])
+
+
+@pytest.mark.parametrize(
+    ("copies", "groups"),
+    [(["Müller", "Mu\u0308ller", "Mül\u00adler", "x"], [0, 0, 0, 1]), (["a", "b", "a", "c"], None)],
+)
+def test_copies_in_another_composition_share_a_group(copies: list[str], groups: list[int] | None) -> None:
+    labels = np.ones((4, 1), dtype=np.uint8)
+    found = PairTexts(copies, copies, [], labels, ("x",), frozenset()).groups(np.eye(4, dtype=np.float32), None)
+    assert (None if found is None else np.unique(found, return_inverse=True)[1].tolist()) == groups
