@@ -227,6 +227,9 @@ def test_noise_that_leaves_the_dtype_releases_nothing(name: str) -> None:
         ReleaseError, InvalidInputError
     ):  # a map may lead out of the range: no value then
         assert np.isfinite(one.protect(X, rng=0, **longer)).all()
+
+
+def test_values_beside_which_a_number_holds_no_noise_are_refused() -> None:
     huge = np.full((3, N_DIM), 1e308)  # beside such values a double has no place for the noise
     with raises("E-RELEASE"):
         made("Laplace").protect(huge, rng=0)
