@@ -36,7 +36,7 @@ _RUN = re.compile(r"(?: \s|[^\S ])\s*")  # whitespace that is not exactly one sp
 _PAGE_BREAKS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _APOSTROPHES = re.compile("[`´ʼ‘’‛′＇]")
 _HYPHENS = re.compile("[‐‑‒–—―−﹣－]")
-_LETTERS = re.compile("[^\\W\x00-\x7f]+")  # and digits, outside ASCII
+_LETTERS = re.compile("[^\\W\x00-\x7f]+|[\u3371-\u33df]+")  # digits and units in one character too
 # Scripts written without spaces: any character may begin or end a word.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.errors import raises
-from vecveil.concepts import Concept, HuggingFaceDetector
+from vecveil.concepts import Concept, HuggingFaceDetector, Span
 from vecveil.concepts.concept import concept_from_record, concept_record
 from vecveil.errors import MissingDependencyError
 
@@ -71,6 +71,7 @@ def test_a_file_names_the_model(folder: Path) -> None:
     record = json.loads(json.dumps(concept_record(concept, owner="test")))
     again = concept_from_record(record)
     assert again.detect(["he took aspirin"]) == concept.detect(["he took aspirin"])
+    assert concept.detect(["he\n took as\u200dpirin\ufe0f."])[0] == [Span(9, 18, "DRUG", "aspirin")]
     assert concept_record(again, owner="test") == record
     record["detectors"][0]["batch_size"] = 10**9
     with pytest.raises(ValueError, match="entities"):

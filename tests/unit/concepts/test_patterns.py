@@ -78,7 +78,7 @@ def test_refused_time_limits(limit: object) -> None:
     ("pattern", "text", "found"),
     [
         (r"\b\d+ ?mg\b", "400\u00a0mg 5\u202fmg 6\u2009mg", ["400\u00a0mg", "5\u202fmg", "6\u2009mg"]),
-        (r"\b\d+ ?mg\b", "7  mg 8\r\nmg 9\nmg", ["7  mg", "8\r\nmg", "9\nmg"]),
+        (r"\b\d+ ?mg\b", "7  mg 8\r\nmg 9\nmg 10㎎", ["7  mg", "8\r\nmg", "9\nmg", "10㎎"]),
         (r"\d{4}[ -]\d{4}", "1234\n5678, 1234\u20115678", ["1234\n5678", "1234\u20115678"]),
         (r"\bMüller\b", "Mu\u0308ller Müller", ["Mu\u0308ller", "Müller"]),
         ("\\bMu\u0308ller\\b", "Mu\u0308ller Müller", ["Mu\u0308ller", "Müller"]),
