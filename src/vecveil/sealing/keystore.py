@@ -500,7 +500,11 @@ class KeyStore:
             for entry in collections.values():
                 uuid.UUID(entry["uuid"])
                 fields = entry.get("filter_fields", [])
-                if entry["current"] not in entry["keys"] or not isinstance(fields, list):
+                noted = [entry.get("encoder"), *(row.get("protector") for row in entry["keys"].values())]
+                strings = isinstance(fields, list) and all(isinstance(name, str) for name in fields)
+                if entry["current"] not in entry["keys"] or not strings:
+                    raise ValueError
+                if not all(isinstance(fingerprint, str | None) for fingerprint in noted):
                     raise ValueError
                 for key_id, row in entry["keys"].items():
                     if len(bytes.fromhex(key_id)) != KEY_ID_BYTES or not isinstance(row["sealed"], int):

@@ -436,6 +436,12 @@ def test_wrong_input_is_one_clear_error(path: Path, X: np.ndarray, tmp_path: Pat
         )
     with raises("E-INPUT", "query"):
         sealer.rank(np.zeros(16), [], ids=[], collection="notes")
+    record = json.loads(path.read_text())
+    for name in ("filter_fields", "encoder"):
+        changed = {"notes": {**record["collections"]["notes"], name: [1]}}
+        path.write_text(json.dumps({**record, "collections": changed}))
+        with raises("E-KEY-FILE", "path"):
+            sealer.keys.note_filter_fields("notes", ["tenant"])
     path.write_text('{"schema": "vecveil.keys/1", "collections": 3}')
     with raises("E-KEY-FILE"):
         sealer.unseal([b""], ids=["a"], collection="notes")
