@@ -85,6 +85,12 @@ class StoreApart(VectorStore):
             yield rows
             after = rows.cursor
 
+    def ids(self) -> Iterator[list[str]]:
+        first = True
+        while (names := self._request("ids", first=first)) is not None:
+            yield names
+            first = False
+
     def exists(self) -> bool:
         return bool(self._request("exists"))
 
@@ -218,11 +224,15 @@ class _Served:
     def __init__(self, opening: Mapping[str, Any]) -> None:
         self.store = store_of(opening["kind"], opening["where"], opening["collection"])
         self._reading: tuple[tuple[int, str], Iterator[Batch]] | None = None
+        self._listing: Iterator[list[str]] = iter(())
 
     def answer(self, request: dict[str, Any]) -> Any:
         method = request.pop("method")
         if method == "batch":
             return self._next(request["size"], request["after"])
+        if method == "ids":
+            self._listing = self.store.ids() if request["first"] else self._listing
+            return next(self._listing, None)
         if method == "write":
             self.store.write(_batch_of(request["batch"]))
             return None

@@ -1,6 +1,6 @@
 """Chroma: collections in a folder or on a server.
 
-Rows are read in the order of insertion. For cosines Chroma stores unit vectors and norms separately, so values read
+Rows are read in the order of insertion, after their ids, which stay in memory. For cosines Chroma stores unit vectors and norms separately, so values read
 differ from values written in the last bits. Chroma's client reads a server's token from the environment variables
 ``CHROMA_CLIENT_AUTH_PROVIDER`` and ``CHROMA_CLIENT_AUTH_CREDENTIALS``.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -23,7 +24,8 @@ from vecveil.databases.store import (
     StoreInfo,
     VectorStore,
     Where,
-    check_cursor,
+    invalid_cursor,
+    json_cursor,
 )
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 
@@ -139,10 +141,22 @@ class ChromaStore(DatabaseStore):
                                 "Remove it, or name another collection.")  # fmt: skip
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
-        offset = check_cursor(after, owner=self._owner)
-        while len(batch := self._get(limit=size, offset=offset)):
-            offset += len(batch)
-            yield Batch(batch.ids, batch.vectors, batch.fields, str(offset))
+        # By id: pages by position would leave out a row for each one that is deleted meanwhile.
+        last = json_cursor(after, owner=self._owner)
+        (names,) = self._listed()
+        if last is not None and last not in names:
+            raise invalid_cursor(self._owner)
+        start = 0 if last is None else names.index(last) + 1
+        for at in range(start, len(names), size):
+            part = names[at : at + size]
+            batch = self._get(ids=part)
+            if len(batch):
+                place = {name: i for i, name in enumerate(batch.ids)}
+                rows = batch.rows([place[name] for name in part if name in place])
+                yield replace(rows, cursor=json.dumps(part[-1]))
+
+    def _listed(self) -> Iterator[list[str]]:
+        yield list(map(str, self._collection().get(include=[])["ids"]))
 
     def _read(self, ids: list[str]) -> Batch:
         return self._get(ids=ids)

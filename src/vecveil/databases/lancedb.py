@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vecveil.databases.store import (
+    LISTED,
     Batch,
     DatabaseStore,
     Match,
@@ -99,6 +100,14 @@ class LanceStore(DatabaseStore):
             batch = self._batch(rows, table.schema, offset)
             offset += len(rows)
             yield Batch(batch.ids, batch.vectors, batch.fields, str(offset))
+
+    def _listed(self) -> Iterator[list[str]]:
+        table = self._table()
+        if "id" not in table.schema.names:
+            yield list(map(str, range(table.count_rows())))
+            return
+        for rows in table.search().select(["id"]).to_batches(LISTED):
+            yield list(map(str, rows["id"].to_pylist()))
 
     def _read(self, ids: list[str]) -> Batch:
         table = self._table()

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vecveil.databases.store import (
+    LISTED,
     Batch,
     DatabaseStore,
     Match,
@@ -148,8 +149,16 @@ class MilvusStore(DatabaseStore):
         )
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
+        yield from map(self._batch, self._pages(size, json_cursor(after, owner=self._owner), ["*"]))
+
+    def _listed(self) -> Iterator[list[str]]:
+        key = self._layout()[0]
+        for rows in self._pages(LISTED, None, [key]):
+            yield [str(row[key]) for row in rows]
+
+    def _pages(self, size: int, cursor: str | None, fields: list[str]) -> Iterator[list[dict[str, Any]]]:
+        """Yield ``size`` rows at once behind the key ``cursor``, in the order of their keys."""
         key, _, _, is_text = self._layout()
-        cursor = json_cursor(after, owner=self._owner)
         last: Any = None if cursor is None else self._key(cursor, is_text)
         while True:
             rows: list[dict[str, Any]] = []
@@ -158,7 +167,7 @@ class MilvusStore(DatabaseStore):
                 # The options of Milvus's own iterator, which give the rows with the smallest keys, in order.
                 page = self._query(
                     "" if last is None else f"{key} > {_literal(last)}",
-                    limit=limit, iterator="True", reduce_stop_for_best="True",
+                    limit=limit, iterator="True", reduce_stop_for_best="True", output_fields=fields,
                 )  # fmt: skip
                 keys = [row[key] for row in page]
                 self._check_order(keys if last is None else [last, *keys])
@@ -168,7 +177,7 @@ class MilvusStore(DatabaseStore):
                     break
             if not rows:
                 return
-            yield self._batch(rows)
+            yield rows
 
     def _check_order(self, keys: list[Any]) -> None:
         """Raise unless the keys rise strictly: in another order rows would be skipped silently."""

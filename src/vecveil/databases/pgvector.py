@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, Where, json_cursor
+from vecveil.databases.store import LISTED, Batch, DatabaseStore, Match, StoreInfo, Where, json_cursor
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
-
-if TYPE_CHECKING:
-    pass
 
 _ID, _VECTOR = "id", "embedding"
 _COMMENT = "metric: "  # comment of the vector column, which keeps the metric of a table without index
@@ -314,6 +312,13 @@ class PgvectorStore(DatabaseStore):
                 return
             yield batch
             last = batch.ids[-1]  # keyset pagination: one short query a batch, no open transaction
+
+    def _listed(self) -> Iterator[list[str]]:
+        self.layout()
+        with self.cursor("listing ids") as cursor:
+            rows = cursor.stream(self._statement("SELECT {id}::text FROM {table} WHERE {vector} IS NOT NULL"), ())
+            while names := [row[0] for row in itertools.islice(rows, LISTED)]:
+                yield names
 
     def _read(self, ids: list[str]) -> Batch:
         rows = "WHERE {vector} IS NOT NULL AND {id} = ANY(%s::" + self.layout().id_type + "[])"

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vecveil.databases.store import (
+    LISTED,
     Batch,
     DatabaseStore,
     Match,
@@ -145,6 +146,15 @@ class QdrantStore(DatabaseStore):
             offset = _END if following is None else following
             if records:
                 yield self._batch(records, str(offset))
+
+    def _listed(self) -> Iterator[list[str]]:
+        offset, name = None, self._known()
+        while offset != _END:
+            records, following = self._reader().scroll(
+                name, limit=LISTED, offset=offset, with_payload=[_ID], with_vectors=False
+            )
+            offset = _END if following is None else following
+            yield [str((record.payload or {}).get(_ID, record.id)) for record in records]
 
     def _offset(self, after: str) -> int | str | None:
         if not after:

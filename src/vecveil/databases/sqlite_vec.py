@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from vecveil.databases.store import (
+    LISTED,
     Batch,
     DatabaseStore,
     Match,
@@ -195,6 +196,13 @@ class SqliteVecStore(DatabaseStore):
                 return
             yield batch
             after = batch.cursor
+
+    def _listed(self) -> Iterator[list[str]]:
+        layout = self._layout()
+        with self.cursor("listing ids") as cursor:
+            cursor.execute(f"SELECT {_quoted(layout.key)} FROM {_quoted(self._name)}")
+            while rows := cursor.fetchmany(LISTED):
+                yield [str(row[0]) for row in rows]
 
     def _read(self, ids: list[str]) -> Batch:
         # With a numeric key the shadow table of row ids has NULL in `id`.

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from vecveil.validation import check_count, check_embeddings
 Missing = Literal["raise", "skip"]
 Where = Mapping[str, Sequence[str]]
 """Condition on rows: strings by field, of which the field must hold one."""
+LISTED = 10_000
+"""Ids per part of `VectorStore.ids`."""
+_COMPARISONS = 5  # of the rows read with those that are listed, before `rows` gives up
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +167,49 @@ class VectorStore(ABC):
         """Return the number of rows."""
         return self.info().count
 
+    def ids(self) -> Iterator[list[str]]:
+        """Yield the ids of all rows in parts, in any order, by another request than `batches` makes if there is one."""
+        for part in self.batches(LISTED):
+            yield list(part.ids)
+
+    @final
+    def rows(self, size: int = 1000) -> Iterator[Batch]:
+        """Yield every row once; raise at the end unless they are the rows that the database counts and lists.
+
+        Whoever deletes a key, or says that a copy is complete, reads with this method. Rows that `batches` missed, such
+        as new ones, are read by id. Memory: about 80 bytes a row.
+
+        Raises:
+            StoreError: the rows read, `ids` and `count` still differ after several comparisons.
+        """
+        seen: set[int] = set()  # Python's hashes of strings have 64 bits and a secret key
+
+        def unseen(part: Batch) -> Batch:
+            first = {hash(name): at for at, name in reversed(list(enumerate(part.ids)))}
+            order = sorted(at for key, at in first.items() if key not in seen)
+            seen.update(first)
+            return part if len(order) == len(part) else part.rows(order)
+
+        for batch in self.batches(size):
+            if len(part := unseen(batch)):
+                yield part
+        for _ in range(_COMPARISONS):
+            listed, missed = 0, []
+            for names in self.ids():
+                listed += len(names)
+                missed += [name for name in names if hash(name) not in seen]
+            counted = self.count()
+            if not missed and listed == counted:
+                return
+            for start in range(0, len(missed), size):
+                if len(part := unseen(self.read(missed[start : start + size], missing="skip"))):
+                    yield part
+        raise StoreError.of(type(self).__name__, "database", "one whose rows can be read, listed and counted",
+                            f"{len(seen):,} ids read, {listed:,} listed, {counted:,} counted, "
+                            f"{len(missed):,} listed and not read before", "Another program may be writing to it.",
+                            "Stop that program, and repeat the command. If nobody writes, repair the database.",
+                            code="E-STORE-INCOMPLETE")  # fmt: skip
+
     def compact(self) -> str:
         """Overwrite what is kept of deleted rows, as far as the client can; return what it did, or ``""``."""
         return ""
@@ -246,6 +292,9 @@ class DatabaseStore(VectorStore):
 
     @abstractmethod
     def _batches(self, size: int, after: str) -> Iterator[Batch]: ...
+
+    def _listed(self) -> Iterator[list[str]]:
+        return super().ids()
 
     @abstractmethod
     def _read(self, ids: list[str]) -> Batch:
@@ -342,6 +391,10 @@ class DatabaseStore(VectorStore):
         size = check_count(size, owner=self._owner, param="size")
         with self._guard("reading rows"):
             yield from self._batches(size, after)
+
+    def ids(self) -> Iterator[list[str]]:
+        with self._guard("listing ids"):
+            yield from self._listed()
 
     def read(self, ids: Sequence[str], *, missing: Missing = "raise") -> Batch:
         # Distinct ids: a database returns a row once, however often its id is given.
