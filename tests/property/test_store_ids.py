@@ -121,7 +121,7 @@ def test_every_row_is_read_once(keyed: Any, data: st.DataObject) -> None:
     there, steady = set(names), set(names)
     changes = iter(data.draw(st.lists(st.tuples(st.lists(ids, max_size=2), st.integers(0, 9)), max_size=3)))
     read: list[str] = []
-    for part in store.rows(data.draw(st.sampled_from([1, 2, 5]))):
+    for part in store.every_row(data.draw(st.sampled_from([1, 2, 5]))):
         read += part.ids
         added, at = next(changes, ([], 9))
         gone = set(sorted(there)[at : at + 2]) - set(added)

@@ -118,7 +118,7 @@ def forget_command(
             sealer=None if seal_key is None else Sealer(seal_key), collection=seal_name or public_name(database),
             cache=cache_folder or default_cache_folder(), texts=read_corpus(texts_file),
         )  # fmt: skip
-    note(f"{done.rows:,} of {done.ids:,} ids had a row, which is deleted. Wrote {receipt_file}.")
+    note(f"Deleted {done.rows:,} rows; {done.absent:,} of {done.ids:,} ids had none. Wrote {receipt_file}.")
     for sentence in (*done.verified, *([done.compacted] if done.compacted else [])):
         note(sentence)
     for sentence in done.unverified:

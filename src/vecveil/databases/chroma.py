@@ -1,12 +1,13 @@
 """Chroma: collections in a folder or on a server.
 
-Rows are read in the order of insertion, after their ids, which stay in memory. For cosines Chroma stores unit vectors and norms separately, so values read
-differ from values written in the last bits. Chroma's client reads a server's token from the environment variables
-``CHROMA_CLIENT_AUTH_PROVIDER`` and ``CHROMA_CLIENT_AUTH_CREDENTIALS``.
+Rows are read in the order of insertion, by their ids, which stay in memory. For cosines Chroma stores unit vectors and
+norms separately, so values read differ from values written in the last bits. Chroma's client reads a server's token
+from the environment variables ``CHROMA_CLIENT_AUTH_PROVIDER`` and ``CHROMA_CLIENT_AUTH_CREDENTIALS``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -143,15 +144,19 @@ class ChromaStore(DatabaseStore):
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         # By id: pages by position would leave out a row for each one that is deleted meanwhile.
         last = json_cursor(after, owner=self._owner)
+        first = self._get(limit=size) if last is None else None  # before the list: some ask for one row
+        if first is not None and len(first):
+            yield replace(first, cursor=json.dumps(first.ids[-1]))
         (names,) = self._listed()
         if last is not None and last not in names:
             raise invalid_cursor(self._owner)
-        start = 0 if last is None else names.index(last) + 1
-        for at in range(start, len(names), size):
+        read = set(names[: names.index(last) + 1]) if last is not None else set(first.ids if first else ())
+        names = [name for name in names if name not in read]
+        for at in range(0, len(names), size):
             part = names[at : at + size]
             batch = self._get(ids=part)
-            if len(batch):
-                place = {name: i for i, name in enumerate(batch.ids)}
+            place = {name: i for i, name in enumerate(batch.ids)}
+            if place:
                 rows = batch.rows([place[name] for name in part if name in place])
                 yield replace(rows, cursor=json.dumps(part[-1]))
 

@@ -31,7 +31,14 @@ from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.runtime import progress
 from vecveil.sealing import KeyStore, Ranking, Sealer, Unsealed
-from vecveil.sealing.blob import SEALED_FIELD, VERSION, decoded, key_id_of
+from vecveil.sealing.blob import (
+    SEALED_FIELD,
+    VERSION,
+    canonical_ids,
+    decoded,
+    key_id_of,
+    uuid_spellings,
+)
 from vecveil.sealing.keystore import FILTER_PREFIX, CollectionKeys, token_fields, typed_value
 from vecveil.sealing.sealer import OnInvalid, filter_tokens
 from vecveil.types import Embeddings
@@ -190,14 +197,15 @@ class ProtectedCollection:
             InvalidInputError: lengths differ, or vectors are not finite.
             IncompatibleError: the encoder is not the one of the fit.
         """
-        ids = _checked_ids(ids)
+        ids = self._stored(ids)
         if texts is None and vectors is None:
             raise InvalidInputError.of(f"{_OWNER}.add", "texts", "given, or vectors", "neither")
         given = None if texts is None else check_texts(texts, owner=f"{_OWNER}.add", min_rows=0)
         rows: Sequence[str | None] = [None] * len(ids) if given is None else given
         check_same_length(f"{_OWNER}.add", texts=rows, ids=ids, metadata=ids if metadata is None else metadata)
-        if len(set(ids)) != len(ids):
-            raise InvalidInputError.of(f"{_OWNER}.add", "ids", "distinct", "equal ids", code="E-INPUT-IDS")
+        if len(set(canonical_ids(ids, len(ids), owner=f"{_OWNER}.add"))) != len(ids):
+            raise InvalidInputError.of(f"{_OWNER}.add", "ids", "distinct", "equal ids",
+                                       "A UUID is one id in any spelling.", code="E-INPUT-IDS")  # fmt: skip
         if not ids:
             return
         self._check_rows(adding=True)
@@ -260,6 +268,7 @@ class ProtectedCollection:
         protector = self.policy.protector
         encoder = protector.encoder_info.fingerprint
         self.sealer.keys.check_protector(self.name, protector.fingerprint, adding=True, encoder=encoder)
+        self._check_spelling(ids)
         kept, protected, opened = self._unchanged(ids, texts, vectors)
         drawn = sorted(set(range(len(ids))) - set(kept))
         if vectors is not None or not kept:
@@ -291,6 +300,15 @@ class ProtectedCollection:
                 self.database.delete(changed)
             self._blobs.update(zip(ids, blobs, strict=True))
         self.database.write(Batch(tuple(ids), stored, fields))
+
+    def _check_spelling(self, ids: list[str]) -> None:
+        """Raise if a row has one of the UUIDs ``ids`` in another spelling: either row's blob would open in both."""
+        forms = {form for name in ids for form in uuid_spellings(name)} - set(ids)
+        if forms and self.database.exists():
+            others = set(self.database.read(sorted(forms), missing="skip").ids) - set(ids)
+            if others:
+                raise InvalidInputError.of(f"{_OWNER}.add", "ids", "spelt as in the rows that are there",
+                                           f"{len(others)} UUIDs in another spelling", code="E-INPUT-IDS")  # fmt: skip
 
     def _unchanged(
         self, ids: list[str], texts: Sequence[str | None], vectors: Embeddings | None
@@ -409,7 +427,7 @@ class ProtectedCollection:
         """
         values = self._values(where, f"{_OWNER}.get")
         # Without ids another program may delete a row between the two reads.
-        names, missing = (self._proposed(values), "skip") if ids is None else (_checked_ids(ids), missing)
+        names, missing = (self._proposed(values), "skip") if ids is None else (self._stored(ids), missing)
         if missing == "skip" and names and not self.database.exists():
             names = []
         rows = self._unsealed(self.database.read(names, missing=missing), on_invalid)
@@ -456,14 +474,14 @@ class ProtectedCollection:
                 return list(dict.fromkeys(str(match.id) for match in nearest))
         return [
             name
-            for part in self.database.batches(_BATCH)
+            for part in self.database.every_row(_BATCH)
             for name, row in zip(part.ids, part.fields, strict=True)
             if all(row.get(field) in some for field, some in tokens.items())
         ]
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete rows and their blobs; unknown ids are ignored. Backups of the database may keep both."""
-        listed = _checked_ids(ids)
+        listed = self._stored(ids)
         if self._generations is not None:
             written = [name for name in listed if name in self._generations]
             self._generations.update({name: self._generations[name] + 1 for name in written})
@@ -564,7 +582,10 @@ class ProtectedCollection:
         closed: list[str] = []
         starts = range(0, len(stale), batch)
         for start in progress(starts, f"{doing.capitalize()}ing", show=show_progress, unit="batch"):
-            closed += self._renew_rows(self.database.read(stale[start : start + batch]))
+            names = stale[start : start + batch]
+            part = self.database.read(names, missing="skip")
+            closed += self._renew_rows(part)
+            closed += self._renew_blobs(set(names).difference(part.ids))
         if closed:
             raise SealingError.of(owner, "database", "one whose blobs open",
                                   f"{len(closed)} rows whose blobs do not, such as {closed[0][:60]!r}",
@@ -579,9 +600,25 @@ class ProtectedCollection:
         return len(stale)
 
     def _under_older_keys(self, target: bytes | None, batch: int) -> Iterator[str]:
-        for part in self.database.batches(batch):
+        seen: set[str] = set()
+        for part in self.database.every_row(batch):
             blobs, _ = self._blobs_of(list(part.ids), part.fields)
             yield from (name for name, blob in zip(part.ids, blobs, strict=True) if key_id_of(blob) != target)
+            seen.update(part.ids if self._blobs is not None else ())
+        # The database may have lost rows whose separate blobs still hold their texts.
+        for name in self._blobs or ():
+            blobs, _ = self._blobs_of([name], [{}])
+            if name not in seen and key_id_of(blobs[0]) != target:
+                yield name
+
+    def _renew_blobs(self, ids: Iterable[str]) -> list[str]:
+        """Seal separate blobs without a row under the current key; return the ids of those that do not open."""
+        names = [name for name in ids if self._blobs is not None and name in self._blobs]
+        blobs, numbers = self._blobs_of(names, [{}] * len(names))
+        sealed = self.sealer.reseal(blobs, ids=names, collection=self.name, generations=numbers)
+        if self._blobs is not None:
+            self._blobs.update(sealed)
+        return [name for name in names if name not in sealed]
 
     def _renew_rows(self, part: Batch) -> list[str]:
         """Write the rows under the current key; return the ids of those whose blob does not open."""
@@ -670,6 +707,13 @@ class ProtectedCollection:
             with_blob(row, blob if self._blobs is None else None, beside)
             for row, blob, beside in zip(rows, blobs, tokens, strict=True)
         )
+
+    def _stored(self, ids: Any) -> list[str]:
+        """Return ``ids`` as the database returns them, which decides how they are sealed."""
+        listed = isinstance(ids, Sequence) and not isinstance(ids, str | bytes)
+        if not listed or not all(isinstance(name, str) for name in ids):
+            raise wrong_type(_OWNER, "ids", "a list of strings", ids, fix="Write numbers in decimal.")
+        return self.database.spelled(ids) if ids and self.database.exists() else list(ids)
 
     def _check_rows(self, *, adding: bool) -> None:
         """Raise if the collection holds rows that may be clean, or of another key store or protector."""
@@ -815,10 +859,3 @@ def with_blob(fields: Mapping[str, Any], blob: bytes | None, tokens: Mapping[str
     # Rows of typed tables carry their layout along (`pgvector.TableRow`).
     with_values = getattr(fields, "with_values", None)
     return values if with_values is None else cast(Mapping[str, Any], with_values(values))
-
-
-def _checked_ids(ids: Any) -> list[str]:
-    listed = isinstance(ids, Sequence) and not isinstance(ids, str | bytes)
-    if not listed or not all(isinstance(name, str) for name in ids):
-        raise wrong_type(_OWNER, "ids", "a list of strings", ids, fix="Write numbers in decimal.")
-    return list(ids)

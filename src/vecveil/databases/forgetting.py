@@ -129,7 +129,7 @@ def reconcile(
         StoreError: the store does not answer.
     """
     sources = _by_key(ids, owner="reconcile")
-    gone: dict[bytes, str] = {}
+    gone: dict[str, None] = {}
     met: set[bytes] = set()
     rows = 0
     for part in _rows(store, batch, "reconcile", show_progress):
@@ -137,10 +137,10 @@ def reconcile(
         for key, name in zip(_keys(part.ids), part.ids, strict=True):
             met.add(key)
             if key not in sources:
-                gone[key] = name
+                gone[name] = None
     if blobs is not None:
-        gone |= {key: name for key, name in _by_key(blobs, owner="reconcile").items() if key not in sources}
-    return Reconciliation(rows, tuple(gone.values()), tuple(name for key, name in sources.items() if key not in met))
+        gone |= {name: None for key, name in _spelt(blobs) if key not in sources}
+    return Reconciliation(rows, tuple(gone), tuple(name for key, name in sources.items() if key not in met))
 
 
 def forget(
@@ -198,7 +198,8 @@ def forget(
         unmatched=max(before.unmatched, 0 if cache is None else len(matched.without_text)),
         released=None if ledger is None else _released(ledger, listed, matched.ids),
     )
-    done = replace(done, absent=max(len(listed) - done.rows, 0))
+    # Not the number of rows: of two spellings of a UUID each may have one.
+    done = replace(done, absent=min(before.absent, len(listed) - len(set(_keys(matched.ids)))))
     _write(receipt, done)
     nonces = [] if blobs is None else [bytes(blobs[spelt][9:21]) for spelt in of_blobs[:_SEARCHED]]
     if cache is not None:
@@ -227,7 +228,8 @@ def forget(
     traces, notes = _traces(matched, nonces, store, blobs)
     if others != matched.others:
         notes.append(f"Other rows changed meanwhile: {matched.others:,} before, {others:,} after.")
-    verified = [f"All {others:,} rows of the store were read again: none has an id of the list."]
+    read = f"All {others:,} rows of the store, which are those that it counts and lists, were read again"
+    verified = [f"{read}: none has an id of the list."]
     verified += [] if blobs is None else ["No separate blob has an id of the list."]
     verified += [] if cache is None else ["The embedding cache has none of the texts."]
     interrupted = before.rows - len(matched.ids) if before.rows > len(matched.ids) else 0
@@ -380,14 +382,15 @@ def _by_key(ids: Iterable[str], owner: str = _OWNER) -> dict[bytes, str]:
 
 
 def _rows(store: VectorStore, batch: int, doing: str, show: bool | None) -> Iterator[Batch]:
-    return progress(store.batches(batch), doing, total=None, show=show, unit="batch")
+    return progress(store.every_row(batch), doing, total=None, show=show, unit="batch")
 
 
 def _begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
     """Return the receipt of an earlier run, or a new one."""
     digest = hashlib.sha256(b"".join(sorted(listed))).hexdigest()
     if not path.exists():
-        return Erasure(vecveil=__version__, store=name, started=_now(), ids=len(listed), ids_sha256=digest)
+        rows = len(listed)
+        return Erasure(vecveil=__version__, store=name, started=_now(), ids=rows, absent=rows, ids_sha256=digest)
     before = Erasure.load(path, owner=_OWNER)
     if (before.store, before.ids_sha256) != (name, digest):
         raise StoreError.of(_OWNER, "receipt", "a new file, or that of this list and store", "another receipt",

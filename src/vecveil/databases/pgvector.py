@@ -18,7 +18,15 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from vecveil.databases.store import LISTED, Batch, DatabaseStore, Match, StoreInfo, Where, json_cursor
+from vecveil.databases.store import (
+    LISTED,
+    Batch,
+    DatabaseStore,
+    Match,
+    StoreInfo,
+    Where,
+    json_cursor,
+)
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 
 _ID, _VECTOR = "id", "embedding"
@@ -312,6 +320,14 @@ class PgvectorStore(DatabaseStore):
                 return
             yield batch
             last = batch.ids[-1]  # keyset pagination: one short query a batch, no open transaction
+
+    def spelled(self, ids: Sequence[str]) -> list[str]:
+        kind = self.layout().id_type
+        if not ids or kind in _TEXTS[:2]:
+            return list(ids)
+        select = f"SELECT name::{kind}::text FROM unnest(%s::text[]) WITH ORDINALITY AS t(name, at) ORDER BY at"
+        with self.cursor("reading ids") as cursor:
+            return [row[0] for row in cursor.execute(select, [list(ids)]).fetchall()]
 
     def _listed(self) -> Iterator[list[str]]:
         self.layout()

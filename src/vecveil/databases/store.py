@@ -27,7 +27,7 @@ Where = Mapping[str, Sequence[str]]
 """Condition on rows: strings by field, of which the field must hold one."""
 LISTED = 10_000
 """Ids per part of `VectorStore.ids`."""
-_COMPARISONS = 5  # of the rows read with those that are listed, before `rows` gives up
+_COMPARISONS = 5  # of the rows read with those that are listed, before `every_row` gives up
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,12 +172,19 @@ class VectorStore(ABC):
         for part in self.batches(LISTED):
             yield list(part.ids)
 
+    def spelled(self, ids: Sequence[str]) -> list[str]:
+        """Return ``ids`` as the database returns them: a column of numbers makes 7 of 007."""
+        return list(ids)
+
     @final
-    def rows(self, size: int = 1000) -> Iterator[Batch]:
+    def every_row(self, size: int = 1000, *, repeated: bool = False) -> Iterator[Batch]:
         """Yield every row once; raise at the end unless they are the rows that the database counts and lists.
 
         Whoever deletes a key, or says that a copy is complete, reads with this method. Rows that `batches` missed, such
         as new ones, are read by id. Memory: about 80 bytes a row.
+
+        Args:
+            repeated: also yield rows whose id came before: two rows of one id, or a row that moved meanwhile.
 
         Raises:
             StoreError: the rows read, `ids` and `count` still differ after several comparisons.
@@ -188,7 +195,7 @@ class VectorStore(ABC):
             first = {hash(name): at for at, name in reversed(list(enumerate(part.ids)))}
             order = sorted(at for key, at in first.items() if key not in seen)
             seen.update(first)
-            return part if len(order) == len(part) else part.rows(order)
+            return part if repeated or len(order) == len(part) else part.rows(order)
 
         for batch in self.batches(size):
             if len(part := unseen(batch)):
@@ -397,6 +404,7 @@ class DatabaseStore(VectorStore):
             yield from self._listed()
 
     def read(self, ids: Sequence[str], *, missing: Missing = "raise") -> Batch:
+        ids = self.spelled(ids)
         # Distinct ids: a database returns a row once, however often its id is given.
         unique = list(dict.fromkeys(ids))
         with self._guard("reading rows"):
@@ -417,7 +425,7 @@ class DatabaseStore(VectorStore):
                 got = f"dimension {vectors.shape[1]}"
                 raise StoreError.of(self._owner, "vectors", f"of dimension {dimension}", got)
             # Databases differ on equal ids in one request: resolve them here.
-            last = {name: at for at, name in enumerate(batch.ids)}
+            last = {name: at for at, name in enumerate(self.spelled(batch.ids))}
             if last:
                 batch = Batch(batch.ids, vectors.astype(np.float32, copy=False), batch.fields)
                 self._write(batch if len(last) == len(batch) else batch.rows(list(last.values())))

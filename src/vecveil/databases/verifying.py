@@ -15,7 +15,7 @@ from vecveil.databases.store import VectorStore
 from vecveil.errors import StoreError
 from vecveil.runtime import progress
 from vecveil.sealing import Sealer
-from vecveil.sealing.blob import SEALED_FIELD, decoded
+from vecveil.sealing.blob import SEALED_FIELD, canonical_ids, decoded
 
 _DIRECTION = 1e-5  # tolerance per coordinate of unit vectors, for a store that normalises in float32
 _SAME = 1e-6  # a few units of float32 rounding; the smallest useful noise is far larger
@@ -31,6 +31,7 @@ class Verification:
         bad: number of rows without a finite vector of the right dimension.
         clean: number of rows that equal the source's vector; None if the source could not be read.
         unopened: number of rows whose sealed blob does not open; None without a sealer.
+        missing: number of rows of the source that the destination lacks and that were not skipped; None without it.
         directions: the store normalises, so vectors were compared by direction when written.
     """
 
@@ -41,6 +42,7 @@ class Verification:
     clean: int | None
     directions: bool
     unopened: int | None = None
+    missing: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -57,6 +59,7 @@ class Verification:
             (self.bad, f"{self.bad:,} rows of the destination have no finite vector of the right dimension."),
             (self.clean, f"{self.clean or 0:,} rows of the destination hold their clean vector."),
             (self.unopened, f"{self.unopened or 0:,} rows of the destination have no sealed blob that opens."),
+            (self.missing, f"{self.missing or 0:,} rows of the source are not in the destination, such as later ones."),
         )  # fmt: skip
         return tuple(sentence for wrong, sentence in sentences if wrong)
 
@@ -82,10 +85,10 @@ def verify(
     clean: int | None = None if source is None else 0
     unopened: int | None = None if sealer is None else 0
     total = -(-state.rows // batch)
-    for part in progress(
-        dest.batches(batch), "verify", total=total, show=show_progress, unit="batch"
-    ):
+    copied: set[int] = set()
+    for part in progress(dest.every_row(batch), "verify", total=total, show=show_progress, unit="batch"):
         rows += len(part)
+        copied.update(map(hash, _keys(part.ids)))
         if part.vectors.shape[1] != state.dimension:
             bad += len(part)
             continue
@@ -102,8 +105,16 @@ def verify(
                 clean = None  # the source lacks a row
                 continue
             clean += int(is_clean(part.vectors, originals.vectors).sum())
+    missing = None
+    if source is not None:  # its ids, asked for once more: the copy may not have read every row
+        absent = sum(hash(key) not in copied for names in source.ids() for key in _keys(dest.spelled(names)))
+        missing = max(absent - state.skipped, 0)
     same = as_hex(checksum) == state.checksum
-    return Verification(rows, state.rows, same, bad, clean, dest.normalises, unopened)
+    return Verification(rows, state.rows, same, bad, clean, dest.normalises, unopened, missing)
+
+
+def _keys(ids: Sequence[str]) -> list[bytes]:
+    return canonical_ids(list(ids), len(ids), owner="verify")
 
 
 def is_clean(
@@ -139,14 +150,13 @@ def _units(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
 def add_rows(checksum: int, ids: Sequence[str], vectors: npt.NDArray[np.float32]) -> int:
     """Return ``checksum`` plus the SHA-256 of each row, modulo 2²⁵⁶.
 
-    The hash covers the id with its length, and the values as little-endian float32 with −0 as 0. Only released vectors
-    may enter: with sums of clean rows an attacker could test guesses of them.
+    The hash covers the id, in one spelling of a UUID and with its length, and the values as little-endian float32 with
+    −0 as 0. Only released vectors may enter: with sums of clean rows an attacker could test guesses of them.
     """
     # A sum, because stores return rows in another order than they were written.
     values = np.ascontiguousarray(vectors + np.float32(0), dtype="<f4")
-    for name, row in zip(ids, values, strict=True):
-        encoded = name.encode("utf-8", "surrogatepass")
-        digest = hashlib.sha256(len(encoded).to_bytes(8, "little") + encoded + row.tobytes())
+    for key, row in zip(_keys(ids), values, strict=True):
+        digest = hashlib.sha256(key + row.tobytes())
         checksum += int.from_bytes(digest.digest(), "little")
     return checksum % (1 << 256)
 

@@ -57,6 +57,14 @@ def canonical_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:
     ]
 
 
+def uuid_spellings(name: str) -> list[str]:
+    """Return the usual spellings of a UUID, and nothing for another id."""
+    if not _UUID.fullmatch(b"s" + name.encode("utf-8", "surrogatepass")):
+        return []
+    value = uuid.UUID(name)
+    return [form for each in (str(value), value.hex) for form in (each, each.upper())]
+
+
 def associated_prefix(header: bytes, collection: uuid.UUID) -> bytes:
     """Return the part of the associated data that the blobs of one key share; ``header`` is version and key id."""
     return framed(_PURPOSE) + header + collection.bytes

@@ -163,6 +163,10 @@ class Sealer:
         columns = {"vectors": X, "texts": texts, "metadata": metadata, "generations": generations}
         check_same_length(owner, **{name: column for name, column in columns.items() if column is not None})
         items = _bound_ids(ids, generations, len(X), owner)
+        if len(set(canonical_ids(ids, len(X), owner=owner))) != len(X):
+            raise InvalidInputError.of(owner, "ids", "distinct", "equal ids",
+                                       "The blobs of equal ids could be exchanged. A UUID is one id in any spelling.",
+                                       code="E-INPUT-IDS")  # fmt: skip
         if texts is not None:
             check_texts([text for text in texts if text is not None], owner=owner, min_rows=0)
         bodies = encode_vectors(X, self._precision, owner=owner)

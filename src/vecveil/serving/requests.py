@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from vecveil.io import parse_json
-from vecveil.sealing.blob import decoded
+from vecveil.sealing.blob import canonical_ids, decoded
 from vecveil.serving.api_keys import ApiClient, ApiKeys
 from vecveil.serving.errors import RATE_LIMIT, ApiError, ClientGone
 from vecveil.serving.settings import Limits
@@ -280,7 +280,7 @@ def parse_rerank(body: bytes, headers: Mapping[str, str], limits: Limits) -> Rer
     if not isinstance(documents, list) or not 0 < len(documents) <= limits.documents:
         raise _invalid("documents", f"must be a list of 1 to {limits.documents:,} strings.")
     pairs = [_document(document, i) for i, document in enumerate(documents)]
-    if len({name for name, _ in pairs}) != len(pairs):
+    if not _distinct([name for name, _ in pairs]):
         raise _invalid("documents", "must have distinct ids.")
     top = limits.results if top is None else top
     if not _is_integer(top) or not 0 < top <= limits.results:
@@ -394,6 +394,10 @@ def _names(value: Any, rows: int, field: str) -> list[str]:
     return cast(list[str], value)
 
 
+def _distinct(ids: list[str]) -> bool:
+    return len(set(canonical_ids(ids, len(ids), owner="ids"))) == len(ids)
+
+
 def _sealing(content: Mapping[str, Any], rows: int) -> Sealing | None:
     seal, metadata = content.get("seal"), content.get("metadata")
     if seal not in (None, True, False):
@@ -401,8 +405,8 @@ def _sealing(content: Mapping[str, Any], rows: int) -> Sealing | None:
     if not seal:
         return None
     ids = _names(content.get("ids"), rows, "ids")
-    if len(set(ids)) != rows:
-        raise _invalid("ids", "must be distinct.")
+    if not _distinct(ids):
+        raise _invalid("ids", "must be distinct; a UUID is one id in any spelling.")
     if metadata is not None and not (
         isinstance(metadata, list)
         and len(metadata) == rows
