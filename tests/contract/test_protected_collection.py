@@ -478,6 +478,54 @@ def test_a_database_that_answers_wrongly_adds_no_row(
     assert made.reseal(batch=9) == 40
 
 
+@pytest.mark.parametrize("doing", ["reseal", "reprotect"])
+def test_no_key_is_deleted_before_every_row_was_read(
+    flat: VectorStore, protector: Protector, sealer: Sealer, monkeypatch: pytest.MonkeyPatch, doing: str
+) -> None:
+    made = ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed())
+    made.add(TEXTS[:40], ids=IDS[:40])
+    renew = made.reseal if doing == "reseal" else lambda **given: made.reprotect(protector.rescaled(2.0), **given)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(flat), "count", lambda self: 41)
+        with raises("E-STORE-INCOMPLETE", "database"):
+            renew(batch=9)
+    assert len(sealer.keys.read("notes").keys) == 1
+    batches = type(flat).batches
+
+    def losing(self: VectorStore, size: int = 9, *, after: str = "") -> Iterator[Batch]:
+        for part in batches(self, size, after=after):
+            yield part.rows(range(len(part) - 1)) if size < 1000 else part
+
+    monkeypatch.setattr(type(flat), "batches", losing)
+    assert renew(batch=9) == 40
+    assert len(made.get(IDS[:40]).ids) == 40
+
+
+def test_separate_blobs_without_a_row_get_the_new_key(flat: VectorStore, protector: Protector, sealer: Sealer) -> None:
+    blobs: dict[str, bytes] = {}
+    made = ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed(), blobs=blobs)
+    made.add(TEXTS[:20], ids=IDS[:20])
+    flat.delete(IDS[5:20])  # as a database restored from an older backup
+    assert made.reseal(batch=4) == 20
+    assert sealer.unseal(list(blobs.values()), ids=list(blobs), collection="notes").texts == TEXTS[:20]
+
+
+def test_a_uuid_is_one_id_in_any_spelling(database: VectorStore, protector: Protector, sealer: Sealer) -> None:
+    made = ProtectedCollection(database, protector, sealer, name="notes", encoder=Hashed())
+    name = "6e2a5a96-73ab-4b9c-8d0c-2b4f6f1d7c11"
+    for other in (name.upper(), name.replace("-", ""), f"{{{name}}}"):
+        with raises("E-INPUT-IDS", "ids"):
+            made.add(TEXTS[:2], ids=[name, other])
+        with raises("E-INPUT-IDS", "ids"):
+            sealer.seal(Hashed().encode(TEXTS[:2]), ids=[name, other], collection="notes")
+    made.add(TEXTS[:1], ids=[name.upper()])
+    made.add(TEXTS[1:2], ids=[name.upper()])
+    assert made.get([name.upper()]).texts == TEXTS[1:2]
+    for other in (name, name.replace("-", "")):
+        with raises("E-INPUT-IDS", "ids"):
+            made.add(TEXTS[:1], ids=[other])
+
+
 def test_wrong_queries_are_refused(flat: VectorStore, protector: Protector, sealer: Sealer) -> None:
     made = ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed(), filter_fields=("tenant",))
     made.add(TEXTS[:20], ids=IDS[:20])

@@ -7,7 +7,6 @@ from the environment variables ``CHROMA_CLIENT_AUTH_PROVIDER`` and ``CHROMA_CLIE
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,8 +24,7 @@ from vecveil.databases.store import (
     StoreInfo,
     VectorStore,
     Where,
-    invalid_cursor,
-    json_cursor,
+    check_cursor,
 )
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 
@@ -143,22 +141,21 @@ class ChromaStore(DatabaseStore):
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         # By id: pages by position would leave out a row for each one that is deleted meanwhile.
-        last = json_cursor(after, owner=self._owner)
-        first = self._get(limit=size) if last is None else None  # before the list: some ask for one row
-        if first is not None and len(first):
-            yield replace(first, cursor=json.dumps(first.ids[-1]))
+        start = check_cursor(after, owner=self._owner)
+        first = self._get(limit=size, offset=start)  # before the list: some ask for one row
+        if not len(first):
+            return
+        yield replace(first, cursor=str(start := start + len(first)))
+        read = set(first.ids)
         (names,) = self._listed()
-        if last is not None and last not in names:
-            raise invalid_cursor(self._owner)
-        read = set(names[: names.index(last) + 1]) if last is not None else set(first.ids if first else ())
-        names = [name for name in names if name not in read]
+        names = [name for name in (names[start - len(first) :] if after else names) if name not in read]
         for at in range(0, len(names), size):
             part = names[at : at + size]
             batch = self._get(ids=part)
             place = {name: i for i, name in enumerate(batch.ids)}
             if place:
                 rows = batch.rows([place[name] for name in part if name in place])
-                yield replace(rows, cursor=json.dumps(part[-1]))
+                yield replace(rows, cursor=str(start + at + len(part)))
 
     def _listed(self) -> Iterator[list[str]]:
         yield list(map(str, self._collection().get(include=[])["ids"]))

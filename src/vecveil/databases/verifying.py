@@ -31,7 +31,7 @@ class Verification:
         bad: number of rows without a finite vector of the right dimension.
         clean: number of rows that equal the source's vector; None if the source could not be read.
         unopened: number of rows whose sealed blob does not open; None without a sealer.
-        missing: number of rows of the source that the destination lacks and that were not skipped; None without it.
+        missing: number of rows of the source that were neither copied nor skipped; None without it.
         directions: the store normalises, so vectors were compared by direction when written.
     """
 
@@ -59,7 +59,7 @@ class Verification:
             (self.bad, f"{self.bad:,} rows of the destination have no finite vector of the right dimension."),
             (self.clean, f"{self.clean or 0:,} rows of the destination hold their clean vector."),
             (self.unopened, f"{self.unopened or 0:,} rows of the destination have no sealed blob that opens."),
-            (self.missing, f"{self.missing or 0:,} rows of the source are not in the destination, such as later ones."),
+            (self.missing, f"{self.missing or 0:,} rows of the source were not copied: it has changed, or was not read whole."),
         )  # fmt: skip
         return tuple(sentence for wrong, sentence in sentences if wrong)
 
@@ -105,11 +105,11 @@ def verify(
                 clean = None  # the source lacks a row
                 continue
             clean += int(is_clean(part.vectors, originals.vectors).sum())
-    missing = None
-    if source is not None:  # its ids, asked for once more: the copy may not have read every row
+    same, missing = as_hex(checksum) == state.checksum, None
+    # The source's ids, asked for once more: the copy may not have read every row. Lost rows are told by the checksum.
+    if source is not None and same:
         absent = sum(hash(key) not in copied for names in source.ids() for key in _keys(dest.spelled(names)))
         missing = max(absent - state.skipped, 0)
-    same = as_hex(checksum) == state.checksum
     return Verification(rows, state.rows, same, bad, clean, dest.normalises, unopened, missing)
 
 

@@ -327,6 +327,17 @@ def test_a_source_that_changes_meanwhile_is_noticed(
     with raises("E-STORE", "source"):
         copy(source, dest, policy, tmp_path / "s.json")
 
+    def exchange(rows: int) -> None:  # the count stays, and the cursor has passed the new row
+        if rows == 20:
+            source.delete(["r0000"])
+            source.write(Batch(("a",), clean[:1], ({},)))
+
+    source.delete(["zz"])
+    dest = FolderStore(tmp_path / "other")
+    dest.before_row = exchange
+    failures = copy(source, dest, policy, tmp_path / "other.json").verification.failures
+    assert [line.split()[0] for line in failures] == ["1"]
+
 
 def test_bad_rows_are_counted_and_refused_or_left_out(
     protector: vecveil.Protector, tmp_path: Path, clean: np.ndarray
@@ -415,8 +426,11 @@ def test_a_source_that_cannot_be_copied_is_refused(
             for batch in super().batches(size, after=after):
                 yield Batch((*batch.ids[:-1], "twice"), batch.vectors, batch.fields, batch.cursor)
 
-    with raises("E-STORE", "source"):
-        copy(Twice(good.folder), dest, policy, tmp_path / "s.json")
+    name = "6e2a5a96-73ab-4b9c-8d0c-2b4f6f1d7c11"
+    good.write(Batch((name, name.upper()), clean[:2], ({},) * 2))
+    for one in (Twice(good.folder), good):  # a UUID in two spellings is one id
+        with raises("E-STORE", "source"):
+            copy(one, dest, policy, tmp_path / "s.json")
     assert not dest.exists()
 
 
