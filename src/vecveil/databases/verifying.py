@@ -59,7 +59,7 @@ class Verification:
             (self.bad, f"{self.bad:,} rows of the destination have no finite vector of the right dimension."),
             (self.clean, f"{self.clean or 0:,} rows of the destination hold their clean vector."),
             (self.unopened, f"{self.unopened or 0:,} rows of the destination have no sealed blob that opens."),
-            (self.missing, f"{self.missing or 0:,} rows of the source were not copied: it has changed, or was not read whole."),
+            (self.missing, f"{self.missing or 0:,} rows of the source were not copied: it has changed."),
         )  # fmt: skip
         return tuple(sentence for wrong, sentence in sentences if wrong)
 
