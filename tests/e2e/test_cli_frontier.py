@@ -11,11 +11,13 @@ import pytest
 
 import vecveil
 from harness.command_line import Outcome, leftovers, run
+from harness.contracts import GOLDEN
 from vecveil.attacks import MLPAttack
 from vecveil.auditing import frontier as module
 from vecveil.cli.output import share
 from vecveil.data import read_texts
 from vecveil.encoders import LsaEncoder
+from vecveil.errors import ConceptError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -145,6 +147,36 @@ def test_another_encoder_and_other_texts_are_refused(
     nothing = run("fit", notes, "--from", tmp_path, "-o", tmp_path / "p.vecveil")
     assert nothing.code == 2
     assert tmp_path.name in nothing.err
+
+
+def test_a_concept_with_a_terms_file_is_copied_with_its_terms(
+    measured: tuple[Path, Outcome], notes: Path, lsa: Path, tmp_path: Path
+) -> None:
+    own = vecveil.Concept.from_file(notes.with_name("concept.yaml"))
+    terms = own.detectors[0].terms  # type: ignore[attr-defined]
+    (tmp_path / "terms.txt").write_text("\n".join(terms), encoding="utf-8")
+    (tmp_path / "concept.yaml").write_text(f"name: {own.name}\nterms_file: terms.txt\n", encoding="utf-8")
+    words = arguments(notes, lsa)
+    words[words.index(notes.with_name("concept.yaml"))] = tmp_path / "concept.yaml"
+    done = run(*words)  # its designs are those of the record
+    assert done.code == 0, done.err
+    copied = vecveil.Concept.from_file(measured[0] / "concept.yaml")
+    assert copied.detectors[0].terms == terms  # type: ignore[attr-defined]
+    assert (measured[0] / "concept.yaml").stat().st_mode & 0o077 == 0
+
+
+def test_a_concept_that_matches_nothing_fails_before_a_model_is_loaded(
+    notes: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "none.yaml").write_text("name: none\nterms: [qwertzuiop]\n", encoding="utf-8")
+    given = (notes, "--text-column", "text", "--concept", tmp_path / "none.yaml", "--encoder", tmp_path / "no-model")
+    fit, out = ("fit", *given, "--epsilon", 9, "-o", tmp_path / "p.vecveil"), ("--out", tmp_path / "folder")
+    for command in (fit, ("frontier", *given, *out), ("audit", *given, "-p", GOLDEN / "laplace.vecveil")):
+        done = run(*command)
+        assert done.code == 1
+        assert "hold the concept" in done.err
+    with pytest.raises(ConceptError):
+        vecveil.fit(["some text"] * 30, vecveil.Concept.from_terms("none", ["qwertzuiop"]), "no-model", epsilon=1.0)
 
 
 def test_a_group_column_holds_in_a_fit_or_is_said_not_to(notes: Path, lsa: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from vecveil.auditing import AuditResult, audit, audit_store
+from vecveil.auditing.case import MIN_TEST_TEXTS
 from vecveil.auditing.families import NAMED
 from vecveil.auditing.lint import plaintext_beside
 from vecveil.cli import options as shared
@@ -30,6 +31,7 @@ from vecveil.cli.tables import (
     read_array,
     read_corpus,
     read_rows,
+    require_matches,
     retrieval_task,
     sts_task,
 )
@@ -247,6 +249,7 @@ def _audit_protector(
         input, concept, form, columns=(*_group_columns(options), options["label_column"]),
         limit=options["limit"], embeddings=True, embedding_column=options["embedding_column"],
     )  # fmt: skip
+    require_matches(rows, MIN_TEST_TEXTS)
     vectors = rows.table.embeddings
     beside = [] if vectors is None else plaintext_beside({rows.table.text_column: rows.texts})
     encoder = None

@@ -201,14 +201,19 @@ def _left_behind(arguments: Sequence[str]) -> str:
             out = option("-o", "--out")
             if out is not None and Path(f"{out}.training").is_dir():
                 return f"The checkpoint of the last finished epoch is kept in {out}.training; {_CONTINUE}"
-        case ["frontier", *_]:
+        case ["frontier", *_] if (Path(option("--out") or "") / "frontier.json").is_file():
             return f"Finished designs are kept in {option('--out')}; {_CONTINUE}"
         case ["reseal" | "reprotect", *_]:
             return f"Finished rows stay, and the older keys are kept; {_CONTINUE}"
-        case ["forget", *_]:
+        case ["forget", *_] if Path(option("--receipt") or "").is_file():
             return f"The receipt says what is begun; {_CONTINUE}"
-        case ["migrate", *_]:
-            return f"The state file counts the rows that the destination confirmed; {_CONTINUE}"
+        case ["migrate", *rest]:
+            with contextlib.suppress(Exception):  # the arguments may not be those of a migration
+                from vecveil.databases.locations import default_state_file
+
+                given = _command(arguments).make_context("migrate", rest, resilient_parsing=True).params
+                if Path(given["state_file"] or default_state_file(given["dest"])).is_file():
+                    return f"The state file counts the rows that the destination confirmed; {_CONTINUE}"
         case ["experiment", "run"]:
             return f"Every finished cell is recorded; {_CONTINUE}"
         case ["audit", *_]:

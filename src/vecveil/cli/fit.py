@@ -19,6 +19,7 @@ from vecveil.cli.tables import (
     read_array,
     read_labels,
     read_rows,
+    require_matches,
 )
 from vecveil.data.writing import check_new_file
 from vecveil.errors import IncompatibleError, out_of_range
@@ -320,6 +321,7 @@ def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Prot
     column = options["label_column"]
     group_column = options["group_column"]
     rows = read_rows(input, options["concept"], form, columns=(column, options["preserve"], group_column))
+    require_matches(rows, options["min_texts"])
     measured = options["frontier_encoder"]
     recorded = None if measured is None else measured.name
     encoder = load_encoder_named(options, default="minilm", recorded=recorded)

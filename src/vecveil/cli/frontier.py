@@ -6,11 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import click
+import yaml
 
 from vecveil.auditing.frontier import CANDIDATES, FILE, frontier
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note, share, writing
-from vecveil.cli.tables import TableFormat, load_encoder_named, read_rows, retrieval_task
+from vecveil.cli.tables import (
+    TableFormat,
+    load_encoder_named,
+    read_rows,
+    require_matches,
+    retrieval_task,
+)
+from vecveil.concepts.concept_file import read_concept_file
 from vecveil.errors import CalibrationError, InvalidInputError
 from vecveil.io import write_bytes
 from vecveil.records.frontier import FrontierPoint, FrontierRecord
@@ -108,6 +116,7 @@ def command(
     if out.is_file():
         raise InvalidInputError.of("frontier", "out", "a folder", f"the file {out.name!r}")
     rows = read_rows(input, concept, form, columns=(options["group_column"],))
+    require_matches(rows)
     column = options["group_column"]
     encoder = load_encoder_named(options, default="minilm")
     assert encoder is not None
@@ -122,7 +131,10 @@ def command(
             table={name: value for name, value in vars(form).items() if value is not None}, seed=options["seed"],
         )  # fmt: skip
         if concept.resolve() != (out / CONCEPT).resolve():
-            write_bytes(out / CONCEPT, concept.read_bytes())
+            copied = concept.read_bytes()
+            if b"terms_file" in copied:  # a copy would name a file that is not in the folder
+                copied = yaml.safe_dump(read_concept_file(concept), allow_unicode=True).encode()
+            write_bytes(out / CONCEPT, copied)
         write_frontier_html(record, out / "frontier.html")
     picked = record.pick(
         at_most_leak=at_most_leak, at_least_search=at_least_search, store_alone=store_alone

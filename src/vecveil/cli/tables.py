@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import coo_array
 
 from vecveil.concepts import Concept
+from vecveil.concepts.pairs import LEAST_TEXTS
 from vecveil.data import TextRows, read_table, read_texts
 from vecveil.data.columns import row_number
 from vecveil.data.files import find_input
@@ -74,6 +75,19 @@ def read_rows(
         path, columns=list(names), limit=limit, embeddings=embeddings, embedding_column=embedding_column, **vars(form)
     )
     return Rows(concept.with_columns(table.columns), table)
+
+
+def require_matches(rows: Rows, min_texts: int = LEAST_TEXTS) -> None:
+    """Raise `ConceptError` if fewer than ``min_texts`` texts hold the concept; loading a model first takes long."""
+    concept, texts = rows.concept, rows.texts
+    # Given spans and labels belong to texts by position, and are at hand.
+    given = concept.labels is not None or any(getattr(each, "positional", False) for each in concept.detectors)
+    found = 0
+    for start in () if given else range(0, len(texts), 256):
+        found += sum(map(bool, concept.detect(texts[start : start + 256])))
+        if found >= min_texts:
+            return
+    concept.find(texts, min_texts=min_texts)
 
 
 def read_corpus(path: Path | None) -> tuple[str, ...]:

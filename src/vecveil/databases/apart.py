@@ -167,6 +167,7 @@ class StoreApart(VectorStore):
                 # -P: do not import from the current folder, which may be writable by others.
                 [sys.executable, "-P", "-c", _PROGRAM, package, str(os.getpid()), "dies" if lasts else ""],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                process_group=0,  # Ctrl-C goes to the parent alone, which decides
                 env={name: value for name, value in os.environ.items() if _ENVIRONMENT.fullmatch(name)},
             )  # fmt: skip
             assert self._process.stdin is not None
@@ -264,7 +265,7 @@ def serve(parent: int, *, dies: bool) -> None:
         parent: process id.
         dies: the starting thread lives as long as ``parent``, so the kernel may end this process with it.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where the parent's process group is this one's too
     if sys.platform == "linux" and dies:
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

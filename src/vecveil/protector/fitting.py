@@ -212,10 +212,12 @@ def fit(
         check_label_method(method, target_advantage)
         if preserve is not None:
             raise InvalidInputError.of("fit", "preserve", "left out for a concept given by labels", "labels")
+    # Before the model is loaded, which takes long: a concept that too few texts hold fails here.
+    matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
     # Load once: the object that encodes is also the one the protector keeps.
     settings = replace(settings, encoder=load_encoder(encoder))
-    concept = concept.for_encoder(settings.encoder)
-    matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
+    if (same := concept.for_encoder(settings.encoder)) is not concept:
+        concept, matches = same, same.find(texts, min_texts=min_texts, show_progress=show_progress)
     findings: dict[str, Any] = {"texts": matches.report()}
     if labelled:
         vectors, stage = _encoded_labels(texts, matches, settings, stage_options, group_of)
@@ -825,9 +827,10 @@ def _fit_text_level(
     chosen = TEXT_METHODS[method]
     check_option_names(method, chosen.options, options)
     concept.require_spans("fit")
-    loaded = load_encoder(encoder)
-    concept = concept.for_encoder(loaded)
     matches = concept.find(texts, min_texts=min_texts, show_progress=show_progress)
+    loaded = load_encoder(encoder)
+    if (same := concept.for_encoder(loaded)) is not concept:
+        concept, matches = same, same.find(texts, min_texts=min_texts, show_progress=show_progress)
     rewriter = chosen.build(matches, concept, seed, options)
     rng = np.random.default_rng(seed)
     rows = [int(i) for i in np.sort(rng.permutation(len(texts))[:SAMPLE])]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from vecveil.cli.commands import _failure, _Terminated
+from vecveil.cli.commands import _failure, _left_behind, _Terminated
 
+NOTHING = "Nothing unfinished was left behind."
 KEPT = "Finished attacks and checkpoints are kept in"
 
 
@@ -36,3 +39,23 @@ def test_the_default_folder_is_named(
     monkeypatch.setenv("VECVEIL_CACHE", "/somewhere")
     _failure(KeyboardInterrupt(), ["audit", "a.csv"])
     assert "/somewhere/audits; run the same" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (["migrate", "faiss:a.faiss", "sqlite-vec:safe.db#notes", "-p", "p.vecveil"], "safe.db.notes.migration.json"),
+        (["migrate", "faiss:a.faiss", "sqlite-vec:safe.db#notes", "--state", "own.json"], "own.json"),
+        (["frontier", "notes.csv", "--out", "folder"], "folder/frontier.json"),
+        (["forget", "sqlite-vec:safe.db#notes", "--ids", "ids.txt", "--receipt", "receipt.json"], "receipt.json"),
+        (["fit", "notes.csv", "-o", "p.vecveil"], "p.vecveil.training/policy.safetensors"),
+    ],
+)
+def test_a_file_is_named_where_it_exists(
+    words: list[str], file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _left_behind(words) == NOTHING
+    Path(file).parent.mkdir(exist_ok=True)
+    Path(file).write_text("{}", encoding="utf-8")
+    assert _left_behind(words) != NOTHING

@@ -110,6 +110,13 @@ def test_the_current_folder_may_have_any_name_and_nothing_is_imported_from_it(
     assert (tmp_path / "a#b" / "db" / "chroma.sqlite3").is_file()
 
 
+def test_ctrl_c_reaches_the_parent_alone(apart: StoreApart) -> None:
+    """A terminal signals a process group; a child that still imports would print a traceback."""
+    apart.exists()
+    assert apart._process is not None
+    assert os.getpgid(apart._process.pid) != os.getpgid(0)
+
+
 def test_errors_of_any_kind_come_back() -> None:
     error = _error("MissingDependencyError", "what is missing")
     assert type(error) is MissingDependencyError
