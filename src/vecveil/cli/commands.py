@@ -207,11 +207,11 @@ def _left_behind(arguments: Sequence[str]) -> str:
             return f"Finished rows stay, and the older keys are kept; {_CONTINUE}"
         case ["forget", *_] if Path(option("--receipt") or "").is_file():
             return f"The receipt says what is begun; {_CONTINUE}"
-        case ["migrate", *rest]:
+        case ["migrate", *_]:
             with contextlib.suppress(Exception):  # the arguments may not be those of a migration
                 from vecveil.databases.locations import default_state_file
 
-                given = _command(arguments).make_context("migrate", rest, resilient_parsing=True).params
+                given = _command(arguments).make_context("migrate", list(arguments[1:]), resilient_parsing=True).params
                 if Path(given["state_file"] or default_state_file(given["dest"])).is_file():
                     return f"The state file counts the rows that the destination confirmed; {_CONTINUE}"
         case ["experiment", "run"]:
