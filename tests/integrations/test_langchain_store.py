@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,8 +26,11 @@ import vecveil
 from harness.errors import raises
 from harness.http_encoder import embedding_server
 from harness.postgres import fresh_database
+from vecveil.databases import Batch, open_store
+from vecveil.databases.migrating import MigrationOptions, migrate
 from vecveil.integrations.langchain import ProtectedEmbeddings, ProtectedVectorStore
 from vecveil.metrics.similarity import unit_rows
+from vecveil.protector.policy import ReleasePolicy
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:PGVector is being deprecated:PendingDeprecationWarning"),
@@ -139,12 +144,21 @@ def exact(query: str) -> np.ndarray:
     return X @ q / np.linalg.norm(X, axis=1) / np.linalg.norm(q)
 
 
+_inner: list[VectorStore] = []
+
+
+def inner_of(filled: ProtectedVectorStore) -> VectorStore:
+    """Return the LangChain store of the last `filled`."""
+    return _inner[-1]
+
+
 @pytest.fixture(params=sorted(STORES))
 def filled(
     request: pytest.FixtureRequest, folder: Path, small: vecveil.Protector, keys: Path
 ) -> Iterator[ProtectedVectorStore]:
     embeddings = ProtectedEmbeddings(small, Topical(), text_stored=False)
     for inner in STORES[request.param](folder, embeddings):
+        _inner.append(inner)
         yield ProtectedVectorStore.from_texts(
             TEXTS, embeddings, METADATA, ids=[f"note-{i}" for i in range(30)], store=inner, sealer=keys,
             name="notes", filter_fields=("tenant",),
@@ -203,9 +217,9 @@ def stored_rows(inner: VectorStore) -> list[tuple[list[float], str]]:
 
 
 def test_the_database_holds_neither_text_nor_clean_vector(filled: ProtectedVectorStore, folder: Path) -> None:
-    rows = stored_rows(filled.collection.database.store)
+    rows = stored_rows(inner_of(filled))
     assert len(rows) == 30
-    assert not [rest for _, rest in rows if "canary" in rest or "note-" in rest]
+    assert not [rest for _, rest in rows if "canary" in rest]
     stored, clean = unit_rows(np.array([vector for vector, _ in rows])), unit_rows(Topical().embed_documents(TEXTS))
     # Noise turns a row by about .5; that one of 900 pairs comes within .0045 by chance has probability 1e-8.
     assert (stored @ clean.T).max() < 0.99999
@@ -213,7 +227,6 @@ def test_the_database_holds_neither_text_nor_clean_vector(filled: ProtectedVecto
         if path.is_file():
             content = path.read_bytes()
             assert b"canary-" not in content
-            assert b"note-1" not in content
 
 
 class Recording(Topical):
@@ -259,7 +272,7 @@ def test_a_text_stage_rewrites_the_candidates_alone(kind: str, folder: Path, key
 
 
 def test_texts_past_the_store_are_refused(filled: ProtectedVectorStore) -> None:
-    inner = filled.collection.database.store
+    inner = inner_of(filled)
     with raises("E-STORE-UNSEALED", "texts"):
         inner.add_texts(["a plain text"])
     with raises("E-STORE-UNSEALED", "texts"):
@@ -322,3 +335,81 @@ def test_wrong_arguments_are_refused(small: vecveil.Protector, keys: Path) -> No
     other = ProtectedVectorStore(inner, keys, name="mistyped")
     with raises("E-SEAL-COLLECTION"):
         other.similarity_search("canary-rent")
+
+
+@pytest.mark.parametrize("kind", ["chroma", "qdrant", "sqlite-vec"])
+def test_rows_of_migrate_langchain_llama_index_haystack_and_search_are_of_one_format(
+    kind: str, small: vecveil.Protector, keys: Path, tmp_path: Path
+) -> None:
+    """Each program reads, finds, filters, replaces and deletes what the others wrote."""
+    location, source = f"{kind}:{tmp_path}/{kind}.db#notes", f"sqlite-vec:{tmp_path}/clean.db#notes"
+    X = unit_rows(np.array(Topical().embed_documents(TEXTS), np.float32))
+    with open_store(source) as clean, open_store(location) as copy:
+        clean.create(DIMENSION, metric="cosine")
+        rows = tuple({"document": f"{text} as it was written", "_node_content": '{"text": "five words and one more"}',
+                      "tenant": "ab"[i % 2]} for i, text in enumerate(TEXTS))  # fmt: skip
+        clean.write(Batch(tuple(f"note-{i}" for i in range(30)), X, rows))
+        migrate(clean, copy, ReleasePolicy(small), tmp_path / "state.json", names=("clean", "notes"), show_progress=False,
+                options=MigrationOptions(seal=True, filter_fields=("tenant",), drop=("_node_content",)),
+                sealer=vecveil.Sealer(keys))  # fmt: skip
+    small.save(tmp_path / "p.vecveil")
+    embeddings = ProtectedEmbeddings(small, Topical(), text_stored=False)
+    with langchain_over(kind, tmp_path, embeddings) as inner:
+        store = ProtectedVectorStore(inner, keys, name="notes", embeddings=embeddings)
+        (hit, score), *_ = store.similarity_search_with_score(Topical().embed_documents([TEXTS[3]])[0], k=1)
+        assert (hit.id, hit.page_content) == ("note-3", f"{TEXTS[3]} as it was written")
+        assert hit.metadata == {"tenant": "b"}
+        assert score > 0.999
+        filtered = store.similarity_search("canary-loan", k=15, filter={"tenant": "a"})
+        assert {document.metadata["tenant"] for document in filtered} == {"a"}
+        store.add_texts(["canary-loan later", "canary-rent new"], [{"tenant": "a"}] * 2, ids=["later", "note-5"])
+        store.delete(["note-7"])
+        store.collection.database.release()
+
+    from haystack import Document as HaystackDocument
+    from llama_index.core.schema import TextNode
+
+    from vecveil.integrations.haystack import SealedDocumentStore
+    from vecveil.integrations.llama_index import SealedVectorStore
+
+    vector = Topical().embed_documents(["canary-visa from an index"])[0]
+    with open_store(location) as opened:
+        collection = vecveil.ProtectedCollection(opened, small, keys, name="notes", filter_fields=())
+        assert opened.count() == 30
+        got = collection.get(["later", "note-5", "note-6"])
+        assert got.texts == ["canary-loan later", "canary-rent new", f"{TEXTS[6]} as it was written"]
+        assert "later" in collection.search(X[1], top=30, where={"tenant": "a"}).ids
+    haystack = SealedDocumentStore(location, small, str(keys), name="notes")
+    assert {d.content for d in haystack.filter_documents()} >= {"canary-loan later", f"{TEXTS[6]} as it was written"}
+    haystack.write_documents([HaystackDocument(id="hay", content="canary-visa hay", embedding=vector)])
+    haystack.collection.database.close()
+    if kind != "sqlite-vec":  # which cannot get a further column to filter by
+        llama = SealedVectorStore(vecveil.ProtectedCollection(
+            location, small, keys, name="notes", filter_fields=("ref_doc_id",)))  # fmt: skip
+        assert [n.get_content() for n in llama.get_nodes(["later", "hay"])] == ["canary-loan later", "canary-visa hay"]
+        llama.add([TextNode(id_="node", text="canary-visa node", metadata={"tenant": "b"}, embedding=vector)])
+        llama.client.database.close()
+        with langchain_over(kind, tmp_path, embeddings) as inner:
+            store = ProtectedVectorStore(inner, keys, name="notes", embeddings=embeddings)
+            (document,) = store.get_by_ids(["node"])
+            assert (document.page_content, document.metadata["tenant"]) == ("canary-visa node", "b")
+
+
+@contextlib.contextmanager
+def langchain_over(kind: str, folder: Path, embeddings: ProtectedEmbeddings) -> Iterator[Any]:
+    """Open the collection as a program of LangChain does; sqlite-vec by its location."""
+    if kind == "chroma":
+        from chromadb import PersistentClient
+        from langchain_chroma import Chroma
+
+        with PersistentClient(folder / "chroma.db") as client:
+            yield Chroma("notes", embeddings, client=client)
+    elif kind == "qdrant":
+        from langchain_qdrant import QdrantVectorStore
+        from qdrant_client import QdrantClient
+
+        client = QdrantClient(path=str(folder / "qdrant.db"))
+        yield QdrantVectorStore(client, "notes", embeddings, validate_collection_config=False)
+        client.close()
+    else:
+        yield f"{kind}:{folder}/{kind}.db#notes"

@@ -31,6 +31,7 @@ from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 try:
     import chromadb
     from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
+    from chromadb.utils.embedding_functions import register_embedding_function
 except ImportError:
     raise MissingDependencyError("Chroma", "chromadb", "chroma") from None
 
@@ -253,6 +254,7 @@ def _optional(name: str, column: list[str | None]) -> dict[str, list[str | None]
     return {name: column} if any(value is not None for value in column) else {}
 
 
+@register_embedding_function  # Chroma warns at each write of a function that it does not know
 class _NoTexts(EmbeddingFunction[Documents]):
     """Refuses texts: a program that adds them to a collection of protected vectors would add clean ones.
 

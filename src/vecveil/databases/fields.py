@@ -127,8 +127,7 @@ class Field:
     @property
     def _all_text(self) -> bool:
         """True if mean length or name mark all strings of the field as text, including short ones."""
-        last = re.split(r"[.:]", self.name)[-1].removesuffix("[]").lower()
-        return bool(self.strings) and (self.words >= _MEAN_WORDS or last in _TEXT_NAMES)
+        return bool(self.strings) and (self.words >= _MEAN_WORDS or is_text_name(self.name))
 
     @property
     def personal(self) -> ValueKind | None:
@@ -236,6 +235,11 @@ def _pruned(value: Any, name: str, names: Set[str]) -> Any:
         items = (_pruned(v, f"{name}[]", names) for v in value)
         return [pruned for pruned in items if pruned is not None] or None
     return value if name in names else None
+
+
+def is_text_name(name: str) -> bool:
+    """Return whether the last part of a field's name is one that databases use for texts."""
+    return re.split(r"[.:]", name)[-1].removesuffix("[]").lower() in _TEXT_NAMES
 
 
 def matches(name: str, pattern: str) -> bool:

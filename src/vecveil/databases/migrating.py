@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.databases.collection import protector_mark, with_blob
-from vecveil.databases.fields import OTHERS, PROTECTOR_FIELD, Field, carried, matches
+from vecveil.databases.fields import OTHERS, PROTECTOR_FIELD, Field, carried, is_text_name, matches
 from vecveil.databases.state import MigrationState, locked, read_state, write_state
 from vecveil.databases.store import Batch, StoreInfo, VectorStore, plain
 from vecveil.databases.survey import BadRows, Survey, usable_rows
@@ -383,7 +383,7 @@ class _Run:
         leaves = frozenset([*self.state.carried, *(name for name, why in withheld.items() if why != "dropped")])
         values = [None if text is None or row.get(text) is None else str(row[text]) for row in rows]
         metadata = [
-            plain(_without_bytes(carried(row, leaves - {text if value is not None else None})), owner=_OWNER)
+            _unwrapped(plain(_without_bytes(carried(row, leaves - {text if value is not None else None})), owner=_OWNER))
             for row, value in zip(rows, values, strict=True)
         ]
         blobs = sealer.seal(clean, ids=ids, collection=name, texts=values, metadata=metadata)
@@ -492,9 +492,16 @@ def _choose_fields(
 
 
 def _text_field(withheld: Mapping[str, str]) -> str | None:
-    """Return the field of texts, if the rows have exactly one."""
+    """Return the field of texts, if the rows have exactly one, or one with a name that databases use for texts."""
     texts = [name for name, why in withheld.items() if why == "text"]
-    return texts[0] if len(texts) == 1 else None
+    named = [name for name in texts if is_text_name(name)]
+    return next((some[0] for some in (texts, named) if len(some) == 1), None)
+
+
+def _unwrapped(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata inside of ``metadata``, where LangChain puts a document's in Qdrant."""
+    inner = metadata.get("metadata")
+    return inner if isinstance(inner, dict) and len(metadata) == 1 else metadata
 
 
 def _without_bytes(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from vecveil.databases.release import (
     warn_plaintext,
     with_policy,
 )
-from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, Where
+from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, VectorStore, Where
 from vecveil.errors import (
     InvalidInputError,
     KeyFileError,
@@ -186,15 +186,19 @@ class ProtectedVectorStore(vectorstores.VectorStore):
     are opened and ranked here by the exact cosine, and come back as documents with text, metadata and id. Relevance
     scores are the cosines; negative ones are 0. Asynchronous methods run on threads.
 
+    In Chroma, in Qdrant and at a location the rows are those of `ProtectedCollection` and of `vecveil migrate`: each
+    reads what another wrote.
+
     Args:
-        store: any LangChain vector store made with a `ProtectedEmbeddings`, empty at first, that replaces equal ids.
-            From now on these embeddings refuse texts that are added to it directly.
+        store: location of a database as for `vecveil scan`, a `vecveil.databases.VectorStore`, or a LangChain vector
+            store made with a `ProtectedEmbeddings`, which from now on refuse texts that are added to it directly.
+            Other stores than Chroma and Qdrant must be empty at first, and replace equal ids.
         sealer: sealer, or the path of its key store.
-        name: name of the collection in the key store.
+        name: name of the collection in the key store; by default the location.
         embeddings: embeddings of ``store``, if it has no attribute ``embeddings``.
         store_filter: converts ``{field: strings}`` to a filter of ``store`` for rows whose fields each hold one of
-            their strings. Default: a function for `InMemoryVectorStore`, a Qdrant filter, else
-            ``{field: {"$in": [...]}}`` (Chroma, PGVector, Pinecone, MongoDB).
+            their strings. Default: a function for `InMemoryVectorStore`, else ``{field: {"$in": [...]}}`` (PGVector,
+            Pinecone, MongoDB).
         options: ``candidates``, ``query_noise``, ``filter_fields`` and ``blobs`` of `ProtectedCollection`.
 
     Attributes:
@@ -202,30 +206,39 @@ class ProtectedVectorStore(vectorstores.VectorStore):
     """
 
     def __init__(
-        self, store: vectorstores.VectorStore, sealer: Sealer | str | os.PathLike[str], *, name: str,
-        embeddings: ProtectedEmbeddings | None = None,
+        self, store: vectorstores.VectorStore | VectorStore | str, sealer: Sealer | str | os.PathLike[str], *,
+        name: str | None = None, embeddings: ProtectedEmbeddings | None = None,
         store_filter: Callable[[Where], Any] | None = None, **options: Any,
     ) -> None:  # fmt: skip
-        if not isinstance(store, vectorstores.VectorStore):
-            raise wrong_type(_STORE, "store", "a LangChain vector store", store)
-        protected = store.embeddings or embeddings
+        if not isinstance(store, vectorstores.VectorStore | VectorStore | str):
+            raise wrong_type(_STORE, "store", "a LangChain vector store or a location", store)
+        protected = getattr(store, "embeddings", None) or embeddings
         if not isinstance(protected, ProtectedEmbeddings):
             raise wrong_type(_STORE, "store", "a store made with ProtectedEmbeddings", protected)
         if embeddings not in (None, protected):
             raise InvalidInputError.of(_STORE, "embeddings", "those of the store", "others")
-        self._database = LangChainDatabase(store, protected, store_filter)
+        self._embeddings = protected
+        database: Any = store
+        if isinstance(store, vectorstores.VectorStore):
+            database = _database_of(store, protected, store_filter)
+            if name is None:
+                raise InvalidInputError.of(_STORE, "name", "given with a LangChain store", "None",
+                                           fix="Name the collection in the key store.")  # fmt: skip
+            with protected.handing({}):  # from now on they refuse other texts
+                pass
+        self._row_id = _row_id if isinstance(database, LangChainDatabase) else str
         encoder = None if protected.embeddings is None else _Exact(protected.embeddings)
         self.collection = ProtectedCollection(
-            self._database, protected.policy, sealer, name=name, encoder=encoder, **options
+            database, protected.policy, sealer, name=name, encoder=encoder, **options
         )
 
     def __repr__(self) -> str:
-        return f"ProtectedVectorStore({self._database.info().name}, name={self.collection.name!r})"
+        return f"ProtectedVectorStore(name={self.collection.name!r})"
 
     @property
     def embeddings(self) -> Embeddings | None:
         """Exact embeddings, for the vectors of `similarity_search_by_vector`; None for the protector's encoder."""
-        return self._database.embeddings.embeddings
+        return self._embeddings.embeddings
 
     @classmethod
     def from_texts(
@@ -246,21 +259,21 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         names = [str(name or uuid.uuid4()) for name in (ids or [None] * len(texts))]
         check_same_length(_STORE, texts=texts, ids=names, metadatas=metadatas or texts)
         metadata = [
-            {**row} if name == _row_id(name) else {**row, _ID_FIELD: name}
+            {**row} if name == self._row_id(name) else {**row, _ID_FIELD: name}
             for row, name in zip(metadatas or [{}] * len(texts), names, strict=True)
         ]
-        self.collection.add(texts, ids=[_row_id(name) for name in names], metadata=metadata)
+        self.collection.add(texts, ids=[self._row_id(name) for name in names], metadata=metadata)
         return names
 
     def delete(self, ids: list[str] | None = None, **hints: Any) -> bool | None:
         """Delete documents by id; unknown ids are ignored."""
         if ids is None:
             raise InvalidInputError.of(_STORE, "ids", "a list", "None", "LangChain cannot list rows.")
-        self.collection.delete([_row_id(name) for name in ids])
+        self.collection.delete([self._row_id(name) for name in ids])
         return True
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        return _documents(self.collection.get([_row_id(name) for name in ids], missing="skip"))
+        return _documents(self.collection.get([self._row_id(name) for name in ids], missing="skip"))
 
     def similarity_search(self, query: str, k: int = 4, **options: Any) -> list[Document]:
         return [document for document, _ in self.similarity_search_with_score(query, k, **options)]
@@ -315,7 +328,8 @@ class ProtectedVectorStore(vectorstores.VectorStore):
             return self.collection.search(exact, top=top, where=where, **options)
         except KeyFileError as error:
             # Before its first document a collection has no data key.
-            if error.code == "E-SEAL-COLLECTION" and not self._database.exists():
+            database = self.collection.database
+            if error.code == "E-SEAL-COLLECTION" and not (database.exists() and database.count()):
                 return None
             raise
 
@@ -339,8 +353,6 @@ class LangChainDatabase(DatabaseStore):
         self.store, self.embeddings, self._owner = store, embeddings, _STORE
         self._filter = store_filter or _filter_of(store)
         self._first = np.ones(embeddings.policy.protector.released_dimension, np.float32)
-        with embeddings.handing({}):  # from now on they refuse other texts
-            pass
 
     def _names(self) -> list[str]:
         return [self._name] if self._nearest(self._first, 1) else []
@@ -397,6 +409,46 @@ class LangChainDatabase(DatabaseStore):
         self.store.delete(ids)
 
 
+def _database_of(
+    store: vectorstores.VectorStore, embeddings: ProtectedEmbeddings, store_filter: Callable[[Where], Any] | None
+) -> VectorStore:
+    """Return the database behind a LangChain store: vecveil's own on its client where there is one."""
+    module, held = type(store).__module__.partition(".")[0], vars(store)
+    if module == "langchain_chroma":
+        from vecveil.databases.chroma import ChromaStore
+
+        return _adopted(ChromaStore, held["_client"], held["_collection_name"])
+    if module == "langchain_qdrant":
+        from vecveil.databases.qdrant import QdrantStore
+
+        return _adopted(QdrantStore, held.get("_client"), held["collection_name"])
+    return LangChainDatabase(store, embeddings, store_filter)
+
+
+def _adopted(kind: Any, client: Any, name: str) -> VectorStore:
+    """Return the store of class ``kind`` on a client that LangChain opened, and closes."""
+
+    class Adopted(kind):  # type: ignore[misc]
+        def close(self) -> None:
+            pass
+
+        def _check_reuse(self, filter_fields: Sequence[str]) -> None:
+            pass  # LangChain's collection has no embedding function, and its embeddings refuse texts
+
+        # LangChain's default metric need not be the cosine: of rows of one length every metric ranks alike.
+        def _write(self, batch: Batch) -> None:
+            super()._write(Batch(batch.ids, unit_rows(batch.vectors), batch.fields))
+
+        def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
+            matches: list[Match] = super()._search(unit_rows(vector[None])[0], k, where)
+            return matches
+
+    database: Any = Adopted("langchain://", name)
+    database._connected, database._owner = client, _STORE
+    opened: VectorStore = database
+    return opened
+
+
 class _Exact:
     """The encoder of a collection: LangChain embeddings, which may treat queries apart."""
 
@@ -436,14 +488,6 @@ def _documents(rows: Unsealed) -> list[Document]:
 def _filter_of(store: vectorstores.VectorStore) -> Callable[[Where], Any]:
     if isinstance(store, vectorstores.InMemoryVectorStore):
         return lambda where: lambda row: all(row.metadata.get(field) in some for field, some in where.items())
-    if type(store).__module__.startswith("langchain_qdrant"):
-        from qdrant_client import models
-
-        key, holds, any_of = vars(store)["metadata_payload_key"], models.FieldCondition, models.MatchAny
-        return lambda where: models.Filter(
-            must=[holds(key=f"{key}.{field}", match=any_of(any=list(some))) for field, some in where.items()]
-        )
-
     def clauses(where: Where) -> dict[str, Any]:
         parts = [{field: {"$in": list(some)}} for field, some in where.items()]
         return parts[0] if len(parts) == 1 else {"$and": parts}

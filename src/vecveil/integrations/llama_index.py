@@ -383,7 +383,8 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         # LlamaIndex writes "None" for a node of no document.
         values = {**node.metadata, _DOCUMENT: node.ref_doc_id}
         beside = {name: values.get(name) for name in self._collection.filter_fields}
-        return {**{name: row[name] for name in _NODE}, **{k: v for k, v in beside.items() if v is not None}}
+        own = {k: v for k, v in node.metadata.items() if isinstance(v, str | bool | int)}  # for other programs
+        return {**own, **{name: row[name] for name in _NODE}, **{k: v for k, v in beside.items() if v is not None}}
 
 
 def _nodes(rows: Unsealed) -> list[BaseNode]:
