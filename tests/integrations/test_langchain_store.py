@@ -349,7 +349,7 @@ def test_rows_of_migrate_langchain_llama_index_haystack_and_search_are_of_one_fo
         rows = tuple({"document": f"{text} as it was written", "_node_content": '{"text": "five words and one more"}',
                       "tenant": "ab"[i % 2]} for i, text in enumerate(TEXTS))  # fmt: skip
         clean.write(Batch(tuple(f"note-{i}" for i in range(30)), X, rows))
-        migrate(clean, copy, ReleasePolicy(small), tmp_path / "state.json", names=("clean", "notes"), show_progress=False,
+        migrate(clean, copy, ReleasePolicy(small), tmp_path / "state.json", names=("clean", "notes"),
                 options=MigrationOptions(seal=True, filter_fields=("tenant",), drop=("_node_content",)),
                 sealer=vecveil.Sealer(keys))  # fmt: skip
     small.save(tmp_path / "p.vecveil")

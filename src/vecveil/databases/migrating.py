@@ -382,10 +382,11 @@ class _Run:
         text = _text_field(withheld)
         leaves = frozenset([*self.state.carried, *(name for name, why in withheld.items() if why != "dropped")])
         values = [None if text is None or row.get(text) is None else str(row[text]) for row in rows]
-        metadata = [
-            _unwrapped(plain(_without_bytes(carried(row, leaves - {text if value is not None else None})), owner=_OWNER))
+        beside = (
+            carried(row, leaves - {text if value is not None else None})
             for row, value in zip(rows, values, strict=True)
-        ]
+        )
+        metadata = [_unwrapped(plain(_without_bytes(row), owner=_OWNER)) for row in beside]
         blobs = sealer.seal(clean, ids=ids, collection=name, texts=values, metadata=metadata)
         filters = self.state.options.get("filter_fields", ())
         tokens = filter_tokens(sealer.keys.read(name), filters, blobs, metadata)
