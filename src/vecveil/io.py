@@ -383,6 +383,10 @@ _NUL_SHARE = 0.2  # of the bytes at even or at odd offsets; a third is common in
 _WESTERN_SHARE = 0.3  # of bytes above 127; other code pages use more
 
 
+class TextEncodingWarning(UserWarning):
+    """Warning that a text was probably read with a wrong encoding, so that words in it are not found."""
+
+
 def likely_encoding(data: bytes) -> str | None:
     """Return the encoding that the bytes of a text suggest; None for a code page that cannot be told from others."""
     mark = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
@@ -432,6 +436,7 @@ def warn_of_controls(text: str, name: str) -> bool:
     warnings.warn(
         f"{name} holds control characters (U+0080 to U+009F), as cp1252 or UTF-8 text has where it was read as latin1. "
         "Words with them are not found. Read the file with the encoding that it was written in.",
+        TextEncodingWarning,
         stacklevel=2,
     )
     return True

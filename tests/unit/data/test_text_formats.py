@@ -12,6 +12,7 @@ import pytest
 from harness.errors import raises
 from vecveil.data import read_table, read_texts
 from vecveil.errors import InvalidInputError
+from vecveil.io import TextEncodingWarning
 
 CANARY = "zebra-7731"
 
@@ -199,9 +200,9 @@ class TestEncoding:
     @pytest.mark.parametrize("suffix", ["csv", "txt", "jsonl"])
     def test_text_decoded_as_latin1_is_warned_of(self, write, suffix):
         content = '{"text": "O’Brien"}\n' if suffix == "jsonl" else "text\nO’Brien\n"
-        with pytest.warns(UserWarning, match="control characters"):
+        with pytest.warns(TextEncodingWarning, match="control characters"):
             read_table(write(f"a.{suffix}", content.encode("cp1252")), encoding="latin1")
-        with pytest.warns(UserWarning, match="control characters"):
+        with pytest.warns(TextEncodingWarning, match="control characters"):
             read_table(write(f"b.{suffix}", content.encode()), encoding="latin1")
         read_table(write(f"c.{suffix}", content.encode("cp1252")), encoding="cp1252")
 
