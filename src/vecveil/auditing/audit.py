@@ -21,6 +21,7 @@ from vecveil.auditing.case import (
     encode_with,
     encoder_name,
     make_case,
+    read_part,
 )
 from vecveil.auditing.families import NAMED, run_families
 from vecveil.auditing.families.held_out_terms import Refit
@@ -125,6 +126,7 @@ def audit(
     if (same := concept.for_encoder(loaded)) is not concept:
         concept, matches = same, same.find(texts, min_texts=MIN_TEST_TEXTS, show_progress=show_progress)
     encode = None if loaded is None else encode_with(loaded, n, show_progress=show_progress)
+    matches, options = read_part(concept, matches, loaded, options)
     if embeddings is None:
         assert encode is not None
         embeddings = encode(texts)

@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from vecveil.attacks import FurtherVectors, LabelledVectors, split_groups, text_groups
 from vecveil.attacks.evidence import normalise_text
-from vecveil.concepts import ConceptMatches, TokenVocabulary
+from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
 from vecveil.concepts.folding import words
 from vecveil.concepts.matching import Span
+from vecveil.concepts.windows import within_window
 from vecveil.encoders import TextEncoder
 from vecveil.errors import ConceptError, InvalidInputError, VecveilError
 from vecveil.types import Embeddings, Matrix, Release, Texts
@@ -398,6 +399,18 @@ def encoder_name(encoder: Any) -> str | None:
     if encoder is None:
         return None
     return str(getattr(encoder, "fingerprint", None) or type(encoder).__qualname__)
+
+
+def read_part(
+    concept: Concept, matches: ConceptMatches, encoder: Any, options: Options
+) -> tuple[ConceptMatches, Options]:
+    """Return the matches in what the encoder reads of each text, and the options with a warning where that is less."""
+    read = getattr(encoder, "read_lengths", None)
+    windows = within_window(concept, matches, read, split=False, min_texts=MIN_TEST_TEXTS, owner="audit")
+    if not windows.report:
+        return matches, options
+    warning = {"code": "long-texts", "message": windows.warning}
+    return windows.matches, replace(options, lint=(*options.lint, warning))
 
 
 def encode_with(encoder: Any, dimension: int | None, *, show_progress: bool | None) -> Encode:

@@ -38,6 +38,7 @@ from vecveil.concepts.folding import canonical
 from vecveil.concepts.folding import words as words_of
 from vecveil.concepts.matching import remove
 from vecveil.concepts.pairs import build_matches
+from vecveil.concepts.windows import within_window
 from vecveil.encoders import load_encoder
 from vecveil.errors import ConceptError, InvalidInputError, out_of_range, wrong_type
 from vecveil.metrics import RetrievalTask, SealedSearchTask, SimilarityTask, UtilityTask
@@ -46,7 +47,7 @@ from vecveil.metrics.tasks import Sides
 from vecveil.metrics.token_inference import r_precision
 from vecveil.protector import Protector
 from vecveil.protector.fitting import fit_pairs
-from vecveil.protector.pairs import MIN_PAIRS, PairTexts, sample
+from vecveil.protector.pairs import MIN_PAIRS, PairTexts, equal_vectors, sample
 from vecveil.protector.protector import EncoderInfo
 from vecveil.records.audit import EncoderRecord
 from vecveil.records.frontier import FrontierCounts, FrontierPoint, FrontierRecord, Kept, Leak
@@ -179,6 +180,8 @@ def frontier(
         ids = None if groups is None else [list(groups)[i] for i in rows]
         texts, groups = [texts[i] for i in rows], ids
         matches = _part(matches, rows, matches.spans, min_texts=3 * MIN_PAIRS)
+    windows = within_window(concept, matches, loaded.read_lengths, split=False, min_texts=3 * MIN_PAIRS, owner=OWNER)
+    matches, texts = windows.matches, list(windows.matches.texts)
     info = EncoderInfo.of(loaded)
     settings = _settings(matches, groups, retrieval, (collection_size, query_noise, candidates), info, seed)
     folder = None if out is None else Path(out)
@@ -187,6 +190,8 @@ def frontier(
         return earlier
     X = np.asarray(loaded.encode(texts, show_progress=show_progress), dtype=np.float32)
     bench = Bench.of(matches, X, groups, retrieval, collection_size, query_noise, seed, candidates)
+    if windows.report:
+        bench.missing["long_texts"] = windows.warning
     bench = bench.with_pairs(lambda made: loaded.encode(made, show_progress=show_progress))
     record = earlier or FrontierRecord(
         vecveil=__version__, created=datetime.now(UTC).isoformat(timespec="seconds"), settings=settings,
@@ -298,6 +303,8 @@ class Bench:
             "background": clean(made.ordinary) if made.ordinary else None,
             "words": made.words(encode),
         }
+        if equal := int(equal_vectors(pairs["positive"], pairs["negative"]).sum()):
+            self.missing["equal_pairs"] = f"{equal} of {len(made.positive)} pairs: their two vectors are equal."
         return replace(self, pairs=pairs)
 
     @property

@@ -18,6 +18,7 @@ from vecveil.auditing.case import (
     encode_with,
     encoder_name,
     make_case,
+    read_part,
 )
 from vecveil.auditing.families import run_families
 from vecveil.auditing.lint import clean_vectors
@@ -105,6 +106,7 @@ def audit_store(
     dimensions = {"released_dimension": int(vectors.shape[1])}
     if loaded is not None:
         encode = encode_with(loaded, None, show_progress=show_progress)
+        matches, options = read_part(concept, matches, loaded, options)
         embeddings = encode(texts)
         about = EncoderRecord(loaded.name, loaded.model_fingerprint, loaded.precision)
         dimensions = {"dimension": int(embeddings.shape[1]), **dimensions}

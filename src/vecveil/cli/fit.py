@@ -157,6 +157,10 @@ stage_options = shared.stacked(
     "--min-texts", type=click.IntRange(min=1), default=20, show_default=True,
     help="Fewest texts that must hold the concept; at least 20 for methods that change vectors.",
 )
+@click.option(
+    "--long-texts", type=click.Choice(["cut", "split"]), default="cut", show_default=True,
+    help="Texts longer than the encoder reads: cut them there, or split them into windows.",
+)
 @stage_options
 @shared.seed_option
 @click.option("-o", "--out", type=shared.FILE, required=True, help="Protector file to write.")
@@ -342,7 +346,8 @@ def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Prot
         settings["preserve"] = rows.table.columns[options["preserve"]]
     if group_column is not None:
         settings["groups"] = rows.table.columns[group_column]
-    return fit(rows.texts, rows.concept, encoder, utility=utility, min_texts=options["min_texts"], **settings)
+    settings |= {name: options[name] for name in ("min_texts", "long_texts")}
+    return fit(rows.texts, rows.concept, encoder, utility=utility, **settings)
 
 
 def _from_vectors(options: dict[str, Any]) -> Protector:

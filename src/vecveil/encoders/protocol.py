@@ -52,6 +52,10 @@ class Backend(Protocol):
         """n, or None until something has been encoded."""
         ...
 
+    def read_lengths(self, texts: Sequence[str]) -> list[int]:
+        """Return how many leading characters of each text the model reads; all of them if that is unknown."""
+        ...
+
     def run(self, texts: list[str], advance: Advance) -> npt.NDArray[np.float32]:
         """Return the float32 vectors of ``texts``, calling ``advance`` as they come."""
         ...

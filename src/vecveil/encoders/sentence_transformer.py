@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +268,7 @@ _CPU_TOKENS, _CPU_MIN_TOKENS = 4096, 256
 # Not measured: a GPU gains more from large batches than it loses by padding.
 _GPU_TOKENS, _GPU_MIN_TOKENS = 32768, 8192
 _TOKENISED_AT_A_TIME = 256
+_SPECIAL_TOKENS = 8
 # A tokeniser takes a hundred bytes of memory per character of a batch, also of the end that the model does not read.
 _CHARACTERS_AT_A_TIME = 1 << 22
 
@@ -340,6 +341,28 @@ class SentenceTransformerBackend:
         if tokenizer is None or not callable(tokenizer):
             return None
         return bool(tokenizer("é ü")["input_ids"] != tokenizer("e u")["input_ids"])
+
+    def read_lengths(self, texts: Sequence[str]) -> list[int]:
+        """Return how many leading characters of each text fit into the window with the prompt."""
+        lengths = [len(text) for text in texts]
+        tokenizer, most = getattr(self._model, "tokenizer", None), getattr(self._model, "max_seq_length", None)
+        if not getattr(tokenizer, "is_fast", False) or most is None:
+            return lengths
+        # A token covers a byte at least, and each text has a few special tokens.
+        prompt = self._prompt or ""
+        rows = [i for i, text in enumerate(texts) if len((prompt + text).encode()) + _SPECIAL_TOKENS > most]
+        while rows:
+            # A tokeniser reads a text to its end, which may be far: the beginning is nearly always enough.
+            longest = _CHARACTERS_AT_A_TIME // _TOKENISED_AT_A_TIME
+            part, rows = rows[:_TOKENISED_AT_A_TIME], rows[_TOKENISED_AT_A_TIME:]
+            given = [prompt + texts[i][:longest] for i in part]
+            tokens = tokenizer(given, truncation=True, max_length=most, return_offsets_mapping=True)
+            for i, offsets in zip(part, tokens["offset_mapping"], strict=True):
+                if len(offsets) >= most:
+                    lengths[i] = max(0, max(end for _, end in offsets) - len(prompt))
+                elif len(texts[i]) > longest:
+                    lengths[i] = longest
+        return lengths
 
     def run(self, texts: list[str], advance: Advance) -> Vectors:
         """Return the vectors of ``texts``, float32 of shape (N, n)."""

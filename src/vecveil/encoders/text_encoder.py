@@ -8,7 +8,7 @@ import itertools
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -89,6 +89,10 @@ class TextEncoder:
             self._run(["text"], lambda _: None)
         assert self._dimension is not None
         return self._dimension
+
+    def read_lengths(self, texts: Texts) -> list[int]:
+        """Return how many leading characters of each text the model reads; all of them if its window is unknown."""
+        return self._backend.read_lengths(_checked(texts))
 
     def encode(self, texts: Texts, *, show_progress: bool | None = None) -> Vectors:
         """Return the vectors of ``texts``, float32 of shape (N, n); equal texts are encoded once."""
@@ -357,6 +361,10 @@ class _CallableBackend:
         own_name = LsaEncoder.name if isinstance(encoder, LsaEncoder) else None
         self.name = name or own_name or getattr(encoder, "__name__", None) or type(encoder).__name__
         self.dimension: int | None = None
+
+    def read_lengths(self, texts: Sequence[str]) -> list[int]:
+        """Return the lengths of ``texts``: the window of the user's code is unknown."""
+        return [len(text) for text in texts]
 
     def run(self, texts: list[str], advance: Advance) -> npt.NDArray[np.float32]:
         """Return the checked vectors of ``texts``, batch by batch."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from vecveil.concepts import Concept, ConceptMatches
 from vecveil.concepts.annotated import checked_labels
 from vecveil.concepts.folding import canonical
 from vecveil.concepts.pairs import LISTED_TEXTS, WordMarks
+from vecveil.concepts.windows import SPLIT, within_window
 from vecveil.encoders import load_encoder
-from vecveil.errors import InvalidInputError, out_of_range
+from vecveil.errors import InvalidInputError, out_of_range, unknown_name
 from vecveil.mechanisms import (
     OPEN_RANGE,
     Before,
@@ -54,7 +55,15 @@ from vecveil.protector.options import (
     check_label_method,
     check_option_names,
 )
-from vecveil.protector.pairs import MIN_PAIRS, FitVectors, PairTexts, joined_groups, sample
+from vecveil.protector.pairs import (
+    MIN_PAIRS,
+    FitVectors,
+    PairTexts,
+    equal_vectors,
+    joined_groups,
+    sample,
+    varied,
+)
 from vecveil.protector.protector import EncoderInfo, Output, Protector, norm_range
 from vecveil.sensitivity.kernel_reader import near_duplicate_groups
 from vecveil.sensitivity.moments import Moments
@@ -96,6 +105,7 @@ def fit(
     output: Output = "full",
     min_texts: int = MIN_PAIRS,
     min_token_count: int | None = None,
+    long_texts: Literal["cut", "split"] = "cut",
     rewrite: Rewrite | None = None,
     detector: Any = None,
     hypernyms: Mapping[str, str] | None = None,
@@ -129,6 +139,8 @@ def fit(
         min_texts: fewest texts that must hold the concept, at least 20.
         min_token_count: fewest texts for a concept word to be a label; None takes 10, or 5 or 3 where that
             would leave out more than half of the concept words' occurrences.
+        long_texts: of a text that is longer than the encoder's window, ``cut`` takes what the encoder reads;
+            ``split`` makes windows of it, between sentences or words, which stay on one side of every split.
         rewrite: what a detector finds is rewritten before a text is encoded, in the fit and in every release:
             ``delete`` removes it, ``hypernym`` names its type ("a drug"), ``surrogate`` puts another member in its
             place. The method then learns from the rewritten texts and the words of the original ones, so that it also
@@ -170,6 +182,7 @@ def fit(
             "utility": None if utility == "similarity" else utility, "min_token_count": min_token_count,
             "candidates": candidates, "collection_size": collection_size,
             "query_noise": None if query_noise else query_noise, "groups": groups,
+            "long_texts": None if long_texts == "cut" else long_texts,
         }  # fmt: skip
         for param, value in vector_arguments.items():
             if value is not None:
@@ -190,6 +203,8 @@ def fit(
         raise InvalidInputError.of("fit", "utility", "'sealed-search' with `rewrite`", type(utility).__name__,
                                    "The task holds vectors of texts that are not rewritten.")  # fmt: skip
     check_count(min_texts, owner="fit", param="min_texts", minimum=MIN_PAIRS)
+    if long_texts not in ("cut", "split"):
+        raise unknown_name("fit", "long_texts", ["cut", "split"], long_texts)
     if min_token_count is not None:
         check_count(min_token_count, owner="fit", param="min_token_count")
     texts = check_texts(texts, owner="fit")
@@ -218,7 +233,19 @@ def fit(
     settings = replace(settings, encoder=load_encoder(encoder))
     if (same := concept.for_encoder(settings.encoder)) is not concept:
         concept, matches = same, same.find(texts, min_texts=min_texts, show_progress=show_progress)
-    findings: dict[str, Any] = {"texts": matches.report()}
+    read = settings.encoder.read_lengths
+    windows = within_window(concept, matches, read, split=long_texts == "split", min_texts=min_texts, owner="fit")
+    findings: dict[str, Any] = {"texts": windows.matches.report()}
+    if windows.report:
+        findings |= {"long_texts": windows.report, "warnings": [windows.warning]}
+        before_split, matches = texts, windows.matches
+        texts = matches.texts
+        if preserve is not None:
+            preserve = tuple(preserve[i] for i in windows.source)
+        if group_of is not None or long_texts == "split":
+            ids = [before_split[i] if group_of is None else group_of[before_split[i]] for i in windows.source]
+            joined = joined_groups(np.unique(texts, return_inverse=True)[1], ids)
+            group_of = dict(zip(texts, joined.tolist(), strict=True))
     if labelled:
         vectors, stage = _encoded_labels(texts, matches, settings, stage_options, group_of)
         return _fit_stages(vectors, settings, findings, stage, matches)
@@ -403,6 +430,7 @@ def fit_labels(
 def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, Any]) -> Protector:
     """Return the protector of checked vectors; ``findings`` join its report."""
     started = time.perf_counter()
+    vectors, equal = _different_pairs(vectors, options)
     scale, labels, seed = options.scale, vectors.labels, options.seed
     clean = (vectors.positive, vectors.negative, vectors.background)
     positive, negative, background = (
@@ -457,11 +485,15 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, A
         after=options.after,
     )
     protector = _with_ranges(protector, own, seed)
-    method_warnings = data.findings.pop("warnings", [])
+    method_warnings = [*findings.pop("warnings", []), *data.findings.pop("warnings", [])]
+    if equal:
+        whole = equal + len(positive)
+        method_warnings.insert(0, f"{equal} of {whole} pairs were left out: their two vectors are equal.")
     scales = mechanism.parameters()
     utility = _utility_record(protector, task, own, seed)
     report: dict[str, Any] = {
         "pairs": 0 if pairs is None else len(positive),
+        **({"equal_pairs": equal} if equal else {}),
         **({"labelled": len(positive)} if pairs is None else {}),
         "background": 0 if background is None else len(background),
         "labels": 0 if labels is None else int(labels.shape[1]),
@@ -562,6 +594,42 @@ def _encoded_pairs(
     positive, background, negative = np.split(clean, [count, len(texts) - count])
     ordinary = None if vectors.background is None else background
     return replace(vectors, originals=FitVectors(positive, negative, None, ordinary, None)), stage
+
+
+def _different_pairs(vectors: FitVectors, options: FitOptions) -> tuple[FitVectors, int]:
+    """Return the vectors without the pairs of equal ones, which show nothing of the concept, and their number.
+
+    An encoder gives equal vectors where it does not read or does not know the words that were removed.
+    """
+    X, other = vectors.positive, vectors.negative
+    if other is None or vectors.rewritten:
+        return vectors, 0
+    kept = np.flatnonzero(~equal_vectors(X, other))
+    equal = len(X) - len(kept)
+    if not equal:
+        return vectors, 0
+    if len(kept) < MIN_PAIRS:
+        raise InvalidInputError(
+            f"{options.owner}: {equal} of {len(X)} pairs have equal vectors with and without the concept; at least "
+            f"{MIN_PAIRS} must differ. The encoder does not read the concept's words, or does not know them. {SPLIT}",
+            code="E-INPUT-EQUAL-PAIRS", param="negative",
+        )  # fmt: skip
+    behind = 0 if vectors.background is None else len(vectors.background)
+    rows = np.concatenate([kept, np.arange(len(X), len(X) + behind)])
+    labels = None if vectors.labels is None else vectors.labels[kept]
+    words = vectors.words
+    if labels is not None:
+        columns = varied(labels)
+        if words is not None:
+            words = replace(words, labels=words.labels[columns])
+        labels = np.ascontiguousarray(labels[:, columns]) if columns.sum() > 1 else None
+    if (preserve := options.method_options.get("preserve")) is not None and len(preserve) in (len(X), len(X) + behind):
+        options.method_options["preserve"] = [preserve[i] for i in rows if i < len(preserve)]
+    return replace(
+        vectors, positive=X[kept], negative=other[kept], labels=labels,
+        groups=None if vectors.groups is None else vectors.groups[kept],
+        words=None if words is None else words.of(rows),
+    ), equal  # fmt: skip
 
 
 def _task_on_originals(vectors: FitVectors, options: FitOptions) -> UtilityTask:

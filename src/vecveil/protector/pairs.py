@@ -26,6 +26,8 @@ MIN_CLASS = 10
 # Fewest texts for a word to be a label: the next count where one covers too few occurrences.
 TOKEN_COUNTS = (10, 5, 3)
 MAX_PAIRS = 20_000
+EQUAL_PAIR = 1e-5
+"""Largest distance of equal vectors, as a share of their norm."""
 MAX_BACKGROUND = 20_000
 
 
@@ -94,6 +96,11 @@ class FitVectors:
             ids = np.concatenate([ids[held], ids[~held]])[: len(rows)]
             ids = ids if len(ids) == len(rows) else None
         return cls(rows, None, marks, _enough(ordinary), ids)
+
+
+def equal_vectors(X: Embeddings, other: Embeddings) -> npt.NDArray[np.bool_]:
+    """Return (N,) True where the rows are equal but for rounding in float32."""
+    return np.asarray(np.linalg.norm(X - other, axis=1) <= EQUAL_PAIR * np.linalg.norm(X, axis=1))
 
 
 def _enough(background: Embeddings | None) -> Embeddings | None:
