@@ -20,6 +20,7 @@ from vecveil.concepts.concept import concept_from_record
 from vecveil.integrations.langchain import ProtectedEmbeddings
 from vecveil.integrations.llama_index import ProtectedEmbedding
 from vecveil.protector import EncoderInfo
+from vecveil.records.audit import EncoderRecord
 from vecveil.serving import ServedPolicySettings, ServeSettings
 from vecveil.serving.service import open_service
 
@@ -159,9 +160,9 @@ def test_chroma_takes_no_server_from_the_database(spy: tuple[str, list[Any]], fo
 def test_a_frontier_names_no_server(spy: tuple[str, list[Any]]) -> None:
     from vecveil.cli.tables import load_encoder_named
 
-    options = {"encoder": None, "precision": None, "cache": False}
+    options = {"encoder": None, "encoder_options": (), "precision": None, "cache": False}
     with raises("E-ENCODER-NOT-NAMED", "encoder"):
-        load_encoder_named(options, "minilm", recorded=spy[0])
+        load_encoder_named(options, "minilm", recorded=EncoderRecord(spy[0], None, "api"))
     assert spy[1] == []
 
 

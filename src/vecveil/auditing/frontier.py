@@ -296,7 +296,7 @@ class Bench:
         def clean(texts: Sequence[str]) -> Embeddings:
             return self.X[[rows[text] for text in texts]]
 
-        pairs = {
+        pairs: dict[str, Any] = {
             "positive": clean(made.positive),
             "negative": np.asarray(encode(made.negative), dtype=np.float32),
             "token_labels": made.labels if made.labels.shape[1] else None,

@@ -65,7 +65,7 @@ class BulkJob:
         key_id: id of the key in its file; None is the current one.
         noise: False applies the map alone.
         check_lengths: refuse vectors longer than those of the fit.
-        encoder, precision: None is the protector's own.
+        encoder, encoder_options, precision: by default the protector's own.
         cache: keep clean vectors of texts in the cache of this machine.
         seal_key: also write sealed originals, under this key store: a path or ``env:NAME:PATH`` that each worker has.
             Of the columns only ids and ``carry`` stay readable.
@@ -88,6 +88,7 @@ class BulkJob:
     noise: bool = True
     check_lengths: bool = True
     encoder: str | None = None
+    encoder_options: tuple[tuple[str, Any], ...] = ()
     precision: str | None = None
     format: str | None = None
     encoding: str = "utf-8"
@@ -148,7 +149,7 @@ class BulkJob:
         opened = self.opened()
         about = {name: value for name, value in vars(self).items() if name not in _NOT_RECORDED}
         about["carry"] = list(self.carry)
-        about["filter_fields"] = list(self.filter_fields)
+        about["filter_fields"], about["encoder_options"] = list(self.filter_fields), dict(self.encoder_options)
         # Another key under the same id would give other releases: its check value shows that.
         about["key_check"] = None if opened.key is None else opened.key.check_value
         return {**about, **metadata_of(opened.protector, opened.key, noise=self.noise)}
@@ -167,7 +168,10 @@ class OpenJob:
     def encoder(self) -> TextEncoder:
         """Return the encoder, loaded on first use and compared with the protector's."""
         if self._encoder is None:
-            self._encoder = self.protector.encoder_for(self.job.encoder, self.job.precision, self.job.cache)
+            job = self.job
+            self._encoder = self.protector.encoder_for(
+                job.encoder, job.precision, job.cache, options=dict(job.encoder_options)
+            )
         return self._encoder
 
     def check_clean(self, reader: TableReader, name: str) -> TableReader:

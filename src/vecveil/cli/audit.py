@@ -254,7 +254,9 @@ def _audit_protector(
     beside = [] if vectors is None else plaintext_beside({rows.table.text_column: rows.texts})
     encoder = None
     if vectors is None or any(options[name] is not None for name in ("encoder", "sts", "retrieval")):
-        encoder = protector.encoder_for(options["encoder"], options["precision"], options["cache"])
+        encoder = protector.encoder_for(
+            options["encoder"], options["precision"], options["cache"], options=dict(options["encoder_options"])
+        )
     if vectors is None:
         assert encoder is not None
         vectors = encoder.encode(rows.texts)
@@ -330,7 +332,7 @@ def _audit_database(
         input, concept, form, columns=(*_group_columns(options), id_column), limit=options["limit"]
     )
     accesses = None
-    encoder = load_encoder_named(options)
+    encoder = load_encoder_named(options) if protector_file is None else None
     with open_store(options["store"]) as database:
         if protector_file is None:
             ids = [str(cell) for cell in rows.table.columns[id_column]]
@@ -339,9 +341,11 @@ def _audit_database(
                 accesses = visible_accesses(read_query_log(options["query_log"]), ids)
         else:
             policy = ReleasePolicy(load(protector_file), "map-only" if options["map_queries"] else "same")
-            encoder = encoder or policy.protector.loaded_encoder()
+            encoder = policy.protector.encoder_for(
+                options["encoder"], options["precision"], options["cache"], options=dict(options["encoder_options"])
+            )
             vectors, beside = visible_queries(
-                database, policy, rows.texts, encoder.encode, candidates=options["candidates"]
+                database, policy, rows.texts, encoder.encode_query, candidates=options["candidates"]
             )
     return audit_store(
         vectors, rows.texts, rows.concept, beside=beside, accesses=accesses, encoder=encoder,

@@ -37,7 +37,8 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace files of these names that the demo did not write.")
 @shared.json_option
 def command(
-    input: Path | None, concept: Path | None, group_column: str | None, encoder: str | None, precision: str | None,
+    input: Path | None, concept: Path | None, group_column: str | None, encoder: str | None,
+    encoder_options: tuple[tuple[str, Any], ...], precision: str | None,
     target_utility: float | None, out: Path, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Read texts, learn the concept, protect the embeddings, attack them, and say what leaks.
@@ -54,7 +55,7 @@ def command(
     with writing(out):
         result = run_demo(
             out, input=input, concept_file=concept, group_column=group_column, table=vars(form),
-            encoder=encoder or "minilm", precision=precision or "auto",
+            encoder=encoder or "minilm", encoder_options=dict(encoder_options), precision=precision or "auto",
             target_utility=target_utility or DEMO_TARGET_UTILITY, command=as_typed(), say=note, **options,
         )  # fmt: skip
     if as_json:

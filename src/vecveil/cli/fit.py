@@ -327,8 +327,7 @@ def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Prot
     rows = read_rows(input, options["concept"], form, columns=(column, options["preserve"], group_column))
     require_matches(rows, options["min_texts"])
     measured = options["frontier_encoder"]
-    recorded = None if measured is None else measured.name
-    encoder = load_encoder_named(options, default="minilm", recorded=recorded)
+    encoder = load_encoder_named(options, default="minilm", recorded=measured)
     assert encoder is not None
     if measured is not None and measured.fingerprint not in (None, encoder_fingerprint(encoder)):
         raise IncompatibleError.of("fit", "encoder", f"that of the frontier ({measured.name})", encoder.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 
 
 @click.command("migrate", epilog=EXAMPLE, cls=shared.Sections, sections={
-    "Protection": "--protector --seal-key --filter-field",
+    "Protection": "--protector --encoder --seal-key --filter-field",
     "Fields": "--keep-text --keep --drop",
     "Run": "--skip-bad --state --verify-only --batch --json",
 })  # fmt: skip
@@ -56,6 +57,7 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")
 @click.option("--state", "state_file", type=shared.FILE, help="Progress file [default: beside DEST].")
 @click.option("--verify-only", is_flag=True, help="Verify a finished copy again.")
+@shared.encoder_name_options
 @shared.named_options
 @shared.json_option
 def command(
@@ -70,6 +72,7 @@ def command(
     With --filter-field the database sees which rows have equal values in that field, not the values.
     """
     release = Release.of(options, noise=True)
+    encoder = options.pop("encoder"), options.pop("encoder_options")
     if protector_file is None and not verify_only:
         raise click.UsageError("Missing option '-p' / '--protector'.")
     if options["filter_fields"] and seal_key is None:
@@ -88,7 +91,7 @@ def command(
     else:
         assert protector_file is not None
         done = _migrate(source, dest, protector_file, release, state_file, names, batch,
-                        MigrationOptions(**options, seal=sealer is not None), sealer)  # fmt: skip
+                        MigrationOptions(**options, seal=sealer is not None), sealer, encoder)  # fmt: skip
     _report(done, short_name(dest), state_file, verify_only=verify_only)
     if as_json:
         data_json({"source": short_name(source), "dest": short_name(dest), **done.to_record()})
@@ -119,8 +122,11 @@ def _if_exists(source: VectorStore) -> VectorStore | None:
 def _migrate(
     source: str, dest: str, protector_file: Path, release: Release, state_file: Path,
     names: tuple[str, str], batch: int, options: MigrationOptions, sealer: Sealer | None,
+    encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
 ) -> Migration:  # fmt: skip
     protector = load(protector_file)
+    if encoder[0] is not None:
+        protector = replace(protector, encoder=protector.encoder_for(encoder[0], options=dict(encoder[1])))
     given: dict[str, Any] = {
         "batch": batch, "options": options, "on_checked": lambda checked: _plan(checked, state_file),
     }  # fmt: skip

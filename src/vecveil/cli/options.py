@@ -319,12 +319,20 @@ table_options = stacked(
     click.option("--text-column", metavar="NAME", help="Column of the texts [default: text, or the only one]."),
     file_options,
 )
-encoder_options = stacked(
+encoder_name_options = stacked(
     click.option(
         "--encoder", type=ENCODER, metavar="NAME|FOLDER|URL#MODEL",
         help="minilm, a sentence-transformers folder, a model of the Hugging Face hub, or of an OpenAI-compatible "
         "server (https://HOST/v1#MODEL, key in OPENAI_API_KEY).",
     ),
+    click.option(
+        "--encoder-option", "encoder_options", type=Assignment(), multiple=True,
+        help="Option of the encoder, such as truncate_dim=64 or prompt='passage: '; may be repeated "
+        "[default: the protector's].",
+    ),
+)  # fmt: skip
+encoder_options = stacked(
+    encoder_name_options,
     click.option(
         "--precision", type=click.Choice(["auto", "fp32", "bf16"]),
         help="Precision of the encoder [default: auto, or the protector's].",

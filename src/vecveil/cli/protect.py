@@ -190,7 +190,7 @@ def _protect_file(
         raise already_protected(input.name, sealing=sealing)
     key, vectors_inside = release.key(), options["embedding_column"] is not None or format in ("npy", "parquet")
     opened = OpenJob(_job(protector, form, release, options, cache=options["cache"]), key=key)
-    if options["encoder"] is not None:
+    if options["encoder"] is not None or options["encoder_options"]:
         opened.encoder()  # a wrong encoder that is named is refused even if vectors need none
     with release.ledger() as ledger:
         work = table_protection(opened, ledger)
@@ -225,6 +225,7 @@ def _job(protector: Protector, form: TableFormat, release: Release, options: dic
         protector, embedding_column=options["embedding_column"], carry=options["carry"],
         keep_text=options["keep_text"], id_column=release.id_column, noise=release.noise,
         check_lengths=not options["again"], encoder=options["encoder"], precision=options["precision"],
+        encoder_options=options["encoder_options"],
         seal_key=options.get("seal_key"), seal_name=options.get("seal_name"),
         filter_fields=options.get("filter_fields", ()), **vars(form), **given,
     )  # fmt: skip

@@ -12,8 +12,8 @@ from vecveil.cli.output import data, data_json, note
 from vecveil.databases import open_store
 from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.locations import public_name
-from vecveil.encoders import load_encoder
 from vecveil.errors import SealingError
+from vecveil.protector import load
 
 EXAMPLE = """\b
 Example:
@@ -28,8 +28,7 @@ Example:
 @click.argument("query")
 @click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, required=True, help="Protector file.")
 @shared.database_seal_options
-@click.option("--encoder", type=shared.ENCODER, metavar="NAME|FOLDER|URL#MODEL",
-              help="Encoder of the query [default: the protector's].")  # fmt: skip
+@shared.encoder_name_options
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows to print.")
 @click.option("--candidates", type=click.IntRange(min=1),
               help="Rows to open and rank [default: what the protector was fitted for, or 200].")
@@ -42,7 +41,8 @@ Example:
 @shared.json_option
 def command(
     database: str, query: str, protector_file: Path, seal_key: str, seal_name: str | None,
-    encoder: str | None, top: int, candidates: int | None, map_queries: bool, where: tuple[tuple[str, Any], ...],
+    encoder: str | None, encoder_options: tuple[tuple[str, Any], ...],
+    top: int, candidates: int | None, map_queries: bool, where: tuple[tuple[str, Any], ...],
     as_json: bool,
 ) -> None:  # fmt: skip
     """Print the rows of DATABASE whose exact vectors are nearest to QUERY.
@@ -52,10 +52,14 @@ def command(
     values: dict[str, list[Any]] = {}
     for field, value in where:
         values.setdefault(field, []).append(value)
+    protector = load(protector_file)
+    named = None
+    if encoder is not None or encoder_options:
+        named = protector.encoder_for(encoder, options=dict(encoder_options))
     with open_store(database) as store:
         collection = ProtectedCollection(
-            store, protector_file, seal_key, name=seal_name or public_name(database), candidates=candidates,
-            query_noise=not map_queries, encoder=None if encoder is None else load_encoder(encoder),
+            store, protector, seal_key, name=seal_name or public_name(database), candidates=candidates,
+            query_noise=not map_queries, encoder=named,
         )  # fmt: skip
         ranking = collection.search(query, top=top, where=values, on_invalid="skip")
     if ranking.skipped and not ranking.ids:

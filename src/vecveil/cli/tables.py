@@ -19,9 +19,10 @@ from vecveil.data.files import find_input
 from vecveil.data.memory import MemoryAccount
 from vecveil.data.parquet import ParquetSource
 from vecveil.encoders import TextEncoder, load_encoder
-from vecveil.encoders.text_encoder import load_recorded_encoder
+from vecveil.encoders.text_encoder import load_recorded_encoder, options_for
 from vecveil.errors import DataFileError, VecveilError
 from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask
+from vecveil.records.audit import EncoderRecord
 from vecveil.types import Embeddings
 
 
@@ -134,14 +135,16 @@ def read_labels(path: Path) -> np.ndarray[Any, Any]:
 
 
 def load_encoder_named(
-    options: dict[str, Any], default: str | None = None, *, recorded: str | None = None
+    options: dict[str, Any], default: str | None = None, *, recorded: EncoderRecord | None = None
 ) -> TextEncoder | None:
     """Return the encoder that the encoder options name, else that of a loaded record, else ``default`` or None."""
-    cache, precision = "default" if options["cache"] else None, options["precision"] or "auto"
-    if options["encoder"] is None and recorded is not None:
-        return load_recorded_encoder(recorded, owner="fit", precision=precision, cache=cache)
+    choices: dict[str, Any] = {"precision": options["precision"] or "auto"}
+    choices["cache"] = "default" if options["cache"] else None
+    known, given = {} if recorded is None else recorded.options, dict(options["encoder_options"])
+    if options["encoder"] is None and recorded is not None and recorded.name is not None:
+        return load_recorded_encoder(recorded.name, owner="fit", **choices, **{**known, **given})
     name = options["encoder"] or default
-    return None if name is None else load_encoder(name, precision=precision, cache=cache)
+    return None if name is None else load_encoder(name, **choices, **options_for(name, known, given))
 
 
 # Utility tasks -----------------------------------------------------------------------------------
@@ -194,7 +197,7 @@ def retrieval_task(folder: Path, encoder: TextEncoder) -> RetrievalTask:
     rows, columns, values = zip(*entries, strict=True)
     shape = (len(rows_of_queries), len(documents))
     relevance = coo_array((values, (rows, columns)), shape=shape).tocsr()
-    query_vectors = encoder.encode([queries.texts[row] for row in rows_of_queries])
+    query_vectors = encoder.encode_query([queries.texts[row] for row in rows_of_queries])
     return RetrievalTask(query_vectors, encoder.encode(documents), relevance)
 
 

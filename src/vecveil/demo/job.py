@@ -8,7 +8,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,7 @@ def run_demo(
     group_column: str | None = None,
     table: dict[str, Any] | None = None,
     encoder: str = "minilm",
+    encoder_options: Mapping[str, Any] | None = None,
     precision: str = "auto",
     cache: bool = True,
     target_utility: float = DEMO_TARGET_UTILITY,
@@ -176,7 +177,7 @@ def run_demo(
 
     counted = f"{len(half):,} of {len(texts):,} texts"
     say(f"2/{STEPS} Learning the concept {concept.name!r} from {counted}")
-    model = load_encoder(encoder, precision=precision, cache="default" if cache else None)
+    model = load_encoder(encoder, precision=precision, cache="default" if cache else None, **encoder_options or {})
     fit_texts, fit_concept = part(half.tolist())
     protector = fit(fit_texts, fit_concept, model, target_utility=target_utility, seed=seed)
     say(f"3/{STEPS} Encoding the other {len(other):,} with {encoder}")

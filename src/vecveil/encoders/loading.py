@@ -17,7 +17,7 @@ from vecveil.runtime import resolve_device
 _OWNER = "load_encoder"
 _HUB_SECONDS = 15.0  # for the hub's first answer
 _FOR_LIBRARY = {"truncate_dim", "revision", "token", "cache_folder", "trust_remote_code"}
-_FOR_BACKEND = {"prompt", "normalize", "fingerprint"}
+_FOR_BACKEND = {"prompt", "query_prompt", "normalize", "fingerprint"}
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _PICKLED = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib"}
 

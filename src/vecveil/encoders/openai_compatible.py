@@ -111,6 +111,9 @@ class OpenAICompatibleBackend:
     def __repr__(self) -> str:
         return f"OpenAICompatibleBackend({self.name!r})"
 
+    def for_queries(self) -> None:
+        """Return None: the API has no field that tells queries from documents."""
+
     def read_lengths(self, texts: Sequence[str]) -> list[int]:
         """Return the lengths of ``texts``: a server does not tell its window."""
         return [len(text) for text in texts]

@@ -52,6 +52,10 @@ class Backend(Protocol):
         """n, or None until something has been encoded."""
         ...
 
+    def for_queries(self) -> Backend | None:
+        """Return the backend of queries where the model encodes them in another way than documents, else None."""
+        ...
+
     def read_lengths(self, texts: Sequence[str]) -> list[int]:
         """Return how many leading characters of each text the model reads; all of them if that is unknown."""
         ...

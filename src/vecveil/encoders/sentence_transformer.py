@@ -8,6 +8,7 @@ attention masks; on a CPU in fp32 matrix products then take nearly all the time.
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 import threading
@@ -269,6 +270,7 @@ _CPU_TOKENS, _CPU_MIN_TOKENS = 4096, 256
 _GPU_TOKENS, _GPU_MIN_TOKENS = 32768, 8192
 _TOKENISED_AT_A_TIME = 256
 _SPECIAL_TOKENS = 8
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")  # in the order of the library's encode_document
 # A tokeniser takes a hundred bytes of memory per character of a batch, also of the end that the model does not read.
 _CHARACTERS_AT_A_TIME = 1 << 22
 
@@ -282,7 +284,8 @@ class SentenceTransformerBackend:
         folder: origin of the model, whose files give the fingerprint. None for an object in memory.
         precision: ``"fp32"``, ``"bf16"``, or ``"auto"``; see `verify_bf16`.
         batch_size: largest number of texts in a batch. Smaller takes less memory and more time.
-        prompt: prefix of every text; None takes the model's default prompt.
+        prompt: prefix of every text; None takes the model's own prompts, for documents and for queries.
+        query_prompt: prefix of queries, in place of ``prompt``.
         normalize: scale vectors to unit length even if the model does not.
         fingerprint: replaces the computed one.
     """
@@ -296,6 +299,7 @@ class SentenceTransformerBackend:
         precision: str = "auto",
         batch_size: int = 256,
         prompt: str | None = None,
+        query_prompt: str | None = None,
         normalize: bool = False,
         fingerprint: str | None = None,
     ) -> None:
@@ -306,21 +310,25 @@ class SentenceTransformerBackend:
         self.name = name
         self._batch_size = check_count(batch_size, owner=_OWNER, param="batch_size")
         self._model = model.eval()
+        own: dict[str, str] = dict(model.prompts or {})
+        default: str = model.default_prompt_name or ""
+        registered = [own.get(name) for name in (*_DOCUMENT_PROMPTS, default)]
+        if query_prompt is None:
+            query_prompt = (own.get("query") or own.get(default)) if prompt is None else prompt
         if prompt is None:
-            prompt = (
-                model.prompts.get(model.default_prompt_name) if model.default_prompt_name else None
-            )
-        self._prompt = prompt or None
+            prompt = next(filter(None, registered), None)
+        self._prompt, self._query_prompt = prompt or None, query_prompt or None
+        # A model with a router has a network for queries and one for documents.
+        routed = any(type(module).__name__ in ("Router", "Asym") for module in model.children())
+        self._task = "document" if routed else None
         self._normalize = normalize
-        # A prompt or truncation needs steps of the library that the direct forward pass omits.
-        self._sliceable = self._prompt is None and getattr(model, "truncate_dim", None) is None
         self.precision = self._choose(precision)
         settings = {
             "max_seq_length": getattr(model, "max_seq_length", None),
             "normalize": normalize,
             "prompt": self._prompt,
             "truncate_dim": getattr(model, "truncate_dim", None),
-        }
+        } | ({} if self._query_prompt == self._prompt else {"query_prompt": self._query_prompt})
         if fingerprint is not None:
             self.model_fingerprint = fingerprint
         elif folder is not None:
@@ -342,10 +350,20 @@ class SentenceTransformerBackend:
             return None
         return bool(tokenizer("é ü")["input_ids"] != tokenizer("e u")["input_ids"])
 
+    def for_queries(self) -> SentenceTransformerBackend | None:
+        """Return this model with the prompt and the network of queries; None if they are those of documents."""
+        if self._query_prompt == self._prompt and self._task != "document":
+            return None
+        queries = copy.copy(self)
+        queries._prompt, queries._task = self._query_prompt, self._task and "query"
+        queries.fingerprint = f"{self.fingerprint}:query"
+        return queries
+
     def read_lengths(self, texts: Sequence[str]) -> list[int]:
         """Return how many leading characters of each text fit into the window with the prompt."""
         lengths = [len(text) for text in texts]
-        tokenizer, most = getattr(self._model, "tokenizer", None), getattr(self._model, "max_seq_length", None)
+        tokenizer: Any = getattr(self._model, "tokenizer", None)
+        most = getattr(self._model, "max_seq_length", None)
         if not getattr(tokenizer, "is_fast", False) or most is None:
             return lengths
         # A token covers a byte at least, and each text has a few special tokens.
@@ -401,7 +419,9 @@ class SentenceTransformerBackend:
             with torch.inference_mode(), cast:
                 yield
 
-        vectors = self._in_equal_lengths(texts, advance, mode) if self._sliceable else None
+        # A prompt, truncation or router needs steps of the library that the direct forward pass omits.
+        direct = self._prompt is None and self._task is None and getattr(self._model, "truncate_dim", None) is None
+        vectors = self._in_equal_lengths(texts, advance, mode) if direct else None
         if vectors is None:
             with mode():
                 vectors = self._by_the_library(texts, advance)
@@ -508,6 +528,7 @@ class SentenceTransformerBackend:
             prompt=self._prompt,
             show_progress_bar=False,
             convert_to_tensor=True,
+            **({} if self._task is None else {"task": self._task}),
         )
         advance(len(texts))
         return checked_vectors(vectors, rows=len(texts), owner=self.name)

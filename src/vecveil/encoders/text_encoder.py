@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.resources
 import itertools
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -28,6 +29,12 @@ from vecveil.validation import check_count, check_texts
 
 Vectors = npt.NDArray[np.float32]
 
+SAVED_OPTIONS: dict[str, type] = {
+    "prompt": str, "query_prompt": str, "normalize": bool, "truncate_dim": int, "max_seq_length": int, "revision": str,
+    "dimensions": int,
+}  # fmt: skip
+"""Options of `load_encoder` that a protector saves, with their types."""
+_OF_SERVERS, _OF_OBJECTS = {"dimensions"}, {"prompt", "query_prompt", "normalize"}
 CHUNK_SIZE = 2048
 """Texts that are sorted by length and written to the cache together."""
 _OWNER = "TextEncoder"
@@ -46,8 +53,16 @@ class TextEncoder:
         *,
         cache: EmbeddingCache | None = None,
         show_progress: bool | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self._backend = backend
+        self.options = {name: (options or {})[name] for name in SAVED_OPTIONS if (options or {}).get(name) is not None}
+        """The options of `load_encoder` that decide the vectors, beside the name and the precision."""
+        queries = backend.for_queries()
+        self._queries: TextEncoder | None = None
+        if queries is not None:
+            own = None if cache is None else EmbeddingCache(cache.path.parent, str(queries.fingerprint))
+            self._queries = TextEncoder(queries, cache=own, show_progress=show_progress)
         self._cache = cache
         self._show_progress = show_progress
         self._dimension: int | None = backend.dimension
@@ -89,6 +104,10 @@ class TextEncoder:
             self._run(["text"], lambda _: None)
         assert self._dimension is not None
         return self._dimension
+
+    def encode_query(self, texts: Texts, *, show_progress: bool | None = None) -> Vectors:
+        """Return the vectors of queries, with the model's prompt for them; `encode` has the prompt of documents."""
+        return (self._queries or self).encode(texts, show_progress=show_progress)
 
     def read_lengths(self, texts: Texts) -> list[int]:
         """Return how many leading characters of each text the model reads; all of them if its window is unknown."""
@@ -216,7 +235,7 @@ def load_encoder(
         cache: ``"default"`` (``$VECVEIL_CACHE`` or a folder under ``~/.cache``), a folder, or None.
             The cache holds clean vectors: as sensitive as the texts.
         show_progress: None shows a bar on a terminal only.
-        options: for names and folders ``max_seq_length``, ``prompt``, ``normalize``,
+        options: for names and folders ``max_seq_length``, ``prompt``, ``query_prompt``, ``normalize``,
             ``truncate_dim``, ``revision``, ``token``, ``cache_folder`` and ``trust_remote_code``
             (off: code shipped with a model does not run); for URLs ``api_key``,
             ``dimensions``, ``timeout``, ``max_retries``; for every encoder
@@ -237,7 +256,7 @@ def load_encoder(
         _refuse_unknown(options, {"api_key", "dimensions", "timeout", "max_retries", "fingerprint"})
         remote = OpenAICompatibleBackend(str(name), batch_size=batch_size, **options)
         return TextEncoder(
-            remote, cache=_cache(cache, remote.fingerprint), show_progress=show_progress
+            remote, cache=_cache(cache, remote.fingerprint), show_progress=show_progress, options=options
         )
     check_count(batch_size, owner=_LOADER, param="batch_size")
     backend = load_model(
@@ -249,8 +268,20 @@ def load_encoder(
         **options,
     )
     return TextEncoder(
-        backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress
+        backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress, options=options
     )
+
+
+def options_for(encoder: Any, recorded: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `load_encoder` for ``encoder``: those given, then recorded ones that its kind has."""
+    if isinstance(encoder, str | os.PathLike):
+        known = _OF_SERVERS if is_endpoint(encoder) else SAVED_OPTIONS.keys() - _OF_SERVERS
+        if isinstance(_lsa(encoder), LsaEncoder):
+            known = set()
+    else:
+        library = sys.modules.get("sentence_transformers")
+        known = _OF_OBJECTS if library is not None and isinstance(encoder, library.SentenceTransformer) else set()
+    return {name: value for name, value in recorded.items() if name in known} | dict(given)
 
 
 def load_recorded_encoder(
@@ -266,6 +297,7 @@ def load_recorded_encoder(
     Raises:
         InvalidInputError: another name, which the caller has to give (code ``E-ENCODER-NOT-NAMED``).
     """
+    given = dict(options)
     source: str | Path | None = "minilm" if name == "minilm" else None
     if not is_endpoint(name) and name not in ("minilm", LsaEncoder.name):
         with optional_import("Loading a model of the hub", "huggingface-hub", "encoders"):
@@ -283,7 +315,9 @@ def load_recorded_encoder(
         _minilm_folder() if name == "minilm" else source, label=name, precision=precision, device="auto",
         batch_size=_BATCH_SIZE, **options,
     )  # fmt: skip
-    return TextEncoder(backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress)
+    return TextEncoder(
+        backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress, options=given
+    )
 
 
 def as_text_encoder(
@@ -311,7 +345,7 @@ def as_text_encoder(
             on the object) nothing is cached, and a protector cannot distinguish this encoder from
             another of the same dimension.
         name: in messages and records; by default the name of the function or class.
-        options: for a ``SentenceTransformer`` ``prompt`` and ``normalize``.
+        options: for a ``SentenceTransformer`` ``prompt``, ``query_prompt`` and ``normalize``.
     """
     if isinstance(encoder, TextEncoder):
         return encoder
@@ -319,7 +353,7 @@ def as_text_encoder(
     # Looked up, not imported: a SentenceTransformer object exists only if its library is loaded.
     library = sys.modules.get("sentence_transformers")
     if library is not None and isinstance(encoder, library.SentenceTransformer):
-        _refuse_unknown(options, {"prompt", "normalize"})
+        _refuse_unknown(options, _OF_OBJECTS)
         backend = SentenceTransformerBackend(
             encoder,
             name=name or "SentenceTransformer",
@@ -334,7 +368,7 @@ def as_text_encoder(
             encoder, fingerprint=fingerprint, name=name, batch_size=batch_size
         )
     return TextEncoder(
-        backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress
+        backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress, options=options
     )
 
 
@@ -354,6 +388,9 @@ class _CallableBackend:
         if fingerprint is not None and (not isinstance(fingerprint, str) or not fingerprint):
             raise wrong_type(_LOADER, "fingerprint", "a non-empty string", fingerprint)
         self._encode = encode
+        self._encode_query = getattr(encoder, "encode_query", None)
+        if self._encode_query is None and not hasattr(encoder, "encode") and hasattr(encoder, "embed_query"):
+            self._encode_query = lambda texts: [encoder.embed_query(text) for text in texts]
         self._batch_size = check_count(batch_size, owner=_LOADER, param="batch_size")
         self.keeps_accents = getattr(encoder, "keeps_accents", None)
         self.fingerprint = given if isinstance(given, str) and given else None
@@ -361,6 +398,15 @@ class _CallableBackend:
         own_name = LsaEncoder.name if isinstance(encoder, LsaEncoder) else None
         self.name = name or own_name or getattr(encoder, "__name__", None) or type(encoder).__name__
         self.dimension: int | None = None
+
+    def for_queries(self) -> _CallableBackend | None:
+        """Return a backend of the object's ``encode_query`` or LangChain's ``embed_query``; None if it has neither."""
+        if self._encode_query is None:
+            return None
+        queries = copy.copy(self)
+        queries._encode, queries._encode_query = self._encode_query, None
+        queries.fingerprint = self.fingerprint and f"{self.fingerprint}:query"
+        return queries
 
     def read_lengths(self, texts: Sequence[str]) -> list[int]:
         """Return the lengths of ``texts``: the window of the user's code is unknown."""

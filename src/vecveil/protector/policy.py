@@ -145,7 +145,8 @@ class ReleasePolicy:
         if not texts:  # load no encoder for an empty list
             return np.empty((0, self.protector.released_dimension), dtype=np.float32)
         seen = self.protector.rewrite(texts) if self.rewrites_texts else texts
-        X = np.asarray(self.protector.loaded_encoder().encode(seen))
+        encoder = self.protector.loaded_encoder()
+        X = np.asarray((getattr(encoder, "encode_query", encoder.encode) if query else encoder.encode)(seen))
         return (self.queries if query else self.documents)(X, rng, ids=ids, texts=texts, rewritten=True)
 
     def _release(

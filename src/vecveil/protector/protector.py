@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vecveil.accounting import Guarantee, Ledger
 from vecveil.encoders import TextEncoder, load_encoder
 from vecveil.encoders.protocol import PROBE_TOLERANCE, probe_cosines, probe_distance
-from vecveil.encoders.text_encoder import load_recorded_encoder
+from vecveil.encoders.text_encoder import SAVED_OPTIONS, load_recorded_encoder, options_for
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.io import PRIVATE, PUBLIC, write_bytes
 from vecveil.mechanisms import (
@@ -77,6 +77,7 @@ class EncoderInfo:
         name: for `vecveil.load_encoder`.
         fingerprint: of weights and settings.
         precision: of the vectors.
+        options: the options of `vecveil.load_encoder` that decide its vectors.
         probe: cosines between its vectors of fixed sentences, which identify it behind an API; empty if unknown.
         norms: least and largest norm of the vectors of the fit; empty if unknown or irrelevant.
     """
@@ -86,6 +87,7 @@ class EncoderInfo:
     precision: str | None = None
     probe: tuple[float, ...] = ()
     norms: tuple[float, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, encoder: Any, *, norms: tuple[float, ...] = ()) -> EncoderInfo:
@@ -100,6 +102,7 @@ class EncoderInfo:
             # The user's own object may be a look-up table that knows no probe sentence.
             probe=() if native else probe_cosines(encoder.encode, owner="EncoderInfo"),
             norms=norms,
+            options=dict(getattr(encoder, "options", {})),
         )
 
     def same_by_probe(self, encoder: Any) -> bool:
@@ -126,14 +129,21 @@ class EncoderInfo:
         ends = numbers["norms"]
         if ends and not (len(ends) == 2 and 0 <= ends[0] <= ends[1]):
             raise ValueError("norms")
+        options = record.get("options", {})
+        if not isinstance(options, dict):
+            raise ValueError("options")
+        for key, value in options.items():
+            if type(value) is not SAVED_OPTIONS[key] or (type(value) is int and not 1 <= value <= 2**31):
+                raise ValueError("options")
         probe, norms = (tuple(map(float, numbers[key])) for key in ("probe", "norms"))
-        return cls(**named, probe=probe, norms=norms)
+        return cls(**named, probe=probe, norms=norms, options=options)
 
     def to_record(self) -> dict[str, Any]:
         record: dict[str, Any] = {
             "name": self.name, "fingerprint": self.fingerprint, "precision": self.precision,
         }  # fmt: skip
-        return record | {key: list(getattr(self, key)) for key in ("probe", "norms") if getattr(self, key)}
+        record |= {key: list(getattr(self, key)) for key in ("probe", "norms") if getattr(self, key)}
+        return record | ({"options": dict(self.options)} if self.options else {})
 
 
 def encoder_fingerprint(encoder: Any) -> str | None:
@@ -555,26 +565,28 @@ class Protector:
         return self.encoder
 
     def encoder_for(
-        self, encoder: Any = None, precision: str | None = None, cache: bool = False, show_progress: bool | None = None
-    ) -> TextEncoder:
-        """Return ``encoder``, a name or object, loaded and checked by `check_encoder`.
+        self, encoder: Any = None, precision: str | None = None, cache: bool = False, show_progress: bool | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> TextEncoder:  # fmt: skip
+        """Return ``encoder``, a name or object, loaded with the options of the fit and checked by `check_encoder`.
 
         None takes the encoder that the protector names, as far as a file may name one (`load_recorded_encoder`).
         """
         info = self.encoder_info
         # "auto" would take the faster precision here, not that of the fit.
         fitted = info.precision if info.precision in ("fp32", "bf16") else "auto"
-        options: dict[str, Any] = {"precision": precision or fitted, "cache": "default" if cache else None}
-        options["show_progress"] = show_progress
+        choices: dict[str, Any] = {"precision": precision or fitted, "cache": "default" if cache else None}
+        choices["show_progress"] = show_progress
         if encoder is not None:
-            loaded = load_encoder(encoder, **options)
+            loaded = load_encoder(encoder, **choices, **options_for(encoder, info.options, options or {}))
         # The name of a user's own object ("native") means nothing to a model hub.
         elif info.name is None or info.precision == "native":
             raise InvalidInputError.of("Protector", "encoder", "given", "none",
                                        "It was fitted on vectors alone, or with an encoder object.",
                                        "Name the encoder, or protect vectors.")  # fmt: skip
         else:
-            loaded = load_recorded_encoder(info.name, owner="Protector", **options)
+            choices |= {**info.options, **(options or {})}
+            loaded = load_recorded_encoder(info.name, owner="Protector", **choices)
         self.check_encoder(loaded)
         return loaded
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from vecveil.records.reading import Count, Place, Record, Share, Within
+from vecveil.records.reading import Count, Place, Record, Scalar, Share, Within
 
 Family: TypeAlias = Literal[
     "token-inference",
@@ -171,6 +171,7 @@ class EncoderRecord(Record):
     precision: str | None
     probe: Sequence[float] = ()
     norms: Sequence[float] = ()
+    options: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,8 @@ class Service:
         # Rewriting comes before encoding: the upstream sees no original text, except of documents to seal.
         if served.policy.rewrites_texts:
             texts = await asyncio.to_thread(protector.rewrite, texts)
-        embed = partial(self._upstreams[served.name].embed, model=request.model, headers=headers)
+        embed = partial(self._upstreams[served.name].embed, model=request.model, headers=headers,
+                        query=request.side == "query")  # fmt: skip
         with self.metrics.upstream.time():
             exact = encoded = await embed(texts)
             if request.sealing is not None and served.policy.rewrites_texts:
@@ -211,7 +212,8 @@ class Service:
         if self.sealer is None:
             raise ApiError(404, "This server has no key to open documents with.", code="unknown_path")
         collection, served = await self._files.run(partial(self._target, self.sealer, request, client))
-        encoded = await self._upstreams[served.name].embed([request.query], model=request.model, headers=headers)
+        embed = self._upstreams[served.name].embed
+        encoded = await embed([request.query], model=request.model, headers=headers, query=True)
         if not encoded.vectors.any():  # an LSA encoder, for words that it does not know
             raise ApiError(400, "The encoder has no vector for `query`.", code="invalid_query", param="query")
         rank = partial(self.sealer.rank, ids=request.ids, collection=collection, top=request.top, on_invalid="skip")

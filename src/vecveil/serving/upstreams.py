@@ -75,14 +75,16 @@ class Upstream(Protocol):
     losses: int
 
     async def embed(
-        self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str]
-    ) -> Encoded:
+        self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str],
+        query: bool = False,
+    ) -> Encoded:  # fmt: skip
         """Return the vectors of ``texts``.
 
         Args:
             model: model name in the client's request.
             dimension: required dimension; None accepts any.
             headers: the client's headers, by lower-case name.
+            query: the texts are queries, for an encoder that treats them apart.
 
         Raises:
             UpstreamError, EncoderError: no answer, or not one finite vector per text.
@@ -118,12 +120,12 @@ class VerifiedUpstream:
         return self._verification.verified
 
     async def embed(
-        self, texts: Sequence[str], *, model: str, headers: Mapping[str, str]
+        self, texts: Sequence[str], *, model: str, headers: Mapping[str, str], query: bool = False
     ) -> Encoded:
         """Return the vectors of ``texts``; raises as `ensure` and `Upstream.embed`."""
         await self.ensure(model, headers)
         encoded = await self._upstream.embed(
-            texts, model=model, dimension=self._protector.dimension, headers=headers
+            texts, model=model, dimension=self._protector.dimension, headers=headers, query=query
         )
         await self.ensure(model, headers)  # a retry may have reached another server
         # Longer vectors are the protector's to refuse. A local encoder may know no word of a text.
@@ -214,6 +216,7 @@ class VerifiedUpstream:
 class _Waiting:
     texts: list[str]
     vectors: asyncio.Future[Embeddings]
+    query: bool
 
 
 class LocalUpstream:
@@ -239,9 +242,10 @@ class LocalUpstream:
         self._runner: asyncio.Task[None] | None = None
 
     async def embed(
-        self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str]
-    ) -> Encoded:
-        waiting = _Waiting(list(texts), asyncio.get_running_loop().create_future())
+        self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str],
+        query: bool = False,
+    ) -> Encoded:  # fmt: skip
+        waiting = _Waiting(list(texts), asyncio.get_running_loop().create_future(), query)
         self._queue.append(waiting)
         self._unanswered.add(waiting)
         waiting.vectors.add_done_callback(lambda _: self._unanswered.discard(waiting))
@@ -281,6 +285,8 @@ class LocalUpstream:
         rows = 0
         # The first request always fits: one with more than max_texts is a batch alone.
         while self._queue and (not batch or rows + len(self._queue[0].texts) <= self._max_texts):
+            if batch and self._queue[0].query != batch[0].query:  # a prompt of their own
+                break
             waiting = self._queue.popleft()
             if not waiting.vectors.done():  # done: the client disconnected
                 batch.append(waiting)
@@ -290,7 +296,7 @@ class LocalUpstream:
     async def _encode(self, batch: list[_Waiting]) -> None:
         texts = [text for waiting in batch for text in waiting.texts]
         try:
-            X = await asyncio.get_running_loop().run_in_executor(self._thread, self._vectors, texts)
+            X = await asyncio.get_running_loop().run_in_executor(self._thread, self._vectors, texts, batch[0].query)
         except Exception:
             X = None
         if X is None:  # raised outside the handler: a chained exception of the encoder may quote a text
@@ -302,8 +308,9 @@ class LocalUpstream:
                 waiting.vectors.set_result(X[start:stop])
             start = stop
 
-    def _vectors(self, texts: list[str]) -> Embeddings:
-        return np.asarray(checked_vectors(self.encoder.encode(texts), rows=len(texts), owner="LocalUpstream"))
+    def _vectors(self, texts: list[str], query: bool) -> Embeddings:
+        encode = getattr(self.encoder, "encode_query", self.encoder.encode) if query else self.encoder.encode
+        return np.asarray(checked_vectors(encode(texts), rows=len(texts), owner="LocalUpstream"))
 
 
 def _fail(waiting: _Waiting, error: UpstreamError) -> None:
@@ -356,8 +363,9 @@ class HttpUpstream:
         return f"HttpUpstream({self.name!r})"
 
     async def embed(
-        self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str]
-    ) -> Encoded:
+        self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str],
+        query: bool = False,
+    ) -> Encoded:  # fmt: skip
         content: dict[str, Any] = {"model": self._model or model, "input": list(texts)}
         if self.encoding_format == "base64":
             content["encoding_format"] = "base64"

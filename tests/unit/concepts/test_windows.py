@@ -15,8 +15,8 @@ from vecveil.encoders import TextEncoder, load_encoder
 
 DRUG = Concept.from_terms("drug", ["ibuprofen", "vitamin D"])
 FILLER = "The visitor came back and said that the garden was fine. "
-LONG = [f"{FILLER * 20}He takes ibuprofen {i} times. {FILLER * 3}" for i in range(40)]
-SHORT = [f"Note {i}: the {word} takes ibuprofen at {i % 7}." for i in range(30) for word in ("nurse", "baker")]
+LONG = [f"{FILLER * 24}He takes ibuprofen {i} times. {FILLER * 3}" for i in range(40)]
+SHORT = [f"Note {i}: the {word} takes ibuprofen at {i % 7}." for i in range(40) for word in ("nurse", "baker")]
 PLAIN = [f"Note {i}: the {word} sees the {thing}." for i in range(15) for word in ("nurse", "baker")
          for thing in ("river", "street")]  # fmt: skip
 
@@ -39,7 +39,7 @@ def windows(texts: Sequence[str], most: int, *, split: bool, least: int = 1) -> 
 def test_what_the_encoder_reads_is_the_text(minilm: TextEncoder) -> None:
     read = minilm.read_lengths([*LONG, *SHORT, "", "word " * 5000])
     partly = [length < len(text) for length, text in zip(read, [*LONG, *SHORT], strict=False)]
-    assert partly == [True] * 40 + [False] * 60
+    assert partly == [True] * 40 + [False] * 80
     whole, cut = minilm.encode([LONG[0]]), minilm.encode([LONG[0][: read[0]]])
     np.testing.assert_allclose(whole, cut, atol=1e-5)
     prompted = load_encoder("minilm", precision="fp32", cache=None, prompt="represent this for search: ")
@@ -70,8 +70,8 @@ def test_a_concept_beyond_the_window_is_no_pair(minilm: TextEncoder) -> None:
     fit = {"method": "laplace", "noise_to_signal": 0.5, "seed": 0, "show_progress": False}
     protector = vecveil.fit([*LONG, *SHORT, *PLAIN], DRUG, minilm, **fit)
     report = protector.report
-    assert (report["pairs"], report["texts"]["with_concept"], report["background"]) == (60, 60, 100)
-    assert report["long_texts"] == {"texts": 40, "of": 160, "beyond": 40, "split": False, "windows": 160}
+    assert (report["pairs"], report["texts"]["with_concept"], report["background"]) == (80, 80, 100)
+    assert report["long_texts"] == {"texts": 40, "of": 180, "beyond": 40, "split": False, "windows": 180}
     assert "40" in report["warnings"][0]
     with raises("E-CONCEPT-WINDOW", "texts"):
         vecveil.fit([*LONG, *PLAIN], DRUG, minilm, **fit)
@@ -86,7 +86,7 @@ def test_a_concept_beyond_the_window_is_no_pair(minilm: TextEncoder) -> None:
     texts = [*LONG, *SHORT, *PLAIN]
     record = vecveil.audit(protector, texts, DRUG, encoder=minilm, min_token_count=2, skip=skip).to_record()
     assert [each["code"] for each in record["lint"]] == ["long-texts"]
-    assert record["texts"]["with_concept"] == 60
+    assert record["texts"]["with_concept"] == 80
 
 
 @pytest.mark.parametrize("method", ["laplace", "subspace"])
