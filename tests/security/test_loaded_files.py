@@ -144,19 +144,6 @@ def test_a_concept_file_reads_terms_in_its_own_folder_alone(tmp_path: Path) -> N
         assert vecveil.Concept.from_file("concept/concept.yaml").detect(["aspirin"])[0]
 
 
-def test_chroma_takes_no_server_from_the_database(spy: tuple[str, list[Any]], forged: Path) -> None:
-    from vecveil.databases.chroma import ChromaEmbeddingFunction
-
-    protector = vecveil.load(forged / "p.vecveil")
-    config = {"query_protection": "same", "query_noise": 2.0, "fingerprint": protector.fingerprint, "give_again": [],
-              "protector": str(forged / "p.vecveil")}  # fmt: skip
-    openai = {"name": "openai", "config": {"api_key_env_var": "OPENAI_API_KEY", "api_base": spy[0], "model_name": "m"}}
-    for encoder in (spy[0], openai):
-        with raises("E-ENCODER-NOT-NAMED", "encoder"):
-            ChromaEmbeddingFunction.build_from_config(config | {"encoder": encoder})
-    assert spy[1] == []
-
-
 def test_a_frontier_names_no_server(spy: tuple[str, list[Any]]) -> None:
     from vecveil.cli.tables import load_encoder_named
 

@@ -85,7 +85,7 @@ def test_a_concept_beyond_the_window_is_no_pair(minilm: TextEncoder) -> None:
     skip = ["probe", "candidates", "averaging", "alignment", "held-out-terms"]
     texts = [*LONG, *SHORT, *PLAIN]
     record = vecveil.audit(protector, texts, DRUG, encoder=minilm, min_token_count=2, skip=skip).to_record()
-    assert [each["code"] for each in record["lint"]] == ["long-texts"]
+    assert "long-texts" in [each["code"] for each in record["lint"]]
     assert record["texts"]["with_concept"] == 80
 
 
