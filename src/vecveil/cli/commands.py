@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from vecveil.cli import VALUES
-from vecveil.errors import MemoryLimitError, VecveilError
+from vecveil.errors import KeyFileError, MemoryLimitError, SealingError, VecveilError
 from vecveil.runtime import check_room, printable
 from vecveil.version import __version__
 
@@ -142,7 +142,7 @@ def _shown(text: str, values: Mapping[str, Any] | None, arguments: Sequence[str]
 def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str, Any] | None = None) -> int:
     """Say what went wrong and return the exit code; ``values`` are those that `in_options` takes."""
     if os.environ.get("VECVEIL_DEBUG") == "1" and not isinstance(error, click.ClickException):
-        _write("".join(traceback.format_exception(error)))
+        _write(_traceback(error))
     match error:
         case click.UsageError():
             error.show(usage := io.StringIO())
@@ -177,6 +177,22 @@ def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str
                 f"unexpected {type(error).__name__}{_place(error)}. This is a bug of vecveil; "
                 "please report it. VECVEIL_DEBUG=1 shows the traceback, which may hold data."
             )
+
+
+def _traceback(error: BaseException) -> str:
+    """Return the traceback of an error and of all that led to it, also where ``from None`` hides it from others.
+
+    A driver's message may hold a row or an address, so no other output shows it. What led to an error about keys is
+    left out here too.
+    """
+    chain = [error]
+    while not isinstance(chain[-1], KeyFileError | SealingError):
+        before = chain[-1].__cause__ or chain[-1].__context__
+        if before is None or before in chain:
+            break
+        chain.append(before)
+    parts = ["".join(traceback.format_exception(each, chain=False)) for each in reversed(chain)]
+    return "\nThe following error was raised because of it:\n\n".join(parts)
 
 
 def _command(arguments: Sequence[str]) -> click.Command:

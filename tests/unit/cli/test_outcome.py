@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.command_line import run
 from vecveil.cli.commands import _failure, _left_behind, _Terminated
+from vecveil.errors import KeyFileError, StoreError, VecveilError
 
 NOTHING = "Nothing unfinished was left behind."
 KEPT = "Finished attacks and checkpoints are kept in"
@@ -59,3 +61,24 @@ def test_a_file_is_named_where_it_exists(
     Path(file).parent.mkdir(exist_ok=True)
     Path(file).write_text("{}", encoding="utf-8")
     assert _left_behind(words) != NOTHING
+
+
+@pytest.mark.parametrize(("kind", "shown"), [(StoreError, True), (KeyFileError, False)])
+def test_debugging_shows_the_cause_that_nothing_else_shows(
+    kind: type[VecveilError], shown: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = kind("It failed.")
+    error.__context__, error.__suppress_context__ = OSError("the driver says why"), True  # as `from None` leaves it
+    for debug in ("", "1"):
+        monkeypatch.setenv("VECVEIL_DEBUG", debug)
+        assert _failure(error, ["scan"]) == 1
+        assert ("the driver says why" in capsys.readouterr().err) is (shown and debug == "1")
+
+
+def test_debugging_shows_what_a_database_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("scan", "pgvector:postgresql://me:hunter2@127.0.0.1:1/db#notes")
+    assert "connection" not in run(*words).err
+    monkeypatch.setenv("VECVEIL_DEBUG", "1")
+    done = run(*words)
+    assert "psycopg" in done.err
+    assert "hunter2" not in done.err
