@@ -151,8 +151,16 @@ def _plan(checked: SourceCheck, state_file: Path) -> None:
     """Print what is about to be written."""
     left_out = ", ".join(f"{name} ({why})" for name, why in checked.withheld.items()) or "none"
     note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")
+    if checked.bad.total:
+        note(f"Bad rows are left out. Their ids: {checked.bad.named}.")
     note(f"Fields copied unchanged: {', '.join(checked.carried) or 'none'}. Left out or sealed: {left_out}.")
     note(f"State: {state_file}")
+    metric, other = checked.info.metric, checked.dest_metric
+    if metric is None and other is None:
+        warn("the source does not say by which metric it ranks; the copy gets the default of its database. Make DEST "
+             "beforehand to choose another.")  # fmt: skip
+    elif other not in (None, metric):
+        warn(f"the source ranks by {metric or 'a metric that it does not say'}, and DEST by {other}.")
     for name in checked.texts_kept:
         warn(f"field {name!r} keeps text beside the protected vectors: whoever reads the store reads the text.")
     for name in checked.personal:

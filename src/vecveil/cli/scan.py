@@ -52,6 +52,9 @@ STORE is KIND:WHERE#COLLECTION:
   pgvector:postgresql://USER@HOST/DATABASE#TABLE
   faiss:FILE or faiss:FOLDER    sqlite-vec:FILE#TABLE
   milvus:FILE.db#COLLECTION     milvus:http://HOST:19530#COLLECTION
+
+Behind COLLECTION, ?vector=NAME chooses one of several vectors of a row. Chroma takes ?tenant=NAME&database=NAME, and
+Milvus ?database=NAME.
 """
 
 

@@ -54,8 +54,10 @@ class StoreApart(VectorStore):
 
     kind: ClassVar[str] = "apart"
 
-    def __init__(self, kind: str, where: str, collection: str | None) -> None:
-        self._opening = {"kind": kind, "where": where, "collection": collection}
+    def __init__(
+        self, kind: str, where: str, collection: str | None, options: Mapping[str, str] | None = None
+    ) -> None:
+        self._opening = {"kind": kind, "where": where, "collection": collection, "options": dict(options or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
         self._requests = 0
@@ -64,9 +66,9 @@ class StoreApart(VectorStore):
         return f"StoreApart({self._opening['kind']!r})"
 
     @classmethod
-    def open(cls, where: str, collection: str | None) -> Self:
+    def open(cls, where: str, collection: str | None, **options: str) -> Self:
         kind, _, rest = where.partition(":")
-        return cls(kind, rest, collection)
+        return cls(kind, rest, collection, options)
 
     def info(self) -> StoreInfo:
         return StoreInfo(**self._request("info"))
@@ -223,7 +225,7 @@ class _Served:
     """The subprocess's store and its open iterator over batches."""
 
     def __init__(self, opening: Mapping[str, Any]) -> None:
-        self.store = store_of(opening["kind"], opening["where"], opening["collection"])
+        self.store = store_of(opening["kind"], opening["where"], opening["collection"], opening["options"])
         self._reading: tuple[tuple[int, str], Iterator[Batch]] | None = None
         self._listing: Iterator[list[str]] = iter(())
 

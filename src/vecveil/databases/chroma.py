@@ -25,12 +25,15 @@ from vecveil.databases.store import (
     VectorStore,
     Where,
     check_cursor,
+    stacked,
+    unlisted,
 )
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 
 try:
     import chromadb
     from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
+    from chromadb.config import DEFAULT_DATABASE, DEFAULT_TENANT
     from chromadb.utils.embedding_functions import register_embedding_function
 except ImportError:
     raise MissingDependencyError("Chroma", "chromadb", "chroma") from None
@@ -49,12 +52,14 @@ class ChromaStore(DatabaseStore):
     """
 
     kind: ClassVar[str] = "chroma"
+    options: ClassVar[tuple[str, ...]] = ("tenant", "database")
     metrics: ClassVar[Mapping[str, Any]] = {"cosine": "cosine", "euclidean": "l2", "dot": "ip"}
     place: ClassVar[str] = "a folder that Chroma wrote"
     page: ClassVar[int] = _BATCH
 
-    def __init__(self, where: str, collection: str | None = None) -> None:
+    def __init__(self, where: str, collection: str | None = None, *, tenant: str = "", database: str = "") -> None:
         super().__init__(where, collection)
+        self._options = {"tenant": tenant or DEFAULT_TENANT, "database": database or DEFAULT_DATABASE}
         self._connected: Any = None
         self._opened: Any = None
 
@@ -62,7 +67,7 @@ class ChromaStore(DatabaseStore):
         if self._remote:
             return self
         self.close()  # Chroma allows one process per folder
-        return StoreApart(self.kind, os.path.abspath(self._where), self._name or None)
+        return StoreApart(self.kind, os.path.abspath(self._where), self._name or None, self._options)
 
     @property
     def normalises(self) -> bool:
@@ -90,15 +95,22 @@ class ChromaStore(DatabaseStore):
     def _client(self) -> Any:
         if self._connected is None:
             settings = chromadb.config.Settings(anonymized_telemetry=False)
-            if not self._remote:
-                self._connected = chromadb.PersistentClient(self._where, settings)
-                return self._connected
             parts = urlsplit(self._where)
             ssl = parts.scheme == "https"
-            port = parts.port or (443 if ssl else 8000)
-            self._connected = chromadb.HttpClient(
-                host=parts.hostname or "", port=port, ssl=ssl, settings=settings
-            )
+            port = parts.port or (443 if ssl else 8000) if self._remote else 0
+
+            def connect(**options: str) -> Any:
+                if not self._remote:
+                    return chromadb.PersistentClient(self._where, settings, **options)
+                return chromadb.HttpClient(parts.hostname or "", port, ssl, settings=settings, **options)  # type: ignore[arg-type]
+
+            try:
+                self._connected = connect(**self._options)
+            except chromadb.errors.NotFoundError:
+                databases = connect()._admin_client.list_databases(tenant=self._options["tenant"])
+                names = [str(one["name"]) for one in databases]
+                option = "database" if names else "tenant"
+                raise unlisted(self._owner, "location", option, self._options[option], names) from None
         return self._connected
 
     def _collection(self) -> Any:
@@ -112,6 +124,8 @@ class ChromaStore(DatabaseStore):
         collection = self._collection()
         settings = collection.configuration_json  # `configuration` would load an embedding function
         space = (settings.get("hnsw") or settings.get("spann") or {}).get("space")
+        if space == "l2":  # also where Chroma before 1.0 wrote the metric to the metadata only
+            space = (collection.metadata or {}).get("hnsw:space", space)
         metric = self._metric_named(space)
         count = collection.count()
         # An empty collection of Chroma has no dimension, so `_create` stores it in the metadata.
@@ -168,9 +182,8 @@ class ChromaStore(DatabaseStore):
         columns = ["embeddings", "metadatas", "documents", "uris"]
         rows = self._collection().get(**selection, include=columns)
         ids = tuple(str(name) for name in rows["ids"])
-        vectors = np.asarray(rows["embeddings"], dtype=np.float32)
-        # Without rows Chroma returns shape (0,).
-        vectors = vectors.reshape(len(ids), vectors.size // max(len(ids), 1))
+        given = rows["embeddings"]
+        vectors = stacked(given, next((len(vector) for vector in given if vector is not None), 0))
         return Batch(ids, vectors, tuple(_fields(len(ids), *(rows[name] for name in columns[1:]))))
 
     def _write(self, batch: Batch) -> None:

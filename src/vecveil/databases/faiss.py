@@ -42,6 +42,7 @@ class FaissStore(DatabaseStore):
     """
 
     kind: ClassVar[str] = "faiss"
+    options: ClassVar[tuple[str, ...]] = ()
     noun: ClassVar[str] = "file"
 
     def __init__(self, path: str, collection: str | None = None) -> None:
@@ -68,8 +69,10 @@ class FaissStore(DatabaseStore):
 
     def _info(self) -> StoreInfo:
         index = self._loaded()
-        known = {self._faiss.METRIC_INNER_PRODUCT: "dot", self._faiss.METRIC_L2: "euclidean"}
-        return StoreInfo(self.kind, self._name, index.ntotal, index.d, known.get(index.metric_type))
+        ours = {"METRIC_INNER_PRODUCT": "dot", "METRIC_L2": "euclidean", "METRIC_L1": "manhattan"}
+        theirs = next(name for name, value in vars(self._faiss).items()
+                      if name.startswith("METRIC_") and value == index.metric_type)  # fmt: skip
+        return StoreInfo(self.kind, self._name, index.ntotal, index.d, ours.get(theirs, theirs.lower()))
 
     def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
         raise StoreError.of(self._owner, "location", "a source to copy", "one to write to",

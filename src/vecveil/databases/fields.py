@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from vecveil.data.columns import is_number_list
 from vecveil.sealing.blob import SEALED_FIELD, is_blob
 from vecveil.sealing.keystore import FILTER_PREFIX
 
-ValueKind = Literal["text", "numbers", "binary", "sealed", "token", "email", "phone", "name", "other"]
+ValueKind = Literal["text", "vector", "numbers", "binary", "sealed", "token", "email", "phone", "name", "other"]
 
 PROTECTOR_FIELD = "vecveil_protector"
 """Field of a row with a protected vector and no sealed blob: the start of the protector's fingerprint."""
@@ -30,13 +31,30 @@ _LIKELY = 0.2  # minimum share of values: the patterns of names and telephone nu
 _TEXT_NAMES = {
     "text", "document", "documents", "content", "contents", "page_content", "body", "chunk", "passage",
 }  # fmt: skip
-_WORD = re.compile(r"[^\W\d_]{2,}")
-# Thai, Lao, Burmese, Khmer, Japanese kana, CJK ideographs, Hangul.
+# One word between spaces, with its punctuation: no digit, no separator inside.
+_PLAIN = re.compile(r"[^\w\s]*[^\W\d_]{2,}[^\w\s]*")
+_RUN = re.compile(r"[^\W_]+")
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
+_LONGEST = 40  # characters of a token that may be one word: lines of base64 are longer
+_VOWEL = re.compile(r"[aeiouyAEIOUY]|[^\x00-\x7f]")
+_SHORT = 8  # characters of a token, such as "400mg" or "type-2", that is a word if it has two letters in a row
+# Combining marks split words of Indic scripts and decomposed accents.
+_MARKS = {code: None for code in range(0x300, 0x1F000) if unicodedata.category(chr(code))[0] == "M"}
+# Thai, Lao, Tibetan, Burmese, Khmer, Japanese kana, CJK ideographs, Hangul.
 _UNSPACED = re.compile(
-    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+    r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uff66-\uff9f\U00020000-\U0003ffff]"
 )
+_UUID = re.compile(r"\{?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\}?", re.IGNORECASE)
+_HEX = re.compile(r"(?=\D*\d)[0-9a-fA-F\W_]{8,}")
+_PATH = re.compile(r"[/~\\]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
+_SUFFIX = re.compile(r"\.\w{1,5}$")
+_DATE = re.compile(
+    r"(?:[A-Z][a-z]{2},? )?(?:\d{1,2} [A-Z][a-z]{2}|[A-Z][a-z]{2} [ \d]\d) "
+    r"(?:\d{4} )?\d\d:\d\d(?::\d\d)?(?: [A-Z]{3,4})?(?: \d{4}| [+-]\d{4})?"
+)
+_BITS = re.compile("[01]{32,}")  # as PostgreSQL returns a quantised vector
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*[A-Za-z]{2,}")
-_ADDRESS = re.compile(r"\w+://\S+|\S+@\S+")
+_ADDRESS = re.compile(r"\w+://\S+|\S+@\S+|\b[au]rn:\S+")
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 _PHONE = re.compile(r"(?:\+|\(?\d)[\d\s()./-]{6,}\d")
 # Dates, IP addresses and plain numbers have the shape of telephone numbers.
@@ -51,21 +69,23 @@ _NAME = re.compile(
 def kind_of(value: Any) -> ValueKind:
     """Return the kind of ``value``.
 
-    ``text``: at least five words, or twelve characters of a script without spaces. ``numbers``: a list of at least
-    eight numbers, also as a string, which may be a vector.
+    ``text``: at least five words, or twelve characters of a script without spaces. ``vector``: an array, which stores
+    return for further vectors. ``numbers``: a list of at least eight numbers, also as a string, which may be a vector.
     """
     if isinstance(value, bytes | bytearray | memoryview):
         return "binary"
+    if isinstance(value, np.ndarray):
+        return "vector"
     if _is_vector(value):
         return "numbers"
     if not isinstance(value, str):
         return "other"
     start = value[:_READ].strip()
-    if is_number_list(start):
+    if is_number_list(start) or _BITS.fullmatch(start):
         return "numbers"
     if _words(start) >= _MIN_WORDS:
         return "text"
-    if _EMAIL.search(start):
+    if "@" in start and _EMAIL.search(start):
         return "email"
     # E.164 telephone numbers have at most 15 digits.
     digits = sum(c.isdigit() for c in start)
@@ -83,12 +103,42 @@ def _is_vector(value: Any) -> bool:
 
 
 def _words(text: str) -> int:
-    """Count the words of two or more letters at the start of ``text``, without URLs and e-mail addresses."""
-    start = _ADDRESS.sub(" ", text[:_READ])
+    """Count the words of two or more letters at the start of ``text``.
+
+    URLs, paths, e-mail addresses, dates and UUIDs have none. A longer token with digits or separators inside, such as a
+    hash in base64, counts as one word at most, unless words make up half of it, as in ``how-to-treat-diabetes``.
+    """
+    start = text[:_READ]
+    if _HEX.fullmatch(start):
+        return 0
     unspaced = len(_UNSPACED.findall(start))
-    return (
-        max(_MIN_WORDS, unspaced // 2) if unspaced >= _MIN_UNSPACED else len(_WORD.findall(start))
-    )
+    if unspaced >= _MIN_UNSPACED:
+        return max(_MIN_WORDS, unspaced // 2)
+    if not start.isascii():
+        start = start.translate(_MARKS)
+    # Searched only where one can be: the pattern takes quadratic time on a long token.
+    patterns = (_ADDRESS, _DATE, _UUID) if "@" in start or ":" in start else (_UUID,)
+    for pattern in patterns:
+        start = pattern.sub(" ", start)
+    return sum(1 if _PLAIN.fullmatch(token) else _words_inside(token) for token in start.split())
+
+
+def _words_inside(token: str) -> int:
+    """Count the words of a token with digits or separators inside."""
+    if len(token) <= _SHORT:
+        return int(_LETTERS.search(token) is not None)
+    is_path = _PATH.match(token) or (("/" in token or "\\" in token) and _SUFFIX.search(token))
+    if is_path or _HEX.fullmatch(token):
+        return 0
+    words = [run for run in _RUN.findall(token) if _is_word(run)]
+    if 2 * sum(map(len, words)) >= len(token):
+        return len(words)
+    return int(len(token) <= _LONGEST and _LETTERS.search(token) is not None)
+
+
+def _is_word(run: str) -> bool:
+    cased = run.islower() or run.isupper() or run.istitle() or run.lower() == run.upper()
+    return cased and _LETTERS.fullmatch(run) is not None and _VOWEL.search(run) is not None
 
 
 @dataclass(frozen=True)
@@ -112,11 +162,11 @@ class Field:
 
     @property
     def withheld(self) -> ValueKind | None:
-        """Reason why a migration leaves the field out: ``text``, ``numbers``, ``binary``, ``sealed``, or None."""
+        """Kind for which a migration leaves the field out: text, vector, numbers, binary or sealed; None otherwise."""
         # One such value is enough: a field left out can be copied later, a written one cannot be taken back.
         if self.kinds.get("text") or self._all_text:
             return "text"
-        kinds: tuple[ValueKind, ...] = ("numbers", "binary", "sealed")
+        kinds: tuple[ValueKind, ...] = ("vector", "numbers", "binary", "sealed")
         return next((kind for kind in kinds if self.kinds.get(kind)), None)
 
     @property

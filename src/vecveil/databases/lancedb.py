@@ -1,8 +1,8 @@
 """LanceDB: tables in a folder.
 
 `LanceStore.create` makes the columns ``id``, ``vector``, ``fields`` (JSON) and one for each field to filter by. In
-other tables the vector is the first column of fixed-size float lists, the id is the column ``id`` or the row number,
-and all other columns are fields.
+other tables the vector is the only column of fixed-size float lists, or the one that the location names, the id is the
+column ``id`` or the row number, and all other columns are fields.
 """
 
 from __future__ import annotations
@@ -72,15 +72,23 @@ class LanceStore(DatabaseStore):
 
     def _info(self) -> StoreInfo:
         table = self._table()
-        size = table.schema.field(self._vector(table.schema)).type.list_size
-        # LanceDB stores no metric with a table: each search chooses one.
-        metric = (table.schema.metadata or {}).get(_METRIC, b"").decode() or None
-        return StoreInfo(self.kind, table.name, int(table.count_rows()), size, metric)
+        column = self._column(table.schema)
+        size = table.schema.field(column).type.list_size
+        return StoreInfo(self.kind, table.name, int(table.count_rows()), size, self._metric(table, column))
+
+    def _metric(self, table: Any, column: str) -> str | None:
+        """Return the metric of a table that `create` made, else of its index; None where each search chooses one."""
+        if own := (table.schema.metadata or {}).get(_METRIC, b"").decode():
+            return str(own)
+        for index in table.list_indices():
+            if column in index.columns and (stats := table.index_stats(index.name)) is not None:
+                return self._metric_named(stats.distance_type and stats.distance_type.lower())
+        return None
 
     def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         columns = [
             pa.field("id", pa.string()),
-            pa.field("vector", pa.list_(pa.float32(), dimension)),
+            pa.field(self._vector or "vector", pa.list_(pa.float32(), dimension)),
             pa.field("fields", pa.string()),
             *(pa.field(name, pa.string()) for name in filter_fields),
         ]
@@ -116,13 +124,14 @@ class LanceStore(DatabaseStore):
 
     def _write(self, batch: Batch) -> None:
         table = self._own_table()
-        kind = table.schema.field("vector").type
+        column = self._column(table.schema)
+        kind = table.schema.field(column).type
         values = pa.array(batch.vectors.ravel())
         filters = table.schema.names[_FIRST_FILTER:]
         rest = [{k: v for k, v in row.items() if k not in filters} for row in batch.fields]
         columns = {
             "id": pa.array(batch.ids, pa.string()),
-            "vector": pa.FixedSizeListArray.from_arrays(values, kind.list_size),
+            column: pa.FixedSizeListArray.from_arrays(values, kind.list_size),
             "fields": pa.array([as_json(row, owner=self._owner) for row in rest], pa.string()),
             **{name: pa.array([row.get(name) for row in batch.fields], pa.string()) for name in filters},
         }
@@ -131,8 +140,9 @@ class LanceStore(DatabaseStore):
 
     def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
         table = self._table()
-        metric = (table.schema.metadata or {}).get(_METRIC, b"").decode() or "euclidean"
-        query = table.search(vector, vector_column_name=self._vector(table.schema))
+        column = self._column(table.schema)
+        metric = self._metric(table, column) or "euclidean"
+        query = table.search(vector, vector_column_name=column)
         if where:
             if set(where) - set(table.schema.names):
                 raise unfiltered(self._owner)
@@ -169,19 +179,23 @@ class LanceStore(DatabaseStore):
             listed = ", ".join(name for name in ids if re.fullmatch(r"-?[0-9]+", name))
         return f"id IN ({listed})" if listed else "false"
 
-    def _vector(self, schema: Any) -> str:
-        for field in schema:
-            kind = field.type
-            if pa.types.is_fixed_size_list(kind) and pa.types.is_floating(kind.value_type):
-                return str(field.name)
-        raise StoreError.of(self._owner, "table", "one with a column of vectors", "none")
+    def _column(self, schema: Any) -> str:
+        """Return the name of the column of vectors to read."""
+        return self._only_vector(
+            field.name
+            for field in schema
+            if pa.types.is_fixed_size_list(field.type) and pa.types.is_floating(field.type.value_type)
+        )
 
     def _batch(self, rows: Any, schema: Any, offset: int) -> Batch:
-        column = self._vector(schema)
+        column = self._column(schema)
         size = schema.field(column).type.list_size
-        # Flattened without copying each row; `flatten` respects the slice of a batch, `values` would not.
-        values = pa.concat_tables([rows])[column].combine_chunks().flatten()
-        X = values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+        lists = pa.concat_tables([rows])[column].combine_chunks()
+        X = np.full((len(rows), size), np.nan, np.float32)
+        # Flattened without copying each row; `flatten` leaves out null, and respects the slice of a batch.
+        X[lists.is_valid().to_numpy(zero_copy_only=False)] = (
+            lists.flatten().to_numpy(zero_copy_only=False).reshape(-1, size)
+        )
         has_id = "id" in rows.column_names
         ids = rows["id"].to_pylist() if has_id else range(offset, offset + len(rows))
         if _MARK in (schema.metadata or {}):
@@ -192,7 +206,20 @@ class LanceStore(DatabaseStore):
         else:
             fields = rows.drop_columns([column, *(["id"] if has_id else [])]).to_pylist()
             fields = fields or [{} for _ in range(len(rows))]
-        return Batch(tuple(map(str, ids)), X.reshape(len(rows), size), tuple(fields))
+            for name in (field.name for field in schema if field.name != column and _is_vector(field)):
+                for row in fields:
+                    row[name] = None if row[name] is None else np.asarray(row[name])
+        return Batch(tuple(map(str, ids)), X, tuple(fields))
+
+
+def _is_vector(field: Any) -> bool:
+    """Return whether a column holds vectors: fixed-size lists of numbers, or lists of these."""
+    kind = field.type
+    while pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        kind = kind.value_type
+    if not pa.types.is_fixed_size_list(kind):
+        return False
+    return bool(pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
 
 
 def _literals(values: Sequence[str]) -> str:

@@ -1,4 +1,8 @@
-"""Parse locations ``KIND:WHERE#COLLECTION``, open their stores, and print them without secrets."""
+"""Parse locations ``KIND:WHERE#COLLECTION?OPTION=VALUE&...``, open their stores, and print them without secrets.
+
+Options name one of several vectors of the collection (``vector``), or its ``tenant`` and ``database``. Their values are
+percent-encoded. A location without a collection has its options behind ``#``.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ import hashlib
 import importlib
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from vecveil.databases.store import VectorStore
 from vecveil.errors import InvalidInputError
@@ -18,7 +23,10 @@ _SAFE = ("host", "hostaddr", "port", "dbname")
 _KEYWORDS = re.compile(rf"(?:^|\s)({'|'.join(_SAFE)})\s*=\s*([\w.:/-]+)")
 # Quoted values of a libpq string may contain text like "host=...".
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'?")
+_SHOWN = ("vector", "tenant", "database")
 _HIDDEN = "…"
+# Anything else behind a "?" is part of the collection's name.
+_OPTIONS = re.compile(r"(.*)\?(\w+=[^&=]*(?:&\w+=[^&=]*)*)", re.DOTALL)
 
 
 class StoreKind(NamedTuple):
@@ -41,13 +49,13 @@ KINDS: dict[str, StoreKind] = {
 
 
 def open_store(location: str) -> VectorStore:
-    """Return the store at ``KIND:WHERE#COLLECTION``; nothing is created.
+    """Return the store at ``KIND:WHERE#COLLECTION?OPTION=VALUE&...``; nothing is created.
 
     A folder of Chroma is opened in a subprocess, see `VectorStore.apart`.
 
     Raises:
-        InvalidInputError: an unknown kind, or no place; the message does not quote the location, which may hold a
-            password.
+        InvalidInputError: an unknown kind or option, or no place; the message does not quote the location, which may
+            hold a password.
         MissingDependencyError: the database's client is not installed.
     """
     return in_this_process(location).apart()
@@ -62,18 +70,33 @@ def in_this_process(location: str) -> VectorStore:
         raise InvalidInputError.of(
             owner, "location", "KIND:WHERE#COLLECTION", "another kind", fix=f"Known: {known}."
         )
-    where, _, collection = rest.partition("#")
+    where, _, fragment = rest.partition("#")
     if not where:
         raise InvalidInputError.of(owner, "location", KINDS[kind].example, "no place")
-    return store_of(kind, where, collection or None)
+    collection, options = _split(fragment)
+    return store_of(kind, where, collection or None, dict(options))
 
 
-def store_of(kind: str, where: str, collection: str | None) -> VectorStore:
+def store_of(kind: str, where: str, collection: str | None, options: Mapping[str, str]) -> VectorStore:
     """Return the store of a known kind in this process; ``where`` may contain ``#``."""
     # Database clients are slow to import: import this kind's module only.
     module = importlib.import_module(f"vecveil.databases.{KINDS[kind].module}")
     store: type[VectorStore] = getattr(module, KINDS[kind].store)
-    return store.open(where, collection)
+    for name, value in options.items():
+        if name not in store.options or not value:
+            known = ", ".join(f"{option}=NAME" for option in store.options) or "none"
+            raise InvalidInputError.of("open_store", "location", f"one with options of {kind} behind ?: {known}",
+                                       repr(name)[:40], code="E-INPUT-NAME")  # fmt: skip
+    return store.open(where, collection, **options)
+
+
+def _split(fragment: str) -> tuple[str, list[tuple[str, str]]]:
+    """Return the collection and the options, sorted, of what stands behind ``#``."""
+    match = _OPTIONS.fullmatch(fragment)
+    if match is None:
+        return fragment, []
+    pairs = (part.partition("=") for part in match[2].split("&"))
+    return match[1], sorted((name, unquote(value)) for name, _, value in pairs)
 
 
 def is_local(location: str) -> bool:
@@ -95,7 +118,10 @@ def public_name(location: str) -> str:
     else:  # a connection string of libpq
         keywords = _KEYWORDS.findall(_QUOTED.sub("", where))
         place = " ".join(f"{key}={value}" for key, value in keywords) or _HIDDEN
-    return f"{kind}:{place}#{collection}" if collection else f"{kind}:{place}"
+    name, options = _split(collection)
+    given = "&".join(f"{key}={quote(value, safe='')}" for key, value in options if key in _SHOWN)
+    given = given and f"?{given}"
+    return f"{kind}:{place}#{name}{given}" if collection else f"{kind}:{place}"
 
 
 def short_name(location: str) -> str:
@@ -113,11 +139,12 @@ def default_state_file(location: str) -> Path:
     kind, where, collection = _parts(location)
     if is_local(location):
         path = Path(os.path.realpath(where))
-        name = _slug(".".join(filter(None, (path.name, collection))))
+        collection, options = _split(collection)
+        name = _slug(".".join(filter(None, (path.name, collection, *(value for _, value in options)))))
         return path.parent / f"{name}.migration.json"
     # The hash keeps apart collections of one name on several servers.
     mark = hashlib.sha256(public_name(location).encode()).hexdigest()[:8]
-    return Path(f"{kind}-{_slug(collection or 'store')}-{mark}.migration.json")
+    return Path(f"{kind}-{_slug(_split(collection)[0] or 'store')}-{mark}.migration.json")
 
 
 def _parts(location: str) -> tuple[str, str, str]:

@@ -19,7 +19,7 @@ from vecveil.databases.collection import protector_mark, with_blob
 from vecveil.databases.fields import OTHERS, PROTECTOR_FIELD, Field, carried, is_text_name, matches
 from vecveil.databases.state import MigrationState, locked, read_state, write_state
 from vecveil.databases.store import Batch, StoreInfo, VectorStore, plain
-from vecveil.databases.survey import BadRows, Survey, usable_rows
+from vecveil.databases.survey import BadRows, Survey, refused_rows, survey_beside, usable_rows
 from vecveil.databases.verifying import (
     Verification,
     add_rows,
@@ -84,6 +84,7 @@ class SourceCheck:
         fields: statistics of the fields.
         carried: names of the fields to copy.
         withheld: the other names, with the reason.
+        dest_metric: metric of a destination that exists, or None.
     """
 
     info: StoreInfo
@@ -92,6 +93,7 @@ class SourceCheck:
     fields: tuple[Field, ...]
     carried: tuple[str, ...]
     withheld: dict[str, str]
+    dest_metric: str | None = None
 
     @property
     def personal(self) -> tuple[str, ...]:
@@ -189,7 +191,7 @@ def migrate(
                                     "No state file says that this migration wrote them.",
                                     "Use another destination, or name the state file with --state.")  # fmt: skip
             if on_checked is not None:
-                on_checked(check)
+                on_checked(replace(check, dest_metric=dest.info().metric if dest.exists() else None))
             dest.create(protector.released_dimension, metric=check.info.metric, filter_fields=filters)
             state = MigrationState(
                 *names, protector.fingerprint, _key_of(policy)[0], asdict(options), check.rows,
@@ -322,12 +324,13 @@ class _Run:
         state = self.state
         good, bad = usable_rows(rows, policy.protector.dimension)
         if good.any():
-            finite = np.flatnonzero(good)
-            good[finite] = _releasable(policy.protector, np.ascontiguousarray(rows.vectors[finite]))
-            bad += BadRows(refused=len(finite) - int(good.sum()))
+            accepted = good.copy()
+            accepted[good] = _releasable(policy.protector, np.ascontiguousarray(rows.vectors[good]))
+            bad += refused_rows(rows, good, accepted)
+            good = accepted
         # Without skip_bad the check found no bad rows: these are new.
         if bad.total and not state.options.get("skip_bad"):
-            raise StoreError.of(_OWNER, "source", _UNCHANGED, f"new bad rows ({bad})",
+            raise StoreError.of(_OWNER, "source", _UNCHANGED, f"new bad rows ({bad}): {bad.named}",
                                 _WRITER, f"Correct them. {_RESTART}")  # fmt: skip
         chosen = np.flatnonzero(good)
         checksum = int(state.checksum, 16)
@@ -440,9 +443,10 @@ def _check_source(
             why += " Vectors longer than those of the fit may be another encoder's, or protected already."
         skip = "Correct them, or omit them with --skip-bad."
         raise StoreError.of(_OWNER, "source", "a store of finite vectors of one dimension that the protector accepts",
-                            f"{bad.total:,} bad rows of {survey.rows:,} ({bad})", why,
+                            f"{bad.total:,} bad rows of {survey.rows:,} ({bad}): {bad.named}", why,
                             "There is nothing to copy." if bad.total == survey.rows else skip)  # fmt: skip
     copied, withheld = _choose_fields(survey.fields, options)
+    withheld |= {one.name: f"{one.withheld or one.personal} in another table" for one in survey_beside(source)}
     return SourceCheck(info, survey.rows, bad, survey.fields, copied, withheld)
 
 
@@ -468,7 +472,7 @@ def _choose_fields(
                 raise InvalidInputError.of(
                     _OWNER, param, f"a field of the source ({known})", repr(name)[:80]
                 )
-            several = any(one.name != name or {"numbers", "binary"} & one.kinds.keys() for one in matching)
+            several = any(one.name != name or {"vector", "numbers", "binary"} & one.kinds.keys() for one in matching)
             if param == "filter_fields" and several:
                 raise InvalidInputError.of(_OWNER, param, "fields of single values",
                                            f"{name[:80]!r}, of lists or objects", code="E-SEAL-FILTER")  # fmt: skip

@@ -1,6 +1,7 @@
 """Milvus: collections in a file of Milvus Lite or on a server.
 
-The store reads rows in the order of the primary key, and a server's token from ``MILVUS_TOKEN``.
+The store reads rows in the order of the primary key, and a server's token from ``MILVUS_TOKEN``. Further vectors of a
+collection are fields.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,14 +27,17 @@ from vecveil.databases.store import (
     integer_id,
     json_cursor,
     plain,
+    sparse_rows,
+    stacked,
+    unlisted,
 )
 from vecveil.errors import MissingDependencyError, StoreError
 
 _ID, _VECTOR = "id", "vector"
 _LONGEST_ID = 1024  # bytes
 _PAGE = 1000  # rows per call: Milvus limits the size of answers
-_loaded: dict[tuple[str, str], int] = {}
-"""Collections, by place and name, that were released, with the stores that read them: the last one releases them."""
+_loaded: dict[tuple[str, str, str], int] = {}
+"""Released collections, by place, database and name, with the number of stores that read them: the last releases it."""
 def _pymilvus(where: str) -> Any:
     try:
         import pymilvus
@@ -46,20 +50,33 @@ def _pymilvus(where: str) -> Any:
     return pymilvus
 
 
+class _Layout(NamedTuple):
+    """Key and vector of a collection, and whether each further vector is sparse, by name."""
+
+    key: str
+    is_text: bool
+    vector: str
+    dimension: int
+    nullable: bool
+    others: dict[str, bool]
+
+
 class MilvusStore(DatabaseStore):
     """One collection in a file of Milvus Lite or at ``http://HOST:PORT``."""
 
     kind: ClassVar[str] = "milvus"
+    options: ClassVar[tuple[str, ...]] = ("vector", "database")
     metrics: ClassVar[Mapping[str, Any]] = {"cosine": "COSINE", "dot": "IP", "euclidean": "L2"}
     place: ClassVar[str] = "a file of Milvus Lite"
     page: ClassVar[int] = _PAGE
 
-    def __init__(self, where: str, collection: str | None = None) -> None:
-        super().__init__(where, collection)
+    def __init__(self, where: str, collection: str | None = None, *, vector: str = "", database: str = "") -> None:
+        super().__init__(where, collection, vector=vector)
+        self._database = database
         self._pymilvus = _pymilvus(where)
         self._connected: Any = None
         self._is_readable = False
-        self._loaded: tuple[str, str] | None = None
+        self._loaded: tuple[str, str, str] | None = None
 
     def close(self) -> None:
         client, loaded = self._connected, self._loaded
@@ -70,7 +87,7 @@ class MilvusStore(DatabaseStore):
                 if not _loaded[loaded]:
                     del _loaded[loaded]
                     with self._guard("releasing the collection again"):
-                        client.release_collection(loaded[1])
+                        client.release_collection(loaded[2])
         finally:
             if client is not None:
                 client.close()
@@ -91,13 +108,18 @@ class MilvusStore(DatabaseStore):
         if self._connected is None:
             token = os.environ.get("MILVUS_TOKEN", "") if self._remote else ""
             self._connected = self._pymilvus.MilvusClient(self._where, token=token)
+            if self._database:
+                known = self._connected.list_databases()
+                if self._database not in known:
+                    raise unlisted(self._owner, "location", "database", self._database, known)
+                self._connected.use_database(self._database)
         return self._connected
 
     def _known(self) -> str:
         name = super()._known()
         if not self._is_readable:
             # A collection that was released answers no query; Milvus Lite opens all collections so.
-            place = (self._where, name)
+            place = (self._where, self._database, name)
             if place in _loaded or self._client().get_load_state(name)["state"].name == "NotLoad":
                 _loaded[place] = _loaded.get(place, 0) + 1
                 self._loaded = place
@@ -105,25 +127,23 @@ class MilvusStore(DatabaseStore):
             self._is_readable = True
         return name
 
-    def _layout(self) -> tuple[str, str, int, bool]:
-        """Return key name, vector name, dimension, and whether the key is text."""
+    def _layout(self) -> _Layout:
         fields = self._client().describe_collection(self._known())["fields"]
         kinds = self._pymilvus.DataType
         (key,) = (field for field in fields if field.get("is_primary"))
         # The type numbers of all kinds of vectors start at BINARY_VECTOR.
-        vectors = [field for field in fields if int(field["type"]) >= int(kinds.BINARY_VECTOR)]
-        if len(vectors) != 1 or vectors[0]["type"] != kinds.FLOAT_VECTOR:
-            raise StoreError.of(self._owner, "collection", "one with a single field of vectors of floats",
-                                f"{len(vectors)}")  # fmt: skip
-        is_text = key["type"] == kinds.VARCHAR
-        return key["name"], vectors[0]["name"], int(vectors[0]["params"]["dim"]), is_text
+        vectors = {field["name"]: field for field in fields if int(field["type"]) >= int(kinds.BINARY_VECTOR)}
+        name = self._only_vector(name for name, field in vectors.items() if field["type"] == kinds.FLOAT_VECTOR)
+        chosen = vectors.pop(name)
+        sparse = {other: field["type"] == kinds.SPARSE_FLOAT_VECTOR for other, field in vectors.items()}
+        return _Layout(key["name"], key["type"] == kinds.VARCHAR, name, int(chosen["params"]["dim"]),
+                       bool(chosen.get("nullable")), sparse)  # fmt: skip
 
     def _info(self) -> StoreInfo:
-        _, vector, dimension, _ = self._layout()
+        layout = self._layout()
         (counted,) = self._query("", output_fields=["count(*)"])
-        return StoreInfo(
-            self.kind, self._name, int(counted["count(*)"]), dimension, self._metric(vector)
-        )
+        rows, metric = int(counted["count(*)"]), self._metric(layout.vector)
+        return StoreInfo(self.kind, self._name, rows, layout.dimension, metric)
 
     def _metric(self, vector: str) -> str | None:
         theirs = None
@@ -134,7 +154,7 @@ class MilvusStore(DatabaseStore):
         return self._metric_named(theirs)
 
     def dimension(self) -> int:
-        return self._layout()[2]
+        return self._layout().dimension
 
     def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         self._client().create_collection(
@@ -143,7 +163,7 @@ class MilvusStore(DatabaseStore):
             primary_field_name=_ID,
             id_type="string",
             max_length=_LONGEST_ID,
-            vector_field_name=_VECTOR,
+            vector_field_name=self._vector or _VECTOR,
             metric_type=self.metrics[metric or "cosine"],
             consistency_level="Strong",  # a read sees all earlier writes; `verify` relies on it
         )
@@ -152,14 +172,15 @@ class MilvusStore(DatabaseStore):
         yield from map(self._batch, self._pages(size, json_cursor(after, owner=self._owner), ["*"]))
 
     def _listed(self) -> Iterator[list[str]]:
-        key = self._layout()[0]
+        key = self._layout().key
         for rows in self._pages(LISTED, None, [key]):
             yield [str(row[key]) for row in rows]
 
     def _pages(self, size: int, cursor: str | None, fields: list[str]) -> Iterator[list[dict[str, Any]]]:
         """Yield ``size`` rows at once behind the key ``cursor``, in the order of their keys."""
-        key, _, _, is_text = self._layout()
-        last: Any = None if cursor is None else self._key(cursor, is_text)
+        layout = self._layout()
+        key = layout.key
+        last: Any = None if cursor is None else self._key(cursor, layout.is_text)
         while True:
             rows: list[dict[str, Any]] = []
             while len(rows) < size:
@@ -197,29 +218,34 @@ class MilvusStore(DatabaseStore):
         return self._batch(self._query(self._among(ids)))
 
     def _among(self, ids: Sequence[str]) -> str:
-        key, _, _, is_text = self._layout()
-        return f"{key} in [{', '.join(_literal(self._key(name, is_text)) for name in ids)}]"
+        layout = self._layout()
+        return f"{layout.key} in [{', '.join(_literal(self._key(name, layout.is_text)) for name in ids)}]"
 
     def _key(self, name: str, is_text: bool) -> str | int:
         return name if is_text else integer_id(name, owner=self._owner)
 
     def _batch(self, rows: list[dict[str, Any]]) -> Batch:
-        key, vector, dimension, _ = self._layout()
-        ids = tuple(str(row.pop(key)) for row in rows)
-        vectors = np.asarray([row.pop(vector) for row in rows], dtype=np.float32)
-        fields = tuple({k: v for k, v in row.items() if v is not None} for row in rows)
-        cursor = json.dumps(ids[-1]) if ids else ""
-        return Batch(ids, vectors.reshape(len(ids), dimension), fields, cursor)
+        layout = self._layout()
+        ids = tuple(str(row.pop(layout.key)) for row in rows)
+        vectors = stacked([row.pop(layout.vector, None) for row in rows], layout.dimension)
+        if layout.nullable:  # Milvus Lite returns null as zeros
+            vectors[~vectors.any(axis=1)] = np.nan
+        fields = tuple(_fields(row, layout) for row in rows)
+        return Batch(ids, vectors, fields, json.dumps(ids[-1]) if ids else "")
 
     def _write(self, batch: Batch) -> None:
-        key, vector, _, is_text = self._layout()
+        layout = self._layout()
+        key, vector = layout.key, layout.vector
         rows = []
         for name, values, fields in zip(batch.ids, batch.vectors, batch.fields, strict=True):
             beside = plain(fields, owner=self._owner)
             if key in beside or vector in beside:
                 raise StoreError.of(self._owner, "fields", f"other than {key!r} and {vector!r}", "one of them",
                                     fix="Rename the field.")  # fmt: skip
-            rows.append({key: self._key(name, is_text), vector: values.tolist(), **beside})
+            # The rows of index and value of `sparse_rows`, as Milvus writes them.
+            sparse = [k for k, is_sparse in layout.others.items() if is_sparse and k in beside]
+            beside |= {k: {int(i): v for i, v in beside[k]} for k in sparse}
+            rows.append({key: self._key(name, layout.is_text), vector: values.tolist(), **beside})
         for start in range(0, len(rows), _PAGE):
             part = slice(start, start + _PAGE)
             if not self._remote:
@@ -236,7 +262,8 @@ class MilvusStore(DatabaseStore):
             self._delete(fewer)
 
     def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
-        key, column, _, _ = self._layout()
+        layout = self._layout()
+        key, column = layout.key, layout.vector
         conditions = [f"{name} in [{', '.join(map(_literal, values))}]" for name, values in where.items()]
         (hits,) = self._client().search(
             self._name, data=[vector.tolist()], limit=k, anns_field=column, output_fields=["*"],
@@ -245,9 +272,7 @@ class MilvusStore(DatabaseStore):
         metric = self._metric(column)
         matches = []
         for hit in hits:
-            fields = {
-                k: v for k, v in hit["entity"].items() if v is not None and k not in (key, column)
-            }
+            fields = _fields({k: v for k, v in hit["entity"].items() if k not in (key, column)}, layout)
             name = hit[key] if key in hit else hit["id"]
             matches.append(Match(str(name), distance_of(hit["distance"], metric), fields))
         return matches
@@ -259,6 +284,18 @@ class MilvusStore(DatabaseStore):
 
     def _delete(self, ids: list[str]) -> None:
         self._client().delete(self._name, filter=self._among(ids))
+
+
+def _fields(row: dict[str, Any], layout: _Layout) -> dict[str, Any]:
+    """Return the fields with a value; further vectors as arrays."""
+    fields = {name: value for name, value in row.items() if value is not None}
+    for name in layout.others.keys() & fields.keys():
+        value = fields[name]
+        if isinstance(value, dict):
+            fields[name] = sparse_rows(value)
+        else:
+            fields[name] = np.frombuffer(value, np.uint8) if isinstance(value, bytes) else np.asarray(value)
+    return fields
 
 
 def _literal(key: Any) -> str:

@@ -1,7 +1,7 @@
 """PostgreSQL with pgvector: tables.
 
-Rows are read in the order of the primary key; rows whose vector is NULL are skipped. Identifiers are quoted, values are
-bound, and a batch is written in one transaction. Passwords come from the URL, PGPASSWORD or a password file.
+Rows are read in the order of the primary key. Identifiers are quoted, values are bound, and a batch is written in one
+transaction. Passwords come from the URL, PGPASSWORD or a password file.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import datetime
 import decimal
 import itertools
 import json
+import operator
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from vecveil.databases.store import (
     StoreInfo,
     Where,
     json_cursor,
+    sparse_rows,
+    stacked,
 )
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
 
@@ -33,7 +36,7 @@ _ID, _VECTOR = "id", "embedding"
 _COMMENT = "metric: "  # comment of the vector column, which keeps the metric of a table without index
 _LONGEST_NAME = 63  # bytes; NAMEDATALEN - 1
 _VECTORS = ("vector", "halfvec", "sparsevec")
-_CLASSES = {"cosine": "cosine", "ip": "dot", "l2": "euclidean"}
+_CLASSES = {"cosine": "cosine", "ip": "dot", "l2": "euclidean", "l1": "manhattan"}
 _WHOLE = ("smallint", "integer", "bigint")
 _TEXTS = ("text", "character varying", "bpchar")
 # Column types of Python values. The order matters: bool is an int, and datetime a date.
@@ -41,7 +44,7 @@ _PYTHON: tuple[tuple[type, str], ...] = (
     (bool, "boolean"), (int, "bigint"), (float, "double precision"), (str, "text"), (bytes, "bytea"),
     (decimal.Decimal, "numeric"), (datetime.datetime, "timestamp with time zone"), (datetime.date, "date"),
     (datetime.time, "time without time zone"), (datetime.timedelta, "interval"), (uuid.UUID, "uuid"),
-    (dict, "jsonb"), (list, "jsonb"),
+    (dict, "jsonb"), (list, "jsonb"), (np.ndarray, "jsonb"),
 )  # fmt: skip
 _TABLES = """
 SELECT DISTINCT c.relname FROM pg_class c
@@ -54,12 +57,19 @@ _LAYOUT = """
 SELECT a.attname AS name, format_type(a.atttypid, -1) AS type, t.typname AS bare, a.atttypmod AS size,
     a.attgenerated <> '' AS generated, COALESCE(a.attnum = ANY(p.indkey), false) AS key,
     COALESCE(p.indnkeyatts, 0) AS keys, col_description(a.attrelid, a.attnum) AS comment,
-    (SELECT min(o.opcname) FROM pg_index i JOIN pg_opclass o ON o.oid = ANY(i.indclass)
-        WHERE i.indrelid = a.attrelid AND a.attnum = ANY(i.indkey)) AS index
+    ARRAY(SELECT o.opcname::text FROM pg_index i JOIN pg_opclass o ON o.oid = ANY(i.indclass)
+        WHERE i.indrelid = a.attrelid AND a.attnum = ANY(i.indkey)) AS classes
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 LEFT JOIN pg_index p ON p.indrelid = a.attrelid AND p.indisprimary
 WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
+"""
+# Tables that refer to the table, or to which it refers.
+_BESIDE = """
+SELECT DISTINCT c.oid::regclass::text FROM pg_constraint k
+JOIN pg_class c ON c.oid IN (k.conrelid, k.confrelid) AND c.oid <> to_regclass(%(table)s)
+WHERE k.contype = 'f' AND to_regclass(%(table)s) IN (k.conrelid, k.confrelid)
+    AND has_table_privilege(c.oid, 'SELECT')
 """
 
 
@@ -69,9 +79,10 @@ class _Layout:
 
     Attributes:
         dimension: dimension of the vectors; 0 if the column accepts any.
-        metric: metric of an index, else of the column's comment, else None.
+        metric: the metric of the column's comment, else of its indexes if they have the same, else None.
         columns: types of the other writable columns, without further vectors.
         generated: types of the columns that the database computes.
+        vectors: types of the further vectors, which are read and not written.
     """
 
     id_column: str
@@ -81,6 +92,7 @@ class _Layout:
     metric: str | None
     columns: Mapping[str, str]
     generated: Mapping[str, str]
+    vectors: Mapping[str, str] = field(default_factory=dict)
 
 
 class TableRow(dict[str, Any]):
@@ -101,18 +113,18 @@ class TableRow(dict[str, Any]):
 class PgvectorStore(DatabaseStore):
     """One table.
 
-    Fields are the other columns with a value, except further vectors, which may be clean. Writing adds missing
-    columns, with the types and names of the source if that is a PostgreSQL table.
+    Fields are the other columns with a value; further vectors are arrays. Writing adds missing columns,
+    with the types and names of the source if that is a PostgreSQL table.
 
     Args:
         connection: URL, connection string of libpq, or open connection of psycopg, which stays open.
         table: ``table`` or ``schema.table``; None uses the only table with vectors.
+        vector: required if the table has several columns of vectors.
         id_column: a unique column; by default the primary key.
-        vector_column: required if the table has several columns of vectors.
     """
 
     kind: ClassVar[str] = "pgvector"
-    metrics: ClassVar[Mapping[str, Any]] = {"cosine": "<=>", "dot": "<#>", "euclidean": "<->"}
+    metrics: ClassVar[Mapping[str, Any]] = {"cosine": "<=>", "dot": "<#>", "euclidean": "<->", "manhattan": "<+>"}
     noun: ClassVar[str] = "table"
 
     def __init__(
@@ -120,28 +132,22 @@ class PgvectorStore(DatabaseStore):
         connection: Any,
         table: str | None = None,
         *,
+        vector: str = "",
         id_column: str = "",
-        vector_column: str = "",
     ) -> None:
         try:
             import pgvector.psycopg  # noqa: F401 - fail here and not at the first row
             import psycopg
         except ImportError:
             raise MissingDependencyError("PostgreSQL", "pgvector", "pgvector") from None
-        super().__init__(connection if isinstance(connection, str) else "", table)
+        super().__init__(connection if isinstance(connection, str) else "", table, vector=vector)
         self._remote = True  # also by a socket of this machine: its files are the server's
         self._psycopg, self._sql = psycopg, psycopg.sql
         self._given = None if isinstance(connection, str) else connection
-        self._id_column, self._vector_column = id_column, vector_column
+        self._id_column = id_column
         self._opened: Any = self._given
         self._registered: Any = None
         self._known_layout: _Layout | None = None
-
-    @classmethod
-    def open(cls, where: str, collection: str | None) -> Self:
-        """Return the store; ``collection`` is ``TABLE`` or ``TABLE:COLUMN``."""
-        table, _, column = (collection or "").partition(":")
-        return cls(where, table, vector_column=column)
 
     def close(self) -> None:
         if self._opened is not None and self._given is None:
@@ -224,44 +230,40 @@ class PgvectorStore(DatabaseStore):
             raise StoreError.of(self._owner, "table", "in the database", "a name that is not there",
                                 code="E-STORE-NOT-FOUND")  # fmt: skip
         keys = [c for c in columns if (c.name == self._id_column if self._id_column else c.key)]
-        vectors = [
-            c
-            for c in columns
-            if c.bare in _VECTORS[:2] and c.name == (self._vector_column or c.name)
-        ]
         if len(keys) != 1 or (not self._id_column and keys[0].keys != 1):
             raise StoreError.of(self._owner, "table", "one with a primary key of one column", f"{len(keys)} columns",
                                 "Rows are read in its order and replaced by it.",
                                 "Add one: ALTER TABLE ... ADD COLUMN id bigserial PRIMARY KEY.")  # fmt: skip
-        if len(vectors) != 1:
-            raise StoreError.of(self._owner, "table", "one with a column of vectors", f"{len(vectors)}",
-                                fix="Name the column behind the table: #TABLE:COLUMN.")  # fmt: skip
-        (vector,), (key,) = vectors, keys
+        name = self._only_vector(c.name for c in columns if c.bare in _VECTORS[:2])
+        (vector,), (key,) = [c for c in columns if c.name == name], keys
         comment = vector.comment or ""
         made_for = comment.removeprefix(_COMMENT) if comment.startswith(_COMMENT) else None
-        index = _CLASSES.get(
-            (vector.index or "").removeprefix(f"{vector.bare}_").removesuffix("_ops")
-        )
-        others = [c for c in columns if c.bare not in _VECTORS and c is not key]
+        classes = {one.removeprefix(f"{vector.bare}_").removesuffix("_ops") for one in vector.classes}
+        known = [_CLASSES[one] for one in classes & _CLASSES.keys()]
+        further = {c.name: c.bare for c in columns if c is not vector and c.bare in _VECTORS}
+        others = [c for c in columns if c not in (vector, key) and c.name not in further]
         return _Layout(
             id_column=key.name,
             id_type=key.type,
             vector_column=vector.name,
             dimension=max(int(vector.size), 0),
-            metric=index or made_for,
+            metric=made_for if made_for in self.metrics else known[0] if len(known) == 1 else None,
             columns={c.name: c.type for c in others if not c.generated},
             generated={c.name: c.type for c in others if c.generated},
+            vectors=further,
         )
 
     def _info(self) -> StoreInfo:
         layout = self.layout()
-        first = "SELECT vector_dims({vector}) FROM {table} WHERE {vector} IS NOT NULL LIMIT 1"
+        often = (
+            "SELECT vector_dims({vector}::vector) FROM {table} WHERE {vector} IS NOT NULL"
+            " GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT 1"
+        )
         with self.cursor("counting rows") as cursor:
-            counted = self._statement("SELECT count({vector}) FROM {table}")
-            (count,) = cursor.execute(counted, ()).fetchone()
+            (count,) = cursor.execute(self._statement("SELECT count(*) FROM {table}"), ()).fetchone()
             dimension = layout.dimension
             if count and not dimension:
-                (dimension,) = cursor.execute(self._statement(first), ()).fetchone()
+                (dimension,) = cursor.execute(self._statement(often), ()).fetchone() or (0,)
         return StoreInfo(self.kind, self._name, int(count), int(dimension), layout.metric)
 
     def dimension(self) -> int:
@@ -269,7 +271,7 @@ class PgvectorStore(DatabaseStore):
 
     def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         # Writing adds the columns.
-        self.make_table(dimension, metric, self._vector_column or _VECTOR)
+        self.make_table(dimension, metric, self._vector or _VECTOR)
 
     def make_table(
         self,
@@ -314,12 +316,12 @@ class PgvectorStore(DatabaseStore):
         while True:
             behind = "" if last is None else " AND {id} > %s::" + kind
             # With its table's name: alone, the name means the output column, a text, whose order is another.
-            rows = "WHERE {vector} IS NOT NULL" + behind + " ORDER BY {table}.{id} LIMIT %s"
-            batch = self._select(rows, [size] if last is None else [last, size])
-            if not len(batch):
+            rows = "WHERE TRUE" + behind + " ORDER BY {table}.{id} LIMIT %s"
+            batches = self._select(rows, [size] if last is None else [last, size])
+            if not batches:
                 return
-            yield batch
-            last = batch.ids[-1]  # keyset pagination: one short query a batch, no open transaction
+            yield from batches
+            last = batches[-1].ids[-1]  # keyset pagination: one short query a batch, no open transaction
 
     def spelled(self, ids: Sequence[str]) -> list[str]:
         kind = self.layout().id_type
@@ -332,34 +334,54 @@ class PgvectorStore(DatabaseStore):
     def _listed(self) -> Iterator[list[str]]:
         self.layout()
         with self.cursor("listing ids") as cursor:
-            rows = cursor.stream(self._statement("SELECT {id}::text FROM {table} WHERE {vector} IS NOT NULL"), ())
+            rows = cursor.stream(self._statement("SELECT {id}::text FROM {table}"), ())
             while names := [row[0] for row in itertools.islice(rows, LISTED)]:
                 yield names
 
     def _read(self, ids: list[str]) -> Batch:
-        rows = "WHERE {vector} IS NOT NULL AND {id} = ANY(%s::" + self.layout().id_type + "[])"
-        return self._select(rows, [ids])
+        batches = self._select("WHERE {id} = ANY(%s::" + self.layout().id_type + "[])", [ids])
+        size = self.layout().dimension or self._info().dimension
+        parts = [Batch(b.ids, stacked(list(b.vectors), size), b.fields, b.cursor) for b in batches]
+        return Batch.joined(parts) if parts else Batch((), np.empty((0, size), np.float32), ())
 
-    def _select(self, condition: str, values: list[Any]) -> Batch:
+    def beside(self) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
+        """Yield name and rows of the tables that a foreign key connects with the table."""
+        self.layout()
+        with self.cursor("reading the tables beside") as cursor:
+            names = cursor.execute(_BESIDE, {"table": self._as_value(cursor)}).fetchall()
+            for (name,) in names:  # quoted by PostgreSQL
+                with cursor.connection.cursor(name="beside", row_factory=self._psycopg.rows.tuple_row) as rows:
+                    rows.execute(f"SELECT to_jsonb(t) FROM {name} t")
+                    yield name, (row[0] for row in rows)
+
+    def _select(self, condition: str, values: list[Any]) -> list[Batch]:
+        """Return the rows, in a batch for each run of vectors of one dimension."""
         layout = self.layout()
-        names = [*layout.columns, *layout.generated]
+        names = [*layout.columns, *layout.generated, *layout.vectors]
         beside = self._sql.SQL("").join(
-            self._sql.SQL(", {}").format(self._identifier(n)) for n in names
+            self._sql.SQL(", {}::text" if n in layout.vectors else ", {}").format(self._identifier(n)) for n in names
         )
         select = self._statement(
             "SELECT {id}::text, {vector}::vector{beside} FROM {table} " + condition, beside=beside
         )
         with self.cursor("reading rows") as cursor:
             rows = cursor.execute(select, values).fetchall()
-            vectors = np.asarray([row[1] for row in rows], dtype=np.float32)
-        if not rows:
-            vectors = np.empty((0, layout.dimension), dtype=np.float32)
-        ids = tuple(row[0] for row in rows)
-        fields = tuple(TableRow.of(dict(zip(names, row[2:], strict=True)), layout) for row in rows)
-        return Batch(ids, vectors, fields, json.dumps(ids[-1]) if ids else "")
+        # A row without a vector counts to those before it.
+        sizes = (0 if row[1] is None else len(row[1]) for row in rows)
+        kept = itertools.accumulate(sizes, lambda last, size: size or last, initial=layout.dimension)
+        batches = []
+        for size, run in itertools.groupby(zip(list(kept)[1:], rows, strict=True), key=operator.itemgetter(0)):
+            part = [row for _, row in run]
+            ids = tuple(row[0] for row in part)
+            fields = tuple(TableRow.of(_row(names, row[2:], layout), layout) for row in part)
+            batches.append(Batch(ids, stacked([row[1] for row in part], size), fields, json.dumps(ids[-1])))
+        return batches
 
     def _write(self, batch: Batch) -> None:
         layout = self.layout()
+        # Further vectors stay as they are; in a new table they would be clean.
+        fields = tuple(_without(row, layout.vectors) for row in batch.fields)
+        batch = Batch(batch.ids, batch.vectors, fields)
         # Writing may add columns, and a rolled-back batch takes them away again: do not cache across writes.
         self._known_layout = None
         try:
@@ -383,6 +405,7 @@ class PgvectorStore(DatabaseStore):
         def bound(value: Any, kind: str | None) -> Any:
             if value is None:
                 return None
+            value = value.tolist() if isinstance(value, np.ndarray) else value
             return Jsonb(value) if kind == "jsonb" else Json(value) if kind == "json" else value
 
         SQL, quoted, layout = self._sql.SQL, self._identifier, self.layout()
@@ -426,7 +449,7 @@ class PgvectorStore(DatabaseStore):
             if old != new:
                 renamed = "ALTER TABLE {table} RENAME COLUMN {old} TO {new}"
                 cursor.execute(self._statement(renamed, old=quoted(old), new=quoted(new)), ())
-        self._vector_column = ""
+        self._vector = ""
         return self._look_up(cursor)
 
     def _widened(self, cursor: Any, layout: _Layout, batch: Batch) -> dict[str, str]:
@@ -528,6 +551,28 @@ class PgvectorStore(DatabaseStore):
             self._opened = self._psycopg.connect(self._where, autocommit=True)
         self._opened.execute(self._sql.SQL("VACUUM (FULL) {}").format(self._table()))
         return "PostgreSQL rewrote the table (VACUUM FULL)."
+
+
+def _row(names: Sequence[str], values: Sequence[Any], layout: _Layout) -> dict[str, Any]:
+    """Return the fields of a row; further vectors, read as text, as arrays."""
+    row = dict(zip(names, values, strict=True))
+    for name in layout.vectors:
+        if (text := row[name]) is not None:
+            row[name] = _array(text)
+    return row
+
+
+def _array(text: str) -> Any:
+    """Return the vector ``[1,2]`` or ``{3:1,5:2}/9`` (as rows of index and value) as an array."""
+    if text.startswith("["):
+        return np.array(json.loads(text))
+    pairs = (pair.split(":") for pair in text[1 : text.index("}")].split(",") if pair)
+    return sparse_rows({int(index): float(value) for index, value in pairs})
+
+
+def _without(row: Mapping[str, Any], vectors: Mapping[str, str]) -> Mapping[str, Any]:
+    values = {name: value for name, value in row.items() if name not in vectors or not isinstance(value, np.ndarray)}
+    return row.with_values(values) if isinstance(row, TableRow) else values
 
 
 def _is_name(name: str) -> bool:

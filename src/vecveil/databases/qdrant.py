@@ -1,7 +1,8 @@
 """Qdrant: collections on a server or in a folder.
 
 Qdrant's ids are numbers or UUIDs. Any other id is mapped to a UUID (version 5) and kept in the payload as
-``vecveil_id``. For cosines a server stores unit vectors: reading returns the written directions only.
+``vecveil_id``. For cosines a server stores unit vectors: reading returns the written directions only. A point's further
+vectors, dense and sparse, are fields ``vector:NAME``.
 
 The store reads a server's key from ``QDRANT_API_KEY`` and sends it over https only.
 """
@@ -26,10 +27,13 @@ from vecveil.databases.store import (
     distance_of,
     invalid_cursor,
     plain,
+    sparse_rows,
+    stacked,
 )
 from vecveil.errors import MissingDependencyError, StoreError
 
 _ID = "vecveil_id"
+_BESIDE = "vector:"
 _NUMBERS = 2**64  # numeric ids are unsigned 64-bit integers
 _END = "end"  # cursor behind the last row
 _CHUNK = 256  # rows per request: a server accepts 32 MiB
@@ -48,15 +52,17 @@ def _qdrant() -> Any:
 
 
 class QdrantStore(DatabaseStore):
-    """One collection in a folder or at ``http://HOST:6333``, with one vector per row."""
+    """One collection in a folder or at ``http://HOST:6333``, read by one of its vectors."""
 
     kind: ClassVar[str] = "qdrant"
-    metrics: ClassVar[Mapping[str, Any]] = {"cosine": "Cosine", "dot": "Dot", "euclidean": "Euclid"}
+    metrics: ClassVar[Mapping[str, Any]] = {
+        "cosine": "Cosine", "dot": "Dot", "euclidean": "Euclid", "manhattan": "Manhattan",
+    }  # fmt: skip
     place: ClassVar[str] = "a folder that Qdrant wrote"
     page: ClassVar[int] = _CHUNK
 
-    def __init__(self, where: str, collection: str | None = None) -> None:
-        super().__init__(where, collection)
+    def __init__(self, where: str, collection: str | None = None, *, vector: str = "") -> None:
+        super().__init__(where, collection, vector=vector)
         self._qdrant = _qdrant()
         # One spelling per folder: it is the key of the shared client.
         self._where = where if self._remote else os.path.realpath(where)
@@ -114,8 +120,17 @@ class QdrantStore(DatabaseStore):
 
     def _vectors(self) -> tuple[str, Any]:
         """Return name (empty for unnamed vectors) and parameters of the collection's vectors."""
-        vectors = self._client().get_collection(self._known()).config.params.vectors
-        return _only_vectors(vectors, None, owner=self._owner)
+        named = self._all_vectors()
+        # A multivector is a field: a row has several of them.
+        name = self._only_vector(name for name, params in named.items() if _is_single(params))
+        return name, named[name]
+
+    def _all_vectors(self) -> dict[str, Any]:
+        """Return the parameters of the collection's vectors, dense and sparse, by name."""
+        params = self._client().get_collection(self._known()).config.params
+        vectors = params.vectors or {}
+        named = vectors if isinstance(vectors, Mapping) else {"": vectors}
+        return {**named, **(params.sparse_vectors or {})}
 
     def _metric(self, params: Any) -> str | None:
         distance = str(getattr(params.distance, "value", params.distance))
@@ -131,7 +146,8 @@ class QdrantStore(DatabaseStore):
 
     def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         models = self._qdrant.models
-        config = models.VectorParams(size=dimension, distance=models.Distance(self.metrics[metric or "cosine"]))
+        params = models.VectorParams(size=dimension, distance=models.Distance(self.metrics[metric or "cosine"]))
+        config = {self._vector: params} if self._vector else params
         self._client().create_collection(self._name, vectors_config=config)
         for name in filter_fields if self._remote else ():  # a folder has no payload index and scans
             self._client().create_payload_index(self._name, name, models.PayloadSchemaType.KEYWORD)
@@ -174,21 +190,37 @@ class QdrantStore(DatabaseStore):
 
     def _batch(self, records: list[Any], cursor: str = "") -> Batch:
         name, params = self._vectors()
-        X = np.empty((len(records), int(params.size)), dtype=np.float32)
-        ids, fields = [], []
-        for at, record in enumerate(records):
-            X[at] = record.vector[name] if name else record.vector
+        ids, vectors, fields = [], [], []
+        for record in records:
+            given = record.vector or {}
+            named = dict(given) if isinstance(given, Mapping) else {"": given}
             payload = dict(record.payload or {})
             ids.append(str(payload.pop(_ID, record.id)))
-            fields.append(payload)
-        return Batch(tuple(ids), X, tuple(fields), cursor)
+            vectors.append(named.pop(name, None))
+            fields.append(payload | {_BESIDE + other: _array(vector) for other, vector in named.items()})
+        return Batch(tuple(ids), stacked(vectors, int(params.size)), tuple(fields), cursor)
 
     def _write(self, batch: Batch) -> None:
-        payloads = [plain(row, owner=self._owner) for row in batch.fields]
-        points = _points(self._vectors()[0], map(_point_id, batch.ids), batch.vectors, payloads)
+        name, known = self._vectors()[0], self._all_vectors()
+        points = []
+        for id_, vector, row in zip(batch.ids, batch.vectors, batch.fields, strict=True):
+            # An upsert replaces the point with its further vectors: those that were read are written again.
+            others = {field: field.removeprefix(_BESIDE) for field, value in row.items()
+                      if isinstance(value, np.ndarray) and field.removeprefix(_BESIDE) in known}  # fmt: skip
+            vectors = {other: self._further(known[other], row[field]) for field, other in others.items()}
+            place, original = _point_id(id_)
+            payload = plain({k: v for k, v in row.items() if k not in others}, owner=self._owner)
+            payload |= {} if original is None else {_ID: original}
+            values = {name: vector.tolist(), **vectors} if name or vectors else vector.tolist()
+            points.append(self._qdrant.models.PointStruct(id=place, vector=values, payload=payload))
         for start in range(0, len(points), _CHUNK):
             # wait: a migration records the batch as durable afterwards.
             self._changes().upsert(self._name, points[start : start + _CHUNK], wait=True)
+
+    def _further(self, params: Any, rows: Any) -> Any:
+        if hasattr(params, "size"):
+            return rows.tolist()
+        return self._qdrant.models.SparseVector(indices=rows[:, 0].astype(int).tolist(), values=rows[:, 1].tolist())
 
     def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
         name, params = self._vectors()
@@ -210,6 +242,17 @@ class QdrantStore(DatabaseStore):
     def _delete(self, ids: list[str]) -> None:
         points = [_point_id(name)[0] for name in ids]
         self._client().delete(self._known(), points_selector=points, wait=True)
+
+
+def _is_single(params: Any) -> bool:
+    return hasattr(params, "size") and getattr(params, "multivector_config", None) is None
+
+
+def _array(vector: Any) -> Any:
+    """Return a further vector as an array; a sparse one as rows of index and value."""
+    if hasattr(vector, "indices"):
+        return sparse_rows(dict(zip(vector.indices, vector.values, strict=True)))
+    return np.asarray(vector)
 
 
 def _opened(where: str, api_key: str | None) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from vecveil.databases.fields import Field
 from vecveil.databases.store import Batch, StoreInfo, VectorStore
-from vecveil.databases.survey import Reservoir, Sample, Survey
+from vecveil.databases.survey import Reservoir, Sample, Survey, survey_beside
 from vecveil.runtime import progress
 from vecveil.validation import check_count
 
@@ -29,7 +29,7 @@ _MIGRATE = "`vecveil migrate` copies the store to one that is protected"
 
 @dataclass(frozen=True)
 class ScanFinding:
-    """One finding; it quotes field names and no other content of the store."""
+    """One finding; it quotes names of fields and ids of bad rows, and no other content of the store."""
 
     code: str
     severity: Severity
@@ -53,6 +53,7 @@ class Scan:
         info: the store's description.
         survey: counts over all rows read.
         sample: random rows with their fields; in memory only.
+        beside: columns of texts and personal data in tables beside the collection.
         complete: all rows were read.
         seed: seed of the sample.
     """
@@ -60,6 +61,7 @@ class Scan:
     info: StoreInfo
     survey: Survey = field(repr=False)
     sample: Sample
+    beside: tuple[Field, ...]
     complete: bool
     seed: int
 
@@ -72,8 +74,9 @@ class Scan:
             )
         rows = self.survey.rows
         about_fields = [f for one in self.survey.fields if (f := _field_finding(one, rows))]
+        about_tables = [_table_finding(one) for one in self.beside]
         return in_order(
-            [*about_fields, *self._id_findings(), self._protection_finding(), *self._row_findings()]
+            [*about_fields, *about_tables, *self._id_findings(), self._protection_finding(), *self._row_findings()]
         )
 
     def to_record(self, *, name: str | None = None) -> dict[str, Any]:
@@ -87,6 +90,7 @@ class Scan:
             },
             "complete": self.complete,
             **self.survey.to_record(),
+            "beside": [one.to_record(one.rows) for one in self.beside],
             "protection": {"verdict": self.protection, "marked_rows": self.survey.marked},
             "sample": {"rows": len(self.sample), "seed": self.seed},
             "findings": [finding.to_record() for finding in self.findings],
@@ -131,7 +135,7 @@ class Scan:
         survey = self.survey
         if survey.bad.total:
             yield ScanFinding(
-                "bad-rows", "low", f"Rows whose vector cannot be used: {survey.bad}.",
+                "bad-rows", "low", f"Rows whose vector cannot be used: {survey.bad}. Their ids: {survey.bad.named}.",
                 "Write them again, or omit them from a migration with --skip-bad.",
             )  # fmt: skip
         if survey.norms.zeros:
@@ -169,6 +173,13 @@ def _field_finding(field: Field, rows: int) -> ScanFinding | None:
             "store needs no attack.",
             f"Keep texts elsewhere, by id; {_MIGRATE}, and omits them.",
         )  # fmt: skip
+    if field.withheld == "vector":
+        return ScanFinding(
+            "further-vectors", "high",
+            f"{name} holds further vectors, in {field.rows / rows:.0%} of the rows: nothing protects them, and a "
+            "sparse vector lists the words of its text.",
+            f"{_MIGRATE}, and omits them.",
+        )  # fmt: skip
     if field.withheld is not None:
         numbers = "lists of numbers, which may be clean vectors"
         values = numbers if field.withheld == "numbers" else "binary values"
@@ -185,6 +196,17 @@ def _field_finding(field: Field, rows: int) -> ScanFinding | None:
             f"Omit it, or replace it with a pseudonym: vecveil migrate --drop {field.name}.",
         )  # fmt: skip
     return None
+
+
+def _table_finding(column: Field) -> ScanFinding:
+    looks = column.withheld or column.personal or "text"
+    code, severity = ("plaintext", "high") if looks == "text" else ("personal-data", "medium")
+    return ScanFinding(
+        f"{code}-in-other-tables", severity,  # type: ignore[arg-type]
+        f"{column.name!r}, a column of another table of the database, holds {_LOOKS[looks]}: whoever reads the "
+        "database needs no attack.",
+        "Keep it in a database of its own. A migration copies no other table.",
+    )  # fmt: skip
 
 
 def scan(
@@ -233,4 +255,4 @@ def scan(
         reservoir.add(rows, survey.add(rows))
     survey = survey or Survey(info.dimension)
     drawn = reservoir.sample(survey.dimension)
-    return Scan(info, survey, drawn, complete, seed)
+    return Scan(info, survey, drawn, survey_beside(store), complete, seed)

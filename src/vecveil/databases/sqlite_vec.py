@@ -36,21 +36,28 @@ from vecveil.errors import MissingDependencyError, StoreError
 
 _JSON = "vecveil_fields"
 # sqlite-vec has no catalogue of its columns: they are parsed from the CREATE statement.
-_VECTOR = re.compile(r"(\w+)\s+float\s*\[\s*(\d+)\s*\]([^,)]*)", re.IGNORECASE)
+_VECTOR = re.compile(r"(\w+)\s+(float|f32|int8|i8|bit)\s*\[\s*(\d+)\s*\]([^,)]*)", re.IGNORECASE)
+_NUMBERS = {"int8": np.int8, "i8": np.int8, "bit": np.uint8}  # others are float32
 _METRIC = re.compile(r"distance_metric\s*=\s*(\w+)", re.IGNORECASE)
-# Hidden columns of every vec0 table.
+# Tables in which sqlite-vec keeps a table's own rows; it declares only some of them as its own.
+_CHUNKS = re.compile(r"_(vector_chunks|metadatachunks|metadatatext)\d\d$")
+_EVERYTHING = (
+    "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type <> 'shadow' AND name <> ?"
+    " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+)
 _TABLES = "SELECT name, sql FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%vec0%'"
 
 
 class _VecLayout(NamedTuple):
-    """The columns of a table: key, vector and others."""
+    """The columns of a table: key, vector and others, and the types of numbers of those that are further vectors."""
 
     key: str
     is_text: bool
     vector: str
     dimension: int
-    metric: str
+    metric: str | None
     columns: list[str]
+    vectors: dict[str, Any]
 
 
 class SqliteVecStore(DatabaseStore):
@@ -65,13 +72,13 @@ class SqliteVecStore(DatabaseStore):
     """
 
     kind: ClassVar[str] = "sqlite-vec"
-    metrics: ClassVar[Mapping[str, Any]] = {"cosine": "cosine", "euclidean": "l2"}
+    metrics: ClassVar[Mapping[str, Any]] = {"cosine": "cosine", "euclidean": "l2", "manhattan": "l1"}
     noun: ClassVar[str] = "table"
     place: ClassVar[str] = "a SQLite file"
 
-    def __init__(self, connection: Any, table: str | None = None) -> None:
+    def __init__(self, connection: Any, table: str | None = None, *, vector: str = "") -> None:
         path = os.fspath(connection) if isinstance(connection, str | os.PathLike) else None
-        super().__init__(path or "", table)
+        super().__init__(path or "", table, vector=vector)
         self._given = connection if path is None else None
         self._sqlite = _loadable() if path is not None else None
         self._opened: Any = None
@@ -144,18 +151,17 @@ class SqliteVecStore(DatabaseStore):
             made = dict(cursor.execute(_TABLES).fetchall())[name]
             select = "SELECT name, pk FROM pragma_table_xinfo(?) WHERE hidden = 0"
             rows = cursor.execute(select, [name]).fetchall()
-        vectors = _VECTOR.findall(made)
-        if len(vectors) != 1:
-            raise StoreError.of(self._owner, "table", "one with a single column of vectors of floats",
-                                f"{len(vectors)}")  # fmt: skip
-        vector, dimension, options = vectors[0]
+        vectors = {name: (kind.lower(), size, options) for name, kind, size, options in _VECTOR.findall(made)}
+        vector = self._only_vector(name for name, (kind, *_) in vectors.items() if kind not in _NUMBERS)
+        _, dimension, options = vectors.pop(vector)
         theirs = _METRIC.search(options)
         key = next((name for name, pk in rows if pk), "rowid")
         is_text = re.search(rf"\b{re.escape(key)}\s+text\s+primary\s+key", made, re.IGNORECASE)
         self._known_layout = _VecLayout(
             key, is_text is not None, vector, int(dimension),
-            self._metric_named(theirs[1].lower() if theirs else "l2") or "",
+            self._metric_named(theirs[1].lower() if theirs else "l2"),
             [name for name, _ in rows if name not in (key, vector)],
+            {name: _NUMBERS.get(kind, np.float32) for name, (kind, *_) in vectors.items()},
         )  # fmt: skip
         return self._known_layout
 
@@ -171,9 +177,8 @@ class SqliteVecStore(DatabaseStore):
     def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         option = "" if metric is None else f" distance_metric={self.metrics[metric]}"
         filters = [f"{name} text" for name in filter_fields]
-        self.make_table(
-            ["id text primary key", f"embedding float[{dimension}]{option}", *filters, f"+{_JSON} text"]
-        )
+        vector = f"{self._vector or 'embedding'} float[{dimension}]{option}"
+        self.make_table(["id text primary key", vector, *filters, f"+{_JSON} text"])
 
     def _check_reuse(self, filter_fields: Sequence[str]) -> None:
         if set(filter_fields) - set(self._layout().columns):
@@ -222,12 +227,29 @@ class SqliteVecStore(DatabaseStore):
             rows = cursor.execute(select, values).fetchall()
         vectors = np.frombuffer(b"".join(row[2] for row in rows), dtype="<f4").astype(np.float32)
         fields = tuple(_fields(dict(zip(layout.columns, row[3:], strict=True))) for row in rows)
+        for row in fields:
+            row |= {name: np.frombuffer(row[name], kind) for name, kind in layout.vectors.items() if name in row}
         ids = tuple(str(row[1]) for row in rows)
         last = str(rows[-1][0]) if rows else ""
         return Batch(ids, vectors.reshape(len(rows), layout.dimension), fields, last)
 
+    def beside(self) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
+        """Yield name and rows of the other tables of the file."""
+        name = self._known()
+        with self.cursor("reading the other tables") as cursor:
+            others = [other for (other,) in cursor.execute(_EVERYTHING, [name]).fetchall()]
+            for other in others:
+                if not _CHUNKS.search(other):
+                    rows = cursor.execute(f"SELECT * FROM {_quoted(other)}")
+                    names = [column[0] for column in rows.description]
+                    yield other, (dict(zip(names, row, strict=True)) for row in rows)
+
     def _write(self, batch: Batch) -> None:
         layout = self._layout()
+        if layout.vectors:
+            got = f"{1 + len(layout.vectors)}"
+            raise StoreError.of(self._owner, "table", "one with a single column of vectors", got,
+                                "A row is written anew, without its further vectors.")  # fmt: skip
         ids = [
             name if layout.is_text else integer_id(name, owner=self._owner) for name in batch.ids
         ]

@@ -10,7 +10,7 @@ import os
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self, final
@@ -82,7 +82,8 @@ class StoreInfo:
         name: name of the collection, table or file, without passwords.
         count: number of rows.
         dimension: dimension of the vectors; 0 if there are none.
-        metric: ``cosine``, ``dot``, ``euclidean``, or None if unknown.
+        metric: ``cosine``, ``dot``, ``euclidean`` or ``manhattan``, the database's own name of another metric, or None
+            if the store names none.
     """
 
     kind: str
@@ -116,10 +117,12 @@ class VectorStore(ABC):
     """
 
     kind: ClassVar[str]
+    options: ClassVar[tuple[str, ...]] = ()
+    """Names that a location may give behind ``?``: of the vectors, tenant and database."""
 
     @classmethod
     @abstractmethod
-    def open(cls, where: str, collection: str | None) -> Self:
+    def open(cls, where: str, collection: str | None, **options: str) -> Self:
         """Return the store at ``where`` (a path or URL) without creating anything."""
 
     @abstractmethod
@@ -217,6 +220,10 @@ class VectorStore(ABC):
                             "Stop that program, and repeat the command. If nobody writes, repair the database.",
                             code="E-STORE-INCOMPLETE")  # fmt: skip
 
+    def beside(self) -> Iterator[tuple[str, Iterable[Mapping[str, Any]]]]:
+        """Yield name and rows of each table that belongs to the collection, or lies in its file."""
+        yield from ()
+
     def compact(self) -> str:
         """Overwrite what is kept of deleted rows, as far as the client can; return what it did, or ``""``."""
         return ""
@@ -263,8 +270,10 @@ class DatabaseStore(VectorStore):
     Args:
         where: path or URL.
         collection: name; None uses the only collection.
+        vector: name of the vectors; empty uses the only vectors.
     """
 
+    options: ClassVar[tuple[str, ...]] = ("vector",)
     metrics: ClassVar[Mapping[str, Any]] = {}
     """The database's metrics by our names."""
     noun: ClassVar[str] = "collection"
@@ -273,14 +282,15 @@ class DatabaseStore(VectorStore):
     page: ClassVar[int] = 500
     """Ids per request of `read` and `delete`."""
 
-    def __init__(self, where: str, collection: str | None = None) -> None:
+    def __init__(self, where: str, collection: str | None = None, *, vector: str = "") -> None:
         self._where, self._name = str(where), collection or ""  # a Path works too
+        self._vector = vector
         self._remote = "://" in self._where
         self._owner = type(self).__name__
 
     @classmethod
-    def open(cls, where: str, collection: str | None) -> Self:
-        return cls(where, collection)
+    def open(cls, where: str, collection: str | None, **options: str) -> Self:
+        return cls(where, collection, **options)
 
     @abstractmethod
     def _names(self) -> list[str]:
@@ -323,8 +333,17 @@ class DatabaseStore(VectorStore):
         return self._info().dimension
 
     def _metric_named(self, theirs: Any) -> str | None:
-        """Return our name of the database's metric ``theirs``, or None."""
-        return next((ours for ours, name in self.metrics.items() if name == theirs), None)
+        """Return our name of the database's metric ``theirs``, its own if we have none, or None for None."""
+        # A copy with another metric would rank differently: `create` refuses a name that it does not know.
+        other = None if theirs is None else str(theirs).lower()
+        return next((ours for ours, name in self.metrics.items() if name == theirs), other)
+
+    def _only_vector(self, names: Iterable[str]) -> str:
+        """Return the name of the vectors to read; raise `StoreError` unless it is given or the only one."""
+        names = list(names)
+        if self._vector not in names and (self._vector or len(names) != 1):
+            raise unlisted(self._owner, self.noun, "vector", self._vector, names)
+        return self._vector or names[0]
 
     def _guard(self, doing: str) -> Any:
         return database_errors(self._owner, doing)
@@ -373,8 +392,6 @@ class DatabaseStore(VectorStore):
         for name in filter_fields:
             check_filter_field(name, owner=self._owner, param="filter_fields")
         dimension = check_count(dimension, owner=self._owner, param="dimension")
-        if metric is not None and metric not in self.metrics:
-            raise unknown_name(self._owner, "metric", self.metrics, metric)
         # An empty collection may have been made beforehand, with options that `create` does not know.
         if self.exists():
             with self._guard("the description"):
@@ -384,6 +401,9 @@ class DatabaseStore(VectorStore):
                                         fix=f"Name another {self.noun}.")  # fmt: skip
                 self._check_reuse(filter_fields)
             return
+        if metric is not None and metric not in self.metrics:
+            fix = f"Use another database, or make the {self.noun} with one of these metrics first."
+            raise unknown_name(self._owner, "metric", self.metrics, metric, fix=fix)
         if not self._name:
             raise InvalidInputError.of(self._owner, "location", f"one with a {self.noun} behind #", "none")
         # Clients refuse names by rules of their own, with an error that is not passed on.
@@ -476,6 +496,28 @@ def no_place(where: str, expected: str, *, owner: str) -> StoreError:
     return StoreError.of(owner, "location", expected, f"{name!r}: {got}", code="E-STORE-NOT-FOUND")
 
 
+def unlisted(owner: str, param: str, option: str, name: str, names: Sequence[str]) -> StoreError:
+    """Return the error for a location whose option ``option`` is missing, or is none of ``names``."""
+    listed = ", ".join(repr(known[:80]) for known in sorted(names)[:10]) or "none is known"
+    got = f"the {option} {name[:80]!r}" if name else f"no {option}"
+    return StoreError.of(owner, param, f"given with one {option} of: {listed}", got,
+                         fix=f"Write KIND:WHERE#COLLECTION?{option}=NAME.", code="E-STORE-NOT-FOUND")  # fmt: skip
+
+
+def stacked(vectors: Sequence[Any], dimension: int) -> npt.NDArray[np.float32]:
+    """Return the vectors as rows (N, dimension); a row is NaN for None and for a vector of another dimension."""
+    X = np.full((len(vectors), dimension), np.nan, np.float32)
+    for row, vector in zip(X, vectors, strict=True):
+        if vector is not None and len(vector) == dimension:
+            row[:] = vector
+    return X
+
+
+def sparse_rows(values: Mapping[int, float]) -> npt.NDArray[np.float64]:
+    """Return a sparse vector as rows (N, 2) of index and value."""
+    return np.array(sorted(values.items()), np.float64).reshape(-1, 2)
+
+
 def distance_of(similarity: float, metric: str | None) -> float:
     """Return the distance for a result of Milvus or Qdrant, which return similarities for cosine and dot."""
     if metric == "cosine":
@@ -548,6 +590,8 @@ def _plain(value: Any, owner: str) -> Any:
         return str(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(inner, owner) for key, inner in value.items()}
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
     if isinstance(value, list | tuple):
         return [_plain(inner, owner) for inner in value]
     raise StoreError.of(owner, "fields", "numbers, texts, times, lists or objects", type(value).__name__,

@@ -5,41 +5,52 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vecveil.databases.fields import PROTECTOR_FIELD, Field, FieldTally
-from vecveil.databases.store import Batch
+from vecveil.databases.store import Batch, VectorStore
 from vecveil.sealing.blob import SEALED_FIELD, is_blob
 
+_NAMED = 20  # bad rows to name
 _UNIT = 1e-3  # tolerance of unit norms: half-precision vectors deviate by about 5e-4
 
 
 @dataclass(frozen=True)
 class BadRows:
-    """Number of rows with an unusable vector, by reason; ``refused``: by the protector."""
+    """Number of rows with an unusable vector, by reason, and the first ids; ``refused``: by the protector."""
 
     without_vector: int = 0
     not_finite: int = 0
     other_dimension: int = 0
     refused: int = 0
+    ids: tuple[str, ...] = ()
 
     def __add__(self, other: BadRows) -> BadRows:
-        return BadRows(
-            *(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
-        )
+        counts = {name: a + b for (name, a), b in zip(self._counts.items(), other._counts.values(), strict=True)}
+        return BadRows(**counts, ids=(self.ids + other.ids)[:_NAMED])
+
+    @property
+    def _counts(self) -> dict[str, int]:
+        return {name: count for name, count in vars(self).items() if name != "ids"}
 
     @property
     def total(self) -> int:
         """Number of bad rows."""
-        return sum(vars(self).values())
+        return sum(self._counts.values())
+
+    @property
+    def named(self) -> str:
+        """The first ids, for messages."""
+        more = ", …" if self.total > len(self.ids) else ""
+        return ", ".join(repr(name[:80]) for name in self.ids) + more
 
     def to_record(self) -> dict[str, int]:
         """Return the counts as JSON values, without ``refused``: a scan has no protector."""
-        return {name: count for name, count in vars(self).items() if name != "refused"}
+        return {name: count for name, count in self._counts.items() if name != "refused"}
 
     def __str__(self) -> str:
         reasons = (
@@ -48,7 +59,7 @@ class BadRows:
             "of another dimension",
             "that the protector rejects (zeros, or longer than in its fit) or does not change",
         )
-        counts = zip(vars(self).values(), reasons, strict=True)
+        counts = zip(self._counts.values(), reasons, strict=True)
         return ", ".join(f"{count:,} {reason}" for count, reason in counts if count) or "none"
 
 
@@ -58,11 +69,22 @@ def usable_rows(batch: Batch, dimension: int) -> tuple[npt.NDArray[np.bool_], Ba
     rows = len(batch)
     if batch.vectors.shape[1] != dimension:
         empty = batch.vectors.shape[1] == 0
-        bad = BadRows(without_vector=rows) if empty else BadRows(other_dimension=rows)
-        return np.zeros(rows, dtype=bool), bad
+        counts = (rows, 0, 0) if empty else (0, 0, rows)
+        return np.zeros(rows, dtype=bool), BadRows(*counts, ids=batch.ids[:_NAMED])
     good = np.asarray(np.isfinite(batch.vectors).all(axis=1), dtype=bool)
     absent = int(np.isnan(batch.vectors).all(axis=1).sum())
-    return good, BadRows(without_vector=absent, not_finite=int((~good).sum()) - absent)
+    return good, BadRows(absent, int((~good).sum()) - absent, ids=_ids(batch, ~good))
+
+
+def _ids(batch: Batch, mask: npt.NDArray[np.bool_]) -> tuple[str, ...]:
+    """Return the first ids of the rows where ``mask`` is true."""
+    return tuple(batch.ids[i] for i in np.flatnonzero(mask)[:_NAMED])
+
+
+def refused_rows(batch: Batch, good: npt.NDArray[np.bool_], accepted: npt.NDArray[np.bool_]) -> BadRows:
+    """Return the count of the rows that are ``good`` and not ``accepted`` by the protector; (N,) masks."""
+    refused = good & ~accepted
+    return BadRows(refused=int(refused.sum()), ids=_ids(batch, refused))
 
 
 @dataclass(frozen=True)
@@ -154,8 +176,9 @@ class Survey:
         self.bad += bad
         vectors = batch.vectors[good] if good.any() else np.empty((0, self.dimension), np.float32)
         if self._accepts is not None and len(vectors):
-            refused = ~self._accepts(np.ascontiguousarray(vectors))
-            self.bad += BadRows(refused=int(refused.sum()))
+            accepted = good.copy()
+            accepted[good] = self._accepts(np.ascontiguousarray(vectors))
+            self.bad += refused_rows(batch, good, accepted)
         self.equal_ids.add(name.encode("utf-8", "surrogatepass") for name in batch.ids)
         self._fields.add(batch.fields)
         self._ids.add({"id": name} for name in batch.ids)
@@ -195,12 +218,23 @@ class Survey:
         return {
             "rows": self.rows,
             "bad_rows": self.bad.to_record(),
+            "bad_ids": list(self.bad.ids),
             "norms": self.norms.to_record(),
             "equal_vectors": self.equal_vectors.to_record(),
             "equal_ids": self.equal_ids.to_record(),
             "fields": [field.to_record(self.rows) for field in self.fields],
             "ids": None if self.ids is None else self.ids.withheld or self.ids.personal or "other",
         }
+
+
+def survey_beside(store: VectorStore) -> tuple[Field, ...]:
+    """Return the columns of the tables beside the collection that hold texts or personal data, as TABLE.COLUMN."""
+    columns = []
+    for name, rows in store.beside():
+        tally = FieldTally()
+        tally.add(rows)
+        columns += [replace(one, name=f"{name}.{one.name}") for one in tally.fields()]
+    return tuple(one for one in columns if one.withheld == "text" or one.personal)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import sqlite3
 from pathlib import Path
+from typing import Any
 
 import chromadb
 import numpy as np
@@ -12,7 +15,7 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.store_factories import chroma_server
-from vecveil.databases import Batch
+from vecveil.databases import Batch, open_store
 from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.locations import in_this_process
 from vecveil.errors import StoreError
@@ -94,6 +97,44 @@ def test_a_name_that_chroma_refuses_is_pointed_at(tmp_path: Path) -> None:
     with in_this_process(f"chroma:{tmp_path / 'store'}#n") as store, raises("E-STORE-DATABASE") as caught:
         store.create(4)
     assert "name" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "given", "metric"),
+    [
+        ({"hnsw:space": "cosine"}, None, "cosine"), ({"hnsw:space": "ip"}, None, "dot"), (None, None, "euclidean"),
+        (None, "cosine", "cosine"), ({"hnsw:space": "cosine"}, "ip", "dot"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("old", [False, True])
+def test_the_metric_of_a_collection(tmp_path: Path, metadata: Any, given: str | None, metric: str, old: bool) -> None:
+    """Chroma before 1.0 wrote the metric to the metadata alone."""
+    with chromadb.PersistentClient(tmp_path) as client:
+        made = client.create_collection(
+            "notes", embedding_function=None, metadata=metadata,
+            configuration=None if given is None else {"hnsw": {"space": given}},
+        )  # fmt: skip
+        made.add(ids=["a"], embeddings=[[1, 2]])
+    if old and given is None:
+        with contextlib.closing(sqlite3.connect(tmp_path / "chroma.sqlite3")) as file, file:
+            file.execute("UPDATE collections SET config_json_str = '{}', schema_str = NULL")
+    with open_store(f"chroma:{tmp_path}#notes") as store:
+        assert store.info().metric == metric
+
+
+def test_tenants_and_databases_are_named(tmp_path: Path) -> None:
+    with chromadb.PersistentClient(tmp_path) as client:
+        client._admin_client.create_tenant("acme")
+        client._admin_client.create_database("one", "acme")
+        with chromadb.PersistentClient(tmp_path, tenant="acme", database="one") as other:
+            other.create_collection("notes", embedding_function=None).add(ids=["a"], embeddings=[[1, 2]])
+    for open_ in (open_store, in_this_process):
+        with open_(f"chroma:{tmp_path}#notes?tenant=acme&database=one") as store:
+            assert store.read(["a"]).vectors.tolist() == [[1, 2]]
+        for wrong in ("notes", "notes?tenant=acme", "notes?database=one", "notes?tenant=acme&database=two"):
+            with open_(f"chroma:{tmp_path}#{wrong}") as store, raises("E-STORE-NOT-FOUND") as caught:
+                store.info()
+        assert "'one'" in str(caught.value)
 
 
 def test_places_that_are_no_database(tmp_path: Path) -> None:

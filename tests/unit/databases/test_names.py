@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import raises
+from vecveil.databases import open_store
 from vecveil.databases.locations import default_state_file, is_local, public_name, short_name
 
 SECRET = "hunter2"
@@ -16,6 +18,11 @@ SECRET = "hunter2"
     [
         ("pgvector:postgresql://ann:hunter2@db.example:5433/app#notes", "pgvector:postgresql://db.example:5433/app#notes"),
         ("pgvector:postgresql://ann@db/app?password=hunter2&sslmode=require#a.b:c", "pgvector:postgresql://db/app#a.b:c"),
+        ("pgvector:postgresql://db/app#a?vector=b%2Fc&password=hunter2", "pgvector:postgresql://db/app#a?vector=b%2Fc"),
+        ("chroma:http://host#a?tenant=t&database=d", "chroma:http://host#a?database=d&tenant=t"),
+        ("chroma:http://host#?database=d&tenant=t%20", "chroma:http://host#?database=d&tenant=t%20"),
+        ("pgvector:postgresql://db/app#a?", "pgvector:postgresql://db/app#a?"),
+        ("pgvector:postgresql://db/app#50% ?", "pgvector:postgresql://db/app#50% ?"),
         ("pgvector:postgresql://me:hunter2@/app?host=%2Ftmp%2Fpg#t", "pgvector:postgresql:///app?host=%2Ftmp%2Fpg#t"),
         ("pgvector:host=db port=5433 user=a password=hunter2 dbname=app#t", "pgvector:host=db port=5433 dbname=app#t"),
         ("pgvector:host=db password='hunter2 host=hunter2'#t", None),
@@ -38,6 +45,15 @@ def test_no_password_is_in_a_name(location: str, public: str | None) -> None:
         assert public_name(location) == public == short_name(location)
 
 
+@pytest.mark.parametrize(
+    "location",
+    ["qdrant:db#c?tenant=t", "chroma:db#c?vector=v", "faiss:db#?vector=v", "qdrant:db#c?vector=", "milvus:x.db#c?a=b"],
+)
+def test_options_that_a_kind_lacks_are_refused(location: str) -> None:
+    with raises("E-INPUT", "location"):
+        open_store(location)
+
+
 def test_a_path_is_absolute_and_its_state_lies_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,6 +72,7 @@ def test_a_path_is_absolute_and_its_state_lies_beside_it(
 
 def test_remote_states_of_two_servers_are_two_files() -> None:
     one, other = (default_state_file(f"qdrant:http://{host}:6333#c") for host in ("a", "b"))
+    assert len({default_state_file(f"qdrant:db#c?vector={name}") for name in ("a", "b")}) == 2
     assert one != other
     assert one.parent == Path()
     assert default_state_file("qdrant:http://user:pw@a:6333#c") == one

@@ -22,6 +22,8 @@ from vecveil import Protector
 from vecveil.databases import Batch, open_store
 from vecveil.databases.migrating import MigrationOptions, migrate
 from vecveil.databases.pgvector import PgvectorStore, TableRow
+from vecveil.databases.scanning import scan
+from vecveil.databases.survey import survey_beside
 from vecveil.errors import StoreError
 from vecveil.mechanisms import Laplace
 from vecveil.protector.policy import ReleasePolicy
@@ -191,15 +193,43 @@ def test_a_table_without_a_key_of_one_column_is_refused(
         store.info()
 
 
-def test_several_vectors_are_told_apart_and_none_is_a_field(url: str, connection: Any) -> None:
-    connection.execute("CREATE TABLE two (id int PRIMARY KEY, a vector(4), b vector(3))")
-    connection.execute("INSERT INTO two VALUES (1, '[1,2,3,4]', '[5,6,7]'), (2, NULL, '[5,6,7]')")
-    with PgvectorStore(url, "two") as store, raises("E-STORE", "table"):
-        store.info()
-    with open_store(f"pgvector:{url}#two:a") as store:
+def test_further_vectors_are_read_and_never_written(url: str, connection: Any) -> None:
+    connection.execute(
+        "CREATE TABLE two (id int PRIMARY KEY, a vector(4), h halfvec(2), s sparsevec(9), b bit(32), any_ vector);"
+        "INSERT INTO two VALUES (1, '[1,2,3,4]', '[5,6]', '{3:0.5,9:2}/9', repeat('01', 16)::bit(32), '[7]')"
+    )
+    with open_store(f"pgvector:{url}#two?vector=a") as store:
         (batch,) = store.batches()
-        assert store.info().count == len(batch) == 1, "a row without a vector is none"
-        assert dict(batch.fields[0]) == {}
+        read = {name: np.asarray(value).tolist() for name, value in batch.fields[0].items()}
+        assert read == {"h": [5, 6], "s": [[3, 0.5], [9, 2]], "b": "01" * 16, "any_": [7]}
+        assert {one.withheld for one in scan(store, show_progress=False).survey.fields} == {"vector", "numbers"}
+        store.write(Batch(batch.ids, -batch.vectors, batch.fields))
+        assert {name: np.asarray(value).tolist() for name, value in store.read(["1"]).fields[0].items()} == read
+
+
+def test_vectors_of_two_dimensions_in_one_column(url: str, connection: Any) -> None:
+    connection.execute("CREATE TABLE mixed (id int PRIMARY KEY, v vector)")
+    values = "(1, '[1]'), (2, '[1,2]'), (3, NULL), (4, '[3,4]'), (5, '[5]'), (6, '[6,7]')"
+    connection.execute(f"INSERT INTO mixed VALUES {values}")
+    with open_store(f"pgvector:{url}#mixed") as store:
+        seen = scan(store, show_progress=False).to_record()
+        assert seen["bad_rows"] == {"without_vector": 1, "not_finite": 0, "other_dimension": 2}
+        assert seen["bad_ids"] == ["1", "3", "5"]
+        assert [one for batch in store.batches(2, after='"2"') for one in batch.ids] == ["3", "4", "5", "6"]
+        assert np.isnan(store.read(["4", "5"]).vectors).tolist() == [[False] * 2, [True] * 2]
+
+
+def test_tables_that_a_key_connects_are_beside(url: str, connection: Any) -> None:
+    connection.execute(
+        "CREATE TABLE documents (id int PRIMARY KEY, body text, created date);"
+        "CREATE TABLE unrelated (body text);"
+        "CREATE TABLE chunks (id int PRIMARY KEY, document int REFERENCES documents, v vector(2));"
+        "INSERT INTO documents VALUES (1, 'she takes one of them every day', now());"
+        "INSERT INTO unrelated VALUES ('she takes one of them every day');"
+        "INSERT INTO chunks VALUES (1, 1, '[1,2]')"
+    )
+    with open_store(f"pgvector:{url}#chunks") as store:
+        assert [one.name for one in survey_beside(store)] == ["documents.body"]
 
 
 def test_the_only_table_needs_no_name(connection: Any) -> None:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import email.utils
 import json
+import random
+import string
+import time
+import unicodedata
+import uuid
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +64,82 @@ def codes(seen: Scan) -> dict[str, str]:
         ("+44 20 7946 0958", "phone"), ("(030) 1234-567", "phone"), ("555-123-4567", "phone"),
         ("Ann Weiss", "name"), ("Weiss, Ann", "name"), ("Ludwig van", "other"), ("Ann", "other"),
         ("[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]", "numbers"),
-        ([0.5] * 8, "numbers"), ([1] * 7, "other"), (np.zeros(3), "numbers"), ([True] * 9, "other"),
+        ("01" * 16, "numbers"), ("01" * 15, "other"),
+        ([0.5] * 8, "numbers"), ([1] * 7, "other"), (np.zeros(3), "vector"), ([True] * 9, "other"),
         (b"anything", "binary"), (3, "other"), (None, "other"), (True, "other"), ("", "other"),
     ],
 )  # fmt: skip
 def test_what_a_value_is(value: object, kind: str) -> None:
     assert kind_of(value) == kind
+
+
+_RANDOM = random.Random(0)
+_LETTERS = string.ascii_letters + string.digits
+
+
+def _drawn(alphabet: str, count: int) -> str:
+    return "".join(_RANDOM.choices(alphabet, k=count))
+
+
+IDS: dict[str, Callable[[], str]] = {
+    "uuid": lambda: str(uuid.UUID(bytes=_RANDOM.randbytes(16), version=4)),
+    "uuids": lambda: ",".join(str(uuid.UUID(bytes=_RANDOM.randbytes(16), version=4)) for _ in range(20)),
+    "sha1": lambda: _RANDOM.randbytes(20).hex(),
+    "sha256": lambda: f"sha256:{_RANDOM.randbytes(32).hex()}",
+    "sha512": lambda: _RANDOM.randbytes(64).hex().upper(),
+    "fingerprint": lambda: _RANDOM.randbytes(32).hex(":"),
+    "hexdump": lambda: _RANDOM.randbytes(32).hex(" "),
+    "base64": lambda: base64.b64encode(_RANDOM.randbytes(32)).decode(),
+    "base64 of 64": lambda: base64.b64encode(_RANDOM.randbytes(64)).decode(),
+    "base64url of 1024": lambda: base64.urlsafe_b64encode(_RANDOM.randbytes(1024)).decode(),
+    "base32": lambda: base64.b32encode(_RANDOM.randbytes(20)).decode(),
+    "token": lambda: ".".join(base64.urlsafe_b64encode(_RANDOM.randbytes(n)).decode() for n in (27, 90, 33)),
+    "ulid": lambda: "01" + _drawn("0123456789ABCDEFGHJKMNPQRSTVWXYZ", 24),
+    "nanoid": lambda: _drawn(_LETTERS + "_-", 21),
+    "ksuid": lambda: _drawn(_LETTERS, 27),
+    "cuid": lambda: _drawn(string.ascii_lowercase + string.digits, 24),
+    "prefixed": lambda: f"cus_{_drawn(_LETTERS, 14)}",
+    "address": lambda: f"arn:aws:s3:::bucket-{_RANDOM.randbytes(4).hex()}/{_drawn(_LETTERS, 9)}",
+    "path": lambda: f"/data/notes/clinic/of/adults/visit-{_RANDOM.randrange(999)}.txt",
+    "relative path": lambda: f"data/notes/clinic/of/adults/visit-{_RANDOM.randrange(999)}.txt",
+    "windows path": lambda: f"C:\\Users\\anna\\notes\\of\\the\\clinic\\{_RANDOM.randrange(999)}.docx",
+    "url": lambda: f"https://example.org/how/to/treat/things/{_RANDOM.randrange(99)}?one=two&three=four",
+    "date": lambda: email.utils.formatdate(_RANDOM.randrange(2**31), usegmt=True),
+    "time": lambda: time.ctime(_RANDOM.randrange(2**31)),
+}
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_identifiers_are_no_texts(name: str) -> None:
+    tally = FieldTally()
+    tally.add({"doc_id": IDS[name]()} for _ in range(1000))
+    (field,) = tally.fields()
+    assert field.kinds == {"other": 1000}
+    assert (field.withheld, field.personal) == (None, None)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "She takes amoxicillin for her asthma.", "Der Patient nimmt seit Montag Metformin ein.",
+        "Aspirin 100mg 1x daily", "Pt. c/o SOB & CP x3d, hx of MI, DM2, HTN", "BP 120/80, HR 72, T 36.8C, RR 16",
+        "他有糖尿病和哮喘，每天服用二甲双胍", "患者は月曜日に診察を受けました。",
+        "환자는 당뇨병과 천식을 앓고 있습니다",
+        "रोगी को मधुमेह है और वह दवा लेता है", "நோயாளிக்கு நீரிழிவு நோய் உள்ளது மருந்து எடுக்கிறார்",
+        "المريض يعاني من مرض السكري والربو", "לחולה יש סוכרת ואסתמה מאז הילדות", "У пациента диабет и астма с детства",
+        "ผู้ป่วยเป็นโรคเบาหวานและหอบหืด", "Bệnh nhân bị tiểu đường và hen suyễn",
+        "Patient\u00a0has\u2003diabetes\u00a0and\u00a0insulin", "Patient\u200bhas\u200bdiabetes\u200band\u200binsulin",
+        "patient_has_diabetes_and_takes_insulin", "how-to-treat-diabetes-in-children", "patient/has/diabetes/type/two",
+        "john_smith_hiv_positive_results.pdf", "/home/anna/My Documents/Patient Smith has diabetes and HIV.pdf",
+        "2024-01-31: patient seen by Dr Weiss", "SGVsbG8gd29ybGQ= is what she wrote to him",
+        "c0ffee00-0000-4000-8000-000000000000 was seen by Dr Weiss on Monday",
+    ],
+)  # fmt: skip
+def test_texts_are_texts_in_any_writing(text: str, form: Any) -> None:
+    tally = FieldTally()
+    tally.add([{"doc_id": unicodedata.normalize(form, text)}])
+    assert tally.fields()[0].withheld == "text"
 
 
 def test_fields_are_judged_wherever_they_lie() -> None:

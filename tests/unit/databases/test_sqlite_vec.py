@@ -10,7 +10,9 @@ import pytest
 
 from harness.errors import raises
 from vecveil.databases import Batch, open_store
+from vecveil.databases.scanning import scan
 from vecveil.databases.sqlite_vec import SqliteVecStore
+from vecveil.databases.survey import survey_beside
 from vecveil.errors import StoreError
 
 X = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
@@ -65,11 +67,35 @@ def test_a_table_without_a_key_has_its_row_numbers(path: Path) -> None:
         assert store.info().metric == "euclidean"
 
 
-@pytest.mark.parametrize("column", ["embedding int8[4]", "embedding bit[8]", "a float[4], b float[4]"])  # fmt: skip
+@pytest.mark.parametrize("column", ["embedding int8[4]", "embedding bit[8]"])  # fmt: skip
 def test_other_vectors_are_refused(path: Path, column: str) -> None:
     run(path, f"CREATE VIRTUAL TABLE notes USING vec0(id text primary key, {column})")
     with SqliteVecStore(str(path), "notes") as store, raises("E-STORE", "table"):
         store.info()
+
+
+def test_further_vectors_and_other_tables_are_beside(path: Path) -> None:
+    run(path, "CREATE VIRTUAL TABLE notes USING vec0(a float[2], b int8[2], c bit[8], +note text)",
+        "CREATE VIRTUAL TABLE two USING vec0(a float[2], b f32[2], +note text)",
+        "INSERT INTO notes (a, b, c, note) VALUES (vec_f32('[1,2]'), vec_int8('[3,4]'), vec_bit(x'ff'), 'short')",
+        "INSERT INTO two (a, b, note) VALUES (vec_f32('[1,2]'), vec_f32('[3,4]'), 'she takes one of them every day')",
+        "CREATE TABLE chunks (body TEXT, page INT)", "CREATE VIRTUAL TABLE index_of USING fts5(words)",
+        "INSERT INTO chunks VALUES ('she takes one of them every day', 3)",
+        "INSERT INTO index_of VALUES ('she takes one of them every day')")  # fmt: skip
+    with open_store(f"sqlite-vec:{path}#two") as store, raises("E-STORE", "table"):
+        store.info()
+    with open_store(f"sqlite-vec:{path}#two?vector=b") as store:
+        assert store.read(["1"]).vectors.tolist() == [[3, 4]]
+        with raises("E-STORE", "table"):
+            store.write(store.read(["1"]))
+    with open_store(f"sqlite-vec:{path}#notes") as store:
+        (row,) = store.read(["1"]).fields
+        assert {name: np.asarray(value).tolist() for name, value in row.items()} == {
+            "b": [3, 4], "c": [255], "note": "short",
+        }  # fmt: skip
+        assert {one.name for one in survey_beside(store)} == {"chunks.body", "index_of.words", "two.note"}
+        codes = [one.code for one in scan(store, show_progress=False).findings]
+        assert (codes.count("further-vectors"), codes.count("plaintext-in-other-tables")) == (2, 3)
 
 
 @pytest.mark.parametrize("name", ['x"; DROP TABLE keep; --', "50% ?", "select", "naïve 文"])
