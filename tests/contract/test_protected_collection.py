@@ -65,7 +65,7 @@ def folder(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def database(kind: str, folder: Path) -> Iterator[VectorStore]:
-    with in_this_process(STORES[kind].locate(folder, f"rows_{next(_names)}")) as opened:
+    with in_this_process(STORES[kind].locate(folder, f"sealed_{next(_names)}")) as opened:
         yield opened
 
 
@@ -524,6 +524,34 @@ def test_a_uuid_is_one_id_in_any_spelling(database: VectorStore, protector: Prot
     for other in (name, name.replace("-", "")):
         with raises("E-INPUT-IDS", "ids"):
             made.add(TEXTS[:1], ids=[other])
+
+
+def test_a_moved_store_and_another_key_file_are_told_apart(
+    protector: Protector, sealer: Sealer, tmp_path: Path
+) -> None:
+    pytest.importorskip("sqlite_vec")
+    given = {"encoder": Hashed()}
+    made = ProtectedCollection(f"sqlite-vec:{tmp_path}/old.db#notes", protector, sealer, **given)
+    with made.database:
+        made.add(TEXTS[:20], ids=IDS[:20])
+    (tmp_path / "old.db").rename(tmp_path / "new.db")
+    moved = ProtectedCollection(f"sqlite-vec:{tmp_path}/new.db#notes", protector, sealer, **given)
+    with moved.database:
+        assert moved.name == made.name
+        assert moved.search("canary-3 text number 3", top=1).texts == TEXTS[3:4]
+        moved.add(TEXTS[20:21], ids=IDS[20:21])
+        for renew in (moved.reseal, lambda: moved.reprotect(protector.rescaled(2.0))):  # of a copy, locks the original
+            with raises("E-SEAL-MOVED", "name"):
+                renew()
+        assert ProtectedCollection(moved.database, None, sealer, name=made.name).reseal() == 21
+        NoiseKeys.create(tmp_path / "other.keys", "one")
+        other = ProtectedCollection(f"sqlite-vec:{tmp_path}/new.db#notes", protector, tmp_path / "other.keys", **given)
+        for call in (lambda: other.search("canary-1 x"), lambda: other.add(["a"], ids=["99"]), other.get):
+            with raises("E-SEAL-COLLECTION", "sealer"):
+                call()
+        with raises("E-SEAL-COLLECTION", "collection") as caught:
+            ProtectedCollection(moved.database, protector, sealer, name="elsewhere", **given).search("canary-1 x")
+        assert "--seal-name" in str(caught.value)
 
 
 def test_wrong_queries_are_refused(flat: VectorStore, protector: Protector, sealer: Sealer) -> None:

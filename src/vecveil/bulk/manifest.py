@@ -22,6 +22,7 @@ MANIFEST = "_manifest.json"
 LOCK = "_lock"
 SCHEMA = "vecveil.manifest/1"
 _LARGEST = 2**28
+_RESULT = 200  # bytes of the result of a part
 _CHUNK = 1 << 20
 _OPTIONS = {
     "key_check": "noise key", "key_id": "noise key", "randomness": "kind of noise", "noise": "kind of noise",
@@ -105,6 +106,11 @@ class Manifest:
 
     def write(self, folder: Folder) -> None:
         text = json.dumps(self.to_record(), indent=1)
+        # Each part that is still to do adds its result.
+        if len(text) + _RESULT * (len(self.parts) - len(self.results)) > _LARGEST:
+            raise DataFileError.of("protect", "inputs", f"files in fewer than {len(self.parts):,} parts", "more",
+                                   f"A manifest has at most {_LARGEST >> 20} MiB.",
+                                   "Use a larger --part-size, or several folders.")  # fmt: skip
         with folder.writing(MANIFEST) as path:
             write_bytes(path, text.encode(), mode=PUBLIC)
 

@@ -15,12 +15,13 @@ from vecveil.cli.output import data, data_json, note, warn, writing
 from vecveil.cli.tables import read_corpus
 from vecveil.data.writing import check_new_file
 from vecveil.databases import open_store
+from vecveil.databases.collection import sealed_name
 from vecveil.databases.forgetting import forget, reconcile
 from vecveil.databases.locations import public_name, short_name
 from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import DataFileError
 from vecveil.io import write_bytes
-from vecveil.sealing import Sealer
+from vecveil.sealing import KeyStore, Sealer
 from vecveil.sealing.sqlite_blobs import SqliteBlobs
 
 RECONCILE_EXAMPLE = """\b
@@ -112,10 +113,14 @@ def forget_command(
         raise click.UsageError("--receipt must be another file than --ids.")
     blobs = None if blobs_file is None else SqliteBlobs(blobs_file)
     ledger: Any = nullcontext() if ledger_file is None else Ledger(ledger_file, create=False)
+    sealer = None if seal_key is None else Sealer(seal_key)
     with open_store(database) as store, ledger as opened:
+        name = seal_name or public_name(database)
+        if seal_name is None and sealer is not None and isinstance(sealer.keys, KeyStore):
+            name = sealed_name(store, name, sealer.keys, blobs)[0] or name
         done = forget(
             store, _ids(ids_file), receipt_file, name=short_name(database), blobs=blobs, ledger=opened, compact=compact,
-            sealer=None if seal_key is None else Sealer(seal_key), collection=seal_name or public_name(database),
+            sealer=sealer, collection=name,
             cache=cache_folder or default_cache_folder(), texts=read_corpus(texts_file),
         )  # fmt: skip
     note(f"Deleted {done.rows:,} rows; {done.absent:,} of {done.ids:,} ids had none. Wrote {receipt_file}.")

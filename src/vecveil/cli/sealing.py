@@ -16,9 +16,8 @@ from vecveil.cli.output import data_json, note, warn
 from vecveil.cli.releases import Release
 from vecveil.data.files import InputFile
 from vecveil.data.writing import check_output
-from vecveil.databases import open_store
 from vecveil.databases.collection import ProtectedCollection
-from vecveil.databases.locations import public_name, short_name
+from vecveil.databases.locations import short_name
 from vecveil.errors import DataFileError
 from vecveil.io import make_folders
 from vecveil.protector import load
@@ -145,8 +144,8 @@ def reprotect_command(
 def _renew(
     database: str, seal_key: str, seal_name: str | None, work: Callable[[ProtectedCollection], int], as_json: bool
 ) -> None:
-    with open_store(database) as store:
-        collection = ProtectedCollection(store, None, seal_key, name=seal_name or public_name(database))
+    collection = ProtectedCollection(database, None, seal_key, name=seal_name)
+    with collection.database:
         rows = work(collection)
     renewed = f"{rows:,} rows of {short_name(database)} are renewed, under a new data key" if rows else \
         f"Every row of {short_name(database)} was renewed already"

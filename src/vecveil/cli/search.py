@@ -9,9 +9,7 @@ import click
 
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note
-from vecveil.databases import open_store
 from vecveil.databases.collection import ProtectedCollection
-from vecveil.databases.locations import public_name
 from vecveil.errors import SealingError
 from vecveil.protector import load
 
@@ -56,11 +54,10 @@ def command(
     named = None
     if encoder is not None or encoder_options:
         named = protector.encoder_for(encoder, options=dict(encoder_options))
-    with open_store(database) as store:
-        collection = ProtectedCollection(
-            store, protector, seal_key, name=seal_name or public_name(database), candidates=candidates,
-            query_noise=not map_queries, encoder=named,
-        )  # fmt: skip
+    collection = ProtectedCollection(
+        database, protector, seal_key, name=seal_name, candidates=candidates, query_noise=not map_queries, encoder=named
+    )
+    with collection.database:
         ranking = collection.search(query, top=top, where=values, on_invalid="skip")
     if ranking.skipped and not ranking.ids:
         raise SealingError.of("search", "database", "a store of rows sealed with this key", "other rows",

@@ -83,8 +83,8 @@ class ProtectedCollection:
         protector: protector or its path, or a `ReleasePolicy` with a noise key or ledger. None opens the collection
             for `get`, `delete` and `reseal`, which need the key alone.
         sealer: sealer, or the path of its key store; None keeps no exact vectors.
-        name: name of the collection in the key store; by default the database's location, if one is given. Two
-            collections must not share a name.
+        name: name of the collection in the key store; by default the one under which the rows are sealed, for new
+            rows the database's location, if one is given. Two collections must not share a name.
         candidates: rows to fetch for a search; by default those that the protector was fitted for
             (``utility="sealed-search"``), or 200. More find more of the exact neighbours and cost more to open.
         query_noise: False sends queries through the map without noise: better candidates, but the database can
@@ -122,7 +122,9 @@ class ProtectedCollection:
         if name is None and sealer is not None and not isinstance(database, str):
             raise InvalidInputError.of(_OWNER, "name", "given with an open store", "None",
                                        fix="Name the collection in the key store.")  # fmt: skip
-        self.name = public_name(database) if name is None and isinstance(database, str) else str(name or "")
+        self._name = name if name is None else str(name)
+        self._place = public_name(database) if isinstance(database, str) else ""
+        self._moved = False
         self.database = open_store(database) if isinstance(database, str) else database
         if not isinstance(self.database, VectorStore):
             raise wrong_type(_OWNER, "database", "a vecveil.databases.VectorStore or its location", database)
@@ -137,6 +139,26 @@ class ProtectedCollection:
         self._checked = self._made = self._filled = False
         self._filter_fields = tuple(filter_fields)
         token_fields(filter_fields, owner=_OWNER)
+
+    @property
+    def name(self) -> str:
+        """Name of the collection in the key store.
+
+        Raises:
+            KeyFileError: the key store has no key of the rows.
+        """
+        if self._name is None:
+            found, blob = self._place, b""
+            if self._sealer is not None and isinstance(self._sealer.keys, KeyStore):
+                found, blob = sealed_name(self.database, self._place, self._sealer.keys, self._blobs)
+                if blob and not found:
+                    raise KeyFileError(
+                        f"{self._sealer.keys!r} has no key of the rows: pass the key file that sealed them. If their "
+                        "key was erased, they open no more.", code="E-SEAL-COLLECTION", param="sealer",
+                    )  # fmt: skip
+                self._moved = bool(blob) and found != self._place
+            self._name = found or self._place
+        return self._name
 
     @property
     def policy(self) -> ReleasePolicy:
@@ -560,6 +582,12 @@ class ProtectedCollection:
     def _key_store(self, doing: str) -> KeyStore:
         if not isinstance(self.sealer.keys, KeyStore):
             raise wrong_type(f"{_OWNER}.{doing}", "sealer", "a sealer with a key store", self.sealer.keys)
+        if self.name and self._moved:
+            raise KeyFileError(
+                f"The rows are sealed as {self.name!r}: the store was moved or copied. If it was moved, pass that name "
+                f"(--seal-name). Of a copy, {doing} would lock the original, whose older keys it deletes.",
+                code="E-SEAL-MOVED", param="name",
+            )  # fmt: skip
         return self.sealer.keys
 
     def _stale(self, doing: str, rotates: bool, batch: int) -> list[str]:
@@ -772,6 +800,21 @@ class ProtectedCollection:
             return blobs, None
         numbers = [self._generations.get(name) for name in ids]
         return [b"" if n is None else blob for n, blob in zip(numbers, blobs, strict=True)], [n or 0 for n in numbers]
+
+
+def sealed_name(
+    store: VectorStore, place: str, keys: KeyStore, blobs: Mapping[str, bytes] | None = None
+) -> tuple[str, bytes]:
+    """Return the name in ``keys`` of a store at ``place``, or of its rows' key if it was moved, and the first blob.
+
+    The name is empty if ``keys`` has neither.
+    """
+    known = keys.collections()
+    part = None if place in known or not store.exists() else next(iter(store.batches(1)), None)
+    if part is None or not len(part):
+        return (place if place in known else ""), b""
+    blob = decoded(part.fields[0].get(SEALED_FIELD)) if blobs is None else blobs.get(part.ids[0], b"")
+    return keys.collection_of([key_id_of(blob)]) or "", blob
 
 
 def _placed(rows: int, kept: list[int], X: Embeddings, drawn: list[int], draw: Callable[[], Embeddings]) -> Embeddings:

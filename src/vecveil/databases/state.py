@@ -68,7 +68,7 @@ def read_state(path: Path) -> MigrationState | None:
     """
     try:
         with open(path, "rb") as file:
-            content = file.read(_LARGEST)
+            content = file.read(_LARGEST + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -93,8 +93,11 @@ def read_state(path: Path) -> MigrationState | None:
 def write_state(path: Path, state: MigrationState) -> None:
     """Write ``state`` atomically."""
     # Readable by its owner only: the cursor may be an id, and ids may be personal.
-    record = {"schema": SCHEMA, **asdict(state)}
-    write_bytes(path, json.dumps(record, indent=1).encode())
+    content = json.dumps({"schema": SCHEMA, **asdict(state)}, indent=1).encode()
+    if len(content) > _LARGEST:
+        raise StoreError(f"{path.name} would be larger than {_LARGEST >> 20} MiB, and not be read again: names of "
+                         "fields, or an id, are too long.", code="E-STORE-STATE", param="state")  # fmt: skip
+    write_bytes(path, content)
 
 
 def _no_state(path: Path, got: str) -> DataFileError:

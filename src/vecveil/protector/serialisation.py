@@ -27,6 +27,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def pack(record: dict[str, Any], arrays: Arrays) -> bytes:
+    from safetensors import SafetensorError
     from safetensors.numpy import save
 
     stored = {name: np.ascontiguousarray(a, dtype=_stored_type(name)) for name, a in arrays.items()}
@@ -34,7 +35,20 @@ def pack(record: dict[str, Any], arrays: Arrays) -> bytes:
     stored.setdefault("dimension", np.array([record["dimension"]], dtype=np.float64))
     record = {"schema": SCHEMA, "vecveil": __version__, **record}
     record["checksum"] = checksum(record, stored)
-    return bytes(save(stored, metadata={"vecveil": json.dumps(record, allow_nan=False)}))
+    if record["dimension"] > LARGEST_DIMENSION:
+        raise _too_large(f"a protector of at most {LARGEST_DIMENSION:,} dimensions")
+    try:
+        data = bytes(save(stored, metadata={"vecveil": json.dumps(record, allow_nan=False)}))
+    except SafetensorError as error:  # of a header of 100 MB, which holds the terms
+        raise _too_large("of fewer terms") from error
+    if len(data) > LARGEST_FILE:
+        raise _too_large(f"of at most {LARGEST_FILE >> 30} GiB")
+    return data
+
+
+def _too_large(expected: str) -> ProtectorFileError:
+    return ProtectorFileError.of("Protector.save", "protector", expected, "a larger one",
+                                 "Its file could not be loaded.")  # fmt: skip
 
 
 def unpack(data: bytes, name: str) -> tuple[dict[str, Any], Arrays]:

@@ -193,7 +193,7 @@ class NoiseKeys:
                 for name, key in keys.items()
             },
         }
-        write_bytes(path, (json.dumps(record, indent=1) + "\n").encode())
+        write_key_file(path, record)
         return made
 
     @classmethod
@@ -217,6 +217,21 @@ class NoiseKeys:
             wrong = message(owner, param, f"the JSON of a key file ({SCHEMA})", "something else",
                             fix="Make one with `vecveil key new FILE`.")  # fmt: skip
         raise KeyFileError(wrong)
+
+
+def write_key_file(path: Path, record: Mapping[str, Any], spare: int = 0) -> None:
+    """Write a key file; raise KeyFileError, before anything is changed, for one that could not be read again.
+
+    Args:
+        spare: bytes to leave below the largest size.
+    """
+    content = (json.dumps(record, indent=1) + "\n").encode()
+    if len(content) > _LARGEST_FILE - spare:
+        raise KeyFileError(
+            f"{path.name} is full: key files have at most {_LARGEST_FILE >> 20} MiB. It is unchanged. Use a key file "
+            "for each group of tenants, or erase collections that are gone.", code="E-KEY-FULL", param="path",
+        )  # fmt: skip
+    write_bytes(path, content)
 
 
 ItemId = str | int | bytes

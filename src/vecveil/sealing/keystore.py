@@ -20,7 +20,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-import json
 import math
 import os
 import re
@@ -44,9 +43,9 @@ from vecveil.errors import (
     KeyFileError,
     MissingDependencyError,
 )
-from vecveil.io import locked, parse_json, write_bytes
+from vecveil.io import locked, parse_json
 from vecveil.randomness import NoiseKeys
-from vecveil.randomness.keyed import SCHEMA, key_file_errors
+from vecveil.randomness.keyed import SCHEMA, key_file_errors, write_key_file
 
 FILTER_PREFIX = "vecveil_filter_"
 """Start of the field that holds the token of a metadata field."""
@@ -58,6 +57,7 @@ NONCE_BYTES = 12
 MOST_BLOBS = 2**31
 # A process counts its blobs in the key store by shares of this size, so that few writes suffice.
 _SHARE = 2**16
+_SPARE = 2**20  # bytes of a full file that new collections leave to the rotation of keys
 _LONGEST_NAME = 1000
 _MOST_FIELDS = 64
 _FILTER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -323,9 +323,10 @@ class KeyStore:
 
     def reserve(self, collection: str, blobs: int) -> CollectionKeys:
         """Return keys whose current one may seal ``blobs`` rows; make the collection, or a new key, as needed."""
-        if self._reserved.get(collection, -1) < blobs or collection not in self.collections():
+        known = collection in self.collections()
+        if self._reserved.get(collection, -1) < blobs or not known:
             share = max(blobs, _SHARE)
-            with self._changing() as record:
+            with self._changing(0 if known else _SPARE) as record:
                 entry = record["collections"].get(_checked(collection))
                 if entry is None:
                     entry = record["collections"][collection] = {"uuid": str(uuid.uuid4()), "current": "", "keys": {}}
@@ -445,7 +446,7 @@ class KeyStore:
 
     def _entry(self, collection: str, record: dict[str, Any]) -> dict[str, Any]:
         if collection not in record["collections"]:
-            raise _no_collection(collection, record["collections"])
+            raise _no_collection(collection, Path(self.path).name, record["collections"])
         entry: dict[str, Any] = record["collections"][collection]
         return entry
 
@@ -516,7 +517,8 @@ class KeyStore:
         return record
 
     @contextmanager
-    def _changing(self) -> Iterator[dict[str, Any]]:
+    def _changing(self, spare: int = 0) -> Iterator[dict[str, Any]]:
+        """Yield the content of the file, and write it back unless fewer than ``spare`` bytes would be left."""
         path = Path(self.path)
         with ExitStack() as stack:
             with key_file_errors(path):
@@ -524,7 +526,7 @@ class KeyStore:
             record = self._load()
             yield record
             with key_file_errors(path):
-                write_bytes(path, (json.dumps(record, indent=1) + "\n").encode())
+                write_key_file(path, record, spare)
 
 
 def _context(collection: str, key_id: str) -> bytes:
@@ -539,8 +541,11 @@ def _checked(collection: str) -> str:
     return collection
 
 
-def _no_collection(collection: str, known: Iterable[str]) -> KeyFileError:
+def _no_collection(collection: str, file: str, known: Iterable[str]) -> KeyFileError:
     listed = ", ".join(repr(name)[:80] for name in sorted(known)[:5]) or "none"
-    return KeyFileError.of(_OWNER, "collection", "one that has a data key", repr(collection)[:80],
-                           "It has no row yet, or was moved, renamed, erased, or sealed with another key store.",
-                           f"The key store has: {listed}.", code="E-SEAL-COLLECTION")  # fmt: skip
+    return KeyFileError(
+        f"No key for collection {collection[:80]!r} in {file}. If the store was moved or renamed, pass the name under "
+        "which its rows are sealed (--seal-name); otherwise check that this is its key file. "
+        f"The file has keys for: {listed}.",
+        code="E-SEAL-COLLECTION", param="collection",
+    )  # fmt: skip

@@ -578,3 +578,12 @@ def test_the_state_holds_no_text_vector_or_key(
     assert state.stat().st_mode & 0o777 == 0o600
     for path in dest.folder.iterdir():
         assert CANARY.encode() not in path.read_bytes()
+
+
+def test_a_state_that_could_not_be_read_again_is_not_written(
+    source: FolderStore, protector: vecveil.Protector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vecveil.databases.state._LARGEST", 100)
+    with raises("E-STORE-STATE", "state"):
+        copy(source, dest := FolderStore(tmp_path / "dest"), ReleasePolicy(protector), tmp_path / "s.json")
+    assert dest.info().count == 0

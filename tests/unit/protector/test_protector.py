@@ -48,6 +48,19 @@ CHANGES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    "too_large",
+    [
+        {"mechanism": Laplace(16_385, 10.0)},
+        {"report": {"note": "x" * 100_000_000}},
+    ],
+)
+def test_a_protector_that_could_not_be_loaded_is_not_saved(tmp_path: Path, too_large: dict[str, Any]) -> None:
+    with raises("E-PROTECTOR", "protector"):
+        small(**too_large).save(tmp_path / "p.vecveil")
+    assert not any(tmp_path.iterdir())
+
+
 def test_every_parameter_changes_the_fingerprint() -> None:
     prints = [small(**change).fingerprint for change in [{}, *CHANGES]]
     assert len(set(prints)) == len(prints)

@@ -346,6 +346,24 @@ def test_a_key_store_that_cannot_be_written_is_unchanged(tmp_path: Path, monkeyp
     assert len(store.read("notes").keys) == 1
 
 
+def test_a_full_key_store_takes_no_new_collection_and_rotates_the_others(
+    path: Path, X: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealer = Sealer(path)
+    blobs = sealer.seal(X, ids=IDS, collection="notes")
+    before = path.read_bytes()
+    monkeypatch.setattr("vecveil.randomness.keyed._LARGEST_FILE", len(before) + 600)
+    monkeypatch.setattr("vecveil.sealing.keystore._SPARE", 600)
+    with raises("E-KEY-FULL", "path"):
+        sealer.seal(X, ids=IDS, collection="more")
+    assert path.read_bytes() == before
+    sealer.keys.rotate("notes")
+    with raises("E-KEY-FULL", "path"):
+        for number in range(9):
+            NoiseKeys.create(path, f"key {number}")
+    assert len(Sealer(path).unseal(blobs, ids=IDS, collection="notes").ids) == 4
+
+
 def test_blobs_in_a_sqlite_file(tmp_path: Path) -> None:
     path = tmp_path / "blobs.db"
     blobs = SqliteBlobs(path)
