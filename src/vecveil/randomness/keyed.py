@@ -193,7 +193,7 @@ class NoiseKeys:
                 for name, key in keys.items()
             },
         }
-        write_key_file(path, record)
+        write_bytes(path, key_file_content(path, record))
         return made
 
     @classmethod
@@ -219,8 +219,8 @@ class NoiseKeys:
         raise KeyFileError(wrong)
 
 
-def write_key_file(path: Path, record: Mapping[str, Any], spare: int = 0) -> None:
-    """Write a key file; raise KeyFileError, before anything is changed, for one that could not be read again.
+def key_file_content(path: Path, record: Mapping[str, Any], spare: int = 0) -> bytes:
+    """Return the bytes of a key file; raise KeyFileError for one that could not be read again.
 
     Args:
         spare: bytes to leave below the largest size.
@@ -231,7 +231,7 @@ def write_key_file(path: Path, record: Mapping[str, Any], spare: int = 0) -> Non
             f"{path.name} is full: key files have at most {_LARGEST_FILE >> 20} MiB. It is unchanged. Use a key file "
             "for each group of tenants, or erase collections that are gone.", code="E-KEY-FULL", param="path",
         )  # fmt: skip
-    write_bytes(path, content)
+    return content
 
 
 ItemId = str | int | bytes

@@ -43,9 +43,9 @@ from vecveil.errors import (
     KeyFileError,
     MissingDependencyError,
 )
-from vecveil.io import locked, parse_json
+from vecveil.io import locked, parse_json, write_bytes
 from vecveil.randomness import NoiseKeys
-from vecveil.randomness.keyed import SCHEMA, key_file_errors, write_key_file
+from vecveil.randomness.keyed import SCHEMA, key_file_content, key_file_errors
 
 FILTER_PREFIX = "vecveil_filter_"
 """Start of the field that holds the token of a metadata field."""
@@ -526,7 +526,7 @@ class KeyStore:
             record = self._load()
             yield record
             with key_file_errors(path):
-                write_key_file(path, record, spare)
+                write_bytes(path, key_file_content(path, record, spare))
 
 
 def _context(collection: str, key_id: str) -> bytes:
