@@ -125,7 +125,9 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _shown(text: str, values: Mapping[str, Any] | None, arguments: Sequence[str] | None = None) -> str:
+def _shown(
+    text: str, values: Mapping[str, Any] | None, arguments: Sequence[str] | None = None, param: str = ""
+) -> str:
     """Return a message without secrets, and with the options of a command in place of Python's parameters."""
     try:
         from vecveil.cli.options import (  # loads NumPy, which no help needs
@@ -135,7 +137,7 @@ def _shown(text: str, values: Mapping[str, Any] | None, arguments: Sequence[str]
     except (ImportError, MemoryError, OSError):
         return text  # too little memory: no option was parsed either
     if arguments is not None:
-        text = in_options(text, _command(arguments), values or {}, arguments)
+        text = in_options(text, _command(arguments), values or {}, arguments, param)
     return without_secrets(text, values or {})
 
 
@@ -162,7 +164,7 @@ def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str
         case MemoryLimitError() if error.code == MemoryLimitError.code:
             return _say(str(error))  # raised before a command is loaded, for which there is no room
         case VecveilError() if not (isinstance(error, ImportError) and _short_of_memory(error)):
-            return _say(_shown(str(error), values, arguments))
+            return _say(_shown(str(error), values, arguments, error.param))
         case _ if _short_of_memory(error):
             return _say(
                 "The memory, or the number of threads, that this process may use does not suffice. "

@@ -232,9 +232,12 @@ def _like_secret(name: str) -> bool:
 
 
 def in_options(
-    text: str, command: click.Command, values: Mapping[str, tuple[str, str]], arguments: Sequence[str] = ()
+    text: str, command: click.Command, values: Mapping[str, tuple[str, str]], arguments: Sequence[str] = (),
+    param: str = "",
 ) -> str:
     """Return the sentence of an error with the options of ``command`` in place of Python's parameters.
+
+    ``param`` is the error's argument at fault.
 
     A sentence of the package names an option that differs from the parameter in parentheses after the Python form:
     ``overwrite=True (--force)``. For ``values`` see `VALUES`; ``arguments`` tell which option names a missing column.
@@ -242,10 +245,10 @@ def in_options(
     text = re.sub(rf"(?:{_ARGUMENT}|`[a-z_]+`|\b[a-z]+_[a-z_]+) \((--[^)]+)\)", r"\1", text)
     text = re.sub(rf"(--[a-z-]+(?: [\w-]+)?) \((?:in Python )?{_ARGUMENT}\)", r"\1", text)
     names: dict[str, str] = {}
-    for param in command.params:
-        names[str(param.name)] = _name(param)
-        if isinstance(param, click.Option):
-            names[_name(param).lstrip("-").replace("-", "_")] = _name(param)
+    for each in command.params:
+        names[str(each.name)] = _name(each)
+        if isinstance(each, click.Option):
+            names[_name(each).lstrip("-").replace("-", "_")] = _name(each)
     for python, other in _ALIASES.items():
         if other in names:
             names.setdefault(python, names[other])
@@ -255,6 +258,9 @@ def in_options(
             names["path"] = names["embeddings"] = option
             if text.startswith(f"{Path(value).name}: `output`"):  # --output of fit is another option
                 names["output"] = option
+    vectors_given = "--vectors" in {word.partition("=")[0] for word in arguments}
+    if param == "embeddings" and "embedding_column" in names and not vectors_given:
+        names[param] = names["embedding_column"]  # the vectors are those of a column
     if text.startswith("serve --config: "):
         names = {"path": names["path"]} if "path" in names else {}  # the file has the names of Python
     if re.match("(load_encoder|serve): `name`", text) and "encoder" in names:

@@ -582,7 +582,7 @@ def made_up_members(
         maker: Any = faker.Faker(list(locales))
     except (AttributeError, ValueError, ImportError) as error:
         got = ", ".join(map(repr, locales))
-        raise InvalidInputError.of("fit", "locales", "locales that Faker has", got) from error
+        raise InvalidInputError.of("made_up_members", "locales", "locales that Faker has", got) from error
     finally:
         random.setstate(state)
     maker.seed_instance(seed)

@@ -244,3 +244,13 @@ def test_an_existing_protector_is_named_by_its_option(tmp_path: Path) -> None:
     done = run("fit", "--positive", tmp_path / "a.npy", "--negative", tmp_path / "b.npy", "--epsilon", "9", "-o",
                tmp_path / "p.vecveil")  # fmt: skip
     assert "p.vecveil: `--out` must be a file that does not exist yet" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("audit", "a.parquet"), "--embedding-column"), (("audit", "a.csv", "--vectors=v.npy"), "--vectors"),
+     (("protect", "a.parquet"), "--embedding-column")],
+)  # fmt: skip
+def test_vectors_of_a_column_are_called_by_the_column(words: tuple[str, ...], said: str) -> None:
+    sentence = in_options("audit: `embeddings` must be of dimension 8.", _command(words), {}, words, "embeddings")
+    assert sentence.endswith(f"`{said}` must be of dimension 8.")
