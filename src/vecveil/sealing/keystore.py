@@ -166,13 +166,14 @@ class MasterKeys:
 
 
 class DataKey:
-    """One data key of a collection, with the cipher of its blobs and the key of its filter tokens."""
+    """One data key of a collection: the cipher of its blobs, of its segments' file keys, and the key of its tokens."""
 
-    __slots__ = ("_filters", "cipher", "key_id", "protector")
+    __slots__ = ("_filters", "cipher", "key_id", "protector", "segments")
 
     def __init__(self, key_id: bytes, secret: bytes, collection: uuid.UUID, protector: str | None = None) -> None:
         self.key_id, self.protector = key_id, protector
         self.cipher = aead(_derived(secret, b"blob" + collection.bytes))
+        self.segments = aead(_derived(secret, b"segment" + collection.bytes))
         self._filters = _derived(secret, b"filter" + collection.bytes)
 
     def token(self, field: str, value: str | bool | int | float) -> str:
@@ -232,8 +233,11 @@ class SingleKey:
 
     def read(self, collection: str) -> CollectionKeys:
         named = uuid.UUID(bytes=_derived(self._secret, b"collection" + _checked(collection).encode())[:16])
-        key_id = _derived(self._secret, b"key id")[:KEY_ID_BYTES]
-        return CollectionKeys(named, (DataKey(key_id, self._secret, named),))
+        return CollectionKeys(named, (self.data_key(named),))
+
+    def data_key(self, collection: uuid.UUID) -> DataKey:
+        """Return the data key for the collection or index with this UUID."""
+        return DataKey(_derived(self._secret, b"key id")[:KEY_ID_BYTES], self._secret, collection)
 
     def reserve(self, collection: str, blobs: int) -> CollectionKeys:
         return self.read(collection)
@@ -409,7 +413,13 @@ class KeyStore:
             older = [key_id for key_id in entry["keys"] if key_id not in (entry["current"], keep.hex())]
             for key_id in older:
                 del entry["keys"][key_id]
+            # A segment that a writer appended under a retired key was appended again before `add` returned.
+            entry["retired"] = [*entry.get("retired", []), *older]
         return len(older)
+
+    def is_retired(self, collection: str, key_id: str) -> bool:
+        """Return whether `retire` has deleted this data key."""
+        return key_id in self._entry(collection, self._load()).get("retired", ())
 
     def rename(self, collection: str, name: str) -> None:
         """Rename a collection; its blobs are bound to its UUID and stay valid."""

@@ -129,7 +129,7 @@ class Sealer:
     ) -> None:
         if precision not in PRECISIONS:
             raise unknown_name("Sealer", "precision", PRECISIONS, precision)
-        self.keys = _opened(key, store)
+        self.keys = open_keys(key, store)
         self._precision, self._compress = precision, bool(compress)
         self._padding = check_count(padding, owner="Sealer", param="padding", minimum=0)
 
@@ -331,7 +331,8 @@ def _bound_ids(ids: Any, generations: Sequence[int] | None, rows: int, owner: st
     return [item + b"g" + number.to_bytes(8, "little") for item, number in zip(items, numbers, strict=True)]
 
 
-def _opened(key: Any, store: Any) -> KeyStore | SingleKey:
+def open_keys(key: Any, store: Any = None) -> KeyStore | SingleKey:
+    """Return the keys that ``key`` and ``store`` name; see `Sealer`."""
     variable, path = split_source(key) if isinstance(key, str | os.PathLike) else (None, "")
     if variable is not None:
         key, store = MasterKeys(NoiseKeys.from_environment(variable)), store or path or None

@@ -1,0 +1,326 @@
+"""Segments of a sealed index: immutable Parquet files with modular encryption and padded sizes.
+
+A segment is an ordinary Parquet file with uniform encryption (AES-256-GCM, encrypted footer); docs/formats.md specifies
+it. Its file key is random. The key material in the file holds that key, wrapped for the segment's own name: under
+another name the file does not open. The footer's ``vecveil`` entry is the segment's record, a JSON object.
+
+The format states the length of each encrypted page in clear. A segment therefore pads every page: row groups end
+with padding rows, so that the number of rows and the bytes of each column are Padmé lengths. Columns are not compressed
+and have no statistics.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.exceptions import InvalidTag
+
+from vecveil.errors import KeyFileError, SealingError, optional_import
+from vecveil.sealing.blob import padded_length
+
+with optional_import("A sealed index", "pyarrow", "index"):
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+    import pyarrow.parquet.encryption as pe
+
+FORMAT = 1
+LIVE, DELETED, PADDING = 0, -1, -2
+"""Values of the column ``deleted``: a row, a deletion, a padding row. A positive value is a deletion that a merge kept:
+the number of the commit from which it may be dropped, see `vecveil.search.sealed_index`."""
+PRECISIONS = ("float16", "int8")
+_OWNER = "SealedIndex"
+_RECORD = "vecveil"
+_GROUP_ROWS, _GROUP_BYTES = 8000, 1 << 20
+_LEAST = {"id": 256, "text": 1024, "metadata": 256}  # bytes of a padded column
+_LEAST_RECORD = 1024
+_TEXTS = ("id", "text", "metadata")
+_PAGE_BYTES = 1 << 30  # one page a column and row group
+
+
+class SegmentKeys(Protocol):
+    """Wraps and unwraps the file keys of one index; ``name`` is the segment's, to which the wrapped key is bound."""
+
+    def wrap(self, key: bytes, name: str, /) -> tuple[str, bytes]:
+        """Return the id of the wrapping key and the wrapped key."""
+
+    def unwrap(self, wrapped: bytes, key_id: str, name: str, /) -> bytes:
+        """Return the file key; raise `InvalidTag`, `KeyFileError` or `ValueError` if it does not unwrap."""
+
+
+class _Wrapping(pe.KmsClient):  # type: ignore[misc, no-any-unimported]
+    """Hands pyarrow's file key to `SegmentKeys`; keeps the key id and the error, which pyarrow turns into text."""
+
+    def __init__(self, keys: SegmentKeys, name: str, state: dict[str, Any]) -> None:
+        super().__init__()
+        self._keys, self._name, self._state = keys, name, state
+
+    def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> str:
+        # The identifier goes into the key material, but is only known once the key is wrapped: both travel here.
+        try:
+            key_id, wrapped = self._keys.wrap(key_bytes, self._name)
+        except Exception as error:
+            self._state["error"] = error
+            raise
+        self._state["key_id"] = key_id
+        return f"{key_id}:{base64.b64encode(wrapped).decode()}"
+
+    def unwrap_key(self, wrapped_key: str, master_key_identifier: str) -> bytes:
+        key_id, _, wrapped = wrapped_key.partition(":")
+        self._state["key_id"] = key_id
+        try:
+            return self._keys.unwrap(base64.b64decode(wrapped), key_id, self._name)
+        except Exception as error:
+            self._state["error"] = error
+            raise
+
+
+def _factory(keys: SegmentKeys, name: str) -> tuple[Any, Any, dict[str, Any]]:
+    state: dict[str, Any] = {}
+    return pe.CryptoFactory(lambda _: _Wrapping(keys, name, state)), pe.KmsConnectionConfig(), state
+
+
+def schema(n: int, precision: str) -> Any:
+    """Return the Arrow schema of a segment of dimension ``n``."""
+    fields = [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("lamport", pa.int64(), nullable=False),
+        pa.field("writer", pa.binary(16), nullable=False),
+        pa.field("deleted", pa.int64(), nullable=False),
+        pa.field("vector", pa.binary(n * (2 if precision == "float16" else 1)), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("has_text", pa.bool_(), nullable=False),
+        pa.field("metadata", pa.string(), nullable=False),
+    ]
+    if precision == "int8":
+        fields.insert(5, pa.field("scale", pa.float32(), nullable=False))
+    return pa.schema(fields)
+
+
+class SegmentWriter:
+    """Writes the segment ``name`` to a file, row group by row group.
+
+    Args:
+        path: of the file, which is overwritten.
+        record: entry ``vecveil`` of the footer; `close` adds to it the format, the name and the number of rows.
+    """
+
+    def __init__(
+        self, path: Path, name: str, keys: SegmentKeys, *, n: int, precision: str, record: Mapping[str, Any]
+    ) -> None:
+        self.name, self.rows, self._path, self._record = name, 0, path, dict(record, dimension=n, precision=precision)
+        self._schema = schema(n, precision)
+        factory, connection, self._state = _factory(keys, name)
+        encryption = pe.EncryptionConfiguration(
+            footer_key="index", uniform_encryption=True, plaintext_footer=False, double_wrapping=False,
+            data_key_length_bits=256,
+        )  # fmt: skip
+        self._file = open(path, "wb")
+        try:
+            self._writer = pq.ParquetWriter(
+                self._file, self._schema, compression="none", use_dictionary=False, write_statistics=False,
+                data_page_size=_PAGE_BYTES, max_rows_per_page=_GROUP_ROWS * 2,
+                encryption_properties=factory.file_encryption_properties(connection, encryption),
+            )  # fmt: skip
+        except BaseException as error:
+            self._file.close()
+            raise self._state.get("error") or error from None
+
+    @property
+    def key_id(self) -> str:
+        """Id of the key that wraps the file key."""
+        return str(self._state["key_id"])
+
+    def add(self, rows: Any) -> None:
+        """Append an Arrow table of the segment's schema."""
+        for group in _groups(rows):
+            self._writer.write_table(_padded(group.combine_chunks()), row_group_size=len(group) * 2 + 2)
+        self.rows += len(rows)
+
+    def close(self) -> None:
+        """Write the footer, pad the file and flush it to disk."""
+        record = {**self._record, "format": FORMAT, "name": self.name, "rows": self.rows}
+        text = json.dumps(record, separators=(",", ":"))
+        self._writer.add_key_value_metadata({_RECORD: text.ljust(padded_length(len(text), _LEAST_RECORD))})
+        self._writer.close()
+        self._file.close()
+        _pad(self._path)
+
+    def abandon(self) -> None:
+        """Close the unfinished file."""
+        self._file.close()
+
+
+def _groups(rows: Any) -> Iterator[Any]:
+    """Yield slices of at most `_GROUP_ROWS` rows and about `_GROUP_BYTES` of texts, so that a hit opens little."""
+    sizes = sum(pc.binary_length(rows[name]).to_numpy().astype(np.int64) for name in _TEXTS)
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(rows):
+        limit = (ends[start - 1] if start else 0) + _GROUP_BYTES
+        end = min(max(int(np.searchsorted(ends, limit, "right")), start + 1), start + _GROUP_ROWS)
+        yield rows.slice(start, end - start)
+        start = end
+
+
+def _padded(rows: Any) -> Any:
+    """Return a row group with padding rows behind it, so that rows and bytes of each column are Padmé lengths."""
+    extra = padded_length(len(rows) + 1, 0) - len(rows)
+    columns = []
+    for field in rows.schema:
+        if field.name in _TEXTS:
+            size = int(pc.sum(pc.binary_length(rows[field.name])).as_py() or 0)
+            fill: Any = [" " * (padded_length(size, _LEAST[field.name]) - size), *[""] * (extra - 1)]
+        elif field.name == "deleted":
+            fill = [PADDING] * extra
+        elif pa.types.is_fixed_size_binary(field.type):
+            fill = [bytes(field.type.byte_width)] * extra
+        else:
+            fill = [False if pa.types.is_boolean(field.type) else 0] * extra
+        columns.append(pa.array(fill, field.type))
+    return pa.concat_tables([rows, pa.table(columns, schema=rows.schema)])
+
+
+def _pad(path: Path) -> None:
+    """Insert a block before the footer, framed as an encrypted module, so that the size is a Padmé length."""
+    # Offsets of pages count from the start of the file and the footer is found from its end: readers skip the block.
+    with open(path, "rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(size - 8)
+        footer = int.from_bytes(file.read(4), "little") + 8
+        file.seek(size - footer)
+        tail = file.read(footer)
+        more = padded_length(size + 32, 0) - size
+        file.seek(size - footer)
+        file.write((more - 4).to_bytes(4, "little") + secrets.token_bytes(more - 4) + tail)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class Segment:
+    """An open segment: its record, and its rows by position. The file stays open, also when somebody deletes it.
+
+    Attributes:
+        name: of the object.
+        record: entry ``vecveil`` of the footer.
+        key_id: id of the key that wraps the file key.
+
+    Raises:
+        SealingError: the file is damaged, of another name or index, or of a newer format.
+        KeyFileError: no key of the index opens it.
+        FileNotFoundError: there is no such file.
+    """
+
+    def __init__(self, path: Path, name: str, keys: SegmentKeys) -> None:
+        self.name = name
+        factory, connection, state = _factory(keys, name)
+        self._lock = threading.Lock()  # a ParquetFile has one position
+        source = pa.OSFile(str(path))
+        try:
+            self._file = pq.ParquetFile(
+                source, decryption_properties=factory.file_decryption_properties(connection)
+            )
+            self.record = json.loads(self._file.metadata.metadata[_RECORD.encode()])
+            if self.record["format"] != FORMAT or self.record["name"] != name:
+                raise ValueError
+        except Exception as error:
+            source.close()
+            raise _not_opened(name, state.get("error") or error) from error
+        self.key_id = str(state["key_id"])
+        self._ends: npt.NDArray[np.int64] | None = None
+
+    def columns(self, names: Sequence[str]) -> Iterator[Any]:
+        """Yield a table a row group with these columns and without padding rows.
+
+        Raises:
+            SealingError: a page is damaged.
+        """
+        for group in range(self._file.num_row_groups):
+            table = self._read(group, [*names, *(["deleted"] if "deleted" not in names else [])])
+            real = len(table) - int(pc.sum(pc.equal(table["deleted"], PADDING)).as_py() or 0)
+            yield table.slice(0, real).select(list(names))
+
+    def rows(self, positions: Sequence[int], names: Sequence[str]) -> Any:
+        """Return a table of the rows at ``positions``, in their order.
+
+        Raises:
+            SealingError: a page is damaged.
+        """
+        at = np.asarray(positions, np.int64)
+        groups = np.searchsorted(self._group_ends(), at, "right")
+        starts = np.concatenate([[0], self._group_ends()])[groups]
+        parts, order = [], []
+        for group in np.unique(groups):
+            mine = np.flatnonzero(groups == group)
+            parts.append(self._read(int(group), list(names)).take(pa.array(at[mine] - starts[mine])))
+            order.append(mine)
+        if not parts:
+            return self._file.schema_arrow.empty_table().select(list(names))
+        return pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(order))))
+
+    def _group_ends(self) -> npt.NDArray[np.int64]:
+        if self._ends is None:
+            self._ends = np.cumsum([len(table) for table in self.columns(["deleted"])], dtype=np.int64)
+        return self._ends
+
+    def note_groups(self, rows: Iterable[int]) -> None:
+        """Take over the rows of each row group from whoever has just read them all."""
+        self._ends = np.cumsum(list(rows), dtype=np.int64)
+
+    def _read(self, group: int, names: list[str]) -> Any:
+        try:
+            with self._lock:
+                return self._file.read_row_group(group, columns=names, use_threads=False)
+        except (OSError, pa.ArrowException) as error:
+            raise _not_opened(self.name, error) from error
+
+    def close(self) -> None:
+        with self._lock:
+            self._file.close(force=True)
+
+
+def _not_opened(name: str, error: Exception) -> SealingError | KeyFileError | Exception:
+    if isinstance(error, KeyFileError | FileNotFoundError):
+        return error
+    if isinstance(error, InvalidTag):
+        return KeyFileError(
+            f"No key of this index opens {name}. The file was renamed, comes from another index, or was written "
+            "under another key.",
+            code="E-SEAL-OPEN", param="key",
+        )  # fmt: skip
+    return SealingError(
+        f"{name} does not open: the file was cut, altered or exchanged. Restore it from a backup of the storage.",
+        code="E-SEAL-OPEN",
+    )
+
+
+def encode_vectors(X: npt.NDArray[np.floating[Any]], precision: str) -> tuple[Any, Any]:
+    """Return ``X`` (N, n) as the columns ``vector`` and ``scale``; the scale is None for float16."""
+    if precision == "float16":
+        with np.errstate(under="ignore"):
+            body: Any = np.ascontiguousarray(X.astype("<f2"))
+        return _fixed(body, 2 * X.shape[1]), None
+    scale = np.abs(X).max(axis=1).astype(np.float32) / np.float32(127)
+    body = np.rint(X / np.where(scale > 0, scale, 1)[:, None]).clip(-127, 127).astype(np.int8)
+    return _fixed(body, X.shape[1]), pa.array(scale, pa.float32())
+
+
+def vectors_of(column: Any, n: int, precision: str) -> npt.NDArray[Any]:
+    """Return the stored values (N, n), float16 or int8, of a chunk of the column ``vector``."""
+    dtype = "<f2" if precision == "float16" else "i1"
+    width = n * (2 if precision == "float16" else 1)
+    raw = np.frombuffer(column.buffers()[1], np.uint8, count=len(column) * width, offset=column.offset * width)
+    return raw.view(dtype).reshape(len(column), n)
+
+
+def _fixed(body: npt.NDArray[Any], width: int) -> Any:
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(body), [None, pa.py_buffer(body)])

@@ -1,0 +1,155 @@
+"""Keys of a sealed index: who wraps the file key of a segment, and which index a folder is."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import uuid
+from typing import Any, Protocol
+
+from vecveil.errors import KeyFileError
+from vecveil.sealing.keystore import NONCE_BYTES, DataKey, KeyProvider, KeyStore, SingleKey, framed
+from vecveil.sealing.sealer import Sealer, open_keys
+
+
+class RetiredKeyError(KeyFileError):
+    """A segment's key was deleted by `SealedIndex.reseal`."""
+
+
+class IndexKeys(Protocol):
+    """Wraps the file keys of one index, see `vecveil.sealing.segments.SegmentKeys`.
+
+    Attributes:
+        uuid: of the index.
+        reads: whether file keys can be unwrapped. An object that can only wrap makes a process that only adds.
+    """
+
+    uuid: uuid.UUID
+    reads: bool
+
+    def wrap(self, key: bytes, name: str, /) -> tuple[str, bytes]: ...
+    def unwrap(self, wrapped: bytes, key_id: str, name: str, /) -> bytes: ...
+    def current(self) -> str:
+        """Return the id of the key that wraps now."""
+
+
+class StoreKeys:
+    """The data keys of a collection of a `KeyStore`, under which file keys are wrapped with AES-256-GCM-SIV."""
+
+    reads = True
+
+    def __init__(self, store: KeyStore, collection: str) -> None:
+        self.store, self.collection = store, collection
+        self.uuid = store.read(collection).uuid
+
+    def wrap(self, key: bytes, name: str) -> tuple[str, bytes]:
+        return _wrapped(self.store.reserve(self.collection, 1).current, key, name)
+
+    def unwrap(self, wrapped: bytes, key_id: str, name: str) -> bytes:
+        try:
+            return _unwrapped(self.store.read(self.collection).keys, wrapped, key_id, name)
+        except KeyFileError as error:
+            if self.store.is_retired(self.collection, key_id):
+                raise RetiredKeyError(f"The key of {name} was renewed and deleted.", code="E-SEAL-OPEN") from error
+            raise
+
+    def current(self) -> str:
+        return self.store.read(self.collection).current.key_id.hex()
+
+
+class FixedKeys:
+    """One key of 32 bytes for every index."""
+
+    reads = True
+
+    def __init__(self, key: SingleKey, index: uuid.UUID) -> None:
+        self._key, self.uuid = key.data_key(index), index
+
+    def wrap(self, key: bytes, name: str) -> tuple[str, bytes]:
+        return _wrapped(self._key, key, name)
+
+    def unwrap(self, wrapped: bytes, key_id: str, name: str) -> bytes:
+        return _unwrapped((self._key,), wrapped, key_id, name)
+
+    def current(self) -> str:
+        return self._key.key_id.hex()
+
+
+class ProviderKeys:
+    """A `KeyProvider` that wraps each file key itself, such as a cloud KMS."""
+
+    def __init__(self, provider: KeyProvider, index: uuid.UUID) -> None:
+        self._provider, self.uuid = provider, index
+        self.reads = callable(getattr(provider, "unwrap", None))
+
+    def wrap(self, key: bytes, name: str) -> tuple[str, bytes]:
+        return "provider", self._provider.wrap(key, self._context(name))
+
+    def unwrap(self, wrapped: bytes, key_id: str, name: str) -> bytes:
+        return self._provider.unwrap(wrapped, self._context(name))
+
+    def current(self) -> str:
+        return "provider"
+
+    def _context(self, name: str) -> bytes:
+        return b"vecveil segment 1" + framed(self.uuid.bytes) + framed(name.encode())
+
+
+class KeySource:
+    """What the user gave as ``key``: opens the keys of an existing index, or makes those of a new one."""
+
+    def __init__(self, key: Any) -> None:
+        # A writer's provider may lack `unwrap`.
+        self._key: KeyStore | SingleKey | KeyProvider
+        self._key = key if callable(getattr(key, "wrap", None)) else key.keys if isinstance(key, Sealer) else open_keys(key)
+
+    def of(self, index: uuid.UUID, name: str) -> IndexKeys:
+        """Return the keys of an existing index.
+
+        Raises:
+            KeyFileError: the key store has none for it.
+        """
+        if isinstance(self._key, KeyStore):
+            for collection, entry in self._key.collections().items():
+                if entry["uuid"] == str(index):
+                    return StoreKeys(self._key, collection)
+            place = os.path.basename(self._key.path)
+            raise KeyFileError(
+                f"{place} has no key for the index {name}. Use the key file that the index was made with, "
+                "or a backup of it.", code="E-SEAL-COLLECTION", param="key",
+            )  # fmt: skip
+        if isinstance(self._key, SingleKey):
+            return FixedKeys(self._key, index)
+        return ProviderKeys(self._key, index)
+
+    def new(self, name: str) -> IndexKeys:
+        """Return the keys of a new index, which a `KeyStore` notes under ``name``."""
+        if isinstance(self._key, KeyStore):
+            # Another index may have had this place; its key stays for its backups.
+            known, unique = self._key.collections(), name
+            while unique in known:
+                unique = f"{name} {secrets.token_hex(2)}"
+            self._key.reserve(unique, 0)
+            return StoreKeys(self._key, unique)
+        index = uuid.uuid4()
+        return FixedKeys(self._key, index) if isinstance(self._key, SingleKey) else ProviderKeys(self._key, index)
+
+    def discard(self, keys: IndexKeys) -> None:
+        """Delete the keys of `new` again: another process has made the index first."""
+        if isinstance(keys, StoreKeys):
+            keys.store.erase(keys.collection)
+
+
+def _wrapped(data_key: DataKey, key: bytes, name: str) -> tuple[str, bytes]:
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    return data_key.key_id.hex(), nonce + data_key.segments.encrypt(nonce, key, name.encode())
+
+
+def _unwrapped(keys: tuple[DataKey, ...], wrapped: bytes, key_id: str, name: str) -> bytes:
+    for data_key in keys:
+        if data_key.key_id.hex() == key_id:
+            return data_key.segments.decrypt(wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], name.encode())
+    raise KeyFileError(
+        f"No data key {key_id} for {name}: the key was erased, or the segment comes from another key store.",
+        code="E-SEAL-OPEN", param="key",
+    )  # fmt: skip

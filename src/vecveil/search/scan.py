@@ -1,0 +1,127 @@
+"""Search vectors in memory: 2-bit codes propose candidates, the stored values rank them by exact cosines.
+
+Each dimension is quantised at the quartiles of the rows. Two dimensions make one of 16 codes, which FAISS scans in
+registers (fast scan, André et al., VLDB 2015) at n/4 bytes a row. The codes only choose candidates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.errors import optional_import
+
+Rows = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float32]
+
+_LEAST = 4096  # rows: fewer are scanned exactly
+_EXACT = 20_000  # selected rows: fewer are ranked exactly, without the codes
+_SAMPLE = 20_000
+_BLOCK = 4096
+
+
+class VectorScan:
+    """The vectors of one segment, as stored.
+
+    Args:
+        stored: (N, n), float16 or int8.
+        scale: (N,) float32 that int8 values are multiplied by, or None.
+    """
+
+    def __init__(self, stored: npt.NDArray[Any], scale: npt.NDArray[np.float32] | None) -> None:
+        self._stored, self._scale = stored, scale
+        self._codes = _fast_scan(stored) if len(stored) >= _LEAST else None
+
+    def candidates(self, query: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_], top: int) -> tuple[Rows, Scores]:
+        """Return about the ``top`` best rows of ``mask`` for ``query`` (n,) and their approximate cosines, unsorted.
+
+        All rows of the mask are returned where they are few.
+        """
+        selected = int(np.count_nonzero(mask))
+        if self._codes is None or selected <= max(_EXACT, top):
+            rows = np.flatnonzero(mask)
+            return _best(rows, self.cosines(query, rows), top)
+        # The scan knows no mask: fetch as many as hold `top` selected rows on average, and more until they do.
+        fetched = top + 32 if selected == len(mask) else int(top * 1.3 * len(mask) / selected) + 32
+        while True:
+            scores, rows = self._codes.search(query[None], min(fetched, len(mask)))
+            inside = mask[rows[0]] & (rows[0] >= 0)
+            if np.count_nonzero(inside) >= top or fetched >= len(mask):
+                return _best(rows[0][inside], scores[0][inside], top)
+            if fetched > len(mask) // 4:  # the best rows are nearly all outside of the mask
+                rows = np.flatnonzero(mask)
+                return _best(rows, self.cosines(query, rows), top)
+            fetched *= 4
+
+    def cosines(self, query: npt.NDArray[np.float32], rows: Rows) -> Scores:
+        """Return the cosines of ``query``, of norm 1, and the stored ``rows``; 0 for a row of zeros."""
+        scores = np.empty(len(rows), np.float32)
+        for start in range(0, len(rows), _BLOCK):
+            # One scale a row does not change a cosine.
+            X = self._stored[rows[start : start + _BLOCK]].astype(np.float32)
+            norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+            scores[start : start + _BLOCK] = np.divide(X @ query, norms, out=np.zeros_like(norms), where=norms > 0)
+        return scores
+
+    def vectors(self, rows: Rows) -> npt.NDArray[np.float32]:
+        """Return the vectors of ``rows``, float32."""
+        X = self._stored[rows].astype(np.float32)
+        return X if self._scale is None else X * self._scale[rows, None]
+
+
+def _best(rows: Rows, scores: Scores, top: int) -> tuple[Rows, Scores]:
+    if len(rows) > top:
+        chosen = np.argpartition(-scores, top)[:top]
+        rows, scores = rows[chosen], scores[chosen]
+    return rows, scores
+
+
+def _fast_scan(stored: npt.NDArray[Any]) -> Any:
+    """Return the FAISS index over the codes of ``stored`` (N, n)."""
+    with optional_import("A sealed index of many rows", "faiss", "index"):
+        import faiss
+
+    N, n = stored.shape
+    width = -(-n // 4) * 4  # four dimensions a byte
+    sample = stored[np.linspace(0, N - 1, min(N, _SAMPLE)).astype(np.int64)].astype(np.float32)
+    edges = np.quantile(sample, [0.25, 0.5, 0.75], axis=0).astype(np.float32)
+    levels = np.zeros((4, width), np.float32)
+    quarters = (sample > edges[0]).astype(np.uint8) + (sample > edges[1]) + (sample > edges[2])
+    for level in range(4):
+        inside = quarters == level
+        levels[level, :n] = (sample * inside).sum(axis=0) / np.maximum(inside.sum(axis=0), 1)
+    index = faiss.IndexPQ(width, width // 2, 4, faiss.METRIC_INNER_PRODUCT)
+    # Code c of a pair of dimensions stands for level c % 4 of the first and c // 4 of the second.
+    centroids = np.empty((width // 2, 16, 2), np.float32)
+    codes = np.arange(16)
+    centroids[:, :, 0] = levels[codes % 4, 0::2].T
+    centroids[:, :, 1] = levels[codes // 4, 1::2].T
+    faiss.copy_array_to_vector(centroids.ravel(), index.pq.centroids)
+    index.is_trained = True
+    for start in range(0, N, _BLOCK):
+        index.add_sa_codes(_codes(stored[start : start + _BLOCK], edges, width))
+    fast = faiss.IndexPQFastScan(index)
+    return fast if width == n else _Widened(fast, width - n)
+
+
+def _codes(stored: npt.NDArray[Any], edges: npt.NDArray[np.float32], width: int) -> npt.NDArray[np.uint8]:
+    X = stored.astype(np.float32)
+    quarters = np.zeros((len(X), width), np.uint8)
+    part = quarters[:, : X.shape[1]]
+    for edge in edges:
+        part += X > edge
+    words = quarters.view("<u4")
+    packed: npt.NDArray[np.uint8] = (words | (words >> 6) | (words >> 12) | (words >> 18)).astype(np.uint8)
+    return packed
+
+
+class _Widened:
+    """Pads queries with zeros to the dimension of the codes."""
+
+    def __init__(self, index: Any, extra: int) -> None:
+        self._index, self._extra = index, extra
+
+    def search(self, queries: npt.NDArray[np.float32], top: int) -> Any:
+        return self._index.search(np.pad(queries, ((0, 0), (0, self._extra))), top)

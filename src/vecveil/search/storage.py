@@ -1,0 +1,211 @@
+"""Object storage of a sealed index: list, fetch, create once, delete, in a folder or behind any fsspec URL."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from vecveil.errors import StoreError, optional_import
+from vecveil.io import atomic_path, remove_left_over, sync_folder
+
+# File systems of fsspec that create an object only if its name is free, in one request.
+_CONDITIONAL = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"}
+_ATTEMPTS = 4
+
+
+class Storage:
+    """Objects below one location. An object is created once and never changed, except that `empty` truncates it.
+
+    Args:
+        location: folder, or URL of fsspec such as ``s3://bucket/notes``.
+        cache: folder for copies of remote objects; a folder needs none.
+        options: options of the fsspec file system, such as ``endpoint_url``.
+
+    Attributes:
+        conditional: whether `create` refuses a name that another process takes at the same time.
+        local: whether the location is a folder of this machine.
+    """
+
+    def __init__(self, location: str, *, cache: Path, options: Mapping[str, Any] | None = None) -> None:
+        self.local = "://" not in location or location.startswith("file://")
+        if self.local:
+            self._root = os.path.abspath(location.removeprefix("file://"))
+            self.conditional = True
+            return
+        with optional_import("An index behind a URL", "fsspec", "index"):
+            import fsspec
+        self._fs, self._root = fsspec.core.url_to_fs(location, **(options or {}))
+        self._root = self._root.rstrip("/")
+        protocols = self._fs.protocol
+        names = {protocols} if isinstance(protocols, str) else set(protocols)
+        self.conditional = bool(names & _CONDITIONAL)
+        self._cache = cache
+
+    def list(self, folder: str) -> set[str]:
+        """Return the names of the objects in ``folder``, with it."""
+        with _reported(f"list {folder}"):
+            if self.local:
+                try:
+                    names = os.listdir(Path(self._root, folder))
+                except FileNotFoundError:
+                    return set()
+                return {f"{folder}/{name}" for name in names if not name.startswith(".")}
+            self._fs.invalidate_cache(f"{self._root}/{folder}")
+            try:
+                paths = self._fs.ls(f"{self._root}/{folder}", detail=False)
+            except FileNotFoundError:
+                return set()
+            return {f"{folder}/{path.rstrip('/').rpartition('/')[2]}" for path in paths} - {f"{folder}/"}
+
+    def fetch(self, name: str) -> Path:
+        """Return the path of a local copy of an object; it stays ciphertext.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        if self.local:
+            return Path(self._root, name)
+        target = self._cache / name
+        if not target.exists():
+            with _reported(f"fetch {name}"), atomic_path(target, mode=0o600) as temporary:
+                self._retry(lambda: self._fs.get_file(f"{self._root}/{name}", str(temporary)))
+        return target
+
+    def forget_copy(self, name: str) -> None:
+        """Delete the local copy of a remote object."""
+        if not self.local:
+            with contextlib.suppress(OSError):
+                (self._cache / name).unlink()
+
+    def copies(self) -> set[str]:
+        """Return the names of the objects that have a local copy in the cache."""
+        if self.local or not self._cache.is_dir():
+            return set()
+        return {
+            f"{folder.name}/{path.name}"
+            for folder in self._cache.iterdir() if folder.is_dir()
+            for path in folder.iterdir() if not path.name.startswith(".")
+        }  # fmt: skip
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a small object.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        with _reported(f"read {name}"):
+            if self.local:
+                return Path(self._root, name).read_bytes()
+            return bytes(self._retry(lambda: self._fs.cat_file(f"{self._root}/{name}")))
+
+    @contextlib.contextmanager
+    def creating(self, name: str) -> Iterator[Path]:
+        """Yield a path to write an object to; on a clean exit it is durable under ``name``.
+
+        Raises:
+            FileExistsError: the name is taken.
+            StoreError: the storage cannot be written. Whether the object exists is then unknown.
+        """
+        with _reported(f"write {name}"):
+            if self.local:
+                target = Path(self._root, name)
+                new = not target.parent.exists()
+                target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                with atomic_path(target, mode=0o600, only_new=True) as path:
+                    yield path
+                if new:
+                    sync_folder(target.parent.parent)
+                return
+            # Written to the cache, where it stays as the local copy.
+            target = self._cache / name
+            with atomic_path(target, mode=0o600) as path:
+                yield path
+                self._upload(path, name)
+
+    def create(self, name: str, data: bytes) -> None:
+        """Create a small object; see `creating`."""
+        with self.creating(name) as path:
+            path.write_bytes(data)
+
+    def empty(self, name: str) -> None:
+        """Replace the content of an object by nothing; its name stays taken."""
+        with _reported(f"write {name}"):
+            if self.local:
+                os.truncate(Path(self._root, name), 0)
+            else:
+                self._fs.pipe_file(f"{self._root}/{name}", b"")
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; missing ones are ignored."""
+        for name in names:
+            with _reported(f"delete {name}"), contextlib.suppress(FileNotFoundError):
+                if self.local:
+                    os.unlink(Path(self._root, name))
+                else:
+                    self._fs.rm_file(f"{self._root}/{name}")
+                    self.forget_copy(name)
+
+    def tidy(self) -> None:
+        """Delete temporary files that killed writers left."""
+        for folder in ("appends", "merged", "commits"):
+            place = Path(self._root if self.local else self._cache, folder)
+            with contextlib.suppress(OSError):
+                # A temporary name is a dot, the target's name, and 17 characters, see `vecveil.io`.
+                remove_left_over(*(place / name[1:-17] for name in os.listdir(place) if name.endswith(".tmp")))
+
+    def _upload(self, path: Path, name: str) -> None:
+        remote = f"{self._root}/{name}"
+        for attempt in range(_ATTEMPTS):
+            try:
+                if self.conditional:
+                    # One request: larger objects than 5 GiB, which would need several, are never written.
+                    self._fs.pipe_file(remote, path.read_bytes(), mode="create")
+                else:
+                    self._fs.put_file(str(path), remote)
+                return
+            except FileExistsError:
+                # A request that timed out may have been carried out: then the object is ours.
+                if attempt and self._same(path, remote):
+                    return
+                raise
+            except OSError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError
+
+    def _same(self, path: Path, remote: str) -> bool:
+        self._fs.invalidate_cache(remote)
+        return bytes(self._fs.cat_file(remote)) == path.read_bytes()
+
+    @staticmethod
+    def _retry(request: Any) -> Any:
+        for attempt in range(_ATTEMPTS):
+            try:
+                return request()
+            except (FileNotFoundError, PermissionError):
+                raise
+            except OSError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError
+
+
+def new_name() -> str:
+    """Return 128 random bits as hexadecimal digits."""
+    return secrets.token_hex(16)
+
+
+@contextlib.contextmanager
+def _reported(doing: str) -> Iterator[None]:
+    """Turn an error of the storage into a `StoreError` that says what could not be done."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+        raise StoreError(f"The storage of the index could not {doing}: {reason}.", code="E-INDEX-STORAGE") from error
