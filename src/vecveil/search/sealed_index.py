@@ -692,6 +692,7 @@ class SealedIndex:
             InvalidInputError: the key is no key store, so there is no key to delete.
             StoreError: ids or number of rows changed in a way that no writer explains. The older keys stay.
         """
+        self._current(f"{_OWNER}.reseal")
         keys = self._keys
         if not isinstance(keys, StoreKeys):
             raise InvalidInputError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,9 @@ class Storage:
                 except FileNotFoundError:
                     return set()
                 return {f"{folder}/{name}" for name in names if not name.startswith(".")}
-            self._fs.invalidate_cache(f"{self._root}/{folder}")
+            place = f"{self._root}/{folder}"
             try:
-                paths = self._fs.ls(f"{self._root}/{folder}", detail=False)
+                paths = self._retry(lambda: self._fs.ls(place, detail=False, refresh=True))
             except FileNotFoundError:
                 return set()
             return {f"{folder}/{path.rstrip('/').rpartition('/')[2]}" for path in paths} - {f"{folder}/"}
@@ -110,21 +110,17 @@ class Storage:
             FileExistsError: the name is taken.
             StoreError: the storage cannot be written. Whether the object exists is then unknown.
         """
+        target = Path(self._root if self.local else self._cache, name)
+        new = not target.parent.exists()
         with _reported(f"write {name}"):
-            if self.local:
-                target = Path(self._root, name)
-                new = not target.parent.exists()
-                target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                with atomic_path(target, mode=0o600, only_new=True) as path:
-                    yield path
-                if new:
-                    sync_folder(target.parent.parent)
-                return
-            # Written to the cache, where it stays as the local copy.
-            target = self._cache / name
-            with atomic_path(target, mode=0o600) as path:
+            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # A remote object is written to the cache, where it stays as the local copy.
+            with atomic_path(target, mode=0o600, only_new=self.local) as path:
                 yield path
-                self._upload(path, name)
+                if not self.local:
+                    self._upload(path, name)
+            if new:
+                sync_folder(target.parent.parent)
 
     def create(self, name: str, data: bytes) -> None:
         """Create a small object; see `creating`."""
@@ -137,7 +133,7 @@ class Storage:
             if self.local:
                 os.truncate(Path(self._root, name), 0)
             else:
-                self._fs.pipe_file(f"{self._root}/{name}", b"")
+                self._retry(lambda: self._fs.pipe_file(f"{self._root}/{name}", b""))
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; missing ones are ignored."""
@@ -146,7 +142,7 @@ class Storage:
                 if self.local:
                     os.unlink(Path(self._root, name))
                 else:
-                    self._fs.rm_file(f"{self._root}/{name}")
+                    self._retry(lambda path=f"{self._root}/{name}": self._fs.rm_file(path))
                     self.forget_copy(name)
 
     def tidy(self) -> None:
@@ -159,38 +155,28 @@ class Storage:
 
     def _upload(self, path: Path, name: str) -> None:
         remote = f"{self._root}/{name}"
-        for attempt in range(_ATTEMPTS):
-            try:
-                if self.conditional:
-                    # One request: larger objects than 5 GiB, which would need several, are never written.
-                    self._fs.pipe_file(remote, path.read_bytes(), mode="create")
-                else:
-                    self._fs.put_file(str(path), remote)
-                return
-            except FileExistsError:
-                # A request that timed out may have been carried out: then the object is ours.
-                if attempt and self._same(path, remote):
-                    return
+        try:
+            if self.conditional:
+                self._retry(lambda: self._fs.pipe_file(remote, path.read_bytes(), mode="create"))
+            else:
+                self._retry(lambda: self._fs.put_file(str(path), remote))
+        except FileExistsError:
+            # A request that timed out, and was repeated, may have been carried out: then the object is ours.
+            self._fs.invalidate_cache(remote)
+            if bytes(self._retry(lambda: self._fs.cat_file(remote))) != path.read_bytes():
                 raise
-            except OSError:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-        raise AssertionError
-
-    def _same(self, path: Path, remote: str) -> bool:
-        self._fs.invalidate_cache(remote)
-        return bytes(self._fs.cat_file(remote)) == path.read_bytes()
 
     @staticmethod
-    def _retry(request: Any) -> Any:
+    def _retry(request: Callable[[], Any]) -> Any:
+        """Return the answer to a request of the remote file system, whose clients have exceptions of their own."""
         for attempt in range(_ATTEMPTS):
             try:
                 return request()
-            except (FileNotFoundError, PermissionError):
+            except (FileNotFoundError, FileExistsError, TypeError, AttributeError):
                 raise
-            except OSError:
-                if attempt == _ATTEMPTS - 1:
-                    raise
+            except Exception as error:
+                if attempt == _ATTEMPTS - 1 or isinstance(error, PermissionError):
+                    raise error if isinstance(error, OSError) else OSError(type(error).__name__) from error
         raise AssertionError
 
 
@@ -207,5 +193,5 @@ def _reported(doing: str) -> Iterator[None]:
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+        reason = os.strerror(error.errno) if error.errno else str(error.args[0] if error.args else type(error).__name__)
         raise StoreError(f"The storage of the index could not {doing}: {reason}.", code="E-INDEX-STORAGE") from error
