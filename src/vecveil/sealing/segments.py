@@ -174,7 +174,7 @@ def _groups(rows: Any) -> Iterator[Any]:
 
 def _padded(rows: Any) -> Any:
     """Return a row group with padding rows behind it, so that rows and bytes of each column are Padmé lengths."""
-    extra = padded_length(len(rows) + 1, 0) - len(rows)
+    extra = padded_length(len(rows) + 1, 1) - len(rows)
     columns = []
     for field in rows.schema:
         if field.name in _TEXTS:
@@ -199,7 +199,7 @@ def _pad(path: Path) -> None:
         footer = int.from_bytes(file.read(4), "little") + 8
         file.seek(size - footer)
         tail = file.read(footer)
-        more = padded_length(size + 32, 0) - size
+        more = padded_length(size + 32, 1) - size
         file.seek(size - footer)
         file.write((more - 4).to_bytes(4, "little") + secrets.token_bytes(more - 4) + tail)
         file.flush()

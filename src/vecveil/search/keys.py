@@ -86,6 +86,11 @@ class ProviderKeys:
         return "provider", self._provider.wrap(key, self._context(name))
 
     def unwrap(self, wrapped: bytes, key_id: str, name: str) -> bytes:
+        if not self.reads:
+            raise KeyFileError(
+                "The key provider wraps keys and does not unwrap them: this process can add rows, not read them.",
+                code="E-SEAL-OPEN", param="key",
+            )  # fmt: skip
         return self._provider.unwrap(wrapped, self._context(name))
 
     def current(self) -> str:

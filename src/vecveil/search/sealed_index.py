@@ -578,9 +578,10 @@ class SealedIndex:
                 try:
                     part = load(self._segment(name, keys))
                 except RetiredKeyError:
-                    if name in base:
+                    # After a renewal its writer appended the rows again; without one this is an older backup.
+                    if name in base or not listing.commit:
                         raise
-                    continue  # its writer appended the rows again under the new key
+                    continue
                 new[name] = part
                 seen = part.segment.record.get("seen", {})
                 if seen.get("commit", 0) > listing.commit:

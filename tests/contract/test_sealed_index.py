@@ -1,0 +1,377 @@
+"""What a sealed index promises: exact search, filters, one state for all processes, and a storage that reads nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+import pytest
+
+from harness.errors import raises
+from vecveil.randomness import NoiseKeys
+from vecveil.search import SealedIndex
+from vecveil.sealing.blob import padded_length
+from vecveil.sealing.keystore import MasterKeys
+
+N = 32
+Vectors = npt.NDArray[np.floating[Any]]
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    path = tmp_path / "search.keys"
+    NoiseKeys.create(path, "first")
+    return path
+
+
+@pytest.fixture
+def index(tmp_path: Path, keys: Path) -> SealedIndex:
+    return SealedIndex(tmp_path / "notes", keys, max_staleness=0)
+
+
+def vectors(rows: int, seed: int = 0) -> Vectors:
+    return np.random.default_rng(seed).standard_normal((rows, N)).astype(np.float32)
+
+
+def filled(index: SealedIndex, rows: int = 20) -> Vectors:
+    X = vectors(rows)
+    index.add(
+        [f"text {i}" for i in range(rows)], ids=[str(i) for i in range(rows)], vectors=X,
+        metadata=[{"year": 2000 + i, "tag": ["even", "odd"][i % 2]} for i in range(rows)],
+    )  # fmt: skip
+    return X
+
+
+def objects(index: SealedIndex, folder: str = "segments") -> list[Path]:
+    return sorted(Path(index.location, folder).glob("*.parquet"))
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+@pytest.mark.parametrize("rows", [50, 6000])
+def test_search_ranks_by_the_cosines_of_the_stored_vectors(
+    tmp_path: Path, keys: Path, rows: int, precision: str
+) -> None:
+    index = SealedIndex(tmp_path / "notes", keys, precision=precision)
+    X = vectors(rows) * 3
+    index.add(None, ids=[str(i) for i in range(rows)], vectors=X)
+    query = X[7] + 0.1
+    stored = index.get([str(i) for i in range(rows)]).vectors
+    cosines = stored @ query / np.linalg.norm(stored, axis=1) / np.linalg.norm(query)
+    hits = index.search(query, top=10)
+    assert hits.ids == [str(i) for i in np.argsort(-cosines)[:10]]
+    np.testing.assert_allclose(hits.scores, np.sort(cosines)[::-1][:10], atol=1e-6)
+    assert np.abs(stored - X).max() < (0.01 if precision == "float16" else 0.1)
+
+
+def test_rows_come_back_with_text_and_metadata(index: SealedIndex) -> None:
+    filled(index)
+    index.add([""], ids=["empty"], vectors=vectors(1))
+    index.add(None, ids=["none"], vectors=vectors(1))
+    rows = index.get(["3", "empty", "none"])
+    assert rows.texts == ["text 3", "", None]
+    assert rows.metadata == [{"year": 2003, "tag": "odd"}, None, None]
+    with raises("E-STORE-IDS", "ids"):
+        index.get(["nobody"])
+    assert index.get(["nobody"], missing="skip").ids == []
+
+
+@pytest.mark.parametrize(
+    ("where", "ids"),
+    [
+        ({"year": 2003}, ["3"]),
+        ({"year": {"gte": 2017}, "tag": "odd"}, ["17", "19"]),
+        ({"year": {"gt": 2000, "lt": 2003}}, ["1", "2"]),
+        ({"year": [2001, 2005, "2006"]}, ["1", "5"]),
+        ({"year": {"ne": 2000}, "tag": {"nin": ["odd"]}, "none": {"exists": False}}, [str(i) for i in range(2, 20, 2)]),
+        ({"none": {"exists": True}}, []),
+        ((pc.field("year") > 2016) & (pc.field("tag") == "even"), ["18"]),
+    ],
+)
+def test_filters(index: SealedIndex, where: Any, ids: list[str]) -> None:
+    X = filled(index)
+    assert index.ids(where) == ids
+    assert sorted(index.search(X[0], top=20, where=where).ids) == sorted(ids)
+    assert index.get(where=where).ids == ids
+
+
+def test_a_selective_filter_over_many_rows_misses_none(tmp_path: Path, keys: Path) -> None:
+    index = SealedIndex(tmp_path / "notes", keys)
+    X = vectors(60_000)
+    index.add(
+        None, ids=[str(i) for i in range(len(X))], vectors=X,
+        metadata=[{"half": i % 2, "few": i % 100} for i in range(len(X))],
+    )  # fmt: skip
+    for where, step in (({"half": 1}, 2), ({"few": 1}, 100)):
+        mine = X[1::step]
+        cosines = mine @ X[5] / np.linalg.norm(mine, axis=1)
+        expected = [str(1 + step * i) for i in np.argsort(-cosines)[:10]]
+        assert len(set(index.search(X[5], top=10, where=where).ids) & set(expected)) >= 9
+
+
+def test_hybrid_search_finds_a_word_that_the_vector_does_not(index: SealedIndex) -> None:
+    X = filled(index)
+    index.add(["the zyxwv protocol"], ids=["rare"], vectors=-X[:1])
+    encoder = type("Fixed", (), {"encode": lambda self, texts: np.repeat(X[:1], len(texts), axis=0)})()
+    hybrid = SealedIndex(index.location, index._source._key, encoder=encoder)
+    assert "rare" not in hybrid.search("zyxwv", top=5).ids
+    assert "rare" in hybrid.search("zyxwv", top=5, mode="hybrid").ids
+    hybrid.delete(["rare"])
+    assert "rare" not in hybrid.search("zyxwv", top=5, mode="hybrid").ids
+
+
+def test_processes_see_each_others_writes(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
+    other = SealedIndex(tmp_path / "notes", keys, max_staleness=0)
+    assert other.count() == 0
+    filled(index)
+    assert other.count() == 20
+    other.add(["new"], ids=["3"], vectors=vectors(1))
+    other.delete(["4", "nobody"])
+    assert index.get(["3"]).texts == ["new"]
+    assert index.count() == 19
+    index.compact()
+    assert len(objects(index)) == 1
+    assert other.count() == 19
+    assert other.get(["5"]).texts == ["text 5"]
+
+
+def test_a_reader_keeps_what_a_commit_deletes(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
+    X = filled(index)
+    reader = SealedIndex(tmp_path / "notes", keys, max_staleness=1e9)
+    assert reader.count() == 20
+    index.add(["again"], ids=["0"], vectors=X[:1])
+    index.compact()
+    assert reader.search(X[0], top=1).texts == ["text 0"]
+
+
+def test_forgotten_rows_are_in_no_object(index: SealedIndex) -> None:
+    filled(index)
+    index.add(["newer"], ids=["3"], vectors=vectors(1))
+    before = objects(index)
+    assert index.forget(["3", "nobody"]) == 1
+    assert not set(before) & set(objects(index))
+    assert "3" not in index.ids()
+    assert index.count() == 19
+
+
+def test_reseal_deletes_the_older_key(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
+    X = filled(index)
+    shutil.copytree(tmp_path / "notes", tmp_path / "backup")
+    assert index.reseal() == 20
+    assert SealedIndex(tmp_path / "notes", keys).search(X[3], top=1).ids == ["3"]
+    with raises("E-SEAL-OPEN"):
+        SealedIndex(tmp_path / "backup", keys).count()
+
+
+# The storage ------------------------------------------------------------------------------------
+
+
+def test_a_moved_index_opens_and_another_key_file_does_not(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
+    filled(index)
+    (tmp_path / "notes").rename(tmp_path / "moved")
+    assert SealedIndex(tmp_path / "moved", keys).count() == 20
+    NoiseKeys.create(tmp_path / "other.keys", "first")
+    with raises("E-SEAL-COLLECTION", "key"):
+        SealedIndex(tmp_path / "moved", tmp_path / "other.keys")
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "renamed", "foreign"])
+def test_an_altered_object_is_refused(tmp_path: Path, keys: Path, index: SealedIndex, damage: str) -> None:
+    filled(index)
+    (path,) = objects(index)
+    data = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(data[:-100])
+    elif damage == "flipped":
+        path.write_bytes(bytes([*data[:200], data[200] ^ 1, *data[201:]]))
+    elif damage == "renamed":
+        path.rename(path.with_name(path.name.replace("0001-", "0002-", 1)))
+    else:
+        other = SealedIndex(tmp_path / "other", keys)
+        filled(other)
+        path.write_bytes(objects(other)[0].read_bytes())
+    with raises("E-SEAL-OPEN"):
+        SealedIndex(tmp_path / "notes", keys).count()
+
+
+@pytest.mark.parametrize("gone", ["append", "seen", "commit", "newest"])
+def test_a_withheld_object_is_noticed(tmp_path: Path, keys: Path, index: SealedIndex, gone: str) -> None:
+    trusted = tmp_path / "trusted"
+    filled(index)
+    other = SealedIndex(tmp_path / "notes", keys)
+    if gone == "commit":
+        index.compact()
+    other.add(None, ids=["x"], vectors=vectors(1))
+    other.add(None, ids=["y"], vectors=vectors(1))
+    SealedIndex(tmp_path / "notes", keys, trusted_state=trusted).count()
+    mine = other._writer
+    if gone == "append":  # the first of two
+        objects(index)[[mine in path.name for path in objects(index)].index(True)].unlink()
+    elif gone == "seen":  # the append of another writer, which `other` had seen
+        next(path for path in objects(index) if mine not in path.name).unlink()
+    elif gone == "commit":
+        objects(index, "commits")[0].unlink()
+    else:
+        objects(index)[-1].unlink()
+        assert SealedIndex(tmp_path / "notes", keys).count() == 21, "nobody else can know"
+    with raises("E-INDEX-INCOMPLETE"):
+        SealedIndex(tmp_path / "notes", keys, trusted_state=trusted if gone == "newest" else None).count()
+
+
+def test_storage_holds_nothing_readable(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
+    X = vectors(4, seed=5)
+    canary = "Zanthoxylum-4711"
+    index.add([f"{canary} {i}" for i in range(4)], ids=[f"{canary}-{i}" for i in range(4)], vectors=X,
+              metadata=[{canary: canary}] * 4)  # fmt: skip
+    index.search(X[0], where={canary: canary})
+    index.compact()
+    index.reseal()
+    secrets = [canary.encode(), canary.encode("utf-16-le"), canary.encode("utf-16-be")]
+    for row in X:
+        for kind in ("f2", "f4", "f8"):
+            secrets += [row.astype(order + kind).tobytes()[:16] for order in "<>"]
+        secrets.append(np.rint(row / np.abs(row).max() * 127).astype("i1").tobytes()[:16])
+    # Pages are encrypted, so that their random bytes make every file unlike any other.
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) >= 4
+    for path in files:
+        assert not any(secret in path.read_bytes() for secret in secrets), path.name
+
+
+def test_sizes_tell_no_more_than_padme(tmp_path: Path) -> None:
+    sizes = {}
+    for name, text, rows in (("a", "a" * 40, 30), ("b", "bé" * 13 + "b", 30), ("c", "c" * 4000, 30), ("d", "a" * 39, 31)):
+        index = SealedIndex(tmp_path / name, bytes(range(32)))
+        index.add([text] * rows, ids=[str(i) * (2 if name == "b" else 1) for i in range(rows)], vectors=vectors(rows))
+        (path,) = objects(index)
+        data = path.read_bytes()
+        assert len(data) == padded_length(len(data), 1)
+        sizes[name] = [len(data), *modules(data)[:-1]]  # the last is the random block that pads the file
+    assert sizes["a"] == sizes["b"] == sizes["d"]
+    assert sizes["a"] != sizes["c"]
+
+
+def modules(data: bytes) -> list[int]:
+    """Return the lengths of a file's encrypted modules, which are in clear."""
+    lengths, at, end = [], 4, len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    while at < end:
+        lengths.append(int.from_bytes(data[at : at + 4], "little"))
+        at += 4 + lengths[-1]
+    assert at == end
+    return lengths
+
+
+def test_an_independent_reader_opens_a_segment(index: SealedIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    import base64
+
+    wrapped: list[bytes] = []
+    keys = index._made()
+    wrap = keys.wrap
+    monkeypatch.setattr(keys, "wrap", lambda key, name: wrapped.append(key) or wrap(key, name))
+    filled(index)
+    connection = duckdb.connect()
+    connection.execute(f"PRAGMA add_parquet_key('segment', '{base64.b64encode(wrapped[-1]).decode()}')")
+    source = f"read_parquet('{objects(index)[0]}', encryption_config={{footer_key: 'segment'}})"
+    rows = connection.execute(f"SELECT deleted, id, text, metadata FROM {source}").fetchall()
+    live = [row[1:] for row in rows if row[0] == 0]
+    assert live[3] == ("3", "text 3", json.dumps({"year": 2003, "tag": "odd"}, separators=(",", ":")))
+    assert len(live) == 20
+
+
+# Keys and encoders ------------------------------------------------------------------------------
+
+
+class OnlyWraps:
+    """A provider of a process that may encrypt and not decrypt."""
+
+    def __init__(self, keys: Path) -> None:
+        self._wrap = MasterKeys(NoiseKeys.from_file(keys)).wrap
+
+    def wrap(self, key: bytes, context: bytes) -> bytes:
+        return self._wrap(key, context)
+
+
+def test_a_writer_that_cannot_unwrap_adds_and_does_not_read(tmp_path: Path, keys: Path) -> None:
+    reader = SealedIndex(tmp_path / "notes", MasterKeys(NoiseKeys.from_file(keys)), max_staleness=0)
+    writer = SealedIndex(tmp_path / "notes", OnlyWraps(keys))
+    X = filled(writer)
+    assert reader.search(X[3], top=1).texts == ["text 3"]
+    reader.add(["newer"], ids=["3"], vectors=X[3:4])
+    reader.compact()
+    writer.add(["newest"], ids=["3"], vectors=X[3:4])
+    assert reader.get(["3"]).texts == ["newest"]
+    for read in (writer.count, lambda: writer.search(X[3]), lambda: writer.get(["3"]), writer.compact):
+        with raises("E-SEAL-OPEN", "key"):
+            read()
+    with raises("E-INPUT", "key"):
+        SealedIndex(tmp_path / "notes", OnlyWraps(keys)).delete(["3"])
+
+
+class Named:
+    def __init__(self, fingerprint: str, n: int = N) -> None:
+        self.fingerprint, self.n = fingerprint, n
+
+    def encode(self, texts: list[str]) -> Vectors:
+        return np.array([[len(text), *([1.0] * (self.n - 1))] for text in texts])
+
+
+def test_another_encoder_is_refused(tmp_path: Path, keys: Path) -> None:
+    SealedIndex(tmp_path / "notes", keys, encoder=Named("one")).add(["a", "bb"], ids=["a", "b"])
+    assert SealedIndex(tmp_path / "notes", keys, encoder=Named("one")).search("aa", top=1).texts == ["bb"]
+    other = SealedIndex(tmp_path / "notes", keys, encoder=Named("two"))
+    with raises("E-INCOMPATIBLE-ENCODER", "encoder"):
+        other.search("aa")
+    with raises("E-INCOMPATIBLE-ENCODER", "encoder"):
+        other.add(["c"], ids=["c"])
+    with raises("E-INCOMPATIBLE", "vectors"):
+        SealedIndex(tmp_path / "notes", keys).add(None, ids=["c"], vectors=np.ones((1, 3)))
+
+
+# Input ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "param"),
+    [
+        ({"ids": ["a", "a"], "vectors": np.ones((2, N))}, "ids"),
+        ({"ids": ["a", 1], "vectors": np.ones((2, N))}, "ids"),
+        ({"ids": "ab", "vectors": np.ones((2, N))}, "ids"),
+        ({"ids": ["a", "b"], "vectors": np.ones((1, N))}, "ids"),
+        ({"ids": ["a"], "vectors": np.full((1, N), np.nan)}, "vectors"),
+        ({"ids": ["a"], "vectors": np.full((1, N), 1e6)}, "vectors"),
+        ({"ids": ["a"], "vectors": np.ones((1, N)), "metadata": [{"x": float("nan")}]}, "metadata"),
+        ({"ids": ["a"], "vectors": np.ones((1, N)), "metadata": [["x"]]}, "metadata"),
+        ({"ids": ["a"], "vectors": np.ones((1, N)), "texts": ["\ud800"]}, "texts"),
+        ({"ids": ["a"], "texts": ["no encoder"]}, "vectors"),
+        ({"ids": ["a"]}, "texts"),
+    ],
+)  # fmt: skip
+def test_wrong_rows_are_refused_and_nothing_is_written(
+    index: SealedIndex, arguments: dict[str, Any], param: str
+) -> None:
+    filled(index)
+    before = objects(index)
+    with raises("E", param):
+        index.add(**arguments)
+    assert objects(index) == before
+    index.add(None, ids=["good"], vectors=vectors(1))
+    assert index.count() == 21
+
+
+def test_wrong_queries_are_refused(index: SealedIndex) -> None:
+    with raises("E-INDEX-MISSING"):
+        index.search(np.ones(N))
+    filled(index)
+    for query, param in ((np.zeros(N), "query"), (np.ones(3), "query"), ("", "query"), (np.ones((2, N)), "query")):
+        with raises("E", param):
+            index.search(query)
+    for where in ({"year": {"around": 1}}, ["year"], {"year": {"gt": True}}, {"year": {"in": "x"}}, {1: 2}):
+        with raises("E-INPUT", "where"):
+            index.search(np.ones(N), where=where)
+    index.delete(index.ids())
+    assert index.search(np.ones(N)).ids == []
