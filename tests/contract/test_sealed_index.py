@@ -1,4 +1,4 @@
-"""What a sealed index promises: exact search, filters, one state for all processes, and a storage that reads nothing."""
+"""A sealed index: exact search, filters, one state for all processes, and a storage that reads nothing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 
 from harness.errors import raises
 from vecveil.randomness import NoiseKeys
-from vecveil.search import SealedIndex
 from vecveil.sealing.blob import padded_length
 from vecveil.sealing.keystore import MasterKeys
+from vecveil.search import SealedIndex
 
 N = 32
 Vectors = npt.NDArray[np.floating[Any]]
@@ -117,7 +117,7 @@ def test_hybrid_search_finds_a_word_that_the_vector_does_not(index: SealedIndex)
     X = filled(index)
     index.add(["the zyxwv protocol"], ids=["rare"], vectors=-X[:1])
     encoder = type("Fixed", (), {"encode": lambda self, texts: np.repeat(X[:1], len(texts), axis=0)})()
-    hybrid = SealedIndex(index.location, index._source._key, encoder=encoder)
+    hybrid = SealedIndex(index.location, index._log._source._key, encoder=encoder)
     assert "rare" not in hybrid.search("zyxwv", top=5).ids
     assert "rare" in hybrid.search("zyxwv", top=5, mode="hybrid").ids
     hybrid.delete(["rare"])
@@ -208,7 +208,7 @@ def test_a_withheld_object_is_noticed(tmp_path: Path, keys: Path, index: SealedI
     other.add(None, ids=["x"], vectors=vectors(1))
     other.add(None, ids=["y"], vectors=vectors(1))
     SealedIndex(tmp_path / "notes", keys, trusted_state=trusted).count()
-    mine = other._writer
+    mine = other._log._writer
     if gone == "append":  # the first of two
         objects(index)[[mine in path.name for path in objects(index)].index(True)].unlink()
     elif gone == "seen":  # the append of another writer, which `other` had seen
@@ -244,7 +244,8 @@ def test_storage_holds_nothing_readable(tmp_path: Path, keys: Path, index: Seale
 
 def test_sizes_tell_no_more_than_padme(tmp_path: Path) -> None:
     sizes = {}
-    for name, text, rows in (("a", "a" * 40, 30), ("b", "bé" * 13 + "b", 30), ("c", "c" * 4000, 30), ("d", "a" * 39, 31)):
+    contents = ("a", "a" * 40, 30), ("b", "bé" * 13 + "b", 30), ("c", "c" * 4000, 30), ("d", "a" * 39, 31)
+    for name, text, rows in contents:
         index = SealedIndex(tmp_path / name, bytes(range(32)))
         index.add([text] * rows, ids=[str(i) * (2 if name == "b" else 1) for i in range(rows)], vectors=vectors(rows))
         (path,) = objects(index)
@@ -270,7 +271,7 @@ def test_an_independent_reader_opens_a_segment(index: SealedIndex, monkeypatch: 
     import base64
 
     wrapped: list[bytes] = []
-    keys = index._made()
+    keys = index._log.made()
     wrap = keys.wrap
     monkeypatch.setattr(keys, "wrap", lambda key, name: wrapped.append(key) or wrap(key, name))
     filled(index)

@@ -57,7 +57,7 @@ def test_of_two_commits_with_one_number_the_second_begins_again(options: dict[st
     one.add(None, ids=list("abc"), vectors=X[:3])
     one.add(None, ids=list("def"), vectors=X[3:])
     two.refresh()
-    write, done = two._write, []
+    write, done = two._log._write, []
 
     def overtaken(name: str, *rest: Any) -> str:
         if name.startswith("commits/") and not done:
@@ -65,7 +65,7 @@ def test_of_two_commits_with_one_number_the_second_begins_again(options: dict[st
             one.forget(["a"])
         return write(name, *rest)
 
-    two._write = overtaken  # type: ignore[method-assign]
+    two._log._write = overtaken  # type: ignore[method-assign]
     two.compact()
     assert done
     assert sorted(two.ids()) == sorted(one.ids()) == list("bcdef")
@@ -75,7 +75,7 @@ def test_a_put_that_happened_though_it_failed_is_not_a_conflict(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = opened("timeout", options, tmp_path)
-    pipe, failures = index._storage._fs.pipe_file, iter([True])
+    pipe, failures = index._log.storage._fs.pipe_file, iter([True])
 
     def late(*args: Any, **kwargs: Any) -> Any:
         pipe(*args, **kwargs)
@@ -83,7 +83,7 @@ def test_a_put_that_happened_though_it_failed_is_not_a_conflict(
             raise TimeoutError
         return None
 
-    monkeypatch.setattr(index._storage._fs, "pipe_file", late)
+    monkeypatch.setattr(index._log.storage._fs, "pipe_file", late)
     index.add(["text"], ids=["a"], vectors=X[:1])
     index.add(["text"], ids=["b"], vectors=X[:1])
     assert opened("timeout", options, tmp_path, "b").count() == 2

@@ -1,4 +1,4 @@
-"""A sealed index against a dict: several processes that add, delete, merge, forget and renew keys, and crash anywhere."""
+"""A sealed index against a dict: processes that add, delete, merge, forget and renew keys, and crash anywhere."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from vecveil.errors import StoreError
 from vecveil.randomness import NoiseKeys
-from vecveil.search import SealedIndex, sealed_index
+from vecveil.search import SealedIndex, log
 from vecveil.search.storage import Storage
 
 IDS = [f"id-{i}" for i in range(6)]
@@ -72,7 +71,7 @@ class HookedStorage:
 
 
 class Processes(RuleBasedStateMachine):
-    """Three processes on one folder; ``rows`` is what must be there, ``unknown`` ids whose last write was interrupted."""
+    """Three processes on one folder: ``rows`` must be there; in ``unknown`` the last write was interrupted."""
 
     @initialize()
     def start(self) -> None:
@@ -86,7 +85,7 @@ class Processes(RuleBasedStateMachine):
 
     def opened(self) -> SealedIndex:
         index = SealedIndex(self.folder / "notes", self.keys, max_staleness=0)
-        index._storage = HookedStorage(index._storage)  # type: ignore[assignment]
+        index._log.storage = HookedStorage(index._log.storage)  # type: ignore[assignment]
         return index
 
     def run(self, process: int, work: Callable[[SealedIndex], Any], changes: dict[str, str | None], crash: int) -> None:
@@ -101,7 +100,7 @@ class Processes(RuleBasedStateMachine):
                 if steps == crash:
                     raise CrashError
 
-        hooked: Any = index._storage
+        hooked: Any = index._log.storage
         hooked.before = hooked.after = step if crash else (lambda operation, name: None)
         try:
             work(index)
@@ -120,7 +119,7 @@ class Processes(RuleBasedStateMachine):
             hooked.before = hooked.after = lambda operation, name: None
 
     def check(self, index: SealedIndex) -> None:
-        got = index.get() if index._exists() else None
+        got = index.get() if index._log.exists() else None
         found = {} if got is None else dict(zip(got.ids, got.texts, strict=True))
         assert got is None or len(found) == len(got.ids), "an id is there twice"
         for name, possible in list(self.unknown.items()):
@@ -137,7 +136,8 @@ class Processes(RuleBasedStateMachine):
         self.serial += 1
         texts = [f"{name} {self.serial}" for name in names]
         X = np.full((len(names), N), float(self.serial))
-        self.run(process, lambda index: index.add(texts, ids=names, vectors=X), dict(zip(names, texts, strict=True)), crash)
+        changes: dict[str, str | None] = dict(zip(names, texts, strict=True))
+        self.run(process, lambda index: index.add(texts, ids=names, vectors=X), changes, crash)
 
     @rule(process=process, names=some_ids, crash=crash)
     def delete(self, process: int, names: list[str], crash: int) -> None:
@@ -145,25 +145,25 @@ class Processes(RuleBasedStateMachine):
 
     @rule(process=process, names=some_ids, crash=crash)
     def forget(self, process: int, names: list[str], crash: int) -> None:
-        if self.open[process]._exists():
+        if self.open[process]._log.exists():
             self.run(process, lambda index: index.forget(names), dict.fromkeys(names), crash)
 
     @rule(process=process, crash=crash)
     def compact(self, process: int, crash: int) -> None:
-        if self.open[process]._exists():
+        if self.open[process]._log.exists():
             self.run(process, lambda index: index.compact(), {}, crash)
 
     @rule(process=process, crash=crash)
     def reseal(self, process: int, crash: int) -> None:
-        if self.open[process]._exists():
+        if self.open[process]._log.exists():
             self.run(process, lambda index: index.reseal(), {}, crash)
 
     @rule(process=process, other=process, names=some_ids, what=st.sampled_from(["add", "delete", "compact", "forget"]))
     def commit_is_overtaken(self, process: int, other: int, names: list[str], what: str) -> None:
         """Between the writing of a merge and its commit another process changes the index."""
-        if process == other or not self.open[process]._exists():
+        if process == other or not self.open[process]._log.exists():
             return
-        hooked: Any = self.open[process]._storage
+        hooked: Any = self.open[process]._log.storage
         done = False
 
         def overtake(operation: str, name: str) -> None:
@@ -184,9 +184,9 @@ class Processes(RuleBasedStateMachine):
     @rule(process=process, names=some_ids)
     def append_under_a_retiring_key(self, process: int, names: list[str]) -> None:
         """A key is renewed and deleted after a writer took it and before its append is there."""
-        if not self.open[process]._exists() or not self.rows:
+        if not self.open[process]._log.exists() or not self.rows:
             return
-        hooked: Any = self.open[process]._storage
+        hooked: Any = self.open[process]._log.storage
         other = self.open[(process + 1) % 3]
         done = False
 
@@ -216,7 +216,7 @@ class Processes(RuleBasedStateMachine):
     def look(self, process: int) -> None:
         """Check what one process sees; the others stay behind. An interrupted write has the outcome that it sees."""
         index = self.open[process]
-        if index._exists():
+        if index._log.exists():
             self.check(index)
             found = dict(zip((got := index.get()).ids, got.texts, strict=True))
             for name in list(self.unknown):
@@ -234,8 +234,8 @@ class Processes(RuleBasedStateMachine):
 
 
 def test_processes_agree_with_a_dict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealed_index, "_MOST_APPENDS", 5)
-    monkeypatch.setattr(sealed_index, "_GRACE", 2)
+    monkeypatch.setattr(log, "_MOST_APPENDS", 5)
+    monkeypatch.setattr(log, "_GRACE", 2)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     examples = int(os.environ.get("VECVEIL_FAULT_MOMENTS", "12"))
     run_state_machine_as_test(  # type: ignore[no-untyped-call]

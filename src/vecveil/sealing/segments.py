@@ -57,7 +57,7 @@ class SegmentKeys(Protocol):
         """Return the file key; raise `InvalidTag`, `KeyFileError` or `ValueError` if it does not unwrap."""
 
 
-class _Wrapping(pe.KmsClient):  # type: ignore[misc, no-any-unimported]
+class _Wrapping(pe.KmsClient):  # type: ignore[misc]
     """Hands pyarrow's file key to `SegmentKeys`; keeps the key id and the error, which pyarrow turns into text."""
 
     def __init__(self, keys: SegmentKeys, name: str, state: dict[str, Any]) -> None:
@@ -124,7 +124,7 @@ class SegmentWriter:
             footer_key="index", uniform_encryption=True, plaintext_footer=False, double_wrapping=False,
             data_key_length_bits=256,
         )  # fmt: skip
-        self._file = open(path, "wb")
+        self._file = open(path, "wb")  # noqa: SIM115
         try:
             self._writer = pq.ParquetWriter(
                 self._file, self._schema, compression="none", use_dictionary=False, write_statistics=False,

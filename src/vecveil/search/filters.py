@@ -72,7 +72,7 @@ class MetadataTable:
                         values.setdefault(key, []).append(item)
                 row += 1
         # A value that no condition compares with, such as an object, only exists.
-        self._columns = {
+        self._columns: dict[tuple[str, str], tuple[npt.NDArray[np.int32], Any]] = {
             key: (np.array(at, np.int32), _array(values[key]) if key[1] in _KINDS else None)
             for key, at in places.items() if key[1] != "none"
         }  # fmt: skip
@@ -90,7 +90,7 @@ class MetadataTable:
 
     def _condition(self, name: str, operator: str, operand: Any) -> Mask:
         if operator == "exists":
-            return self._exists(name) == operand
+            return self._exists(name) if operand else ~self._exists(name)
         if operator in ("ne", "nin"):
             return ~self._condition(name, "in", [operand] if operator == "ne" else operand)
         if operator in ("eq", "in"):
@@ -102,8 +102,8 @@ class MetadataTable:
 
     def _compared(self, name: str, comparison: Any, value: Any) -> Mask:
         mask = np.zeros(self._count, np.bool_)
-        rows, column = self._columns.get((name, _kind(value)), (None, None))
-        if rows is not None:
+        if (key := (name, _kind(value))) in self._columns:
+            rows, column = self._columns[key]
             try:
                 matching = comparison(column, pa.scalar(value))
             except (pa.ArrowInvalid, OverflowError):  # an integer beyond 64 bits, or beside fractions

@@ -106,7 +106,9 @@ class KeySource:
     def __init__(self, key: Any) -> None:
         # A writer's provider may lack `unwrap`.
         self._key: KeyStore | SingleKey | KeyProvider
-        self._key = key if callable(getattr(key, "wrap", None)) else key.keys if isinstance(key, Sealer) else open_keys(key)
+        if isinstance(key, Sealer):
+            key = key.keys
+        self._key = key if callable(getattr(key, "wrap", None)) else open_keys(key)
 
     def of(self, index: uuid.UUID, name: str) -> IndexKeys:
         """Return the keys of an existing index.

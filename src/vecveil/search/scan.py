@@ -102,7 +102,7 @@ def _fast_scan(stored: npt.NDArray[Any]) -> Any:
     index.is_trained = True
     for start in range(0, N, _BLOCK):
         index.add_sa_codes(_codes(stored[start : start + _BLOCK], edges, width))
-    fast = faiss.IndexPQFastScan(index)
+    fast: Any = faiss.IndexPQFastScan(index)  # type: ignore[arg-type]
     return fast if width == n else _Widened(fast, width - n)
 
 
@@ -111,7 +111,7 @@ def _codes(stored: npt.NDArray[Any], edges: npt.NDArray[np.float32], width: int)
     quarters = np.zeros((len(X), width), np.uint8)
     part = quarters[:, : X.shape[1]]
     for edge in edges:
-        part += X > edge
+        part += edge < X
     words = quarters.view("<u4")
     packed: npt.NDArray[np.uint8] = (words | (words >> 6) | (words >> 12) | (words >> 18)).astype(np.uint8)
     return packed

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vecveil.search.scan import VectorScan
 from vecveil.sealing.segments import LIVE, Segment, vectors_of
+from vecveil.search.scan import VectorScan
 
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
@@ -108,7 +108,8 @@ def load(segment: Segment, *, vectors: bool = True) -> Part:
     joined = pa.concat_arrays(ids) if ids else pa.array([], pa.string())
     hashes = hashes_of(joined)
     order = np.argsort(hashes, kind="stable").astype(np.int32)
-    return Part(segment, VectorScan(stored, scale), joined, lamport, writers, list(names), deleted, hashes[order], order)
+    scan = VectorScan(stored, scale)
+    return Part(segment, scan, joined, lamport, writers, list(names), deleted, hashes[order], order)
 
 
 @dataclass(frozen=True, eq=False)

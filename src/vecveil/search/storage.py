@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -142,7 +143,7 @@ class Storage:
                 if self.local:
                     os.unlink(Path(self._root, name))
                 else:
-                    self._retry(lambda path=f"{self._root}/{name}": self._fs.rm_file(path))
+                    self._retry(functools.partial(self._fs.rm_file, f"{self._root}/{name}"))
                     self.forget_copy(name)
 
     def tidy(self) -> None:

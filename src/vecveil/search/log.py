@@ -1,0 +1,598 @@
+"""The log of a sealed index: immutable segments in a storage, and numbered commits that replace segments.
+
+Any process appends segments without asking anybody. What replaces segments (compaction, forgetting, renewal of keys) is
+a commit, created only if its number is free: of two processes the second starts again from the first's state. So a
+commit that read a row before it was forgotten is never published after. docs/sealed-index.md states the protocol.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from vecveil.errors import IncompatibleError, InvalidInputError, SealingError, StoreError
+from vecveil.io import atomic_path
+from vecveil.runtime import progress
+from vecveil.sealing.segments import DELETED, LIVE, Segment, SegmentWriter, schema
+from vecveil.search.keys import IndexKeys, KeySource, RetiredKeyError, StoreKeys
+from vecveil.search.state import Snapshot, hashes_of, load
+from vecveil.search.storage import Storage, new_name
+
+_OWNER = "SealedIndex"
+_MARK = "index.json"
+_SCHEMA = "vecveil.index/1"
+_APPEND = re.compile(r"segments/([0-9a-f]{16})-([0-9a-f]{32})-(\d+)\.parquet")
+_MERGED = re.compile(r"segments/c([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{32})-(\d+)\.parquet")
+_COMMIT = re.compile(r"commits/([0-9a-f]{8})\.parquet")
+_MOST_APPENDS = 64  # appends outside of a commit before `append` compacts
+_SEGMENT_ROWS, _SEGMENT_BYTES = 2**18, 2**28
+_GRACE = 8  # commits that a deletion survives, so that an append delayed meanwhile does not bring its row back
+_ROUNDS = 100  # of a renewal of keys, while others write
+_KEPT_COMMITS = 2  # commits before the last that keep their content
+
+
+class SegmentLog:
+    """Appends and commits of one process to one index; see `SealedIndex` for the arguments.
+
+    Attributes:
+        keys: keys of the index, or None before it is made.
+        snapshot: what is loaded, or None.
+        dimension: of the vectors, or None before it is known.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        source: KeySource,
+        storage: Storage,
+        *,
+        name: str,
+        precision: str,
+        encoder: str | None,
+        max_staleness: float,
+        trusted_state: Path | None,
+        exclusive: bool,
+    ) -> None:
+        self.location, self.storage, self.precision = location, storage, precision
+        self._source, self._name, self._encoder = source, name, encoder
+        self._staleness, self._trusted, self._exclusive = max_staleness, trusted_state, exclusive
+        self.keys: IndexKeys | None = None
+        self.snapshot: Snapshot | None = None
+        self.dimension: int | None = None
+        self._checked = 0.0  # when the storage was last listed
+        self._writer, self._written, self._lamport = new_name(), 0, 0
+        self._changing = threading.RLock()
+        self.exists()
+
+    def close(self) -> None:
+        """Close the files and drop what is in memory."""
+        with self._changing:
+            for part in self.snapshot.parts.values() if self.snapshot else ():
+                part.segment.close()
+            self.snapshot = None
+
+    def append(self, columns: Callable[[int], Mapping[str, Any]], n: int | None, *, deleted: bool = False) -> None:
+        """Write one segment; return when it is durable.
+
+        Args:
+            columns: returns the Arrow columns of the rows for a dimension; those of the version are added here.
+            n: dimension of the rows; None for deletions, which take that of the index.
+        """
+        with self._changing:
+            keys = self.made()
+            known = self.known_dimension()
+            if n is not None and known not in (None, n):
+                raise IncompatibleError(
+                    f"The index holds vectors of {known} dimensions; these have {n}. It was made with another encoder.",
+                    code="E-INCOMPATIBLE", param="vectors",
+                )  # fmt: skip
+            n = n or known
+            if n is None:
+                return
+            rows = columns(n)
+            while True:
+                listing = self._listing()
+                self._lamport = 1 + max(self._lamport, *listing.lamports, 0)
+                name = f"segments/{self._lamport:016x}-{self._writer}-{self._written + 1}.parquet"
+                stamped = _stamped(rows, self._lamport, self._writer, DELETED if deleted else LIVE)
+                record = {
+                    "uuid": str(keys.uuid), "kind": "append", "encoder": self._encoder,
+                    "seen": {"commit": listing.commit, "appends": listing.newest},
+                }  # fmt: skip
+                try:
+                    key_id = self._write(name, [stamped], keys, n, record)
+                except (StoreError, OSError):
+                    # The object may exist or not. A new writer begins, whose numbers have no gap.
+                    self._writer, self._written = new_name(), 0
+                    raise
+                self._written += 1
+                if key_id == keys.current():
+                    break
+                # The key was renewed meanwhile, and may be deleted before anybody renews this segment: write again.
+            self.dimension = n
+            if self.snapshot is not None:
+                self._refresh()
+            if len(listing.appends) >= _MOST_APPENDS and keys.reads and self._can_commit():
+                with contextlib.suppress(_Superseded, StoreError):  # the rows are durable in any case
+                    self.commit(self._small, once=True)
+
+    def _write(self, name: str, tables: Iterable[Any], keys: IndexKeys, n: int, record: Mapping[str, Any]) -> str:
+        """Write the object ``name`` with these tables and return the id of its key."""
+        with self.storage.creating(name) as path:
+            writer = SegmentWriter(path, name, keys, n=n, precision=self.precision, record=record)
+            try:
+                for table in tables:
+                    writer.add(table)
+            except BaseException:
+                writer.abandon()
+                raise
+            writer.close()
+        return writer.key_id
+
+    def current(self, owner: str) -> Snapshot:
+        """Return the state to answer from, at most ``max_staleness`` old."""
+        if self.snapshot is None:
+            if not self.exists():
+                raise StoreError(f"{owner}: there is no index at {self.location}.", code="E-INDEX-MISSING")
+            with self._changing:
+                if self.snapshot is None:
+                    self._refresh()
+        elif time.monotonic() - self._checked > self._staleness and self._changing.acquire(blocking=False):
+            # Meanwhile other threads answer from the state before.
+            try:
+                self._refresh()
+            finally:
+                self._changing.release()
+        assert self.snapshot is not None
+        return self.snapshot
+
+    def exists(self) -> bool:
+        """Return whether there is an index, and open its keys."""
+        if self.keys is None:
+            try:
+                mark = json.loads(self.storage.read(_MARK))
+                index = uuid.UUID(mark["uuid"])
+                if mark["schema"] != _SCHEMA:
+                    raise ValueError
+            except FileNotFoundError:
+                return False
+            except (ValueError, KeyError, TypeError) as error:
+                raise StoreError(
+                    f"{_MARK} of the index at {self.location} is damaged. Restore it from a backup of the storage.",
+                    code="E-INDEX-STORAGE",
+                ) from error
+            self.keys = self._source.of(index, self.location)
+        return True
+
+    def made(self) -> IndexKeys:
+        """Return the keys of the index, which is made if it is not there."""
+        if not self.exists():
+            keys = self._source.new(self._name)
+            mark = json.dumps({"schema": _SCHEMA, "uuid": str(keys.uuid)}) + "\n"
+            try:
+                self.storage.create(_MARK, mark.encode())
+            except FileExistsError:
+                self._source.discard(keys)
+                self.exists()
+            else:
+                self.keys = keys
+        assert self.keys is not None
+        return self.keys
+
+    def known_dimension(self) -> int | None:
+        """Return the dimension, and check the encoder, from one object if nothing is loaded; None for a new index."""
+        if self.dimension is None and self.keys is not None and self.keys.reads:
+            listing = self._listing()
+            newest = [_commit_name(listing.commit)] if listing.commit else sorted(listing.appends)[-1:]
+            for name in newest:
+                try:
+                    segment = Segment(self.storage.fetch(name), name, self.keys)
+                except FileNotFoundError:
+                    continue
+                self.dimension = segment.record["dimension"]
+                self._check_encoder(segment.record, name)
+                segment.close()
+        return self.dimension
+
+    def _listing(self) -> _Listing:
+        names = self.storage.list("segments")
+        commits = [int(match[1], 16) for name in self.storage.list("commits") if (match := _COMMIT.fullmatch(name))]
+        return _Listing(names, max(commits, default=0))
+
+    def refresh(self) -> Snapshot:
+        """Load what other processes have written.
+
+        Raises:
+            StoreError: there is no index, or an object that another process saw is missing.
+        """
+        self.exists()
+        with self._changing:
+            self._refresh()
+        assert self.snapshot is not None
+        return self.snapshot
+
+    def _refresh(self) -> None:
+        """Bring the snapshot to the state of the storage; the lock is held."""
+        keys = self.keys
+        if keys is None:
+            raise StoreError(f"There is no index at {self.location}.", code="E-INDEX-MISSING")
+        before = self.snapshot or Snapshot({}, {}, {})
+        due = time.monotonic() + max(self._staleness, 1.0)
+        while True:
+            listing = self._listing()
+            try:
+                if listing.commit < before.commit:
+                    raise _Missing(f"the storage shows commit {listing.commit} after commit {before.commit}")
+                after = self._advanced(before, listing, keys)
+                break
+            except FileNotFoundError as error:  # a commit replaced the object after it was listed
+                problem = _Missing(f"the object {Path(str(error.filename or error)).name} cannot be read")
+            except _Missing as error:  # a storage may list late
+                problem = error
+            if time.monotonic() > due:
+                raise StoreError(
+                    f"The index at {self.location} is incomplete: {problem}. The storage withholds objects, or they "
+                    "were deleted. Restore them from a backup of the storage.", code="E-INDEX-INCOMPLETE",
+                ) from problem  # fmt: skip
+            time.sleep(0.05)
+        self.snapshot, self._checked = after, time.monotonic()
+        self._lamport = max(self._lamport, after.lamport)
+        for name in self.storage.copies() - after.parts.keys():
+            if name.startswith("segments/"):
+                self.storage.forget_copy(name)
+        self._check_trusted(after)
+
+    def _advanced(self, before: Snapshot, listing: _Listing, keys: IndexKeys) -> Snapshot:
+        base, covered = list(before.parts), dict(before.covered)
+        base = [name for name in base if _MERGED.fullmatch(name) or not _is_open(name, covered)]
+        if listing.commit > before.commit:
+            record = self._record_of(_commit_name(listing.commit), keys)
+            base, covered = record["base"], record["covered"]
+        newest = dict(covered)
+        appends = [name for name in listing.appends if _is_open(name, covered)]
+        for writer, numbers in _numbers(appends).items():
+            expected = range(covered.get(writer, 0) + 1, max(numbers) + 1)
+            if lacking := sorted(set(expected) - numbers):
+                raise _Missing(f"append {lacking[0]} of writer {writer[:8]}… is missing")
+            newest[writer] = max(numbers)
+        for writer, number in before.newest.items():
+            if newest.get(writer, 0) < number:
+                raise _Missing(f"append {number} of writer {writer[:8]}… is missing")
+        wanted = [*base, *appends]
+        new = {}
+        for name in wanted:
+            if name not in before.parts:
+                try:
+                    part = load(self._segment(name, keys))
+                except RetiredKeyError:
+                    # After a renewal its writer appended the rows again; without one this is an older backup.
+                    if name in base or not listing.commit:
+                        raise
+                    continue
+                new[name] = part
+                seen = part.segment.record.get("seen", {})
+                if seen.get("commit", 0) > listing.commit:
+                    raise _Missing(f"commit {seen['commit']} is missing")
+                for writer, number in seen.get("appends", {}).items():
+                    if newest.get(writer, 0) < number:
+                        raise _Missing(f"append {number} of writer {writer[:8]}… is missing")
+        return before.with_parts(
+            [name for name in wanted if name in before.parts], new,
+            commit=listing.commit, covered=covered, newest=newest, lamport=max([before.lamport, *listing.lamports]),
+        )  # fmt: skip
+
+    def _segment(self, name: str, keys: IndexKeys) -> Segment:
+        """Open a segment and compare its record with the index."""
+        segment = Segment(self.storage.fetch(name), name, keys)
+        record = segment.record
+        if record["uuid"] != str(keys.uuid):
+            segment.close()
+            raise SealingError(f"{name} belongs to another index.", code="E-SEAL-OPEN")
+        if self.dimension not in (None, record["dimension"]):
+            segment.close()
+            raise IncompatibleError(
+                f"{name} holds vectors of {record['dimension']} dimensions, the rest of the index {self.dimension}.",
+                code="E-INCOMPATIBLE",
+            )
+        self._check_encoder(record, name)
+        self.dimension = record["dimension"]
+        return segment
+
+    def _record_of(self, name: str, keys: IndexKeys) -> dict[str, Any]:
+        segment = Segment(self.storage.fetch(name), name, keys)
+        try:
+            self.dimension = segment.record["dimension"]
+            record: dict[str, Any] = segment.record
+            return record
+        finally:
+            segment.close()
+            self.storage.forget_copy(name)
+
+    def _check_encoder(self, record: Mapping[str, Any], name: str) -> None:
+        stored = record.get("encoder")
+        if self._encoder is not None and stored is not None and self._encoder != stored:
+            raise IncompatibleError(
+                f"The index was made with another encoder (fingerprint {stored[:12]} in {name}). Pass that encoder.",
+                code="E-INCOMPATIBLE-ENCODER", param="encoder",
+            )
+
+    def _check_trusted(self, snapshot: Snapshot) -> None:
+        """Compare the state with the trusted one, and write the newer of both."""
+        if self._trusted is None:
+            return
+        keys = self.keys
+        assert keys is not None
+        name = f"trusted/{keys.uuid}"
+        state = {"commit": snapshot.commit, "newest": dict(snapshot.newest)}
+        if self._trusted.exists():
+            segment = Segment(self._trusted, name, keys)
+            known = segment.record["state"]
+            segment.close()
+            behind = [w for w, n in known["newest"].items() if snapshot.newest.get(w, 0) < n]
+            if known["commit"] > snapshot.commit or behind:
+                raise StoreError(
+                    f"The storage of the index at {self.location} was rolled back: {self._trusted.name} knows newer "
+                    "writes. Restore the storage, or delete this file if you restored an older backup yourself.",
+                    code="E-INDEX-INCOMPLETE",
+                )
+            if known == state:
+                return
+        with atomic_path(self._trusted, mode=0o600) as path:
+            record = {"uuid": str(keys.uuid), "kind": "trusted", "state": state}
+            writer = SegmentWriter(
+                path, name, keys, n=self.dimension or 1, precision=self.precision, record=record
+            )
+            writer.close()
+
+    def rewrite(self, ids: Sequence[str]) -> None:
+        """Write every segment that holds a version of ``ids`` again, without what is superseded."""
+        listed = pa.array(ids, pa.string())
+        hashes = hashes_of(listed)
+        self.commit(lambda s: {name for name, part in s.parts.items() if len(part.locate(listed, hashes)[0])})
+
+    def compact(self) -> None:
+        """Merge small segments, and rewrite those with superseded rows or deletions."""
+        self.commit(self._worth_merging)
+
+    def renew_keys(self, *, show_progress: bool | None = None) -> None:
+        """Rewrite every segment and the last commit under a new data key, and delete the older keys.
+
+        Raises:
+            InvalidInputError: the key is no key store, so there is no key to delete.
+            StoreError: writers keep appending under the older key. It stays.
+        """
+        keys = self.keys
+        if not isinstance(keys, StoreKeys):
+            raise InvalidInputError(
+                f"{_OWNER}.reseal: only a key store has data keys to renew; this index has another kind of key.",
+                code="E-INPUT", param="key",
+            )  # fmt: skip
+        with self._changing:
+            if len(keys.store.read(keys.collection).keys) == 1:  # otherwise an interrupted renewal goes on
+                keys.store.rotate(keys.collection)
+            for _ in progress(range(_ROUNDS), "Resealing", show=show_progress, unit="round"):
+                current, snapshot = keys.current(), self.refresh()
+                older = _under_other_keys(snapshot, key_id=current)
+                if not older and snapshot.commit and self._key_of(_commit_name(snapshot.commit), keys) == current:
+                    break
+                self.commit(partial(_under_other_keys, key_id=current), always=True)
+            else:
+                raise StoreError(f"{_OWNER}.reseal: writers kept the older key. Call it again.", code="E-INDEX-BUSY")
+            keys.store.retire(keys.collection, keep=b"")
+
+    def _key_of(self, name: str, keys: IndexKeys) -> str:
+        segment = Segment(self.storage.fetch(name), name, keys)
+        segment.close()
+        return segment.key_id
+
+    def _can_commit(self) -> bool:
+        return self.storage.conditional or self._exclusive
+
+    def _small(self, snapshot: Snapshot) -> set[str]:
+        """Return the segments that an automatic compaction merges: the small ones, in geometric steps."""
+        sizes = sorted((len(part), name) for name, part in snapshot.parts.items())
+        chosen, rows = set(), 0
+        for size, name in sizes:
+            if size > 2 * rows + 4096 or rows + size > _SEGMENT_ROWS:
+                break
+            chosen.add(name)
+            rows += size
+        return chosen if len(chosen) > 1 else set()
+
+    def _worth_merging(self, snapshot: Snapshot) -> set[str]:
+        """Return the segments that are less than half full or hold a superseded row or a deletion."""
+        small = {name for name, part in snapshot.parts.items() if len(part) < _SEGMENT_ROWS // 2}
+        stale = {name for name in snapshot.parts if not snapshot.alive[name].all()}
+        return stale | (small if len(small) > 1 else set())
+
+    def commit(self, choose: Callable[[Snapshot], set[str]], *, once: bool = False, always: bool = False) -> None:
+        """Rewrite the chosen segments and take over all appends, as one numbered commit.
+
+        Raises:
+            _Superseded: ``once``, and another process committed first.
+        """
+        if not self._can_commit():
+            raise StoreError(
+                f"The storage of {self.location} cannot create an object only if it is absent, so two processes could "
+                "commit at once. Open the index with exclusive=True in one maintenance process.", code="E-INDEX-COMMIT",
+            )  # fmt: skip
+        with self._changing:
+            while True:
+                snapshot, keys = self.refresh(), self.keys
+                assert keys is not None
+                chosen = choose(snapshot)
+                pending = [name for name in snapshot.parts if _is_open(name, snapshot.covered)]
+                if not chosen and not pending and not always:
+                    return
+                number = snapshot.commit + 1
+                outputs = self._merged(snapshot, chosen, number, keys) if chosen or always else []
+                base = [*(name for name in snapshot.parts if name not in chosen), *outputs]
+                record = {
+                    "uuid": str(keys.uuid), "kind": "commit", "commit": number, "encoder": self._encoder,
+                    "base": base, "covered": dict(snapshot.newest),
+                }  # fmt: skip
+                try:
+                    self._write(_commit_name(number), [], keys, self.dimension or 1, record)
+                    break
+                except FileExistsError:
+                    self.storage.delete(outputs)
+                    if once:
+                        raise _Superseded from None
+            self._refresh()
+            self._clean()
+
+    def _merged(self, snapshot: Snapshot, chosen: set[str], number: int, keys: IndexKeys) -> list[str]:
+        """Write the current rows of the chosen segments into new ones, verify them, and return their names."""
+        n = self.dimension or 1
+        limit = max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // (2 * n)))
+        source = self._surviving(snapshot, chosen, number)
+        record = {
+            "uuid": str(keys.uuid), "kind": "merged", "commit": number, "encoder": self._encoder,
+        }  # fmt: skip
+        outputs: list[str] = []
+        pushed: list[Any] = []  # what was read beyond the limit
+        ended = False
+
+        def tables() -> Iterator[Any]:
+            nonlocal ended
+            rows = 0
+            while rows < limit:
+                table = pushed.pop() if pushed else next(source, None)
+                if table is None:
+                    ended = True
+                    return
+                if rows + len(table) > limit:
+                    pushed.append(table.slice(limit - rows))
+                    table = table.slice(0, limit - rows)
+                rows += len(table)
+                yield table
+
+        while not ended:
+            name = f"segments/c{number:08x}-{snapshot.lamport:016x}-{self._writer}-{len(outputs) + 1}.parquet"
+            outputs.append(name)
+            self._write(name, tables(), keys, n, record)
+        for name in outputs:  # every page opens
+            segment = Segment(self.storage.fetch(name), name, keys)
+            rows = sum(len(table) for table in segment.columns(["id", "vector", "text", "metadata"]))
+            segment.close()
+            if rows != segment.record["rows"]:
+                raise SealingError(f"{name} does not hold what was written.", code="E-SEAL-OPEN")
+        return outputs
+
+    def _surviving(self, snapshot: Snapshot, chosen: set[str], number: int) -> Iterator[Any]:
+        """Yield the rows of the chosen segments that are current, and deletions that are still needed."""
+        others = [part for name, part in snapshot.parts.items() if name not in chosen]
+        for name in sorted(chosen):
+            part, current = snapshot.parts[name], snapshot.current[name]
+            deleted = part.deleted.astype(np.int64)
+            deleted[part.deleted == DELETED] = number + _GRACE
+            keep = current & ((part.deleted == LIVE) | (deleted > number))
+            expired = np.flatnonzero(current & (part.deleted != LIVE) & ~keep)
+            if len(expired):  # an older version elsewhere would come back
+                gone = part.ids.take(pa.array(expired))
+                for other in others:
+                    keep[expired[np.unique(other.locate(gone, hashes_of(gone))[0])]] = True
+            start = 0
+            for table in part.segment.columns(schema(self.dimension or 1, self.precision).names):
+                end = start + len(table)
+                at = table.schema.get_field_index("deleted")
+                table = table.set_column(at, table.schema.field(at), pa.array(deleted[start:end]))
+                if keep[start:end].any():
+                    yield table.filter(pa.array(keep[start:end]))
+                start = end
+
+    def _clean(self) -> None:
+        """Delete objects that the last commit replaced, and what interrupted commits left; the lock is held."""
+        snapshot = self.snapshot
+        assert snapshot is not None
+        listing = self._listing()
+        gone = [
+            name for name in listing.names - snapshot.parts.keys()
+            if ((match := _MERGED.fullmatch(name)) and int(match[1], 16) <= snapshot.commit)
+            or (_APPEND.fullmatch(name) and not _is_open(name, snapshot.covered))
+        ]  # fmt: skip
+        self.storage.delete(gone)
+        # Old commits keep their names, which must stay taken, and lose their content.
+        older = snapshot.commit - _KEPT_COMMITS
+        for number in range(max(1, older - 1), older + 1):
+            with contextlib.suppress(FileNotFoundError):
+                self.storage.empty(_commit_name(number))
+        self.storage.tidy()
+
+
+class _Listing:
+    """The objects of the storage at one moment, by their names."""
+
+    def __init__(self, names: set[str], commit: int) -> None:
+        self.names, self.commit = names, commit
+        self.appends = {name for name in names if _APPEND.fullmatch(name)}
+        merged = [match for name in names if (match := _MERGED.fullmatch(name))]
+        # A merge that its commit does not name yet repeats rows, so its number does no harm.
+        self.lamports = [
+            *(int(name.partition("/")[2][:16], 16) for name in self.appends), *(int(match[2], 16) for match in merged),
+        ]  # fmt: skip
+        self.newest = {writer: max(numbers) for writer, numbers in _numbers(self.appends).items()}
+
+
+
+class _Missing(Exception):
+    """An object that must exist does not appear."""
+
+
+
+class _Superseded(Exception):
+    """Another process committed first."""
+
+
+
+def _under_other_keys(snapshot: Snapshot, *, key_id: str) -> set[str]:
+    """Return the segments that another key than ``key_id`` opens."""
+    return {name for name, part in snapshot.parts.items() if part.segment.key_id != key_id}
+
+
+def _numbers(appends: Iterable[str]) -> dict[str, set[int]]:
+    """Return the numbers of each writer's appends."""
+    numbers: dict[str, set[int]] = {}
+    for name in appends:
+        match = _APPEND.fullmatch(name)
+        assert match is not None
+        numbers.setdefault(match[2], set()).add(int(match[3]))
+    return numbers
+
+
+
+def _is_open(name: str, covered: Mapping[str, int]) -> bool:
+    """Return whether no commit has taken over this append."""
+    match = _APPEND.fullmatch(name)
+    return match is not None and int(match[3]) > covered.get(match[2], 0)
+
+
+
+def _commit_name(number: int) -> str:
+    return f"commits/{number:08x}.parquet"
+
+
+
+def _stamped(columns: Mapping[str, Any], lamport: int, writer: str, deleted: int) -> Any:
+    """Return the table of new rows of one version."""
+    rows = len(columns["id"])
+    n_bytes = columns["vector"].type.byte_width
+    precision = "int8" if "scale" in columns else "float16"
+    stamps = {
+        "lamport": pa.array(np.full(rows, lamport, np.int64)),
+        "writer": pa.array([bytes.fromhex(writer)] * rows, pa.binary(16)),
+        "deleted": pa.array(np.full(rows, deleted, np.int64)),
+    }
+    layout = schema(n_bytes if precision == "int8" else n_bytes // 2, precision)
+    return pa.table([{**columns, **stamps}[field.name] for field in layout], schema=layout)
