@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vecveil.protector import Protector, fit, fit_labels, fit_pairs, load
     from vecveil.randomness import NoiseKeys
     from vecveil.sealing import Sealer
+    from vecveil.search import SealedIndex
 
 _HOME = {
     "AuditResult": "vecveil.auditing",
@@ -29,6 +30,7 @@ _HOME = {
     "NoiseKeys": "vecveil.randomness",
     "ProtectedCollection": "vecveil.databases.collection",
     "Protector": "vecveil.protector",
+    "SealedIndex": "vecveil.search",
     "Sealer": "vecveil.sealing",
     "VecveilError": "vecveil.errors",
     "audit": "vecveil.auditing",
@@ -49,6 +51,7 @@ __all__ = [
     "NoiseKeys",
     "ProtectedCollection",
     "Protector",
+    "SealedIndex",
     "Sealer",
     "VecveilError",
     "__version__",

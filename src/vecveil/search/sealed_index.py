@@ -25,7 +25,7 @@ from vecveil.sealing.segments import PRECISIONS, encode_vectors
 from vecveil.search.filters import MetadataTable, Where, check_where
 from vecveil.search.keys import KeySource
 from vecveil.search.log import SegmentLog
-from vecveil.search.state import Part
+from vecveil.search.state import LoadedSegment
 from vecveil.search.storage import Storage
 from vecveil.search.words import WordCounts, scores
 from vecveil.types import Embeddings
@@ -38,8 +38,8 @@ from vecveil.validation import (
 )
 
 Mode = Literal["vectors", "hybrid"]
-Selection = tuple[Part, npt.NDArray[np.bool_]]
-Hit = tuple[float, Part, int]
+Selection = tuple[LoadedSegment, npt.NDArray[np.bool_]]
+Hit = tuple[float, LoadedSegment, int]
 
 _OWNER = "SealedIndex"
 _ONE_THREAD = 500_000  # rows that one thread searches
@@ -109,8 +109,8 @@ class SealedIndex:
             trusted_state=None if trusted_state is None else Path(trusted_state), exclusive=exclusive,
         )  # fmt: skip
         # Of the segments that are loaded; dropped with them.
-        self._tables: WeakKeyDictionary[Part, MetadataTable] = WeakKeyDictionary()
-        self._words: WeakKeyDictionary[Part, WordCounts] = WeakKeyDictionary()
+        self._tables: WeakKeyDictionary[LoadedSegment, MetadataTable] = WeakKeyDictionary()
+        self._words: WeakKeyDictionary[LoadedSegment, WordCounts] = WeakKeyDictionary()
         self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="sealed-index")
 
     def __repr__(self) -> str:
@@ -311,7 +311,7 @@ class SealedIndex:
         self._log.renew_keys(show_progress=show_progress)
         return self.count()
 
-    def _selected(self, part: Part, mask: npt.NDArray[np.bool_], where: Where | None) -> npt.NDArray[np.bool_]:
+    def _selected(self, part: LoadedSegment, mask: npt.NDArray[np.bool_], where: Where | None) -> npt.NDArray[np.bool_]:
         if where is None:
             return mask
         if part not in self._tables:
@@ -355,7 +355,7 @@ class SealedIndex:
             found += [(float(values[row]), part, int(row)) for row in rows]
         found.sort(key=lambda hit: -hit[0])
         fused: dict[tuple[str, int], float] = {}
-        places: dict[tuple[str, int], tuple[Part, int]] = {}
+        places: dict[tuple[str, int], tuple[LoadedSegment, int]] = {}
         for ranking in (ranked, found[:top]):
             for rank, (_, part, row) in enumerate(ranking, 1):
                 place = part.segment.name, row
@@ -364,7 +364,7 @@ class SealedIndex:
         best = sorted(fused, key=lambda place: -fused[place])[:top]
         return [(float(places[p][0].scan.cosines(q, np.array([p[1]]))[0]), *places[p]) for p in best]
 
-    def _word_counts(self, part: Part) -> WordCounts:
+    def _word_counts(self, part: LoadedSegment) -> WordCounts:
         if part not in self._words:
             texts = (text for table in part.segment.columns(["text"]) for text in table["text"].to_pylist())
             self._words[part] = WordCounts(texts)
@@ -375,14 +375,14 @@ class SealedIndex:
         scored = np.array([score for score, _, _ in best], np.float32)
         return Ranking(rows.ids, rows.vectors, rows.texts, rows.metadata, [], scored)
 
-    def _opened(self, places: list[tuple[Part, int]]) -> Unsealed:
+    def _opened(self, places: list[tuple[LoadedSegment, int]]) -> Unsealed:
         """Return these rows; texts and metadata come from the local copy of the segments."""
         n = self._log.dimension or 0
         vectors = np.zeros((len(places), n), np.float32)
         ids: list[Any] = [None] * len(places)
         texts: list[str | None] = [None] * len(places)
         metadata: list[dict[str, Any] | None] = [None] * len(places)
-        by_part: dict[int, tuple[Part, list[int]]] = {}
+        by_part: dict[int, tuple[LoadedSegment, list[int]]] = {}
         for i, (part, _) in enumerate(places):
             by_part.setdefault(id(part), (part, []))[1].append(i)
         for part, mine in by_part.values():

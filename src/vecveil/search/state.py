@@ -23,7 +23,7 @@ Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class LoadedSegment:
     """A loaded segment.
 
     Attributes:
@@ -58,7 +58,7 @@ class Part:
             given, rows = given[equal], rows[equal]
         return given, rows
 
-    def beaten_by(self, other: Part) -> tuple[Rows, Rows]:
+    def beaten_by(self, other: LoadedSegment) -> tuple[Rows, Rows]:
         """Return the rows here and the rows of ``other`` that lose to a version of the other."""
         if len(self) > len(other):
             theirs, mine = other.beaten_by(self)
@@ -76,7 +76,7 @@ def hashes_of(ids: Any) -> npt.NDArray[np.int64]:
     return np.fromiter(map(hash, ids.to_pylist()), np.int64, len(ids))
 
 
-def load(segment: Segment, *, vectors: bool = True) -> Part:
+def load(segment: Segment, *, vectors: bool = True) -> LoadedSegment:
     """Return the rows of a segment; their texts stay on disk.
 
     Raises:
@@ -109,7 +109,7 @@ def load(segment: Segment, *, vectors: bool = True) -> Part:
     hashes = hashes_of(joined)
     order = np.argsort(hashes, kind="stable").astype(np.int32)
     scan = VectorScan(stored, scale)
-    return Part(segment, scan, joined, lamport, writers, list(names), deleted, hashes[order], order)
+    return LoadedSegment(segment, scan, joined, lamport, writers, list(names), deleted, hashes[order], order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ class Snapshot:
         lamport: largest Lamport number that was seen.
     """
 
-    parts: Mapping[str, Part]
+    parts: Mapping[str, LoadedSegment]
     current: Mapping[str, Mask]
     alive: Mapping[str, Mask]
     commit: int = 0
@@ -134,7 +134,7 @@ class Snapshot:
     newest: Mapping[str, int] = field(default_factory=dict)
     lamport: int = 0
 
-    def with_parts(self, keep: Iterable[str], new: Mapping[str, Part], **numbers: Any) -> Snapshot:
+    def with_parts(self, keep: Iterable[str], new: Mapping[str, LoadedSegment], **numbers: Any) -> Snapshot:
         """Return a snapshot of the parts ``keep`` of this one and of ``new`` ones."""
         parts = {name: self.parts[name] for name in keep}
         current = {name: self.current[name] for name in keep}
@@ -156,7 +156,7 @@ class Snapshot:
         }
         return replace(self, parts=parts, current=current, alive=alive, **numbers)
 
-    def live(self) -> Iterator[tuple[Part, Mask]]:
+    def live(self) -> Iterator[tuple[LoadedSegment, Mask]]:
         """Yield each part with the mask of its current rows that are no deletions."""
         for name, part in self.parts.items():
             yield part, self.alive[name]
@@ -165,11 +165,11 @@ class Snapshot:
         """Return the number of rows."""
         return sum(int(np.count_nonzero(mask)) for mask in self.alive.values())
 
-    def locate(self, ids: Sequence[str]) -> list[tuple[Part, int] | None]:
+    def locate(self, ids: Sequence[str]) -> list[tuple[LoadedSegment, int] | None]:
         """Return part and row of each id, or None for an id without a row."""
         listed = pa.array(ids, pa.string())
         hashes = hashes_of(listed)
-        places: list[tuple[Part, int] | None] = [None] * len(ids)
+        places: list[tuple[LoadedSegment, int] | None] = [None] * len(ids)
         for part, mask in self.live():
             given, rows = part.locate(listed, hashes)
             for i, row in zip(given[mask[rows]], rows[mask[rows]], strict=True):
@@ -177,7 +177,7 @@ class Snapshot:
         return places
 
 
-def _disjoint(a: Part, b: Part) -> bool:
+def _disjoint(a: LoadedSegment, b: LoadedSegment) -> bool:
     """Return whether one commit wrote both, which then have no id in common."""
     commit = a.segment.record.get("commit")
     return commit is not None and commit == b.segment.record.get("commit")
