@@ -240,6 +240,11 @@ class SegmentLog:
                 problem = _Missing(f"the object {Path(str(error.filename or error)).name} cannot be read")
             except _Missing as error:  # a storage may list late
                 problem = error
+            except RetiredKeyError:  # a later commit took its place
+                if time.monotonic() > due:
+                    raise
+                time.sleep(0.05)
+                continue
             if time.monotonic() > due:
                 raise StoreError(
                     f"The index at {self.location} is incomplete: {problem}. The storage withholds objects, or they "
@@ -310,14 +315,17 @@ class SegmentLog:
         return segment
 
     def _record_of(self, name: str, keys: IndexKeys) -> dict[str, Any]:
-        segment = Segment(self.storage.fetch(name), name, keys)
-        try:
-            self.dimension = segment.record["dimension"]
-            record: dict[str, Any] = segment.record
-            return record
-        finally:
-            segment.close()
+        """Return the record of a commit; raise FileNotFoundError if later commits have emptied it."""
+        path = self.storage.fetch(name)
+        if not path.stat().st_size:
             self.storage.forget_copy(name)
+            raise FileNotFoundError(name)
+        segment = Segment(path, name, keys)
+        segment.close()
+        self.storage.forget_copy(name)
+        self.dimension = segment.record["dimension"]
+        record: dict[str, Any] = {**segment.record, "key_id": segment.key_id}
+        return record
 
     def _check_encoder(self, record: Mapping[str, Any], name: str) -> None:
         stored = record.get("encoder")
@@ -384,17 +392,14 @@ class SegmentLog:
             for _ in progress(range(_ROUNDS), "Resealing", show=show_progress, unit="round"):
                 current, snapshot = keys.current(), self.refresh()
                 older = _under_other_keys(snapshot, key_id=current)
-                if not older and snapshot.commit and self._key_of(_commit_name(snapshot.commit), keys) == current:
-                    break
+                if not older and snapshot.commit:
+                    with contextlib.suppress(FileNotFoundError):  # others commit at the same time
+                        if self._record_of(_commit_name(snapshot.commit), keys)["key_id"] == current:
+                            break
                 self.commit(partial(_under_other_keys, key_id=current), always=True)
             else:
                 raise StoreError(f"{_OWNER}.reseal: writers kept the older key. Call it again.", code="E-INDEX-BUSY")
             keys.store.retire(keys.collection, keep=b"")
-
-    def _key_of(self, name: str, keys: IndexKeys) -> str:
-        segment = Segment(self.storage.fetch(name), name, keys)
-        segment.close()
-        return segment.key_id
 
     def _can_commit(self) -> bool:
         return self.storage.conditional or self._exclusive
@@ -436,31 +441,37 @@ class SegmentLog:
                 if not chosen and not pending and not always:
                     return
                 number = snapshot.commit + 1
-                outputs = self._merged(snapshot, chosen, number, keys) if chosen or always else []
-                base = [*(name for name in snapshot.parts if name not in chosen), *outputs]
-                record = {
-                    "uuid": str(keys.uuid), "kind": "commit", "commit": number, "encoder": self._encoder,
-                    "base": base, "covered": dict(snapshot.newest),
-                }  # fmt: skip
+                outputs: list[str] = []
                 try:
+                    if chosen or always:
+                        self._merge(snapshot, chosen, number, keys, outputs)
+                    record = {
+                        "uuid": str(keys.uuid), "kind": "commit", "commit": number, "encoder": self._encoder,
+                        "base": [*(name for name in snapshot.parts if name not in chosen), *outputs],
+                        "covered": dict(snapshot.newest),
+                    }  # fmt: skip
                     self._write(_commit_name(number), [], keys, self.dimension or 1, record)
                     break
-                except FileExistsError:
+                except (FileExistsError, FileNotFoundError, RetiredKeyError):
+                    # Another process made this commit, and may already have deleted what was written here, or its key.
                     self.storage.delete(outputs)
+                    if self._listing().commit < number:
+                        raise
                     if once:
                         raise _Superseded from None
             self._refresh()
             self._clean()
 
-    def _merged(self, snapshot: Snapshot, chosen: set[str], number: int, keys: IndexKeys) -> list[str]:
-        """Write the current rows of the chosen segments into new ones, verify them, and return their names."""
+    def _merge(
+        self, snapshot: Snapshot, chosen: set[str], number: int, keys: IndexKeys, outputs: list[str]
+    ) -> None:
+        """Write the current rows of the chosen segments into new ones, whose names join ``outputs``, and verify them."""
         n = self.dimension or 1
         limit = max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // (2 * n)))
         source = self._surviving(snapshot, chosen, number)
         record = {
             "uuid": str(keys.uuid), "kind": "merged", "commit": number, "encoder": self._encoder,
         }  # fmt: skip
-        outputs: list[str] = []
         pushed: list[Any] = []  # what was read beyond the limit
         ended = False
 
@@ -488,7 +499,6 @@ class SegmentLog:
             segment.close()
             if rows != segment.record["rows"]:
                 raise SealingError(f"{name} does not hold what was written.", code="E-SEAL-OPEN")
-        return outputs
 
     def _surviving(self, snapshot: Snapshot, chosen: set[str], number: int) -> Iterator[Any]:
         """Yield the rows of the chosen segments that are current, and deletions that are still needed."""
