@@ -32,6 +32,7 @@ from vecveil.types import Embeddings
 from vecveil.validation import (
     check_count,
     check_embeddings,
+    check_exact,
     check_positive,
     check_same_length,
     check_texts,
@@ -164,6 +165,7 @@ class SealedIndex:
         records = [_as_json(row, owner) for row in metadata] if metadata is not None else ["null"] * len(names)
         X = self._encoded(listed or [], owner) if vectors is None else vectors
         X = check_embeddings(X, owner=owner, param="vectors")
+        check_exact(X, owner=owner, param="vectors")
         _check_range(X, self._precision, owner)
         self._log.append(lambda n: _rows(names, X, listed, records, n, self._precision), X.shape[1])
 
@@ -418,7 +420,8 @@ class SealedIndex:
                 f"{owner}: `query` is a text or one vector (n,); the shape is {vector.shape}.",
                 code="E-INPUT-SHAPE", param="query",
             )  # fmt: skip
-        q = check_embeddings(vector.astype(np.float32), owner=owner, param="query")[0]
+        check_exact(check_embeddings(vector, owner=owner, param="query"), owner=owner, param="query")
+        q = vector[0].astype(np.float32)
         norm = float(np.linalg.norm(q))
         if norm == 0:
             raise InvalidInputError(f"{owner}: `query` is a vector of zeros.", code="E-INPUT", param="query")
