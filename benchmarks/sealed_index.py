@@ -1,0 +1,231 @@
+"""A sealed index beside the same files without encryption, and beside databases, on the same vectors.
+
+    python benchmarks/sealed_index.py --data DIR [--rows 1000000] [--threads 1] [--folder DIR] [--others]
+
+DIR is laid out as docs/results.md says. The 355,004 sentences of ``lm/sentences.parquet`` are encoded with MiniLM once;
+--folder keeps them. Further rows are mixtures of two sentences' vectors: they stand for the rest of a million rows in
+speed and memory. Recall is measured against an exact scan of all rows, with 200 sentences that are not in the index
+as queries. Each case runs in a process of its own with THREADS cores. Writes benchmarks/results/sealed_index.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import vecveil
+from vecveil.io import write_text
+from vecveil.randomness import NoiseKeys
+
+RESULTS = Path(__file__).parent / "results" / "sealed_index.json"
+BATCH, QUERIES, TOP = 50_000, 200, 10
+CASES = ("sealed", "parquet", "faiss-flat", "chroma", "qdrant", "lancedb")
+
+
+def sentences(data: Path, folder: Path) -> np.ndarray:
+    """Return the vectors of the sentences, float16, from a file in ``folder`` if they were encoded before."""
+    path = folder / "sentences.npy"
+    if not path.exists():
+        texts = pq.read_table(data / "lm" / "sentences.parquet")["text"].to_pylist()
+        np.save(path, vecveil.load_encoder("minilm").encode(texts, show_progress=True).astype(np.float16))
+    return np.load(path, mmap_mode="r")
+
+
+def batches(real: np.ndarray, rows: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the number of the first row, and unit vectors."""
+    draw = np.random.default_rng(0)
+    for start in range(0, rows, BATCH):
+        X = np.asarray(real[start : min(start + BATCH, rows)], np.float32)
+        if missing := min(BATCH, rows - start) - len(X):
+            pairs = [real[np.sort(draw.integers(0, len(real), missing))].astype(np.float32) for _ in range(2)]
+            X = np.concatenate([X, pairs[0] + draw.uniform(0.3, 0.7, (missing, 1)) * pairs[1][::-1]])
+        yield start, np.ascontiguousarray(X / np.linalg.norm(X, axis=1, keepdims=True), np.float32)
+
+
+def row_texts(start: int, count: int) -> list[str]:
+    return [f"note {i}: the patient came back on Tuesday and was seen again" for i in range(start, start + count)]
+
+
+def peak() -> float:
+    """Return the largest memory of this process in GB."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1e6
+
+
+Opened = tuple[Callable[[int, np.ndarray], None], Callable[[], Callable[[np.ndarray], list[str]]]]
+
+
+def case_of(name: str, folder: Path, rows: int) -> Opened:
+    """Return how a case writes a batch, and how it opens for searching."""
+    place = folder / name
+    if name == "sealed":
+        key = folder / "search.keys"
+        if not key.exists():
+            NoiseKeys.create(key, "benchmark")
+        writer: Any = vecveil.SealedIndex(place, key)
+
+        def add(start: int, X: np.ndarray) -> None:
+            ids = [str(i) for i in range(start, start + len(X))]
+            metadata = [{"year": 2000 + i % 30} for i in range(start, start + len(X))]
+            writer.add(row_texts(start, len(X)), ids=ids, vectors=X, metadata=metadata)
+
+        def reader() -> Callable[[np.ndarray], list[str]]:
+            index = vecveil.SealedIndex(place, key)
+            index.count()
+            return lambda q: list(index.search(q, top=TOP).ids)
+
+        return add, reader
+    if name == "parquet":  # the same rows without encryption, the same scan
+
+        def write(start: int, X: np.ndarray) -> None:
+            place.mkdir(exist_ok=True)
+            body = pa.FixedSizeBinaryArray.from_buffers(
+                pa.binary(2 * X.shape[1]), len(X), [None, pa.py_buffer(X.astype(np.float16))]
+            )
+            ids = [str(i) for i in range(start, start + len(X))]
+            table = pa.table({"id": ids, "vector": body, "text": row_texts(start, len(X))})
+            pq.write_table(table, place / f"{start}.parquet", compression="none", use_dictionary=False)
+
+        def opened() -> Callable[[np.ndarray], list[str]]:
+            from vecveil.search.scan import VectorScan
+
+            parts = []
+            for file in sorted(place.glob("*.parquet"), key=lambda path: int(path.stem)):
+                table = pq.read_table(file, columns=["id", "vector"])
+                raw = np.frombuffer(table["vector"].combine_chunks().buffers()[1], np.float16)
+                parts.append((VectorScan(raw.reshape(len(table), -1), None), table["id"]))
+
+            def search(q: np.ndarray) -> list[str]:
+                best: list[tuple[float, str]] = []
+                for scan, ids in parts:
+                    found, _ = scan.candidates(q, np.ones(len(ids), bool), 200)
+                    scored = zip(scan.cosines(q, found).tolist(), found.tolist(), strict=True)
+                    best += [(score, ids[row].as_py()) for score, row in sorted(scored, reverse=True)[:TOP]]
+                return [name for _, name in sorted(best, reverse=True)[:TOP]]
+
+            return search
+
+        return write, opened
+    if name == "faiss-flat":
+        import faiss
+
+        flat = faiss.IndexFlatIP(384)
+
+        def keep(start: int, X: np.ndarray) -> None:
+            flat.add(X)
+            if start + len(X) == rows:
+                faiss.write_index(flat, str(place))
+
+        def loaded() -> Callable[[np.ndarray], list[str]]:
+            index = faiss.read_index(str(place))
+            return lambda q: [str(i) for i in index.search(q[None], TOP)[1][0]]
+
+        return keep, loaded
+    from vecveil.databases import Batch, open_store
+
+    location = f"{name}:{place}#notes"
+
+    def store(start: int, X: np.ndarray) -> None:
+        with open_store(location) as database:
+            if not start:
+                database.create(X.shape[1], metric="cosine")
+            ids = tuple(str(i) for i in range(start, start + len(X)))
+            database.write(Batch(ids, X, tuple({"text": text} for text in row_texts(start, len(X)))))
+
+    def connected() -> Callable[[np.ndarray], list[str]]:
+        database = open_store(location)
+        return lambda q: [str(match.id) for match in database.search(q, TOP)]
+
+    return store, connected
+
+
+def measured(name: str, rows: int, folder: Path, real: np.ndarray, phase: str) -> dict[str, float]:
+    """Write or search one case, in this process."""
+    write, open_reader = case_of(name, folder, rows)
+    if phase == "write":
+        seconds = 0.0
+        for start, X in batches(real[QUERIES:], rows):
+            began = time.perf_counter()
+            write(start, X)
+            seconds += time.perf_counter() - began
+        return {"rows_per_second": rows / seconds}
+    truth = np.load(folder / "truth.npy")
+    queries = np.asarray(real[:QUERIES], np.float32)
+    began = time.perf_counter()
+    search = open_reader()
+    search(queries[0])
+    opening = time.perf_counter() - began
+    times, hits = [], 0
+    for q, expected in zip(queries, truth, strict=True):
+        began = time.perf_counter()
+        found = search(q)
+        times.append(time.perf_counter() - began)
+        hits += len(set(found) & {str(i) for i in expected})
+    p50, p99 = (float(np.percentile(times, share)) * 1e3 for share in (50, 99))
+    return {"open_s": opening, "p50_ms": p50, "p99_ms": p99, "recall": hits / truth.size, "peak_gb": peak()}
+
+
+def exact(real: np.ndarray, rows: int) -> np.ndarray:
+    """Return the numbers of the ten nearest rows of each query, by a scan of float32 values."""
+    queries = np.asarray(real[:QUERIES], np.float32)
+    best, numbers = np.full((QUERIES, TOP), -2.0, np.float32), np.zeros((QUERIES, TOP), np.int64)
+    for start, X in batches(real[QUERIES:], rows):
+        scores = np.concatenate([best, queries @ X.T], axis=1)
+        names = np.concatenate([numbers, np.tile(np.arange(start, start + len(X)), (QUERIES, 1))], axis=1)
+        order = np.argpartition(-scores, TOP, axis=1)[:, :TOP]
+        best, numbers = np.take_along_axis(scores, order, 1), np.take_along_axis(names, order, 1)
+    return numbers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="keeps the encoded sentences and the stores")
+    parser.add_argument("--others", action="store_true", help="measure the databases too")
+    parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="sealed-index-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    real = sentences(options.data, folder)
+    if options.case:
+        print(json.dumps(measured(options.case[0], options.rows, folder, real, options.case[1])))
+        return
+    np.save(folder / "truth.npy", exact(real, options.rows))
+    cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[: options.threads])
+    results: dict[str, Any] = {}
+    for name in CASES if options.others else CASES[:2]:
+        results[name] = {}
+        for phase in ("write", "search"):
+            command = ["taskset", "-c", cores, sys.executable, __file__, *sys.argv[1:], "--folder", str(folder)]
+            run = subprocess.run(
+                [*command, "--case", name, phase], capture_output=True, text=True,
+                env={**os.environ, "OMP_NUM_THREADS": str(options.threads)},
+            )  # fmt: skip
+            if run.returncode:
+                results[name]["failed"] = run.stderr.strip().splitlines()[-1][:200]
+                break
+            results[name] |= json.loads(run.stdout.splitlines()[-1])
+        print(name, json.dumps(results[name]), flush=True)
+    record = {"rows": options.rows, "real": min(len(real) - QUERIES, options.rows), "threads": options.threads,
+              "machine": platform.machine(), "cases": results}  # fmt: skip
+    existing = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    write_text(RESULTS, json.dumps({**existing, str(options.rows): record}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
