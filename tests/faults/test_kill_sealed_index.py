@@ -1,7 +1,7 @@
 """Processes of a sealed index are killed at random moments: no acknowledged write is lost, none comes twice or back.
 
-Two writers, one process that compacts and renews keys, and two readers work on one folder at once; one of them is killed
-and started again. ``VECVEIL_FAULT_MOMENTS=300 pytest tests/faults/test_kill_sealed_index.py`` kills three hundred times.
+Two writers, one process that compacts and renews keys, and two readers work on one folder at once; one of them is
+killed and started again. ``VECVEIL_FAULT_MOMENTS=300 pytest tests/faults/test_kill_sealed_index.py`` kills 300 times.
 """
 
 from __future__ import annotations

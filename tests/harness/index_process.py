@@ -37,7 +37,8 @@ def main() -> None:
     log._MOST_APPENDS = 8
     draw = random.Random(seed)
     index = SealedIndex(f"{folder}/notes", f"{folder}/search.keys", max_staleness=0)
-    print("ready", flush=True)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     if role.startswith("writer"):
         write(index, role, log_file, draw)
     while True:

@@ -465,7 +465,7 @@ class SegmentLog:
     def _merge(
         self, snapshot: Snapshot, chosen: set[str], number: int, keys: IndexKeys, outputs: list[str]
     ) -> None:
-        """Write the current rows of the chosen segments into new ones, whose names join ``outputs``, and verify them."""
+        """Write the current rows of the chosen segments into new ones and verify them; their names join ``outputs``."""
         n = self.dimension or 1
         limit = max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // (2 * n)))
         source = self._surviving(snapshot, chosen, number)
