@@ -20,6 +20,7 @@ import pytest
 
 from harness.command_line import CANARY, SECRET, Outcome, command, environment, run, write_csv
 from vecveil.databases import Batch, VectorStore, open_store
+from vecveil.databases.fields import PROTECTOR_FIELD
 from vecveil.databases.locations import in_this_process
 
 pytest.importorskip("chromadb")
@@ -47,7 +48,7 @@ def fill(
 def rows_of(location: str) -> dict[str, tuple[bytes, dict[str, Any]]]:
     with in_this_process(location) as store:
         return {
-            one: (vector.tobytes(), dict(fields))
+            one: (vector.tobytes(), {name: fields[name] for name in fields if name != PROTECTOR_FIELD})
             for batch in store.batches(50)
             for one, vector, fields in zip(batch.ids, batch.vectors, batch.fields, strict=True)
         }
