@@ -123,7 +123,9 @@ class SegmentLog:
             self.dimension = n
             if self.snapshot is not None:
                 self._refresh()
-            if len(listing.appends) >= _MOST_APPENDS and keys.reads and self._can_commit():
+            covered = {} if self.snapshot is None else self.snapshot.covered
+            pending = sum(_is_open(name, covered) for name in listing.appends)
+            if pending >= _MOST_APPENDS and keys.reads and self._can_commit():
                 with contextlib.suppress(_Superseded, StoreError):  # the rows are durable in any case
                     self.commit(self._small, once=True)
 
@@ -405,11 +407,14 @@ class SegmentLog:
         return self.storage.conditional or self._exclusive
 
     def _small(self, snapshot: Snapshot) -> set[str]:
-        """Return the segments that an automatic compaction merges: the small ones, in geometric steps."""
+        """Return the segments that an automatic compaction merges: the small ones, in geometric steps.
+
+        So each row is written again a logarithmic number of times, and a few new rows do not move many old ones.
+        """
         sizes = sorted((len(part), name) for name, part in snapshot.parts.items())
         chosen, rows = set(), 0
         for size, name in sizes:
-            if size > 2 * rows + 4096 or rows + size > _SEGMENT_ROWS:
+            if size >= _SEGMENT_ROWS // 2 or (chosen and size > 2 * rows + 4096):
                 break
             chosen.add(name)
             rows += size

@@ -398,21 +398,20 @@ class SealedIndex:
                 metadata[i] = json.loads(table["metadata"][at])
         return Unsealed(ids, vectors, texts, metadata, [])
 
-    def _encoded(self, texts: list[str], owner: str) -> Embeddings:
+    def _encoded(self, texts: list[str], owner: str, *, query: bool = False) -> Embeddings:
         if self._encoder is None:
             raise InvalidInputError(
                 f"{owner}: the index was opened without an encoder. Pass vectors, or open it with encoder=...",
                 code="E-INPUT", param="vectors",
             )  # fmt: skip
-        return np.asarray(self._encoder.encode(texts))
+        return np.asarray(self._encoder.encode_query(texts) if query else self._encoder.encode(texts))
 
     def _query(self, query: Any, owner: str) -> npt.NDArray[np.float32]:
         """Return the query's vector with norm 1."""
         if isinstance(query, str):
             if not query.strip():
                 raise InvalidInputError(f"{owner}: `query` is empty.", code="E-INPUT", param="query")
-            encode = getattr(self._encoder, "encode_query", None)
-            vector = np.asarray(self._encoded([query], owner) if encode is None else np.atleast_2d(encode(query)))
+            vector = np.asarray(self._encoded([query], owner, query=True))
         else:
             vector = np.atleast_2d(np.asarray(query))
         if vector.ndim != 2 or len(vector) != 1 or vector.dtype.kind not in "fiu":

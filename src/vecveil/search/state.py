@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from vecveil.sealing.segments import LIVE, Segment, vectors_of
 from vecveil.search.scan import VectorScan
 
+_MANY = 65_536  # new rows from which all segments are compared by one sort, not pair by pair
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 
@@ -138,10 +139,11 @@ class Snapshot:
         """Return a snapshot of the parts ``keep`` of this one and of ``new`` ones."""
         parts = {name: self.parts[name] for name in keep}
         current = {name: self.current[name] for name in keep}
+        suspects = _with_common_ids({**parts, **new}) if sum(map(len, new.values())) > _MANY else {*parts, *new}
         for name, part in new.items():
             mask = np.ones(len(part), np.bool_)
             for other_name, other in parts.items():
-                if _disjoint(part, other):
+                if name not in suspects or other_name not in suspects or _disjoint(part, other):
                     continue
                 mine, theirs = part.beaten_by(other)
                 mask[mine] = False
@@ -175,6 +177,13 @@ class Snapshot:
             for i, row in zip(given[mask[rows]], rows[mask[rows]], strict=True):
                 places[i] = (part, int(row))
         return places
+
+
+def _with_common_ids(parts: Mapping[str, LoadedSegment]) -> set[str]:
+    """Return the segments that share the hash of an id with another, found by one sort of all hashes."""
+    hashes = np.sort(np.concatenate([part.hashes for part in parts.values()]))
+    common = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+    return {name for name, part in parts.items() if np.isin(common, part.hashes).any()}
 
 
 def _disjoint(a: LoadedSegment, b: LoadedSegment) -> bool:
