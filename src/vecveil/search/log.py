@@ -412,7 +412,8 @@ class SegmentLog:
         So each row is written again a logarithmic number of times, and a few new rows do not move many old ones.
         """
         sizes = sorted((len(part), name) for name, part in snapshot.parts.items())
-        chosen, rows = set(), 0
+        chosen: set[str] = set()
+        rows = 0
         for size, name in sizes:
             if size >= _SEGMENT_ROWS // 2 or (chosen and size > 2 * rows + 4096):
                 break
