@@ -22,9 +22,9 @@ from vecveil.types import Embeddings, Texts
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 _SMALL = 65_536  # values
-_NOTED = 32_768  # released rows that `check_exact` knows
+_NOTED, _NOTED_BLOCK = 8192, 4096  # released rows that `check_exact` knows, and how many are compared at once
 _COMPARED = 16  # coordinates of a row
-_noted: dict[bytes, None] = {}
+_noted: dict[int | None, None] = {}
 _noting = threading.Lock()
 
 
@@ -168,13 +168,14 @@ def note_released(released: Embeddings, clean: Embeddings | None = None) -> None
     A framework hands vectors from its embedding model to its store: nothing else tells the store that the model
     protects them.
     """
-    rows = _compared(released[-_NOTED:])
     same = clean is not None and clean.shape == released.shape
-    before = _compared(clean[-_NOTED:]) if same and clean is not None else [b""] * len(rows)
-    with _noting:
-        _noted.update((row, None) for row, old in zip(rows, before, strict=True) if row != old and any(row))
-        while len(_noted) > _NOTED:
-            del _noted[next(iter(_noted))]
+    for start in range(max(0, len(released) - _NOTED), len(released), _NOTED_BLOCK):
+        rows = _compared(released[start : start + _NOTED_BLOCK])
+        before = _compared(clean[start : start + _NOTED_BLOCK]) if same and clean is not None else [None] * len(rows)
+        with _noting:
+            _noted.update((row, None) for row, old in zip(rows, before, strict=True) if row not in (old, None))
+            while len(_noted) > _NOTED:
+                del _noted[next(iter(_noted))]
 
 
 def check_exact(X: Embeddings, *, owner: str, param: str) -> None:
@@ -183,19 +184,20 @@ def check_exact(X: Embeddings, *, owner: str, param: str) -> None:
     Raises:
         InvalidInputError: with the code E-INPUT-PROTECTED.
     """
-    if _noted and not _noted.keys().isdisjoint(_compared(X)):
+    blocks = (X[start : start + _NOTED_BLOCK] for start in range(0, len(X) if _noted else 0, _NOTED_BLOCK))
+    if not all(_noted.keys().isdisjoint(_compared(block)) for block in blocks):
         raise InvalidInputError.of(owner, param, "clean vectors", "protected ones",
                                    "Sealed rows are ranked by the exact vectors, and the noise would be in these.",
                                    "Give the store the plain embedding model: it protects the vectors itself.",
                                    code="E-INPUT-PROTECTED")  # fmt: skip
 
 
-def _compared(X: Embeddings) -> list[bytes]:
-    """Return what rows have in common with their multiples, as frameworks normalise what a model gives."""
+def _compared(X: Embeddings) -> list[int | None]:
+    """Return a hash of what each row has in common with its multiples, as frameworks normalise; None for zeros."""
     # A sample of coordinates: all of them would cost a protector more than its noise.
     n = X.shape[1]
     rows = X[:, np.linspace(0, n - 1, min(n, _COMPARED)).astype(int)].astype("<f4")
     if n >= _COMPARED:  # in few dimensions rounded directions are no longer distinct
         largest = np.abs(rows).max(axis=1, keepdims=True)
         rows = np.rint(1024 * np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)) + np.float32(0)
-    return list(map(bytes, np.ascontiguousarray(rows)))
+    return [hash(row) if any(row) else None for row in map(bytes, np.ascontiguousarray(rows))]

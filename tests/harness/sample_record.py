@@ -66,6 +66,7 @@ def formal() -> dict[str, Any]:
                 "name": "minilm",
                 "fingerprint": "5f2c9e0b71aa43d8",
                 "precision": "float32",
+                "options": {},
                 "probe": [0.41, 0.12],
                 "norms": [1.0, 1.0],
             },

@@ -79,7 +79,7 @@ def test_a_key_of_another_type_is_named(wrong: object) -> None:
         sentences = key in ("promised", "not_promised", "conditional_on", "limits")
         if isinstance(wrong, list) and sentences:
             continue  # that is the right type
-        if isinstance(wrong, dict) and key in ("parameters", "utility", "concept_distance"):
+        if isinstance(wrong, dict) and key in ("parameters", "utility", "concept_distance", "options"):
             continue  # their keys are free
         holder[key] = wrong
         with pytest.raises(InvalidInputError) as caught:
