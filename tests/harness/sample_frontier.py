@@ -42,7 +42,9 @@ def sample_frontier(variant: str = "full") -> dict[str, Any]:
     record = {
         "schema": "vecveil.frontier/1", "vecveil": "0.1.0", "created": "2026-01-15T09:30:00+00:00",
         "settings": "ab" * 32, "concept": "drug",
-        "encoder": {"name": "minilm", "fingerprint": "f" * 64, "precision": "fp32", "options": {}, "probe": [], "norms": []},
+        "encoder": {
+            "name": "minilm", "fingerprint": "f" * 64, "precision": "fp32", "options": {}, "probe": [], "norms": [],
+        },
         "table": {"text_column": "text"}, "seed": 0,
         "counts": {"texts": 3000, "with_concept": 2400, "fitted": 1200, "learnt": 1050, "judged": 750,
                    "listed": 135, "left_out": 0 if bare else 44, "rows": 3000, "queries": None,
