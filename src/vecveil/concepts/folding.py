@@ -36,7 +36,7 @@ _RUN = re.compile(r"(?: \s|[^\S ])\s*")  # whitespace that is not exactly one sp
 _PAGE_BREAKS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _APOSTROPHES = re.compile("[`´ʼ‘’‛′＇]")
 _HYPHENS = re.compile("[‐‑‒–—―−﹣－]")
-_LETTERS = re.compile("[^\\W\x00-\x7f]+|[\u3371-\u33df]+")  # digits and units in one character too
+_LETTERS = re.compile("[^\\W\x00-\x7f]+|[\u3371-\u33df\uff01-\uff5e]+")  # digits, units in one character, full width
 # Scripts written without spaces: any character may begin or end a word.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -101,9 +101,10 @@ def fold(
 
 @lru_cache(maxsize=4096)
 def _unified(char: str) -> str:
-    """Return the plain form of a letter or digit; a fraction or a number in brackets stays one character."""
+    """Return the plain form of a letter, digit or full-width sign; a fraction or "(1)" in one character stays."""
     form = unicodedata.normalize("NFKD", char)
-    whole = all(piece.isalnum() or piece in "\u3099\u309a" for piece in form)  # the marks of half-width kana
+    whole = "\uff01" <= char <= "\uff5e"  # full width, punctuation too
+    whole = whole or all(piece.isalnum() or piece in "\u3099\u309a" for piece in form)  # the marks of half-width kana
     return form if whole else unicodedata.normalize("NFD", char)
 
 

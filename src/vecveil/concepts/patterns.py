@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from vecveil.concepts.folding import plain
 from vecveil.concepts.matching import Span
 from vecveil.errors import InvalidInputError, optional_import, wrong_type
 from vecveil.validation import check_positive
@@ -82,12 +83,12 @@ def _end_of_set(pattern: str, start: int) -> int:
 
 
 def over_lines(pattern: str) -> str:
-    """Return ``pattern`` composed (NFC), with every space in it matching a line break too.
+    """Return ``pattern`` composed (NFC), matching the plain form of its characters too, and a line break as a space.
 
     A pattern with comments, flags for them, or named classes in brackets is only composed.
     """
     pattern = unicodedata.normalize("NFC", pattern)
-    if " " not in pattern or "[:" in pattern or _OTHER_SYNTAX.search(pattern):
+    if (pattern.isascii() and " " not in pattern) or "[:" in pattern or _OTHER_SYNTAX.search(pattern):
         return pattern
     pieces: list[str] = []
     i = 0
@@ -100,10 +101,16 @@ def over_lines(pattern: str) -> str:
         elif pattern[i] == "[":
             end = _end_of_set(pattern, i) + 1
         piece = pattern[i:end]
+        forms = {char: plain(char) for char in piece if not char.isascii()}
         if piece in (" ", "\\ "):
             piece = "[ \n]"
-        elif " " in piece and (start := _SET.match(piece)):
-            piece = f"{start[0]}\\n{piece[start.end() :]}"
+        elif start := _SET.match(piece):
+            single = [form for char, form in forms.items() if len(form) == 1 and form != char]
+            further = "\\n" * (" " in [*piece, *single]) + "".join(map(re.escape, single))
+            piece = f"{start[0]}{further}{piece[start.end() :]}"
+        elif (form := forms.get(piece, piece)) not in ("", piece):
+            form = "[ \n]" if form == " " else re.escape(form)
+            piece = f"(?:{piece}|{form})"
         pieces.append(piece)
         i = end
     return "".join(pieces)
@@ -113,8 +120,9 @@ class PatternDetector:
     """Finds matches of regular expressions, in the syntax of the ``regex`` package.
 
     Patterns are case-sensitive unless they begin with ``(?i)``, and not limited to whole words unless they are
-    (``\\b``). A space in a pattern matches a line break too. A concept applies patterns to texts as written and to
-    their plain form (see `Detector`), so that ``400 mg`` is found with any kind of space in it.
+    (``\\b``). A space in a pattern matches a line break too, and a typographic character its plain form. A concept
+    applies patterns to texts as written and to their plain form (see `Detector`), so that ``400 mg`` is found with
+    any kind of space in it.
 
     Args:
         patterns: At least one pattern; none may match the empty string.

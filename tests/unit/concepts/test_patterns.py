@@ -89,6 +89,9 @@ def test_refused_time_limits(limit: object) -> None:
         (r"[[:alpha:] ]+ \N{LATIN SMALL LETTER E WITH ACUTE}", "ab  e\u0301", ["ab  e\u0301"]),
         (r"\d{2}\n\d", "12\n3", ["12\n3"]),
         ("\u200b", "a\u200bb", ["\u200b"]),
+        ("O\u2019B?rien|\ufb01x", "O'Brien O\u02bcrien fix \ufb01x", ["O'Brien", "O\u02bcrien", "fix", "\ufb01x"]),
+        ("4\u00a0mg|5[\u202f\u2011]+mg", "4\u2009mg 4\nmg 5-mg 5\nmg", ["4\u2009mg", "4\nmg", "5-mg", "5\nmg"]),
+        (r"\w+@\w+\.org", "a\uff20b\uff0eorg", ["a\uff20b\uff0eorg"]),
     ],
 )  # fmt: skip
 def test_a_concept_finds_patterns_in_what_the_encoder_reads(pattern: str, text: str, found: list[str]) -> None:
