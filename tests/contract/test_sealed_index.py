@@ -42,7 +42,8 @@ def filled(index: SealedIndex, rows: int = 20) -> Vectors:
     X = vectors(rows)
     index.add(
         [f"text {i}" for i in range(rows)], ids=[str(i) for i in range(rows)], vectors=X,
-        metadata=[{"year": 2000 + i, "tag": ["even", "odd"][i % 2]} for i in range(rows)],
+        metadata=[{"year": 2000 + i, "tag": ["even", "odd"][i % 2], "place": {"name": f"Rome {i}"}}
+                  for i in range(rows)],
     )  # fmt: skip
     return X
 
@@ -74,7 +75,7 @@ def test_rows_come_back_with_text_and_metadata(index: SealedIndex) -> None:
     index.add(None, ids=["none"], vectors=vectors(1))
     rows = index.get(["3", "empty", "none"])
     assert rows.texts == ["text 3", "", None]
-    assert rows.metadata == [{"year": 2003, "tag": "odd"}, None, None]
+    assert rows.metadata == [{"year": 2003, "tag": "odd", "place": {"name": "Rome 3"}}, None, None]
     with raises("E-STORE-IDS", "ids"):
         index.get(["nobody"])
     assert index.get(["nobody"], missing="skip").ids == []
@@ -89,7 +90,12 @@ def test_rows_come_back_with_text_and_metadata(index: SealedIndex) -> None:
         ({"year": [2001, 2005, "2006"]}, ["1", "5"]),
         ({"year": {"ne": 2000}, "tag": {"nin": ["odd"]}, "none": {"exists": False}}, [str(i) for i in range(2, 20, 2)]),
         ({"none": {"exists": True}}, []),
+        ({"$or": [{"year": 2003}, {"$and": [{"year": {"$gte": 2018}}, {"tag": "odd"}]}]}, ["3", "19"]),
+        ({"$not": {"tag": {"contains": "ve"}}, "year": {"lt": 2004}}, ["1", "3"]),
+        ({"place.name": {"icontains": "ROME 1"}, "tag": "odd"}, ["1", *(str(i) for i in range(11, 20, 2))]),
+        ({"$or": []}, []),
         ((pc.field("year") > 2016) & (pc.field("tag") == "even"), ["18"]),
+        ((pc.field("year") == 2018) | pc.field("none").isin(["x"]) | pc.starts_with(pc.field("no"), "x"), ["18"]),
     ],
 )
 def test_filters(index: SealedIndex, where: Any, ids: list[str]) -> None:
@@ -371,7 +377,10 @@ def test_wrong_queries_are_refused(index: SealedIndex) -> None:
     for query, param in ((np.zeros(N), "query"), (np.ones(3), "query"), ("", "query"), (np.ones((2, N)), "query")):
         with raises("E", param):
             index.search(query)
-    for where in ({"year": {"around": 1}}, ["year"], {"year": {"gt": True}}, {"year": {"in": "x"}}, {1: 2}):
+    for where in (
+        {"year": {"around": 1}}, ["year"], {"year": {"gt": True}}, {"year": {"in": "x"}}, {1: 2},
+        {"tag": {"contains": 1}}, {"$nor": []}, {"$or": ["year"]}, pc.field("year") > "x",
+    ):  # fmt: skip
         with raises("E-INPUT", "where"):
             index.search(np.ones(N), where=where)
     index.delete(index.ids())

@@ -85,9 +85,23 @@ def _database() -> str:
     return _urls[0]
 
 
-STORES: dict[str, Callable[[Path, Embeddings], Iterator[VectorStore]]] = {
+def sealed_index(folder: Path, embeddings: Embeddings) -> Iterator[vecveil.SealedIndex]:
+    place = folder / f"index{next(_names)}"
+    vecveil.NoiseKeys.create(place.with_suffix(".keys"), "one")
+    with vecveil.SealedIndex(place, place.with_suffix(".keys"), encoder=embeddings.embeddings) as opened:
+        yield opened
+
+
+STORES: dict[str, Callable[[Path, Embeddings], Iterator[Any]]] = {
     "in memory": in_memory, "chroma": chroma, "qdrant": qdrant, "pgvector": pgvector,
 }  # fmt: skip
+EITHER = {**STORES, "sealed index": sealed_index}
+
+
+def over(inner: Any, keys: Path) -> ProtectedVectorStore:
+    if isinstance(inner, vecveil.SealedIndex):
+        return ProtectedVectorStore(inner, embeddings=Topical())
+    return ProtectedVectorStore(inner, keys, name="notes")
 
 
 @pytest.fixture(scope="module")
@@ -108,11 +122,11 @@ def keys(tmp_path: Path) -> Path:
     return tmp_path / "search.keys"
 
 
-@pytest.fixture(params=sorted(STORES))
+@pytest.fixture(params=sorted(EITHER))
 def inner(request: pytest.FixtureRequest, folder: Path, small: vecveil.Protector) -> Iterator[VectorStore]:
     """Return a real store made with `ProtectedEmbeddings`."""
     embeddings = ProtectedEmbeddings(small, DeterministicFakeEmbedding(size=DIMENSION), text_stored=False)
-    yield from STORES[request.param](folder, embeddings)
+    yield from EITHER[request.param](folder, embeddings)
 
 
 @pytest.mark.asyncio
@@ -121,7 +135,7 @@ class TestStandard(VectorStoreIntegrationTests):
 
     @pytest.fixture
     def vectorstore(self, inner: VectorStore, keys: Path) -> VectorStore:
-        return ProtectedVectorStore(inner, keys, name="notes")
+        return over(inner, keys)
 
 
 class Topical(Embeddings):
@@ -152,17 +166,19 @@ def inner_of(filled: ProtectedVectorStore) -> VectorStore:
     return _inner[-1]
 
 
-@pytest.fixture(params=sorted(STORES))
+@pytest.fixture(params=sorted(EITHER))
 def filled(
     request: pytest.FixtureRequest, folder: Path, small: vecveil.Protector, keys: Path
 ) -> Iterator[ProtectedVectorStore]:
     embeddings = ProtectedEmbeddings(small, Topical(), text_stored=False)
-    for inner in STORES[request.param](folder, embeddings):
+    for inner in EITHER[request.param](folder, embeddings):
         _inner.append(inner)
-        yield ProtectedVectorStore.from_texts(
-            TEXTS, embeddings, METADATA, ids=[f"note-{i}" for i in range(30)], store=inner, sealer=keys,
-            name="notes", filter_fields=("tenant",),
-        )  # fmt: skip
+        ids, over = [f"note-{i}" for i in range(30)], {"store": inner}
+        if request.param == "sealed index":
+            embeddings = Topical()
+        else:
+            over |= {"sealer": keys, "name": "notes", "filter_fields": ("tenant",)}
+        yield ProtectedVectorStore.from_texts(TEXTS, embeddings, METADATA, ids=ids, **over)
 
 
 def test_scores_are_exact_and_texts_come_back(filled: ProtectedVectorStore) -> None:
@@ -194,8 +210,14 @@ def test_retrievers_rank_filter_and_diversify(filled: ProtectedVectorStore) -> N
     assert filled.as_retriever(**options).invoke("canary-visa question") == expected
     vector = Topical().embed_query("canary-visa question")
     assert filled.max_marginal_relevance_search_by_vector(vector, **options["search_kwargs"]) == expected
-    with raises("E-INPUT"):
-        filled.similarity_search("canary-visa question", filter={"page": 3})
+    unusual = {"$or": [{"page": {"$lt": 3}}, {"tenant": "b", "page": {"$gte": 28}}]}
+    if isinstance(filled.collection, vecveil.SealedIndex):
+        hits = filled.similarity_search("canary-visa question", k=9, filter=unusual, mode="hybrid")
+        assert {d.id for d in hits} == {"note-0", "note-1", "note-2", "note-29"}
+        return
+    for where in ({"page": 3}, unusual):
+        with raises("E-INPUT"):
+            filled.similarity_search("canary-visa question", filter=where)
 
 
 def stored_rows(inner: VectorStore) -> list[tuple[list[float], str]]:
@@ -216,6 +238,7 @@ def stored_rows(inner: VectorStore) -> list[tuple[list[float], str]]:
     return [(json.loads(row[0]), str(row[1:])) for row in rows]
 
 
+@pytest.mark.parametrize("filled", sorted(STORES), indirect=True)
 def test_the_database_holds_neither_text_nor_clean_vector(filled: ProtectedVectorStore, folder: Path) -> None:
     rows = stored_rows(inner_of(filled))
     assert len(rows) == 30
@@ -271,6 +294,7 @@ def test_a_text_stage_rewrites_the_candidates_alone(kind: str, folder: Path, key
             store.similarity_search_by_vector(Topical().embed_query("canary-loan question"))
 
 
+@pytest.mark.parametrize("filled", sorted(STORES), indirect=True)
 def test_texts_past_the_store_are_refused(filled: ProtectedVectorStore) -> None:
     inner = inner_of(filled)
     with raises("E-STORE-UNSEALED", "texts"):
@@ -280,10 +304,13 @@ def test_texts_past_the_store_are_refused(filled: ProtectedVectorStore) -> None:
     assert len(filled.similarity_search("canary-rent", k=300)) == 30  # more than the candidates of a search
 
 
-def test_langchains_indexing_updates_what_changed(small: vecveil.Protector, keys: Path) -> None:
+@pytest.mark.parametrize("kind", ["in memory", "sealed index"])
+def test_langchains_indexing_updates_what_changed(
+    small: vecveil.Protector, keys: Path, folder: Path, kind: str
+) -> None:
     embeddings = ProtectedEmbeddings(small, Topical(), text_stored=False)
-    inner = InMemoryVectorStore(embeddings)
-    store = ProtectedVectorStore(inner, keys, name="notes")
+    inner = next(EITHER[kind](folder, embeddings))
+    store = over(inner, keys)
     records = InMemoryRecordManager("notes")
     records.create_schema()
     documents = [Document(text, metadata={"source": f"{i}.md"}) for i, text in enumerate(TEXTS)]
@@ -292,7 +319,25 @@ def test_langchains_indexing_updates_what_changed(small: vecveil.Protector, keys
     documents[3] = Document("canary-rent changed", metadata={"source": "3.md"})
     outcome = index(documents[:20], records, store, **options)
     assert (outcome["num_added"], outcome["num_skipped"], outcome["num_deleted"]) == (1, 19, 11)
-    assert len(inner.store) == 20
+    assert len(inner.ids() if kind == "sealed index" else inner.store) == 20
+
+
+def test_a_sealed_index_is_one_line_to_open(keys: Path, tmp_path: Path) -> None:
+    options = {"encoder": "minilm", "max_staleness": 0}
+    store = ProtectedVectorStore.from_sealed(f"sealed:{tmp_path}/notes", keys, **options)
+    texts = ["She felt sick after dinner.", "The invoice is overdue.", "The train leaves at noon."]
+    assert store.similarity_search("nausea") == []
+    assert store.get_by_ids(["a"]) == []
+    store.delete(["a"])
+    assert store.add_texts(texts, ids=["a", "b", "c"]) == ["a", "b", "c"]
+    again = ProtectedVectorStore.from_sealed(tmp_path / "notes", keys, **options)
+    ((hit, score),) = again.similarity_search_with_score("nausea", k=1)
+    assert (hit.id, hit.page_content) == ("a", texts[0])
+    encoder = vecveil.load_encoder("minilm")
+    np.testing.assert_allclose(score, float(encoder.encode(["nausea"])[0] @ encoder.encode(texts[:1])[0]), atol=2e-2)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"dinner" in path.read_bytes()]
+    with raises("E-INPUT", "store"):
+        ProtectedVectorStore(again.collection, keys)
 
 
 def test_openais_embeddings_fit_protect_and_search(keys: Path) -> None:

@@ -1,4 +1,4 @@
-"""LlamaIndex over sealed rows: LlamaIndex's in-memory store over the clean vectors says what every query must give."""
+"""LlamaIndex over sealed rows and over a sealed index: LlamaIndex's in-memory store over the clean vectors says what every query must give."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ QUESTION = hashed_vectors(["canary roof question"], DIMENSION)[0].tolist()
 def _imports() -> None:
     """Import LlamaIndex only in the process that runs this file; every process collects it."""
     pytest.importorskip("llama_index.core")
-    global FilterCondition, Inner, MetadataFilter, MetadataFilters, MockLLM, SealedVectorStore, SimpleVectorStore
-    global TextNode, VectorStoreIndex, VectorStoreQuery, related
-    from llama_index.core import VectorStoreIndex
+    global Document, Inner, MetadataFilter, MetadataFilters, MockLLM, SealedVectorStore, SimpleVectorStore
+    global StorageContext, TextNode, VectorStoreIndex, VectorStoreQuery, related
+    from llama_index.core import Document, StorageContext, VectorStoreIndex
     from llama_index.core.llms import MockLLM
     from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
     from llama_index.core.vector_stores import (
-        FilterCondition,
         MetadataFilter,
         MetadataFilters,
         SimpleVectorStore,
@@ -58,6 +57,15 @@ def collection_in(folder: Path, protector: Any, **options: Any) -> vecveil.Prote
     return vecveil.ProtectedCollection(where, protector, folder / "search.keys", **options)
 
 
+def index_in(folder: Path, protector: Any, **options: Any) -> vecveil.SealedIndex:
+    if not (folder / "search.keys").exists():
+        NoiseKeys.create(folder / "search.keys", "one")
+    return vecveil.SealedIndex(folder / "notes", folder / "search.keys", max_staleness=0)
+
+
+KINDS = {"collection": collection_in, "index": index_in}
+
+
 def nodes() -> list[Any]:
     return [
         TextNode(
@@ -69,17 +77,17 @@ def nodes() -> list[Any]:
     ]  # fmt: skip
 
 
-@pytest.fixture
-def store(tmp_path: Path, hashed_protector: Any) -> Any:
-    made = SealedVectorStore(collection_in(tmp_path, hashed_protector))
+@pytest.fixture(params=sorted(KINDS))
+def store(request: pytest.FixtureRequest, tmp_path: Path, hashed_protector: Any) -> Any:
+    made = SealedVectorStore(KINDS[request.param](tmp_path, hashed_protector))
     assert made.add(nodes()) == [f"node-{i}" for i in range(ROWS)]
     return made
 
 
-@pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory, hashed_protector: Any) -> Any:
+@pytest.fixture(scope="module", params=sorted(KINDS))
+def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, hashed_protector: Any) -> Any:
     """Return a store that no test changes."""
-    made = SealedVectorStore(collection_in(tmp_path_factory.mktemp("asked"), hashed_protector))
+    made = SealedVectorStore(KINDS[request.param](tmp_path_factory.mktemp("asked"), hashed_protector))
     made.add(nodes())
     return made
 
@@ -94,8 +102,8 @@ def equal(key: str, value: Any, operator: str = "==") -> Any:
     return MetadataFilter(key=key, value=value, operator=operator)
 
 
-def both(*filters: Any) -> Any:
-    return MetadataFilters(filters=list(filters))
+def both(*filters: Any, condition: str = "and") -> Any:
+    return MetadataFilters(filters=list(filters), condition=condition)
 
 
 def cases() -> Iterator[dict[str, Any]]:
@@ -112,11 +120,24 @@ def cases() -> Iterator[dict[str, Any]]:
     yield {"mode": "mmr", "similarity_top_k": 8}
     yield {"mode": "mmr", "mmr_threshold": 0.2, "filters": both(equal("page", 0))}
     yield {"mode": "mmr", "node_ids": ["node-3", "node-8", "node-59"]}
+    yield from ({"filters": both(equal("word", ["train", "roof"], operator))} for operator in ("all", "any"))
+    # Of an index alone.
+    for operator in ("!=", ">", ">=", "<", "<="):
+        yield {"filters": both(equal("page", 1, operator))}
+    yield {"filters": both(equal("word", ["train", "roof"], "nin"))}
+    yield {"filters": both(equal("none", None, "is_empty"), equal("word", "HARB", "text_match_insensitive"))}
+    yield {"filters": both(equal("word", "rbou", "text_match"), equal("page", 0), condition="or"), "similarity_top_k": 50}
+    yield {"filters": both(equal("word", "roof"), equal("page", 0), condition="not"), "similarity_top_k": 50}
+    yield {"node_ids": ["node-3", "node-8"], "filters": both(equal("page", 0, ">"))}
 
 
-@pytest.mark.parametrize("case", range(13))
+@pytest.mark.parametrize("case", range(25))
 def test_queries_give_what_clean_vectors_give(asked: Any, case: int) -> None:
     options = {"similarity_top_k": 5, **list(cases())[case]}
+    if case >= 15 and not isinstance(asked.client, vecveil.SealedIndex):
+        with raises("E-INPUT-NAME", "where"):
+            asked.query(VectorStoreQuery(query_embedding=QUESTION, **options))
+        return
     clean = SimpleVectorStore()
     clean.add(nodes())
     query = VectorStoreQuery(query_embedding=QUESTION, **options)
@@ -149,15 +170,16 @@ def test_nodes_are_got_and_deleted(store: Any) -> None:
     assert [node.node_id for node in store.get_nodes(["node-5", "none", "node-2"])] == ["node-5", "node-2"]
     assert len(store.get_nodes(filters=both(equal("page", 1), equal("word", "roof")))) == 4
     assert len(store.get_nodes()) == ROWS
-    database = store.client.database
-    rows = database.read([f"node-{i}" for i in range(ROWS)])
-    # A hostile database gives every row the token of one document: its deletion takes no other.
-    copied = {**rows.fields[0], "vecveil_filter_ref_doc_id": rows.fields[4]["vecveil_filter_ref_doc_id"]}
-    tokens = {name: value for name, value in copied.items() if name.startswith("vecveil_filter_")}
-    database.write(Batch(rows.ids, rows.vectors, tuple({**row, **tokens} for row in rows.fields)))
-    store.delete("doc-1")
-    assert {node.node_id for node in store.get_nodes()} == {f"node-{i}" for i in range(ROWS) if i // 4 != 1}
-    database.write(rows.rows([i for i in range(ROWS) if i // 4 != 1]))
+    if isinstance(store.client, vecveil.ProtectedCollection):
+        database = store.client.database
+        rows = database.read([f"node-{i}" for i in range(ROWS)])
+        # A hostile database gives every row the token of one document: its deletion takes no other.
+        copied = {**rows.fields[0], "vecveil_filter_ref_doc_id": rows.fields[4]["vecveil_filter_ref_doc_id"]}
+        tokens = {name: value for name, value in copied.items() if name.startswith("vecveil_filter_")}
+        database.write(Batch(rows.ids, rows.vectors, tuple({**row, **tokens} for row in rows.fields)))
+        store.delete("doc-1")
+        assert {node.node_id for node in store.get_nodes()} == {f"node-{i}" for i in range(ROWS) if i // 4 != 1}
+        database.write(rows.rows([i for i in range(ROWS) if i // 4 != 1]))
     store.delete("doc-1")
     assert {node.node_id for node in store.get_nodes()} == {f"node-{i}" for i in range(ROWS) if i // 4 != 1}
     store.delete_nodes(["node-0", "none"])
@@ -175,8 +197,9 @@ def test_nodes_are_got_and_deleted(store: Any) -> None:
     assert store.get_nodes() == []
 
 
-def test_an_index_writes_replaces_and_forgets_documents(tmp_path: Path, hashed_protector: Any) -> None:
-    store = SealedVectorStore(collection_in(tmp_path, hashed_protector))
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_an_index_writes_replaces_and_forgets_documents(kind: str, tmp_path: Path, hashed_protector: Any) -> None:
+    store = SealedVectorStore(KINDS[kind](tmp_path, hashed_protector))
     store.delete("nothing yet")
     assert store.get_nodes() == []
     index = VectorStoreIndex.from_vector_store(store, embed_model=embedding())
@@ -188,19 +211,51 @@ def test_an_index_writes_replaces_and_forgets_documents(tmp_path: Path, hashed_p
     (changed,) = store.get_nodes(["node-4"])
     assert changed.get_content() == "canary train changed"
     assert index.as_retriever(similarity_top_k=1).retrieve("canary train changed")[0].score > 0.999
-    reopened = SealedVectorStore(collection_in(tmp_path, hashed_protector))
+    reopened = SealedVectorStore(KINDS[kind](tmp_path, hashed_protector))
     assert [node.get_content() for node in reopened.get_nodes(["node-4"])] == ["canary train changed"]
+    if kind == "index":
+        again = SealedVectorStore.from_sealed(f"sealed:{tmp_path}/notes", tmp_path / "search.keys")
+        assert again.get_nodes() == reopened.get_nodes()
 
 
-def test_protected_vectors_are_not_sealed_as_exact_ones(tmp_path: Path, hashed_protector: Any) -> None:
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_documents_are_added_found_deleted_and_kept(kind: str, tmp_path: Path, hashed_protector: Any) -> None:
+    store = SealedVectorStore(KINDS[kind](tmp_path, hashed_protector))
+    context = StorageContext.from_defaults(vector_store=store)
+    given = [Document(text=text, doc_id=f"doc-{i}", metadata={"page": i}) for i, text in enumerate(TEXTS[:6])]
+    index = VectorStoreIndex.from_documents(given, storage_context=context, embed_model=embedding())
+    assert "number 2" in str(index.as_query_engine(llm=MockLLM(), similarity_top_k=6).query("canary"))
+    index.delete_ref_doc("doc-2")
+    context.persist(str(tmp_path / "persisted"))
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
+    index = VectorStoreIndex.from_vector_store(
+        SealedVectorStore(KINDS[kind](tmp_path, hashed_protector)), embed_model=embedding()
+    )
+    retriever = index.as_retriever(similarity_top_k=6, filters=both(equal("page", [1, 2, 3], "in")))
+    assert {hit.node.ref_doc_id for hit in retriever.retrieve("canary")} == {"doc-1", "doc-3"}
+
+
+def test_hybrid_search_of_an_index_adds_words(asked: Any) -> None:
+    query = VectorStoreQuery(query_embedding=QUESTION, query_str="17", mode="hybrid", similarity_top_k=2)
+    if isinstance(asked.client, vecveil.SealedIndex):
+        nearest = asked.query(VectorStoreQuery(query_embedding=QUESTION, similarity_top_k=1)).ids
+        assert asked.query(query).ids == ["node-17", *nearest]
+        assert nearest != ["node-17"]
+    else:
+        with raises("E-INPUT-NAME", "mode"):
+            asked.query(query)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_protected_vectors_are_not_sealed_as_exact_ones(kind: str, tmp_path: Path, hashed_protector: Any) -> None:
     from vecveil.integrations.llama_index import ProtectedEmbedding
 
-    store = SealedVectorStore(collection_in(tmp_path, hashed_protector))
+    store = SealedVectorStore(KINDS[kind](tmp_path, hashed_protector))
     protected = ProtectedEmbedding(hashed_protector, embedding(), text_stored=False)
     given = [node.model_copy(update={"embedding": None}) for node in nodes()[:8]]
     with raises("E-INPUT-PROTECTED", "vectors"):
         VectorStoreIndex.from_vector_store(store, embed_model=protected).insert_nodes(given)
-    assert not store.client.database.exists()
+    assert store.client.count() == 0
     index = VectorStoreIndex.from_vector_store(store, embed_model=embedding())
     index.insert_nodes(given)
     assert index.docstore.get_all_document_hashes() == {}  # as docs/integrations/rag.md says
@@ -209,6 +264,7 @@ def test_protected_vectors_are_not_sealed_as_exact_ones(tmp_path: Path, hashed_p
         wrong.retrieve("canary roof")
 
 
+@pytest.mark.parametrize("store", ["collection"], indirect=True)
 def test_the_database_holds_no_text_and_no_clean_vector(store: Any, tmp_path: Path) -> None:
     """The control: the protected vectors are found in the same files in the same way."""
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.name.startswith("rows.db"))
@@ -232,6 +288,7 @@ def test_texts_are_rewritten_for_candidates_alone(hashed_redactor: Any, tmp_path
     assert hit.score > 0.999
 
 
+@pytest.mark.parametrize("asked", ["collection"], indirect=True)
 def test_what_the_database_cannot_do_is_refused(asked: Any, tmp_path: Path, hashed_protector: Any) -> None:
     with raises("E-INPUT", "collection"):
         SealedVectorStore(collection_in(tmp_path, hashed_protector, filter_fields=("page",)))
@@ -239,9 +296,7 @@ def test_what_the_database_cannot_do_is_refused(asked: Any, tmp_path: Path, hash
         SealedVectorStore("sqlite-vec:rows.db#notes")
     with raises("E-INPUT-NAME", "mode"):
         asked.query(VectorStoreQuery(query_embedding=QUESTION, mode="sparse"))
-    either = MetadataFilters(filters=[equal("page", 1), equal("page", 2)], condition=FilterCondition.OR)
-    for filters in (either, both(equal("page", 1, ">")), both(either)):
-        with raises("E-INPUT-NAME", "filters"):
-            asked.get_nodes(filters=filters)
+    with raises("E-INPUT-NAME", "where"):
+        asked.get_nodes(filters=both(both(equal("page", 1), equal("page", 2), condition="or")))
     with raises("E-INPUT"):
         asked.query(VectorStoreQuery(query_embedding=QUESTION, filters=both(equal("secret", "x"))))

@@ -140,6 +140,9 @@ class ProtectedCollection:
         self._filter_fields = tuple(filter_fields)
         token_fields(filter_fields, owner=_OWNER)
 
+    def __repr__(self) -> str:
+        return f"{_OWNER}({self._name or self._place!r})"
+
     @property
     def name(self) -> str:
         """Name of the collection in the key store.
@@ -384,7 +387,7 @@ class ProtectedCollection:
 
         Args:
             candidates: rows to fetch and open; None takes the collection's number, or ``top`` if that is more.
-            where: value, or list of values, by filter field. The database proposes rows with their tokens; rows whose
+            where: value, or list of values, by filter field, and ``$and`` of several. The database proposes rows with their tokens; rows whose
                 sealed metadata do not match are left out.
 
         Raises:
@@ -486,6 +489,10 @@ class ProtectedCollection:
         # Callers delete by these ids: a database that copies a token must not choose which rows go.
         return self.get(where=where).ids if where else self._proposed({})
 
+    def count(self) -> int:
+        """Return the number of rows."""
+        return self.database.count() if self.database.exists() else 0
+
     def _proposed(self, values: Mapping[str, Mapping[bytes, Any]]) -> list[str]:
         """Return the ids of the rows that the database says have the tokens of ``values``."""
         if not self.database.exists():
@@ -507,7 +514,8 @@ class ProtectedCollection:
         if self._generations is not None:
             written = [name for name in listed if name in self._generations]
             self._generations.update({name: self._generations[name] + 1 for name in written})
-        self.database.delete(listed)
+        if self.database.exists():
+            self.database.delete(listed)
         for name in listed if self._blobs is not None else ():
             self._blobs.pop(name, None)  # type: ignore[union-attr]
 
@@ -702,14 +710,13 @@ class ProtectedCollection:
 
     def _values(self, where: Mapping[str, Any] | None, owner: str) -> dict[str, dict[bytes, Any]]:
         """Return the values of ``where`` by field and `typed_value`."""
-        if not isinstance(where, Mapping | None):
-            raise wrong_type(owner, "where", "values by filter field", where)
         values: dict[str, dict[bytes, Any]] = {}
-        for field, value in (where or {}).items():
+        for field, listed in _equalities({} if where is None else where, owner):
             if field not in self.filter_fields:
                 raise unknown_name(owner, "where", self.filter_fields or ["filter_fields"], field)
-            listed = value if isinstance(value, list | tuple | set | frozenset) else [value]
-            values[field] = {typed_value(one, param="where"): one for one in listed}
+            typed = {typed_value(one, param="where"): one for one in listed}
+            before = values.get(field, typed)
+            values[field] = {name: one for name, one in typed.items() if name in before}
         return values
 
     def _tokens(self, values: Mapping[str, Mapping[bytes, Any]]) -> dict[str, list[str]]:
@@ -875,14 +882,25 @@ def _query_policy(policy: ReleasePolicy, query_noise: bool) -> ReleasePolicy:
     return policy
 
 
-def where_all(conditions: Iterable[tuple[str, Sequence[Any]]]) -> dict[str, list[Any]]:
-    """Return the ``where`` of `ProtectedCollection.search` for conditions (field, values) that must all hold."""
-    where: dict[str, dict[bytes, Any]] = {}
-    for field, values in conditions:
-        typed = {typed_value(value, param="where"): value for value in values}
-        before = where.get(field, typed)
-        where[field] = {name: value for name, value in typed.items() if name in before}
-    return {field: list(typed.values()) for field, typed in where.items()}
+def _equalities(where: Mapping[str, Any], owner: str) -> Iterator[tuple[str, list[Any]]]:
+    """Yield each field of ``where`` with the values of which it must have one, as in `SealedIndex.search`."""
+    if not isinstance(where, Mapping):
+        raise wrong_type(owner, "where", "values by filter field", where)
+    for field, condition in where.items():
+        if field == "$and":
+            for part in condition if isinstance(condition, list | tuple) else [condition]:
+                yield from _equalities(part, owner)
+            continue
+        conditions = condition if isinstance(condition, Mapping) else {"in": condition}
+        if field.startswith("$"):
+            conditions = {field: None}
+        for name, value in conditions.items():
+            operator = str(name).removeprefix("$")
+            if operator not in ("eq", "in"):
+                raise unknown_name(owner, "where", ("$and", "eq", "in"), name,
+                                   fix="The database sees tokens, which can only be compared.")  # fmt: skip
+            several = operator == "in" and isinstance(value, list | tuple | set | frozenset)
+            yield field, list(value) if several else [value]
 
 
 def _matches(row: Mapping[str, Any] | None, values: Mapping[str, Mapping[bytes, Any]]) -> bool:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from vecveil.databases.collection import ProtectedCollection, where_all
+from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.locations import is_local, public_name
 from vecveil.databases.release import (
     KeySource,
@@ -27,14 +29,16 @@ from vecveil.databases.release import (
     warn_plaintext,
 )
 from vecveil.encoders.protocol import checked_vectors
-from vecveil.errors import InvalidInputError, MissingDependencyError, unknown_name, wrong_type
+from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
+from vecveil.search import Searchable
 from vecveil.types import Embeddings
 
 try:
     from haystack import Document, component, default_from_dict, default_to_dict
     from haystack.document_stores.errors import DuplicateDocumentError
     from haystack.document_stores.types import DuplicatePolicy
+    from haystack.errors import FilterError
     from haystack.utils import Secret
 except ImportError:
     raise MissingDependencyError("Haystack components", "haystack-ai", "haystack") from None
@@ -42,7 +46,7 @@ except ImportError:
 if TYPE_CHECKING:
     from vecveil.accounting import Ledger
     from vecveil.protector import Protector
-    from vecveil.sealing import Sealer, Unsealed
+    from vecveil.sealing import Unsealed
 
 __all__ = [
     "DocumentProtector", "QueryProtector", "QueryRewriter", "SealedDocumentStore", "SealedEmbeddingRetriever",
@@ -51,6 +55,12 @@ __all__ = [
 _STORE, _RETRIEVER = "SealedDocumentStore", "SealedEmbeddingRetriever"
 _FINGERPRINT = "vecveil_protector"  # beside Haystack's keys of a saved component
 _REST = "_haystack_document"  # in sealed metadata: what a document holds beside content and meta
+_SEALED = "sealed:"
+_PATHS = ("cache", "trusted_state")  # arguments of `SealedIndex`
+_FIELDS = ("id", "content", "blob", "embedding", "sparse_embedding", "score")  # of a document, beside meta
+_OPERATORS = {
+    "==": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "in": "in", "not in": "nin"
+}  # fmt: skip
 _CLEAR = "Drop it with keep_content=False, or guard the store as you guard the texts."
 
 
@@ -74,7 +84,8 @@ class _Saved:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         loaded: Self = default_from_dict(cls, data)
-        check_saved(loaded._policy, data.get(_FINGERPRINT), cls.__name__)
+        if _FINGERPRINT in data:
+            check_saved(loaded._policy, data[_FINGERPRINT], cls.__name__)
         return loaded
 
 
@@ -265,31 +276,33 @@ def _own_id(document: Document) -> str:
 
 
 class SealedDocumentStore(_Saved):
-    """Haystack document store over a `ProtectedCollection`, for Haystack's own writers.
+    """Haystack document store over a `ProtectedCollection` or `SealedIndex`, for Haystack's own writers.
 
-    The database reads protected vectors, ids, lengths and filter tokens; content, meta and blob of a document are
+    The database of a collection reads protected vectors, ids, lengths and filter tokens; content, meta and blob of a document are
     sealed. Embeddings of documents must be clean ones of the encoder that the protector was fitted for; documents
     without one are embedded by the protector's encoder. Documents come back without embeddings.
 
     Args:
-        database: location as for `vecveil scan`; a Haystack `Secret` if it holds a password.
-        protector: protector, path of its file, or a `ReleasePolicy`.
+        database: location as for `vecveil scan`; a Haystack `Secret` if it holds a password. Or ``sealed:FOLDER``, the
+            location of a `SealedIndex`, or an open index or collection.
+        protector: protector, path of its file, or a `ReleasePolicy`; None for an index.
         sealer: path of the key store, or ``env:NAME:STORE``.
         name, candidates, query_noise, filter_fields: as for `ProtectedCollection`. Filters are ``==`` and ``in`` on the
-            meta fields ``filter_fields``, joined by ``AND``.
+            meta fields ``filter_fields``, joined by ``AND``; an index has all filters of Haystack on every meta field.
         key: noise keys, path of a key file, or ``env:NAME``; item ids are the documents' ids.
+        index: arguments of `SealedIndex`.
 
     Attributes:
-        collection: the `ProtectedCollection`.
+        collection: the `ProtectedCollection` or `SealedIndex`.
 
     A serialised pipeline holds names of files and variables, never their content; objects in memory are refused.
     """
 
     def __init__(
         self,
-        database: str | Secret,
-        protector: Protector | ReleasePolicy | str | os.PathLike[str],
-        sealer: Sealer | str | os.PathLike[str],
+        database: str | Secret | Searchable,
+        protector: Protector | ReleasePolicy | str | os.PathLike[str] | None = None,
+        sealer: Any = None,
         *,
         name: str | None = None,
         candidates: int | None = None,
@@ -297,15 +310,47 @@ class SealedDocumentStore(_Saved):
         filter_fields: Sequence[str] = (),
         key: KeySource = None,
         ledger: Ledger | str | os.PathLike[str] | None = None,
+        index: Mapping[str, Any] | None = None,
     ) -> None:
         self._options = {"protector": protector, "key": key, "ledger": ledger}
+        self._index = dict(index or {})
         self._database, self._sealer, self._warned = database, sealer, False
         self._own: dict[str, Any] = {
             "name": name, "candidates": candidates, "query_noise": query_noise, "filter_fields": list(filter_fields)
         }  # fmt: skip
         where: Any = database.resolve_value() if isinstance(database, Secret) else database
+        self.collection: Any = where
+        if isinstance(where, Searchable):
+            return
+        if isinstance(where, str) and where.startswith(_SEALED):
+            from vecveil.search import SealedIndex
+
+            self.collection = SealedIndex(where, sealer, **self._index)
+            return
+        if protector is None:
+            raise wrong_type(_STORE, "protector", "a protector, unless the database is a sealed index", protector)
         self._policy = open_policy(**self._options)
         self.collection = ProtectedCollection(where, self._policy, sealer, **self._own)
+
+    @classmethod
+    def from_sealed(cls, location: str, key: Any, **options: Any) -> Self:
+        """Return a store over the `SealedIndex` at ``location``; ``options`` are its arguments."""
+        return cls(_SEALED + os.fspath(location).removeprefix(_SEALED), None, key, index=options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the constructor arguments; raise InvalidInputError for objects in memory and storage options."""
+        if not isinstance(self._database, str) or not self._database.startswith(_SEALED):
+            return super().to_dict()
+        wrong = [name for name, value in self._index.items() if not isinstance(value, str | os.PathLike | int | float)]
+        if wrong:
+            raise wrong_type(_STORE, wrong[0], "a name, path or number in a configuration that is saved",
+                             self._index[wrong[0]])  # fmt: skip
+        index = {name: str(Path(value).absolute()) if name in _PATHS else value for name, value in self._index.items()}
+        place = self._database.removeprefix(_SEALED)
+        place = place if "://" in place else str(Path(place).absolute())
+        saved: dict[str, Any] = default_to_dict(self, database=_SEALED + place, protector=None,
+                                                sealer=saved_source(_STORE, "sealer", self._sealer), index=index)
+        return saved
 
     def _own_options(self) -> dict[str, Any]:
         where: Any = self._database
@@ -322,12 +367,12 @@ class SealedDocumentStore(_Saved):
 
     def count_documents(self) -> int:
         """Return the number of documents."""
-        database = self.collection.database
-        return database.count() if database.exists() else 0
+        number: int = self.collection.count()
+        return number
 
     def filter_documents(self, filters: dict[str, Any] | None = None) -> list[Document]:
         """Return all documents that match ``filters``; reads the whole collection."""
-        return _documents(self.collection.get(where=where_all(_conditions(filters or {}))))
+        return _documents(self.collection.get(where=_where(filters)))
 
     def write_documents(
         self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
@@ -344,7 +389,8 @@ class SealedDocumentStore(_Saved):
             raise wrong_type(owner, "documents", "a list of Documents", documents)
         if any(one.content is None and one.embedding is None for one in documents):
             raise InvalidInputError.of(owner, "documents", "documents with content or an embedding", "others")
-        if self.collection.policy.rewrites_texts and any(one.content is None for one in documents):
+        rewrites = isinstance(self.collection, ProtectedCollection) and self.collection.policy.rewrites_texts
+        if rewrites and any(one.content is None for one in documents):
             raise InvalidInputError.of(owner, "documents", "documents with content to rewrite", "others")
         if not self._warned and any(one.content and one.id == _own_id(one) for one in documents):
             self._warned = True
@@ -371,8 +417,7 @@ class SealedDocumentStore(_Saved):
 
     def delete_documents(self, document_ids: list[str]) -> None:
         """Delete documents; unknown ids are ignored."""
-        if self.collection.database.exists():
-            self.collection.delete(document_ids)
+        self.collection.delete(document_ids)
 
     async def count_documents_async(self) -> int:
         return await asyncio.to_thread(self.count_documents)
@@ -440,7 +485,7 @@ class SealedEmbeddingRetriever:
         rows = collection.search(
             np.asarray(query_embedding, np.float32) if query is None else query,
             top=top,
-            where=where_all(_conditions(filters or self.filters or {})),
+            where=_where(filters or self.filters),
         )
         return {"documents": _documents(rows)}
 
@@ -477,17 +522,46 @@ def _documents(rows: Unsealed) -> list[Document]:
     return documents
 
 
-def _conditions(filters: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    operator, fix = filters.get("operator"), "The database sees tokens, which can only be compared."
-    if "conditions" in filters:
-        if operator != "AND":
-            raise unknown_name(_STORE, "filters", ("AND",), operator, fix=fix)
-        for part in filters["conditions"]:
-            yield from _conditions(part)
-    elif filters:
-        values: Any = filters.get("value")
-        if operator not in ("==", "in") or not isinstance(filters.get("field"), str) or "value" not in filters:
-            raise unknown_name(_STORE, "filters", ("==", "in"), operator, fix=fix)
-        if operator == "in" and not isinstance(values, list):
-            raise wrong_type(_STORE, "filters", "a list of values for `in`", values)
-        yield filters["field"].removeprefix("meta."), values if operator == "in" else [values]
+def _where(filters: dict[str, Any] | None) -> dict[str, Any]:
+    """Return Haystack's filters as the ``where`` of a collection or index.
+
+    Raises:
+        FilterError: the filters are malformed.
+    """
+    return _joined(filters) if filters else {}
+
+
+def _joined(part: Any) -> dict[str, Any]:
+    if not isinstance(part, dict) or "operator" not in part:
+        raise _malformed("conditions with an operator")
+    operator, field, value = part["operator"], part.get("field"), part.get("value")
+    if field is None:
+        if operator not in ("AND", "OR", "NOT") or not isinstance(part.get("conditions"), list):
+            raise _malformed("AND, OR or NOT with a list of conditions, or a comparison with a field")
+        return {f"${operator.lower()}": [_joined(each) for each in part["conditions"]]}
+    if operator not in _OPERATORS or "value" not in part or not isinstance(field, str):
+        raise _malformed(f"field, value and one of the operators {', '.join(_OPERATORS)}")
+    if field in _FIELDS:
+        raise _malformed("fields of meta")
+    if operator in ("in", "not in") and not isinstance(value, list):
+        raise _malformed("a list of values for `in` and `not in`")
+    value = value.isoformat() if isinstance(value, datetime) else value
+    if operator in (">", ">=", "<", "<="):
+        if value is None:
+            return {"$or": []}  # nothing is larger or smaller than None
+        if isinstance(value, str):
+            try:
+                datetime.fromisoformat(value)
+            except ValueError:
+                raise _malformed("numbers and ISO dates for an order") from None
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            raise _malformed("numbers and ISO dates for an order")
+    return {field.removeprefix("meta."): {_OPERATORS[operator]: value}}
+
+
+class MalformedFilterError(InvalidInputError, FilterError):
+    """Filters are not of Haystack's form, or name no field of meta."""
+
+
+def _malformed(constraint: str) -> MalformedFilterError:
+    return MalformedFilterError.of(_STORE, "filters", constraint, "others")

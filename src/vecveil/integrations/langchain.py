@@ -2,6 +2,7 @@
 
     embeddings = ProtectedEmbeddings("drug.vecveil", OpenAIEmbeddings())
     store = ProtectedVectorStore(Chroma("notes", embeddings), "search.keys", name="notes")
+    store = ProtectedVectorStore.from_sealed("notes/", "search.keys", embedding=OpenAIEmbeddings())
 
 A store with `ProtectedEmbeddings` alone keeps `page_content` beside the vector; the class warns of this once.
 """
@@ -39,6 +40,7 @@ from vecveil.errors import (
 from vecveil.metrics.similarity import unit_rows
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing.blob import SEALED_FIELD
+from vecveil.search import Searchable
 from vecveil.validation import check_same_length, check_texts
 
 try:
@@ -189,10 +191,13 @@ class ProtectedVectorStore(vectorstores.VectorStore):
     In Chroma, in Qdrant and at a location the rows are those of `ProtectedCollection` and of `vecveil migrate`: each
     reads what another wrote.
 
+    Over a `SealedIndex` there is no inner store, and a search finds the exact neighbours: see `from_sealed`.
+
     Args:
         store: location of a database as for `vecveil scan`, a `vecveil.databases.VectorStore`, or a LangChain vector
             store made with a `ProtectedEmbeddings`, which from now on refuse texts that are added to it directly.
-            Other stores than Chroma and Qdrant must be empty at first, and replace equal ids.
+            Other stores than Chroma and Qdrant must be empty at first, and replace equal ids. Or a `SealedIndex` or
+            `ProtectedCollection`, for which no other argument is needed.
         sealer: sealer, or the path of its key store.
         name: name of the collection in the key store; by default the location.
         embeddings: embeddings of ``store``, if it has no attribute ``embeddings``.
@@ -202,22 +207,32 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         options: ``candidates``, ``query_noise``, ``filter_fields`` and ``blobs`` of `ProtectedCollection`.
 
     Attributes:
-        collection: the `ProtectedCollection` behind it.
+        collection: the `ProtectedCollection` or `SealedIndex` behind it.
     """
 
     def __init__(
-        self, store: vectorstores.VectorStore | VectorStore | str, sealer: Sealer | str | os.PathLike[str], *,
-        name: str | None = None, embeddings: ProtectedEmbeddings | None = None,
-        store_filter: Callable[[Where], Any] | None = None, **options: Any,
+        self, store: vectorstores.VectorStore | VectorStore | Searchable | str,
+        sealer: Sealer | str | os.PathLike[str] | None = None, *, name: str | None = None,
+        embeddings: Embeddings | None = None, store_filter: Callable[[Where], Any] | None = None, **options: Any,
     ) -> None:  # fmt: skip
+        self.collection: Any
+        self._row_id: Callable[[str], str] = str
+        if isinstance(store, Searchable):
+            if sealer is not None or name is not None or store_filter is not None or options:
+                raise InvalidInputError.of(_STORE, "store", "given alone if it is an index or collection",
+                                           "other arguments", fix="Pass them where you open it.")  # fmt: skip
+            self.collection, self._exact = store, embeddings
+            return
+        if sealer is None:
+            raise wrong_type(_STORE, "sealer", "a sealer or the path of its key store", sealer)
         if not isinstance(store, vectorstores.VectorStore | VectorStore | str):
-            raise wrong_type(_STORE, "store", "a LangChain vector store or a location", store)
+            raise wrong_type(_STORE, "store", "a LangChain vector store, a SealedIndex or a location", store)
         protected = getattr(store, "embeddings", None) or embeddings
         if not isinstance(protected, ProtectedEmbeddings):
             raise wrong_type(_STORE, "store", "a store made with ProtectedEmbeddings", protected)
         if embeddings not in (None, protected):
             raise InvalidInputError.of(_STORE, "embeddings", "those of the store", "others")
-        self._embeddings = protected
+        self._exact = protected.embeddings
         database: Any = store
         if isinstance(store, vectorstores.VectorStore):
             database = _database_of(store, protected, store_filter)
@@ -226,19 +241,34 @@ class ProtectedVectorStore(vectorstores.VectorStore):
                                            fix="Name the collection in the key store.")  # fmt: skip
             with protected.handing({}):  # from now on they refuse other texts
                 pass
-        self._row_id = _row_id if isinstance(database, LangChainDatabase) else str
-        encoder = None if protected.embeddings is None else _Exact(protected.embeddings)
+        if isinstance(database, LangChainDatabase):
+            self._row_id = _row_id
+        encoder = None if self._exact is None else _Exact(self._exact)
         self.collection = ProtectedCollection(
             database, protected.policy, sealer, name=name, encoder=encoder, **options
         )
 
     def __repr__(self) -> str:
-        return f"ProtectedVectorStore(name={self.collection.name!r})"
+        return f"{_STORE}({self.collection!r})"
 
     @property
     def embeddings(self) -> Embeddings | None:
-        """Exact embeddings, for the vectors of `similarity_search_by_vector`; None for the protector's encoder."""
-        return self._embeddings.embeddings
+        """Exact embeddings, for the vectors of `similarity_search_by_vector`; None for the collection's encoder."""
+        return self._exact
+
+    @classmethod
+    def from_sealed(
+        cls, location: str | os.PathLike[str], key: Any, *, embedding: Embeddings | None = None, **options: Any
+    ) -> Self:
+        """Return a store over the `SealedIndex` at ``location``, made by the first documents.
+
+        Args:
+            embedding: LangChain embeddings; or pass ``encoder="minilm"``, an option.
+            options: arguments of `SealedIndex`.
+        """
+        from vecveil.search import SealedIndex
+
+        return cls(SealedIndex(location, key, **{"encoder": embedding, **options}), embeddings=embedding)
 
     @classmethod
     def from_texts(
@@ -246,7 +276,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         ids: list[str] | None = None, **options: Any,
     ) -> Self:  # fmt: skip
         """Return a store with ``texts``; ``options`` are arguments of the class, ``store`` and ``sealer`` included."""
-        made = cls(embeddings=embedding, **options)  # type: ignore[arg-type]
+        made = cls(embeddings=embedding, **options)
         made.add_texts(texts, metadatas, ids=ids)
         return made
 
@@ -287,8 +317,9 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         """Return documents with their exact cosines to a text or a clean vector, largest first.
 
         Args:
-            filter: value, or list of values, by filter field.
-            options: ``candidates`` and ``on_invalid`` of `ProtectedCollection.search`.
+            filter: ``where`` of the collection: value, or list of values, by filter field; for a `SealedIndex` also
+                ``{"year": {"$gte": 2024}}``, ``$and``, ``$or`` and ``$not``, over every field.
+            options: further arguments of the collection's `search`, such as ``mode="hybrid"`` of a `SealedIndex`.
         """
         hits = self._ranked(query, k, filter, **options)
         return [] if hits is None else list(zip(_documents(hits), hits.scores.tolist(), strict=True))
@@ -325,11 +356,11 @@ class ProtectedVectorStore(vectorstores.VectorStore):
     ) -> Ranking | None:
         exact = query if isinstance(query, str) else np.asarray(query, np.float32)
         try:
-            return self.collection.search(exact, top=top, where=where, **options)
-        except KeyFileError as error:
-            # Before its first document a collection has no data key.
-            database = self.collection.database
-            if error.code == "E-SEAL-COLLECTION" and not (database.exists() and database.count()):
+            ranking: Ranking = self.collection.search(exact, top=top, where=where, **options)
+            return ranking
+        except (KeyFileError, StoreError) as error:
+            # Before its first document a collection has no data key, and an index has no storage.
+            if error.code in ("E-SEAL-COLLECTION", "E-INDEX-MISSING") and not self.collection.count():
                 return None
             raise
 

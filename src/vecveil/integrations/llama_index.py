@@ -1,6 +1,7 @@
 """LlamaIndex: a vector store of sealed nodes, and a protecting `BaseEmbedding` for other stores.
 
     index = VectorStoreIndex.from_vector_store(SealedVectorStore(collection), embed_model=OpenAIEmbedding())
+    index = VectorStoreIndex.from_vector_store(SealedVectorStore.from_sealed("notes/", "search.keys"), ...)
     Settings.embed_model = ProtectedEmbedding("drug.vecveil", OpenAIEmbedding())
 
 `SealedVectorStore` takes clean vectors and protects them itself: give its index the plain embedding. The other class
@@ -11,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from vecveil.databases.collection import ProtectedCollection, where_all
+from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.release import (
     KeySource,
     WrappedEmbedder,
@@ -35,6 +36,7 @@ from vecveil.errors import (
 )
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.sealing import Unsealed
+from vecveil.search import Searchable
 
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -70,6 +72,13 @@ _IN_MEMORY = "(in memory)"
 # LlamaIndex's names in metadata: id of the document of a node; the node as JSON, and its class.
 _DOCUMENT, _NODE = "ref_doc_id", ("_node_content", "_node_type")
 _SIDES = ("query_embedding", "text_embeddings")
+# A list in the metadata matches by each of its values.
+_OPERATORS = {
+    FilterOperator.EQ: "eq", FilterOperator.NE: "ne", FilterOperator.GT: "gt", FilterOperator.GTE: "gte",
+    FilterOperator.LT: "lt", FilterOperator.LTE: "lte", FilterOperator.IN: "in", FilterOperator.NIN: "nin",
+    FilterOperator.ANY: "in", FilterOperator.CONTAINS: "eq", FilterOperator.TEXT_MATCH: "contains",
+    FilterOperator.TEXT_MATCH_INSENSITIVE: "icontains",
+}  # fmt: skip
 
 
 class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
@@ -265,11 +274,12 @@ def _lists(vectors: Any) -> list[list[float]]:
 
 
 class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-ignore]
-    """LlamaIndex vector store over a `ProtectedCollection`: nodes come back decrypted, with exact scores.
+    """LlamaIndex vector store over a `ProtectedCollection` or `SealedIndex`: nodes come back decrypted, scores are exact.
 
-    The database reads protected vectors, ids, lengths and the filter tokens; text, metadata and relationships of a
-    node are sealed. Filters: ``==`` and ``in`` on the collection's ``filter_fields``, joined by ``and``. Modes:
-    ``default`` and ``mmr``. With ``node_ids`` a query ranks these nodes exactly, without a search.
+    Text, metadata and relationships of a node are sealed. The database of a collection reads protected vectors, ids,
+    lengths and the filter tokens. Its filters are ``==`` and ``in`` on ``filter_fields``, joined by ``and``; an index
+    has all filters, over every field. Modes: ``default`` and ``mmr``, and ``hybrid`` of an index. With ``node_ids`` a
+    query ranks these nodes exactly, without a search.
 
     Args:
         collection: with ``ref_doc_id`` among its ``filter_fields``, by which documents are deleted. Its candidates are
@@ -281,12 +291,12 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
 
     stores_text: bool = True
 
-    _collection: ProtectedCollection = PrivateAttr()
+    _collection: Any = PrivateAttr()
 
-    def __init__(self, collection: ProtectedCollection) -> None:
-        if not isinstance(collection, ProtectedCollection):
-            raise wrong_type(_STORE, "collection", "a ProtectedCollection", collection)
-        if _DOCUMENT not in collection.filter_fields:
+    def __init__(self, collection: Searchable) -> None:
+        if not isinstance(collection, Searchable):
+            raise wrong_type(_STORE, "collection", "a ProtectedCollection or SealedIndex", collection)
+        if isinstance(collection, ProtectedCollection) and _DOCUMENT not in collection.filter_fields:
             raise InvalidInputError.of(_STORE, "collection", f"one with {_DOCUMENT!r} among its filter_fields",
                                        f"{', '.join(collection.filter_fields) or 'none'}",
                                        "LlamaIndex deletes documents by it.")  # fmt: skip
@@ -294,12 +304,19 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         self._collection = collection
 
     @classmethod
+    def from_sealed(cls, location: str | os.PathLike[str], key: Any, **options: Any) -> Self:
+        """Return a store over the `SealedIndex` at ``location``; ``options`` are its arguments."""
+        from vecveil.search import SealedIndex
+
+        return cls(SealedIndex(location, key, **options))
+
+    @classmethod
     def class_name(cls) -> str:
         return _STORE
 
     @property
-    def client(self) -> ProtectedCollection:
-        """The collection."""
+    def client(self) -> Any:
+        """The collection or index."""
         return self._collection
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
@@ -324,22 +341,27 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
             SealingError: a candidate's blob is missing or does not open.
         """
         modes = {VectorStoreQueryMode.DEFAULT: get_top_k_embeddings, VectorStoreQueryMode.MMR: get_top_k_mmr_embeddings}
-        if query.mode not in modes:
-            raise unknown_name(f"{_STORE}.query", "mode", ("default", "mmr"), str(query.mode))
         mmr, top = query.mode == VectorStoreQueryMode.MMR, query.similarity_top_k
+        hybrid: dict[str, Any] = {}
+        has_database = isinstance(self._collection, ProtectedCollection)
+        if query.mode == VectorStoreQueryMode.HYBRID and not has_database:
+            hybrid = {"mode": "hybrid", "words": query.query_str or ""}
+            top = query.hybrid_top_k or top
+        elif query.mode not in modes:
+            raise unknown_name(f"{_STORE}.query", "mode", ("default", "mmr", "hybrid (of a SealedIndex)"), str(query.mode))
         where, embedding = _where(query.filters, query.doc_ids), query.query_embedding
         rows: Any
         if query.node_ids:  # an index over this store gives an empty list for all
             rows = self._collection.get(query.node_ids, where=where, missing="skip")
         else:
-            by_text = embedding is None or self._collection.policy.rewrites_texts
+            by_text = embedding is None or (has_database and self._collection.policy.rewrites_texts)
             question = (query.query_str or "") if by_text else np.asarray(embedding, np.float32)
             depth = max(self._collection.candidates, top)
-            rows = self._collection.search(question, top=depth if mmr else top, where=where)
+            rows = self._collection.search(question, top=depth if mmr else top, where=where, **hybrid)
         if mmr or query.node_ids:
             threshold = kwargs.get("mmr_threshold", query.mmr_threshold)
             options = {"mmr_threshold": threshold} if mmr else {}
-            scores, ids = modes[query.mode](
+            scores, ids = modes.get(query.mode, get_top_k_embeddings)(
                 embedding or [], list(rows.vectors), similarity_top_k=top, embedding_ids=rows.ids, **options
             )
         else:
@@ -380,11 +402,12 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
     def _sealed(self, node: BaseNode) -> dict[str, Any]:
         """Return what the node's blob holds beside its text: the node, and the values to filter by."""
         row = node_to_metadata_dict(node, remove_text=True)
-        # LlamaIndex writes "None" for a node of no document.
-        values = {**node.metadata, _DOCUMENT: node.ref_doc_id}
-        beside = {name: values.get(name) for name in self._collection.filter_fields}
-        own = {k: v for k, v in node.metadata.items() if isinstance(v, str | bool | int)}  # for other programs
-        return {**own, **{name: row[name] for name in _NODE}, **{k: v for k, v in beside.items() if v is not None}}
+        values = {**node.metadata, _DOCUMENT: node.ref_doc_id}  # LlamaIndex writes "None" for a node of no document
+        if isinstance(self._collection, ProtectedCollection):
+            fields = self._collection.filter_fields
+            own = {k: v for k, v in node.metadata.items() if isinstance(v, str | bool | int)}  # for other programs
+            values = {**own, **{name: values.get(name) for name in fields}}
+        return {**{k: v for k, v in values.items() if v is not None}, **{name: row[name] for name in _NODE}}
 
 
 def _nodes(rows: Unsealed) -> list[BaseNode]:
@@ -396,22 +419,22 @@ def _nodes(rows: Unsealed) -> list[BaseNode]:
     ]
 
 
-def _where(filters: MetadataFilters | None, doc_ids: list[str] | None = None) -> dict[str, list[Any]]:
-    return where_all([*([] if doc_ids is None else [(_DOCUMENT, doc_ids)]), *_conditions(filters)])
+def _where(filters: MetadataFilters | None, doc_ids: list[str] | None = None) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = [] if doc_ids is None else [{_DOCUMENT: {"in": doc_ids}}]
+    if filters is not None and filters.filters:
+        parts.append(_joined(filters))
+    return {"$and": parts} if parts else {}
 
 
-def _conditions(filters: MetadataFilters | None) -> Iterator[tuple[str, list[Any]]]:
-    if filters is None:
-        return
-    if filters.condition not in (None, FilterCondition.AND):
-        raise unknown_name(_STORE, "filters", ("and",), str(filters.condition))
-    for part in filters.filters:
-        if isinstance(part, MetadataFilters):
-            yield from _conditions(part)
-        elif part.operator == FilterOperator.EQ:
-            yield part.key, [part.value]
-        elif part.operator == FilterOperator.IN and isinstance(part.value, list):
-            yield part.key, part.value
-        else:
-            raise unknown_name(_STORE, "filters", ("==", "in"), part.operator.value,
-                               fix="The database sees tokens, which can only be compared.")  # fmt: skip
+def _joined(part: Any) -> dict[str, Any]:
+    """Return LlamaIndex's filters as the ``where`` of a collection or index."""
+    if isinstance(part, MetadataFilters):
+        inner = [_joined(each) for each in part.filters]
+        if part.condition in (None, FilterCondition.AND):
+            return {"$and": inner}
+        return {"$or": inner} if part.condition == FilterCondition.OR else {"$not": {"$or": inner}}
+    if part.operator == FilterOperator.ALL:
+        return {"$and": [{part.key: {"eq": value}} for value in part.value]}
+    if part.operator == FilterOperator.IS_EMPTY:
+        return {"$or": [{part.key: {"exists": False}}, {part.key: {"eq": ""}}]}
+    return {part.key: {_OPERATORS[part.operator]: part.value}}

@@ -1,5 +1,42 @@
 """Search for whoever holds a key: `SealedIndex` keeps the index in memory and ciphertext in the storage."""
 
-from vecveil.search.sealed_index import SealedIndex
+from __future__ import annotations
 
-__all__ = ["SealedIndex"]
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from vecveil.sealing.sealer import Ranking, Unsealed
+
+if TYPE_CHECKING:
+    from vecveil.search.sealed_index import SealedIndex
+
+__all__ = ["SealedIndex", "Searchable"]
+
+
+@runtime_checkable
+class Searchable(Protocol):
+    """Rows with text, metadata and exact vectors: `SealedIndex` and `ProtectedCollection`.
+
+    Attributes:
+        candidates: rows that a search ranks exactly.
+    """
+
+    candidates: int
+
+    def add(
+        self, texts: Sequence[str] | None = None, *, ids: Sequence[str],
+        metadata: Sequence[Mapping[str, Any] | None] | None = None, vectors: Any = None,
+    ) -> None: ...  # fmt: skip
+    def search(self, query: Any, *, top: int = 10, where: Any = None) -> Ranking: ...
+    def get(self, ids: Sequence[str] | None = None, *, where: Any = None, missing: Any = "raise") -> Unsealed: ...
+    def ids(self, where: Any = None) -> list[str]: ...
+    def delete(self, ids: Sequence[str]) -> None: ...
+    def count(self) -> int: ...
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SealedIndex":  # needs pyarrow
+        from vecveil.search.sealed_index import SealedIndex
+
+        return SealedIndex
+    raise AttributeError(name)

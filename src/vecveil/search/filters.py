@@ -1,10 +1,15 @@
-"""Filters over metadata: ``{"year": {"gte": 2024}, "tenant": ["a", "b"]}``, or an expression of pyarrow.compute."""
+"""Filters over metadata: ``{"year": {"gte": 2024}, "tenant": ["a", "b"]}``, or an expression of pyarrow.compute.
+
+Operators may begin with a dollar sign, as in the filters of many databases and of LangChain's stores; ``$and``, ``$or``
+and ``$not`` join such mappings.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +25,16 @@ with optional_import("A sealed index", "pyarrow", "index"):
 Mask = npt.NDArray[np.bool_]
 Where = Mapping[str, Any] | Any
 _ORDERS = {"gt": pc.greater, "gte": pc.greater_equal, "lt": pc.less, "lte": pc.less_equal}
+_ABSENT = re.compile(r"No match for FieldRef\.Name\((.*)\) in ", re.DOTALL)
 _KINDS = ("text", "number", "truth")
-_OPERATORS = ("eq", "ne", *_ORDERS, "in", "nin", "exists")
+_WITHIN = {
+    "contains": lambda column, text: pc.match_substring(column, text.as_py()),
+    "icontains": lambda column, text: pc.match_substring(column, text.as_py(), ignore_case=True),
+}
+_OPERATORS = ("eq", "ne", *_ORDERS, "in", "nin", "exists", *_WITHIN)
+_JOINS = ("$and", "$or", "$not")
+# Large, and never compared with: what LlamaIndex and the adapter of Haystack keep of an item.
+_STORED_ONLY = ("_node_content", "_haystack_document")
 
 
 def check_where(where: Where, owner: str) -> None:
@@ -34,6 +47,14 @@ def check_where(where: Where, owner: str) -> None:
             code="E-INPUT-TYPE", param="where",
         )  # fmt: skip
     for name, condition in where.items():
+        if name in _JOINS:
+            for part in _parts(condition):
+                if not isinstance(part, Mapping):
+                    raise _refused(owner, f"{name!r} takes a list of mappings.")
+                check_where(part, owner)
+            continue
+        if name.startswith("$"):
+            raise _refused(owner, f"Unknown operator {name!r}. Known: {', '.join(_JOINS)}.")
         for operator, operand in _conditions(condition):
             if operator not in _OPERATORS:
                 raise _refused(owner, f"Unknown operator {operator!r} for {name!r}. Known: {', '.join(_OPERATORS)}.")
@@ -42,6 +63,8 @@ def check_where(where: Where, owner: str) -> None:
                 raise _refused(owner, f"The operator {operator!r} of {name!r} takes a list.")
             if operator == "exists" and not isinstance(operand, bool):
                 raise _refused(owner, f"The operator 'exists' of {name!r} takes True or False.")
+            if operator in _WITHIN and not isinstance(operand, str):
+                raise _refused(owner, f"The operator {operator!r} of {name!r} takes a text.")
             if operator in _ORDERS and (isinstance(operand, bool) or not isinstance(operand, str | int | float)):
                 raise _refused(owner, f"The operator {operator!r} of {name!r} takes a number or a text.")
             if any(not _is_value(value) for value in listed):
@@ -51,7 +74,7 @@ def check_where(where: Where, owner: str) -> None:
 class MetadataTable:
     """The metadata of a segment, in columns by field and type.
 
-    A list in the metadata matches by each of its values.
+    A list in the metadata matches by each of its values. A field of an object within is named ``outer.inner``.
 
     Args:
         rows: JSON texts, an iterable of Arrow arrays.
@@ -65,7 +88,7 @@ class MetadataTable:
         row = 0
         for texts in rows:
             for text in texts.to_pylist():
-                for name, value in (json.loads(text) or {}).items() if text not in ("null", "{}") else ():
+                for name, value in _fields(json.loads(text)) if text not in ("null", "{}") else ():
                     for item in value if isinstance(value, list) else [value]:
                         key = name, _kind(item)
                         places.setdefault(key, []).append(row)
@@ -84,6 +107,11 @@ class MetadataTable:
             return self._expression(where)
         mask = np.ones(self._count, np.bool_)
         for name, condition in where.items():
+            if name in _JOINS:
+                masks = np.array([self.mask(part) for part in _parts(condition)]).reshape(-1, self._count)
+                joined = masks.any(axis=0) if name == "$or" else masks.all(axis=0)
+                mask &= ~joined if name == "$not" else joined
+                continue
             for operator, operand in _conditions(condition):
                 mask &= self._condition(name, operator, operand)
         return mask
@@ -98,7 +126,7 @@ class MetadataTable:
             for value in [operand] if operator == "eq" else operand:
                 mask |= ~self._exists(name) if value is None else self._compared(name, pc.equal, value)
             return mask
-        return self._compared(name, _ORDERS[operator], operand)
+        return self._compared(name, _ORDERS.get(operator) or _WITHIN[operator], operand)
 
     def _compared(self, name: str, comparison: Any, value: Any) -> Mask:
         mask = np.zeros(self._count, np.bool_)
@@ -130,21 +158,47 @@ class MetadataTable:
             self._whole = pa.table({**natural, "__row__": pa.array(np.arange(self._count))})
         mask = np.zeros(self._count, np.bool_)
         try:
-            rows = ds.dataset(self._whole).to_table(filter=where, columns=["__row__"])["__row__"].to_numpy()
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            if "No match for FieldRef" in str(error):  # no row of this segment has the field
-                return mask
+            try:
+                found = _evaluated(self._whole, where, pa.null())
+            except (pa.ArrowTypeError, pa.ArrowNotImplementedError):  # functions of texts take no nulls
+                found = _evaluated(self._whole, where, pa.string())
+        except pa.ArrowException as error:
             raise InvalidInputError(
                 "`where`: pyarrow cannot evaluate this expression over the metadata. Compare a field with values of "
                 "its own type.", code="E-INPUT", param="where",
             ) from error  # fmt: skip
-        mask[rows] = True
+        mask[found] = True
         return mask
+
+
+def _evaluated(table: Any, where: Any, absent: Any) -> npt.NDArray[Any]:
+    """Return the rows that match. Fields that no row has are nulls of the type ``absent``."""
+    try:
+        rows = ds.dataset(table).to_table(filter=where, columns=["__row__"])
+        return np.asarray(rows["__row__"].to_numpy())
+    except pa.ArrowInvalid as error:
+        unknown = _ABSENT.search(str(error))
+        if unknown is None or unknown[1] in table.column_names:
+            raise
+    return _evaluated(table.append_column(unknown[1], pa.nulls(len(table), absent)), where, absent)
+
+
+def _fields(record: Mapping[str, Any], outer: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a row and of the objects within, with their values."""
+    for name, value in record.items():
+        if name not in _STORED_ONLY:
+            yield outer + name, value
+            if isinstance(value, dict):
+                yield from _fields(value, f"{outer}{name}.")
+
+
+def _parts(condition: Any) -> Sequence[Any]:
+    return condition if isinstance(condition, list | tuple) else [condition]
 
 
 def _conditions(condition: Any) -> list[tuple[str, Any]]:
     if isinstance(condition, Mapping):
-        return list(condition.items())
+        return [(str(operator).removeprefix("$"), operand) for operator, operand in condition.items()]
     if isinstance(condition, list | tuple | set | frozenset):
         return [("in", list(condition))]
     return [("eq", condition)]

@@ -25,7 +25,7 @@ from vecveil.sealing.segments import PRECISIONS, encode_vectors
 from vecveil.search.filters import MetadataTable, Where, check_where
 from vecveil.search.keys import KeySource
 from vecveil.search.log import SegmentLog
-from vecveil.search.state import LoadedSegment
+from vecveil.search.state import LoadedSegment, Snapshot
 from vecveil.search.storage import Storage
 from vecveil.search.words import WordCounts, scores
 from vecveil.types import Embeddings
@@ -51,7 +51,8 @@ class SealedIndex:
     """Texts and vectors in encrypted segments, searched by exact cosines in the memory of this process.
 
     Args:
-        location: folder, or fsspec URL such as ``s3://bucket/notes``. The first `add` makes the index.
+        location: folder, or fsspec URL such as ``s3://bucket/notes``; ``sealed:`` before it may stay. The first `add`
+            makes the index.
         key: path of a key file, a `KeyStore`, ``env:NAME:STORE`` or 32 bytes, as for `Sealer`; or a `KeyProvider`,
             which then wraps each segment's key itself. A provider without ``unwrap`` makes a process that only adds.
         encoder: encoder of texts and queries, or its name; None for an index of given vectors. No embedding is cached.
@@ -93,7 +94,7 @@ class SealedIndex:
         storage_options: Mapping[str, Any] | None = None,
         exclusive: bool = False,
     ) -> None:
-        self.location = os.fspath(location)
+        self.location = os.fspath(location).removeprefix("sealed:")
         if precision not in PRECISIONS:
             raise InvalidInputError(
                 f"{_OWNER}: `precision` is one of {', '.join(PRECISIONS)}.", code="E-INPUT-NAME", param="precision"
@@ -187,6 +188,7 @@ class SealedIndex:
         top: int = 10,
         where: Where | None = None,
         mode: Mode = "vectors",
+        words: str | None = None,
         candidates: int | None = None,
     ) -> Ranking:
         """Return the ``top`` rows by the exact cosine of ``query``, a text or vector (n,).
@@ -194,8 +196,10 @@ class SealedIndex:
         Args:
             where: conditions by metadata field: a value, a list of values, or operators as in
                 ``{"year": {"gte": 2024, "lt": 2026}, "draft": {"exists": False}}`` (eq, ne, gt, gte, lt, lte, in, nin,
-                exists); or an expression of ``pyarrow.compute``.
-            mode: ``hybrid`` adds the words of ``query`` (BM25) by reciprocal ranks. The scores stay cosines.
+                exists, and for parts of a text contains and icontains); joined by ``$and``, ``$or`` and ``$not``; or an
+                expression of ``pyarrow.compute``.
+            mode: ``hybrid`` adds words (BM25) by reciprocal ranks. The scores stay cosines.
+            words: text whose words ``hybrid`` looks for; by default ``query``.
             candidates: rows to rank exactly; None takes the index's number.
 
         Raises:
@@ -219,9 +223,11 @@ class SealedIndex:
         parts = [(part, self._selected(part, mask, where)) for part, mask in snapshot.live()]
         best = self._ranked(q, parts, k)
         if mode == "hybrid":
-            if not isinstance(query, str):
-                raise InvalidInputError(f"{owner}: mode='hybrid' needs a text as query.", code="E-INPUT", param="query")
-            best = self._fused(q, query, parts, best, k)
+            if words is None and not isinstance(query, str):
+                raise InvalidInputError(
+                    f"{owner}: mode='hybrid' needs a text as query, or words=...", code="E-INPUT", param="query"
+                )
+            best = self._fused(q, str(query) if words is None else words, parts, best, k)
         return self._hits(best[:top])
 
     def get(
@@ -239,7 +245,7 @@ class SealedIndex:
         owner = f"{_OWNER}.get"
         if where is not None:
             check_where(where, owner)
-        snapshot = self._log.current(owner)
+        snapshot = self._rows(owner)
         if ids is None:
             places = [(part, int(row)) for part, mask in snapshot.live() for row in np.flatnonzero(mask)]
         else:
@@ -262,13 +268,13 @@ class SealedIndex:
         if where is not None:
             check_where(where, owner)
         listed: list[str] = []
-        for part, mask in self._log.current(owner).live():
+        for part, mask in self._rows(owner).live():
             listed += part.ids.filter(pa.array(self._selected(part, mask, where))).to_pylist()
         return listed
 
     def count(self) -> int:
         """Return the number of rows."""
-        return self._log.current(f"{_OWNER}.count").count() if self._log.exists() else 0
+        return self._rows(f"{_OWNER}.count").count()
 
     def refresh(self) -> None:
         """Load what other processes have written.
@@ -312,6 +318,10 @@ class SealedIndex:
         self._log.refresh()
         self._log.renew_keys(show_progress=show_progress)
         return self.count()
+
+    def _rows(self, owner: str) -> Snapshot:
+        """Return the state to answer from; before the first `add` there are no rows."""
+        return self._log.current(owner) if self._log.exists() else Snapshot({}, {}, {})
 
     def _selected(self, part: LoadedSegment, mask: npt.NDArray[np.bool_], where: Where | None) -> npt.NDArray[np.bool_]:
         if where is None:
