@@ -1,4 +1,4 @@
-"""A Haystack store of sealed documents, over a database or a sealed index: Haystack's own tests of stores, and pipelines written and loaded."""
+"""Haystack over sealed documents and over a sealed index: Haystack's own tests of stores, and saved pipelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LlamaIndex over sealed rows and over a sealed index: LlamaIndex's in-memory store over the clean vectors says what every query must give."""
+"""LlamaIndex over sealed rows and a sealed index: its in-memory store over clean vectors says what queries give."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def cases() -> Iterator[dict[str, Any]]:
         yield {"filters": both(equal("page", 1, operator))}
     yield {"filters": both(equal("word", ["train", "roof"], "nin"))}
     yield {"filters": both(equal("none", None, "is_empty"), equal("word", "HARB", "text_match_insensitive"))}
-    yield {"filters": both(equal("word", "rbou", "text_match"), equal("page", 0), condition="or"), "similarity_top_k": 50}
-    yield {"filters": both(equal("word", "roof"), equal("page", 0), condition="not"), "similarity_top_k": 50}
+    yield {"filters": both(equal("word", "rbou", "text_match"), equal("page", 0), condition="or")}
+    yield {"filters": both(equal("word", "roof"), equal("page", 0), condition="not")}
     yield {"node_ids": ["node-3", "node-8"], "filters": both(equal("page", 0, ">"))}
 
 

@@ -42,7 +42,7 @@ from vecveil.sealing.blob import (
 from vecveil.sealing.keystore import FILTER_PREFIX, CollectionKeys, token_fields, typed_value
 from vecveil.sealing.sealer import OnInvalid, filter_tokens
 from vecveil.types import Embeddings
-from vecveil.validation import check_count, check_same_length, check_texts
+from vecveil.validation import check_count, check_exact, check_same_length, check_texts
 
 SEALED = (
     "Without the key, a sealed row reveals the id of its data key and its length: AES-256-GCM-SIV with random nonces. "
@@ -387,8 +387,8 @@ class ProtectedCollection:
 
         Args:
             candidates: rows to fetch and open; None takes the collection's number, or ``top`` if that is more.
-            where: value, or list of values, by filter field, and ``$and`` of several. The database proposes rows with their tokens; rows whose
-                sealed metadata do not match are left out.
+            where: value, or list of values, by filter field, and ``$and`` of several. The database proposes rows with
+                their tokens; rows whose sealed metadata do not match are left out.
 
         Raises:
             SealingError: a candidate's blob is missing or does not open; ``on_invalid="skip"`` reports its id.
@@ -418,6 +418,7 @@ class ProtectedCollection:
                 raise InvalidInputError.of(owner, "query", "a text or one vector (n,)",
                                            f"shape {exact.shape} of {exact.dtype}",
                                            code="E-INPUT-SHAPE")  # fmt: skip
+            check_exact(exact, owner=owner, param="query")
             released = self.policy.queries(exact)
         tokens = self._tokens(values)
         # A hostile or faulty database may return a row twice, and more rows than it was asked for.

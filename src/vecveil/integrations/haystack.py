@@ -278,9 +278,9 @@ def _own_id(document: Document) -> str:
 class SealedDocumentStore(_Saved):
     """Haystack document store over a `ProtectedCollection` or `SealedIndex`, for Haystack's own writers.
 
-    The database of a collection reads protected vectors, ids, lengths and filter tokens; content, meta and blob of a document are
-    sealed. Embeddings of documents must be clean ones of the encoder that the protector was fitted for; documents
-    without one are embedded by the protector's encoder. Documents come back without embeddings.
+    The database of a collection reads protected vectors, ids, lengths and filter tokens; content, meta and blob of a
+    document are sealed. Embeddings of documents must be clean ones of the encoder that the protector was fitted for;
+    documents without one are embedded by the protector's encoder. Documents come back without embeddings.
 
     Args:
         database: location as for `vecveil scan`; a Haystack `Secret` if it holds a password. Or ``sealed:FOLDER``, the

@@ -274,7 +274,7 @@ def _lists(vectors: Any) -> list[list[float]]:
 
 
 class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-ignore]
-    """LlamaIndex vector store over a `ProtectedCollection` or `SealedIndex`: nodes come back decrypted, scores are exact.
+    """LlamaIndex vector store over a `ProtectedCollection` or `SealedIndex`: decrypted nodes, with exact scores.
 
     Text, metadata and relationships of a node are sealed. The database of a collection reads protected vectors, ids,
     lengths and the filter tokens. Its filters are ``==`` and ``in`` on ``filter_fields``, joined by ``and``; an index
@@ -348,7 +348,8 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
             hybrid = {"mode": "hybrid", "words": query.query_str or ""}
             top = query.hybrid_top_k or top
         elif query.mode not in modes:
-            raise unknown_name(f"{_STORE}.query", "mode", ("default", "mmr", "hybrid (of a SealedIndex)"), str(query.mode))
+            known = ("default", "mmr", "hybrid (of a SealedIndex)")
+            raise unknown_name(f"{_STORE}.query", "mode", known, str(query.mode))
         where, embedding = _where(query.filters, query.doc_ids), query.query_embedding
         rows: Any
         if query.node_ids:  # an index over this store gives an empty list for all
