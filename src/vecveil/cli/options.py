@@ -260,7 +260,8 @@ def in_options(
                 names["output"] = option
     vectors_given = "--vectors" in {word.partition("=")[0] for word in arguments}
     if param == "embeddings" and "embedding_column" in names and not vectors_given:
-        names[param] = names["embedding_column"]  # the vectors are those of a column
+        # The vectors are those of a column, which an array file has not.
+        names[param] = "INPUT" if re.match(r"[^:]*\.npy: ", text) else names["embedding_column"]
     if text.startswith("serve --config: "):
         names = {"path": names["path"]} if "path" in names else {}  # the file has the names of Python
     if re.match("(load_encoder|serve): `name`", text) and "encoder" in names:

@@ -249,8 +249,9 @@ def test_an_existing_protector_is_named_by_its_option(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [(("audit", "a.parquet"), "--embedding-column"), (("audit", "a.csv", "--vectors=v.npy"), "--vectors"),
-     (("protect", "a.parquet"), "--embedding-column")],
+     (("protect", "a.parquet"), "--embedding-column"), (("protect", "a.npy"), "INPUT")],
 )  # fmt: skip
 def test_vectors_of_a_column_are_called_by_the_column(words: tuple[str, ...], said: str) -> None:
-    sentence = in_options("audit: `embeddings` must be of dimension 8.", _command(words), {}, words, "embeddings")
+    text = f"{words[1]}: `embeddings` must be of dimension 8."
+    sentence = in_options(text, _command(words), {}, words, "embeddings")
     assert sentence.endswith(f"`{said}` must be of dimension 8.")
