@@ -40,7 +40,7 @@ the number of the commit from which it may be dropped, see `vecveil.search.seale
 PRECISIONS = ("float16", "int8")
 _OWNER = "SealedIndex"
 _RECORD = "vecveil"
-_GROUP_ROWS, _GROUP_BYTES = 8000, 1 << 20
+_GROUP_ROWS, _GROUP_BYTES = 2500, 1 << 18  # small: a hit opens the texts of its row group
 _LEAST = {"id": 256, "text": 1024, "metadata": 256}  # bytes of a padded column
 _LEAST_RECORD = 1024
 _TEXTS = ("id", "text", "metadata")

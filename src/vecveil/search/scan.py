@@ -18,7 +18,7 @@ Scores = npt.NDArray[np.float32]
 
 _LEAST = 4096  # rows: fewer are scanned exactly
 _EXACT = 20_000  # selected rows: fewer are ranked exactly, without the codes
-_SAMPLE = 20_000
+_SAMPLE = 4000  # rows from which the quartiles are estimated
 _BLOCK = 4096
 
 
