@@ -50,7 +50,6 @@ try:
     from llama_index.core.vector_stores.types import (
         BasePydanticVectorStore,
         FilterCondition,
-        FilterOperator,
         MetadataFilters,
         VectorStoreQuery,
         VectorStoreQueryMode,
@@ -74,10 +73,8 @@ _DOCUMENT, _NODE = "ref_doc_id", ("_node_content", "_node_type")
 _SIDES = ("query_embedding", "text_embeddings")
 # A list in the metadata matches by each of its values.
 _OPERATORS = {
-    FilterOperator.EQ: "eq", FilterOperator.NE: "ne", FilterOperator.GT: "gt", FilterOperator.GTE: "gte",
-    FilterOperator.LT: "lt", FilterOperator.LTE: "lte", FilterOperator.IN: "in", FilterOperator.NIN: "nin",
-    FilterOperator.ANY: "in", FilterOperator.CONTAINS: "eq", FilterOperator.TEXT_MATCH: "contains",
-    FilterOperator.TEXT_MATCH_INSENSITIVE: "icontains",
+    "==": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "in": "in", "nin": "nin", "any": "in",
+    "contains": "eq", "text_match": "contains", "text_match_insensitive": "icontains",
 }  # fmt: skip
 
 
@@ -434,8 +431,9 @@ def _joined(part: Any) -> dict[str, Any]:
         if part.condition in (None, FilterCondition.AND):
             return {"$and": inner}
         return {"$or": inner} if part.condition == FilterCondition.OR else {"$not": {"$or": inner}}
-    if part.operator == FilterOperator.ALL:
-        return {"$and": [{part.key: {"eq": value}} for value in part.value]}
-    if part.operator == FilterOperator.IS_EMPTY:
+    operator, value = part.operator.value, part.value
+    if operator == "all":
+        return {"$and": [{part.key: {"eq": each}} for each in (value if isinstance(value, list) else [value])]}
+    if operator == "is_empty":
         return {"$or": [{part.key: {"exists": False}}, {part.key: {"eq": ""}}]}
-    return {part.key: {_OPERATORS[part.operator]: part.value}}
+    return {part.key: {_OPERATORS[operator]: value}}
