@@ -30,7 +30,7 @@ from vecveil.databases.store import (
     sparse_rows,
     stacked,
 )
-from vecveil.errors import MissingDependencyError, StoreError
+from vecveil.errors import MissingDependencyError
 
 _ID = "vecveil_id"
 _BESIDE = "vector:"
@@ -260,31 +260,6 @@ def _opened(where: str, api_key: str | None) -> Any:
     if "://" in where:
         return client(url=where, api_key=api_key, check_compatibility=False)
     return client(where) if where == ":memory:" else client(path=where)
-
-
-def _only_vectors(config: Any, name: str | None, *, owner: str) -> tuple[str, Any]:
-    """Return name and parameters of the vectors ``name``, or of the only vectors for None."""
-    named = config if isinstance(config, Mapping) else {"": config}
-    if name is None and len(named) == 1:
-        name = next(iter(named))
-    if name is None or name not in named:
-        got = ", ".join(repr(str(other)) for other in named)[:80] or "no vectors"
-        raise StoreError.of(owner, "vector_name", "that of the collection's vectors", repr(name)[:40],
-                      f"The collection has {got}.", "Pass vector_name.")  # fmt: skip
-    return name, named[name]
-
-
-def _points(
-    name: str, places: Any, vectors: Any, payloads: Sequence[Mapping[str, Any]]
-) -> list[Any]:
-    """Return the points; ``places`` holds id and original id of each."""
-    point = _qdrant().models.PointStruct
-    rows = []
-    for (place, original), vector, payload in zip(places, vectors, payloads, strict=True):
-        values = vector.tolist()
-        beside = payload if original is None else {**payload, _ID: original}
-        rows.append(point(id=place, vector={name: values} if name else values, payload=beside))
-    return rows
 
 
 def _point_id(name: str) -> tuple[int | str, str | None]:
