@@ -39,6 +39,7 @@ COMMANDS = {
     "migrate": ("migrate", "command", "Copy a vector database to a protected one."),
     "search": ("search", "command", "Search a sealed store and rank exactly."),
     "reseal": ("sealing", "reseal_command", "Seal the rows of a store under a new key."),
+    "compact": ("sealed", "compact_command", "Merge the segments of a sealed index."),
     "reprotect": ("sealing", "reprotect_command", "Draw the vectors of a sealed store anew."),
     "reconcile": ("forgetting", "reconcile_command", "List vectors without a source, and sources without a vector."),
     "forget": ("forgetting", "forget_command", "Delete the rows of ids everywhere; write a receipt."),
@@ -227,9 +228,11 @@ def _left_behind(arguments: Sequence[str]) -> str:
             return f"The receipt says what is begun; {_CONTINUE}"
         case ["migrate", *_]:
             with contextlib.suppress(Exception):  # the arguments may not be those of a migration
-                from vecveil.databases.locations import default_state_file
+                from vecveil.databases.locations import default_state_file, index_place
 
                 given = _command(arguments).make_context("migrate", list(arguments[1:]), resilient_parsing=True).params
+                if index_place(given["dest"]) is not None:
+                    return f"The index keeps the rows that are written; {_CONTINUE}"
                 if Path(given["state_file"] or default_state_file(given["dest"])).is_file():
                     return f"The state file counts the rows that the destination confirmed; {_CONTINUE}"
         case ["experiment", "run"]:

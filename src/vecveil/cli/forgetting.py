@@ -16,8 +16,8 @@ from vecveil.cli.tables import read_corpus
 from vecveil.data.writing import check_new_file
 from vecveil.databases import open_store
 from vecveil.databases.collection import sealed_name
-from vecveil.databases.forgetting import forget, reconcile
-from vecveil.databases.locations import public_name, short_name
+from vecveil.databases.forgetting import Erasure, forget, reconcile
+from vecveil.databases.locations import index_place, public_name, short_name
 from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import DataFileError
 from vecveil.io import write_bytes
@@ -32,6 +32,7 @@ Example:
 FORGET_EXAMPLE = """\b
 Example:
   vecveil forget chroma:db#notes-sealed --ids gone.txt --receipt erasure.json --seal-key search.keys
+  vecveil forget sealed:notes/ --ids gone.txt --receipt erasure.json --seal-key search.keys
   vecveil forget pgvector:postgresql://writer@db/app#notes --ids gone.txt --receipt erasure.json \\
       --texts gone-texts.txt --ledger releases.ledger
 """
@@ -49,12 +50,14 @@ blobs_option = click.option(
 @click.argument("database")
 @ids_option
 @blobs_option
+@click.option("--seal-key", type=shared.SEAL_KEY, help="Key file of a sealed index (sealed:), or env:NAME:FILE.")
 @click.option("-o", "--out", type=shared.FILE, help="Write the ids whose source is gone to this file, for forget.")
 @click.option("--force", is_flag=True, help="Replace the output.")
 @shared.json_option
 def reconcile_command(
-    database: str, ids_file: Path, blobs_file: Path | None, out: Path | None, force: bool, as_json: bool
-) -> None:
+    database: str, ids_file: Path, blobs_file: Path | None, seal_key: str | None, out: Path | None, force: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
     """List the vectors of DATABASE whose source is gone, and the sources without a vector.
 
     --ids has the ids of all sources. Nothing is changed.
@@ -64,9 +67,17 @@ def reconcile_command(
     sources = _ids(ids_file)
     if not sources:  # of a failed export every row would seem without a source, for forget to delete
         raise DataFileError.of(ids_file.name, "ids", "a file with at least one id", "none")
-    blobs = None if blobs_file is None else SqliteBlobs(blobs_file)
-    with open_store(database) as store:
-        differences = reconcile(store, sources, blobs=blobs)
+    if index_place(database) is not None:
+        from vecveil.cli import sealed
+
+        sealed.refuse_other_options("ids_file", "seal_key", "out", "force", "as_json")
+        differences = sealed.reconcile_sources(database, seal_key, sources)
+    elif seal_key is not None:
+        raise click.UsageError("--seal-key is for a sealed index (sealed:); the ids of a database are readable.")
+    else:
+        blobs = None if blobs_file is None else SqliteBlobs(blobs_file)
+        with open_store(database) as store:
+            differences = reconcile(store, sources, blobs=blobs)
     if out is not None:
         # Read back, an id with a line break or a byte order mark would be another, whose row forget would delete.
         content = "".join(f"{name}\n" for name in differences.without_source).encode("utf-8", "surrogatepass")
@@ -111,6 +122,11 @@ def forget_command(
     """
     if len({path.absolute() for path in (ids_file, receipt_file)}) < 2:
         raise click.UsageError("--receipt must be another file than --ids.")
+    if index_place(database) is not None:
+        from vecveil.cli import sealed
+
+        sealed.refuse_other_options("ids_file", "receipt_file", "seal_key", "as_json")
+        return _report(sealed.forget_ids(database, seal_key, _ids(ids_file), receipt_file), receipt_file, as_json)
     blobs = None if blobs_file is None else SqliteBlobs(blobs_file)
     ledger: Any = nullcontext() if ledger_file is None else Ledger(ledger_file, create=False)
     sealer = None if seal_key is None else Sealer(seal_key)
@@ -123,6 +139,10 @@ def forget_command(
             sealer=sealer, collection=name,
             cache=cache_folder or default_cache_folder(), texts=read_corpus(texts_file),
         )  # fmt: skip
+    _report(done, receipt_file, as_json)
+
+
+def _report(done: Erasure, receipt_file: Path, as_json: bool) -> None:
     note(f"Deleted {done.rows:,} rows; {done.absent:,} of {done.ids:,} ids had none. Wrote {receipt_file}.")
     for sentence in (*done.verified, *([done.compacted] if done.compacted else [])):
         note(sentence)

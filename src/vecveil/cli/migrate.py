@@ -12,7 +12,7 @@ from vecveil.cli import options as shared
 from vecveil.cli.output import data_json, note, warn
 from vecveil.cli.releases import Release
 from vecveil.databases import VectorStore, open_store
-from vecveil.databases.locations import default_state_file, public_name, short_name
+from vecveil.databases.locations import default_state_file, index_place, public_name, short_name
 from vecveil.databases.migrating import (
     Migration,
     MigrationOptions,
@@ -32,6 +32,7 @@ Examples:
       --key-file noise.key --ledger releases.ledger --cap 1 --drop author
   vecveil key new search.keys
   vecveil migrate chroma:db#notes chroma:db#notes-sealed -p drug.vecveil --seal-key search.keys
+  vecveil migrate chroma:db#notes sealed:notes/ --seal-key search.keys --encoder minilm
   vecveil migrate chroma:db#notes chroma:db#notes-protected --verify-only
 
 Locations are written as for `vecveil scan`. A password is best left to what the database's own
@@ -54,14 +55,14 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @click.option("--seal-key", type=shared.SEAL_KEY,
               help="Also write the exact vector and all fields, sealed under this key file, or env:NAME:FILE.")
 @shared.filter_field_option
-@click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")
+@click.option("--batch", type=click.IntRange(min=1), help="Rows per write [default: 1,000; into sealed: 20,000].")
 @click.option("--state", "state_file", type=shared.FILE, help="Progress file [default: beside DEST].")
 @click.option("--verify-only", is_flag=True, help="Verify a finished copy again.")
 @shared.encoder_name_options
 @shared.named_options
 @shared.json_option
 def command(
-    source: str, dest: str, protector_file: Path | None, batch: int, state_file: Path | None, verify_only: bool,
+    source: str, dest: str, protector_file: Path | None, batch: int | None, state_file: Path | None, verify_only: bool,
     as_json: bool, seal_key: str | None, **options: Any,
 ) -> None:  # fmt: skip
     """Copy the rows of SOURCE to DEST with protected vectors, and verify the copy.
@@ -69,8 +70,20 @@ def command(
     DEST is made, or must be empty. Fields of texts, lists of numbers and binary values are left out; other fields and
     the ids are copied unchanged. After an interruption the same command continues the copy. SOURCE is not changed.
 
+    DEST sealed:FOLDER or sealed:URL is a sealed index: it takes exact vectors, texts and all fields, encrypted, and no
+    protector. It may hold rows of an interrupted copy. --encoder notes which encoder made the vectors.
+
     With --filter-field the database sees which rows have equal values in that field, not the values.
     """
+    if index_place(dest) is not None:
+        from vecveil.cli import sealed
+
+        sealed.refuse_other_options("seal_key", "encoder", "encoder_options", "drop", "skip_bad", "batch", "as_json")
+        return sealed.migrate_command(
+            source, dest, seal_key, encoder=(options["encoder"], options["encoder_options"]), drop=options["drop"],
+            skip_bad=options["skip_bad"], batch=batch or sealed.BATCH, as_json=as_json,
+        )  # fmt: skip
+    batch = batch or 1000
     release = Release.of(options, noise=True)
     encoder = options.pop("encoder"), options.pop("encoder_options")
     if protector_file is None and not verify_only:

@@ -103,11 +103,30 @@ class Assignment(_Pair):
         key = key.strip().replace("-", "_")
         if not sign or not key:
             self.fail("it has the form key=value.", param, ctx)
-        try:
-            typed = json.loads(text)
-        except ValueError:
-            typed = text
-        return key, typed if isinstance(typed, str | bool | int | float | None) else text
+        return key, _typed(text)
+
+
+class Condition(Assignment):
+    """``FIELD=VALUE``, or with one of the operators ``!= > >= < <=``; the value as in `Assignment`."""
+
+    name = "FIELD=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return (field, operator, typed value)."""
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"([^=!<>]+)(!=|>=|<=|=|>|<)(?![=<>])(.*)", value, re.DOTALL)
+        if match is None or not match[1].strip():
+            self.fail("it has the form FIELD=VALUE; the operators are = != > >= < <=.", param, ctx)
+        return match[1].strip(), match[2], _typed(match[3].strip())
+
+
+def _typed(text: str) -> Any:
+    try:
+        typed = json.loads(text)
+    except ValueError:
+        return text
+    return typed if isinstance(typed, str | bool | int | float | None) else text
 
 
 class SealKey(Source):

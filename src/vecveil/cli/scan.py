@@ -31,7 +31,7 @@ from vecveil.data import read_table
 from vecveil.data.columns import missing_column, python_values
 from vecveil.databases import open_store
 from vecveil.databases.fields import leaves
-from vecveil.databases.locations import short_name
+from vecveil.databases.locations import index_place, short_name
 from vecveil.databases.scanning import PROTECTION_CODES, Scan, ScanFinding, in_order, scan
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError
 from vecveil.io import write_text
@@ -52,6 +52,7 @@ STORE is KIND:WHERE#COLLECTION:
   pgvector:postgresql://USER@HOST/DATABASE#TABLE
   faiss:FILE or faiss:FOLDER    sqlite-vec:FILE#TABLE
   milvus:FILE.db#COLLECTION     milvus:http://HOST:19530#COLLECTION
+  sealed:FOLDER or sealed:URL, a sealed index: reports objects, sizes and times, which need no key
 
 Behind COLLECTION, ?vector=NAME chooses one of several vectors of a row. Chroma takes ?tenant=NAME&database=NAME, and
 Milvus ?database=NAME.
@@ -106,6 +107,17 @@ def command(
         raise click.UsageError("Reports of an audit need --concept.")
     files = report_files({"--json": json_file, **reports}, inputs=(concept, texts_file, options["corpus"]))
     out, to_stdout = files.pop("--json", None), str(json_file) == "-"
+    if index_place(store) is not None:
+        from vecveil.cli import sealed
+
+        sealed.refuse_other_options("json_file")
+        seen_there = sealed.scan_command(store, json_file)
+        if to_stdout:
+            data_json(seen_there)
+        elif out is not None:
+            with writing(out):
+                write_text(out, json.dumps(seen_there, indent=1) + "\n")
+        return
     form = TableFormat.of(options)
     hidden = None if concept is None else Concept.from_file(concept)
     texts = None

@@ -17,7 +17,7 @@ from vecveil.cli.releases import Release
 from vecveil.data.files import InputFile
 from vecveil.data.writing import check_output
 from vecveil.databases.collection import ProtectedCollection
-from vecveil.databases.locations import short_name
+from vecveil.databases.locations import index_place, short_name
 from vecveil.errors import DataFileError
 from vecveil.io import make_folders
 from vecveil.protector import load
@@ -94,6 +94,7 @@ def _targets(inputs: tuple[str, ...], out: Path, format: str | None) -> list[tup
 RESEAL_EXAMPLE = """\b
 Example:
   vecveil reseal chroma:db#notes-sealed --seal-key search.keys
+  vecveil reseal sealed:notes/ --seal-key search.keys
 """
 
 
@@ -114,6 +115,11 @@ def reseal_command(database: str, seal_key: str, seal_name: str | None, batch: i
     Searches go on meanwhile; stop programs that write. Protected vectors stay as they are. After an interruption the
     same command continues. Backups of DATABASE from before open only with a backup of the key file from before.
     """
+    if index_place(database) is not None:
+        from vecveil.cli import sealed
+
+        sealed.refuse_other_options("seal_key", "as_json")
+        return sealed.reseal_command(database, seal_key, as_json)
     _renew(database, seal_key, seal_name, lambda collection: collection.reseal(batch=batch), as_json)
 
 
@@ -134,6 +140,8 @@ def reprotect_command(
     done; after an interruption the same command continues. Whoever keeps the former vectors knows two draws of each
     row: repeat it only as often as needed.
     """
+    if index_place(database) is not None:
+        raise click.UsageError("A sealed index has no protected vectors to draw anew; `vecveil reseal` renews its key.")
     release = Release.of(options, noise=True)
     protector = load(protector_file)
     with release.ledger() as ledger:

@@ -10,6 +10,7 @@ import click
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note
 from vecveil.databases.collection import ProtectedCollection
+from vecveil.databases.locations import index_place
 from vecveil.errors import SealingError
 from vecveil.protector import load
 
@@ -18,13 +19,15 @@ Example:
   vecveil migrate chroma:db#notes chroma:db#notes-sealed -p drug.vecveil --seal-key search.keys
   vecveil search chroma:db#notes-sealed "nausea after dinner" -p drug.vecveil --seal-key search.keys
   vecveil search chroma:db#notes-sealed "nausea" -p drug.vecveil --seal-key search.keys --where year=2024
+  vecveil search sealed:notes/ "nausea" --seal-key search.keys --encoder minilm --where 'year>=2024' --hybrid
 """
 
 
 @click.command("search", epilog=EXAMPLE)
 @click.argument("database")
 @click.argument("query")
-@click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, required=True, help="Protector file.")
+@click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR,
+              help="Protector file; a sealed index (sealed:) has none.")
 @shared.database_seal_options
 @shared.encoder_name_options
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows to print.")
@@ -32,23 +35,44 @@ Example:
               help="Rows to open and rank [default: what the protector was fitted for, or 200].")
 @click.option("--map-queries", is_flag=True, help="Send the query without noise: finds more, tells the database more.")
 @click.option(
-    "--where", type=shared.Assignment(), multiple=True, metavar="FIELD=VALUE",
+    "--where", type=shared.Condition(), multiple=True, metavar="FIELD=VALUE",
     help="Rows with this value in a filter field: a number, true, false or else a text; "
-    'the text 2024 is written \'"2024"\'. One of several values of a field suffices.',
+    'the text 2024 is written \'"2024"\'. One of several values of a field suffices. '
+    "Of sealed: any field, also with != > >= < <= (quote the condition).",
 )  # fmt: skip
+@click.option("--hybrid", is_flag=True, help="Of sealed: rank by the query's words as well.")
 @shared.json_option
 def command(
-    database: str, query: str, protector_file: Path, seal_key: str, seal_name: str | None,
+    database: str, query: str, protector_file: Path | None, seal_key: str, seal_name: str | None,
     encoder: str | None, encoder_options: tuple[tuple[str, Any], ...],
-    top: int, candidates: int | None, map_queries: bool, where: tuple[tuple[str, Any], ...],
-    as_json: bool,
+    top: int, candidates: int | None, map_queries: bool, where: tuple[tuple[str, str, Any], ...],
+    hybrid: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the rows of DATABASE whose exact vectors are nearest to QUERY.
 
     The database proposes candidates by protected vectors; their sealed rows are opened and ranked here.
+    Of a sealed index, sealed:FOLDER or sealed:URL, nothing but encrypted segments leaves the storage, and all rows are
+    ranked here.
     """
+    if index_place(database) is not None:
+        from vecveil.cli import sealed
+
+        sealed.refuse_other_options(
+            "seal_key", "encoder", "encoder_options", "top", "candidates", "where", "hybrid", "as_json"
+        )
+        return sealed.search_command(
+            database, query, seal_key, encoder=(encoder, encoder_options), top=top, candidates=candidates, where=where,
+            hybrid=hybrid, as_json=as_json,
+        )  # fmt: skip
+    if protector_file is None:
+        raise click.UsageError("Missing option '-p' / '--protector'.")
+    if hybrid:
+        raise click.UsageError("--hybrid needs a sealed index (sealed:).")
     values: dict[str, list[Any]] = {}
-    for field, value in where:
+    for field, operator, value in where:
+        if operator != "=":
+            raise click.UsageError(f"--where: {operator} needs a sealed index (sealed:). A database is asked for equal "
+                                   "values only: FIELD=VALUE.")  # fmt: skip
         values.setdefault(field, []).append(value)
     protector = load(protector_file)
     named = None

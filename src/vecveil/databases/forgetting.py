@@ -187,7 +187,7 @@ def forget(
     sealed_rows += [] if blobs is None else [(spelt, bytes(blobs[spelt])) for spelt in of_blobs]
     known = [*texts, *matched.texts, *_opened(sealed_rows, matched, sealer, collection, generations)]
     known = list(dict.fromkeys(known))
-    before = _begun(Path(receipt), name, listed)
+    before = begun(Path(receipt), name, listed)
     # A killed run has deleted some already: its counts stay.
     done = replace(
         before,
@@ -200,7 +200,7 @@ def forget(
     )
     # Not the number of rows: of two spellings of a UUID each may have one.
     done = replace(done, absent=min(before.absent, len(listed) - len(set(_keys(matched.ids)))))
-    _write(receipt, done)
+    write_receipt(receipt, done)
     nonces = [] if blobs is None else [bytes(blobs[spelt][9:21]) for spelt in of_blobs[:_SEARCHED]]
     if cache is not None:
         matching_texts(cache, known, delete=True)
@@ -221,7 +221,7 @@ def forget(
     left += 0 if blobs is None else sum(key in listed for key, _ in _spelt(blobs))
     left += 0 if cache is None else matching_texts(cache, known)
     if left:
-        _write(receipt, replace(done, unverified=["Ids of the list were there again after their deletion."]))
+        write_receipt(receipt, replace(done, unverified=["Ids of the list were there again after their deletion."]))
         raise StoreError.of(_OWNER, "store", "without the ids of the list", "one that still has some",
                             "Another program may write them.", "Stop it, and repeat the command.",
                             code="E-STORE-DATABASE")  # fmt: skip
@@ -241,12 +241,12 @@ def forget(
         notes.append("Damaged files of the embedding cache, set aside earlier, were not searched: remove them.")
     sealed = sealer is not None or blobs is not None or matched.sealed
     done = replace(
-        done, finished=_now(), searched=None if traces is None else matched.searched, traces=traces,
+        done, finished=now(), searched=None if traces is None else matched.searched, traces=traces,
         verified=verified, unverified=notes,
         remains=[*REMAINS, *([SEALED_BACKUPS] if sealed else []), *([TOMBSTONES] if done.released else []),
                  *([GENERATIONS] if raised else [])],
     )  # fmt: skip
-    _write(receipt, done)
+    write_receipt(receipt, done)
     return done
 
 
@@ -385,12 +385,12 @@ def _rows(store: VectorStore, batch: int, doing: str, show: bool | None) -> Iter
     return progress(store.every_row(batch), doing, total=None, show=show, unit="batch")
 
 
-def _begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
+def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
     """Return the receipt of an earlier run, or a new one."""
     digest = hashlib.sha256(b"".join(sorted(listed))).hexdigest()
     if not path.exists():
         rows = len(listed)
-        return Erasure(vecveil=__version__, store=name, started=_now(), ids=rows, absent=rows, ids_sha256=digest)
+        return Erasure(vecveil=__version__, store=name, started=now(), ids=rows, absent=rows, ids_sha256=digest)
     before = Erasure.load(path, owner=_OWNER)
     if (before.store, before.ids_sha256) != (name, digest):
         raise StoreError.of(_OWNER, "receipt", "a new file, or that of this list and store", "another receipt",
@@ -398,11 +398,13 @@ def _begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
     return before
 
 
-def _write(path: str | os.PathLike[str], receipt: Erasure) -> None:
+def write_receipt(path: str | os.PathLike[str], receipt: Erasure) -> None:
+    """Write the receipt as JSON."""
     write_bytes(Path(path), (json.dumps(receipt.to_record(), indent=1) + "\n").encode())
 
 
-def _now() -> str:
+def now() -> str:
+    """Return the time of a receipt."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 

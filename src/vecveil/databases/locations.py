@@ -48,6 +48,26 @@ KINDS: dict[str, StoreKind] = {
 }  # fmt: skip
 
 
+INDEX = "sealed:"
+"""Prefix of the location of a sealed index, ``sealed:FOLDER`` or ``sealed:URL``, which is no database."""
+
+
+def index_place(location: str) -> str | None:
+    """Return the folder or URL of ``sealed:FOLDER`` or ``sealed:URL``; None for a database.
+
+    Raises:
+        InvalidInputError: there is no place behind ``sealed:``.
+    """
+    if not location.startswith(INDEX):
+        return None
+    if not (place := location.removeprefix(INDEX)):
+        raise InvalidInputError(
+            "`location`: there is no folder or URL behind `sealed:`. Write sealed:FOLDER or sealed:s3://BUCKET/NAME.",
+            code="E-INPUT", param="location",
+        )  # fmt: skip
+    return place
+
+
 def open_store(location: str) -> VectorStore:
     """Return the store at ``KIND:WHERE#COLLECTION?OPTION=VALUE&...``; nothing is created.
 
@@ -65,6 +85,12 @@ def in_this_process(location: str) -> VectorStore:
     """Return the store at ``location`` without a subprocess; see `open_store`."""
     owner = "open_store"
     kind, _, rest = location.partition(":") if isinstance(location, str) else ("", "", "")
+    if kind == INDEX[:-1]:
+        raise InvalidInputError(
+            "`location`: a sealed index is no database, and has no protected vectors. Open it with "
+            "vecveil.SealedIndex; the commands search, reseal, compact, reconcile, forget and scan take it, and migrate as DEST.",
+            code="E-INPUT", param="location",
+        )  # fmt: skip
     if kind not in KINDS:
         known = "; ".join(one.example for one in KINDS.values())
         raise InvalidInputError.of(

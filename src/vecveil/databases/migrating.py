@@ -178,7 +178,7 @@ def migrate(
         dest = run.dest
         state = read_state(state_file)
         if state is None:
-            check = _check_source(source, protector, options, run)
+            check = check_source(source, protector, options, run.batch, show_progress)
             if policy.rewrites_texts and _text_field(check.withheld) is None:
                 raise InvalidInputError.of(_OWNER, "source", "with one field of texts",
                                            "another",
@@ -381,15 +381,8 @@ class _Run:
         fields: Sequence[Mapping[str, Any]],
     ) -> tuple[Mapping[str, Any], ...]:  # fmt: skip
         """Return ``fields`` with blobs and tokens; the field of texts, if there is one, is the text of the blob."""
-        withheld, name = self.state.withheld, self.state.dest
-        text = _text_field(withheld)
-        leaves = frozenset([*self.state.carried, *(name for name, why in withheld.items() if why != "dropped")])
-        values = [None if text is None or row.get(text) is None else str(row[text]) for row in rows]
-        beside = (
-            carried(row, leaves - {text if value is not None else None})
-            for row, value in zip(rows, values, strict=True)
-        )
-        metadata = [_unwrapped(plain(_without_bytes(row), owner=_OWNER)) for row in beside]
+        name = self.state.dest
+        values, metadata = texts_and_metadata(rows, self.state.carried, self.state.withheld)
         blobs = sealer.seal(clean, ids=ids, collection=name, texts=values, metadata=metadata)
         filters = self.state.options.get("filter_fields", ())
         tokens = filter_tokens(sealer.keys.read(name), filters, blobs, metadata)
@@ -409,20 +402,28 @@ class _Run:
         return stored
 
 
-def _check_source(
-    source: VectorStore, protector: Protector, options: MigrationOptions, run: _Run
+def check_source(
+    source: VectorStore, protector: Protector | None, options: MigrationOptions, batch: int, show: bool | None = None
 ) -> SourceCheck:
-    """Read all rows of the source; raise if it cannot be copied."""
+    """Read all rows of the source; raise if it cannot be copied.
+
+    Args:
+        protector: the one of the copy; None for exact vectors.
+    """
     info = source.info()
     if not info.count:
         raise StoreError.of(_OWNER, "source", "a store with rows", "an empty one")
-    if info.dimension and info.dimension != protector.dimension:
+    if protector is not None and info.dimension and info.dimension != protector.dimension:
         raise IncompatibleError.of(_OWNER, "protector", f"for vectors of dimension {info.dimension}",
                                    f"one for {protector.dimension}", "It belongs to another encoder.",
                                    "Fit a protector on vectors of this store's encoder.")  # fmt: skip
-    survey = Survey(protector.dimension, partial(_releasable, protector))
+    if protector is None:
+        survey = Survey(info.dimension)
+    else:
+        survey = Survey(protector.dimension, partial(_releasable, protector))
     distinct: set[int] = set()
-    for rows in run.progress(source.every_row(run.batch, repeated=True), "check", info.count):
+    total = -(-info.count // batch)
+    for rows in progress(source.every_row(batch, repeated=True), "check", total=total, show=show, unit="batch"):
         survey.add(rows)
         distinct.update(map(hash, canonical_ids(list(rows.ids), len(rows), owner=_OWNER)))
     if shared := survey.rows - len(distinct):
@@ -438,11 +439,12 @@ def _check_source(
                             code="E-STORE-SEALED")  # fmt: skip
     bad = survey.bad
     if bad.total == survey.rows or (bad.total and not options.skip_bad):
-        why = "They cannot be protected."
+        why = "They cannot be searched." if protector is None else "They cannot be protected."
         if bad.refused:
             why += " Vectors longer than those of the fit may be another encoder's, or protected already."
         skip = "Correct them, or omit them with --skip-bad."
-        raise StoreError.of(_OWNER, "source", "a store of finite vectors of one dimension that the protector accepts",
+        accepted = "" if protector is None else " that the protector accepts"
+        raise StoreError.of(_OWNER, "source", f"a store of finite vectors of one dimension{accepted}",
                             f"{bad.total:,} bad rows of {survey.rows:,} ({bad}): {bad.named}", why,
                             "There is nothing to copy." if bad.total == survey.rows else skip)  # fmt: skip
     copied, withheld = _choose_fields(survey.fields, options)
@@ -501,6 +503,19 @@ def _text_field(withheld: Mapping[str, str]) -> str | None:
     texts = [name for name, why in withheld.items() if why == "text"]
     named = [name for name in texts if is_text_name(name)]
     return next((some[0] for some in (texts, named) if len(some) == 1), None)
+
+
+def texts_and_metadata(
+    rows: Sequence[Mapping[str, Any]], carried_names: Sequence[str], withheld: Mapping[str, str]
+) -> tuple[list[str | None], list[dict[str, Any]]]:
+    """Return the text of each row, from the field of texts if there is one, and all other fields but dropped ones."""
+    text = _text_field(withheld)
+    kept = frozenset([*carried_names, *(name for name, why in withheld.items() if why != "dropped")])
+    texts = [None if text is None or row.get(text) is None else str(row[text]) for row in rows]
+    beside = (
+        carried(row, kept - {text if value is not None else None}) for row, value in zip(rows, texts, strict=True)
+    )
+    return texts, [_unwrapped(plain(_without_bytes(row), owner=_OWNER)) for row in beside]
 
 
 def _unwrapped(metadata: dict[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,7 @@ class SegmentLog:
         keys: keys of the index, or None before it is made.
         snapshot: what is loaded, or None.
         dimension: of the vectors, or None before it is known.
+        noted_encoder: fingerprint of the encoder that a loaded segment notes, if one does.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class SegmentLog:
         self.keys: IndexKeys | None = None
         self.snapshot: Snapshot | None = None
         self.dimension: int | None = None
+        self.noted_encoder: str | None = None
         self._checked = 0.0  # when the storage was last listed
         self._writer, self._written, self._lamport = new_name(), 0, 0
         self._changing = threading.RLock()
@@ -107,7 +109,7 @@ class SegmentLog:
                 name = f"segments/{self._lamport:016x}-{self._writer}-{self._written + 1}.parquet"
                 stamped = _stamped(rows, self._lamport, self._writer, DELETED if deleted else LIVE)
                 record = {
-                    "uuid": str(keys.uuid), "kind": "append", "encoder": self._encoder,
+                    "uuid": str(keys.uuid), "kind": "append", "encoder": self._encoder or self.noted_encoder,
                     "seen": {"commit": listing.commit, "appends": listing.newest},
                 }  # fmt: skip
                 try:
@@ -331,6 +333,7 @@ class SegmentLog:
 
     def _check_encoder(self, record: Mapping[str, Any], name: str) -> None:
         stored = record.get("encoder")
+        self.noted_encoder = stored or self.noted_encoder
         if self._encoder is not None and stored is not None and self._encoder != stored:
             raise IncompatibleError(
                 f"The index was made with another encoder (fingerprint {stored[:12]} in {name}). Pass that encoder.",
@@ -452,7 +455,7 @@ class SegmentLog:
                     if chosen or always:
                         self._merge(snapshot, chosen, number, keys, outputs)
                     record = {
-                        "uuid": str(keys.uuid), "kind": "commit", "commit": number, "encoder": self._encoder,
+                        "uuid": str(keys.uuid), "kind": "commit", "commit": number, "encoder": self._encoder or self.noted_encoder,
                         "base": [*(name for name in snapshot.parts if name not in chosen), *outputs],
                         "covered": dict(snapshot.newest),
                     }  # fmt: skip
@@ -476,7 +479,7 @@ class SegmentLog:
         limit = max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // (2 * n)))
         source = self._surviving(snapshot, chosen, number)
         record = {
-            "uuid": str(keys.uuid), "kind": "merged", "commit": number, "encoder": self._encoder,
+            "uuid": str(keys.uuid), "kind": "merged", "commit": number, "encoder": self._encoder or self.noted_encoder,
         }  # fmt: skip
         pushed: list[Any] = []  # what was read beyond the limit
         ended = False

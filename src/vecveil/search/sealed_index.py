@@ -124,6 +124,17 @@ class SealedIndex:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    @property
+    def noted_encoder(self) -> str | None:
+        """Fingerprint of the encoder of the index; None if its newest segment notes none."""
+        self._log.known_dimension()
+        return self._log.noted_encoder
+
+    @property
+    def encoder(self) -> TextEncoder | None:
+        """Encoder of texts and queries."""
+        return self._encoder
+
     def close(self) -> None:
         """Close the files and drop what is in memory."""
         self._threads.shutdown(wait=True)
@@ -271,6 +282,10 @@ class SealedIndex:
         for part, mask in self._rows(owner).live():
             listed += part.ids.filter(pa.array(self._selected(part, mask, where))).to_pylist()
         return listed
+
+    def exists(self) -> bool:
+        """Return whether there is an index."""
+        return self._log.exists()
 
     def count(self) -> int:
         """Return the number of rows."""

@@ -1,0 +1,172 @@
+"""``sealed:`` on the command line: a database is copied to a sealed index, searched, and kept up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.command_line import command, environment, run
+from vecveil.data import read_texts
+from vecveil.databases import Batch
+from vecveil.databases.locations import in_this_process
+from vecveil.encoders import load_encoder
+from vecveil.search import SealedIndex
+
+pytest.importorskip("sqlite_vec")
+
+ROWS = 60
+
+
+@pytest.fixture(scope="module")
+def texts(notes: Path) -> list[str]:
+    return read_texts(notes, text_column="text").texts[:ROWS]
+
+
+@pytest.fixture
+def folder(texts: list[str], lsa: Path, tmp_path: Path) -> Path:
+    """A folder with a store ``notes.db`` and a key file."""
+    fill_store(tmp_path / "notes.db", np.asarray(load_encoder(lsa).encode(texts), np.float32), texts)
+    assert run("key", "new", tmp_path / "search.keys").code == 0
+    return tmp_path
+
+
+def fill_store(path: Path, vectors: np.ndarray, texts: list[str]) -> None:
+    with in_this_process(f"sqlite-vec:{path}#notes") as store:
+        store.create(vectors.shape[1], metric="cosine")
+        fields = tuple({"note": text, "page": i, "site": "ab"[i % 2]} for i, text in enumerate(texts))
+        store.write(Batch(tuple(f"n{i}" for i in range(len(texts))), vectors, fields))
+
+
+def migrate(folder: Path, *options: object) -> list[object]:
+    return ["migrate", f"sqlite-vec:{folder}/notes.db#notes", f"sealed:{folder}/index/",
+            "--seal-key", folder / "search.keys", *options]  # fmt: skip
+
+
+@pytest.fixture
+def filled(folder: Path, lsa: Path) -> Path:
+    done = run(*migrate(folder, "--encoder", lsa, "--drop", "site"))
+    assert done.code == 0, done.err
+    assert f"Verified: count and ids of all {ROWS} rows" in done.err
+    return folder
+
+
+def test_a_store_is_copied_and_searched(filled: Path, lsa: Path, texts: list[str]) -> None:
+    key = ("--seal-key", filled / "search.keys")
+    ask = ("search", f"sealed:{filled}/index", texts[7], *key, "--encoder", lsa, "--json")
+    done = run(*ask, "--top", 1, "--hybrid")
+    assert done.code == 0, done.err
+    (hit,) = done.json["hits"]
+    assert (hit["text"], hit["score"]) == (texts[7], pytest.approx(1, abs=1e-3))
+    assert hit["metadata"].keys() == {"page"}
+    for conditions, pages in (
+        (["page>=57"], {57, 58, 59}), (["page<3", "page!=1"], {0, 2}), (["page=3", "page=4"], {3, 4}),
+        (["page>2", "page<=4"], {3, 4}), (["note=x"], set()),
+    ):  # fmt: skip
+        done = run(*ask, *(word for one in conditions for word in ("--where", one)))
+        assert {hit["metadata"]["page"] for hit in done.json["hits"]} == pages
+    again = run(*migrate(filled, "--drop", "site"))
+    assert "0 rows written" in again.err
+    assert "Verified" in again.err
+    for path in (filled / "index").rglob("*.parquet"):
+        assert b"n7" not in path.read_bytes()[:50]
+        assert texts[7].encode() not in path.read_bytes()
+
+
+def test_keys_ids_and_segments_are_kept_up(filled: Path) -> None:
+    key, place = ("--seal-key", filled / "search.keys"), f"sealed:{filled}/index"
+    (filled / "ids.txt").write_text("".join(f"n{i}\n" for i in range(1, ROWS)) + "new\n")
+    done = run("reconcile", place, *key, "--ids", filled / "ids.txt", "-o", filled / "gone.txt", "--json")
+    assert (done.json["without_source"], done.json["without_vector"]) == (["n0"], ["new"])
+    done = run("forget", place, *key, "--ids", filled / "gone.txt", "--receipt", filled / "erasure.json", "--json")
+    assert done.code == 0, done.err
+    assert done.json["rows"] == 1
+    assert done.json["finished"]
+    assert any("reseal" in sentence for sentence in done.json["remains"])
+    for name in ("compact", "reseal"):
+        done = run(name, place, *key, "--json")
+        assert (done.code, done.json["rows"]) == (0, ROWS - 1), done.err
+    done = run("scan", place, "--json", "-")
+    assert done.json["protected"] == "encrypted segments"
+    assert done.json["segments"] >= 1
+    assert done.json["bytes"] > 0
+    with SealedIndex(filled / "index", filled / "search.keys") as index:
+        assert index.noted_encoder is not None, "commands without --encoder keep what the index notes"
+        assert "n0" not in index.ids()
+        assert index.count() == ROWS - 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["search", "sealed:{0}/none", "q", "--seal-key", "{0}/search.keys", "--encoder", "{lsa}"], "no sealed index"),
+        (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/other.keys", "--encoder", "{lsa}"], "has no key"),
+        (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/search.keys"], "--encoder"),
+        (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/search.keys", "--map-queries"], "--map-queries"),
+        (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/search.keys", "--where", "page=>3"], "operators"),
+        (["search", "sealed:{0}/index", "q", "--seal-key", "{0}/search.keys", "--where", "page>true"], "number"),
+        (["search", "sqlite-vec:{0}/notes.db#notes", "q", "--seal-key", "{0}/search.keys", "--hybrid"], "-p"),
+        (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:{0}/index"], "--seal-key"),
+        (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
+        (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:{0}/index", "--seal-key", "{0}/search.keys",
+          "--keep-text"], "--keep-text"),
+        (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:{0}/index", "--seal-key", "{0}/search.keys",
+          "--drop", "colour"], "drop"),
+        (["migrate", "sealed:{0}/index", "sqlite-vec:{0}/n.db#n", "-p", "{protector}"], "no database"),
+        (["reprotect", "sealed:{0}/index", "-p", "{protector}", "--seal-key", "{0}/search.keys"], "reseal"),
+        (["compact", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
+        (["reconcile", "sealed:{0}/index", "--ids", "{0}/ids.txt"], "--seal-key"),
+        (["scan", "sealed:{0}/none"], "no index"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_clear_sentence(
+    filled_once: Path, lsa: Path, vectors_protector: Path, arguments: list[str], says: str
+) -> None:
+    words = [word.format(filled_once, lsa=lsa, protector=vectors_protector) for word in arguments]
+    done = run(*words)
+    assert done.code in (1, 2)
+    assert len([*done.errors, *(line for line in done.err.splitlines() if line.startswith("Error: "))]) == 1, done.err
+    assert says in done.err
+
+
+@pytest.fixture(scope="module")
+def filled_once(texts: list[str], lsa: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mistakes")
+    # Vectors that no encoder made: the index notes none.
+    fill_store(folder / "notes.db", np.random.default_rng(0).standard_normal((8, 64)).astype(np.float32), texts[:8])
+    for name in ("search", "other"):
+        assert run("key", "new", folder / f"{name}.keys").code == 0
+    done = run(*migrate(folder))
+    assert done.code == 0, done.err
+    (folder / "ids.txt").write_text("n0\n")
+    return folder
+
+
+def test_a_killed_copy_goes_on(folder: Path, texts: list[str]) -> None:
+    words = command(*migrate(folder, "--batch", 1))
+    copying = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 120
+        while len(list((folder / "index").glob("segments/*.parquet"))) < 5 and time.monotonic() < until:
+            assert copying.poll() is None
+            time.sleep(0.01)
+    finally:
+        os.kill(copying.pid, signal.SIGKILL)
+        copying.wait()
+    done = run(*migrate(folder, "--json"))
+    assert done.code == 0, done.err
+    assert done.json["rows"] == ROWS
+    assert 5 <= ROWS - done.json["written"] < ROWS
+    with SealedIndex(folder / "index", folder / "search.keys") as index:
+        assert index.get([f"n{i}" for i in range(ROWS)]).texts == texts
+    # A row that changed in the source is replaced; a row that only the index has stops the copy.
+    with in_this_process(f"sqlite-vec:{folder}/notes.db#notes") as store:
+        store.delete(["n3"])
+    done = run(*migrate(folder))
+    assert done.code == 1
+    assert "1 rows that the source lacks" in done.err
