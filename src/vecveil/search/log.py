@@ -455,7 +455,8 @@ class SegmentLog:
                     if chosen or always:
                         self._merge(snapshot, chosen, number, keys, outputs)
                     record = {
-                        "uuid": str(keys.uuid), "kind": "commit", "commit": number, "encoder": self._encoder or self.noted_encoder,
+                        "uuid": str(keys.uuid), "kind": "commit", "commit": number,
+                        "encoder": self._encoder or self.noted_encoder,
                         "base": [*(name for name in snapshot.parts if name not in chosen), *outputs],
                         "covered": dict(snapshot.newest),
                     }  # fmt: skip
