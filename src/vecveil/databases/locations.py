@@ -88,8 +88,8 @@ def in_this_process(location: str) -> VectorStore:
     if kind == INDEX[:-1]:
         raise InvalidInputError(
             "`location`: a sealed index is no database, and has no protected vectors. Open it with "
-            "vecveil.SealedIndex; the commands search, reseal, compact, reconcile, forget and scan take it, and migrate "
-            "as DEST.",
+            "vecveil.SealedIndex. The commands search, reseal, compact, reconcile, forget and scan take it; migrate "
+            "takes it as DEST.",
             code="E-INPUT", param="location",
         )  # fmt: skip
     if kind not in KINDS:
