@@ -67,7 +67,7 @@ def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     terms_file = settings.pop("terms_file", None)
     if terms_file is not None:
         # A concept file from somebody else must not turn another file of this user into terms.
-        lines = _lines(listed := path.parent / terms_file)
+        lines = _lines(listed := path.parent / terms_file, path.name)
         if not listed.resolve().is_relative_to(path.parent.resolve()):
             raise InvalidInputError.of(_OWNER, "terms_file", "in the folder of the concept file", "a file elsewhere",
                                        fix="Copy it there.", code="E-CONCEPT-PATH")  # fmt: skip
@@ -152,7 +152,7 @@ def load_yaml(text: str, name: str, *, owner: str) -> Any:
         raise DataFileError.of(owner, "path", constraint, f"{name}, not one") from None
 
 
-def read_text(path: Path, *, owner: str, most: int, param: str = "path") -> str:
+def read_text(path: Path, *, owner: str, most: int, param: str = "path", named_by: str = "") -> str:
     """Return the text of a regular file of at most ``most`` bytes, decoded by `decode_text`.
 
     A device or a pipe may never end.
@@ -168,7 +168,7 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path") -> str:
             raise DataFileError.of(owner, param, f"a file of at most {most >> 20} MiB", got)
         return decode_text(path.read_bytes(), path.name, owner=owner, param=param)
     except FileNotFoundError:
-        raise DataFileError.of(owner, param, "a file that exists", repr(path.name)) from None
+        raise DataFileError(f"File not found: {path.name!r}{named_by}.", param=param) from None
     except (OSError, ValueError) as error:
         if isinstance(error, DataFileError):
             raise
@@ -234,8 +234,9 @@ def _typed(content: dict[Any, Any], key: str, kind: type, constraint: str) -> An
     return value
 
 
-def _lines(path: Path) -> list[str]:
-    text = read_text(path, owner=_OWNER, param="terms_file", most=LARGEST_TERMS_FILE)
+def _lines(path: Path, concept_file: str) -> list[str]:
+    named_by = f" (named by terms_file in {concept_file})"
+    text = read_text(path, owner=_OWNER, param="terms_file", most=LARGEST_TERMS_FILE, named_by=named_by)
     terms = [line for line in map(str.strip, text.splitlines()) if line]
     if not terms:
         raise DataFileError.of(_OWNER, "terms_file", "a file of terms", "an empty one")
