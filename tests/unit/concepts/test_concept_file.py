@@ -82,7 +82,7 @@ def test_only_a_terms_file_or_labels(tmp_path: Path) -> None:
         ("name: a\npatterns: secret\n", InvalidInputError, "`patterns` must be a list"),
         ("name: a\npatterns: [b]\ncase_sensitive: true\n", InvalidInputError, "beside terms"),
         ("name: a\nterms: [b]\ncase_sensitive: 1\n", InvalidInputError, "true or false; got int"),
-        ("name: a\nterms_file: none.txt\n", DataFileError, "a file that exists; got 'none.txt'"),
+        ("name: a\nterms_file: none.txt\n", DataFileError, "File not found: 'none.txt' (named by terms_file in"),
         ("name: a\nterms_file: concept.yaml/x\n", DataFileError, "`terms_file` must be"),
         ('name: a\nterms_file: "a\\0b"\n', DataFileError, "`terms_file` must be a readable file"),
         ("name: a\nterms_file: .\n", DataFileError, "a readable file"),
