@@ -154,10 +154,11 @@ def scan_command(location: str, json_file: Path | None) -> dict[str, Any]:
     assert place is not None
     seen = {"store": short_name(location), **look(place)}
     if str(json_file) != "-":
-        data(f"{seen['store']}: protected: {seen['protected']}. The storage shows {seen['segments']:,} segments and "
-             f"{seen['commits']:,} commits, {seen['bytes']:,} bytes together, the largest {seen['largest']:,}; written "
-             f"from {seen['first_written']} to {seen['last_written']}.")  # fmt: skip
-        data("It shows no text, id, metadata, vector or number of rows.")
+        written = " to ".join(seen[name] or "unknown" for name in ("first_written", "last_written"))
+        data(f"{seen['store']}: protected: {seen['protected']}. Segments: {seen['segments']:,}. Commits: "
+             f"{seen['commits']:,}. Bytes: {seen['bytes']:,}, of the largest object {seen['largest']:,}. "
+             f"Written: {written}.")  # fmt: skip
+        data("It shows no text, id, metadata or vector; the sizes bound the number of rows.")
         for name in seen["others"]:
             if name != "index.json":
                 data(f"Not of the index: {name}")

@@ -96,7 +96,8 @@ def look(place: str) -> dict[str, Any]:
 
 
 def _time(info: dict[str, Any]) -> str | None:
-    value = next((info[key] for key in ("mtime", "LastModified", "updated", "last_modified") if info.get(key)), None)
+    names = ("mtime", "LastModified", "updated", "last_modified", "created")
+    value = next((info[name] for name in names if info.get(name)), None)
     if isinstance(value, int | float):
         value = datetime.fromtimestamp(value, UTC)
     if isinstance(value, datetime):
