@@ -186,10 +186,10 @@ def check_exact(X: Embeddings, *, owner: str, param: str) -> None:
     """
     blocks = (X[start : start + _NOTED_BLOCK] for start in range(0, len(X) if _noted else 0, _NOTED_BLOCK))
     if not all(_noted.keys().isdisjoint(_compared(block)) for block in blocks):
-        raise InvalidInputError.of(owner, param, "clean vectors", "protected ones",
-                                   "Sealed rows are ranked by the exact vectors, and the noise would be in these.",
-                                   "Give the store the plain embedding model: it protects the vectors itself.",
-                                   code="E-INPUT-PROTECTED")  # fmt: skip
+        raise InvalidInputError(
+            f"{owner}: the vectors in `{param}` are protected already. Give the store the plain embedding model: it "
+            "protects the vectors itself.", code="E-INPUT-PROTECTED", param=param,
+        )  # fmt: skip
 
 
 def _compared(X: Embeddings) -> list[int | None]:

@@ -150,9 +150,8 @@ class ChromaStore(DatabaseStore):
         # Programs that add texts use the collection's function, which would write clean vectors.
         theirs = self._collection().configuration_json.get("embedding_function") or {}
         if theirs.get("name") != _NoTexts.name():
-            raise StoreError.of(self._owner, "collection", "new, or one that vecveil made", "another",
-                                "Chroma would embed texts there without protection.",
-                                "Remove it, or name another collection.")  # fmt: skip
+            raise StoreError("The collection exists, and Chroma embeds texts there without protection. Remove it, or "
+                             "name another collection.", param="collection")  # fmt: skip
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         # By id: pages by position would leave out a row for each one that is deleted meanwhile.
@@ -278,8 +277,8 @@ class _NoTexts(EmbeddingFunction[Documents]):
         pass
 
     def __call__(self, input: Documents) -> Embeddings:
-        raise StoreError.of("Chroma", "collection", "filled and searched by vecveil.ProtectedCollection",
-                            "texts to embed", "Vectors of texts or queries that Chroma embeds are clean.")  # fmt: skip
+        raise StoreError("Vectors that Chroma embeds are clean. Add and search with vecveil.ProtectedCollection.",
+                         param="collection")  # fmt: skip
 
     @staticmethod
     def name() -> str:

@@ -115,13 +115,11 @@ class ProtectedCollection:
         keep_text: bool = False,
     ) -> None:
         if sealer is None and (blobs is not None or generations is not None):
-            raise InvalidInputError.of(_OWNER, "sealer", "given with `blobs` and `generations`", "None")
+            raise InvalidInputError("`blobs` and `generations` require `sealer`.", param="sealer")
         if sealer is not None and keep_text:
-            raise InvalidInputError.of(_OWNER, "keep_text", "False with a sealer", "True",
-                                       "The text is sealed; a readable copy would give it away.")  # fmt: skip
+            raise InvalidInputError("With `sealer` the text is sealed. Leave out `keep_text`.", param="keep_text")
         if name is None and sealer is not None and not isinstance(database, str):
-            raise InvalidInputError.of(_OWNER, "name", "given with an open store", "None",
-                                       fix="Name the collection in the key store.")  # fmt: skip
+            raise InvalidInputError("Pass `name`: an open store does not name its collection.", param="name")
         self._name = name if name is None else str(name)
         self._place = public_name(database) if isinstance(database, str) else ""
         self._moved = False
@@ -171,7 +169,7 @@ class ProtectedCollection:
             InvalidInputError: the collection was opened without a protector.
         """
         if self._policy is None:
-            raise InvalidInputError.of(_OWNER, "protector", "given to add and to search", "None")
+            raise InvalidInputError("To add or search rows, pass `protector`.", param="protector")
         return self._policy
 
     @property
@@ -182,8 +180,7 @@ class ProtectedCollection:
             InvalidInputError: the collection was opened without one.
         """
         if self._sealer is None:
-            raise InvalidInputError.of(_OWNER, "sealer", "given: rows without sealed originals cannot be resealed or "
-                                       "reprotected", "None")  # fmt: skip
+            raise InvalidInputError("Rows without sealed originals cannot be resealed or reprotected.", param="sealer")
         return self._sealer
 
     @property
@@ -224,13 +221,13 @@ class ProtectedCollection:
         """
         ids = self._stored(ids)
         if texts is None and vectors is None:
-            raise InvalidInputError.of(f"{_OWNER}.add", "texts", "given, or vectors", "neither")
+            raise InvalidInputError("Pass `texts`, `vectors` or both.", param="texts")
         given = None if texts is None else check_texts(texts, owner=f"{_OWNER}.add", min_rows=0)
         rows: Sequence[str | None] = [None] * len(ids) if given is None else given
         check_same_length(f"{_OWNER}.add", texts=rows, ids=ids, metadata=ids if metadata is None else metadata)
         if len(set(canonical_ids(ids, len(ids), owner=f"{_OWNER}.add"))) != len(ids):
-            raise InvalidInputError.of(f"{_OWNER}.add", "ids", "distinct", "equal ids",
-                                       "A UUID is one id in any spelling.", code="E-INPUT-IDS")  # fmt: skip
+            raise InvalidInputError("`ids` repeats an id. A UUID is one id in any spelling.",
+                                    code="E-INPUT-IDS", param="ids")  # fmt: skip
         if not ids:
             return
         self._check_rows(adding=True)
@@ -258,8 +255,8 @@ class ProtectedCollection:
         for text, row in zip(texts, metadata or [None] * len(texts), strict=True):
             own = [name for name in row or {} if name.startswith("vecveil_") or (self.keep_text and name == _TEXT)]
             if own:
-                raise InvalidInputError.of(f"{_OWNER}.add", "metadata", "without fields that vecveil writes",
-                                           own[0][:60], fix="Rename the field.")  # fmt: skip
+                raise InvalidInputError(f"vecveil writes the field {own[0][:60]!r} itself. Rename yours in `metadata`.",
+                                        param="metadata")  # fmt: skip
             beside = {PROTECTOR_FIELD: self._mark} | {
                 f"{FILTER_PREFIX}{field}": _readable_token(row[field])
                 for field in self.filter_fields

@@ -48,7 +48,7 @@ class FaissStore(DatabaseStore):
     def __init__(self, path: str, collection: str | None = None) -> None:
         super().__init__(path, None)
         if collection is not None:  # a file has no collections
-            raise InvalidInputError.of(self._owner, "location", "faiss:FILE or faiss:FOLDER", "something behind #")
+            raise InvalidInputError("A FAISS location is faiss:FILE or faiss:FOLDER, without #.", param="location")
         try:
             import faiss
         except ImportError:
@@ -75,8 +75,8 @@ class FaissStore(DatabaseStore):
         return StoreInfo(self.kind, self._name, index.ntotal, index.d, ours.get(theirs, theirs.lower()))
 
     def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
-        raise StoreError.of(self._owner, "location", "a source to copy", "one to write to",
-                            fix="Name a collection of another database.", code="E-STORE-SOURCE")  # fmt: skip
+        raise StoreError("A FAISS index is only read. Name a collection of another database.",
+                         code="E-STORE-SOURCE", param="location")  # fmt: skip
 
     def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         self.create(dimension)
@@ -88,8 +88,8 @@ class FaissStore(DatabaseStore):
         self.create(0)
 
     def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
-        raise StoreError.of(self._owner, "location", "a database to search", "a source to copy",
-                            fix="Copy it: vecveil migrate.", code="E-STORE-SOURCE")  # fmt: skip
+        raise StoreError("A FAISS index is not searched. Copy it with `vecveil migrate`.",
+                         code="E-STORE-SOURCE", param="location")  # fmt: skip
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         start = check_cursor(after, owner=self._owner)

@@ -234,7 +234,7 @@ class VectorStore(ABC):
         Raises:
             StoreError: the database is a server.
         """
-        raise StoreError.of(type(self).__name__, "location", "local files", "others", code="E-STORE-FILES")
+        raise StoreError("The database has no local files.", code="E-STORE-FILES", param="location")
 
     @property
     def normalises(self) -> bool:
@@ -381,7 +381,7 @@ class DatabaseStore(VectorStore):
 
     def files(self) -> list[str]:
         if self._remote:
-            raise StoreError.of(self._owner, "location", "local files", "a server", code="E-STORE-FILES")
+            raise StoreError("A server's files are not at hand.", code="E-STORE-FILES", param="location")
         return [os.path.realpath(path) for path in self._paths()]
 
     def _paths(self) -> list[str]:
