@@ -384,3 +384,12 @@ def test_wrong_queries_are_refused(index: SealedIndex) -> None:
             index.search(np.ones(N), where=where)
     index.delete(index.ids())
     assert index.search(np.ones(N)).ids == []
+
+
+def test_compaction_deletes_what_killed_writers_left(index: SealedIndex) -> None:
+    filled(index)
+    left = objects(index)[0].with_name(f".{objects(index)[0].name[:40]}.{'0' * 12}.tmp")
+    left.write_bytes(b"half a segment")
+    index.add(None, ids=["a"], vectors=vectors(1))
+    index.compact()
+    assert not left.exists()

@@ -148,7 +148,7 @@ class Storage:
 
     def tidy(self) -> None:
         """Delete temporary files that killed writers left."""
-        for folder in ("appends", "merged", "commits"):
+        for folder in ("segments", "commits"):
             place = Path(self._root if self.local else self._cache, folder)
             with contextlib.suppress(OSError):
                 # A temporary name is a dot, the target's name, and 17 characters, see `vecveil.io`.
