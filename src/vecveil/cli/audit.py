@@ -241,10 +241,8 @@ def _audit_protector(
 ) -> AuditResult:  # fmt: skip
     protector = load(protector_file)
     if is_protected(input, form):
-        raise DataFileError.of(input.name, "path", "a table of texts, with clean vectors or none",
-                               "one that vecveil has protected",
-                               "An audit with a protector protects the clean vectors itself.",
-                               "Leave out -p to audit what is in the file.")  # fmt: skip
+        raise DataFileError(f"{input.name}: the vectors are protected already. Leave out "
+                            "-p to audit what is in the file.", param="path")  # fmt: skip
     rows = read_rows(
         input, concept, form, columns=(*_group_columns(options), options["label_column"]),
         limit=options["limit"], embeddings=True, embedding_column=options["embedding_column"],

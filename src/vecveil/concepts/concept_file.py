@@ -69,8 +69,8 @@ def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
         # A concept file from somebody else must not turn another file of this user into terms.
         lines = _lines(listed := path.parent / terms_file, path.name)
         if not listed.resolve().is_relative_to(path.parent.resolve()):
-            raise InvalidInputError.of(_OWNER, "terms_file", "in the folder of the concept file", "a file elsewhere",
-                                       fix="Copy it there.", code="E-CONCEPT-PATH")  # fmt: skip
+            raise InvalidInputError("`terms_file` lies outside the concept file's folder. Copy it there.",
+                                    code="E-CONCEPT-PATH", param="terms_file")  # fmt: skip
         settings["terms"] = [*settings.get("terms", []), *lines]
     for key in ("case_sensitive", "accent_sensitive"):
         if key in settings and "terms" not in settings:
