@@ -393,3 +393,34 @@ def test_compaction_deletes_what_killed_writers_left(index: SealedIndex) -> None
     index.add(None, ids=["a"], vectors=vectors(1))
     index.compact()
     assert not left.exists()
+
+
+def test_an_index_keeps_its_precision(tmp_path: Path, keys: Path) -> None:
+    SealedIndex(tmp_path / "notes", keys, precision="int8").add(None, ids=["a"], vectors=vectors(1))
+    index = SealedIndex(tmp_path / "notes", keys)
+    index.add(None, ids=["b"], vectors=vectors(1))
+    index.delete(["a"])
+    index.compact()
+    assert index.ids() == ["b"]
+    assert np.abs(index.get(["b"]).vectors - vectors(1)).max() > 1e-3, "float16 would be nearer"
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_an_interrupted_add_leaves_no_number_twice(index: SealedIndex, keys: Path, moment: str) -> None:
+    """Ctrl-C right before or after an append is there: no commit takes the next append for this one."""
+    filled(index)
+    write = index._log._write
+
+    def interrupted(*arguments: Any) -> str:
+        if moment == "after":
+            write(*arguments)
+        raise KeyboardInterrupt
+
+    index._log._write = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        index.add(None, ids=["x"], vectors=vectors(1))
+    index._log._write = write  # type: ignore[method-assign]
+    SealedIndex(index.location, keys).compact()
+    index.add(None, ids=["y"], vectors=vectors(1))
+    expected = {*map(str, range(20)), "y"} | ({"x"} if moment == "after" else set())
+    assert set(SealedIndex(index.location, keys).ids()) == expected

@@ -114,8 +114,8 @@ class SegmentLog:
                 }  # fmt: skip
                 try:
                     key_id = self._write(name, [stamped], keys, n, record)
-                except (StoreError, OSError):
-                    # The object may exist or not. A new writer begins, whose numbers have no gap.
+                except BaseException:
+                    # The object may exist or not, also after Ctrl-C. A new writer begins, whose numbers have no gap.
                     self._writer, self._written = new_name(), 0
                     raise
                 self._written += 1
@@ -204,7 +204,7 @@ class SegmentLog:
                     segment = Segment(self.storage.fetch(name), name, self.keys)
                 except FileNotFoundError:
                     continue
-                self.dimension = segment.record["dimension"]
+                self._take_layout(segment.record)
                 self._check_encoder(segment.record, name)
                 segment.close()
         return self.dimension
@@ -308,15 +308,20 @@ class SegmentLog:
         if record["uuid"] != str(keys.uuid):
             segment.close()
             raise SealingError(f"{name} belongs to another index.", code="E-SEAL-OPEN")
-        if self.dimension not in (None, record["dimension"]):
+        layout = record["dimension"], record["precision"]
+        if self.dimension is not None and layout != (self.dimension, self.precision):
             segment.close()
             raise IncompatibleError(
-                f"{name} holds vectors of {record['dimension']} dimensions, the rest of the index {self.dimension}.",
-                code="E-INCOMPATIBLE",
-            )
+                f"{name} holds vectors of {layout[0]} dimensions as {layout[1]}, the rest of the index of "
+                f"{self.dimension} as {self.precision}.", code="E-INCOMPATIBLE",
+            )  # fmt: skip
         self._check_encoder(record, name)
-        self.dimension = record["dimension"]
+        self._take_layout(record)
         return segment
+
+    def _take_layout(self, record: Mapping[str, Any]) -> None:
+        """Take over dimension and precision of an index that exists."""
+        self.dimension, self.precision = record["dimension"], record["precision"]
 
     def _record_of(self, name: str, keys: IndexKeys) -> dict[str, Any]:
         """Return the record of a commit; raise FileNotFoundError if later commits have emptied it."""
@@ -327,7 +332,7 @@ class SegmentLog:
         segment = Segment(path, name, keys)
         segment.close()
         self.storage.forget_copy(name)
-        self.dimension = segment.record["dimension"]
+        self._take_layout(segment.record)
         record: dict[str, Any] = {**segment.record, "key_id": segment.key_id}
         return record
 

@@ -57,7 +57,8 @@ class SealedIndex:
             which then wraps each segment's key itself. A provider without ``unwrap`` makes a process that only adds.
         encoder: encoder of texts and queries, or its name; None for an index of given vectors. No embedding is cached.
         name: name in the key store, of a new index; by default its location.
-        precision: of stored vectors: ``float16``, or ``int8`` with one scale a row.
+        precision: of the vectors of a new index: ``float16``, or ``int8`` with one scale a row. An existing index keeps
+            its own.
         candidates: rows that the codes propose to exact ranking.
         max_staleness: seconds until a search looks for what other processes have written.
         trusted_state: path of a small file outside of the storage. With it a storage that withholds the newest writes
@@ -100,7 +101,7 @@ class SealedIndex:
                 f"{_OWNER}: `precision` is one of {', '.join(PRECISIONS)}.", code="E-INPUT-NAME", param="precision"
             )
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
-        self._precision, self._encoder = precision, _encoder(encoder)
+        self._encoder = _encoder(encoder)
         place = hashlib.sha256(self.location.encode()).hexdigest()[:24]
         folder = Path(cache) if cache is not None else default_cache_folder().parent / "index"
         self._log = SegmentLog(
@@ -178,8 +179,8 @@ class SealedIndex:
         X = self._encoded(listed or [], owner) if vectors is None else vectors
         X = check_embeddings(X, owner=owner, param="vectors")
         check_exact(X, owner=owner, param="vectors")
-        _check_range(X, self._precision, owner)
-        self._log.append(lambda n: _rows(names, X, listed, records, n, self._precision), X.shape[1])
+        _check_range(X, self._log.precision, owner)
+        self._log.append(lambda n: _rows(names, X, listed, records, n, self._log.precision), X.shape[1])
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete rows; unknown ids are ignored. Storage keeps their older versions, encrypted, until `compact`."""
@@ -190,7 +191,7 @@ class SealedIndex:
                     f"{_OWNER}.delete: a process that cannot unwrap keys only adds.", code="E-INPUT", param="key"
                 )
             records = ["null"] * len(names)
-            self._log.append(lambda n: _rows(names, None, None, records, n, self._precision), None, deleted=True)
+            self._log.append(lambda n: _rows(names, None, None, records, n, self._log.precision), None, deleted=True)
 
     def search(
         self,
