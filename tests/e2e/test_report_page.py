@@ -93,7 +93,7 @@ def requests(browser: Any) -> list[str]:
         if entry["method"] == "Network.requestWillBeSent"
         and entry["params"]["requestId"] not in stopped
     ]
-    return [url for url in asked if not url.startswith(("data:", "chrome:"))]
+    return [url for url in asked if not url.startswith(("data:", "chrome:", "chrome-untrusted:"))]
 
 
 def background(browser: Any) -> str:

@@ -136,7 +136,7 @@ def hosts(browser: Any) -> set[str]:
     asked = [
         e["params"]["request"]["url"] for e in entries if e["method"] == "Network.requestWillBeSent"
     ]
-    return {urlsplit(url).netloc for url in asked if not url.startswith(("data:", "chrome:"))}
+    return {urlsplit(url).netloc for url in asked if not url.startswith(("data:", "chrome:", "chrome-untrusted:"))}
 
 
 def marker(browser: Any) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -18,10 +18,11 @@ from vecveil.databases.migrating import SourceCheck
 from vecveil.encoders import load_encoder
 from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import IncompatibleError, StoreError
-from vecveil.search import SealedIndex
-from vecveil.search.filling import fill
-from vecveil.search.upkeep import forget, look, reconcile
 
+if TYPE_CHECKING:
+    from vecveil.search import SealedIndex
+
+# The parts of `search` are imported where they are used: --help is shown without pyarrow.
 BATCH = 20_000
 _LISTED = {"=": "in", "!=": "nin"}
 _ORDERS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
@@ -44,6 +45,8 @@ def opened(
         raise click.UsageError("A sealed index (sealed:) needs --seal-key.")
     place = index_place(location)
     assert place is not None
+    from vecveil.search import SealedIndex
+
     index = SealedIndex(place, seal_key, encoder=encoder, name=public_name(location))
     if not new and not index.exists():
         index.close()
@@ -65,6 +68,8 @@ def migrate_command(
 ) -> None:  # fmt: skip
     """Copy the rows of ``source`` to the index at ``dest``."""
     with open_store(source) as store, opened(dest, seal_key, _encoder(*encoder), new=True) as index:
+        from vecveil.search.filling import fill
+
         done = fill(store, index, drop=drop, skip_bad=skip_bad, batch=batch, on_checked=_plan)
     if done.skipped:
         note(f"{done.skipped:,} bad rows are left out.")
@@ -139,12 +144,16 @@ def reseal_command(location: str, seal_key: str, as_json: bool) -> None:
 def reconcile_sources(location: str, seal_key: str | None, ids: Sequence[str]) -> Reconciliation:
     """Compare the index at ``location`` with the ids of its sources."""
     with opened(location, seal_key) as index:
+        from vecveil.search.upkeep import reconcile
+
         return reconcile(index, ids)
 
 
 def forget_ids(location: str, seal_key: str | None, ids: Sequence[str], receipt: Path) -> Erasure:
     """Delete the rows of ``ids`` from the index at ``location``."""
     with opened(location, seal_key) as index:
+        from vecveil.search.upkeep import forget
+
         return forget(index, ids, receipt, name=short_name(location))
 
 
@@ -152,6 +161,8 @@ def scan_command(location: str, json_file: Path | None) -> dict[str, Any]:
     """Print what the storage of the index at ``location`` shows; return it."""
     place = index_place(location)
     assert place is not None
+    from vecveil.search.upkeep import look
+
     seen = {"store": short_name(location), **look(place)}
     if str(json_file) != "-":
         written = " to ".join(seen[name] or "unknown" for name in ("first_written", "last_written"))

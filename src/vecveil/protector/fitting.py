@@ -987,9 +987,12 @@ def refit(
     first = str(protector.report.get("postprocess", "")).split(", ")[0]
     # The report names the map first; steps come from the protector itself, with their values.
     maps = [first] if first in ("none", "wiener") else []
-    return fit_pairs(
-        positive, negative, token_labels, background,
-        method=protector.method, epsilon=protector.mechanism.parameters()["epsilon"], before=protector.before,
-        postprocess=[*maps, *protector.after] or None, output=protector.output, groups=groups, words=words,
-        seed=int(protector.report.get("seed", 0)), show_progress=False, **options,
+    settings = FitOptions.of(
+        "refit", method=protector.method, epsilon=protector.mechanism.parameters()["epsilon"], noise_to_signal=None,
+        target_utility=None, target_cosine=None, target_advantage=None, sigma=None, delta=None, radius=None,
+        utility="similarity", before=protector.before, postprocess=[*maps, *protector.after] or None,
+        output=protector.output, encoder=None, concept=None, seed=int(protector.report.get("seed", 0)),
+        show_progress=False, candidates=None, collection_size=None, query_noise=True, method_options=options,
     )  # fmt: skip
+    vectors = FitVectors.of_pairs(positive, negative, token_labels, background, groups, words)
+    return _fit_vectors(replace(vectors, rewritten=protector.rewriter is not None), settings, {})

@@ -18,6 +18,7 @@ from vecveil.sensitivity.subspace import concept_directions
 N, DIMENSION = 300, 16
 RNG = np.random.default_rng(0)
 LABELS = (RNG.random((N, 4)) < 0.3).astype(int)
+LABELS[LABELS.sum(axis=1) == 0, 3] = 1  # a pair without a word would be equal, and left out
 CLASSES = np.where(
     RNG.random(N) < 0.8, LABELS[:, 0], RNG.integers(0, 3, N)
 )  # a task that word 0 tells
