@@ -1,4 +1,4 @@
-"""What ``migrate``, ``search`` and the other commands do for a location ``sealed:FOLDER`` or ``sealed:URL``."""
+"""Run ``migrate``, ``search`` and the other commands on a location ``sealed:FOLDER`` or ``sealed:URL``."""
 
 from __future__ import annotations
 
