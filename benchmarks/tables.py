@@ -132,13 +132,19 @@ def share(rows: Rows, attack: str | None) -> str:
     if not found:
         return MISSING
     value = sum(one[0] for one in found) / len(found)
-    low, high = min(one[1] for one in found), max(one[2] for one in found)
-    return f"{100 * value:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+    return _interval([value, min(one[1] for one in found), max(one[2] for one in found)])
 
 
 def percent(value: float | None) -> str:
     """Return a share as a percentage."""
-    return MISSING if value is None else f"{100 * value:.1f} %"
+    return MISSING if value is None else f"{100 * value:.1f}%"
+
+
+def _interval(figures: Sequence[float] | None) -> str:
+    if not figures:
+        return MISSING
+    value, low, high = (100 * number for number in figures)
+    return f"{value:.1f}% ({low:.1f}–{high:.1f})"
 
 
 def _strongest(rows: Rows) -> str:
@@ -182,7 +188,7 @@ def list_size(folder: Path = RESULTS) -> str:
             f"{cell['texts']:,}",
             f"{100 * cell['target']:.0f} %",
             percent(cell["clean"]),
-            "{:.1f} % ({:.1f} to {:.1f})".format(*(100 * value for value in cell["leak"])),
+            _interval(cell["leak"]),
             percent(cell["chance"]),
             f"{100 * cell['store_alone']:.0f} %",
             f"{100 * cell['sealed']:.0f} %",
@@ -236,7 +242,7 @@ def leakage_attacks(folder: Path = RESULTS) -> str:
         for split, learnt in SPLITS.items():
             for method, name in METHODS.items():
                 if cell := select(rows, concept, method, split):
-                    figures = [share(cell, attack).replace(MISSING, "–") for attack in attacks]
+                    figures = [share(cell, attack).replace(MISSING, "–").partition(" ")[0] for attack in attacks]
                     lines.append([label, learnt, name, _kept(cell, method), *figures, _strongest(cell)])
     head = ["concept", "attackers learn on", "method", "STS12 kept", *attacks.values(), "strongest"]
     return table(head, lines or [[MISSING] * len(head)], words=3)
@@ -414,13 +420,6 @@ def mechanisms_others(folder: Path = RESULTS) -> str:
     return table(head, lines or [[MISSING] * len(head)])
 
 
-def _interval(figures: list[float] | None) -> str:
-    if not figures:
-        return MISSING
-    value, low, high = (100 * number for number in figures)
-    return f"{value:.1f} % ({low:.1f} to {high:.1f})"
-
-
 def alignment(folder: Path = RESULTS) -> str:
     """Return which share of a store is identified after learning from known pairs, and what leaks then."""
     record = load("alignment", folder)
@@ -466,22 +465,29 @@ def alignment_unpaired(folder: Path = RESULTS) -> str:
 
 
 def _attackers(kind: str, head: str, **figures: str) -> Callable[[Path], str]:
-    """Return the table of some figures of `benchmarks/attackers.py`: a row for each concept, release and attack."""
+    """Return the table of some figures of `benchmarks/attackers.py` on ADE; the record has both other sets and intervals.
+
+    Args:
+        head: the column of the attack's name; empty: a row for each release, with the strongest attack on each figure.
+    """
 
     def render(folder: Path = RESULTS) -> str:
-        lines = []
+        cells: dict[tuple[str, ...], dict[str, float]] = {}
+        chance: dict[str, float] = {}
         for row in load("attackers", folder).get("rows", []):
-            name = row["attack"].partition(", ")[2] or row["attack"].removesuffix("-alignment")
-            if row["kind"] != kind:
+            if row["kind"] != kind or row["concept"] != "ade":
                 continue
-            cells = []
-            for key in figures:
-                figure = row["figures"].get(key)
-                given = figure and [figure[k] for k in ("value", "low", "high")]
-                cells.append(f"{_interval(given)}; {percent(figure['chance'])}" if figure else "")
-            lines.append([CONCEPTS[row["concept"]], row["release"], name, *cells])
-        columns = ["texts", "release", head, *figures.values()]
-        return table(columns, lines or [[MISSING] * len(columns)], words=3)
+            name = row["attack"].partition(", ")[2] or row["attack"].removesuffix("-alignment")
+            cell = cells.setdefault((row["release"], name) if head else (row["release"],), {})
+            for key, figure in row["figures"].items():
+                cell[key] = max(figure["value"], cell.get(key, -1.0))
+                chance[key] = figure["chance"]
+        lines = [
+            [*names, *[percent(cell.get(key)).replace(MISSING, "") for key in figures]]
+            for names, cell in [*cells.items(), (("chance", "") if head else ("chance",), chance)]
+        ]
+        columns = ["release", *([head] if head else []), *figures.values()]
+        return table(columns, lines if cells else [[MISSING] * len(columns)], words=2 if head else 1)
 
     return render
 
@@ -513,7 +519,7 @@ def _figure(row: Record, key: str) -> str:
     if one is None:
         return MISSING
     value, low, high = (100 * one[part] for part in ("value", "low", "high"))
-    return f"{value:.1f} ({low:.1f} to {high:.1f})"
+    return f"{value:.1f} ({low:.1f}–{high:.1f})"
 
 
 def _learnt(row: Record) -> str:
@@ -681,11 +687,11 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "alignment-unpaired": alignment_unpaired,
     "attackers-linking": _attackers("linking", "linked", top_1="top-1", one_to_one="one to one"),
     "attackers-alignment": _attackers(
-        "alignment", "by", top_1_of_10="top-1 of 10 pairs", top_1_of_100="of 100", top_1="of all",
+        "alignment", "", top_1_of_10="top-1 of 10 pairs", top_1_of_100="of 100", top_1="of all",
         words_of_10="words read after 10 pairs", words_of_100="after 100", words="after all",
     ),
     "attackers-readers": _attackers(
-        "readers", "attack", r_precision="words read", auc="AUC", top_1="known text identified"
+        "readers", "", r_precision="words read", auc="AUC", top_1="known text identified"
     ),
     "attackers-unpaired": _attackers("unpaired", "rows", top_1="top-1", cosine="cosine", words="words read"),
     "attackers-access": _attackers("access", "what is attacked", r_precision="R-precision"),

@@ -207,4 +207,4 @@ def test_seeds_are_averaged_and_the_strongest_attack_counts(tmp_path: Path) -> N
     ]
     (tmp_path / "leakage.json").write_text(json.dumps({"rows": rows}), encoding="utf-8")
     line = next(line for line in tables.leakage(tmp_path).splitlines() if "subspace" in line)
-    assert f"| 96.0 % | {tables.MISSING} | 40.0 % (25.0 to 55.0) | 10.0 % |" in line
+    assert f"| 96.0% | {tables.MISSING} | 40.0% (25.0–55.0) | 10.0% |" in line
