@@ -465,7 +465,7 @@ def alignment_unpaired(folder: Path = RESULTS) -> str:
 
 
 def _attackers(kind: str, head: str, **figures: str) -> Callable[[Path], str]:
-    """Return the table of some figures of `benchmarks/attackers.py` on ADE; the record has both other sets and intervals.
+    """Return the table of some figures of `benchmarks/attackers.py` on ADE; the record has more sets and intervals.
 
     Args:
         head: the column of the attack's name; empty: a row for each release, with the strongest attack on each figure.
