@@ -36,17 +36,21 @@ _TEMPORARY = re.compile(r"(\..{1,40}\.)[0-9a-f]{12}\.tmp", re.DOTALL)
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON document; raise ValueError for anything else, also for a key that occurs twice.
+    """Return the value of a JSON document; raise ValueError for anything else.
 
-    Of two equal keys another program may have read and approved the other one.
+    A key that occurs twice raises `RepeatedKeyError`: another program may have read and approved the other value.
     """
     return json.loads(text, object_pairs_hook=_distinct)
+
+
+class RepeatedKeyError(ValueError):
+    """A JSON object has a key twice."""
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
-        raise ValueError("a key occurs twice")
+        raise RepeatedKeyError
     return content
 
 

@@ -120,11 +120,12 @@ def test_a_selective_filter_over_many_rows_misses_none(tmp_path: Path, keys: Pat
 
 def test_hybrid_search_finds_a_word_that_the_vector_does_not(index: SealedIndex) -> None:
     X = filled(index)
-    index.add(["the zyxwv protocol"], ids=["rare"], vectors=-X[:1])
+    index.add(["the zyxwv薬 protocol of Müller"], ids=["rare"], vectors=-X[:1])
     encoder = type("Fixed", (), {"encode": lambda self, texts: np.repeat(X[:1], len(texts), axis=0)})()
     hybrid = SealedIndex(index.location, index._log._source._key, encoder=encoder)
     assert "rare" not in hybrid.search("zyxwv", top=5).ids
-    assert "rare" in hybrid.search("zyxwv", top=5, mode="hybrid").ids
+    for query in ("zyxwv", "薬", "Mu\u0308ller"):
+        assert "rare" in hybrid.search(query, top=5, mode="hybrid").ids
     hybrid.delete(["rare"])
     assert "rare" not in hybrid.search("zyxwv", top=5, mode="hybrid").ids
 

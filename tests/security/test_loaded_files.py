@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -135,7 +136,8 @@ def test_a_concept_file_reads_terms_in_its_own_folder_alone(tmp_path: Path) -> N
     inside.mkdir()
     (inside / "link.txt").symlink_to(tmp_path / "private.txt")
     (inside / "terms.txt").write_text("aspirin\n")
-    for named in ("../private.txt", str(tmp_path / "private.txt"), "link.txt"):
+    os.mkfifo(tmp_path / "pipe")  # opened, it would wait for a writer
+    for named in ("../private.txt", str(tmp_path / "private.txt"), "link.txt", "../pipe", "/dev/zero", "../none"):
         (inside / "concept.yaml").write_text(f"name: a\nterms_file: {named}\n")
         with raises("E-CONCEPT-PATH", "terms_file"):
             vecveil.Concept.from_file(inside / "concept.yaml")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from vecveil.concepts.matching import Span, check_range
 from vecveil.errors import InvalidInputError, wrong_type
+from vecveil.io import parse_json
 
 
 class AnnotatedSpans:
@@ -59,7 +59,7 @@ class AnnotatedSpans:
         # Table columns hold spans as JSON strings.
         if isinstance(row, str):
             try:
-                row = json.loads(row) if row.strip() else None
+                row = parse_json(row) if row.strip() else None
             except (ValueError, RecursionError):  # RecursionError: JSON nested thousands deep
                 raise self._wrong("valid JSON in every string", "one that is not", i) from None
         if row is None:

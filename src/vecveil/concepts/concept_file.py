@@ -24,7 +24,13 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from vecveil.errors import DataFileError, InvalidInputError, optional_import, wrong_type
+from vecveil.errors import (
+    DataFileError,
+    InvalidInputError,
+    VecveilError,
+    optional_import,
+    wrong_type,
+)
 from vecveil.io import decode_text
 
 DEEPEST = 100  # far below Python's recursion limit, far above any concept file
@@ -66,12 +72,7 @@ def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise InvalidInputError.of(_OWNER, "name", "given", "no such key")
     terms_file = settings.pop("terms_file", None)
     if terms_file is not None:
-        # A concept file from somebody else must not turn another file of this user into terms.
-        lines = _lines(listed := path.parent / terms_file, path.name)
-        if not listed.resolve().is_relative_to(path.parent.resolve()):
-            raise InvalidInputError("`terms_file` lies outside the concept file's folder. Copy it there.",
-                                    code="E-CONCEPT-PATH", param="terms_file")  # fmt: skip
-        settings["terms"] = [*settings.get("terms", []), *lines]
+        settings["terms"] = [*settings.get("terms", []), *_lines(path.parent / terms_file, path)]
     for key in ("case_sensitive", "accent_sensitive"):
         if key in settings and "terms" not in settings:
             fix = "In a pattern, write (?i) at its beginning to ignore case." if key == "case_sensitive" else ""
@@ -152,12 +153,16 @@ def load_yaml(text: str, name: str, *, owner: str) -> Any:
         raise DataFileError.of(owner, "path", constraint, f"{name}, not one") from None
 
 
-def read_text(path: Path, *, owner: str, most: int, param: str = "path", named_by: str = "") -> str:
+def read_text(path: Path, *, owner: str, most: int, param: str = "path", named_by: Path | None = None) -> str:
     """Return the text of a regular file of at most ``most`` bytes, decoded by `decode_text`.
 
-    A device or a pipe may never end.
+    A device or a pipe may never end. ``named_by`` is the file that names this one and must lie in the same folder.
     """
     try:
+        # A concept file from somebody else must not turn another file of this user into terms.
+        if named_by is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(named_by.parent)):
+            raise InvalidInputError(f"`{param}` lies outside the folder of {named_by.name}. Copy it there.",
+                                    code="E-CONCEPT-PATH", param=param)  # fmt: skip
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise DataFileError.of(
@@ -168,10 +173,11 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path", named_b
             raise DataFileError.of(owner, param, f"a file of at most {most >> 20} MiB", got)
         return decode_text(path.read_bytes(), path.name, owner=owner, param=param)
     except FileNotFoundError:
-        raise DataFileError(f"File not found: {path.name!r}{named_by}.", param=param) from None
+        named = "" if named_by is None else f" (named by {param} in {named_by.name})"
+        raise DataFileError(f"File not found: {path.name!r}{named}.", param=param) from None
+    except VecveilError:
+        raise
     except (OSError, ValueError) as error:
-        if isinstance(error, DataFileError):
-            raise
         got = f"{path.name!r} ({getattr(error, 'strerror', None) or 'a damaged name'})"
         raise DataFileError.of(owner, param, "a readable file", got) from None
 
@@ -205,8 +211,10 @@ def _repeated(node: Any) -> int | None:
             if key.value in seen:
                 return int(key.start_mark.line) + 1
             seen.add(key.value)
-        if value.id == "mapping" and (line := _repeated(value)):
-            return line
+        inside = value.value if value.id == "sequence" else [value]
+        for each in inside:
+            if each.id == "mapping" and (line := _repeated(each)):
+                return line
     return None
 
 
@@ -234,9 +242,8 @@ def _typed(content: dict[Any, Any], key: str, kind: type, constraint: str) -> An
     return value
 
 
-def _lines(path: Path, concept_file: str) -> list[str]:
-    named_by = f" (named by terms_file in {concept_file})"
-    text = read_text(path, owner=_OWNER, param="terms_file", most=LARGEST_TERMS_FILE, named_by=named_by)
+def _lines(path: Path, concept_file: Path) -> list[str]:
+    text = read_text(path, owner=_OWNER, param="terms_file", most=LARGEST_TERMS_FILE, named_by=concept_file)
     terms = [line for line in map(str.strip, text.splitlines()) if line]
     if not terms:
         raise DataFileError.of(_OWNER, "terms_file", "a file of terms", "an empty one")

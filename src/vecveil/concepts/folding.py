@@ -37,12 +37,13 @@ _PAGE_BREAKS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _APOSTROPHES = re.compile("[`´ʼ‘’‛′＇]")
 _HYPHENS = re.compile("[‐‑‒–—―−﹣－]")
 _LETTERS = re.compile("[^\\W\x00-\x7f]+|[\u3371-\u33df\uff01-\uff5e]+")  # digits, units in one character, full width
-# Scripts written without spaces: any character may begin or end a word.
-_UNSPACED = (
+UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-_SPACELESS = re.compile(f"[{_UNSPACED}]")
-_BY_SCRIPT = re.compile(f"[{_UNSPACED}]+|[^{_UNSPACED}]+")
+"""Character class of the scripts written without spaces (Thai, Lao, Burmese, Khmer, kana, CJK ideographs), in which any
+character may begin or end a word."""
+_SPACELESS = re.compile(f"[{UNSPACED}]")
+_BY_SCRIPT = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
 # Characters that may join the one before them when they are composed, beside marks: jamo and half-width signs.
 _JOINING = "\u1160-\u11ff\u3131-\u318e\ud7b0-\ud7ff\uff9e-\uffdc"
 
@@ -189,7 +190,7 @@ def free_space(terms: Iterable[str]) -> re.Pattern[str] | None:
         return None
     unspaced = any(map(_SPACELESS.match, signs))
     inside = re.escape("".join(sorted(sign for sign in signs if not _SPACELESS.match(sign))))
-    inside += _UNSPACED if unspaced else ""
+    inside += UNSPACED if unspaced else ""
     return re.compile(f" (?:(?=[{inside}])|(?<=[{inside}] ))")
 
 

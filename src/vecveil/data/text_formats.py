@@ -14,6 +14,7 @@ from typing import Any
 from vecveil.data.columns import ColumnBatch, TableSource, check_names, check_rows
 from vecveil.data.files import LONGEST, InputFile, in_groups, not_usable, read_lines
 from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.io import RepeatedKeyError, parse_json
 
 DEEPEST = 100
 MOST_FIELDS = 10_000
@@ -162,7 +163,7 @@ class JsonLinesSource(_TextSource):
             # Checked before parsing, because the depth at which json.loads fails depends on the caller.
             if _too_deep(line):
                 raise RecursionError
-            value = json.loads(line)
+            value = parse_json(line)
             # A lone surrogate escape is valid JSON but cannot be written as UTF-8.
             if "\\ud" in line or "\\uD" in line:
                 json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -170,6 +171,8 @@ class JsonLinesSource(_TextSource):
             raise self._wrong(number, "half of a surrogate pair, which is no character,") from None
         except RecursionError:
             raise self._wrong(number, f"more than {DEEPEST} nested brackets") from None
+        except RepeatedKeyError:
+            raise self._wrong(number, "one with the same key twice") from None
         except ValueError:
             if number == 1 and line.startswith("["):
                 fix = "The file looks like one JSON array: convert it with jq -c '.[]'."

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from vecveil.concepts.folding import UNSPACED
 from vecveil.data.columns import is_number_list
 from vecveil.sealing.blob import SEALED_FIELD, is_blob
 from vecveil.sealing.keystore import FILTER_PREFIX
@@ -40,10 +41,7 @@ _VOWEL = re.compile(r"[aeiouyAEIOUY]|[^\x00-\x7f]")
 _SHORT = 8  # characters of a token, such as "400mg" or "type-2", that is a word if it has two letters in a row
 # Combining marks split words of Indic scripts and decomposed accents.
 _MARKS = {code: None for code in range(0x300, 0x1F000) if unicodedata.category(chr(code))[0] == "M"}
-# Thai, Lao, Tibetan, Burmese, Khmer, Japanese kana, CJK ideographs, Hangul.
-_UNSPACED = re.compile(
-    r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uff66-\uff9f\U00020000-\U0003ffff]"
-)
+_UNSPACED = re.compile(f"[{UNSPACED}\u0f00-\u0fff\uac00-\ud7af\uff66-\uff9f]")  # and Tibetan, Hangul, half-width kana
 _UUID = re.compile(r"\{?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\}?", re.IGNORECASE)
 _HEX = re.compile(r"(?=\D*\d)[0-9a-fA-F\W_]{8,}")
 _PATH = re.compile(r"[/~\\]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")

@@ -105,7 +105,7 @@ class LanceStore(DatabaseStore):
         offset = check_cursor(after, owner=self._owner)
         table = self._table()
         while len(rows := table.search().limit(size).offset(offset).to_arrow()):
-            batch = self._batch(rows, table.schema, offset)
+            batch = self._batch(table, rows, offset)
             offset += len(rows)
             yield Batch(batch.ids, batch.vectors, batch.fields, str(offset))
 
@@ -115,12 +115,12 @@ class LanceStore(DatabaseStore):
             yield list(map(str, range(table.count_rows())))
             return
         for rows in table.search().select(["id"]).to_batches(LISTED):
-            yield list(map(str, rows["id"].to_pylist()))
+            yield self._named(table, rows["id"].to_pylist())
 
     def _read(self, ids: list[str]) -> Batch:
         table = self._table()
         rows = table.search().where(self._among(table, ids)).limit(len(ids)).to_arrow()
-        return self._batch(rows, table.schema, 0)
+        return self._batch(table, rows, 0)
 
     def _write(self, batch: Batch) -> None:
         table = self._own_table()
@@ -150,7 +150,7 @@ class LanceStore(DatabaseStore):
             query = query.where(" AND ".join(conditions), prefilter=True)
         rows = query.distance_type(self.metrics[metric]).limit(k).to_arrow()
         distances = rows[_DISTANCE].to_pylist()
-        batch = self._batch(rows.drop_columns([_DISTANCE]), table.schema, 0)
+        batch = self._batch(table, rows.drop_columns([_DISTANCE]), 0)
         return [
             Match(name, float(distance), dict(row))
             for name, distance, row in zip(batch.ids, distances, batch.fields, strict=True)
@@ -187,7 +187,15 @@ class LanceStore(DatabaseStore):
             if pa.types.is_fixed_size_list(field.type) and pa.types.is_floating(field.type.value_type)
         )
 
-    def _batch(self, rows: Any, schema: Any, offset: int) -> Batch:
+    def _named(self, table: Any, ids: Sequence[Any]) -> list[str]:
+        if None in ids:
+            count = table.count_rows("id IS NULL")
+            raise StoreError(f"{count:,} rows of the table have no id: their column `id` is null. Give each row its "
+                             "own id, or delete these rows.", param="ids")  # fmt: skip
+        return list(map(str, ids))
+
+    def _batch(self, table: Any, rows: Any, offset: int) -> Batch:
+        schema = table.schema
         column = self._column(schema)
         size = schema.field(column).type.list_size
         lists = pa.concat_tables([rows])[column].combine_chunks()
@@ -209,7 +217,7 @@ class LanceStore(DatabaseStore):
             for name in (field.name for field in schema if field.name != column and _is_vector(field)):
                 for row in fields:
                     row[name] = None if row[name] is None else np.asarray(row[name])
-        return Batch(tuple(map(str, ids)), X, tuple(fields))
+        return Batch(tuple(self._named(table, ids)), X, tuple(fields))
 
 
 def _is_vector(field: Any) -> bool:

@@ -120,7 +120,6 @@ class PgvectorStore(DatabaseStore):
         connection: URL, connection string of libpq, or open connection of psycopg, which stays open.
         table: ``table`` or ``schema.table``; None uses the only table with vectors.
         vector: required if the table has several columns of vectors.
-        id_column: a unique column; by default the primary key.
     """
 
     kind: ClassVar[str] = "pgvector"
@@ -133,7 +132,6 @@ class PgvectorStore(DatabaseStore):
         table: str | None = None,
         *,
         vector: str = "",
-        id_column: str = "",
     ) -> None:
         try:
             import pgvector.psycopg  # noqa: F401 - fail here and not at the first row
@@ -144,7 +142,6 @@ class PgvectorStore(DatabaseStore):
         self._remote = True  # also by a socket of this machine: its files are the server's
         self._psycopg, self._sql = psycopg, psycopg.sql
         self._given = None if isinstance(connection, str) else connection
-        self._id_column = id_column
         self._opened: Any = self._given
         self._registered: Any = None
         self._known_layout: _Layout | None = None
@@ -229,8 +226,8 @@ class PgvectorStore(DatabaseStore):
         if not columns:
             raise StoreError.of(self._owner, "table", "in the database", "a name that is not there",
                                 code="E-STORE-NOT-FOUND")  # fmt: skip
-        keys = [c for c in columns if (c.name == self._id_column if self._id_column else c.key)]
-        if len(keys) != 1 or (not self._id_column and keys[0].keys != 1):
+        keys = [c for c in columns if c.key]
+        if len(keys) != 1 or keys[0].keys != 1:
             raise StoreError.of(self._owner, "table", "one with a primary key of one column", f"{len(keys)} columns",
                                 "Rows are read in its order and replaced by it.",
                                 "Add one: ALTER TABLE ... ADD COLUMN id bigserial PRIMARY KEY.")  # fmt: skip

@@ -170,7 +170,7 @@ class QdrantStore(DatabaseStore):
                 name, limit=LISTED, offset=offset, with_payload=[_ID], with_vectors=False
             )
             offset = _END if following is None else following
-            yield [str((record.payload or {}).get(_ID, record.id)) for record in records]
+            yield [_id_of(dict(record.payload or {}), record.id) for record in records]
 
     def _offset(self, after: str) -> int | str | None:
         if not after:
@@ -195,7 +195,7 @@ class QdrantStore(DatabaseStore):
             given = record.vector or {}
             named = dict(given) if isinstance(given, Mapping) else {"": given}
             payload = dict(record.payload or {})
-            ids.append(str(payload.pop(_ID, record.id)))
+            ids.append(_id_of(payload, record.id))
             vectors.append(named.pop(name, None))
             fields.append(payload | {_BESIDE + other: _array(vector) for other, vector in named.items()})
         return Batch(tuple(ids), stacked(vectors, int(params.size)), tuple(fields), cursor)
@@ -235,7 +235,7 @@ class QdrantStore(DatabaseStore):
         metric, matches = self._metric(params), []
         for point in answer.points:
             fields = dict(point.payload or {})
-            name = str(fields.pop(_ID, point.id))
+            name = _id_of(fields, point.id)
             matches.append(Match(name, distance_of(point.score, metric), fields))
         return matches
 
@@ -260,6 +260,12 @@ def _opened(where: str, api_key: str | None) -> Any:
     if "://" in where:
         return client(url=where, api_key=api_key, check_compatibility=False)
     return client(where) if where == ":memory:" else client(path=where)
+
+
+def _id_of(payload: dict[str, Any], point: Any) -> str:
+    """Take a row's id out of its payload; the id of the point if there is none."""
+    name = payload.pop(_ID, None)
+    return name if isinstance(name, str) else str(point)
 
 
 def _point_id(name: str) -> tuple[int | str, str | None]:

@@ -14,14 +14,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.concepts.folding import UNSPACED, canonical
+
 _K1, _B = 1.2, 0.75
 # A word, or one sign of a script that does not set spaces between words.
-_WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|\w+")
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text in lower case."""
-    return _WORD.findall(text.casefold())
+    """Return the words of a text, in their canonical spelling."""
+    return _WORD.findall(canonical(text))
 
 
 class WordCounts:

@@ -70,6 +70,7 @@ def test_only_a_terms_file_or_labels(tmp_path: Path) -> None:
         ("name: a\nsecret: 1\nterms: [x]\n", InvalidInputError, "an unknown key at position 1"),
         ("name: a\n5: 1\nterms: [x]\n", InvalidInputError, "an unknown key at position 1"),
         ("name: a\nterms: [secret]\nterms: [x]\n", DataFileError, "a second one in line 3"),
+        ("name: a\nterms: [{x: 1, x: 2}]\n", DataFileError, "a second one in line 2"),
         ("terms: [secret]\n", InvalidInputError, "`name` must be given"),
         ("name: 5\nterms: [secret]\n", InvalidInputError, "`name` must be a string; got int"),
         ("name: a\n", InvalidInputError, "at least one of terms, terms_file, patterns"),
@@ -133,9 +134,8 @@ def test_quoted_signs_are_terms(tmp_path: Path) -> None:
 
 def test_a_terms_file_must_be_regular_and_not_too_large(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name in ("pipe", "/dev/zero"):
-        with raises("E-DATA-FILE", "terms_file"):
-            read(tmp_path, f"name: a\nterms_file: {name}\n")
+    with raises("E-DATA-FILE", "terms_file"):
+        read(tmp_path, "name: a\nterms_file: pipe\n")
     with open(tmp_path / "large.txt", "wb") as file:
         file.truncate((64 << 20) + 1)
     with raises("E-DATA-FILE", "terms_file"):

@@ -281,6 +281,7 @@ class TestJsonLines:
             ('{"text": "' + CANARY + '\\ud800"}', ["surrogate", "line 2"]),
             ('{"\\ud800": 1}', ["surrogate", "line 2"]),
             ('{"n": ' + "9" * 5000 + "}", ["not JSON", "line 2"]),
+            ('{"text": "a", "n": {"b": 1, "b": "' + CANARY + '"}}', ["same key twice", "line 2"]),
         ],
     )
     def test_broken_line(self, write, refuses, line, words):

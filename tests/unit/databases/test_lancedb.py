@@ -54,6 +54,13 @@ def test_a_table_with_ids_is_read_by_them(tmp_path: Path, ids: list[Any]) -> Non
             store.read([str(ids[0]), "x OR 1=1"])
 
 
+def test_rows_without_an_id_are_counted(tmp_path: Path) -> None:
+    with open_store(made(tmp_path, id=["a", None, "c", None, "None"])) as store:
+        for call in (lambda: list(store.batches(2)), lambda: list(store.ids())):
+            with pytest.raises(StoreError, match="2 rows of the table have no id"):
+                call()
+
+
 def test_two_processes_may_make_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     location = f"lancedb:{tmp_path}#notes"
     with open_store(location) as first, open_store(location) as second:
