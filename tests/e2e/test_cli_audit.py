@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 import vecveil
 from harness.command_line import TOKEN_INFERENCE_ALONE, Outcome, run, write_csv
+from harness.documents import ROOT
 
 
 @pytest.fixture(scope="session")
@@ -184,3 +187,41 @@ def test_bad_stores_are_refused(store: Path, notes: Path, arguments: list[str], 
     assert done.code == 1
     assert match in done.err
     assert "Traceback" not in done.err
+
+
+def test_the_workflow_fails_a_build_that_leaks_more_and_passes_another(
+    tmp_path: Path, audited: tuple[Path, Outcome], notes: Path, notes_protector: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workflow = yaml.safe_load((ROOT / "docs/examples/leakage-gate.yml").read_text(encoding="utf-8"))
+    steps = [step.get("run", "") for step in workflow["jobs"]["audit"]["steps"]]
+    (command,) = [shlex.split(step) for step in steps if step.startswith("vecveil ")]
+    monkeypatch.chdir(tmp_path)
+    privacy = tmp_path / "privacy"
+    privacy.mkdir()
+    for source, name in ((notes, "texts.csv"), (notes_protector, "protector.vecveil"),
+                         (notes.with_name("concept.yaml"), "concept.yaml")):  # fmt: skip
+        (privacy / name).symlink_to(source)
+    record = json.loads((audited[0] / "audit.json").read_text(encoding="utf-8"))
+    small = ["--text-column", "text", "--limit", 300, *TOKEN_INFERENCE_ALONE]
+
+    def gate(*more: object, **changed: object) -> Outcome:
+        (privacy / "audit.json").write_text(json.dumps(record | changed), encoding="utf-8")
+        return run(*command[1:], *small, *more)
+
+    failed = gate()  # the families that are left out here are in the baseline
+    assert failed.code == 3, failed.err
+    assert "Gate failed: probe was not measured" in failed.err
+    assert (tmp_path / "audit.html").exists()
+    alone = [each for each in record["attacks"] if each["family"] == "token-inference"]
+    rest = {"attacks": alone, "families": record["families"][:1], "frameworks": [],
+            "anonymity": record["anonymity"] | {"criteria": []}}  # fmt: skip
+    passed = gate("--fail-above", 100, "--fail-if-worse-by", 50, **rest)
+    assert passed.code == 0, passed.err
+    assert "Gate passed." in passed.err
+    for wrong in ({"concept": "other"}, {"schema": "vecveil.audit/1"}, {"tier": "full"}):
+        refused = gate(**wrong)
+        assert refused.code == 2
+        assert next(iter(wrong)) in refused.err
+    assert run(*command[1:], "--baseline", privacy / "none.json").code == 2
+    assert run("audit", notes, "--concept", notes.with_name("concept.yaml"), "--fail-if-worse-by", 2).code == 2
+    assert gate("--json", privacy / "audit.json").code == 1  # the baseline is an input

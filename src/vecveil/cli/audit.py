@@ -35,6 +35,7 @@ from vecveil.cli.tables import (
     retrieval_task,
     sts_task,
 )
+from vecveil.concepts.concept_file import read_concept_file
 from vecveil.data.columns import is_text
 from vecveil.databases import open_store
 from vecveil.databases.exposure import (
@@ -44,15 +45,18 @@ from vecveil.databases.exposure import (
     visible_rows,
 )
 from vecveil.encoders.cache import default_cache_folder
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import DataFileError, InvalidInputError, VecveilError
 from vecveil.metrics import UtilityTask
 from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
+from vecveil.records.audit import AuditRecord
+from vecveil.records.gate import check_baseline, check_gate
 from vecveil.types import Embeddings
 
 EXAMPLE = """\b
 Examples:
   vecveil audit notes.csv -p drug.vecveil --concept concept.yaml --json audit.json --html audit.html
+  vecveil audit notes.csv -p drug.vecveil --concept concept.yaml --baseline audit.json --fail-if-worse-by 2
   vecveil audit sample.csv --vectors store.npy --row-column row --concept concept.yaml --html leaks.html
   vecveil audit sample.csv --store chroma:db#sealed --id-column id --concept concept.yaml --html leaks.html
   vecveil audit queries.csv --store chroma:db#sealed -p drug.vecveil --concept concept.yaml --html queries.html
@@ -91,6 +95,23 @@ attack_options = shared.stacked(
         "--work", type=shared.FILE, metavar="FOLDER",
         help="Keep finished attacks here until the audit is complete; the same command then continues "
         "[default: beside the embedding cache; none with --no-cache].",
+    ),
+)  # fmt: skip
+
+GATE_FAILED = 3
+gate_options = shared.stacked(
+    click.option(
+        "--fail-above", type=click.FloatRange(0, 100), metavar="PERCENT",
+        help="Exit with code 3 if the worst attack recovers more than this per cent of the concept's words.",
+    ),
+    click.option(
+        "--baseline", type=shared.FILE,
+        help="Record of an earlier audit of the same concept, kind and tier, for --fail-if-worse-by.",
+    ),
+    click.option(
+        "--fail-if-worse-by", type=click.FloatRange(0, 100), metavar="POINTS",
+        help="Exit with code 3 if a family of attacks reaches a figure so many percentage points above that of "
+        "--baseline, or was left out.",
     ),
 )  # fmt: skip
 
@@ -136,6 +157,7 @@ attack_options = shared.stacked(
     "--pack", type=shared.FILE, metavar="FOLDER",
     help="Write a review pack into this folder: two-page summary, report, record, hashes, versions, control mapping.",
 )  # fmt: skip
+@gate_options
 @shared.table_options
 @click.option(
     "--embedding-column", metavar="NAME", help="Column of vectors, in --vectors or in INPUT [default: embedding]."
@@ -167,11 +189,15 @@ def command(
     With a protector, clean and protected vectors of the texts are attacked side by side: give texts that it was
     not fitted on, only they show the honest figure. Without one, the vectors of a store are attacked by somebody
     who knows the texts of a part of it.
+
+    Exit codes: 0 done; 1 failed; 2 misused, also with a baseline that does not compare; 3 leaks more than
+    --fail-above or --fail-if-worse-by allows. The reports are written in any case.
     """
+    baseline = _read_baseline(concept, is_store=protector_file is None or options["store"] is not None, options=options)
     to_stdout = str(json_file) == "-"
     files = report_files(
         {"--json": json_file, "--html": html_file, "--md": md_file, "--csv": csv_file},
-        inputs=(input, protector_file, concept, vectors_file, options["corpus"]),
+        inputs=(input, protector_file, concept, vectors_file, options["corpus"], options["baseline"]),
     )
     form = TableFormat.of(options)
     options["vectors"] = vectors_file
@@ -209,6 +235,34 @@ def command(
     block(result.summary(), err=to_stdout)
     for path in files.values():
         note(f"Wrote {path}")
+    if (above := options["fail_above"]) is None and baseline is None:
+        return
+    gate = check_gate(
+        AuditRecord.read(result.to_record(), owner="audit"), above=None if above is None else above / 100,
+        baseline=baseline, worse_by=(options["fail_if_worse_by"] or 0.0) / 100,
+    )  # fmt: skip
+    for sentence in gate.notes:
+        note(f"Gate: {sentence}")
+    for sentence in gate.failures:
+        note(f"Gate failed: {sentence}")
+    if gate.failures:
+        raise click.exceptions.Exit(GATE_FAILED)
+    note("Gate passed.")
+
+
+def _read_baseline(concept: Path, *, is_store: bool, options: dict[str, Any]) -> AuditRecord | None:
+    """Return the record of --baseline; refuse one that does not compare before the attacks, which take minutes."""
+    if (options["baseline"] is None) != (options["fail_if_worse_by"] is None):
+        raise click.UsageError("--baseline and --fail-if-worse-by belong together.")
+    if options["baseline"] is None:
+        return None
+    name = read_concept_file(concept)["name"]
+    try:
+        baseline = AuditRecord.load(options["baseline"], owner="audit --baseline")
+        check_baseline(baseline, concept=name, kind="store" if is_store else "protector", tier=options["tier"])
+    except VecveilError as error:
+        raise click.UsageError(str(error)) from None
+    return baseline
 
 
 def attack_arguments(options: dict[str, Any]) -> dict[str, Any]:
