@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,7 @@ KEYS = (
 )
 QUERY = "Which note mentions alphamab?"
 TEXTS = [f"note {i} about alphamab" for i in range(12)]
+LONG = random.Random(0).randbytes(2**19).hex()  # compressed, still larger than the server ranks
 IDS = [f"urn:notes:{i}" for i in range(10)] + ["日本:語", "a b\n:"]
 
 
@@ -392,6 +394,8 @@ def test_a_body_beyond_the_limit_is_refused(server: Server) -> None:
         ),
         ({"metadata": [{"a": json.loads("[" * 200 + "]" * 200)}, None], "collection": "drafts"}, "invalid_metadata"),
         ({"input_type": "query"}, "invalid_seal"),
+        ({"input": ["a", LONG]}, "row_too_long"),
+        ({"metadata": [{"a": LONG}, None]}, "row_too_long"),
     ],
 )
 def test_malformed_requests_to_seal_are_refused(

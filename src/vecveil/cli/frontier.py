@@ -18,7 +18,7 @@ from vecveil.cli.tables import (
     require_matches,
     retrieval_task,
 )
-from vecveil.concepts.concept_file import read_concept_file
+from vecveil.concepts.concept_file import LARGEST_FILE, read_concept_file
 from vecveil.errors import CalibrationError, InvalidInputError
 from vecveil.io import write_bytes
 from vecveil.records.frontier import FrontierPoint, FrontierRecord
@@ -117,6 +117,12 @@ def command(
         raise InvalidInputError.of("frontier", "out", "a folder", f"the file {out.name!r}")
     rows = read_rows(input, concept, form, columns=(options["group_column"],))
     require_matches(rows)
+    copied = concept.read_bytes()
+    if b"terms_file" in copied:  # a copy would name a file that is not in the folder
+        copied = yaml.safe_dump(read_concept_file(concept), allow_unicode=True).encode()
+    if len(copied) > LARGEST_FILE:
+        raise InvalidInputError(f"The concept takes more than {LARGEST_FILE >> 20} MiB, which `vecveil fit --from` "
+                                "does not read. Shorten its list of terms.", param="concept")  # fmt: skip
     column = options["group_column"]
     encoder = load_encoder_named(options, default="minilm")
     assert encoder is not None
@@ -131,9 +137,6 @@ def command(
             table={name: value for name, value in vars(form).items() if value is not None}, seed=options["seed"],
         )  # fmt: skip
         if concept.resolve() != (out / CONCEPT).resolve():
-            copied = concept.read_bytes()
-            if b"terms_file" in copied:  # a copy would name a file that is not in the folder
-                copied = yaml.safe_dump(read_concept_file(concept), allow_unicode=True).encode()
             write_bytes(out / CONCEPT, copied)
         write_frontier_html(record, out / "frontier.html")
     picked = record.pick(

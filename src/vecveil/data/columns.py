@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from vecveil.data.files import NoRowsError, not_usable
+from vecveil.data.files import LONGEST, NoRowsError, not_usable
 from vecveil.errors import DataFileError, MissingDependencyError
 from vecveil.types import Embeddings
 
@@ -288,6 +288,16 @@ def vectors_from_arrow(
         raise refuse(index, "a column of vectors without gaps", "a missing value")
     array: np.ndarray = flat.to_numpy(zero_copy_only=False).reshape(-1, width)
     return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def check_lengths(source: str, columns: ColumnBatch) -> None:
+    """Refuse a text in Arrow columns longer than a line may be: a tokeniser takes a hundred times its bytes."""
+    pa = import_pyarrow()
+    for name, values in columns.items():
+        is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+        if is_text and (pa.compute.max(pa.compute.binary_length(values)).as_py() or 0) > LONGEST:
+            raise DataFileError(f"{source}: column {name!r} has a text over {LONGEST >> 20} MiB. Cut it into pieces.",
+                                param="path")  # fmt: skip
 
 
 def has_number_list(values: Any) -> bool:

@@ -11,12 +11,13 @@ from vecveil.data.columns import (
     ColumnBatch,
     TableSource,
     as_type,
+    check_lengths,
     check_names,
     check_rows,
     import_pyarrow,
     undictionaried,
 )
-from vecveil.data.files import LONGEST, InputFile, not_usable, readable
+from vecveil.data.files import InputFile, not_usable, readable
 from vecveil.data.memory import MemoryAccount
 from vecveil.errors import VecveilError
 
@@ -78,23 +79,13 @@ class ParquetSource(TableSource):
                     # A damaged file may decode to invalid offsets or UTF-8, which no later step checks.
                     batch.validate(full=True)
                     plain = {name: as_type(batch.column(name), self.types[name]) for name in columns}
-                self._check_texts(plain)
+                check_lengths(self.name, plain)
                 seen += batch.num_rows
                 if batch.num_rows:
                     yield batch.num_rows, plain
         # The footer may declare other rows than the pages hold.
         if columns and seen != self.rows:
             raise self._damaged()
-
-    def _check_texts(self, columns: ColumnBatch) -> None:
-        """Refuse a text longer than a line may be: a tokeniser takes a hundred times its bytes."""
-        pa = import_pyarrow()
-        for name, values in columns.items():
-            if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-                lengths = pa.compute.binary_length(values)
-                if (pa.compute.max(lengths).as_py() or 0) > LONGEST:
-                    raise not_usable(self.name, f"texts of at most {LONGEST} bytes", f"a longer one in column {name!r}",
-                                     fix="Cut the text into pieces.")  # fmt: skip
 
     def _longest_entry(self, columns: Sequence[str]) -> int:
         """Return the bytes of the longest text that rows may share through a dictionary, 0 for none.

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from vecveil.data.columns import ColumnType, arrow_column, arrow_type, import_pyarrow
+from vecveil.data.columns import ColumnType, arrow_column, arrow_type, check_lengths, import_pyarrow
 from vecveil.data.files import not_usable
 from vecveil.data.parquet import METADATA_KEY
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError
@@ -139,6 +139,7 @@ class _ArrowBatches:
         """Return a batch; it refers to ``vectors``, which must not change."""
         pa = import_pyarrow()
         arrays = [arrow_column(columns[name], kind, source) for name, kind in self._types.items()]
+        check_lengths(source, dict(zip(self._types, arrays, strict=True)))  # what is written, the reader takes
         arrays.append(pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), self._dimension))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 

@@ -28,7 +28,8 @@ ID_FIELD = "vecveil_ids"
 _MAX_NAME = 256
 _MAX_ID = 512
 _MOST_FIELDS = 16
-_MAX_DOCUMENT = 2**20
+MAX_DOCUMENT = 2**20
+"""Most characters of a blob in base64: what the server seals it also ranks."""
 # A busy server must still answer health checks and Prometheus.
 _UNLIMITED = ("/health", "/metrics")
 # Values of `input_type` in the APIs of Cohere ("search_"), Voyage and NVIDIA ("passage").
@@ -306,9 +307,9 @@ def parse_rerank(body: bytes, headers: Mapping[str, str], limits: Limits) -> Rer
 def _document(value: Any, position: int) -> tuple[str, bytes]:
     """Return id and blob of ``id:base64``; the id may hold colons, base64 cannot."""
     name, colon, blob = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    if not colon or not 0 < len(name) <= _MAX_ID or len(blob) > _MAX_DOCUMENT or not is_unicode(name):
+    if not colon or not 0 < len(name) <= _MAX_ID or len(blob) > MAX_DOCUMENT or not is_unicode(name):
         raise _invalid("documents", f"must hold strings of the form id:base64, with ids of at most {_MAX_ID} and blobs "
-                       f"of at most {_MAX_DOCUMENT:,} characters; the one at {position} is not.")  # fmt: skip
+                       f"of at most {MAX_DOCUMENT:,} characters; the one at {position} is not.")  # fmt: skip
     return name, decoded(blob)
 
 

@@ -28,7 +28,7 @@ from vecveil.serving.errors import SERVER, ApiError, UpstreamError, not_granted
 from vecveil.serving.logs import event
 from vecveil.serving.metrics import Metrics
 from vecveil.serving.released import release
-from vecveil.serving.requests import EmbeddingRequest, RerankRequest, Sealing, Side
+from vecveil.serving.requests import MAX_DOCUMENT, EmbeddingRequest, RerankRequest, Sealing, Side
 from vecveil.serving.settings import Limits, ServedPolicySettings, ServeSettings, UpstreamSettings
 from vecveil.serving.upstreams import (
     Encoded,
@@ -265,6 +265,10 @@ class Service:
             blobs = self.sealer.seal(
                 encoded.vectors, texts=request.texts, ids=sealing.ids, collection=name, metadata=metadata
             )
+            for position, blob in enumerate(blobs):
+                if 4 * -(-len(blob) // 3) > MAX_DOCUMENT:
+                    raise ApiError(400, f"The text and metadata at {position} are too long to be sealed: blobs have "
+                                   f"at most {MAX_DOCUMENT:,} characters.", code="row_too_long", param="input")
             protector = served.policy.protector
             keys.check_protector(name, protector.fingerprint, adding=True, encoder=protector.encoder_info.fingerprint)
             noted = keys.read(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import json
@@ -51,6 +52,15 @@ class TestNpy:
 
 
 class TestParquet:
+    def test_a_text_that_the_reader_refuses_is_not_written(self, tmp_path, X, refuses):
+        """Text formats count characters, Parquet bytes."""
+        path = tmp_path / "out.parquet"
+        for size, expected in ((1 << 23, contextlib.nullcontext()), ((1 << 23) + 1, refuses("'text'", "16 MiB"))):
+            with expected, open_writer(path, types={"text": "string"}, overwrite=True) as writer:
+                writer.write(X[:1], {"text": ["é" * size]})
+            (chunk,) = read_table(path).select([], texts=True, vectors=False)
+            assert len(chunk.texts[0]) == 1 << 23
+
     def test_columns_schema_and_metadata(self, tmp_path, X):
         types = {"id": "int64", "spans": "json", "when": pa.date32(), "text": "string"}
         about = {"method": "subspace", "protector": "ab12"}
