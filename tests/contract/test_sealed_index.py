@@ -339,6 +339,114 @@ def test_another_encoder_is_refused(tmp_path: Path, keys: Path) -> None:
         SealedIndex(tmp_path / "notes", keys).add(None, ids=["c"], vectors=np.ones((1, 3)))
 
 
+def notes(tmp_path: Path, keys: Path, precision: str = "float16", rows: int = 40) -> SealedIndex:
+    index = SealedIndex(tmp_path / "notes", keys, encoder=Named("one"), max_staleness=0, precision=precision)
+    index.add(["a" * i for i in range(1, rows + 1)], ids=[str(i) for i in range(1, rows + 1)],
+              metadata=[{"year": 2000 + i} for i in range(rows)])  # fmt: skip
+    index.add(["replaced", "deleted"], ids=["1", "2"])
+    index.delete(["2"])
+    return index
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+def test_another_encoder_replaces_all_vectors_in_one_commit(tmp_path: Path, keys: Path, precision: str) -> None:
+    index = notes(tmp_path, keys, precision)
+    reader, plain = (SealedIndex(index.location, keys, encoder=e, max_staleness=0) for e in (Named("one"), None))
+    assert reader.count() == plain.count() == 39
+
+    class Slow(Named):
+        """Meanwhile another process goes on with the former encoder, and compacts."""
+
+        def encode(self, texts: list[str]) -> Vectors:
+            if reader.count() == 39:
+                reader.add(["meanwhile"], ids=["new"])
+                reader.compact()
+                reader.delete(["3"])
+            return super().encode(texts)
+
+    assert SealedIndex(index.location, keys).reencode(Slow("two", 5)) == 39
+    fresh = SealedIndex(index.location, keys, encoder=Named("two", 5))
+    assert fresh.noted_encoder == "two"
+    rows = fresh.get(["1", "4", "40", "new"])
+    assert rows.texts == ["replaced", "aaaa", "a" * 40, "meanwhile"]
+    assert rows.metadata[1] == {"year": 2003}
+    np.testing.assert_allclose(rows.vectors, Named("two", 5).encode([str(text) for text in rows.texts]), atol=0.2)
+    assert "40" in fresh.search("a" * 40, top=9).ids
+    assert not prepared(index)
+    for former in (reader, index):
+        for call in (lambda: former.search("a"), lambda: former.add(["x"], ids=["x"]), former.compact):  # noqa: B023
+            with raises("E-INCOMPATIBLE-ENCODER", "encoder") as error:
+                call()
+            assert "Slow (fingerprint two)" in str(error.value)
+    with raises("E-INCOMPATIBLE-ENCODER", "encoder"):
+        plain.search(np.ones(N))
+    assert fresh.count() == 39
+    assert fresh.reencode(Named("two", 5)) == 39
+
+
+def prepared(index: SealedIndex) -> list[Path]:
+    return [path for path in objects(index) if path.name.startswith("v-")]
+
+
+@pytest.mark.parametrize("between", ["nothing", "compact", "reseal", "forget"])
+def test_an_interrupted_reencoding_goes_on(
+    tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch, between: str
+) -> None:
+    monkeypatch.setattr("vecveil.search.log._CHUNK", 10)
+    index, calls = notes(tmp_path, keys), []
+
+    class Stopped(Named):
+        def encode(self, texts: list[str]) -> Vectors:
+            calls.append(len(texts))
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            return super().encode(texts)
+
+    with pytest.raises(KeyboardInterrupt):
+        index.reencode(Stopped("two", 5))
+    kept = prepared(index)
+    assert len(kept) == 2
+    assert index.search("a" * 40, top=1).ids == ["40"]
+    if between != "nothing":
+        getattr(index, between)(*([["5"]] if between == "forget" else []))
+    if between in ("reseal", "forget"):
+        assert not prepared(index)
+    again = SealedIndex(index.location, keys)
+    rows = again.reencode(Stopped("two", 5))
+    assert rows == again.count() == (38 if between == "forget" else 39)
+    assert sum(calls[3:]) == rows - (0 if between in ("reseal", "forget") else 20)
+    assert not prepared(index)
+
+
+def test_rows_that_a_writer_adds_with_the_former_encoder_are_encoded_again(tmp_path: Path, keys: Path) -> None:
+    master = MasterKeys(NoiseKeys.from_file(keys))
+    index = SealedIndex(tmp_path / "notes", master, encoder=Named("one"), max_staleness=0)
+    writer = SealedIndex(tmp_path / "notes", OnlyWraps(keys), encoder=Named("one"))
+    writer.add(["a", "bb"], ids=["a", "b"])
+    index.reencode(Named("two", 5))
+    writer.add(["cccc"], ids=["c"])
+    writer.add(["ddddd"], ids=["a"])
+    assert index.search("cccc", top=1).ids == ["c"]
+    with raises("E-INCOMPATIBLE-ENCODER", "encoder"):
+        SealedIndex(tmp_path / "notes", master).count()
+    assert SealedIndex(tmp_path / "notes", master).reencode(Named("two", 5)) == 3
+    assert set(SealedIndex(tmp_path / "notes", master).get().texts) == {"bb", "cccc", "ddddd"}
+
+
+def test_what_cannot_be_encoded_again_is_refused_at_once(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
+    filled(index)
+    index.add(None, ids=["x", "y"], vectors=vectors(2))
+    before = objects(index)
+    with raises("E-INDEX-TEXT", "encoder") as error:
+        index.reencode(Named("two", 5))
+    assert "2 rows have no text" in str(error.value)
+    with raises("E-INPUT", "encoder"):
+        index.reencode(lambda texts: np.ones((len(texts), 3)))
+    assert objects(index) == before
+    index.delete(["x", "y"])
+    assert index.reencode(Named("two", 5)) == 20
+
+
 # Input ------------------------------------------------------------------------------------------
 
 

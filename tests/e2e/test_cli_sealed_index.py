@@ -15,7 +15,7 @@ from harness.command_line import command, environment, run
 from vecveil.data import read_texts
 from vecveil.databases import Batch
 from vecveil.databases.locations import in_this_process
-from vecveil.encoders import load_encoder
+from vecveil.encoders import LsaEncoder, load_encoder
 from vecveil.search import SealedIndex
 
 pytest.importorskip("sqlite_vec")
@@ -78,7 +78,7 @@ def test_a_store_is_copied_and_searched(filled: Path, lsa: Path, texts: list[str
         assert texts[7].encode() not in path.read_bytes()
 
 
-def test_keys_ids_and_segments_are_kept_up(filled: Path) -> None:
+def test_keys_ids_and_segments_are_kept_up(filled: Path, texts: list[str]) -> None:
     key, place = ("--seal-key", filled / "search.keys"), f"sealed:{filled}/index"
     (filled / "ids.txt").write_text("".join(f"n{i}\n" for i in range(1, ROWS)) + "new\n")
     done = run("reconcile", place, *key, "--ids", filled / "ids.txt", "-o", filled / "gone.txt", "--json")
@@ -88,9 +88,13 @@ def test_keys_ids_and_segments_are_kept_up(filled: Path) -> None:
     assert done.json["rows"] == 1
     assert done.json["finished"]
     assert any("reseal" in sentence for sentence in done.json["remains"])
-    for name in ("compact", "reseal"):
-        done = run(name, place, *key, "--json")
+    assert "--encoder" in run("reencode", place, *key).err
+    LsaEncoder.fit(texts, 32).save(filled / "small")
+    for name, *options in (["compact"], ["reseal"], ["reencode", "--encoder", filled / "small"]):
+        done = run(name, place, *key, *options, "--json")
         assert (done.code, done.json["rows"]) == (0, ROWS - 1), done.err
+    done = run("search", place, texts[7], *key, "--encoder", filled / "small", "--top", 1, "--json")
+    assert done.json["hits"][0]["text"] == texts[7]
     done = run("scan", place, "--json", "-")
     assert done.json["protected"] == "encrypted segments"
     assert done.json["segments"] >= 1
@@ -119,6 +123,7 @@ def test_keys_ids_and_segments_are_kept_up(filled: Path) -> None:
           "--drop", "colour"], "drop"),
         (["migrate", "sealed:{0}/index", "sqlite-vec:{0}/n.db#n", "-p", "{protector}"], "no database"),
         (["reprotect", "sealed:{0}/index", "-p", "{protector}", "--seal-key", "{0}/search.keys"], "reseal"),
+        (["reencode", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys", "--encoder", "{lsa}"], "sealed:FOLDER"),
         (["compact", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
         (["reconcile", "sealed:{0}/index", "--ids", "{0}/ids.txt"], "--seal-key"),
         (["scan", "sealed:{0}/none"], "no index"),

@@ -19,7 +19,7 @@ from harness.contracts import GOLDEN, differences, read_contract
 
 COMMANDS = (
     "demo", "fit", "frontier", "protect", "verify", "audit", "experiment", "serve", "scan", "migrate", "search",
-    "key", "ledger", "seal", "unseal", "reseal", "reprotect", "compact", "reconcile",
+    "key", "ledger", "seal", "unseal", "reseal", "reprotect", "compact", "reencode", "reconcile",
     "forget", "methods", "doctor",
 )  # fmt: skip
 PROTECTOR = str(GOLDEN / "laplace.vecveil")

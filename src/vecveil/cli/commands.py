@@ -40,6 +40,7 @@ COMMANDS = {
     "search": ("search", "command", "Search a sealed store and rank exactly."),
     "reseal": ("sealing", "reseal_command", "Seal the rows of a store under a new key."),
     "compact": ("sealed", "compact_command", "Merge the segments of a sealed index."),
+    "reencode": ("sealed", "reencode_command", "Change the encoder of a sealed index."),
     "reprotect": ("sealing", "reprotect_command", "Draw the vectors of a sealed store anew."),
     "reconcile": ("forgetting", "reconcile_command", "List vectors without a source, and sources without a vector."),
     "forget": ("forgetting", "forget_command", "Delete the rows of ids everywhere; write a receipt."),

@@ -196,3 +196,32 @@ def compact_command(index: str, seal_key: str, as_json: bool) -> None:
     note(f"{short_name(index)} is compact; it has {rows:,} rows.")
     if as_json:
         data_json({"database": short_name(index), "rows": rows})
+
+
+@click.command("reencode", epilog="""\b
+Example:
+  vecveil reencode sealed:notes/ --encoder BAAI/bge-small-en-v1.5 --seal-key search.keys
+""")  # fmt: skip
+@click.argument("index", metavar="sealed:PLACE")
+@shared.encoder_name_options
+@shared.seal_key_option
+@shared.json_option
+def reencode_command(
+    index: str, encoder: str | None, encoder_options: tuple[tuple[str, Any], ...], seal_key: str, as_json: bool
+) -> None:
+    """Encode the texts of a sealed index again with another encoder, and replace all vectors at once.
+
+    Other programs search and add with the former encoder until all texts are encoded. Then they get an error that names
+    the new one. After an interruption the same command goes on.
+    """
+    if index_place(index) is None:
+        raise click.UsageError("reencode takes a sealed index: sealed:FOLDER or sealed:URL.")
+    if encoder is None:
+        raise click.UsageError("Name the new encoder with --encoder.")
+    with opened(index, seal_key) as one:
+        new = _encoder(encoder, encoder_options)
+        assert new is not None
+        rows = one.reencode(new)
+    note(f"{rows:,} rows of {short_name(index)} have vectors of {new.name}. Name it with --encoder in searches.")
+    if as_json:
+        data_json({"database": short_name(index), "encoder": new.name, "rows": rows})

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 
-from vecveil.errors import KeyFileError, SealingError, optional_import
+from vecveil.errors import InvalidInputError, KeyFileError, SealingError, optional_import
 from vecveil.sealing.blob import padded_length
 
 with optional_import("A sealed index", "pyarrow", "index"):
@@ -312,6 +312,18 @@ def encode_vectors(X: npt.NDArray[np.floating[Any]], precision: str) -> tuple[An
     scale = np.abs(X).max(axis=1).astype(np.float32) / np.float32(127)
     body = np.rint(X / np.where(scale > 0, scale, 1)[:, None]).clip(-127, 127).astype(np.int8)
     return _fixed(body, X.shape[1]), pa.array(scale, pa.float32())
+
+
+def check_range(X: npt.NDArray[np.floating[Any]], precision: str, owner: str) -> None:
+    """Raise for a vector that ``precision`` cannot hold."""
+    # Below 2⁻¹⁴ float16 keeps fewer bits: a row of such values would lose its direction.
+    largest = np.abs(X).max(axis=1)
+    least, most = (2.0**-10, 65504.0) if precision == "float16" else (2.0**-50, 2.0**50)
+    if ((largest > most) | ((largest > 0) & (largest < least))).any():
+        raise InvalidInputError(
+            f"{owner}: a vector is beyond the range of {precision}. Normalise the vectors.",
+            code="E-SEAL-RANGE", param="vectors",
+        )  # fmt: skip
 
 
 def vectors_of(column: Any, n: int, precision: str) -> npt.NDArray[Any]:

@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import IncompatibleError, InvalidInputError, SealingError, StoreError
 from vecveil.io import atomic_path
 from vecveil.runtime import progress
 from vecveil.sealing.segments import DELETED, LIVE, Segment, SegmentWriter, schema
 from vecveil.search.keys import IndexKeys, KeySource, RetiredKeyError, StoreKeys
+from vecveil.search.reencoding import ReencodedSegment, TextVectors, check_texts_there
 from vecveil.search.state import Snapshot, hashes_of, load
 from vecveil.search.storage import Storage, new_name
 
@@ -34,11 +37,13 @@ _MARK = "index.json"
 _SCHEMA = "vecveil.index/1"
 _APPEND = re.compile(r"segments/([0-9a-f]{16})-([0-9a-f]{32})-(\d+)\.parquet")
 _MERGED = re.compile(r"segments/c([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{32})-(\d+)\.parquet")
+_VECTORS = "segments/v-"  # objects of an unfinished re-encoding
 _COMMIT = re.compile(r"commits/([0-9a-f]{8})\.parquet")
 _MOST_APPENDS = 64  # appends outside of a commit before `append` compacts
 _SEGMENT_ROWS, _SEGMENT_BYTES = 2**18, 2**28
 _GRACE = 8  # commits that a deletion survives, so that an append delayed meanwhile does not bring its row back
 _ROUNDS = 100  # of a renewal of keys, while others write
+_CHUNK = 2048  # texts that are encoded between two objects of a re-encoding
 _KEPT_COMMITS = 2  # commits before the last that keep their content
 
 
@@ -49,7 +54,7 @@ class SegmentLog:
         keys: keys of the index, or None before it is made.
         snapshot: what is loaded, or None.
         dimension: of the vectors, or None before it is known.
-        noted_encoder: fingerprint of the encoder that a loaded segment notes, if one does.
+        noted_encoder: fingerprint of the encoder that the last commit or a loaded segment notes, if one does.
     """
 
     def __init__(
@@ -60,7 +65,7 @@ class SegmentLog:
         *,
         name: str,
         precision: str,
-        encoder: str | None,
+        encoder: TextEncoder | None,
         max_staleness: float,
         trusted_state: Path | None,
         exclusive: bool,
@@ -72,6 +77,9 @@ class SegmentLog:
         self.snapshot: Snapshot | None = None
         self.dimension: int | None = None
         self.noted_encoder: str | None = None
+        self._noted_name: str | None = None
+        self._reencoded: int | None = None  # commit that last changed the encoder, 0 for none; None before it is read
+        self._read_commit = 0
         self._checked = 0.0  # when the storage was last listed
         self._writer, self._written, self._lamport = new_name(), 0, 0
         self._changing = threading.RLock()
@@ -105,11 +113,14 @@ class SegmentLog:
             rows = columns(n)
             while True:
                 listing = self._listing()
+                if keys.reads and listing.commit > self._read_commit:  # it may have changed the encoder
+                    with contextlib.suppress(FileNotFoundError, RetiredKeyError):  # later commits followed
+                        self._record_of(_commit_name(listing.commit), keys)
                 self._lamport = 1 + max(self._lamport, *listing.lamports, 0)
                 name = f"segments/{self._lamport:016x}-{self._writer}-{self._written + 1}.parquet"
                 stamped = _stamped(rows, self._lamport, self._writer, DELETED if deleted else LIVE)
                 record = {
-                    "uuid": str(keys.uuid), "kind": "append", "encoder": self._encoder or self.noted_encoder,
+                    "uuid": str(keys.uuid), "kind": "append", **self._noted(),
                     "seen": {"commit": listing.commit, "appends": listing.newest},
                 }  # fmt: skip
                 try:
@@ -204,9 +215,9 @@ class SegmentLog:
                     segment = Segment(self.storage.fetch(name), name, self.keys)
                 except FileNotFoundError:
                     continue
-                self._take_layout(segment.record)
-                self._check_encoder(segment.record, name)
                 segment.close()
+                self._check_encoder(segment.record)
+                self._take_layout(segment.record)
         return self.dimension
 
     def _listing(self) -> _Listing:
@@ -308,6 +319,12 @@ class SegmentLog:
         if record["uuid"] != str(keys.uuid):
             segment.close()
             raise SealingError(f"{name} belongs to another index.", code="E-SEAL-OPEN")
+        if record["kind"] == "append" and self._reencoded and (
+            record["encoder"] != self.noted_encoder if record["encoder"]
+            else record["seen"]["commit"] < self._reencoded
+        ):  # fmt: skip
+            segment = self._encoded_again(segment)
+            record = segment.record
         layout = record["dimension"], record["precision"]
         if self.dimension is not None and layout != (self.dimension, self.precision):
             segment.close()
@@ -315,9 +332,19 @@ class SegmentLog:
                 f"{name} holds vectors of {layout[0]} dimensions as {layout[1]}, the rest of the index of "
                 f"{self.dimension} as {self.precision}.", code="E-INCOMPATIBLE",
             )  # fmt: skip
-        self._check_encoder(record, name)
+        self._check_encoder(record)
         self._take_layout(record)
         return segment
+
+    def _encoded_again(self, segment: Segment) -> Segment:
+        """Return an append that a writer made with the former encoder, with vectors of the present one."""
+        if self._encoder is None:
+            segment.close()
+            raise IncompatibleError(
+                f"{segment.name} was added with the former encoder while the index was encoded again. Call "
+                f"reencode(encoder) once more with {self._label()}.", code="E-INCOMPATIBLE-ENCODER", param="encoder",
+            )  # fmt: skip
+        return ReencodedSegment(segment, TextVectors(self._encoder, self.precision))
 
     def _take_layout(self, record: Mapping[str, Any]) -> None:
         """Take over dimension and precision of an index that exists."""
@@ -332,18 +359,39 @@ class SegmentLog:
         segment = Segment(path, name, keys)
         segment.close()
         self.storage.forget_copy(name)
+        self._check_encoder(segment.record)
+        self._read_commit = max(self._read_commit, segment.record["commit"])
         self._take_layout(segment.record)
         record: dict[str, Any] = {**segment.record, "key_id": segment.key_id}
         return record
 
-    def _check_encoder(self, record: Mapping[str, Any], name: str) -> None:
-        stored = record.get("encoder")
-        self.noted_encoder = stored or self.noted_encoder
-        if self._encoder is not None and stored is not None and self._encoder != stored:
+    def _noted(self) -> dict[str, Any]:
+        """Return what a record notes of the encoder."""
+        if self._encoder is None:
+            return {"encoder": self.noted_encoder, "encoder_name": self._noted_name}
+        return {"encoder": self._encoder.model_fingerprint or self.noted_encoder, "encoder_name": self._encoder.name}
+
+    def _label(self) -> str:
+        return f"{self._noted_name or 'its encoder'} (fingerprint {str(self.noted_encoder)[:12]})"
+
+    def _check_encoder(self, record: Mapping[str, Any]) -> None:
+        """Take over the encoder that a commit or segment notes; raise if this process has another."""
+        stored, reencoded = record["encoder"], record.get("reencoded", self._reencoded or 0)
+        if stored is not None:
+            self.noted_encoder, self._noted_name = stored, record["encoder_name"]
+        own = None if self._encoder is None else self._encoder.model_fingerprint
+        if own is not None and stored not in (None, own):
+            assert self._encoder is not None
             raise IncompatibleError(
-                f"The index was made with another encoder (fingerprint {stored[:12]} in {name}). Pass that encoder.",
+                f"The index has the encoder {self._label()}, not {self._encoder.name}. Open it with that encoder, or "
+                "encode it again with index.reencode(encoder).", code="E-INCOMPATIBLE-ENCODER", param="encoder",
+            )  # fmt: skip
+        if own is None and reencoded > (reencoded if self._reencoded is None else self._reencoded):
+            raise IncompatibleError(
+                f"The index was encoded again with {self._label()}, so that earlier vectors do not fit. Open it again.",
                 code="E-INCOMPATIBLE-ENCODER", param="encoder",
-            )
+            )  # fmt: skip
+        self._reencoded = reencoded
 
     def _check_trusted(self, snapshot: Snapshot) -> None:
         """Compare the state with the trusted one, and write the newer of both."""
@@ -377,6 +425,7 @@ class SegmentLog:
         """Write every segment that holds a version of ``ids`` again, without what is superseded."""
         listed = pa.array(ids, pa.string())
         hashes = hashes_of(listed)
+        self._drop_vectors()
         self.commit(lambda s: {name for name, part in s.parts.items() if len(part.locate(listed, hashes)[0])})
 
     def compact(self) -> None:
@@ -399,6 +448,7 @@ class SegmentLog:
         with self._changing:
             if len(keys.store.read(keys.collection).keys) == 1:  # otherwise an interrupted renewal goes on
                 keys.store.rotate(keys.collection)
+            self._drop_vectors()
             for _ in progress(range(_ROUNDS), "Resealing", show=show_progress, unit="round"):
                 current, snapshot = keys.current(), self.refresh()
                 older = _under_other_keys(snapshot, key_id=current)
@@ -411,8 +461,78 @@ class SegmentLog:
                 raise StoreError(f"{_OWNER}.reseal: writers kept the older key. Call it again.", code="E-INDEX-BUSY")
             keys.store.retire(keys.collection, keep=b"")
 
+    def reencode(self, encoder: TextEncoder, *, show_progress: bool | None = None) -> None:
+        """Give every row the vector that ``encoder`` makes of its text, in one commit.
+
+        Raises:
+            InvalidInputError: rows have no text.
+        """
+        self._require_commits()
+        self.known_dimension()
+        if self.noted_encoder == encoder.model_fingerprint:
+            # What writers with the former encoder added meanwhile is taken over, nothing else.
+            self._encoder = encoder
+            self.commit(lambda snapshot: set())
+            return
+        snapshot = self.refresh()
+        vectors = TextVectors(encoder, self.precision)
+        self._load_vectors(vectors)
+        for _ in range(2):  # the second time, what others have added during the first
+            self._encode_all(snapshot, vectors, show_progress)
+            snapshot = self.refresh()
+        self.commit(lambda snapshot: set(snapshot.parts), always=True, vectors=vectors)
+        self._drop_vectors()
+
+    def _encode_all(self, snapshot: Snapshot, vectors: TextVectors, show: bool | None) -> None:
+        """Encode the texts of all rows, and keep each chunk of vectors in an object."""
+        keys, lacking = self.keys, 0
+        assert keys is not None
+        for part, mask in snapshot.live():
+            has_text = [table["has_text"].to_numpy() for table in part.segment.columns(["has_text"])]
+            lacking += int(np.count_nonzero(mask & ~np.concatenate([np.zeros(0, np.bool_), *has_text])))
+        check_texts_there(lacking)
+        total = -(-snapshot.count() // _CHUNK)
+        for texts in progress(_texts(snapshot), "Encoding", total=total, show=show, unit="chunk"):
+            if columns := vectors.encode(texts):
+                rows = len(columns["id"])
+                columns |= {"text": pa.array([""] * rows), "has_text": pa.array([False] * rows),
+                            "metadata": pa.array([""] * rows)}  # fmt: skip
+                record = {"uuid": str(keys.uuid), "kind": "vectors", "encoder": vectors.encoder.model_fingerprint}
+                name = f"{_VECTORS}{new_name()}.parquet"
+                table = _stamped(columns, 0, new_name(), LIVE)
+                self._write(name, [table], keys, vectors.encoder.dimension, record)
+
+    def _load_vectors(self, vectors: TextVectors) -> None:
+        """Take over the vectors that an interrupted re-encoding with the same encoder has left."""
+        assert self.keys is not None
+        for name in self._vector_objects():
+            try:
+                segment = Segment(self.storage.fetch(name), name, self.keys)
+            except (FileNotFoundError, RetiredKeyError):
+                continue
+            noted = segment.record["encoder"], segment.record["precision"], segment.record["uuid"]
+            if noted == (vectors.encoder.model_fingerprint, self.precision, str(self.keys.uuid)):
+                columns = ["id", "vector", *(["scale"] if self.precision == "int8" else [])]
+                for table in segment.columns(columns):
+                    vectors.learn(table)
+            segment.close()
+
+    def _vector_objects(self) -> list[str]:
+        return sorted(name for name in self.storage.list("segments") if name.startswith(_VECTORS))
+
+    def _drop_vectors(self) -> None:
+        """Delete the objects of re-encodings: one that is not finished starts again."""
+        self.storage.delete(self._vector_objects())
+
     def _can_commit(self) -> bool:
         return self.storage.conditional or self._exclusive
+
+    def _require_commits(self) -> None:
+        if not self._can_commit():
+            raise StoreError(
+                f"The storage of {self.location} cannot create an object only if it is absent, so two processes could "
+                "commit at once. Open the index with exclusive=True in one maintenance process.", code="E-INDEX-COMMIT",
+            )  # fmt: skip
 
     def _small(self, snapshot: Snapshot) -> set[str]:
         """Return the segments that an automatic compaction merges: the small ones, in geometric steps.
@@ -435,37 +555,48 @@ class SegmentLog:
         stale = {name for name in snapshot.parts if not snapshot.alive[name].all()}
         return stale | (small if len(small) > 1 else set())
 
-    def commit(self, choose: Callable[[Snapshot], set[str]], *, once: bool = False, always: bool = False) -> None:
+    def commit(
+        self, choose: Callable[[Snapshot], set[str]], *, once: bool = False, always: bool = False,
+        vectors: TextVectors | None = None,
+    ) -> None:  # fmt: skip
         """Rewrite the chosen segments and take over all appends, as one numbered commit.
+
+        Args:
+            once: raise if another process commits first.
+            always: commit also if nothing is chosen.
+            vectors: vectors of another encoder, which the index has from this commit on.
 
         Raises:
             _Superseded: ``once``, and another process committed first.
         """
-        if not self._can_commit():
-            raise StoreError(
-                f"The storage of {self.location} cannot create an object only if it is absent, so two processes could "
-                "commit at once. Open the index with exclusive=True in one maintenance process.", code="E-INDEX-COMMIT",
-            )  # fmt: skip
+        self._require_commits()
         with self._changing:
             while True:
                 snapshot, keys = self.refresh(), self.keys
                 assert keys is not None
+                number = snapshot.commit + 1
+                noted: dict[str, Any] = {"uuid": str(keys.uuid), **self._noted()}
+                n, reencoded = self.dimension or 1, self._reencoded or 0
+                if vectors is not None:
+                    snapshot = _reencoded(snapshot, vectors)
+                    n, reencoded = vectors.encoder.dimension, number
+                    noted |= {"encoder": vectors.encoder.model_fingerprint, "encoder_name": vectors.encoder.name}
                 chosen = choose(snapshot)
+                chosen |= {name for name, part in snapshot.parts.items() if isinstance(part.segment, ReencodedSegment)}
                 pending = [name for name in snapshot.parts if _is_open(name, snapshot.covered)]
                 if not chosen and not pending and not always:
                     return
-                number = snapshot.commit + 1
                 outputs: list[str] = []
                 try:
                     if chosen or always:
-                        self._merge(snapshot, chosen, number, keys, outputs)
+                        merged = {**noted, "kind": "merged", "commit": number}
+                        self._merge(snapshot, chosen, n, keys, merged, outputs)
                     record = {
-                        "uuid": str(keys.uuid), "kind": "commit", "commit": number,
-                        "encoder": self._encoder or self.noted_encoder,
+                        **noted, "kind": "commit", "commit": number, "reencoded": reencoded,
                         "base": [*(name for name in snapshot.parts if name not in chosen), *outputs],
                         "covered": dict(snapshot.newest),
                     }  # fmt: skip
-                    self._write(_commit_name(number), [], keys, self.dimension or 1, record)
+                    self._write(_commit_name(number), [], keys, n, record)
                     break
                 except (FileExistsError, FileNotFoundError, RetiredKeyError):
                     # Another process made this commit, and may already have deleted what was written here, or its key.
@@ -474,19 +605,19 @@ class SegmentLog:
                         raise
                     if once:
                         raise _Superseded from None
+            if vectors is not None:
+                self._encoder, self._reencoded, self.dimension = vectors.encoder, number, n
             self._refresh()
             self._clean()
 
     def _merge(
-        self, snapshot: Snapshot, chosen: set[str], number: int, keys: IndexKeys, outputs: list[str]
-    ) -> None:
+        self, snapshot: Snapshot, chosen: set[str], n: int, keys: IndexKeys, record: dict[str, Any],
+        outputs: list[str],
+    ) -> None:  # fmt: skip
         """Write the current rows of the chosen segments into new ones and verify them; their names join ``outputs``."""
-        n = self.dimension or 1
         limit = max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // (2 * n)))
-        source = self._surviving(snapshot, chosen, number)
-        record = {
-            "uuid": str(keys.uuid), "kind": "merged", "commit": number, "encoder": self._encoder or self.noted_encoder,
-        }  # fmt: skip
+        number = record["commit"]
+        source = self._surviving(snapshot, chosen, number, n)
         pushed: list[Any] = []  # what was read beyond the limit
         ended = False
 
@@ -515,7 +646,7 @@ class SegmentLog:
             if rows != segment.record["rows"]:
                 raise SealingError(f"{name} does not hold what was written.", code="E-SEAL-OPEN")
 
-    def _surviving(self, snapshot: Snapshot, chosen: set[str], number: int) -> Iterator[Any]:
+    def _surviving(self, snapshot: Snapshot, chosen: set[str], number: int, n: int) -> Iterator[Any]:
         """Yield the rows of the chosen segments that are current, and deletions that are still needed."""
         others = [part for name, part in snapshot.parts.items() if name not in chosen]
         for name in sorted(chosen):
@@ -529,7 +660,7 @@ class SegmentLog:
                 for other in others:
                     keep[expired[np.unique(other.locate(gone, hashes_of(gone))[0])]] = True
             start = 0
-            for table in part.segment.columns(schema(self.dimension or 1, self.precision).names):
+            for table in part.segment.columns(schema(n, self.precision).names):
                 end = start + len(table)
                 at = table.schema.get_field_index("deleted")
                 table = table.set_column(at, table.schema.field(at), pa.array(deleted[start:end]))
@@ -584,6 +715,29 @@ class _Superseded(Exception):
 def _under_other_keys(snapshot: Snapshot, *, key_id: str) -> set[str]:
     """Return the segments that another key than ``key_id`` opens."""
     return {name for name, part in snapshot.parts.items() if part.segment.key_id != key_id}
+
+
+def _reencoded(snapshot: Snapshot, vectors: TextVectors) -> Snapshot:
+    """Return the snapshot with segments that read as if another encoder had made their vectors."""
+    parts = {
+        name: replace(part, segment=ReencodedSegment(part.segment, vectors, snapshot.alive[name]))
+        for name, part in snapshot.parts.items()
+    }
+    return replace(snapshot, parts=parts)
+
+
+def _texts(snapshot: Snapshot) -> Iterator[list[str]]:
+    """Yield the texts of all rows in chunks."""
+    texts: list[str] = []
+    for part, mask in snapshot.live():
+        start = 0
+        for table in part.segment.columns(["text"]):
+            texts += table.filter(pa.array(mask[start : start + len(table)]))["text"].to_pylist()
+            start += len(table)
+            while len(texts) >= _CHUNK:
+                yield texts[:_CHUNK]
+                texts = texts[_CHUNK:]
+    yield texts
 
 
 def _numbers(appends: Iterable[str]) -> dict[str, set[int]]:

@@ -21,7 +21,7 @@ from vecveil.encoders.cache import default_cache_folder
 from vecveil.encoders.text_encoder import TextEncoder, as_text_encoder
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError
 from vecveil.sealing.sealer import Ranking, Unsealed
-from vecveil.sealing.segments import PRECISIONS, encode_vectors
+from vecveil.sealing.segments import PRECISIONS, check_range, encode_vectors
 from vecveil.search.filters import MetadataTable, Where, check_where
 from vecveil.search.keys import KeySource
 from vecveil.search.log import SegmentLog
@@ -107,7 +107,7 @@ class SealedIndex:
         self._log = SegmentLog(
             self.location, KeySource(key), Storage(self.location, cache=folder / place, options=storage_options),
             name=name or self.location, precision=precision,
-            encoder=None if self._encoder is None else self._encoder.model_fingerprint,
+            encoder=self._encoder,
             max_staleness=check_positive(max_staleness, owner=_OWNER, param="max_staleness", allow_zero=True),
             trusted_state=None if trusted_state is None else Path(trusted_state), exclusive=exclusive,
         )  # fmt: skip
@@ -179,7 +179,7 @@ class SealedIndex:
         X = self._encoded(listed or [], owner) if vectors is None else vectors
         X = check_embeddings(X, owner=owner, param="vectors")
         check_exact(X, owner=owner, param="vectors")
-        _check_range(X, self._log.precision, owner)
+        check_range(X, self._log.precision, owner)
         self._log.append(lambda n: _rows(names, X, listed, records, n, self._log.precision), X.shape[1])
 
     def delete(self, ids: Sequence[str]) -> None:
@@ -333,6 +333,31 @@ class SealedIndex:
         """
         self._log.refresh()
         self._log.renew_keys(show_progress=show_progress)
+        return self.count()
+
+    def reencode(
+        self, encoder: str | Encoder | Callable[[list[str]], Any], *, show_progress: bool | None = None
+    ) -> int:
+        """Encode every text again with another encoder; one commit replaces all vectors. Return the number of rows.
+
+        Others search and add with the former encoder until the commit, and get an error that names the new one
+        afterwards. Finished vectors are kept in the storage, encrypted: after an interruption the same call goes on.
+
+        Args:
+            encoder: the new encoder, or its name.
+
+        Raises:
+            InvalidInputError: rows have no text, or the encoder has no fingerprint.
+            StoreError: there is no index, or the storage cannot create an object conditionally.
+        """
+        new = _encoder(encoder)
+        if new is None or new.model_fingerprint is None:
+            raise InvalidInputError(
+                f"{_OWNER}.reencode: the index notes the fingerprint of its encoder, and this one has none. Pass "
+                "load_encoder(encoder, fingerprint=...).", code="E-INPUT", param="encoder",
+            )  # fmt: skip
+        self._log.reencode(new, show_progress=show_progress)
+        self._encoder = new
         return self.count()
 
     def _rows(self, owner: str) -> Snapshot:
@@ -504,14 +529,3 @@ def _as_json(row: Any, owner: str) -> str:
             f"{owner}: `metadata` is a JSON object with string keys for each row. Write dates as text, and None for "
             "NaN and infinity.", code="E-SEAL-METADATA", param="metadata",
         ) from None  # fmt: skip
-
-
-def _check_range(X: Embeddings, precision: str, owner: str) -> None:
-    # Below 2⁻¹⁴ float16 keeps fewer bits: a row of such values would lose its direction.
-    largest = np.abs(X).max(axis=1)
-    least, most = (2.0**-10, 65504.0) if precision == "float16" else (2.0**-50, 2.0**50)
-    if ((largest > most) | ((largest > 0) & (largest < least))).any():
-        raise InvalidInputError(
-            f"{owner}: a vector is beyond the range of {precision}. Normalise the vectors.",
-            code="E-SEAL-RANGE", param="vectors",
-        )  # fmt: skip
