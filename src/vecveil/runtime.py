@@ -252,6 +252,23 @@ def printable(text: str) -> str:
     )
 
 
+_status = ""
+
+
+def status() -> str:
+    """Return what the last `progress` of this process is at, such as ``"Encoding, 1,200 of 3,000"``, or nothing."""
+    return _status
+
+
+def _counted(items: Iterable[T], description: str, total: int | None) -> Iterator[T]:
+    global _status
+    of = "" if total is None else f" of {total:,}"
+    for done, item in enumerate(items):
+        _status = f"{description}, {done:,}{of}"
+        yield item
+    _status = ""
+
+
 def progress(
     items: Iterable[T],
     description: str,
@@ -279,7 +296,7 @@ def progress(
         except ImportError:
             show = False
     if not show:
-        yield from items
+        yield from _counted(items, description, total)
         return
     # Without a terminal size (a recording, a service) tqdm would draw nothing.
     size = {"dynamic_ncols": True} if _has_size() else {"ncols": 80, "nrows": 24}

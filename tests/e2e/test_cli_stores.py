@@ -12,12 +12,14 @@ import signal
 import subprocess
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import vecveil
 from harness.command_line import CANARY, SECRET, Outcome, command, environment, run, write_csv
 from vecveil.databases import Batch, VectorStore, open_store
 from vecveil.databases.fields import PROTECTOR_FIELD
@@ -315,6 +317,19 @@ def test_a_collection_is_migrated_and_checked_again(
     assert (wrong.code, wrong.json["verification"]["checksum"]) == (1, False)
     assert "verification failed" in wrong.err
     assert "migrate again" in wrong.err
+
+
+def test_a_protector_that_is_not_ready_is_used_after_a_yes(table: str, tmp_path: Path, vectors_protector: Path) -> None:
+    fitted = vecveil.load(vectors_protector)
+    listed = {"value": 0.9, "clean": 0.95, "chance": 0.1}
+    file = tmp_path / "weak.vecveil"
+    replace(fitted, report={**fitted.report, "reader": {"listed": listed}}).save(file)
+    dest = f"sqlite-vec:{tmp_path}/weak.db#notes"
+    refused = run("migrate", table, dest, "-p", file)
+    assert (refused.code, "said that it is not ready" in refused.err) == (2, True), refused.err
+    assert not (tmp_path / "weak.db").exists()
+    done = run("migrate", table, dest, "-p", file, "--yes")
+    assert done.code == 0, done.err
 
 
 def test_texts_are_kept_only_when_asked_for(

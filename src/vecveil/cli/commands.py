@@ -10,6 +10,7 @@ import itertools
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ import click
 
 from vecveil.cli import VALUES
 from vecveil.errors import KeyFileError, MemoryLimitError, SealingError, VecveilError
-from vecveil.runtime import check_room, printable
+from vecveil.runtime import check_room, printable, status
 from vecveil.version import __version__
 
 COMMANDS = {
@@ -114,7 +115,7 @@ def run(arguments: Sequence[str]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     values: dict[str, Any] = {}
-    with _termination_raises(), _own_warnings_in_one_line():
+    with _termination_raises(), _own_warnings_in_one_line(), _progress_in_lines(arguments):
         try:
             with vecveil.make_context("vecveil", list(arguments), obj=tuple(arguments)) as context:
                 context.meta[VALUES] = values
@@ -325,6 +326,30 @@ def _termination_raises() -> Iterator[None]:
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _progress_in_lines(arguments: Sequence[str]) -> Iterator[None]:
+    """Say every ten seconds how far a long command is, where stderr is no terminal and shows no bar."""
+    # A caller that replaced sys.stderr reads it after the run.
+    if not arguments or arguments[0] == "serve" or sys.stderr is None or sys.stderr is not sys.__stderr__:
+        yield
+        return
+    done = threading.Event()
+
+    def report() -> None:
+        wait = 1.5
+        while not done.wait(wait):
+            _write(f"vecveil: {arguments[0]}: {status() or 'working'}\n")
+            wait = 10.0
+
+    if not sys.stderr.isatty():
+        with contextlib.suppress(RuntimeError):  # a limit on threads
+            threading.Thread(target=report, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 @contextlib.contextmanager

@@ -498,6 +498,15 @@ def _left(leak: dict[str, Any]) -> float:
     return max(0.0, (leak["value"] - leak["chance"]) / over) if over > 0 else 1.0
 
 
+def not_ready(report: dict[str, Any]) -> str | None:
+    """Return why a fit said "not yet", or None if it did not."""
+    listed = report.get("reader", {}).get("listed")
+    if listed is None or _left(listed) <= PART:
+        return None
+    recovered, clean = share(listed["value"]), share(listed["clean"])
+    return f"an attacker recovers {recovered} of the listed words, {clean} from clean vectors"
+
+
 def _lower(label: str) -> str:
     return label[0].lower() + label[1:]
 

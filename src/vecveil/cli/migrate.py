@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 
 from vecveil.cli import options as shared
+from vecveil.cli.fit import not_ready
 from vecveil.cli.output import data_json, note, warn
 from vecveil.cli.releases import Release
 from vecveil.databases import VectorStore, open_store
@@ -21,7 +23,7 @@ from vecveil.databases.migrating import (
     verify_migration,
 )
 from vecveil.errors import InvalidInputError, StoreError
-from vecveil.protector import load
+from vecveil.protector import Protector, load
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import Sealer
 
@@ -43,7 +45,7 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @click.command("migrate", epilog=EXAMPLE, cls=shared.Sections, sections={
     "Protection": "--protector --encoder --seal-key --filter-field",
     "Fields": "--keep-text --keep --drop",
-    "Run": "--skip-bad --state --verify-only --batch --json",
+    "Run": "--yes --skip-bad --state --verify-only --batch --json",
 })  # fmt: skip
 @click.argument("source")
 @click.argument("dest")
@@ -58,12 +60,13 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @click.option("--batch", type=click.IntRange(min=1), help="Rows per write [default: 1,000; into sealed: 20,000].")
 @click.option("--state", "state_file", type=shared.FILE, help="Progress file [default: beside DEST].")
 @click.option("--verify-only", is_flag=True, help="Verify a finished copy again.")
+@click.option("--yes", is_flag=True, help="Copy also with a protector of which the fit said that it is not ready.")
 @shared.encoder_name_options
 @shared.named_options
 @shared.json_option
 def command(
     source: str, dest: str, protector_file: Path | None, batch: int | None, state_file: Path | None, verify_only: bool,
-    as_json: bool, seal_key: str | None, **options: Any,
+    as_json: bool, seal_key: str | None, yes: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Copy the rows of SOURCE to DEST with protected vectors, and verify the copy.
 
@@ -103,8 +106,13 @@ def command(
             done = verify_migration(made, existing, state_file, names=names, batch=batch, sealer=sealer)
     else:
         assert protector_file is not None
-        done = _migrate(source, dest, protector_file, release, state_file, names, batch,
+        protector = load(protector_file)
+        if not yes:
+            _ask(protector, protector_file.name)
+        done = _migrate(source, dest, protector, release, state_file, names, batch,
                         MigrationOptions(**options, seal=sealer is not None), sealer, encoder)  # fmt: skip
+        if sealer is None:
+            _say_how_to_query(protector, protector_file)
     _report(done, short_name(dest), state_file, verify_only=verify_only)
     if as_json:
         data_json({"source": short_name(source), "dest": short_name(dest), **done.to_record()})
@@ -114,6 +122,17 @@ def command(
             "reprotected since the migration are not in its record. If there are none, delete the destination and the "
             "state file, and migrate again."
         )
+
+
+def _ask(protector: Protector, file: str) -> None:
+    """Ask before a protector is used that its fit called not ready."""
+    why = not_ready(protector.report)
+    if why is None:
+        return
+    text = f"The fit of {file} said that it is not ready: {why}."
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{text} Fit a stronger one, or pass --yes to copy all the same.")
+    click.confirm(f"{text} Copy all the same?", abort=True, err=True)
 
 
 def _destination(location: str) -> VectorStore:
@@ -133,11 +152,10 @@ def _if_exists(source: VectorStore) -> VectorStore | None:
 
 
 def _migrate(
-    source: str, dest: str, protector_file: Path, release: Release, state_file: Path,
+    source: str, dest: str, protector: Protector, release: Release, state_file: Path,
     names: tuple[str, str], batch: int, options: MigrationOptions, sealer: Sealer | None,
     encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
 ) -> Migration:  # fmt: skip
-    protector = load(protector_file)
     if encoder[0] is not None:
         protector = replace(protector, encoder=protector.encoder_for(encoder[0], options=dict(encoder[1])))
     given: dict[str, Any] = {
@@ -150,14 +168,16 @@ def _migrate(
     if sealer is not None:
         note("Search the copy with `vecveil search`, or vecveil.ProtectedCollection. Keep the key file: without it "
              "no blob opens.")  # fmt: skip
-        return done
+    return done
+
+
+def _say_how_to_query(protector: Protector, file: Path) -> None:
     note(
         "Queries must pass the same protector from now on: as documents do (vecveil protect QUERIES -p "
-        f"{protector_file.name}), or through its map alone where they stay on the trusted side (--no-noise; "
+        f"{file.name}), or through its map alone where they stay on the trusted side (--no-noise; "
         "query_protection='map-only' in integrations and server). "
         f"They have {protector.released_dimension} dimensions then."
     )
-    return done
 
 
 def _plan(checked: SourceCheck, state_file: Path) -> None:

@@ -114,11 +114,15 @@ def new_key(file: Path, key_id: str | None, as_json: bool) -> None:
     Older keys stay in the file, for releases that must be repeatable with them.
     """
     named = key_id or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")
+    before = NoiseKeys.from_file(file).current if file.exists() else None
     keys = NoiseKeys.create(file, named)
-    note(
-        f"{'Added a key to' if len(keys.keys) > 1 else 'Wrote'} {file}: the key {keys.current!r} is current. "
-        "Keep the file secret, and a copy of it safe."
-    )
+    if before is None:
+        note(f"Wrote {file}: the key {keys.current!r} is current. Keep the file secret, and a copy of it safe.")
+    else:
+        note(
+            f"Added a key to {file}: {keys.current!r} is current in place of {before!r}, which stays in the file. New "
+            "data keys are wrapped by it, and keyed noise differs; `vecveil reseal` moves a store to it."
+        )
     if as_json:
         data_json({"key_file": str(file), "current": keys.current, "ids": sorted(keys.keys)})
 

@@ -8,6 +8,7 @@ from the environment variables ``CHROMA_CLIENT_AUTH_PROVIDER`` and ``CHROMA_CLIE
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,9 @@ _DIMENSION = "vecveil:dimension"
 # Fields of the document and the URI of a row; Chroma reserves the prefix.
 _TEXT, _URI = "chroma:document", "chroma:uri"
 _BATCH = 500
+
+# No embedding function is used here, so a user can do nothing about one that Chroma cannot build.
+warnings.filterwarnings("ignore", "Could not reconstruct (sparse )?embedding function")
 
 
 class ChromaStore(DatabaseStore):

@@ -72,7 +72,7 @@ class DemoResult:
 
     def summary(self) -> str:
         """Return the table for the terminal, with the files."""
-        lines = [self.audit.summary(), *self._search_lines()]
+        lines = [*self._modes(), self.audit.summary()]
         if self.synthetic:
             lines += [
                 "The texts are bundled notes: synthetic, nobody's, more regular than real ones.",
@@ -89,22 +89,23 @@ class DemoResult:
         lines += [f"  {self.folder / name!s:<32} {what}" for name, what in zip(FILES, about, strict=True)]
         return "\n".join(lines) + "\n"
 
-    def _search_lines(self) -> list[str]:
-        """Return the price of protection for a search in the store alone, and for sealed search."""
+    def _modes(self) -> list[str]:
+        """Return what each mode leaves an attacker with the storage, and what search keeps."""
         utility, worst = self.audit.record["utility"], self.audit.worst
-        recalls = {key: utility[key]["value"] for key in ("neighbours", "sealed_search") if key in utility}
-        if len(recalls) < 2:
-            return []
-        sealed = f"protected and sealed, {CANDIDATES} candidates"
-        names = {"neighbours": "protected, the store ranks", "sealed_search": sealed}
-        head = f"{'What search keeps':<42}words read   ten nearest found"
-        rows = [("clean vectors", worst["clean"], 1.0), *((names[key], worst["value"], recalls[key]) for key in names)]
-        lines = [f"  {name:<40}{read:>8.0%}{recall:>15.0%}" for name, read, recall in rows]
-        advice = [
-            "For better search, keep sealed originals: vecveil key new search.keys, then",
-            "vecveil migrate SOURCE DEST -p FILE --seal-key search.keys",
+
+        def recall(task: str) -> str:
+            return f"{utility[task]['value']:.0%}" if task in utility else "-"
+
+        read = f"{worst['value']:.0%}"
+        rows = [
+            ("no protection", f"{worst['clean']:.0%}", "100%", ""),
+            ("sealed index", "ciphertext", "100%", "you hold a key where you search"),
+            ("sealed search", read, recall("sealed_search"), f"the same, and a database ranks {CANDIDATES} candidates"),
+            ("protected vectors", read, recall("neighbours"), "somebody without a key uses the vectors"),
+            ("guessing", f"{worst['chance']:.0%}", "", ""),
         ]
-        return [head, *lines, *advice, ""]
+        head = f"{'Mode':<19}{'listed words recovered':>22}  {'ten nearest found':>17}  if"
+        return [head, *(f"{mode:<19}{words:>22}  {kept:>17}  {use}".rstrip() for mode, words, kept, use in rows), ""]
 
 
 def run_demo(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +85,16 @@ def test_debugging_shows_what_a_database_said(monkeypatch: pytest.MonkeyPatch) -
     done = run(*words)
     assert "psycopg" in done.err
     assert "hunter2" not in done.err
+
+
+def test_a_long_command_says_how_far_it_is_where_no_bar_can_move() -> None:
+    code = (
+        "import time\n"
+        "from vecveil.cli.commands import _progress_in_lines\n"
+        "from vecveil.runtime import progress\n"
+        "with _progress_in_lines(['fit']):\n"
+        "    for _ in progress(range(5), 'Encoding', total=5):\n"
+        "        time.sleep(0.5)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"vecveil: fit: Encoding, [1-4] of 5\n", done.stderr)
