@@ -6,6 +6,7 @@ registers (fast scan, André et al., VLDB 2015) at n/4 bytes a row. The codes on
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,17 @@ class VectorScan:
 
     def __init__(self, stored: npt.NDArray[Any], scale: npt.NDArray[np.float32] | None) -> None:
         self._stored, self._scale = stored, scale
-        self._codes = _fast_scan(stored) if len(stored) >= _LEAST else None
+        self._made: Any = None
+        self._making = threading.Lock()
+
+    @property
+    def _codes(self) -> Any:
+        """The codes, made by the first search: a process that only writes or compacts needs none."""
+        if self._made is None and len(self._stored) >= _LEAST:
+            with self._making:
+                if self._made is None:
+                    self._made = _fast_scan(self._stored)
+        return self._made
 
     def candidates(self, query: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_], top: int) -> tuple[Rows, Scores]:
         """Return about the ``top`` best rows of ``mask`` for ``query`` (n,) and their approximate cosines, unsorted.
@@ -40,7 +51,7 @@ class VectorScan:
         All rows of the mask are returned where they are few.
         """
         selected = int(np.count_nonzero(mask))
-        if self._codes is None or selected <= max(_EXACT, top):
+        if selected <= max(_EXACT, top) or self._codes is None:
             rows = np.flatnonzero(mask)
             return _best(rows, self.cosines(query, rows), top)
         # The scan knows no mask: fetch as many as hold `top` selected rows on average, and more until they do.

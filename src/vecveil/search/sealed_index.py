@@ -39,6 +39,7 @@ from vecveil.validation import (
 )
 
 Mode = Literal["vectors", "hybrid"]
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 Selection = tuple[LoadedSegment, npt.NDArray[np.bool_]]
 Hit = tuple[float, LoadedSegment, int]
 
@@ -523,7 +524,7 @@ def _as_json(row: Any, owner: str) -> str:
         if row is not None and (not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row)):
             raise TypeError
         record = None if row is None else dict(row)
-        return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return _JSON(record)
     except (TypeError, ValueError, RecursionError):  # the message may quote a value
         raise InvalidInputError(
             f"{owner}: `metadata` is a JSON object with string keys for each row. Write dates as text, and None for "
