@@ -2,8 +2,9 @@
 
     python benchmarks/experiment_pages.py [--check]
 
-Reads ``results/experiments/NAME``; writes its ``README.md`` and ``docs/experiments/NAME.html``, and the list
-of pages in ``docs/experiments.md``. ``--check`` writes nothing and exits 1 if a page is stale.
+Reads ``results/experiments/NAME``; writes its ``README.md`` and ``docs/experiments/NAME.html``, the list of pages in
+``docs/experiments.md``, what became of each claim of the papers in ``docs/claims.md``, and the counts in the README.
+``--check`` writes nothing and exits 1 if a page is stale.
 """
 
 from __future__ import annotations
@@ -17,35 +18,83 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # `research` is not installe
 
 from research import summarise
 from research.catalogue import EXPERIMENTS
+from research.judging import VERDICTS
 from research.report import experiment_to_html, experiment_to_markdown
 from vecveil.io import write_text
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "benchmarks" / "results" / "experiments"
 DOCS = ROOT / "docs"
-_LIST = re.compile(r"(<!-- pages -->\n).*?(<!-- end pages -->)", re.DOTALL)
+PAPERS = ("SPARSE", "TextCrafter")
 
 
 def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
     """Return every page and what it should hold."""
     found: dict[Path, str] = {}
+    findings: list[dict[str, str]] = []
     lines = ["| experiment | what it measures | after | cells |", "| :-- | :-- | :-- | --: |"]
     for name in EXPERIMENTS:
         if not (records / name / "spec.yaml").exists():
             continue
         record = summarise(name, records)
+        findings += [one | {"experiment": name} for one in record["findings"] if one["id"]]
         found[records / name / "README.md"] = experiment_to_markdown(record)
         found[docs / "experiments" / f"{name}.html"] = experiment_to_html(record)
         cells = record["cells"]
         done = f"{cells['measured']} of {cells['asked']}"
         link = f"[{name}](experiments/{name}.html)"
         lines.append(f"| {link} | {record['what']} | {record['source']} | {done} |")
-    index = docs / "experiments.md"
-    listed = "\n".join(lines) + "\n"
-    found[index] = _LIST.sub(
-        lambda m: f"{m[1]}\n{listed}\n{m[2]}", index.read_text(encoding="utf-8")
-    )
+    counts = _counts(findings)
+    for path, mark, table in (
+        (docs / "experiments.md", "pages", lines),
+        (docs / "claims.md", "counts", counts),
+        (docs / "claims.md", "claims", _claims(findings)),
+        (docs.parent / "README.md", "claims", counts),
+    ):
+        text = found.get(path) or path.read_text(encoding="utf-8")
+        block = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- end {mark} -->)", re.DOTALL)
+        filled = "\n".join(table)
+        found[path] = block.sub(lambda m, filled=filled: f"{m[1]}\n{filled}\n\n{m[2]}", text)  # type: ignore[misc]
     return found
+
+
+def _paper(finding: dict[str, str]) -> str:
+    return finding["source"].partition(",")[0]
+
+
+def _reading(finding: dict[str, str]) -> str:
+    """Return the paper, and the reading of it that the finding judges."""
+    reading = re.search(r"\(Reading: (.*)\.\)$", finding["claim"])
+    return f"{_paper(finding)}, {reading[1]}" if reading else _paper(finding)
+
+
+def _counts(findings: list[dict[str, str]]) -> list[str]:
+    """Return how many claims of each paper have each verdict."""
+    lines = [
+        "| paper | " + " | ".join(reversed(VERDICTS[:-1])) + f" | {VERDICTS[-1]} |",
+        "| :-- |" + " --: |" * len(VERDICTS),
+    ]
+    for name in dict.fromkeys(map(_reading, findings)):
+        of = [one["verdict"] for one in findings if _reading(one) == name]
+        numbers = (of.count(verdict) for verdict in (*reversed(VERDICTS[:-1]), VERDICTS[-1]))
+        lines.append(f"| {name} | " + " | ".join(map(str, numbers)) + " |")
+    return lines
+
+
+def _claims(findings: list[dict[str, str]]) -> list[str]:
+    """Return a table for each paper: each claim, its place, the verdict, our comparisons and the paper's own."""
+    lines = []
+    for paper in PAPERS:
+        heads = ("claim", "where", "verdict", "here", "in its tables", "experiment")
+        lines += [f"## {paper}", "", f"| {' | '.join(heads)} |", "| :-- " * len(heads) + "|"]
+        for one in findings:
+            if _paper(one) == paper:
+                where, theirs = one["source"].partition(", ")[2], one["published"].removesuffix(" of its tables")
+                link = f"[{one['experiment']}](experiments/{one['experiment']}.html)"
+                cells = (one["claim"], where, f"**{one['verdict']}**", one["ours"], theirs, link)
+                lines.append(f"| {' | '.join(cells)} |")
+        lines.append("")
+    return lines[:-1]
 
 
 def main() -> int:

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-__all__ = ["experiment_table", "findings_table"]
+__all__ = ["experiment_table"]
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `research` is not installed
 MISSING = "not measured"
-VERDICTS = {"disagrees": "no", "unclear": "in part", "agrees": "yes", "not measured": MISSING}
 
 
 @cache
@@ -47,27 +46,6 @@ def experiment_table(name: str, title: str) -> Callable[[Path], str]:
             for texts, row in zip(cells.rows, own[0].rows, strict=True)
         ]
         return _markdown(cells.heads, rows, len(cells.words))
-
-    return render
-
-
-def findings_table(name: str) -> Callable[[Path], str]:
-    """Return the renderer of the claims and what became of them."""
-
-    def render(folder: Path) -> str:
-        found = _summary(name, folder)
-        rows = [
-            [
-                one.claim,
-                one.source,
-                VERDICTS[one.verdict],
-                one.ours or MISSING,
-                one.published or "–",
-            ]
-            for one in (() if found is None else found.findings)
-        ]
-        heads = ["claim", "source", "holds here", "here", "in the paper's figures"]
-        return _markdown(heads, rows or [[MISSING] * len(heads)], len(heads))
 
     return render
 

@@ -715,18 +715,11 @@ TABLES |= {
     "scale-sealed": _scale.sealed_store,
     "serving-cost": _serving.cost,
     "serving-load": _serving.load,
-    "textcrafter": _experiments.experiment_table("textcrafter", "TextCrafter's Table I"),
-    "textcrafter-claims": _experiments.findings_table("textcrafter"),
-    "textcrafter-sentences": _experiments.experiment_table(
-        "textcrafter", "Reconstruction with intervals"
-    ),
     "textcrafter-leakage": _experiments.experiment_table(
         "textcrafter", "Token inference and accuracy"
     ),
     "textcrafter-pii": _experiments.experiment_table("textcrafter", "Whether a text holds PII"),
     "textcrafter-curves": _experiments.experiment_table("textcrafter", "Learning curves"),
-    "frontier": _experiments.experiment_table("frontier", "At equal utility"),
-    "textcrafter-sets": _experiments.experiment_table("textcrafter", "Sets"),
 }
 _BLOCK = re.compile(r"(<!-- table: ([a-z-]+) -->\n).*?(\n?<!-- end table -->)", re.DOTALL)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from research.judging import Measured
 from research.results import Number, Summary, number
 from research.specification import Spec, digest, json_ready
 
@@ -83,6 +84,19 @@ class Records(Sequence[Mapping[str, Any]]):
         """Return the estimate at a path: ``value`` over seeds, or of one seed with ``low`` and ``high``."""
         value, low, high = (self.figures(*path, key) for key in ("value", "low", "high"))
         return number(value, low=low, high=high, **options)
+
+    def measured(self, *path: str, factor: float = 1.0) -> Measured | None:
+        """Return the figure at a path with its error, times ``factor``; None where it was not measured."""
+        values: dict[Any, float] = {}
+        halves = []
+        for row in self._rows:
+            value, low, high = (number_at(row["found"], (*path, k)) for k in ("value", "low", "high"))
+            if value is None:
+                value = number_at(row["found"], path)
+            if value is not None:
+                values[row["cell"].get("seed")] = factor * value
+                halves.append(abs(factor) * (high - low) / 2 if low is not None and high is not None else 0.0)
+        return Measured(values, sum(halves) / len(halves)) if values else None
 
     def each(self, *axes: str) -> Iterator[tuple[tuple[Any, ...], Records]]:
         """Yield the rows grouped by their values on some axes."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from research import charts
+from research.judging import VERDICTS
 from research.results import (
-    VERDICTS,
     Cell,
     Column,
     ExperimentRecord,
@@ -37,6 +37,7 @@ NOT_MEASURED = f"{MISSING}: not measured."
 VERDICT_WORDS = {
     "disagrees": "Disagrees with the claim",
     "unclear": "Unclear",
+    "no difference": "No difference",
     "agrees": "Agrees with the claim",
     "not measured": "Not measured",
 }

@@ -11,12 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
+from research.judging import VERDICTS, Verdict
 from vecveil.errors import InvalidInputError, VecveilError
 from vecveil.records.reading import Count, Finite, Place, Record, Scalar, Within
-
-Verdict = Literal["disagrees", "unclear", "agrees", "not measured"]
-VERDICTS: tuple[Verdict, ...] = ("disagrees", "unclear", "agrees", "not measured")
-"""The verdicts of a finding, in the order in which reports show them."""
 
 Point: TypeAlias = tuple[float, float, float | None, float | None]
 """x, y and the ends of the interval of y, or None."""
@@ -217,7 +214,11 @@ class Figure(_Closed):
 
 @dataclass(frozen=True)
 class ClaimFinding(_Closed):
-    """A claim beside what was measured, and the command that measures it."""
+    """A claim beside what was measured, and the command that measures it.
+
+    Attributes:
+        id: of the paper's claim in `research.published`; ``""`` for a finding of ours.
+    """
 
     claim: str
     source: str
@@ -226,6 +227,7 @@ class ClaimFinding(_Closed):
     published: str = ""
     difference: str = ""
     command: str = ""
+    id: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from research.experiment import Records
-from research.published import claims, published
+from research.judging import Measured, Tally, verdict
+from research.published import Claim, claims, published
 from research.results import Cell as TableCell
 from research.results import (
     ClaimFinding,
@@ -17,13 +18,11 @@ from research.results import (
     Point,
     Series,
     Table,
-    Verdict,
+    number,
 )
 from research.scales import parse_scale
 
-AGREES = 0.8  # share of comparisons in which a claim holds
-DISAGREES = 0.5  # what two equal methods give
-FEWEST = 4  # comparisons that a verdict on a paper's claim needs
+FEW_TEXTS = 100  # judged texts: figures of fewer decide no claim
 
 METHOD_NAMES = {
     "none": "no protection",
@@ -101,20 +100,47 @@ def table(
     return Table(title, heads, rows, caption, notes)
 
 
-def share_verdict(
-    held: float, cells: int, *, agrees: float = AGREES, disagrees: float = DISAGREES
-) -> Verdict:
-    """Return the verdict on a claim that holds in ``held`` of the cells; unclear between the two limits."""
-    if held >= agrees * cells:
-        return "agrees"
-    return "disagrees" if held <= disagrees * cells else "unclear"
+def above_chance(rows: Records, *path: str) -> bool:
+    """Return whether a figure exceeds chance: by its interval, or by 2 standard errors over seeds."""
+    chances, lows, values = (rows.figures(*path, key) for key in ("chance", "low", "value"))
+    if not values or len(chances) < len(values):
+        return bool(values)
+    if len(values) == 1:
+        return len(lows) == 1 and lows[0] > chances[0]
+    by = number([value - chance for value, chance in zip(values, chances, strict=True)])
+    return by is not None and by.sd is not None and by.value > 2 * by.sd / math.sqrt(len(values))
 
 
-def verdict_of(held: int, cells: int) -> Verdict:
-    """Return the verdict on a paper's claim; fewer than four comparisons are unclear."""
-    if not cells:
-        return "not measured"
-    return "unclear" if cells < FEWEST else share_verdict(held, cells)
+def few_texts(records: Records) -> bool:
+    """Return whether too few texts were judged for the figures to decide a claim."""
+    return min(records.figures("texts", "judged"), default=FEW_TEXTS) < FEW_TEXTS
+
+
+def counted(records: Records) -> Records:
+    """Return the records of the problems with enough judged texts."""
+    return Records([row for _, own in records.each("problem") if not few_texts(own) for row in own])
+
+
+def marked(records: Records, title: str) -> str:
+    """Return a title that says where too few texts were judged."""
+    texts = min(records.figures("texts", "judged"), default=0)
+    return f"{title} ({texts:.0f} judged texts: too few to count in a verdict)" if few_texts(records) else title
+
+
+def live_attacks(records: Records) -> list[str]:
+    """Return the classifiers that exceed chance on the clean vectors of a problem, the strongest first.
+
+    A dead attack is shown and decides no claim.
+    """
+    clean = records.where(scale="clean")
+    names = dict.fromkeys(name for row in clean for name in row["found"].get("attacks", {}))
+    strength = {
+        name: figure.value
+        for name in names
+        if above_chance(clean, "attacks", name, "r_precision")
+        and (figure := clean.number("attacks", name, "r_precision", "value"))
+    }
+    return sorted(strength, key=strength.__getitem__, reverse=True)
 
 
 def findings_of(
@@ -134,20 +160,21 @@ def findings_of(
         difference: how the paper's setting and ours differ.
         only: ids of claims; none takes all of the experiment's.
     """
-    found = []
-    for claim in claims(experiment):
-        if only and claim.id not in only:
-            continue
-        ours, theirs = claim.compare.tally(rows, keys), claim.published_tally()
-        there = f"holds in {theirs.held} of {theirs.cells} comparisons of its tables"
-        here = f"holds in {ours.held} of {ours.cells} comparisons" if ours.cells else "not measured"
-        found.append(
-            ClaimFinding(
-                claim.claim, f"{claim.paper}, {claim.source}", verdict_of(ours.held, ours.cells), here,
-                there if theirs.cells else "shown in a picture", difference,
-            )
-        )  # fmt: skip
-    return found
+    return [
+        finding_of(claim, claim.compare.tally(rows, keys), difference=difference)
+        for claim in claims(experiment)
+        if not only or claim.id in only
+    ]
+
+
+def finding_of(claim: Claim, ours: Tally, *, difference: str, suffix: str = "") -> ClaimFinding:
+    """Return the finding on a paper's claim; ``suffix`` follows the claim."""
+    theirs = claim.published_tally()
+    return ClaimFinding(
+        claim.claim + suffix, f"{claim.paper}, {claim.source}", verdict(ours),
+        str(ours) if ours.cells else "not measured",
+        f"{theirs} of its tables" if theirs.cells else "shown in a picture", difference, id=claim.id,
+    )  # fmt: skip
 
 
 def beside(tables: Sequence[str], figure: str, **keys: Any) -> float | None:
@@ -194,8 +221,14 @@ def point_table(records: Records, problem: str, tables: Sequence[str] = ()) -> T
             tables, name, dataset=problem, epsilon=epsilon_of(key[0]), method=key[1]
         )
 
-    mlc = ("attacks", "mlc-published")
-    return table(problem, by_scale(own, "scale", "method"), [
+    mlc, live = ("attacks", "mlc-published"), live_attacks(own)[:1]
+    eq14 = []
+    if live and live != ["mlc-published"]:
+        eq14 = [
+            percent(f"{live[0]}: leakage (Eq. 13)", "attacks", live[0], "leakage", "value"),
+            percent("confidence (Eq. 14)", "attacks", live[0], "confidence", "value", published=paper("confidence")),
+        ]
+    return table(marked(own, problem), by_scale(own, "scale", "method"), [
         axis("Scale", 0),
         axis("Method", 1, method_name),
         estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
@@ -203,6 +236,7 @@ def point_table(records: Records, problem: str, tables: Sequence[str] = ()) -> T
         column("Strongest attack", lambda key, rows: strongest_names(rows), text=True),
         percent("MLC leakage (Eq. 13)", *mlc, "leakage", "value"),
         percent("MLC confidence (Eq. 14)", *mlc, "confidence", "value", published=paper("confidence")),
+        *eq14,
         estimate(metric, "utility", published=paper("utility")),
         percent("Utility kept", "utility", "relative"),
         column("ε of the mechanism", lambda key, rows: "–" if key[1] == "none" else rows.plain("protector", "epsilon")),
@@ -250,27 +284,47 @@ def curve(records: Records, problem: str) -> Figure:
     )  # fmt: skip
 
 
+def leakage_of(records: Records, live: Sequence[str]) -> Measured | None:
+    """Return the R-precision (%) of the strongest live attack in each record, with its error."""
+    rows = []
+    for row in records:
+        attacks = row["found"].get("attacks", {})
+        known = [attacks[name]["r_precision"] for name in live if name in attacks]
+        if known:
+            strongest = max(known, key=lambda figure: figure["value"])
+            rows.append({"cell": row["cell"], "found": {"leakage": strongest}})
+    return Records(rows).measured("leakage", factor=100)
+
+
 def paper_rows(
-    records: Records, *axes: str, figures: Mapping[str, Sequence[str]], kinds: Sequence[str] = ("effective",)
+    records: Records, *axes: str, kinds: Sequence[str] = ("effective",), within: Sequence[str] = ()
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return points with the paper's keys and units, means over seeds: a row for each value on the axes and ε.
+    """Return points with the paper's keys and units and their errors: a row for each value on the axes and ε.
+
+    ``leakage`` is of the strongest live attack, ``confidence`` and ``eq13`` of the one that is strongest on clean
+    vectors. Problems without a live attack or with too few judged texts have no row.
 
     Args:
-        axes: ``scale`` last; ``problem`` becomes the key ``dataset``.
-        figures: name of a figure in per cent -> its path in ``found``.
+        axes: ``problem`` first, ``scale`` last; ``problem`` becomes the key ``dataset``.
         kinds: kinds of the scales to return.
+        within: axes besides ``problem`` by which an attack is live.
     """
     rows: list[dict[str, Any]] = []
-    for (*values, scale), at in records.each(*axes):
-        parsed = parse_scale(scale)
-        if parsed.kind in kinds:
+    for _, own in counted(records).each("problem", *within):
+        live = live_attacks(own)
+        for (*values, scale), at in own.each(*axes) if live else ():
+            parsed = parse_scale(scale)
+            if parsed.kind not in kinds:
+                continue
             keys = ("dataset" if axis == "problem" else axis for axis in axes)
-            row = dict(zip(keys, values, strict=False)) | {
+            rows.append(dict(zip(keys, values, strict=False)) | {
                 "epsilon": parsed.value,
                 "axis": parsed.kind,
-            }
-            means = {name: at.number(*path) for name, path in figures.items()}
-            rows.append(row | {name: mean and 100 * mean.value for name, mean in means.items()})
+                "leakage": leakage_of(at, live),
+                "utility": at.measured("utility", factor=100),
+                "confidence": at.measured("attacks", live[0], "confidence", factor=100),
+                "eq13": at.measured("attacks", live[0], "leakage", factor=100),
+            })  # fmt: skip
     return rows
 
 
@@ -279,6 +333,15 @@ def excess(rows: Records, *path: str) -> float:
     where = path or ("leakage",)
     value, chance = rows.number(*where, "value"), rows.number(*where, "chance")
     return math.nan if value is None or chance is None else value.value - chance.value
+
+
+def excess_of(rows: Records, *path: str) -> Measured | None:
+    """Return the leakage above chance in points, with its error."""
+    where = path or ("leakage",)
+    value, chance = rows.measured(*where, factor=100), rows.measured(*where, "chance", factor=100)
+    if value is None or chance is None:
+        return None
+    return Measured({seed: one - chance.by_seed[seed] for seed, one in value.by_seed.items()}, value.half)
 
 
 def excess_shares(own: Records, base: Records, *path: str) -> list[float]:

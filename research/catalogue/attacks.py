@@ -25,6 +25,7 @@ from research.decoders import (
 )
 from research.experiment import Cell, Records
 from research.grid import Grid, GridSpec
+from research.judging import Measured, Order, Tally, compare, verdict
 from research.points import defend, leakage, protector_record, short, utility
 from research.published import published
 from research.results import (
@@ -46,9 +47,10 @@ ATTACK_NAMES = {"mlc": "MLC", "geia": "GEIA", "vec2text": "Vec2Text"}
 MLC = "mlc-published"
 PUBLISHED = "sparse-table-2"
 SETTING = (
-    "The paper: GTR-base, a pretrained GPT-2 for GEIA and a pretrained T5 for Vec2Text. Here: the encoder and the "
-    "decoders of the specification. `small` decoders are trained from scratch on one corpus: their misses are no "
-    "evidence of safety."
+    "The paper: GTR-base, a pretrained GPT-2 for GEIA and the published Vec2Text of GTR-base, which it calls based on "
+    "GPT-2 (Appendix I.1) although it builds on T5. Here: the encoder and the decoders of the specification. `small` "
+    "decoders are trained from scratch on one corpus: their misses are no evidence of safety. The classifier of words "
+    "is the one that is strongest on clean vectors: MLC as printed is at chance there."
 )
 MEASURES = (
     "Leakage (Eq. 13) covers frequent words, the same ones for every attack; 'every word' covers all words of the "
@@ -221,7 +223,7 @@ def _training_notes(experiment: AttackModelsSpec, records: Records) -> list[str]
         f"{ATTACK_NAMES[kind]} is at chance on clean vectors of {problem}: it was trained too little to judge a "
         "defence, and its figures are left out of the claims."
         for (problem, kind), at in records.where(method="none").each("problem", "attack")
-        if not above_chance(at, "figures", "leakage")
+        if not draw.above_chance(at, "figures", "leakage")
     ]
     for kind in experiment.models:
         own = [r["found"] for r in records.where(attack=kind) if "training" in r["found"]]
@@ -261,7 +263,7 @@ def _leakage(records: Records, problem: str) -> Table:
         )
 
     def change(key: tuple[str, str, str], at: Records) -> Number | None:
-        return number(changes(own, at, key[0]), published=paper("leakage_change")(key))
+        return number([*changes(own, at, key[0]).values()], published=paper("leakage_change")(key))
 
     def strongest(key: tuple[str, str, str], at: Records) -> str | None:
         names = (r["found"]["strongest"]["name"] for r in at if "strongest" in r["found"])
@@ -321,61 +323,53 @@ def _figures(records: Records, problem: str) -> list[Figure]:
     return found
 
 
-def above_chance(rows: Records, *path: str) -> bool:
-    """Return whether a figure exceeds chance: by its interval, or by 2 standard errors over seeds."""
-    chances, lows, values = (rows.figures(*path, key) for key in ("chance", "low", "value"))
-    if not values or len(chances) < len(values):
-        return bool(values)
-    if len(values) == 1:
-        return len(lows) == 1 and lows[0] > chances[0]
-    by = number([value - chance for value, chance in zip(values, chances, strict=True)])
-    return by is not None and by.sd is not None and by.value > 2 * by.sd / math.sqrt(len(values))
-
-
-def changes(own: Records, at: Records, attack: str) -> list[float]:
-    """Return each seed's relative change of leakage against clean vectors."""
-    found = []
+def changes(
+    own: Records, at: Records, attack: str, *path: str
+) -> dict[int, float]:
+    """Return each seed's relative change of a leakage against clean vectors."""
+    where, found = path or ("figures", "leakage"), {}
     for row in at:
         clean = own.where(attack=attack, method="none", seed=row["cell"]["seed"])
-        before = clean.figures("figures", "leakage", "value")
+        before, after = clean.figures(*where, "value"), Records([row]).figures(*where, "value")
         if row["cell"]["method"] != "none" and before and before[0] > 0:
-            found.append(row["found"]["figures"]["leakage"]["value"] / before[0] - 1)
+            found[row["cell"]["seed"]] = after[0] / before[0] - 1
     return found
 
 
 def attack_findings(records: Records) -> list[ClaimFinding]:
     """Return the paper's claims tested on our rows, and our own."""
     rows = _rows(records)
-    keys = ("dataset", "attack", "epsilon", "method")
-    return [*draw.findings_of("attacks", rows, keys, difference=SETTING), *_own(records, rows)]
+    return [*draw.findings_of("attacks", rows, _KEYS, difference=SETTING), *_own(records, rows)]
+
+
+_KEYS = ("dataset", "attack", "epsilon", "method")
 
 
 def _rows(records: Records) -> list[dict[str, Any]]:
-    """Return our figures with the paper's keys and units, means over seeds.
+    """Return our figures with the paper's keys and units, and their errors.
 
-    Leave out attacks that are at chance on clean vectors, and scales at which every method is at chance: such figures
-    have no order.
+    An attack that is at chance on clean vectors has no row. The rows of ``mlc`` are those of the strongest live
+    classifier.
     """
-
-    def informative(rows: Records) -> bool:
-        return any(above_chance(at, "figures", "leakage") for _, at in rows.each("method"))
-
     found = []
-    axes = ("problem", "attack", "scale", "method")
-    for (problem, attack, scale, method), at in records.each(*axes):
-        epsilon = draw.epsilon_of(scale)
-        own = records.where(problem=problem, attack=attack)
-        if epsilon is None or not (
-            informative(own.where(method="none")) and informative(own.where(scale=scale))
-        ):
+    for (problem, attack), own in draw.counted(records).each("problem", "attack"):
+        path: tuple[str, ...] = ("figures", "leakage")
+        live = draw.live_attacks(own) if attack == "mlc" else []
+        if live:
+            path = ("attacks", live[0], "leakage")
+        elif not draw.above_chance(own.where(method="none"), *path):
             continue
-        leak = at.number("figures", "leakage", "value")
-        change = number(changes(records.where(problem=problem), at, attack))
-        found.append({
-            "dataset": problem, "attack": attack, "epsilon": epsilon, "method": method,
-            "leakage": None if leak is None else 100 * leak.value,
-            "leakage_change": None if change is None else 100 * change.value,
-        })  # fmt: skip
+        for (scale, method), at in own.each("scale", "method"):
+            change, leak = changes(own, at, attack, *path), at.measured(*path, factor=100)
+            clean = own.where(method="none").number(*path, "value")
+            if draw.epsilon_of(scale) is None or leak is None:
+                continue
+            half = leak.half / clean.value if clean and clean.value else 0.0
+            found.append({
+                "dataset": problem, "attack": attack, "epsilon": draw.epsilon_of(scale), "method": method,
+                "leakage": leak,
+                "leakage_change": Measured({k: 100 * v for k, v in change.items()}, half) if change else None,
+            })  # fmt: skip
     return found
 
 
@@ -387,46 +381,33 @@ def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[ClaimFindi
     clean = {(r["dataset"], r["attack"]): r["leakage"] for r in rows if r["epsilon"] == math.inf}
     for (problem, attack), ours in clean.items():
         mlc = clean.get((problem, "mlc"))
-        if attack == "mlc" or ours is None or mlc is None:
+        if attack == "mlc" or mlc is None:
             continue
-        more = theirs[attack] > theirs["mlc"]
+        sign = 1 if theirs[attack] > theirs["mlc"] else -1
         found.append(ClaimFinding(
-            f"From unprotected vectors {ATTACK_NAMES[attack]} recovers {'more' if more else 'fewer'} of "
-            "the sensitive words than MLC.", paper.source, "agrees" if (ours > mlc) == more else "disagrees",
-            f"{ours:.1f} against {mlc:.1f} % ({problem})", f"{theirs[attack]:.1f} against {theirs['mlc']:.1f} %",
-            SETTING,
+            f"From unprotected vectors {ATTACK_NAMES[attack]} recovers {'more' if sign > 0 else 'fewer'} of "
+            "the sensitive words than the classifier of words.", paper.source,
+            verdict(Tally.of([(sign * compare(ours, mlc), {})]), fewest=1),
+            f"{ours.value:.1f} against {mlc.value:.1f} % ({problem})",
+            f"{theirs[attack]:.1f} against {theirs['mlc']:.1f} %", SETTING,
         ))  # fmt: skip
-    key = ("dataset", "attack", "epsilon")
-    sparse = {tuple(r[k] for k in key): r["leakage"] for r in rows if r["method"] == "sparse"}
-    pairs = [
-        (r["leakage"], sparse[at])
-        for r in rows
-        if r["method"] == "subspace" and (at := tuple(r[k] for k in key)) in sparse
-    ]
-    if pairs:
-        held = sum(ours < beside for ours, beside in pairs)
-        found.append(ClaimFinding(
-            "At equal noise the subspace method leaks less than SPARSE under every attack.", "own",
-            draw.verdict_of(held, len(pairs)), f"holds in {held} of {len(pairs)} comparisons",
-        ))  # fmt: skip
-    written = [r for r in records if r["cell"]["attack"] != "mlc" and r["cell"]["method"] != "none"]
+    order = Order("leakage", {"method": "subspace"}, {"method": "sparse"}, "lower")
+    tally = order.tally(rows, _KEYS)
+    if tally.cells:
+        claim = "At equal noise the subspace method leaks less than SPARSE under every attack."
+        found.append(ClaimFinding(claim, "own", verdict(tally), str(tally)))
+    written: list[tuple[int, Mapping[str, Any]]] = []
+    for (problem, attack, scale, method), at in records.each("problem", "attack", "scale", "method"):
+        beside = records.where(problem=problem, attack="mlc", scale=scale, method=method)
+        ours = draw.excess_of(at, "figures", "leakage")
+        other = draw.excess_of(beside, "strongest", "r_precision")
+        if attack != "mlc" and method != "none" and ours and other:
+            written.append((compare(other, ours), {}))
     if written:
-        weaker = [r for r in written if _excess(r) < _mlc_excess(records, r)]
+        tally = Tally.of(written)
         found.append(ClaimFinding(
             "On protected vectors token inference exceeds chance by more than text reconstruction.",
-            "own", draw.verdict_of(len(weaker), len(written)),
-            f"in {len(weaker)} of {len(written)} cells the strongest token inference is further above its chance", "",
+            "own", verdict(tally), str(tally), "",
             "Judge a defence by token inference first; a reconstruction that fails shows little.",
         ))  # fmt: skip
     return found
-
-
-def _excess(row: Mapping[str, Any]) -> float:
-    figure = row["found"]["figures"]["leakage"]
-    return float(figure["value"] - (figure["chance"] or 0.0))
-
-
-def _mlc_excess(records: Records, row: Mapping[str, Any]) -> float:
-    at = records.where(**{**row["cell"], "attack": "mlc"})
-    values, chances = (at.figures("strongest", "r_precision", key) for key in ("value", "chance"))
-    return values[0] - chances[0] if values and chances else -math.inf

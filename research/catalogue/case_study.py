@@ -16,7 +16,6 @@ from research.catalogue.attacks import (
     ATTACK_NAMES,
     WriterGrid,
     WriterSpec,
-    above_chance,
     judged_texts,
     label_of,
 )
@@ -31,6 +30,7 @@ from research.decoders import (
     target_words,
 )
 from research.experiment import Cell, Records
+from research.judging import Tally, verdict
 from research.points import short
 from research.published import published
 from research.results import ClaimFinding, Number, Summary, Table
@@ -254,16 +254,13 @@ def _means(records: Records, problem: str) -> Table:
 
 
 def _rows(records: Records) -> list[dict[str, Any]]:
-    """Return our means with the paper's keys and units, without scales at which every method is at chance."""
-    found = []
-    for (problem, scale, method), at in records.each("problem", "scale", "method"):
-        epsilon, semantic = draw.epsilon_of(scale), at.number("semantic", "value")
-        same = records.where(problem=problem, scale=scale).each("method")
-        told = any(above_chance(rows, "semantic") for _, rows in same)
-        if told and epsilon is not None and semantic is not None:
-            keys = {"dataset": problem, "epsilon": epsilon, "method": method}
-            found.append({**keys, "semantic": semantic.value})
-    return found
+    """Return our means with the paper's keys and units, and their errors."""
+    return [
+        {"dataset": problem, "epsilon": draw.epsilon_of(scale), "method": method, "semantic": at.measured("semantic")}
+        for (problem, scale, method), at in draw.counted(records).each("problem", "scale", "method")
+        if draw.epsilon_of(scale) is not None
+        and draw.above_chance(records.where(problem=problem, scale="clean"), "semantic")
+    ]  # fmt: skip
 
 
 def _hidden(records: Records) -> list[ClaimFinding]:
@@ -283,7 +280,7 @@ def _hidden(records: Records) -> list[ClaimFinding]:
     return [
         ClaimFinding(
             "Reconstructions from SPARSE's vectors lack the sensitive words.", paper.source,
-            draw.share_verdict(hidden, len(texts)),
+            verdict(Tally(hidden, len(texts) - hidden, len(texts))),
             f"no sensitive word survives in {hidden} of {len(texts)} reconstructions",
             f"in {sum(theirs)} of {len(theirs)}", ONE_TEXT,
         )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 from research import tables as draw
 from research.catalogue.tradeoff import AXES
 from research.experiment import Records
@@ -55,7 +58,7 @@ def _table(records: Records, problem: str) -> Table:
     def figure(column: str, name: str) -> draw.Drawn:
         return draw.column(column, lambda key, rows: rows.number("categories", key[0], name), "%")
 
-    return draw.table(problem, groups, [
+    return draw.table(draw.marked(own, problem), groups, [
         draw.axis("Category", 0),
         draw.axis("Method", 1, draw.method_name),
         draw.axis("Scale", 2),
@@ -68,14 +71,17 @@ def _table(records: Records, problem: str) -> Table:
 def _rows(records: Records, problem: str) -> list[dict[str, object]]:
     """Return our figures with the paper's keys and units, of categories with enough instances."""
     found: list[dict[str, object]] = []
-    for (method, scale), rows in records.where(problem=problem).each("method", "scale"):
+    own = draw.counted(records.where(problem=problem))
+    for (method, scale), rows in own.each("method", "scale") if draw.live_attacks(own) else ():
         parsed = parse_scale(scale)
         for name in _categories(rows) if parsed.kind == "effective" else ():
-            value = rows.number("categories", name, "value")
-            if value is not None and min(rows.figures("categories", name, "n"), default=0) >= FEW:
+            value, n = rows.measured("categories", name, factor=100), rows.figures("categories", name, "n")
+            if value is not None and min(n, default=0) >= FEW:
+                share = value.value / 100  # of one seed the interval is that of a share
+                half = 196 * math.sqrt(share * (1 - share) / min(n))
                 found.append(
                     {"dataset": problem, "category": name, "method": method, "epsilon": parsed.value,
-                     "leakage": 100 * value.value}
+                     "leakage": dataclasses.replace(value, half=half)}
                 )  # fmt: skip
     return found
 

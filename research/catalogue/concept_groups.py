@@ -17,9 +17,10 @@ from research import tables as draw
 from research.bench import Bench, Material
 from research.experiment import Cell, Experiment, Records
 from research.grid import mask_options
+from research.judging import Measured, Tally, Verdict, compare, verdict, within
 from research.points import attacks_named, defend, leakage, utility
 from research.published import published
-from research.results import ClaimFinding, Figure, Number, Summary, Table, Verdict, number
+from research.results import ClaimFinding, Figure, Number, Summary, Table, number
 from research.scales import parse_scale
 from research.specification import ProblemSpec, Spec, check_names, digest, wrong
 from vecveil.concepts import Concept
@@ -263,6 +264,7 @@ TABLE = "sparse-table-5"
 KINDS = ("target", "similar", "other")
 ALPHA = 0.05
 ENOUGH_WORDS = 20  # with fewer, groups are too small for the permutation to tell much
+SAME = 0.8  # of a mask's highest dimensions with another seed: from here on the word decides
 DRAWS = 2000
 DIFFERENCE = (
     "The paper: GTR-base, Vec2Text, an unnamed data set. Here: the encoder of the specification and the strongest of "
@@ -344,6 +346,12 @@ def change_of(records: Records, group: str, method: str, kind: str) -> Change:
     changes = other[rows].sum(axis=1)[totals > 0] / totals[totals > 0] - 1
     low, high = np.quantile(changes, [0.025, 0.975])
     return float(other.sum() / one.sum() - 1), float(low), float(high)
+
+
+def _measured(change: Change) -> Measured | None:
+    """Return a change in per cent with its error, or None where there is none."""
+    value, low, high = change
+    return None if math.isnan(value) else Measured({0: 100 * value}, 50 * (high - low))
 
 
 def _changes(records: Records, problem: str, scale: str) -> Table:
@@ -456,27 +464,33 @@ def _findings(
     rows: list[dict[str, Any]] = []
     if recipes:
         rows = [
-            {"group": group, "tokens": kind, "leakage_change": 100 * value}
+            {"group": group, "tokens": kind, "leakage_change": change}
             for group in groups
             for kind in KINDS
-            if not math.isnan(value := change_of(records, group, recipes[0], kind)[0])
+            if (change := _measured(change_of(records, group, recipes[0], kind)))
         ]
-        shares = overlaps[recipes[0]].by_group if recipes[0] in overlaps else {}
-        for group, (inside, outside) in shares.items():
-            if not math.isnan(inside + outside):
-                rows.append({"group": group, "words": "same-group", "mask_overlap": inside})
-                rows.append({"group": group, "words": "other-group", "mask_overlap": outside})  # fmt: skip
+        inside: dict[str, dict[int, float]] = {}
+        outside: dict[str, dict[int, float]] = {}
+        for (seed,), own in records.each("seed"):
+            words = _Masks(own, recipes[0])
+            shares = mask_overlap(words.masks, words.groups, top=top).by_group if words.words else {}
+            for group, (here, there) in shares.items():
+                if not math.isnan(here + there):
+                    inside.setdefault(group, {})[seed] = here
+                    outside.setdefault(group, {})[seed] = there
+        for kind, found_by in (("same-group", inside), ("other-group", outside)):
+            rows += [{"group": g, "words": kind, "mask_overlap": Measured(by)} for g, by in found_by.items()]
     found = draw.findings_of(
         "concept-groups", rows, ("group", "tokens", "words"), difference=DIFFERENCE
     )
     for name, one in overlaps.items():
         few = sum(len(own.words) for own in masks if own.recipe == name) < ENOUGH_WORDS
         told = one.p_value <= ALPHA and one.within > one.across
-        verdict: Verdict = "agrees" if told else "unclear" if few else "disagrees"
+        of_masks: Verdict = "agrees" if told else "unclear" if few else "disagrees"
         found.append(
             ClaimFinding(
                 f"Masks of similar words ({name}) share more of their highest dimensions than words grouped at random.",
-                "SPARSE, Fig. 2", verdict,
+                "SPARSE, Fig. 2", of_masks,
                 f"{one.within:.1%} in a group, {one.across:.1%} across, p = {one.p_value:.1e}", "shown in a picture",
             )
         )  # fmt: skip
@@ -486,7 +500,7 @@ def _findings(
             ClaimFinding(
                 f"The word, not the seed, decides the highest dimensions of its mask ({one_recipe.recipe}).",
                 "SPARSE, Fig. 2",
-                draw.share_verdict(agreement, 1),
+                within(agreement, least=SAME),
                 f"{agreement:.0%} of the {top} are the same with another seed", "not tested",
             )
         )  # fmt: skip
@@ -501,21 +515,23 @@ def _beyond_noise(
     records: Records, groups: list[str], method: str, scale: str
 ) -> list[ClaimFinding]:
     """Return whether protecting a word hides it more than noise of equal norm that is independent of the word."""
-    gaps = [
-        change_of(records, group, method, "target")[0] - change_of(records, group, "laplace", "target")[0]
+    pairs = [
+        (one, other)
         for group in groups
-    ]  # fmt: skip
-    gaps = [gap for gap in gaps if not math.isnan(gap)]
-    if not gaps:
+        if (one := _measured(change_of(records, group, method, "target")))
+        and (other := _measured(change_of(records, group, "laplace", "target")))
+    ]
+    if not pairs:
         return []
-    better = sum(gap < -0.05 for gap in gaps)  # by more than 5 points: words are few
+    gaps = [one.value - other.value for one, other in pairs]
+    tally = Tally.of([(compare(other, one), {}) for one, other in pairs])
     return [
         ClaimFinding(
             f"Noise shaped for a word ({draw.method_name(method)}) hides it more than isotropic noise of equal norm.",
             "SPARSE, Table 5" if method != "subspace" else "own",
-            draw.share_verdict(better, len(gaps)),
-            f"its leakage falls by more than 5 points further than under Laplace noise in {better} of {len(gaps)} "
-            f"groups; {100 * min(gaps):+.1f} to {100 * max(gaps):+.1f} points (scale '{scale}')",
+            verdict(tally),
+            f"{tally}, of the change of its leakage beside that under Laplace noise; {min(gaps):+.1f} to "
+            f"{max(gaps):+.1f} points (scale '{scale}')",
             "not compared",
         )
     ]  # fmt: skip

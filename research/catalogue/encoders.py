@@ -11,6 +11,7 @@ from typing import Any
 from research import tables as draw
 from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
+from research.judging import Order, verdict
 from research.points import attacks_named, measure_point
 from research.published import published
 from research.results import ClaimFinding, Figure, Number, Summary, Table, number
@@ -196,10 +197,7 @@ def _curve(records: Records, problem: str) -> Figure:
 
 
 def _findings(records: Records, missing: list[str]) -> list[ClaimFinding]:
-    rows = draw.paper_rows(
-        records, "problem", "encoder", "method", "scale",
-        figures={"leakage": ("leakage", "value"), "utility": ("utility", "value")},
-    )  # fmt: skip
+    rows = draw.paper_rows(records, "problem", "encoder", "method", "scale", within=("encoder",))
     without = f" Not measured: {', '.join(missing)}." if missing else ""
     axes = ("dataset", "encoder", "epsilon", "method")
     return [
@@ -209,18 +207,17 @@ def _findings(records: Records, missing: list[str]) -> list[ClaimFinding]:
 
 
 def _ours(records: Records) -> list[ClaimFinding]:
-    """Return whether the subspace method leaks less than SPARSE at equal utility under every encoder."""
-    lines, held = [], 0
-    for (problem, encoder, scale), at in records.each("problem", "encoder", "scale"):
-        ours, theirs = (
-            draw.excess(at.where(method="subspace")),
-            draw.excess(at.where(method="sparse")),
-        )
-        if parse_scale(scale).kind == "utility" and math.isfinite(ours) and math.isfinite(theirs):
-            held += ours < theirs
-            lines.append(
-                f"{problem}, {encoder}: {100 * ours:.1f} against {100 * theirs:.1f} points"
-            )
-    claim = "At equal utility the subspace method leaks less above chance than SPARSE, under every encoder."
-    verdict = draw.share_verdict(held, len(lines), agrees=1, disagrees=0)
-    return [ClaimFinding(claim, "own", verdict, "; ".join(lines))] if lines else []
+    """Return whether the subspace method leaks less than SPARSE at equal utility under the encoders tried."""
+    rows, lines = [], []
+    for (problem, encoder, scale, method), at in records.each("problem", "encoder", "scale", "method"):
+        if parse_scale(scale).kind == "utility" and (excess := draw.excess_of(at)):
+            rows.append({"problem": problem, "encoder": encoder, "scale": scale, "method": method, "excess": excess})
+    for (problem, encoder), _ in records.each("problem", "encoder"):
+        of = [row for row in rows if (row["problem"], row["encoder"]) == (problem, encoder)]
+        both = {row["method"]: row["excess"].value for row in of}
+        if {"subspace", "sparse"} <= both.keys():
+            lines.append(f"{problem}, {encoder}: {both['subspace']:.1f} against {both['sparse']:.1f} points")
+    order = Order("excess", {"method": "subspace"}, {"method": "sparse"}, "lower")
+    tally = order.tally(rows, ("problem", "encoder", "scale"))
+    claim = "At equal utility the subspace method leaks less above chance than SPARSE, under the encoders tried."
+    return [ClaimFinding(claim, "own", verdict(tally, fewest=1), "; ".join(lines))] if lines else []

@@ -8,6 +8,7 @@ from research import tables as draw
 from research.catalogue.tradeoff import AXES
 from research.experiment import Records
 from research.grid import Grid, GridSpec
+from research.judging import Measured, within
 from research.results import ClaimFinding, Number, Summary, Table, number
 from research.scales import DELTA
 
@@ -78,12 +79,15 @@ class Frontier(Grid[GridSpec]):
         )
 
     def _bar(self, records: Records, problem: str) -> ClaimFinding:
+        at = records.where(problem=problem, scale=AT)
+        shares = draw.excess_shares(at.where(method="subspace"), at.where(method="sparse"))
         ratio = draw.excess_ratio(records, problem, "subspace", "sparse", AT)
         claim = (
             "At 95 % utility subspace leaks at most a third of SPARSE's excess over chance "
             f"({problem}, listed words)."
         )
-        if math.isnan(ratio):
+        if math.isnan(ratio) or not shares:
             return ClaimFinding(claim, "own", "not measured", "not measured")
         ours = f"{100 * ratio:.0f} % of SPARSE's excess over chance"
-        return ClaimFinding(claim, "own", "agrees" if ratio <= BAR else "disagrees", ours)
+        measured = Measured(dict(enumerate(shares)))
+        return ClaimFinding(claim, "own", within(measured, most=BAR), ours)

@@ -8,6 +8,7 @@ from research import tables as draw
 from research.bench import Bench
 from research.experiment import Cell, Records
 from research.grid import Grid, GridSpec
+from research.judging import within
 from research.points import defend, protector_record, utility
 from research.results import ClaimFinding, Figure, Summary, Table
 from research.scales import parse_scale
@@ -52,15 +53,16 @@ class ConceptGuarantee(Grid[GridSpec]):
         claim = f"At 95 % utility the noise alone keeps every attacker's mean advantage below {NEAR} ({problem})."
         at = records.where(problem=problem, scale="utility 0.95")
         means = {
-            draw.method_name(name): rows.number(*DISTANCE, "mean_advantage")
+            draw.method_name(name): rows.measured(*DISTANCE, "mean_advantage")
             for (name,), rows in at.each("method")
         }
-        found = {name: mean.value for name, mean in means.items() if mean}
+        measured = {name: mean for name, mean in means.items() if mean}
+        found = {name: mean.value for name, mean in measured.items()}
         if not found:
             return ClaimFinding(claim, "own", "not measured", "not measured")
         least, most = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
         ours = f"from {found[least]:.3f} ({least}) to {found[most]:.3f} ({most}); 1 is certainty"
-        return ClaimFinding(claim, "own", "agrees" if found[most] < NEAR else "disagrees", ours)
+        return ClaimFinding(claim, "own", within(measured[most], most=NEAR), ours)
 
     def _table(self, records: Records, problem: str) -> Table:
         groups = records.where(problem=problem).each("scale", "method")

@@ -18,6 +18,7 @@ from research.catalogue.sealed_search import SIDES, Collection, nearest, share_o
 from research.datasets import open_dataset
 from research.datasets.kinds import RetrievalSet
 from research.experiment import Cell, Experiment, Records
+from research.judging import Measured, within
 from research.points import attacks_named, protector_record, utility
 from research.problems import Problem
 from research.results import ClaimFinding, Number, Summary, Table, number
@@ -403,4 +404,5 @@ def _finding(bar: BarSpec, records: Records) -> ClaimFinding:
     least, most = (
         math.inf * sign if x is None else x for x, sign in ((bar.at_least, -1), (bar.at_most, 1))
     )
-    return ClaimFinding(bar.claim, "own", "agrees" if least <= mean <= most else "disagrees", ours)
+    measured = Measured(dict(enumerate(found)))
+    return ClaimFinding(bar.claim, "own", within(measured, least=least, most=most), ours)

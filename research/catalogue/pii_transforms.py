@@ -15,6 +15,7 @@ from research.bench import Bench, Material
 from research.catalogue.tradeoff import AXES
 from research.experiment import Cell, Records
 from research.grid import Grid, GridSpec
+from research.judging import Measured
 from research.points import attacks_named, judged_by, utility_record
 from research.problems import grouped_concept
 from research.results import Number, Summary, Table, number
@@ -92,7 +93,8 @@ class PiiTransforms(Grid[TransformSpec]):
 
     def summary(self, spec: TransformSpec, records: Records) -> Summary:
         problems = records.values("problem")
-        rows = [row for name in problems for row in _rows(records, name)]
+        enough = draw.counted(records)
+        rows = [row for name in enough.values("problem") for row in _rows(enough, name)]
         findings = draw.findings_of(
             "pii-transforms", rows, ("dataset", "method", "epsilon"), difference=draw.SETTING
         )
@@ -121,10 +123,13 @@ def _leakage(material: Material, Y: Any, names: Sequence[str]) -> dict[str, Any]
     return judged_by(material, results)
 
 
-def _rate(records: Records, problem: str, rows: Records, *, assumed: bool) -> float:
-    """Return R from means over seeds."""
+def _rate(
+    records: Records, problem: str, rows: Records, attack: str | None = None, *, assumed: bool
+) -> float:
+    """Return R from means over seeds: of the strongest attack's leakage, or of Eq. 13 of one ``attack``."""
     clean = records.where(problem=problem, method="none")
-    means = [one.number(key, "value") for one in (clean, rows) for key in ("leakage", "utility")]
+    leakage = ("leakage",) if attack is None else ("attacks", attack, "leakage")
+    means = [one.number(*path, "value") for one in (clean, rows) for path in (leakage, ("utility",))]
     if None in means:
         return math.nan
     before, had, after, has = (mean.value for mean in means if mean is not None)
@@ -155,7 +160,8 @@ def _table(records: Records, problem: str) -> Table:
         theirs = draw.beside(TABLES, "rate", **keys(key)) if assumed or not changed else None
         return number(values, percent=False, published=theirs)
 
-    return draw.table(problem, records.where(problem=problem).each("method", "scale"), [
+    own = records.where(problem=problem)
+    return draw.table(draw.marked(own, problem), own.each("method", "scale"), [
         draw.axis("Method", 0, draw.method_name),
         draw.axis("Scale", 1),
         draw.estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
@@ -168,17 +174,24 @@ def _table(records: Records, problem: str) -> Table:
 
 
 def _rows(records: Records, problem: str) -> list[dict[str, Any]]:
-    """Return our rows with the paper's keys, under the paper's assumption that changed words leak nothing."""
+    """Return our rows with the paper's keys, under the paper's assumption that changed words leak nothing.
+
+    The rate is that of the leakage of Eq. 13 to the classifier that is strongest on clean vectors.
+    """
+    own = records.where(problem=problem)
+    live = [name for name in draw.live_attacks(own) if name != "transplant"]  # it learns from no changed text
     found = []
-    for (method, scale), rows in records.where(problem=problem).each("method", "scale"):
+    for (method, scale), rows in own.each("method", "scale") if live else ():
         epsilon = None if scale == CHANGED else draw.epsilon_of(scale)
         if scale != CHANGED and epsilon is None:
             continue
-        use = rows.number("utility", "value")
-        rate = _rate(records, problem, rows, assumed=scale == CHANGED)
+        rates = {
+            seed: rate
+            for (seed,), at in rows.each("seed")
+            if math.isfinite(rate := _rate(own.where(seed=seed), problem, at, live[0], assumed=scale == CHANGED))
+        }
         found.append(
-            {"dataset": problem, "method": method, "epsilon": epsilon,
-             "utility": None if use is None else 100 * use.value,
-             "rate": rate if math.isfinite(rate) and method != "none" else None}
+            {"dataset": problem, "method": method, "epsilon": epsilon, "utility": rows.measured("utility", factor=100),
+             "rate": Measured(rates) if rates and method != "none" else None}
         )  # fmt: skip
     return found

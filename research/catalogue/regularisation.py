@@ -9,6 +9,7 @@ from research import tables as draw
 from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
 from research.grid import SeededScalesSpec, mask_options
+from research.judging import Tally, compare, verdict
 from research.points import attacks_named, measure_point
 from research.published import published
 from research.results import ClaimFinding, Figure, Summary, Table
@@ -130,8 +131,9 @@ def _points(records: Records, problem: str) -> Table:
 
         return find
 
-    groups = records.where(problem=problem).each("recipe", "lambda", "scale")
-    return draw.table(f"{problem}: leakage and utility against λ", groups, [
+    own = records.where(problem=problem)
+    title = draw.marked(own, f"{problem}: leakage and utility against λ")
+    return draw.table(title, own.each("recipe", "lambda", "scale"), [
         draw.axis("Mask", 0),
         draw.column("λ", lambda key, rows: "" if key[0] == "none" else f"{key[1]:g}", text=True),
         draw.axis("Scale", 2),
@@ -180,10 +182,10 @@ def _curve(records: Records, problem: str) -> Figure:
 
 def _findings(records: Records) -> list[ClaimFinding]:
     keys = ("dataset", "recipe", "axis", "epsilon", "lambda")
-    rows = draw.paper_rows(
-        records.where(recipe="published"), "problem", "recipe", "lambda", "scale",
-        figures={"leakage": ("leakage", "value"), "utility": ("utility", "value")}, kinds=("literal", "effective"),
-    )  # fmt: skip
+    points = draw.paper_rows(
+        records, "problem", "recipe", "lambda", "scale", kinds=("literal", "effective")
+    )
+    rows = [row for row in points if row["recipe"] == "published"]
     found = draw.findings_of("lambda", rows, keys, difference=draw.SETTING)
     spans = _spans(records)
     if spans:
@@ -215,27 +217,25 @@ def _spans(records: Records) -> list[tuple[float, str]]:
 def _against_utility(records: Records, recipe: str) -> list[ClaimFinding]:
     """Return whether a mask that became sparse leaks less than the published one at the same utility."""
     gaps = []
-    for (problem, scale), own in records.where(recipe=recipe).each("problem", "scale"):
-        at = records.where(recipe="published", problem=problem, scale=scale).number(
-            "leakage", "value"
-        )
+    for (problem, scale), own in draw.counted(records).where(recipe=recipe).each("problem", "scale"):
+        at = records.where(recipe="published", problem=problem, scale=scale).measured("leakage")
         if parse_scale(scale).kind != "utility" or at is None:
             continue
         for _, rows in own.each("lambda"):
-            mean = rows.number("leakage", "value")
+            mean = rows.measured("leakage")
             shape = rows.figures("protector", "mask", "effective_dimensions")
             if (
                 mean is not None and min(shape, default=0.0) >= 1
             ):  # a mask of zeros is isotropic by its floor
-                gaps.append(mean.value - at.value)
+                gaps.append((compare(at, mean), mean.value - at.value))
     if not gaps:
         return []
-    fewer, cells = sum(gap < 0 for gap in gaps), len(gaps)
+    tally, by = Tally.of([(outcome, {}) for outcome, _ in gaps]), [gap for _, gap in gaps]
     return [
         ClaimFinding(
             f"A sparser mask ({recipe}) leaks less than the published one at the same utility.", SOURCE,
-            draw.share_verdict(fewer, cells),
-            f"less in {fewer} of {cells} comparisons; between {100 * min(gaps):+.1f} and {100 * max(gaps):+.1f} points",
+            verdict(tally, fewest=2),
+            f"{tally}; between {100 * min(by):+.1f} and {100 * max(by):+.1f} points",
             "compared at equal ε only",
         )
     ]  # fmt: skip

@@ -16,6 +16,7 @@ from scipy.stats import spearmanr
 from research import tables as draw
 from research.bench import Bench
 from research.experiment import Cell, Experiment, Records
+from research.judging import Tally, compare, verdict
 from research.problems import Problem
 from research.published import published
 from research.results import ClaimFinding, Figure, Number, Point, Series, Summary, Table
@@ -348,10 +349,9 @@ def _curve(name: str, records: Records) -> Figure:
 
 def _findings(records: Records) -> list[ClaimFinding]:
     rows = [
-        {"problem": problem, "over": over, "decile": decile, "sensitivity": statistics.fmean(values)}
+        {"problem": problem, "over": over, "decile": decile, "sensitivity": own.measured("held_out", decile)}
         for (problem, over), own in records.each("problem", "over")
         for decile in ("top", "bottom")
-        if (values := own.figures("held_out", decile))
     ]  # fmt: skip
     found = draw.findings_of(
         "sensitivity", rows, ("problem", "over", "decile"), difference=DIFFERENCE
@@ -375,12 +375,12 @@ def _findings(records: Records) -> list[ClaimFinding]:
         ),
         ClaimFinding(
             "Dimensions that are sensitive to the concept on some texts are sensitive on others.", SOURCE,
-            draw.share_verdict(seen, cells, disagrees=0.2),
+            verdict(Tally(seen, cells - seen, cells), fewest=1),
             f"p ≤ {ALPHA} in {seen} of {cells} cells ranked on one half and tested on the other",
         ),
         ClaimFinding(
             "The tenth with the least sensitivity has nearly none.", SOURCE,
-            "agrees" if highest <= NEARLY_ZERO else "unclear" if lowest <= NEARLY_ZERO else "disagrees",
+            verdict(Tally.of([(compare(NEARLY_ZERO, share), {}) for share in shares]), fewest=1),
             f"it has {lowest:.0%} to {highest:.0%} of the top tenth's, on the half that did not rank",
             "nearly zero, against 0.04",
         ),
@@ -398,10 +398,10 @@ def _of_the_concept(over: str, records: Records) -> ClaimFinding:
         for p, half, other in zip(p_values, halves, others, strict=True)
     )
     # The claim holds where other words do not rank the dimensions as well.
-    verdict = draw.share_verdict(cells - same, cells, disagrees=0.2)
+    tally = Tally(cells - same, same, cells)
     return ClaimFinding(
         f"The sensitive dimensions are those of the concept, not those that any removed word moves ({OVER[over]}).",
-        SOURCE, verdict,
+        SOURCE, verdict(tally, fewest=1),
         f"rank correlation with the concept on other texts: {statistics.fmean(halves):.2f} ranked by the concept, "
         f"{statistics.fmean(others):.2f} by other words; these rank as well in {same} of {cells} cells",
         "not tested",

@@ -32,13 +32,7 @@ class Tradeoff(Grid[GridSpec]):
 
     def summary(self, spec: GridSpec, records: Records) -> Summary:
         problems, keys = records.values("problem"), ("dataset", "epsilon", "method")
-        figures = {
-            "leakage": ("leakage", "value"), "utility": ("utility", "value"),
-            "confidence": ("attacks", "mlc-published", "confidence", "value"),
-        }  # fmt: skip
-        rows = draw.paper_rows(
-            records, "problem", "method", "scale", figures=figures, kinds=("effective", "clean")
-        )
+        rows = draw.paper_rows(records, "problem", "method", "scale", kinds=("effective", "clean"))
         return Summary(
             tables=[draw.point_table(records, name, self.tables) for name in problems],
             figures=[draw.curve(records, name) for name in problems],

@@ -1,4 +1,4 @@
-"""The figures and claims of the two papers as data, and the comparisons that test a claim.
+"""The figures and claims of the two papers as data.
 
 Each table of a paper is a YAML file with one row per cell, under our names of data sets, methods and attacks. Where a
 paper contradicts itself, the rows stand as printed and the table's ``notes`` say so.
@@ -8,125 +8,24 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
+from research.judging import Bound, Order, Tally, Trend
 from vecveil.concepts.concept_file import load_yaml
 from vecveil.errors import InvalidInputError
 
 __all__ = [
     "TABLES",
     "Claim",
-    "Order",
     "PublishedColumn",
     "PublishedTable",
-    "Row",
-    "Tally",
-    "Trend",
     "claims",
     "published",
 ]
-
-
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """Counts of the comparisons in which a claim holds and of all made, and the cells in which it does not."""
-
-    held: int
-    cells: int
-    broken: tuple[Row, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """One figure is below or above another in every cell.
-
-    Attributes:
-        figure: column to compare.
-        of, against: keys of the two rows; a list stands for each of its values. Keys that neither names must agree.
-        by: margin, in the unit of the rows.
-        times: factor of ``against``: ``lower`` with 1.25 is at most 1.25 times as much.
-    """
-
-    figure: str
-    of: Mapping[str, Any]
-    against: Mapping[str, Any]
-    expect: Literal["lower", "higher"]
-    by: float = 0.0
-    times: float = 1.0
-
-    def tally(self, rows: Sequence[Row], keys: Sequence[str]) -> Tally:
-        """Return in how many cells of ``rows`` the order holds; rows without the figure make no cell.
-
-        Args:
-            rows: in the units of the published table.
-            keys: columns that identify a cell; those that a row lacks are skipped.
-        """
-        same = [key for key in keys if not (key in self.of and key in self.against)]
-        found = []
-        for one, other in itertools.product(
-            _matching(rows, self.of), _matching(rows, self.against)
-        ):
-            if all(one.get(key) == other.get(key) for key in same):
-                figure, beside = one.get(self.figure), other.get(self.figure)
-                if figure is not None and beside is not None:
-                    found.append((one, other, self._holds(figure, beside)))
-        broken = tuple(
-            {key: one[key] for key in same if key in one}
-            | {key: one[key] if one[key] == other[key] else (one[key], other[key]) for key in self.of if key in other}
-            for one, other, holds in found
-            if not holds
-        )  # fmt: skip
-        return Tally(len(found) - len(broken), len(found), broken)
-
-    def _holds(self, one: float, other: float) -> bool:
-        scaled = self.times * other
-        return one < scaled - self.by if self.expect == "lower" else one > scaled + self.by
-
-
-@dataclass(frozen=True, slots=True)
-class Trend:
-    """A figure falls or rises from step to step along a key; each step is a cell."""
-
-    figure: str
-    along: str
-    expect: Literal["falling", "rising"]
-
-    def tally(self, rows: Sequence[Row], keys: Sequence[str]) -> Tally:
-        """Return in how many steps the trend holds; arguments as in `Order.tally`."""
-        same = [key for key in keys if key != self.along]
-        known = [row for row in rows if row.get(self.figure) is not None]
-        lines: dict[tuple[Any, ...], list[Row]] = {}
-        for row in sorted(known, key=lambda row: float(row[self.along])):
-            lines.setdefault(tuple(row.get(key) for key in same), []).append(row)
-        steps = [pair for line in lines.values() for pair in itertools.pairwise(line)]
-        broken = tuple(
-            {key: early[key] for key in same if key in early}
-            | {self.along: (early[self.along], late[self.along])}
-            for early, late in steps
-            if not self._holds(early[self.figure], late[self.figure])
-        )
-        return Tally(len(steps) - len(broken), len(steps), broken)
-
-    def _holds(self, early: float, late: float) -> bool:
-        return late < early if self.expect == "falling" else late > early
-
-
-def _matching(rows: Sequence[Row], wanted: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the rows whose keys have the wanted values; a list stands for each of its values."""
-    for row in rows:
-        if all(
-            key in row and (row[key] in value if isinstance(value, list) else row[key] == value)
-            for key, value in wanted.items()
-        ):
-            yield row
 
 
 _FOLDER = importlib.resources.files("research.published")
@@ -248,17 +147,12 @@ class Claim:
     claim: str
     experiment: str
     tables: tuple[str, ...]
-    compare: Order | Trend
+    compare: Order | Trend | Bound
 
     def published_tally(self) -> Tally:
         """Return in how many cells of the paper's own tables the claim holds."""
         tables = [published(name) for name in self.tables]
-        parts = [self.compare.tally(table.rows, table.keys) for table in tables]
-        return Tally(
-            sum(part.held for part in parts),
-            sum(part.cells for part in parts),
-            tuple(cell for part in parts for cell in part.broken),
-        )
+        return sum((self.compare.tally(table.rows, table.keys) for table in tables), Tally(0, 0, 0))
 
 
 @functools.cache
@@ -267,7 +161,7 @@ def claims(experiment: str | None = None) -> tuple[Claim, ...]:
     found = []
     for held in _read("claims"):
         compare = held.pop("compare")
-        kind = Trend if "along" in compare else Order
+        kind = Trend if "along" in compare else Bound if "least" in compare else Order
         tables = tuple(held.pop("tables"))
         found.append(Claim(**held, tables=tables, compare=kind(**compare)))
     return tuple(claim for claim in found if experiment in (None, claim.experiment))

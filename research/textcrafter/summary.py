@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from research import tables as draw
 from research.experiment import Records
-from research.published import Tally, claims, published
+from research.judging import Tally, compare, verdict
+from research.published import claims, published
 from research.results import (
     ClaimFinding,
     Figure,
@@ -17,7 +19,6 @@ from research.results import (
     Point,
     Series,
     Table,
-    Verdict,
     number,
 )
 from research.textcrafter.defences import DEFENCES
@@ -48,7 +49,10 @@ SIZES = {
     "tokens": "tokens", "token_train": "training texts with one", "token_test": "test texts with one",
 }  # fmt: skip
 CLASSIFIERS = {"policy": "policy's own", "benchmark": "benchmark's"}
-READINGS = {"textcrafter-untrained": "the literal reading", "textcrafter": "v learnt"}
+# The loss of the paper does not reach v: as printed it stays as drawn. The abstract has v along the user's embedding.
+READINGS = {
+    "textcrafter-untrained": "v as drawn", "textcrafter": "v learnt", "textcrafter-embedding": "v the embedding itself",
+}  # fmt: skip
 DIFFERENCE = (
     "Encoder {encoder}, where the paper names none; GEIA trained here in minutes, where the paper's Vec2Text starts "
     "from pretrained models; logistic regression on samples of the sets; r = {radius:g}, where its r, σ and ε are "
@@ -340,28 +344,19 @@ def _learning(spec: TextCrafterSpec, records: Records) -> list[Figure]:
 
 
 def findings(spec: TextCrafterSpec, records: Records) -> list[ClaimFinding]:
-    """Return each claim's tally, for both readings of TextCrafter and both scenarios."""
+    """Return each claim's verdict in deployment for every reading of TextCrafter; development is counted beside it."""
     found = []
     keys = published("textcrafter-table-1").keys
+    difference = DIFFERENCE.format(encoder=spec.encoder, radius=spec.radius)
     for claim in claims("textcrafter"):
-        of_accuracy = claim.compare.figure == "accuracy"
-        parts, tallies = [], []
         for reading, name in READINGS.items():
-            for scenario in SCENARIOS if of_accuracy else SCENARIOS[:1]:
-                tally = claim.compare.tally(_rows(records, reading, scenario), keys)
-                tallies.append(tally)
-                if tally.cells:
-                    of = f", {scenario}" if of_accuracy else ""
-                    parts.append(f"{name}{of}: {tally.held} of {tally.cells}")
-        theirs = claim.published_tally()
-        found.append(
-            ClaimFinding(
-                claim.claim, claim.source, _verdict(tallies[0]),
-                "Holds in " + "; ".join(parts) + " comparisons." if parts else "",
-                f"Holds in {theirs.held} of {theirs.cells} comparisons of its own table.",
-                DIFFERENCE.format(encoder=spec.encoder, radius=spec.radius),
-            )
-        )  # fmt: skip
+            if not len(records.where(defence=reading)):
+                continue
+            tallies = [claim.compare.tally(_rows(records, reading, one), keys) for one in SCENARIOS]
+            one = draw.finding_of(claim, tallies[0], difference=difference, suffix=f" (Reading: {name}.)")
+            if claim.compare.figure == "accuracy" and tallies[1].cells:
+                one = replace(one, ours=f"{one.ours}; in development it {tallies[1]}")
+            found.append(one)
     return [*found, *_at_equal_accuracy(records)]
 
 
@@ -373,22 +368,17 @@ def _rows(records: Records, reading: str, scenario: str) -> list[dict[str, Any]]
     rows = []
     for where in sets_in(records):
         for ours, theirs in names.items():
-            bleu, accuracy = _in_percent(utility, sentences, where, ours, scenario)
-            rows.append({"dataset": where, "method": theirs, "accuracy": accuracy, "bleu": bleu})
+            read, own = (part.where(set=where, defence=ours) for part in (sentences, utility))
+            row = {name: read.measured("figures", name, factor=100) for name in ("bleu", "rouge_l")}
+            row["accuracy"] = own.measured(scenario, "accuracy", factor=100)
+            rows.append({"dataset": where, "method": theirs, **row})
     return rows
-
-
-def _verdict(tally: Tally) -> Verdict:
-    if tally.cells == 0:
-        return "not measured"
-    if tally.held == tally.cells:
-        return "agrees"
-    return "disagrees" if 2 * tally.held < tally.cells else "unclear"
 
 
 def _at_equal_accuracy(records: Records) -> list[ClaimFinding]:
     """Return whether learning gains over Gaussian noise of twice the norm, at about equal accuracy."""
-    parts, wins = [], 0
+    parts: list[str] = []
+    outcomes: list[tuple[int, Mapping[str, Any]]] = []
     utility = records.where(part="utility", seed=0)
     for where in sets_in(utility):
         pairs = [
@@ -399,7 +389,7 @@ def _at_equal_accuracy(records: Records) -> list[ClaimFinding]:
         ]
         if len(pairs) == 2:
             (ours, reads), (theirs, beside) = pairs
-            wins += reads < beside and ours >= theirs
+            outcomes.append((min(compare(beside, reads), 1 if compare(ours, theirs) >= 0 else -1), {}))
             parts.append(
                 f"{set_title(where)}: accuracy {100 * ours:.1f} % and R-precision {reads:.3f} against "
                 f"{100 * theirs:.1f} % and {beside:.3f}"
@@ -408,6 +398,6 @@ def _at_equal_accuracy(records: Records) -> list[ClaimFinding]:
         "A learnt perturbation of norm r leaks less, at no less accuracy, than Gaussian noise of norm 2r that costs "
         "about as much accuracy."
     )
-    verdict = draw.share_verdict(wins, len(parts), agrees=1, disagrees=0)
+    told = verdict(Tally.of(outcomes), fewest=1)
     source = "own; first seed, deployment"
-    return [ClaimFinding(claim, source, verdict, "; ".join(parts) + ".")] if parts else []
+    return [ClaimFinding(claim, source, told, "; ".join(parts) + ".")] if parts else []

@@ -60,12 +60,14 @@ def _record() -> dict[str, Any]:
         "figures": [_curve(5), _bars(), _heat(6, "Monday"), {**_curve(5), "title": "Empty", "series": []}],
         "findings": [
             {"claim": "SPARSE is slower.", "source": "SPARSE, Table 11", "verdict": "agrees", "ours": "1.2 times",
-             "published": "1.22 times", "difference": "", "command": "vecveil experiment run latency"},
+             "published": "1.22 times", "difference": "", "command": "vecveil experiment run latency",
+             "id": "sampling-costs-as-laplace"},
             {"claim": "It was not tried.", "source": "ours", "verdict": "not measured", "ours": "", "published": "",
-             "difference": "", "command": ""},
+             "difference": "", "command": "", "id": ""},
             {"claim": "SPARSE leaks less at equal `epsilon`.", "source": "SPARSE, Table 1", "verdict": "disagrees",
              "ours": "in 1 of 5 cells", "published": "in 10 of 10 cells",
-             "difference": "MiniLM in place of GTR-base.", "command": "vecveil experiment run tradeoff --data DIR"},
+             "difference": "MiniLM in place of GTR-base.", "command": "vecveil experiment run tradeoff --data DIR",
+             "id": "sparse-leaks-less"},
         ],
     }  # fmt: skip
 

@@ -12,6 +12,7 @@ import pytest
 from harness.documents import ROOT
 from research import summarise
 from research.catalogue import EXPERIMENTS
+from research.published import claims
 from research.results import read_experiment
 from vecveil.errors import DataFileError
 
@@ -43,10 +44,24 @@ def test_a_stale_page_would_be_noticed(
     maker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maker, "EXPERIMENTS", ("latency",))  # drawing all of them once is enough
-    (tmp_path / "experiments.md").write_text("<!-- pages -->\nold\n<!-- end pages -->\n")
-    found = maker.pages(RECORDS, tmp_path)
-    assert "old" not in found[tmp_path / "experiments.md"]
-    assert {path.name for path in found} == {"experiments.md", "latency.html", "README.md"}
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    marked = {"docs/experiments.md": ["pages"], "docs/claims.md": ["counts", "claims"], "README.md": ["claims"]}
+    for name, marks in marked.items():
+        blocks = (f"<!-- {mark} -->\nold\n<!-- end {mark} -->\n" for mark in marks)
+        (tmp_path / name).write_text("".join(blocks))
+    found = maker.pages(RECORDS, docs)
+    assert {path.relative_to(tmp_path).as_posix() for path in found if tmp_path in path.parents} == {
+        "docs/experiments.md", "docs/claims.md", "README.md", "docs/experiments/latency.html"
+    }  # fmt: skip
+    assert not any("old\n" in text for text in found.values())
+    page = found[docs / "claims.md"]
+    assert "The Purkayastha mechanism is slower by orders of magnitude" in page
+
+
+def test_every_claim_of_the_papers_is_on_the_page() -> None:
+    page = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    assert not [one.id for one in claims() if one.claim not in page]
 
 
 QUICK = ("benchmark",)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from harness.errors import raises
-from research.published import TABLES, Order, Trend, claims, published
+from research.judging import Measured, Order, Tally, Trend, compare, verdict, within
+from research.published import TABLES, claims, published
 
 ROWS = {
     "sparse-table-1": 32,  # 2 data sets x (5 epsilons x 3 methods + unprotected)
@@ -201,6 +202,8 @@ def test_a_claim_names_figures_that_its_tables_hold_and_an_experiment() -> None:
     assert [claim.id for claim in claims("whitebox")] == [
         "whitebox-leaks-less",
         "whitebox-keeps-utility",
+        "sparse-leaks-as-the-white-box",
+        "sparse-keeps-as-the-white-box",
     ]
 
 
@@ -234,6 +237,49 @@ def test_a_trend_is_counted_step_by_step() -> None:
     tally = Trend("value", "k", "rising").tally(rows, ("k", "data"))
     assert (tally.held, tally.cells) == (0, 4)
     assert tally.broken[0] == {"data": "a", "k": (1, 2)}
+
+
+def seeds(*values: float, half: float = 0.0) -> Measured:
+    return Measured(dict(enumerate(values)), half)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "options", "outcome"),
+    [
+        (seeds(60.0, 62.0, 58.0), seeds(60.0001, 62.0001, 58.0001), {}, 0),  # always lower, by nothing
+        (seeds(60.0, 62.0, 58.0), seeds(61.0, 63.1, 59.0), {}, -1),  # paired: the splits differ more than the methods
+        (seeds(60.0, 62.0, 58.0), seeds(61.0, 60.0, 59.5), {}, 0),
+        (seeds(60.0, half=3.0), seeds(64.0, half=3.0), {}, 0),
+        (seeds(60.0, half=2.0), seeds(64.0, half=2.0), {}, -1),
+        (seeds(60.0, half=2.0), seeds(64.0, half=2.0), {"by": -10.0}, 1),
+        (seeds(60.0, half=3.0), seeds(50.0), {"times": 1.25}, 0),
+        (seeds(60.0, 61.0, 62.0), 50.0, {}, 1),
+        (19.31, 19.32, {}, -1),  # printed figures have no interval
+    ],
+)
+def test_a_difference_counts_beyond_its_interval(
+    one: Measured | float, other: Measured | float, options: dict[str, float], outcome: int
+) -> None:
+    assert compare(one, other, **options) == outcome
+
+
+@pytest.mark.parametrize(
+    ("held", "against", "cells", "told"),
+    [
+        (0, 0, 0, "not measured"), (1, 0, 1, "unclear"), (8, 0, 10, "agrees"), (7, 3, 10, "unclear"),
+        (4, 5, 10, "disagrees"), (1, 0, 50, "no difference"), (0, 0, 4, "no difference"),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_what_the_comparisons_show(
+    held: int, against: int, cells: int, told: str
+) -> None:
+    assert verdict(Tally(held, against, cells)) == told
+
+
+def test_a_bound_is_unclear_where_the_interval_holds_it() -> None:
+    assert within(seeds(20.0, 21.0, 20.5), most=22) == "agrees"
+    assert within(seeds(20.0, 24.0, 20.5), most=22) == "unclear"
+    assert within(seeds(24.0, 25.0, 24.5), least=1, most=22) == "disagrees"
 
 
 def test_what_is_not_there_is_said_in_one_sentence_and_tables_cannot_be_changed() -> None:

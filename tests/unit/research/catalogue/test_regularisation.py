@@ -78,14 +78,17 @@ def made(leaks: dict[float, float]) -> Records:
             "scale": "effective 10",
             "seed": 0,
         }
+        figure = {"value": value, "low": value, "high": value, "chance": 0.1}
         found = {
-            "leakage": {"value": value, "low": value, "high": value, "chance": 0.1},
+            "leakage": figure, "attacks": {"linear": {"r_precision": figure}},
             "utility": {"value": 0.5, "low": 0.5, "high": 0.5, "relative": 0.7},
             "protector": {"mask": mask},
         }  # fmt: skip
         return {"cell": axes, "found": found}
 
-    return Records([row("published", weight, value) for weight, value in leaks.items()])
+    clean = row("none", 0.0, 0.6)
+    clean["cell"]["scale"] = "clean"
+    return Records([clean, *(row("published", weight, value) for weight, value in leaks.items())])
 
 
 @pytest.mark.parametrize(
@@ -104,9 +107,9 @@ def made(leaks: dict[float, float]) -> Records:
             "agrees",
         ),
         (
-            dict.fromkeys((0.01, 0.005, 0.001, 0.0005, 0.0001), 0.3),
-            "disagrees",
-            "disagrees",
+            {0.01: 0.3, 0.005: 0.300001, 0.001: 0.300002, 0.0005: 0.300003, 0.0001: 0.300004},
+            "no difference",
+            "no difference",
             "disagrees",
         ),
     ],

@@ -170,15 +170,24 @@ def _finding(records: Records, words: str) -> ClaimFinding:
     return one
 
 
-def test_a_claim_is_counted_for_the_literal_reading_first() -> None:
-    literal = [("gaussian", 0.5), ("textcrafter-untrained", 0.7), ("textcrafter", 0.4)]
-    rows = [_row("utility", "ade", name, _utility(value)) for name, value in literal]
-    found = _finding(Records(rows), "more than 10 points")
-    assert found.verdict == "agrees"
-    assert "the literal reading, deployment: 1 of 1" in found.ours
-    assert "v learnt, deployment: 0 of 1" in found.ours
-    near = [*rows[:1], _row("utility", "ade", "textcrafter-untrained", _utility(0.55))]
-    assert _finding(Records(near), "more than 10 points").verdict == "disagrees"
+def test_a_claim_is_judged_for_each_reading() -> None:
+    def found(name: str, accuracy: float) -> ClaimFinding:
+        rows = [
+            _row("utility", where, defence, _utility(value))
+            for where in ("ade", "sst2")
+            for defence, value in (("gaussian", 0.5), (name, accuracy))
+        ]
+        return _finding(Records(rows), "more than 10 points")
+
+    assert found("textcrafter-untrained", 0.7).verdict == "agrees"
+    assert found("textcrafter-untrained", 0.55).verdict == "disagrees"
+    learnt = found("textcrafter", 0.4)
+    assert learnt.claim.endswith("(Reading: v learnt.)")
+    assert learnt.ours == (
+        "holds in 0 of 2 comparisons, contradicted in 2; in development it holds in 0 of 2 comparisons, "
+        "contradicted in 2"
+    )
+    rows = [_row("utility", "ade", "textcrafter", _utility(0.4))]
     assert _finding(Records(rows), "lower BLEU").verdict == "not measured"
 
 
