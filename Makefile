@@ -49,7 +49,7 @@ figures: venv
 # In the order that tests/conftest.py gives: long files come first, so that no process is left alone with one.
 # uv compiles nothing: the first import of a module writes its bytecode, whatever the shell says, for all later processes.
 test: venv
-	@$(MAKE) --no-print-directory browser
+	@$(MAKE) --no-print-directory browser javascript
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # The report page is looked at in headless Chromium; without it those tests are skipped.
@@ -61,6 +61,15 @@ browser:
 	    apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null; } \
 	    || echo "make: no Chromium could be installed; the tests that need it are skipped" >&2; \
 	else echo "make: no Chromium; the tests that need it are skipped" >&2; fi
+
+# OpenAI's JavaScript client searches the server; without node and npm that test is skipped.
+.PHONY: javascript
+javascript:
+	@if [ -d build/node/node_modules/openai ]; then :; \
+	elif command -v node >/dev/null 2>&1 && command -v npm >/dev/null 2>&1; then \
+	  npm install --silent --no-save --no-audit --no-fund --prefix build/node openai@6 >/dev/null \
+	    || echo "make: npm has not got openai; the test that needs it is skipped" >&2; \
+	else echo "make: no node and npm; the test that needs them is skipped" >&2; fi
 
 # Every fault a hundred times at random moments; the suite itself makes a few. FAULT_SEED repeats a run.
 FAULT_MOMENTS ?= 100

@@ -23,7 +23,8 @@ from harness.serving import FakeEncoder, fake_protector, served
 KEY = "a-key-of-the-contract-tests"
 PATHS = (
     "/", "/health", "/metrics", "/v1/embeddings", "/v1/rerank", "/v2/rerank",
-    "/v1/models", "/v1/models/drug", "/v1/models/none", "/page/state",
+    "/v1/models", "/v1/models/drug", "/v1/models/none", "/v1/vector_stores", "/v1/vector_stores/notes",
+    "/v1/vector_stores/none", "/v1/vector_stores/notes/search", "/v1/vector_stores/none/search", "/page/state",
     "/page/jobs", "/page/jobs/none", "/page/protectors", "/page/protectors/none", "/page/page.css", "/page/page.js",
     "/openapi.json", "/docs", "/redoc", "/no/such/path",
 )  # fmt: skip
@@ -35,6 +36,7 @@ NAMES = {
 GOOD = {"model": "drug", "input": ["a text", "another"]}
 SEAL = {**GOOD, "seal": True, "ids": ["1", "2"], "collection": "notes"}
 RANK = {"model": "drug", "query": "a text", "documents": ["1:AAAA"], "top_n": 1}
+FIND = {"query": "a text", "max_num_results": 1}
 JOB = {"protector": "drug", "texts": ["a text"], "words": ["gout", "lupus"]}
 REQUESTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "embeddings": ("POST", "/v1/embeddings", {"json": GOOD}),
@@ -60,6 +62,15 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "document that does not open": ("POST", "/v1/rerank", {"json": {**RANK, "collection": "notes"}}),
     "document of no collection": ("POST", "/v1/rerank", {"json": RANK}),
     "rerank by a vector": ("POST", "/v2/rerank", {"json": {**RANK, "query": [1.0]}}),
+    "search": ("POST", "/v1/vector_stores/notes/search", {"json": FIND}),
+    "search that finds nothing": ("POST", "/v1/vector_stores/notes/search",
+                                  {"json": {**FIND, "filters": {"type": "eq", "key": "year", "value": 1}}}),
+    "search without grant": ("POST", "/v1/vector_stores/none/search", {"json": FIND}),
+    "search with another field": ("POST", "/v1/vector_stores/notes/search", {"json": {**FIND, "limit": 1}}),
+    "search with another filter": ("POST", "/v1/vector_stores/notes/search",
+                                   {"json": {**FIND, "filters": {"year": 1}}}),
+    "vector stores": ("GET", "/v1/vector_stores", {}),
+    "vector store": ("GET", "/v1/vector_stores/notes", {}),
     "no JSON": ("POST", "/v1/embeddings",
                 {"content": b"{", "headers": {"Content-Type": "application/json"}}),
     "no object": ("POST", "/v1/embeddings", {"json": [1]}),
@@ -83,17 +94,19 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 @contextlib.contextmanager
 def client(*names: str) -> Iterator[httpx.Client]:
-    """Yield a client, with a key, of a server of these policies with a page.
+    """Yield a client, with a key, of a server of these policies and an index, with a page.
 
     This is the one place here that knows internal modules.
     """
     from vecveil.protector.policy import ReleasePolicy
     from vecveil.sealing import Sealer
+    from vecveil.search import SealedIndex
     from vecveil.serving import Limits, Service
     from vecveil.serving.api_keys import ApiKeys
     from vecveil.serving.preview_page import PAGE_OPEN_PATHS, PageTexts, page_router
     from vecveil.serving.service import ServedPolicy
     from vecveil.serving.upstreams import LocalUpstream
+    from vecveil.serving.vector_stores import ServedIndex
 
     def preview(*given: Any, **named: Any) -> dict[str, Any]:
         return {}
@@ -101,13 +114,16 @@ def client(*names: str) -> Iterator[httpx.Client]:
     protector, upstream = fake_protector(), LocalUpstream(FakeEncoder())
     policies = [ServedPolicy(name, ReleasePolicy(protector), upstream) for name in names]
     limits = Limits(body_bytes=100_000, inputs=8)
-    service = Service(policies, limits=limits, sealer=Sealer(bytes(range(32))))
+    sealer, folder = Sealer(bytes(range(32))), tempfile.TemporaryDirectory()
+    index = SealedIndex(folder.name, sealer, encoder=FakeEncoder())
+    index.add(["a text"], ids=["a"], metadata=[{"year": 2026, "draft": False}])
+    service = Service(policies, limits=limits, sealer=sealer, indexes=[ServedIndex("notes", index, upstream)])
     texts = PageTexts(("gout", "lupus"), ("a text",), "texts")
     page = page_router({"drug": (protector, upstream)}, preview, texts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTRACT_KEY", f"{KEY} seal:notes rank:notes texts:notes")
+        patch.setenv("CONTRACT_KEY", f"{KEY} seal:notes rank:notes texts:notes search:notes")
         keys = ApiKeys("env:CONTRACT_KEY")
-    with served(service, routers=[page], open_paths=PAGE_OPEN_PATHS, keys=keys) as url:
+    with folder, served(service, routers=[page], open_paths=PAGE_OPEN_PATHS, keys=keys) as url:
         headers = {"Authorization": f"Bearer {KEY}"}
         with httpx.Client(base_url=url, headers=headers, timeout=60) as opened:
             yield opened

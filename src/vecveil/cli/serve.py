@@ -1,4 +1,4 @@
-"""``vecveil serve``: OpenAI's embeddings API, protected."""
+"""``vecveil serve``: OpenAI's embeddings API, protected, and its vector store API over sealed indexes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ Examples:
   vecveil serve -p drug.vecveil --upstream minilm --port 8080
   vecveil serve -p drug.vecveil --upstream https://api.openai.com/v1#text-embedding-3-small
   vecveil serve -p drug=drug.vecveil -p names=names.vecveil --key-file noise.key
+  vecveil serve --index notes=s3://bucket/notes --seal-key search.keys --api-keys clients.keys
   vecveil serve --config serve.yaml
 """
 
 
 @click.command("serve", epilog=EXAMPLE, cls=shared.Sections, sections={
-    "Protection": "--protector --config --query-protection --key-file --ledger --seal-key",
+    "Protection": "--protector --config --query-protection --key-file --ledger",
+    "Search": "--index --seal-key",
     "Upstream": "--upstream --upstream-key",
     "Server": "--host --port --api-keys --workers --page",
 })  # fmt: skip
@@ -36,7 +38,7 @@ Examples:
 @click.option("--config", type=shared.FILE, help="YAML file with everything, in place of -p.")
 @click.option(
     "--upstream", metavar="NAME|URL[#MODEL]",
-    help="Encoder, or OpenAI-compatible server [default: each protector's own encoder].",
+    help="Encoder, or OpenAI-compatible server [default: each protector's own encoder; of indexes minilm].",
 )  # fmt: skip
 @click.option(
     "--upstream-key", type=shared.Source("a file with the key, or env:NAME"), metavar="env:NAME|FILE|forward|none",
@@ -59,8 +61,12 @@ Examples:
 @click.option("--api-keys", type=shared.Source("a file of client keys, or env:NAME"), metavar="env:NAME|FILE",
     help="Client keys with grants, one a line [default: no key].")
 @click.option(
+    "--index", "indexes", multiple=True, metavar="NAME=LOCATION",
+    help="Sealed index, a folder or URL, that clients search as the vector store NAME; may be repeated.",
+)  # fmt: skip
+@click.option(
     "--seal-key", type=shared.SEAL_KEY, metavar="env:NAME:FILE|FILE",
-    help="Keys of sealed search: seal rows, and rank sealed documents.",
+    help="Keys of sealed search: open indexes, seal rows, and rank sealed documents.",
 )  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), help="Server processes, each with an encoder [default: 1].")
 @click.option("--no-access-log", is_flag=True, help="Do not log each request.")
@@ -73,6 +79,7 @@ Examples:
 def command(config: Path | None, page: bool, page_texts: Path | None, as_json: bool, **options: Any) -> None:
     """Serve POST /v1/embeddings: texts in, protected vectors out, for any client of OpenAI's API.
 
+    With --index also, or alone, POST /v1/vector_stores/NAME/search: the rows of a sealed index, ranked here.
     Point a program at it by its base URL (http://127.0.0.1:8080/v1). Vectors are those of the
     upstream, protected; where protection fails, the answer is an error and never a clean vector.
     Ask for a query with the model NAME:query. Logs go to stderr, without texts, vectors or keys;
@@ -85,10 +92,13 @@ def command(config: Path | None, page: bool, page_texts: Path | None, as_json: b
             click.echo(json.dumps({"url": url}))  # one line, which a program reads without waiting for the end
 
     settings = _from_config(config, options) if config is not None else _from_options(options)
-    if settings.workers > 1:
+    if settings.workers > 1 or not settings.policies:
         source = click.get_current_context().get_parameter_source("page")
         if page and (source is not ParameterSource.DEFAULT or page_texts is not None):
-            raise click.UsageError("The page needs one worker: it keeps its state in one process.")
+            raise click.UsageError(
+                "The page needs one worker: it keeps its state in one process." if settings.policies
+                else "The page needs a protector: give -p FILE."
+            )  # fmt: skip
         page = False
     if not page:
         if page_texts is not None:
@@ -102,8 +112,10 @@ def command(config: Path | None, page: bool, page_texts: Path | None, as_json: b
 
 
 def _from_options(options: dict[str, Any]) -> ServeSettings:
-    if not options["protectors"]:
-        raise click.UsageError("Give -p FILE, or --config FILE.")
+    if not options["protectors"] and not options["indexes"]:
+        raise click.UsageError("Give -p FILE, --index NAME=LOCATION, or --config FILE.")
+    if options["indexes"] and options["seal_key"] is None:
+        raise click.UsageError("--index needs --seal-key.")
     if options["key_file"] is not None and options["key_env"] is not None:
         raise click.UsageError("Give --key-file or --key-env, not both.")
     if options["query_noise"] is not None and options["query_protection"] != "stronger":
@@ -123,10 +135,19 @@ def _from_options(options: dict[str, Any]) -> ServeSettings:
         if name in policies:
             raise click.UsageError(f"Two protectors are named {name!r}: give each a NAME=FILE.")
         policies[name] = ServedPolicySettings(file, **common)
+    indexes: dict[str, str] = {}
+    for given in options["indexes"]:
+        name, equals, place = given.partition("=")
+        if not (name and equals and place):
+            raise click.UsageError("--index is NAME=LOCATION, such as notes=s3://bucket/notes.")
+        if name in indexes:
+            raise click.UsageError(f"Two indexes are named {name!r}.")
+        indexes[name] = place.removeprefix("sealed:")
     upstream = UpstreamSettings(encoder=options["upstream"], key=options["upstream_key"])
     return ServeSettings(
         policies,
         upstream,
+        indexes=indexes,
         access_log=not options["no_access_log"],
         **_set(options, "host", "port", "api_keys", "seal_key", "host_names", "workers"),
     )

@@ -7,8 +7,8 @@ and ``$not`` join such mappings.
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -88,7 +88,7 @@ class MetadataTable:
         row = 0
         for texts in rows:
             for text in texts.to_pylist():
-                for name, value in _fields(json.loads(text)) if text not in ("null", "{}") else ():
+                for name, value in metadata_fields(json.loads(text)) if text not in ("null", "{}") else ():
                     for item in value if isinstance(value, list) else [value]:
                         key = name, _kind(item)
                         places.setdefault(key, []).append(row)
@@ -183,13 +183,13 @@ def _evaluated(table: Any, where: Any, absent: Any) -> npt.NDArray[Any]:
     return _evaluated(table.append_column(unknown[1], pa.nulls(len(table), absent)), where, absent)
 
 
-def _fields(record: Mapping[str, Any], outer: str = "") -> Iterator[tuple[str, Any]]:
+def metadata_fields(record: Mapping[str, Any], outer: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the fields of a row and of the objects within, with their values."""
     for name, value in record.items():
         if name not in _STORED_ONLY:
             yield outer + name, value
             if isinstance(value, dict):
-                yield from _fields(value, f"{outer}{name}.")
+                yield from metadata_fields(value, f"{outer}{name}.")
 
 
 def _parts(condition: Any) -> Sequence[Any]:
@@ -213,7 +213,8 @@ def _kind(value: Any) -> str:
 
 
 def _is_value(value: Any) -> bool:
-    return value is None or _kind(value) in ("truth", "text") or (_kind(value) == "number" and math.isfinite(value))
+    kind = _kind(value)
+    return kind in ("none", "truth", "text") or (kind == "number" and abs(value) <= sys.float_info.max)
 
 
 def _array(values: list[Any]) -> Any:

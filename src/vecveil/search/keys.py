@@ -107,8 +107,9 @@ class KeySource:
         # A writer's provider may lack `unwrap`.
         self._key: KeyStore | SingleKey | KeyProvider
         if isinstance(key, Sealer):
-            key = key.keys
-        self._key = key if callable(getattr(key, "wrap", None)) else open_keys(key)
+            self._key = key.keys
+        else:
+            self._key = key if callable(getattr(key, "wrap", None)) else open_keys(key)
 
     def of(self, index: uuid.UUID, name: str) -> IndexKeys:
         """Return the keys of an existing index.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -112,7 +113,8 @@ class SealedIndex:
             max_staleness=check_positive(max_staleness, owner=_OWNER, param="max_staleness", allow_zero=True),
             trusted_state=None if trusted_state is None else Path(trusted_state), exclusive=exclusive,
         )  # fmt: skip
-        # Of the segments that are loaded; dropped with them.
+        # Of the segments that are loaded; dropped with them. Many threads may need one at once, and one builds it.
+        self._building = threading.Lock()
         self._tables: WeakKeyDictionary[LoadedSegment, MetadataTable] = WeakKeyDictionary()
         self._words: WeakKeyDictionary[LoadedSegment, WordCounts] = WeakKeyDictionary()
         self._threads = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="sealed-index")
@@ -219,6 +221,19 @@ class SealedIndex:
             StoreError: there is no index, or an object that another process saw is missing.
             SealingError: an object does not open.
         """
+        return self.read(self.find(query, top=top, where=where, mode=mode, words=words, candidates=candidates))
+
+    def find(
+        self,
+        query: str | npt.NDArray[np.floating[Any]],
+        *,
+        top: int = 10,
+        where: Where | None = None,
+        mode: Mode = "vectors",
+        words: str | None = None,
+        candidates: int | None = None,
+    ) -> list[Hit]:
+        """Return score, segment and row of what `search` returns; no text is opened."""
         owner = f"{_OWNER}.search"
         top = check_count(top, owner=owner, param="top")
         k = max(self.candidates if candidates is None else candidates, top)
@@ -241,7 +256,13 @@ class SealedIndex:
                     f"{owner}: mode='hybrid' needs a text as query, or words=...", code="E-INPUT", param="query"
                 )
             best = self._fused(q, str(query) if words is None else words, parts, best, k)
-        return self._hits(best[:top])
+        return best[:top]
+
+    def read(self, hits: Sequence[Hit]) -> Ranking:
+        """Return the rows that `find` found, with texts and metadata."""
+        rows = self._opened([(part, row) for _, part, row in hits])
+        scored = np.array([score for score, _, _ in hits], np.float32)
+        return Ranking(rows.ids, rows.vectors, rows.texts, rows.metadata, [], scored)
 
     def get(
         self,
@@ -368,9 +389,10 @@ class SealedIndex:
     def _selected(self, part: LoadedSegment, mask: npt.NDArray[np.bool_], where: Where | None) -> npt.NDArray[np.bool_]:
         if where is None:
             return mask
-        if part not in self._tables:
-            columns = (table["metadata"] for table in part.segment.columns(["metadata"]))
-            self._tables[part] = MetadataTable(columns, len(part))
+        with self._building:
+            if part not in self._tables:
+                columns = (table["metadata"] for table in part.segment.columns(["metadata"]))
+                self._tables[part] = MetadataTable(columns, len(part))
         return mask & self._tables[part].mask(where)
 
     def _ranked(
@@ -419,15 +441,11 @@ class SealedIndex:
         return [(float(places[p][0].scan.cosines(q, np.array([p[1]]))[0]), *places[p]) for p in best]
 
     def _word_counts(self, part: LoadedSegment) -> WordCounts:
-        if part not in self._words:
-            texts = (text for table in part.segment.columns(["text"]) for text in table["text"].to_pylist())
-            self._words[part] = WordCounts(texts)
-        return self._words[part]
-
-    def _hits(self, best: list[Hit]) -> Ranking:
-        rows = self._opened([(part, row) for _, part, row in best])
-        scored = np.array([score for score, _, _ in best], np.float32)
-        return Ranking(rows.ids, rows.vectors, rows.texts, rows.metadata, [], scored)
+        with self._building:
+            if part not in self._words:
+                texts = (text for table in part.segment.columns(["text"]) for text in table["text"].to_pylist())
+                self._words[part] = WordCounts(texts)
+            return self._words[part]
 
     def _opened(self, places: list[tuple[LoadedSegment, int]]) -> Unsealed:
         """Return these rows; texts and metadata come from the local copy of the segments."""

@@ -16,7 +16,8 @@ ENVIRONMENT = "env:"
 # 16 random characters hold at least 64 bits (hexadecimal), beyond guessing over a network.
 _MIN_CHARACTERS = 16
 _MAX_FILE_BYTES = 2**20
-_ACTIONS = ("seal", "rank", "scores", "texts")
+_ACTIONS = ("seal", "rank", "scores", "texts", "search")
+_WITHOUT_KEYS = ("seal", "rank", "search")
 
 
 @dataclass(frozen=True)
@@ -25,16 +26,16 @@ class ApiClient:
 
     Attributes:
         number: number of the key in its file, for the log; 0 on a server without API keys.
-        grants: actions (`seal`, `rank`, `scores`, `texts`), each with a collection. None: the server has no API keys,
-            so that its clients may seal and rank in every collection.
+        grants: actions (`seal`, `rank`, `scores`, `texts`), each with a collection, and `search` with an index. None:
+            the server has no API keys; its clients may seal and rank in every collection, and search every index.
     """
 
     number: int = 0
     grants: frozenset[tuple[str, str]] | None = None
 
     def may(self, action: str, collection: str) -> bool:
-        """Return whether the client may do ``action`` in ``collection``."""
-        return action in ("seal", "rank") if self.grants is None else (action, collection) in self.grants
+        """Return whether the client may do ``action`` in ``collection``, or in the index of that name."""
+        return action in _WITHOUT_KEYS if self.grants is None else (action, collection) in self.grants
 
 
 class ApiKeys:
@@ -66,7 +67,7 @@ class ApiKeys:
         if not clients:
             constraint = (
                 f"distinct keys of at least {_MIN_CHARACTERS} characters, one a line with its grants "
-                f"({', '.join(f'{action}:COLLECTION' for action in _ACTIONS)})"
+                f"({', '.join(f'{action}:NAME' for action in _ACTIONS)})"
             )
             fix = "Make a key with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
             raise KeyFileError.of("serve", "api_keys", constraint, "others", fix=fix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
@@ -24,6 +25,7 @@ from vecveil.serving.requests import (
     split_side,
 )
 from vecveil.serving.service import ServedPolicy, Service
+from vecveil.serving.vector_stores import parse_search
 
 try:
     from starlette.applications import Starlette
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _RERANK = ("/v1/rerank", "/v2/rerank")  # Jina's and Cohere's; Cohere's second version has no return_documents
-_ROUTES = ("/v1/embeddings", "/v1/models", "/health", "/metrics", *_RERANK)
+_STORES = "/v1/vector_stores"
+_ROUTES = ("/v1/embeddings", "/v1/models", "/health", "/metrics", _STORES, *_RERANK)
+_STORE = re.compile(rf"{_STORES}/[^/]+(/search)?")
 _CLIENT_GONE = 499  # nginx's status for a client that closed the connection; appears in logs only
 
 
@@ -71,11 +75,13 @@ def create_app(
         await service.aclose()
 
     routes = _Routes(service)
+    ranks = bool(service.policies) and service.sealer is not None
     admission = Admission(service.limits, keys, frozenset({"/health", *open_paths}), hosts)
     app = Starlette(
         routes=[
-            Route("/v1/embeddings", routes.embeddings, methods=["POST"]),
-            *(Route(path, routes.rerank, methods=["POST"]) for path in _RERANK if service.sealer is not None),
+            *([Route("/v1/embeddings", routes.embeddings, methods=["POST"])] if service.policies else ()),
+            *(Route(path, routes.rerank, methods=["POST"]) for path in _RERANK if ranks),
+            *(routes.of_stores() if service.stores else ()),
             Route("/v1/models", routes.models, methods=["GET"]),
             Route("/v1/models/{model:path}", routes.model, methods=["GET"]),
             Route("/health", routes.health, methods=["GET"]),
@@ -95,7 +101,7 @@ def _as_api_error(request: Request, error: Exception) -> Response:
     """Raise the framework's error as an `ApiError`: its own text may repeat the request."""
     status = getattr(error, "status_code", 400)
     texts = {
-        404: ("There is no such path; embeddings are at POST /v1/embeddings.", "unknown_path"),
+        404: ("There is no such path on this server.", "unknown_path"),
         405: ("The path does not take this method.", "method_not_allowed"),
     }
     text, code = texts.get(status, ("The request is not valid.", "invalid_request"))
@@ -115,7 +121,7 @@ class _Guard:
             return
         started = time.perf_counter()
         # A fixed set: a client must not create metric labels, nor write its path into the log.
-        route = scope["path"] if scope["path"] in _ROUTES else "other"
+        route = _route(scope["path"])
         # Never taken from a client's header, which could inject text into the log.
         request_id = f"req-{secrets.token_hex(12)}"
         metrics = self._service.metrics
@@ -163,6 +169,13 @@ class _Guard:
                   ms=round(1000 * seconds, 2), **fields)  # fmt: skip
 
 
+def _route(path: str) -> str:
+    """Return the name of a path in metrics and the log."""
+    if store := _STORE.fullmatch(path):
+        return f"{_STORES}/{{name}}{store[1] or ''}"
+    return path if path in _ROUTES else "other"
+
+
 async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
     headers = [*headers, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -173,6 +186,7 @@ class _Routes:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._reranks = RateLimit(service.limits.reranks_per_minute)
+        self._searches = RateLimit(service.limits.searches_per_minute, "search")
 
     async def embeddings(self, request: Request) -> Response:
         service, limits = self._service, self._service.limits
@@ -195,6 +209,32 @@ class _Routes:
         log["documents"] = len(parsed.ids)
         answer = await unless_gone(request.receive, service.rerank(parsed, headers, client))
         return Response(answer, media_type="application/json")
+
+    def of_stores(self) -> list[Route]:
+        return [
+            Route(_STORES, self.stores, methods=["GET"]),
+            Route(f"{_STORES}/{{name}}", self.store, methods=["GET"]),
+            Route(f"{_STORES}/{{name}}/search", self.search, methods=["POST"]),
+        ]
+
+    async def search(self, request: Request) -> Response:
+        stores, client, log = self._service.stores, request.scope["vecveil.client"], request.scope["vecveil.log"]
+        log["api_key"] = client.number
+        self._searches.take(client)
+        served = stores.of(request.path_params["name"], client)
+        log["index"] = served.name
+        headers = headers_of(request.scope)
+        parsed = parse_search(await read_body(request.receive, headers, self._service.limits))
+        answer = await unless_gone(request.receive, stores.search(served, parsed, headers))
+        return Response(answer, media_type="application/json")
+
+    async def stores(self, request: Request) -> Response:
+        return JSONResponse(await self._service.stores.listed(request.scope["vecveil.client"]))
+
+    async def store(self, request: Request) -> Response:
+        stores = self._service.stores
+        served = stores.of(request.path_params["name"], request.scope["vecveil.client"])
+        return JSONResponse(await stores.described(served))
 
     async def models(self, request: Request) -> Response:
         listed = [self._describe(served) for served in self._service.policies.values()]

@@ -43,6 +43,7 @@ class Metrics:
         self.blobs = Counter("vecveil_blobs", "Sealed rows, by what was done.", ["action"], registry=registry)
         self.upstream = Histogram("vecveil_upstream_seconds", "Time that the upstream took.", **timed)
         self.protection = Histogram("vecveil_protection_seconds", "Time that protection took.", **timed)
+        self.search = Histogram("vecveil_search_seconds", "Time of the stages of a search.", ["stage"], **timed)
         Gauge("vecveil_build_info", "Version of the server.", ["version"],
               registry=registry, multiprocess_mode="max").labels(__version__).set(1)  # fmt: skip
 

@@ -86,10 +86,10 @@ class Admission:
 
 
 class RateLimit:
-    """Token bucket of each API key: ``per_minute`` requests a minute, and as many at once."""
+    """Token bucket of each API key: ``per_minute`` requests of a ``kind`` a minute, and as many at once."""
 
-    def __init__(self, per_minute: int) -> None:
-        self._most, self._buckets = per_minute, dict[int, tuple[float, float]]()
+    def __init__(self, per_minute: int, kind: str = "rerank") -> None:
+        self._most, self._kind, self._buckets = per_minute, kind, dict[int, tuple[float, float]]()
 
     def take(self, client: ApiClient) -> None:
         """Count a request; raise `ApiError` 429 if the client's bucket is empty."""
@@ -97,8 +97,8 @@ class RateLimit:
         left, then = self._buckets.get(client.number, (float(self._most), now))
         left = min(self._most, left + (now - then) * rate)
         if left < 1:
-            raise ApiError(429, "Too many rerank requests with this API key.", kind=RATE_LIMIT,
-                           code="rerank_limit_reached", retry_after=(1 - left) / rate)  # fmt: skip
+            raise ApiError(429, f"Too many {self._kind} requests with this API key.", kind=RATE_LIMIT,
+                           code=f"{self._kind}_limit_reached", retry_after=(1 - left) / rate)  # fmt: skip
         self._buckets[client.number] = (left - 1, now)
 
 
@@ -246,14 +246,14 @@ def parse_request(
     content = parse_object(body)
     named = content.get("model")
     if not isinstance(named, str) or not 0 < len(named) <= _MAX_NAME or not is_unicode(named):
-        raise _invalid("model", f"must be a string of 1 to {_MAX_NAME} characters.")
+        raise invalid("model", f"must be a string of 1 to {_MAX_NAME} characters.")
     model, suffix = split_side(named)
     texts = _texts(content.get("input"), max_inputs)
     encoding, dimensions = content.get("encoding_format", "float"), content.get("dimensions")
     if encoding not in (None, "float", "base64"):
-        raise _invalid("encoding_format", "must be float or base64.")
-    if dimensions is not None and (not _is_integer(dimensions) or dimensions < 1):
-        raise _invalid("dimensions", "must be a positive integer.")
+        raise invalid("encoding_format", "must be float or base64.")
+    if dimensions is not None and (not is_integer(dimensions) or dimensions < 1):
+        raise invalid("dimensions", "must be a positive integer.")
     return EmbeddingRequest(
         texts=texts,
         model=model,
@@ -277,21 +277,21 @@ def parse_rerank(body: bytes, headers: Mapping[str, str], limits: Limits) -> Rer
     query, documents, top = (content.get(name) for name in ("query", "documents", "top_n"))
     # No vectors: chosen directions would give a stored vector away with fewer requests than texts do.
     if not isinstance(query, str) or not query.strip() or not is_unicode(query):
-        raise _invalid("query", "must be a text that is not empty; vectors are not accepted.")
+        raise invalid("query", "must be a text that is not empty; vectors are not accepted.")
     if not isinstance(documents, list) or not 0 < len(documents) <= limits.documents:
-        raise _invalid("documents", f"must be a list of 1 to {limits.documents:,} strings.")
+        raise invalid("documents", f"must be a list of 1 to {limits.documents:,} strings.")
     pairs = [_document(document, i) for i, document in enumerate(documents)]
     if not _distinct([name for name, _ in pairs]):
-        raise _invalid("documents", "must have distinct ids.")
+        raise invalid("documents", "must have distinct ids.")
     top = limits.results if top is None else top
-    if not _is_integer(top) or not 0 < top <= limits.results:
-        raise _invalid("top_n", f"must be 1 to {limits.results:,}.")
+    if not is_integer(top) or not 0 < top <= limits.results:
+        raise invalid("top_n", f"must be 1 to {limits.results:,}.")
     with_texts = content.get("return_documents")
     if with_texts not in (None, True, False):
-        raise _invalid("return_documents", "must be true or false.")
+        raise invalid("return_documents", "must be true or false.")
     model, collection = content.get("model") or "", content.get("collection")
     if not isinstance(model, str) or len(model) > _MAX_NAME or not is_unicode(model):
-        raise _invalid("model", f"must be a string of at most {_MAX_NAME} characters.")
+        raise invalid("model", f"must be a string of at most {_MAX_NAME} characters.")
     return RerankRequest(
         query=query,
         ids=[name for name, _ in pairs],
@@ -308,7 +308,7 @@ def _document(value: Any, position: int) -> tuple[str, bytes]:
     """Return id and blob of ``id:base64``; the id may hold colons, base64 cannot."""
     name, colon, blob = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if not colon or not 0 < len(name) <= _MAX_ID or len(blob) > MAX_DOCUMENT or not is_unicode(name):
-        raise _invalid("documents", f"must hold strings of the form id:base64, with ids of at most {_MAX_ID} and blobs "
+        raise invalid("documents", f"must hold strings of the form id:base64, with ids of at most {_MAX_ID} and blobs "
                        f"of at most {MAX_DOCUMENT:,} characters; the one at {position} is not.")  # fmt: skip
     return name, decoded(blob)
 
@@ -333,32 +333,34 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _invalid(param: str, text: str, code: str = "") -> ApiError:
+def invalid(param: str, text: str, code: str = "") -> ApiError:
+    """Return the error 400 for a field of a request."""
     return ApiError(400, f"`{param}` {text}", code=code or f"invalid_{param}", param=param)
 
 
-def _is_integer(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
+    """Return whether a JSON value is an integer."""
     return isinstance(value, int) and not isinstance(value, bool)  # JSON's true is an int to Python
 
 
 def _texts(value: Any, most: int) -> list[str]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list):
-        raise _invalid("input", "must be a string or a list of strings.")
+        raise invalid("input", "must be a string or a list of strings.")
     if not texts:
-        raise _invalid("input", "must not be an empty list.")
+        raise invalid("input", "must not be an empty list.")
     if len(texts) > most:
-        raise _invalid("input", f"must hold at most {most:,} texts.", "too_many_inputs")
+        raise invalid("input", f"must hold at most {most:,} texts.", "too_many_inputs")
     for i, text in enumerate(texts):
         # Token ids cannot be rewritten or checked, and their tokeniser is unknown here.
-        if _is_integer(text) or (isinstance(text, list) and text and all(map(_is_integer, text))):
+        if is_integer(text) or (isinstance(text, list) and text and all(map(is_integer, text))):
             raise ApiError(400, _TOKENS, code="token_ids_not_supported", param="input")
         if not isinstance(text, str):
-            raise _invalid("input", f"must be a string or a list of strings; the item at {i} is neither.")
+            raise invalid("input", f"must be a string or a list of strings; the item at {i} is neither.")
         if not text:
-            raise _invalid("input", f"must not hold an empty string; the one at {i} is.")
+            raise invalid("input", f"must not hold an empty string; the one at {i} is.")
         if not is_unicode(text):
-            raise _invalid("input", f"must be Unicode; the text at {i} has a lone surrogate.")
+            raise invalid("input", f"must be Unicode; the text at {i} has a lone surrogate.")
     return texts
 
 
@@ -371,7 +373,7 @@ def _side(suffix: Side | None, header: str | None, field: Any) -> Side:
         sides.add(cast(Side, header))
     if field is not None:
         if not isinstance(field, str) or field not in _SIDES:
-            raise _invalid("input_type", f"must be one of {', '.join(_SIDES)}.", "invalid_side")
+            raise invalid("input_type", f"must be one of {', '.join(_SIDES)}.", "invalid_side")
         sides.add(_SIDES[field])
     if len(sides) > 1:
         raise ApiError(400, "The model's suffix, the header X-Vecveil-Input and `input_type` must not contradict "
@@ -384,14 +386,14 @@ def _ids(value: Any, rows: int, *, allowed: bool) -> list[str] | None:
         return None
     if not allowed:
         # Noise is keyed by item id: a client that chooses ids can collect fresh draws for one text and average.
-        raise _invalid(ID_FIELD, "is switched off (client_ids): items are named by their texts.", "ids_not_allowed")
+        raise invalid(ID_FIELD, "is switched off (client_ids): items are named by their texts.", "ids_not_allowed")
     return _names(value, rows, ID_FIELD)
 
 
 def _names(value: Any, rows: int, field: str) -> list[str]:
     valid = isinstance(value, list) and len(value) == rows
     if not valid or not all(isinstance(id, str) and 0 < len(id) <= _MAX_ID and is_unicode(id) for id in value):
-        raise _invalid(field, "must be a list of one string for each input.", "invalid_ids")
+        raise invalid(field, "must be a list of one string for each input.", "invalid_ids")
     return cast(list[str], value)
 
 
@@ -402,25 +404,25 @@ def _distinct(ids: list[str]) -> bool:
 def _sealing(content: Mapping[str, Any], rows: int) -> Sealing | None:
     seal, metadata = content.get("seal"), content.get("metadata")
     if seal not in (None, True, False):
-        raise _invalid("seal", "must be true or false.")
+        raise invalid("seal", "must be true or false.")
     if not seal:
         return None
     ids = _names(content.get("ids"), rows, "ids")
     if not _distinct(ids):
-        raise _invalid("ids", "must be distinct; a UUID is one id in any spelling.")
+        raise invalid("ids", "must be distinct; a UUID is one id in any spelling.")
     if metadata is not None and not (
         isinstance(metadata, list)
         and len(metadata) == rows
         and all(row is None or isinstance(row, dict) for row in metadata)
     ):
-        raise _invalid("metadata", "must be a list of one object or null for each input.")
+        raise invalid("metadata", "must be a list of one object or null for each input.")
     fields = content.get("filter_fields") or []
     if not isinstance(fields, list) or len(fields) > _MOST_FIELDS or not all(isinstance(name, str) for name in fields):
-        raise _invalid("filter_fields", f"must be a list of at most {_MOST_FIELDS} names of metadata fields.")
+        raise invalid("filter_fields", f"must be a list of at most {_MOST_FIELDS} names of metadata fields.")
     return Sealing(_collection(content.get("collection")), ids, metadata, fields)
 
 
 def _collection(value: Any) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= _MAX_NAME or not value.isprintable():
-        raise _invalid("collection", f"must be a name of 1 to {_MAX_NAME} printable characters.")
+        raise invalid("collection", f"must be a name of 1 to {_MAX_NAME} printable characters.")
     return value

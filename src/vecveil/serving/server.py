@@ -95,7 +95,8 @@ def run(
 
         def announce() -> None:
             several = {"workers": settings.workers} if settings.workers > 1 else {}
-            event("listening", url=url, policies=len(settings.policies), **several)
+            indexes = {"indexes": len(settings.indexes)} if settings.indexes else {}
+            event("listening", url=url, policies=len(settings.policies), **indexes, **several)
             if on_listening is not None:
                 on_listening(url)
 

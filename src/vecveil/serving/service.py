@@ -16,7 +16,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from vecveil.databases.release import CleanQueryWarning, open_policy
+from vecveil.encoders import load_encoder
 from vecveil.encoders.openai_compatible import is_endpoint, split_endpoint
+from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import EncoderError, InvalidInputError, VecveilError
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import KeyStore, Sealer
@@ -37,11 +39,13 @@ from vecveil.serving.upstreams import (
     Upstream,
     VerifiedUpstream,
 )
+from vecveil.serving.vector_stores import ServedIndex, VectorStores, open_index
 
 T = TypeVar("T")
 _OWNER = "serve"
 _FILE_THREADS = 8
 _FILE_SECONDS = 15.0  # more than a lock of the key store is waited for
+_SEARCH_THREADS = 8
 _OPENAI_KEY = "OPENAI_API_KEY"
 # Upstream errors that may pass: the server starts, and the first request verifies the upstream.
 _TRANSIENT = frozenset({"upstream_timeout", "upstream_rate_limited", "upstream_failed", "upstream_authentication"})
@@ -57,12 +61,13 @@ class ServedPolicy:
 
 
 class Service:
-    """Policies and verified upstreams of one server.
+    """Policies, verified upstreams and sealed indexes of one server.
 
     Args:
-        policies: at least one, with distinct names.
+        policies: with distinct names.
         client_ids: accept item ids from clients.
         sealer: seals rows and ranks sealed documents for clients; None refuses both.
+        indexes: sealed indexes that clients search, with distinct names.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class Service:
         limits: Limits | None = None,
         client_ids: bool = False,
         sealer: Sealer | None = None,
+        indexes: Sequence[ServedIndex] = (),
     ) -> None:
         self.policies = {served.name: served for served in policies}
         self.limits = limits or Limits()
@@ -80,6 +86,8 @@ class Service:
         self.created = int(time.time())
         self.metrics = Metrics()
         self._files = FileThreads(_FILE_THREADS, _FILE_SECONDS)
+        searches = FileThreads(_SEARCH_THREADS, _FILE_SECONDS)
+        self.stores = VectorStores(indexes, self.metrics, searches, created=self.created)
         self._upstreams = {
             served.name: VerifiedUpstream(served.name, served.policy.protector, served.upstream)
             for served in policies
@@ -114,6 +122,7 @@ class Service:
                 event("upstream not verified yet", level=logging.WARNING, policy=name, upstream=served.upstream.name,
                       code=error.code, message="The first request verifies it; nothing is released before.",
                 )  # fmt: skip
+        await self.stores.start()
         self._started = True
 
     async def aclose(self) -> None:
@@ -124,6 +133,7 @@ class Service:
         # Policies may share an upstream, which is closed once.
         for upstream in {id(served.upstream): served.upstream for served in self.policies.values()}.values():
             await upstream.aclose()
+        await self.stores.aclose()
 
     def choose(self, request: EmbeddingRequest | RerankRequest) -> ServedPolicy:
         """Return the policy named in the header, else by the model name, else the only policy.
@@ -301,7 +311,7 @@ def _failure_logged(served: ServedPolicy) -> Iterator[None]:
 
 
 class FileThreads:
-    """Threads for work that waits for files and services of others: key store, key provider and ledger.
+    """Threads for work that waits for files and services of others: key store, key provider, ledger and storage.
 
     They are not those that all requests need, and end with the process: what hangs delays neither other requests nor
     the end of the server.
@@ -325,7 +335,7 @@ class FileThreads:
                 await self._free.acquire()
                 return await self._started(work)
         except TimeoutError:
-            text = "The key store or the ledger does not answer in time; nothing was released. Try again."
+            text = "Key store, ledger or storage does not answer in time; nothing was released. Try again."
             raise ApiError(503, text, kind=SERVER, code="files_busy", retry_after=1.0) from None
 
     def _started(self, work: Callable[[], T]) -> asyncio.Future[T]:
@@ -396,7 +406,31 @@ def open_service(settings: ServeSettings) -> Service:
                 # No cache: it would store clean vectors on disk.
                 upstreams[shared] = LocalUpstream(policy.protector.encoder_for(encoder, show_progress=False))
         served.append(ServedPolicy(name, policy, upstreams[shared]))
-    return Service(served, limits=settings.limits, client_ids=settings.client_ids, sealer=sealer)
+    indexes = []
+    if settings.indexes and sealer is not None:
+        upstream, loaded = _index_upstream(settings, upstreams)
+        named = settings.upstream.encoder is not None
+        indexes = [
+            open_index(name, place, sealer, upstream, loaded, named=named) for name, place in settings.indexes.items()
+        ]
+    return Service(
+        served, limits=settings.limits, client_ids=settings.client_ids, sealer=sealer, indexes=indexes
+    )
+
+
+def _index_upstream(settings: ServeSettings, upstreams: Mapping[str, Upstream]) -> tuple[Upstream, TextEncoder]:
+    """Return the upstream of queries to indexes, shared with policies where it is theirs too, and its encoder."""
+    name = settings.upstream.encoder or "minilm"
+    if is_endpoint(name):
+        # The encoder is for its fingerprint; `HttpUpstream` sends the queries.
+        loaded = load_encoder(name, cache=None, dimensions=settings.upstream.dimensions)
+        return upstreams.get(name) or _http_upstream(name, settings.upstream, settings.api_keys is not None), loaded
+    for key, upstream in upstreams.items():
+        # A protector's options, such as a prompt, would make it another encoder.
+        if isinstance(upstream, LocalUpstream) and key.rpartition(" ")[0] == name and not upstream.encoder.options:
+            return upstream, upstream.encoder
+    loaded = load_encoder(name, cache=None, show_progress=False)
+    return LocalUpstream(loaded), loaded
 
 
 def _open_policy(given: ServedPolicySettings) -> ReleasePolicy:

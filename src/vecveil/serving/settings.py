@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -20,6 +21,7 @@ _MAX_NAME = 100
 _MAX_WORKERS = 128
 _MAX_FILE_BYTES = 2**20
 _FILE = "serve --config"
+_INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # Options whose values are paths, and options whose values may be folders, relative to the file's folder.
 _PATHS = ("protector", "key", "ledger", "api_keys", "seal_key")
 _FOLDERS = ("encoder", "upstream")
@@ -98,6 +100,7 @@ class Limits:
         documents: documents of a request to ``/v1/rerank``.
         results: documents of an answer, the best ones. Longer orders give the exact vectors away sooner.
         reranks_per_minute: requests to ``/v1/rerank`` of one API key in one process; further ones get 429.
+        searches_per_minute: searches of indexes, likewise.
     """
 
     body_bytes: int = 8 * 2**20
@@ -108,9 +111,11 @@ class Limits:
     documents: int = 1000
     results: int = 10
     reranks_per_minute: int = 60
+    searches_per_minute: int = 6000
 
     def __post_init__(self) -> None:
-        for param in ("body_bytes", "inputs", "concurrent", "documents", "results", "reranks_per_minute"):
+        counts = ("body_bytes", "inputs", "concurrent", "documents", "results", "reranks_per_minute")
+        for param in (*counts, "searches_per_minute"):
             check_count(getattr(self, param), owner="limits", param=param)
         for param in ("body_seconds", "shutdown_seconds"):
             check_positive(getattr(self, param), owner="limits", param=param)
@@ -121,13 +126,15 @@ class ServeSettings:
     """Configuration of a server.
 
     Attributes:
-        policies: policies by name, at least one.
-        upstream: upstream of policies without one.
+        policies: policies by name; at least one, or an index.
+        indexes: locations of sealed indexes by name, which clients search as vector stores of OpenAI's API. They
+            need ``seal_key``; ``upstream`` encodes the queries, or minilm.
+        upstream: upstream of policies without one, and of indexes.
         host: address to listen on; the default accepts connections from this machine alone.
         port: 0 selects a free port.
         api_keys: source of the accepted API keys: a file with one a line, or ``env:NAME``; None admits everybody.
-        seal_key: key of sealed search, as for `Sealer`: a key file, or ``env:NAME:STORE``. Required to seal and to
-            rerank; needs ``api_keys`` unless ``host`` is a loopback address.
+        seal_key: key of sealed search, as for `Sealer`: a key file, or ``env:NAME:STORE``. Required to seal, to
+            rerank and to search indexes; needs ``api_keys`` unless ``host`` is a loopback address.
         client_ids: accept item ids from clients (field ``vecveil_ids``). A client can then collect independent
             releases of one text and average them.
         access_log: log one line per request.
@@ -147,11 +154,19 @@ class ServeSettings:
     access_log: bool = True
     host_names: str | None = None
     workers: int = 1
+    indexes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         owner = "serve"
-        if not self.policies:
-            raise InvalidInputError.of(owner, "policies", "at least one", "none")
+        if not self.policies and not self.indexes:
+            raise InvalidInputError("serve: there is nothing to serve. Name at least one policy or index.",
+                                    code="E-INPUT", param="policies")  # fmt: skip
+        if not all(isinstance(name, str) and _INDEX_NAME.fullmatch(name) for name in self.indexes):
+            raise InvalidInputError("serve: the name of an index is part of a URL. Use 1 to 100 letters, digits, '.', "
+                                    "'_', '-', a letter or digit first.", code="E-INPUT", param="indexes")  # fmt: skip
+        if self.indexes and self.seal_key is None:
+            raise InvalidInputError("serve: an index needs the key that opens it. Pass --seal-key.",
+                                    code="E-INPUT", param="seal_key")  # fmt: skip
         for name in self.policies:
             usable = isinstance(name, str) and 0 < len(name) <= _MAX_NAME and name.isprintable()
             # A client appends the side to the policy's name: "drug:query".
@@ -168,7 +183,7 @@ class ServeSettings:
         # A gateway in front may check keys, but cannot tell which collections a key opens.
         if self.seal_key is not None and self.api_keys is None and not self.is_local:
             raise InvalidInputError.of(owner, "api_keys", "given with seal_key where other machines reach the server",
-                                       "none", "They would rank, and so compare, every sealed row.",
+                                       "none", "They would rank every sealed row, and search every index.",
                                        "Pass --api-keys, or listen on 127.0.0.1.")  # fmt: skip
 
     @property
@@ -192,14 +207,20 @@ def read_config(path: str | os.PathLike[str]) -> ServeSettings:
     content = dict(_mapping(content, "the file"))
     policies = {
         str(name): _section(ServedPolicySettings, value, f"policies.{name}", path.parent)
-        for name, value in _mapping(content.pop("policies", None), "policies").items()
+        for name, value in _mapping(content.pop("policies", {}), "policies").items()
     }
+    indexes = {}
+    for name, place in _mapping(content.pop("indexes", {}), "indexes").items():
+        if not isinstance(place, str):
+            raise wrong_type(_FILE, f"indexes.{name}", "a folder or URL", place)
+        place = place.removeprefix("sealed:")
+        indexes[str(name)] = place if "://" in place else str(path.parent / Path(place).expanduser())
     sections: dict[str, Any] = {}
     for name, kind in (("upstream", UpstreamSettings), ("limits", Limits)):
         if (given := content.pop(name, None)) is not None:
             sections[name] = _section(kind, given, name, path.parent)
     plain = _checked(ServeSettings, content, "the file", path.parent)
-    return ServeSettings(policies=policies, **sections, **plain)
+    return ServeSettings(policies=policies, indexes=indexes, **sections, **plain)
 
 
 def _section(kind: type[Any], value: Any, where: str, folder: Path) -> Any:
