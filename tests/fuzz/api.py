@@ -27,19 +27,25 @@ def main() -> int:
     from harness.serving import FakeEncoder, fake_protector, served
     from vecveil.protector.policy import ReleasePolicy
     from vecveil.sealing import Sealer
+    from vecveil.search import SealedIndex
     from vecveil.serving import Limits, Service
     from vecveil.serving.preview_page import PageTexts, page_router
     from vecveil.serving.service import ServedPolicy
     from vecveil.serving.upstreams import LocalUpstream
+    from vecveil.serving.vector_stores import ServedIndex
 
     def preview(*given: Any, **named: Any) -> dict[str, Any]:
         return {}
 
     protector, upstream = fake_protector(), LocalUpstream(FakeEncoder())
+    folder = tempfile.TemporaryDirectory()
+    index = SealedIndex(folder.name, bytes(range(32)), encoder=FakeEncoder())
+    index.add(["a text", "b"], ids=["a", "b"], metadata=[{"year": 2026, "a": {"b": True}}, {"year": "x"}])
     service = Service(
         [ServedPolicy("drug", ReleasePolicy(protector), upstream)],
-        limits=Limits(body_bytes=100_000, inputs=8, reranks_per_minute=10**9),
+        limits=Limits(body_bytes=100_000, inputs=8, reranks_per_minute=10**9, searches_per_minute=10**9),
         sealer=Sealer(bytes(range(32))),
+        indexes=[ServedIndex("notes", index, upstream)],
     )
     texts = PageTexts(["a", "b"], ["a text"], "texts")
     page = page_router({"drug": (protector, upstream)}, preview, texts)
@@ -48,7 +54,7 @@ def main() -> int:
         "import sys; sys.path += sys.argv.pop(1).split(':'); "
         "from schemathesis.cli import schemathesis; schemathesis()"
     )  # fmt: skip
-    with tempfile.TemporaryDirectory() as scratch, served(service, routers=[page]) as url:
+    with folder, tempfile.TemporaryDirectory() as scratch, served(service, routers=[page]) as url:
         words = [
             sys.executable, "-c", start, ":".join(tools) or ".", "run", str(HERE / "openapi.json"), "--url", url,
             "--max-examples", examples, "--seed", seed, "--checks", ",".join(CHECKS), "--mode", "all",

@@ -159,7 +159,8 @@ def _from_config(path: Path, options: dict[str, Any]) -> ServeSettings:
         changes["access_log"] = False
     others = {name for name, value in options.items() if value} - {*changes, "no_access_log"}
     if others:
-        listed = ", ".join(sorted(f"--{name.replace('_', '-')}" for name in others))
+        names = {option.name: option.opts[-1] for option in click.get_current_context().command.params}
+        listed = ", ".join(sorted(names[name] for name in others))
         raise click.UsageError(f"With --config everything stands in the file; leave out {listed}.")
     return dataclasses.replace(read_config(path), **changes)
 

@@ -6,14 +6,12 @@ import asyncio
 import json
 import logging
 import os
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
 
 from vecveil.databases.release import CleanQueryWarning, open_policy
 from vecveil.encoders import load_encoder
@@ -26,12 +24,13 @@ from vecveil.sealing.blob import key_id_of
 from vecveil.sealing.keystore import token_fields, typed_value
 from vecveil.sealing.sealer import filter_tokens
 from vecveil.serving.api_keys import ApiClient, read_secret
-from vecveil.serving.errors import SERVER, ApiError, UpstreamError, not_granted
+from vecveil.serving.errors import ApiError, UpstreamError, not_granted
 from vecveil.serving.logs import event
 from vecveil.serving.metrics import Metrics
 from vecveil.serving.released import release
 from vecveil.serving.requests import MAX_DOCUMENT, EmbeddingRequest, RerankRequest, Sealing, Side
 from vecveil.serving.settings import Limits, ServedPolicySettings, ServeSettings, UpstreamSettings
+from vecveil.serving.threads import FileThreads
 from vecveil.serving.upstreams import (
     Encoded,
     HttpUpstream,
@@ -41,7 +40,6 @@ from vecveil.serving.upstreams import (
 )
 from vecveil.serving.vector_stores import ServedIndex, VectorStores, open_index
 
-T = TypeVar("T")
 _OWNER = "serve"
 _FILE_THREADS = 8
 _FILE_SECONDS = 15.0  # more than a lock of the key store is waited for
@@ -308,60 +306,6 @@ def _failure_logged(served: ServedPolicy) -> Iterator[None]:
         # Messages of VecveilError hold no text, vector or key.
         event("not released", level=logging.ERROR, policy=served.name, message=str(error))
         raise
-
-
-class FileThreads:
-    """Threads for work that waits for files and services of others: key store, key provider, ledger and storage.
-
-    They are not those that all requests need, and end with the process: what hangs delays neither other requests nor
-    the end of the server.
-
-    Args:
-        threads: most of them; further work waits.
-        seconds: longest time for waiting and working.
-    """
-
-    def __init__(self, threads: int, seconds: float) -> None:
-        self._free, self._seconds = asyncio.Semaphore(threads), seconds
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Return the result of ``work``.
-
-        Raises:
-            ApiError: 503 if it is not there in time. Work that has begun is then not interrupted.
-        """
-        try:
-            async with asyncio.timeout(self._seconds):
-                await self._free.acquire()
-                return await self._started(work)
-        except TimeoutError:
-            text = "Key store, ledger or storage does not answer in time; nothing was released. Try again."
-            raise ApiError(503, text, kind=SERVER, code="files_busy", retry_after=1.0) from None
-
-    def _started(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[T] = loop.create_future()
-
-        def finish(pass_on: Callable[[Any], None], outcome: Any) -> None:
-            self._free.release()
-            if not result.done():
-                pass_on(outcome)
-
-        def job() -> None:
-            outcome: tuple[Callable[[Any], None], Any]
-            try:
-                outcome = result.set_result, work()
-            except Exception as error:
-                outcome = result.set_exception, error
-            with suppress(RuntimeError):  # the server has ended
-                loop.call_soon_threadsafe(finish, *outcome)
-
-        try:
-            threading.Thread(target=job, name="vecveil-files", daemon=True).start()
-        except BaseException:
-            self._free.release()
-            raise
-        return result
 
 
 def _rewriting() -> ApiError:

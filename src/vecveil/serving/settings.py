@@ -159,7 +159,7 @@ class ServeSettings:
     def __post_init__(self) -> None:
         owner = "serve"
         if not self.policies and not self.indexes:
-            raise InvalidInputError("serve: there is nothing to serve. Name at least one policy or index.",
+            raise InvalidInputError("serve: there is nothing to serve. Name at least one in `policies` or `indexes`.",
                                     code="E-INPUT", param="policies")  # fmt: skip
         if not all(isinstance(name, str) and _INDEX_NAME.fullmatch(name) for name in self.indexes):
             raise InvalidInputError("serve: the name of an index is part of a URL. Use 1 to 100 letters, digits, '.', "

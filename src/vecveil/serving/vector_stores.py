@@ -16,13 +16,13 @@ from vecveil.serving.errors import SERVER, ApiError
 from vecveil.serving.logs import event
 from vecveil.serving.metrics import Metrics
 from vecveil.serving.requests import invalid, is_integer, is_unicode, parse_object
+from vecveil.serving.threads import FileThreads
 from vecveil.serving.upstreams import LocalUpstream, Upstream
 from vecveil.types import Embeddings
 
 if TYPE_CHECKING:
     from vecveil.sealing import Sealer
     from vecveil.search.sealed_index import Hit, SealedIndex
-    from vecveil.serving.service import FileThreads
 
 _MOST_RESULTS, _RESULTS = 50, 10  # OpenAI's
 _MOST_QUERIES = 32
@@ -182,7 +182,7 @@ class VectorStores:
                 await self._found(served, SearchRequest([_PROBE], None, 1, 0.0, False), {})
             except ApiError as error:
                 if error.code == "another_encoder":
-                    raise _another_encoder(served.name) from None
+                    raise _another_encoder(served.name, "Its vectors are not the encoder's.") from None
                 event("warning", level=logging.WARNING, index=served.name, code=error.code, message=error.text)
 
     async def aclose(self) -> None:
@@ -335,11 +335,11 @@ def open_index(
     except BaseException as error:
         index.close()
         if isinstance(error, IncompatibleError):
-            raise _another_encoder(name) from error
+            raise _another_encoder(name, str(error)) from error
         raise
     return ServedIndex(name, index, upstream)
 
 
-def _another_encoder(name: str) -> IncompatibleError:
-    return IncompatibleError(f"serve: the index {name!r} was made with another encoder. Name it with --upstream.",
+def _another_encoder(name: str, problem: str) -> IncompatibleError:
+    return IncompatibleError(f"serve: index {name!r}: {problem} Here --upstream names the encoder.",
                              code="E-INCOMPATIBLE-ENCODER", param="upstream")  # fmt: skip
