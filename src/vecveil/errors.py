@@ -47,10 +47,12 @@ class VecveilError(Exception):
         code: stable identifier of the kind of error, such as ``E-INPUT-RANGE``. Programs and tests match the code
             and ``param``; the sentence may change in any release.
         param: name of the argument at fault; empty where no single argument is.
+        owner: class, function, command or file with which the sentence begins; empty where it begins otherwise.
     """
 
     code: str = "E-VECVEIL"
     param: str = ""
+    owner: str = ""
 
     def __init_subclass__(cls, *, code: str = "") -> None:
         if code:
@@ -72,7 +74,9 @@ class VecveilError(Exception):
         cls, owner: str, param: str, constraint: str, got: object, why: str = "", fix: str = "", *, code: str = ""
     ) -> Self:
         """Return the error whose sentence `message` builds; ``code`` defaults to the code of the class."""
-        return cls(message(owner, param, constraint, got, why, fix), code=code, param=param)
+        error = cls(message(owner, param, constraint, got, why, fix), code=code, param=param)
+        error.owner = owner
+        return error
 
 
 def _rebuilt(kind: type[VecveilError], *arguments: Any) -> VecveilError:

@@ -102,10 +102,10 @@ class BulkJob:
 
     def __post_init__(self) -> None:
         if self.seal_key is not None and None in (self.seal_name, self.id_column):
-            raise InvalidInputError.of("seal", "seal_name", "given with seal_key and id_column", "None",
+            raise InvalidInputError.of("seal", "seal_name", "given with `seal_key` and `id_column`", "None",
                                        "A blob is bound to its collection and id.")  # fmt: skip
         if self.filter_fields and self.seal_key is None:
-            raise InvalidInputError.of("seal", "filter_fields", "given with seal_key", "given alone")
+            raise InvalidInputError.of("seal", "filter_fields", "given with `seal_key`", "given alone")
         if self.key is not None and self.id_column is None:
             raise InvalidInputError.of("protect", "id_column", "given for keyed noise", "None",
                                        "Row numbers change when somebody sorts the files.",

@@ -129,7 +129,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _shown(
-    text: str, values: Mapping[str, Any] | None, arguments: Sequence[str] | None = None, param: str = ""
+    error: VecveilError | str, values: Mapping[str, Any] | None, arguments: Sequence[str] = ()
 ) -> str:
     """Return a message without secrets, and with the options of a command in place of Python's parameters."""
     try:
@@ -138,10 +138,10 @@ def _shown(
             without_secrets,
         )
     except (ImportError, MemoryError, OSError):
-        return text  # too little memory: no option was parsed either
-    if arguments is not None:
-        text = in_options(text, _command(arguments), values or {}, arguments, param)
-    return without_secrets(text, values or {})
+        return str(error)  # too little memory: no option was parsed either
+    if isinstance(error, VecveilError):
+        error = in_options(error, _command(arguments), values or {}, arguments)
+    return without_secrets(error, values or {})
 
 
 def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str, Any] | None = None) -> int:
@@ -167,7 +167,7 @@ def _failure(error: BaseException, arguments: Sequence[str], values: Mapping[str
         case MemoryLimitError() if error.code == MemoryLimitError.code:
             return _say(str(error))  # raised before a command is loaded, for which there is no room
         case VecveilError() if not (isinstance(error, ImportError) and _short_of_memory(error)):
-            return _say(_shown(str(error), values, arguments, error.param))
+            return _say(_shown(error, values, arguments))
         case _ if _short_of_memory(error):
             return _say(
                 "The memory, or the number of threads, that this process may use does not suffice. "

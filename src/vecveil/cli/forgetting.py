@@ -66,7 +66,7 @@ def reconcile_command(
         check_new_file(out, overwrite=force, inputs=(ids_file,))
     sources = _ids(ids_file)
     if not sources:  # of a failed export every row would seem without a source, for forget to delete
-        raise DataFileError.of(ids_file.name, "ids", "a file with at least one id", "none")
+        raise DataFileError(f"{ids_file.name} holds no id.", param="ids")
     if index_place(database) is not None:
         from vecveil.cli import sealed
 
@@ -82,8 +82,8 @@ def reconcile_command(
         # Read back, an id with a line break or a byte order mark would be another, whose row forget would delete.
         content = "".join(f"{name}\n" for name in differences.without_source).encode("utf-8", "surrogatepass")
         if _lines(content) != list(differences.without_source):
-            raise DataFileError.of(out.name, "out", "for ids without a line break or byte order mark", "others",
-                                   fix="List them with --json, and delete them in Python.")  # fmt: skip
+            raise DataFileError("Some ids hold a line break or a byte order mark, which a list cannot. List them with "
+                                "--json, and delete them in Python.", param="out")  # fmt: skip
         with writing(out):
             write_bytes(out, content)
     if as_json:
@@ -159,7 +159,8 @@ def _ids(path: Path) -> list[str]:
         content = path.read_bytes()
         content.decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataFileError.of(path.name, "ids", "a UTF-8 text file", type(error).__name__) from None
+        reason = type(error).__name__
+        raise DataFileError(f"{path.name} cannot be read as UTF-8 text ({reason}).", param="ids") from None
     return _lines(content)
 
 

@@ -70,7 +70,7 @@ Examples:
     "--at-most-leak",
     type=shared.SHARE,
     metavar="SHARE",
-    help="Print the number of the point of the best search whose readers find at most this share of listed words.",
+    help="Print the number of the point of the best search that leaves attackers at most this share of listed words.",
 )
 @click.option(
     "--at-least-search",
@@ -103,7 +103,7 @@ def command(
     """Measure about 15 designs, from gentle to strong, and write a page to choose one from.
 
     INPUT holds texts with and without the concept, as for `vecveil fit`. Each design is fitted on a part of them, with
-    a quarter of the concept's words left out; readers that know it learn on a second part and are judged on a third.
+    a quarter of the concept's words left out; attackers that know it learn on a second part and are judged on a third.
     FOLDER gets frontier.json, frontier.html and a copy of the concept file. `vecveil fit INPUT --from FOLDER` fits the
     recommended point on all texts and words, `--point N` another one.
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from vecveil.cli import VALUES
+from vecveil.data.files import INPUT_SUFFIXES
 from vecveil.data.memory import memory_limit
+from vecveil.errors import VecveilError
 from vecveil.randomness.keyed import split_source
 
 if TYPE_CHECKING:
@@ -223,12 +225,10 @@ _ALIASES = {"texts": "input", "input": "inputs", "query_noise": "map_queries", "
             "key": "key_file", "variable": "key_env", "embeddings": "vectors",
             "database": "source", "store": "database", "location": "store", "words": "concept",
             "source": "input", "encoder": "upstream", "out": "folder"}  # fmt: skip
-_OWNER = re.compile(
-    r"(([A-Z]\w*|vecveil)(\.(?!csv|tsv|json|txt|parquet|pq|npy|ya?ml)[a-z_]+)?|[a-z]+(_[a-z]+)+)(?=: `)"
-)
-"""The class, method or function of Python that an error names first; no name of a file."""
-_ARGUMENT = r"[a-z_]+=(?:\[[^]]*\]|'[^']*'|[\w.]+(?:\([^)]*\))?)?"
-"""A keyword argument in Python."""
+_OF_OWNER = {("load_encoder", "name"): "encoder", ("serve", "name"): "encoder"}
+_SUFFIXES = {suffix for some in INPUT_SUFFIXES.values() for suffix in some} | {".json", ".yaml", ".yml"}
+_FILES = ("path", "embeddings", "output")
+"""Parameters of errors that the name of a file begins."""
 _FILE_NAME = re.compile(r"[^\s\\/]{1,60}\.[A-Za-z]{1,7}[A-Za-z0-9]")
 """A name that ends like a file's, which no token or base64 does."""
 _TOKEN = re.compile(r"(?:sk|pk|hf|gh[a-z]|xox[a-z])[-_]\S*[A-Za-z0-9]{16}")
@@ -251,55 +251,49 @@ def _like_secret(name: str) -> bool:
 
 
 def in_options(
-    text: str, command: click.Command, values: Mapping[str, tuple[str, str]], arguments: Sequence[str] = (),
-    param: str = "",
+    error: VecveilError, command: click.Command, values: Mapping[str, tuple[str, str]], arguments: Sequence[str] = ()
 ) -> str:
-    """Return the sentence of an error with the options of ``command`` in place of Python's parameters.
+    """Return the sentence of an error with the options of ``command`` in place of the Python parameters in backticks.
 
-    ``param`` is the error's argument at fault.
-
-    A sentence of the package names an option that differs from the parameter in parentheses after the Python form:
-    ``overwrite=True (--force)``. For ``values`` see `VALUES`; ``arguments`` tell which option names a missing column.
+    For ``values`` see `VALUES`; ``arguments`` tell which option names a missing column.
     """
-    text = re.sub(rf"(?:{_ARGUMENT}|`[a-z_]+`|\b[a-z]+_[a-z_]+) \((--[^)]+)\)", r"\1", text)
-    text = re.sub(rf"(--[a-z-]+(?: [\w-]+)?) \((?:in Python )?{_ARGUMENT}\)", r"\1", text)
-    names: dict[str, str] = {}
-    for each in command.params:
-        names[str(each.name)] = _name(each)
-        if isinstance(each, click.Option):
-            names[_name(each).lstrip("-").replace("-", "_")] = _name(each)
+    text, owner, param = str(error), error.owner, error.param
+    files = {Path(value).name: option for value, (option, _) in values.items()}
+    if owner.startswith("serve --config"):  # the file has the names of Python
+        return text.replace("`path`", "`--config`")
+    names = {_name(each).lstrip("-").replace("-", "_"): _name(each) for each in command.params}
+    names |= {str(each.name): _name(each) for each in command.params}
     for python, other in _ALIASES.items():
         if other in names:
             names.setdefault(python, names[other])
-    for value, (option, _) in values.items():
-        names[option.removeprefix("--").replace("-", ".", 1)] = option  # as a file of settings names it
-        if Path(value).name and Path(value).name in text:
-            names["path"] = names["embeddings"] = option
-            if text.startswith(f"{Path(value).name}: `output`"):  # --output of fit is another option
-                names["output"] = option
-    vectors_given = "--vectors" in {word.partition("=")[0] for word in arguments}
-    if param == "embeddings" and "embedding_column" in names and not vectors_given:
-        # The vectors are those of a column, which an array file has not.
-        names[param] = "INPUT" if re.match(r"[^:]*\.npy: ", text) else names["embedding_column"]
-    if text.startswith("serve --config: "):
-        names = {"path": names["path"]} if "path" in names else {}  # the file has the names of Python
-    if re.match("(load_encoder|serve): `name`", text) and "encoder" in names:
-        names["name"] = names["encoder"]
-    if column := re.search(r"`columns` must be a column of the file; got '([^']*)'", text):
+    if (other := _OF_OWNER.get((owner, param), "")) in names:
+        names[param] = names[other]
+    # As a file of settings names it.
+    names |= {option.removeprefix("--").replace("-", ".", 1): option for option, _ in values.values()}
+    if param == "embeddings" and "embedding_column" in names and "--vectors" not in files.values():
+        # Of a table's column, unless the error begins with the name of a file: reading a column names it.
+        names[param] = names["embedding_column"] if owner == command.name or _is_python(owner) else "INPUT"
+    if param in _FILES and (option := files.get(owner) or next((files[name] for name in files if name in text), "")):
+        names[param] = option
+    if param == "columns":
         words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
-        given = [option for option, name in pairwise(words) if name == column[1] and option.startswith("--")]
-        names["columns"] = given[-1] if given else "columns"
-    if (owner := _OWNER.match(text)) and owner[0] not in {Path(value).name for value in values}:
-        text = text[owner.end() + 2 :]
+        names[param] = next((option for option, name in pairwise(words) if f"got {name!r}." in text), param)
     if "method_options" in names:
         from vecveil.protector import METHODS
 
-        for name in {name for method in METHODS.values() for name in method.options}:
-            names.setdefault(name, f"--option {name}")
-    return re.sub(
-        r"`([a-z_.]+)`|(?<![\w'\"`/.-])([a-z]+(?:_[a-z]+)+)(?![\w'\"`/.-]*['\"`(=])",
-        lambda match: match[0].replace(name := match[1] or match[2], names.get(name, name)), text,
-    )  # fmt: skip
+        names = {name: f"--option {name}" for method in METHODS.values() for name in method.options} | names
+    if owner not in files and _is_python(owner):
+        text = text.removeprefix(f"{owner}: ")
+    for name, option in names.items():
+        text = text.replace(f"`{name}`", f"`{option}`")
+    return text
+
+
+def _is_python(owner: str) -> bool:
+    """Return whether an error begins with the name of a class, method or function, not of a command or a file."""
+    first, *others = owner.split(".")
+    named = first[:1].isupper() or first == "vecveil" or (not others and "_" in first)
+    return named and all(map(str.isidentifier, (first, *others))) and Path(owner).suffix not in _SUFFIXES
 
 
 def without_secrets(text: str, values: Mapping[str, tuple[str, str]]) -> str:

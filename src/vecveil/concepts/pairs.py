@@ -232,7 +232,7 @@ def build_matches(
                               f"The concept covers the whole of {whole}: removing it leaves nothing.",
                               "Narrow the concept to the words to hide.", code="E-CONCEPT-WHOLE")  # fmt: skip
     # A fit takes no fewer than 20, so only a higher minimum can be lowered.
-    lower = ", or lower min_texts." if min_texts > LEAST_TEXTS else "."
+    lower = ", or lower `min_texts`." if min_texts > LEAST_TEXTS else "."
     if len(holding) < min_texts:
         alone = f" ({len(empty)} more consist of it alone)" if empty else ""
         raise ConceptError.of(owner, "texts", needed, f"{len(holding)} of {len(texts)}{alone}",

@@ -239,7 +239,7 @@ class ReplacingAtRandom(Rewriter):
             raise ConceptError.of("fit", "texts",
                                   f"with {FEWEST_WORDS} words that {min_texts} texts hold beside the concept",
                                   len(known), "The replacements are drawn from them.",
-                                  "Give more texts, or lower min_word_texts.")  # fmt: skip
+                                  "Give more texts, or lower `min_word_texts`.")  # fmt: skip
         return cls(concept, seed, tuple(sorted(known[:count])))
 
     def _rewritten(self, text: str, spans: Sequence[Span]) -> str:

@@ -177,7 +177,8 @@ class TableProtection:
         if encoded and self.encode is None:
             raise missing_column(reader.name, "embedding_column", None, reader.types)
         if None not in (self.dimension, reader.dimension) and self.dimension != reader.dimension:
-            raise IncompatibleError.of(reader.name, "embeddings", f"of dimension {self.dimension}",
+            param = "embeddings" if reader.format == "npy" else "embedding_column"
+            raise IncompatibleError.of(reader.name, param, f"of dimension {self.dimension}",
                                        f"dimension {reader.dimension}",
                                        "The protector was fitted for vectors of another encoder.",
                                        "Use the encoder it was fitted with, or fit a new protector.")  # fmt: skip

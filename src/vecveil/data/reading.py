@@ -195,7 +195,8 @@ class TableReader:
                 f"{bad.size} with NaN or infinity among the first {first + len(vectors)} rows, "
                 f"the first is {row_number(first + int(bad[0]))}"
             )
-            raise DataFileError.of(self.name, "embeddings", "finite", got, fix="Drop or repair these rows.")
+            param = "embedding_column" if arrow else "embeddings"
+            raise DataFileError.of(self.name, param, "finite", got, fix="Drop or repair these rows.")
         return vectors
 
     def _arrow_vectors(self, values: Any, first: int, dimension: int | None) -> Embeddings:

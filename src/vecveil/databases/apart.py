@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import ctypes
+import itertools
 import json
 import os
 import re
@@ -32,6 +33,7 @@ from vecveil.databases.store import Batch, Match, Missing, StoreInfo, VectorStor
 from vecveil.errors import InvalidInputError, StoreError, VecveilError
 
 _OWNER = "StoreApart"
+_ROWS = 200  # of another table, in an answer
 _CLOSE_SECONDS = 30.0  # for a running request to finish
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 # An allowlist: variables may hold noise keys and passwords. Chroma's client credentials are for servers only.
@@ -91,6 +93,13 @@ class StoreApart(VectorStore):
         first = True
         while (names := self._request("ids", first=first)) is not None:
             yield names
+            first = False
+
+    def beside(self) -> Iterator[tuple[str, list[Any]]]:
+        """Yield name and rows of the tables beside the collection, in parts."""
+        first = True
+        while (part := self._request("beside", first=first)) is not None:
+            yield part[0], part[1]
             first = False
 
     def exists(self) -> bool:
@@ -177,12 +186,13 @@ class StoreApart(VectorStore):
         return self._process
 
 
-def _error(name: str, text: str, code: str = "", param: str = "") -> VecveilError:
+def _error(name: str, text: str, code: str = "", param: str = "", owner: str = "") -> VecveilError:
     # The name comes from the subprocess, which is not trusted: only our own errors are raised.
     kind = getattr(errors, name, StoreError)
     kind = kind if isinstance(kind, type) and issubclass(kind, VecveilError) else StoreError
     error: VecveilError = kind.__new__(kind)  # some constructors require more arguments
     VecveilError.__init__(error, text, code=code, param=param)
+    error.owner = str(owner)
     return error
 
 
@@ -228,6 +238,7 @@ class _Served:
         self.store = store_of(opening["kind"], opening["where"], opening["collection"], opening["options"])
         self._reading: tuple[tuple[int, str], Iterator[Batch]] | None = None
         self._listing: Iterator[list[str]] = iter(())
+        self._beside: Iterator[tuple[str, list[Any]]] = iter(())
 
     def answer(self, request: dict[str, Any]) -> Any:
         method = request.pop("method")
@@ -236,6 +247,9 @@ class _Served:
         if method == "ids":
             self._listing = self.store.ids() if request["first"] else self._listing
             return next(self._listing, None)
+        if method == "beside":
+            self._beside = _parts(self.store) if request["first"] else self._beside
+            return next(self._beside, None)
         if method == "write":
             self.store.write(_batch_of(request["batch"]))
             return None
@@ -258,6 +272,13 @@ class _Served:
             return None
         self._reading = (size, batch.cursor), reading[1]
         return _record_of(batch)
+
+
+def _parts(store: VectorStore) -> Iterator[tuple[str, list[Any]]]:
+    for name, rows in store.beside():
+        left = iter(rows)
+        while part := list(itertools.islice(left, _ROWS)):
+            yield name, part
 
 
 def serve(parent: int, *, dies: bool) -> None:
@@ -286,7 +307,7 @@ def serve(parent: int, *, dies: bool) -> None:
                 error = StoreError.of(
                     _OWNER, "request", "answered by the database", type(error).__name__
                 )
-            answer["error"] = [type(error).__name__, str(error), error.code, error.param]
+            answer["error"] = [type(error).__name__, str(error), error.code, error.param, error.owner]
         _send(answers, answer)
     if served is not None:
         served.store.close()

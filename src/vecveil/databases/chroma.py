@@ -7,7 +7,10 @@ from the environment variables ``CHROMA_CLIENT_AUTH_PROVIDER`` and ``CHROMA_CLIE
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +21,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from vecveil.databases.apart import StoreApart
+from vecveil.databases.fields import PROTECTOR_FIELD
 from vecveil.databases.store import (
     Batch,
     DatabaseStore,
@@ -30,6 +34,7 @@ from vecveil.databases.store import (
     unlisted,
 )
 from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
+from vecveil.sealing.blob import SEALED_FIELD, is_blob
 
 try:
     import chromadb
@@ -255,6 +260,31 @@ class ChromaStore(DatabaseStore):
 
     def _delete(self, ids: list[str]) -> None:
         self._collection().delete(ids=ids)
+
+    def beside(self) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
+        """Yield the rows in Chroma's queue of writes that were replaced or deleted since and that vecveil did not mark.
+
+        Chroma keeps them until it purges the queue.
+        """
+        if self._remote:
+            return
+        topic = f"%/{self._collection().id}"
+        where = f"{(Path(self._where) / 'chroma.sqlite3').absolute().as_uri()}?mode=ro"
+        with self._guard("reading the queue"), contextlib.closing(sqlite3.connect(where, uri=True)) as connection:
+            select = "SELECT id, vector, metadata FROM embeddings_queue WHERE topic LIKE ? AND encoding = 'FLOAT32'"
+            yield "embeddings_queue", self._replaced(connection.execute(select, [topic]))
+
+    def _replaced(self, queue: sqlite3.Cursor) -> Iterator[dict[str, Any]]:
+        while rows := queue.fetchmany(_BATCH):
+            batch = self._get(ids=list({row[0] for row in rows}))
+            now = dict(zip(batch.ids, batch.vectors.astype(np.float64), strict=True))
+            for name, stored, metadata in rows:
+                vector, fields = np.frombuffer(stored, "<f4").astype(np.float64), json.loads(metadata or "{}")
+                # Not by value: Chroma scales vectors under cosines.
+                norms = np.linalg.norm(vector) * np.linalg.norm(now.get(name, np.nan))
+                is_current = name in now and vector @ now[name] >= (1 - 1e-6) * norms
+                if not (is_current or PROTECTOR_FIELD in fields or is_blob(fields.get(SEALED_FIELD))):
+                    yield {**fields, "vector": vector.tolist()}
 
 
 def _fields(rows: int, metadatas: Any, documents: Any, uris: Any) -> list[dict[str, Any]]:

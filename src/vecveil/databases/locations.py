@@ -83,7 +83,6 @@ def open_store(location: str) -> VectorStore:
 
 def in_this_process(location: str) -> VectorStore:
     """Return the store at ``location`` without a subprocess; see `open_store`."""
-    owner = "open_store"
     kind, _, rest = location.partition(":") if isinstance(location, str) else ("", "", "")
     if kind == INDEX[:-1]:
         raise InvalidInputError(
@@ -94,12 +93,10 @@ def in_this_process(location: str) -> VectorStore:
         )  # fmt: skip
     if kind not in KINDS:
         known = "; ".join(one.example for one in KINDS.values())
-        raise InvalidInputError.of(
-            owner, "location", "KIND:WHERE#COLLECTION", "another kind", fix=f"Known: {known}."
-        )
+        raise InvalidInputError(f"`location` has the form KIND:WHERE#COLLECTION. Kinds: {known}.", param="location")
     where, _, fragment = rest.partition("#")
     if not where:
-        raise InvalidInputError.of(owner, "location", KINDS[kind].example, "no place")
+        raise InvalidInputError(f"`location` names no place. Write {KINDS[kind].example}.", param="location")
     collection, options = _split(fragment)
     return store_of(kind, where, collection or None, dict(options))
 
@@ -112,8 +109,8 @@ def store_of(kind: str, where: str, collection: str | None, options: Mapping[str
     for name, value in options.items():
         if name not in store.options or not value:
             known = ", ".join(f"{option}=NAME" for option in store.options) or "none"
-            raise InvalidInputError.of("open_store", "location", f"one with options of {kind} behind ?: {known}",
-                                       repr(name)[:40], code="E-INPUT-NAME")  # fmt: skip
+            raise InvalidInputError(f"`location`: {kind} has no option {name[:40]!r}. Options behind ?: {known}.",
+                                    code="E-INPUT-NAME", param="location")  # fmt: skip
     return store.open(where, collection, **options)
 
 

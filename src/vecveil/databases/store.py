@@ -214,11 +214,11 @@ class VectorStore(ABC):
             for start in range(0, len(missed), size):
                 if len(part := unseen(self.read(missed[start : start + size], missing="skip"))):
                     yield part
-        raise StoreError.of(type(self).__name__, "database", "one whose rows can be read, listed and counted",
-                            f"{len(seen):,} ids read, {listed:,} listed, {counted:,} counted, "
-                            f"{len(missed):,} listed and not read before", "Another program may be writing to it.",
-                            "Stop that program, and repeat the command. If nobody writes, repair the database.",
-                            code="E-STORE-INCOMPLETE")  # fmt: skip
+        raise StoreError(
+            f"The database contradicts itself: {len(seen):,} ids were read, {listed:,} are listed, {counted:,} are "
+            f"counted, and {len(missed):,} of those listed were never read. Stop programs that write to it, and repeat "
+            "the command. If nobody writes, repair the database.", code="E-STORE-INCOMPLETE", param="database",
+        )  # fmt: skip
 
     def beside(self) -> Iterator[tuple[str, Iterable[Mapping[str, Any]]]]:
         """Yield name and rows of each table that belongs to the collection, or lies in its file."""
@@ -499,9 +499,9 @@ def no_place(where: str, expected: str, *, owner: str) -> StoreError:
 def unlisted(owner: str, param: str, option: str, name: str, names: Sequence[str]) -> StoreError:
     """Return the error for a location whose option ``option`` is missing, or is none of ``names``."""
     listed = ", ".join(repr(known[:80]) for known in sorted(names)[:10]) or "none is known"
-    got = f"the {option} {name[:80]!r}" if name else f"no {option}"
-    return StoreError.of(owner, param, f"given with one {option} of: {listed}", got,
-                         fix=f"Write KIND:WHERE#COLLECTION?{option}=NAME.", code="E-STORE-NOT-FOUND")  # fmt: skip
+    start = f"There is no {option} {name[:80]!r}" if name else f"Name one {option}: the database has several or none"
+    return StoreError(f"{start}. Known: {listed}. Write KIND:WHERE#COLLECTION?{option}=NAME.",
+                      code="E-STORE-NOT-FOUND", param=param)  # fmt: skip
 
 
 def stacked(vectors: Sequence[Any], dimension: int) -> npt.NDArray[np.float32]:

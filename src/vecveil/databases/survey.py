@@ -228,13 +228,12 @@ class Survey:
 
 
 def survey_beside(store: VectorStore) -> tuple[Field, ...]:
-    """Return the columns of the tables beside the collection that hold texts or personal data, as TABLE.COLUMN."""
-    columns = []
+    """Return the columns of tables beside the collection with texts, vectors or personal data, as TABLE.COLUMN."""
+    tallies: dict[str, FieldTally] = {}
     for name, rows in store.beside():
-        tally = FieldTally()
-        tally.add(rows)
-        columns += [replace(one, name=f"{name}.{one.name}") for one in tally.fields()]
-    return tuple(one for one in columns if one.withheld == "text" or one.personal)
+        tallies.setdefault(name, FieldTally()).add(rows)
+    columns = [replace(one, name=f"{name}.{one.name}") for name, tally in tallies.items() for one in tally.fields()]
+    return tuple(one for one in columns if one.withheld in ("text", "numbers") or one.personal)
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,7 @@ def load_model(
     """Return the backend of a folder or hub name; the hub is contacted only for an incomplete cache."""
     if unknown := sorted(set(options) - _FOR_LIBRARY - _FOR_BACKEND):
         known = ", ".join(sorted(_FOR_LIBRARY | _FOR_BACKEND | {"max_seq_length"}))
-        raise InvalidInputError.of(_OWNER, "options", f"among: {known}", ", ".join(unknown))
+        raise InvalidInputError(f"Unknown encoder options: {', '.join(unknown)}. Known: {known}.", param="options")
     with optional_import("Encoding texts", "sentence-transformers", "encoders"):
         import sentence_transformers as library
     arguments: dict[str, Any] = {"device": _device(device), "trust_remote_code": False}
@@ -48,8 +48,8 @@ def load_model(
         else:
             name = os.fspath(source)
             if isinstance(source, os.PathLike) or _looks_like_path(name):
-                raise InvalidInputError.of(_OWNER, "name", "'minilm', an existing folder or a hub model",
-                                           "a folder that does not exist")  # fmt: skip
+                raise InvalidInputError("The encoder's folder does not exist. Name 'minilm', a folder with a model, or "
+                                        "a model of the hub.", param="name")  # fmt: skip
             model, folder = _from_hub(library, name, arguments)
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
@@ -84,22 +84,16 @@ def _looks_like_path(name: str) -> bool:
 
 def _from_folder(library: Any, folder: Path, arguments: dict[str, Any]) -> Any:
     if not (folder / "modules.json").is_file() and not (folder / "config.json").is_file():
-        raise InvalidInputError.of(
-            _OWNER,
-            "name",
-            "a folder of a sentence-transformers model",
-            f"the folder {folder.name!r}",
-            "It has neither modules.json nor config.json.",
-        )
+        raise InvalidInputError(f"The folder {folder.name!r} holds no model: no modules.json and no config.json.",
+                                param="name")  # fmt: skip
     if not arguments["trust_remote_code"]:
         _check_modules(folder)
     try:
         # a folder never needs the network
         return library.SentenceTransformer(str(folder), local_files_only=True, **arguments)
     except Exception as error:
-        raise InvalidInputError.of(_OWNER, "name", "a folder of a sentence-transformers model",
-                                   f"the folder {folder.name!r}", f"Loading it failed: {_first_line(error)}.",
-                                   _remote_code_hint(error)) from error  # fmt: skip
+        said = f"Loading the model in {folder.name!r} failed: {_first_line(error)}. {_remote_code_hint(error)}"
+        raise InvalidInputError(said.strip(), param="name") from error
 
 
 def _check_modules(folder: Path) -> None:
@@ -112,12 +106,9 @@ def _check_modules(folder: Path) -> None:
     root = folder.resolve()
     inside = all((folder / path).resolve().is_relative_to(root) for path in paths)
     if not inside or not all(kind.startswith("sentence_transformers.") for kind in kinds):
-        got = f"the folder {folder.name!r}"
-        why = "Its modules.json names " + ("code that is not part of sentence-transformers." if inside else
-                                           "files outside the folder.")  # fmt: skip
-        fix = "If you trust it, pass trust_remote_code=True."
-        raise InvalidInputError.of(_OWNER, "name", "a folder of a sentence-transformers model", got, why, fix,
-                                   code="E-ENCODER-CODE")  # fmt: skip
+        named = "code that is not part of sentence-transformers" if inside else "files outside the folder"
+        raise InvalidInputError(f"modules.json of the model in {folder.name!r} names {named}. If you trust it, pass "
+                                "trust_remote_code=True.", code="E-ENCODER-CODE", param="name")  # fmt: skip
 
 
 def _from_hub(library: Any, name: str, arguments: dict[str, Any]) -> tuple[Any, Path | None]:
@@ -139,15 +130,12 @@ def _from_hub(library: Any, name: str, arguments: dict[str, Any]) -> tuple[Any, 
         else:
             return model, _cached_folder(name, arguments)
     reason = "the hub is switched off (HF_HUB_OFFLINE)" if error is None else _first_line(error)
-    raise InvalidInputError.of(
-        _OWNER,
-        "name",
-        "'minilm', an existing folder or a hub model that can be loaded",
-        repr(name),
-        f"It is not in the local hub cache, and loading it failed: {reason}.",
-        _remote_code_hint(error)
-        or "Check the name and the network, or download the model elsewhere with "
-        "`hf download NAME --local-dir FOLDER` and pass the folder; 'minilm' needs no network.",
+    hint = _remote_code_hint(error) or (
+        "Check the name and the network, or download the model elsewhere with `hf download NAME --local-dir FOLDER` "
+        "and pass the folder; 'minilm' needs no network."
+    )
+    raise InvalidInputError(
+        f"The model {name!r} is not in the local hub cache, and loading it failed: {reason}. {hint}", param="name"
     ) from error
 
 

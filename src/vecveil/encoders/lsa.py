@@ -84,9 +84,10 @@ class LsaEncoder:
         except ValueError:  # no term is in enough texts
             rows = np.empty((len(texts), 0))
         if n >= min(rows.shape):
-            raise InvalidInputError.of(owner, "dimension",
-                                       f"below the texts ({len(texts)}) and the terms in {least} of them "
-                                       f"({rows.shape[1]})", n)  # fmt: skip
+            raise InvalidInputError(
+                f"`dimension` {n} is too high: {len(texts)} texts have {rows.shape[1]} terms in {least} or more. "
+                "Lower it, or give more texts.", param="dimension",
+            )  # fmt: skip
         from sklearn.decomposition import TruncatedSVD
 
         svd = TruncatedSVD(n, algorithm="arpack", random_state=seed).fit(rows)
@@ -140,27 +141,18 @@ class LsaEncoder:
         try:
             with safe_open(Path(folder) / LSA_FILE, "numpy") as file:
                 record: Any = json.loads(file.metadata()["vecveil"])
-                idf, components = (file.get_tensor(name) for name in ("idf", "components"))
+                idf, components = map(file.get_tensor, ("idf", "components"))
             encoder = cls(tuple(record["terms"]), idf, components, record["ngrams"])
-            if not encoder._is_sound() or encoder.fingerprint != record["fingerprint"]:
-                raise ValueError("other numbers")
+            finite = all(array.dtype == np.float32 and np.isfinite(array).all() for array in (idf, components))
+            if not (
+                finite and encoder.ngrams in (1, 2) and all(isinstance(term, str) for term in encoder.terms)
+                and encoder.encode(["a"]).size and encoder.fingerprint == record["fingerprint"]
+            ):  # fmt: skip
+                raise ValueError("other numbers")  # as scikit-learn does for shapes that do not match
         except (OSError, SafetensorError, ValueError, LookupError, TypeError, RecursionError) as error:
-            raise DataFileError.of(f"{_OWNER}.load", "folder", "one that LsaEncoder.save wrote",
-                                   "another or a damaged one",
-                                   fix="Copy it again or fit a new one.") from error  # fmt: skip
+            raise DataFileError("The folder holds no LSA encoder, or a damaged one. Copy it again, or fit a new one.",
+                                param="folder") from error  # fmt: skip
         return encoder
-
-    def _is_sound(self) -> bool:
-        V, n = len(self.terms), len(self.components)
-        arrays = (self.idf, self.components)
-        return (
-            [array.shape for array in arrays] == [(V,), (n, V)]
-            and all(array.dtype == np.float32 and np.isfinite(array).all() for array in arrays)
-            and self.ngrams in (1, 2)
-            and n > 0
-            and all(isinstance(term, str) for term in self.terms)
-            and len(set(self.terms)) == V
-        )
 
 
 def _tfidf(ngrams: int, **options: Any) -> Any:

@@ -151,9 +151,8 @@ class ProtectedEmbeddings(Embeddings):
     @staticmethod
     def _handed_over(texts: list[str], handed: Mapping[str, list[float]]) -> list[list[float]]:
         if not all(text in handed for text in texts):
-            raise StoreError.of(_OWNER, "texts", f"added through {_STORE}", "texts added to its store",
-                                "They would lie there unsealed.", f"Add them to the {_STORE}; give another "
-                                "store its own ProtectedEmbeddings.", code="E-STORE-UNSEALED")  # fmt: skip
+            raise StoreError(f"These texts would lie in the store unsealed. Add them through {_STORE}; give another "
+                             "store its own ProtectedEmbeddings.", code="E-STORE-UNSEALED", param="texts")  # fmt: skip
         return [handed[text] for text in texts]
 
     def _documents(self, texts: Sequence[str]) -> list[str]:
@@ -219,8 +218,8 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         self._row_id: Callable[[str], str] = str
         if isinstance(store, Searchable):
             if sealer is not None or name is not None or store_filter is not None or options:
-                raise InvalidInputError.of(_STORE, "store", "given alone if it is an index or collection",
-                                           "other arguments", fix="Pass them where you open it.")  # fmt: skip
+                raise InvalidInputError("An open index or collection takes no other arguments. Pass them where you "
+                                        "open it.", param="store")  # fmt: skip
             self.collection, self._exact = store, embeddings
             return
         if sealer is None:
@@ -231,14 +230,14 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         if not isinstance(protected, ProtectedEmbeddings):
             raise wrong_type(_STORE, "store", "a store made with ProtectedEmbeddings", protected)
         if embeddings not in (None, protected):
-            raise InvalidInputError.of(_STORE, "embeddings", "those of the store", "others")
+            raise InvalidInputError("`embeddings` differ from those of the store. Leave them out.", param="embeddings")
         self._exact = protected.embeddings
         database: Any = store
         if isinstance(store, vectorstores.VectorStore):
             database = _database_of(store, protected, store_filter)
             if name is None:
-                raise InvalidInputError.of(_STORE, "name", "given with a LangChain store", "None",
-                                           fix="Name the collection in the key store.")  # fmt: skip
+                raise InvalidInputError("A LangChain store requires `name`, the collection's name in the key store.",
+                                        param="name")  # fmt: skip
             with protected.handing({}):  # from now on they refuse other texts
                 pass
         if isinstance(database, LangChainDatabase):
@@ -298,7 +297,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
     def delete(self, ids: list[str] | None = None, **hints: Any) -> bool | None:
         """Delete documents by id; unknown ids are ignored."""
         if ids is None:
-            raise InvalidInputError.of(_STORE, "ids", "a list", "None", "LangChain cannot list rows.")
+            raise InvalidInputError("Pass `ids`: LangChain cannot list the rows.", param="ids")
         self.collection.delete([self._row_id(name) for name in ids])
         return True
 
@@ -399,10 +398,9 @@ class LangChainDatabase(DatabaseStore):
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         yield self._batch(self._nearest(self._first, 1))
-        raise StoreError.of(_STORE, "store", "one that lists its rows", "a LangChain store",
-                            "LangChain reads rows by id only.",
-                            "For another key, rotate it and add the documents again (docs/integrations/rag.md); "
-                            "for another protector, add them to a new store.")  # fmt: skip
+        raise StoreError("LangChain cannot list the rows of a store. For another key, rotate it and add the documents "
+                         "again (docs/integrations/rag.md); for another protector, add them to a new store.",
+                         param="store")  # fmt: skip
 
     def _read(self, ids: list[str]) -> Batch:
         return self._batch(self.store.get_by_ids(ids))

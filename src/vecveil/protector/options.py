@@ -238,4 +238,4 @@ def check_label_method(method: str, target_advantage: float | None) -> None:
     if target_advantage is not None:
         raise InvalidInputError.of("fit", "target_advantage", "left out for a concept given by labels",
                                    target_advantage, why,
-                                   "Give epsilon, noise_to_signal, target_utility or target_cosine.")  # fmt: skip
+                                   "Give `epsilon`, `noise_to_signal`, `target_utility` or `target_cosine`.")

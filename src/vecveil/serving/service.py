@@ -408,7 +408,7 @@ def upstream_key(
         KeyFileError: the source holds no key.
     """
     if given == "forward" and authenticated:
-        raise InvalidInputError.of(_OWNER, "upstream.key", "env:NAME, a file or none beside api_keys", "'forward'",
+        raise InvalidInputError.of(_OWNER, "upstream.key", "env:NAME, a file or none beside `api_keys`", "'forward'",
                                    "Clients show a key of this server, which the upstream must not see.")  # fmt: skip
     if given == "none":
         return None, False

@@ -182,7 +182,7 @@ class ServeSettings:
             raise InvalidInputError.of(owner, "host", "an address", "none")
         # A gateway in front may check keys, but cannot tell which collections a key opens.
         if self.seal_key is not None and self.api_keys is None and not self.is_local:
-            raise InvalidInputError.of(owner, "api_keys", "given with seal_key where other machines reach the server",
+            raise InvalidInputError.of(owner, "api_keys", "given with `seal_key` where other machines reach the server",
                                        "none", "They would rank every sealed row, and search every index.",
                                        "Pass --api-keys, or listen on 127.0.0.1.")  # fmt: skip
 

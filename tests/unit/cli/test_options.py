@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import vecveil
@@ -17,6 +19,7 @@ from harness.contracts import GOLDEN
 from vecveil.cli.commands import COMMANDS, _command
 from vecveil.cli.commands import vecveil as root
 from vecveil.cli.options import Sections, in_options, without_secrets
+from vecveil.errors import InvalidInputError
 
 MOST = 15
 SOURCE = Path(vecveil.__file__).parent
@@ -89,8 +92,8 @@ def test_errors_name_options_that_the_command_has() -> None:
         command = _command([name])
         if isinstance(command, click.Group):
             continue
-        said = in_options(f"{name}: `{param}` must be given; got none.", command, {})
-        if not re.search(r"`(--[a-z-]+|--option \w+|[A-Z]+)`", said):
+        sentence = in_options(InvalidInputError.of(name, param, "given", "none"), command, {})
+        if not re.search(r"`(--[a-z-]+|--option \w+|[A-Z]+)`", sentence):
             unnamed.append((name, param))
     # Raised by calls from Python alone, or of what no option gives.
     of_files = ("policies", "timeout", "connect_timeout", "retries", "connections", "dimensions", "encoding_format",
@@ -104,39 +107,48 @@ def test_errors_name_options_that_the_command_has() -> None:
          ("serve", "upstream_key"), ("search", "database"), ("scan", "texts")}, unnamed  # fmt: skip
 
 
+def said(arguments: str, owner: str, param: str, text: str, values: dict[str, tuple[str, str]] | None = None) -> str:
+    error = InvalidInputError(f"{owner}: {text}" if owner else text, param=param)
+    error.owner = owner
+    return in_options(error, _command(arguments.split()), values or {}, arguments.split())
+
+
 @pytest.mark.parametrize(
-    ("arguments", "text", "said"),
+    ("arguments", "owner", "param", "text", "sentence"),
     [
-        ("fit", "fit: `min_texts` must be at least 20; got 5. Lower min_texts.",
-         "fit: `--min-texts` must be at least 20; got 5. Lower --min-texts."),
-        ("protect", "Choose another name, or replace it with overwrite=True (--force).",
-         "Choose another name, or replace it with --force."),
-        ("protect", "Keep the text with keep_text=True (--keep-text).", "Keep the text with --keep-text."),
-        ("protect", "raise the limit with --max-memory (max_memory=) if you trust the file.",
-         "raise the limit with --max-memory if you trust the file."),
-        ("fit", "Concept.find: `texts` must be at least 20 texts.", "`INPUT` must be at least 20 texts."),
-        ("fit", "fit_pairs: `negative` must be another.", "`--negative` must be another."),
-        ("audit", "audit_store: `embeddings` must be finite.", "`--vectors` must be finite."),
-        ("scan", "open_store: `location` must be known.", "`STORE` must be known."),
-        ("migrate", "QdrantStore: `location` must be free.", "`SOURCE` must be free."),
-        ("protect", "Notes.csv: `path` must be a table.", "Notes.csv: `path` must be a table."),
-        ("fit", "fit: `rank` must be lower.", "fit: `--option rank` must be lower."),
-        ("fit --group-column town", "a.csv: `columns` must be a column of the file; got 'town'.",
+        ("fit", "fit", "min_texts", "`min_texts` is 5. Lower `min_texts`.",
+         "fit: `--min-texts` is 5. Lower `--min-texts`."),
+        ("protect", "", "overwrite", "Replace it with overwrite=True (--force).",
+         "Replace it with overwrite=True (--force)."),
+        ("fit", "Concept.find", "texts", "`texts` has 20 texts.", "`INPUT` has 20 texts."),
+        ("fit", "fit_pairs", "negative", "`negative` is another.", "`--negative` is another."),
+        ("audit --vectors=v.npy", "audit_store", "embeddings", "`embeddings` has NaN.", "`--vectors` has NaN."),
+        ("audit", "audit", "embeddings", "`embeddings` has 8 dimensions.",
+         "audit: `--embedding-column` has 8 dimensions."),
+        ("scan", "open_store", "location", "`location` is unknown.", "`STORE` is unknown."),
+        ("migrate", "QdrantStore", "location", "`location` is not free.", "`SOURCE` is not free."),
+        ("protect", "Notes.csv", "path", "`path` is no table.", "Notes.csv: `path` is no table."),
+        ("fit", "fit", "rank", "`rank` is too high.", "fit: `--option rank` is too high."),
+        ("fit --group-column town", "a.csv", "columns", "`columns` must be a column of the file; got 'town'.",
          "a.csv: `--group-column` must be a column of the file; got 'town'."),
-        ("audit --subject-column=who --group-column town", "a.csv: `columns` must be a column of the file; got 'who'.",
-         "a.csv: `--subject-column` must be a column of the file; got 'who'."),
-        ("fit", "load_encoder: `name` must be 'minilm'.", "`--encoder` must be 'minilm'."),
-        ("serve", "serve: `name` must be URL#MODEL.", "serve: `--upstream` must be URL#MODEL."),
-        ("fit", "Concept: `name` must be text.", "`name` must be text."),
-        ("verify", "verify: `out` must be a folder.", "verify: `FOLDER` must be a folder."),
-        ("protect", "vecveil.load: `protector` must be another.", "`--protector` must be another."),
-        ("serve", "serve --config: `limits` must be of the keys query_protection, key.",
-         "serve --config: `limits` must be of the keys query_protection, key."),
-        ("fit", "Give a.csv (--force) `other` 'min_texts'.", "Give a.csv (--force) `other` 'min_texts'."),
+        ("audit --subject-column=who --group-column town", "a.csv", "columns", "`columns` is wrong; got 'who'.",
+         "a.csv: `--subject-column` is wrong; got 'who'."),
+        ("fit", "load_encoder", "name", "`name` is unknown.", "`--encoder` is unknown."),
+        ("serve", "serve", "name", "`name` is no URL.", "serve: `--upstream` is no URL."),
+        ("fit", "Concept", "name", "`name` is no text.", "`name` is no text."),
+        ("verify", "verify", "out", "`out` is no folder.", "verify: `FOLDER` is no folder."),
+        ("protect", "vecveil.load", "protector", "`protector` is another.", "`--protector` is another."),
+        ("serve", "serve --config", "limits", "`limits` has the keys `query_protection`, `key`.",
+         "serve --config: `limits` has the keys `query_protection`, `key`."),
+        ("fit", "", "", "Give a.csv (--force) other_words 'min_texts' embeddings.",
+         "Give a.csv (--force) other_words 'min_texts' embeddings."),
     ],
 )  # fmt: skip
-def test_sentences_in_options(arguments: str, text: str, said: str) -> None:
-    assert in_options(text, _command(arguments.split()), {}, arguments.split()) == said
+def test_the_parameter_is_called_by_its_option(
+    arguments: str, owner: str, param: str, text: str, sentence: str
+) -> None:
+    values = {"v.npy": ("--vectors", "")} if "--vectors" in arguments else {}
+    assert said(arguments, owner, param, text, values) == sentence
 
 
 @pytest.mark.parametrize(
@@ -246,12 +258,9 @@ def test_an_existing_protector_is_named_by_its_option(tmp_path: Path) -> None:
     assert "p.vecveil: `--out` must be a file that does not exist yet" in done.err
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [(("audit", "a.parquet"), "--embedding-column"), (("audit", "a.csv", "--vectors=v.npy"), "--vectors"),
-     (("protect", "a.parquet"), "--embedding-column"), (("protect", "a.npy"), "INPUT")],
-)  # fmt: skip
-def test_vectors_of_a_column_are_called_by_the_column(words: tuple[str, ...], said: str) -> None:
-    text = f"{words[1]}: `embeddings` must be of dimension 8."
-    sentence = in_options(text, _command(words), {}, words, "embeddings")
-    assert sentence.endswith(f"`{said}` must be of dimension 8.")
+def test_vectors_of_a_column_are_called_by_the_column(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones((3, 5), dtype=np.float32))
+    pq.write_table(pa.table({"embedding": pa.array([[1.0] * 5] * 3, pa.list_(pa.float32()))}), tmp_path / "a.parquet")
+    for name, option in (("a.npy", "INPUT"), ("a.parquet", "--embedding-column")):
+        done = run("protect", tmp_path / name, "-p", GOLDEN / "laplace.vecveil", "-o", tmp_path / "out.npy")
+        assert f"{name}: `{option}` must be of dimension 8" in done.err

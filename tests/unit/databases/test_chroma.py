@@ -17,7 +17,9 @@ from harness.errors import raises
 from harness.store_factories import chroma_server
 from vecveil.databases import Batch, open_store
 from vecveil.databases.collection import ProtectedCollection
+from vecveil.databases.fields import PROTECTOR_FIELD
 from vecveil.databases.locations import in_this_process
+from vecveil.databases.scanning import scan
 from vecveil.errors import StoreError
 from vecveil.randomness import NoiseKeys
 
@@ -38,6 +40,26 @@ def test_text_and_address_are_fields(tmp_path: Path) -> None:
         read = store.read(["b", "a"])
         assert read.fields == ({"chroma:uri": "file:b"}, {"page": 3, "chroma:document": "a text"})
         np.testing.assert_array_equal(read.vectors, [[3, 4], [1, 2]])
+
+
+def test_scan_finds_what_the_queue_keeps_of_replaced_rows(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
+    with chromadb.PersistentClient(tmp_path) as client:
+        made = client.create_collection("notes", embedding_function=None, configuration={"hnsw": {"space": "cosine"}})
+        client.create_collection("others", embedding_function=None).add(ids=["a"], embeddings=X[:1])
+        made.add(ids=list("abcd"), embeddings=X[:4], documents=["she takes one of them every day"] * 4)
+        made.add(ids=["z"], embeddings=X[4:5])
+    with open_store(f"chroma:{tmp_path}#notes") as store:
+        assert not scan(store, show_progress=False).beside, "the queue has the same rows"
+        marked = tuple({PROTECTOR_FIELD: "0123456789abcdef"} for _ in "abc")
+        for noise in (1, 2):  # what vecveil wrote itself is no clean vector
+            store.write(Batch(tuple("abc"), X[:3] + noise * X[3:6], marked))
+        store.delete(["z"])
+        seen = scan(store, show_progress=False)
+    assert {one.name: one.rows for one in seen.beside} == {
+        "embeddings_queue.vector": 4, "embeddings_queue.chroma:document": 3,
+    }  # fmt: skip
+    assert {"numbers-in-other-tables", "plaintext-in-other-tables"} <= {one.code for one in seen.findings}
 
 
 def test_a_sealed_collection_refuses_texts(tmp_path: Path) -> None:
