@@ -20,6 +20,7 @@ from vecveil.attacks import LabelledVectors
 from vecveil.attacks.attack import Attack, AttackResult
 from vecveil.attacks.token_inference.kernel import FurtherKernelAttack
 from vecveil.attacks.token_inference.ladder import ladder_attacks, own_attacks
+from vecveil.attacks.token_inference.perceptrons import MLPAttack
 from vecveil.metrics import Estimate, UtilityTask
 from vecveil.protector import Protector, fit_pairs
 from vecveil.types import Embeddings
@@ -38,7 +39,8 @@ def attacks_named(names: Sequence[str], *, further: bool) -> list[Attack[Labelle
     }
     quick = [attack.name for attack in ladder_attacks("quick", device="cpu")]
     tiers = {"quick": quick, "full": list(known)}
-    known |= own_attacks()
+    # Specifications of published tables name it.
+    known |= {"mlp-2048": MLPAttack((2048,), epochs=40, device="cpu"), **own_attacks()}
     chosen = [one for name in names for one in tiers.get(name, [name])]
     unknown = [name for name in chosen if name not in known]
     if unknown:

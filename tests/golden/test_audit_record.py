@@ -30,7 +30,7 @@ PROSE = {
     "reason", "statement", "title", "guarantee / metric", "guarantee / neighbours", "guarantee / unit", "split / unit",
 }  # fmt: skip
 """Keys, some with the key above, whose values are sentences or phrases for people."""
-TRAINED = ("mlp-512", "mlc-published", "probe-mlp")
+TRAINED = ("mlp-512", "mlc-published", "network", "probe-mlp")
 """Attacks that train with torch, whose arithmetic depends on the processor."""
 SINGLE_PRECISION = ("kernel", "transplant", "ensemble", "averaging-")
 """Beginnings of the names of attacks whose figures the kernels of BLAS move by about 1e-5."""

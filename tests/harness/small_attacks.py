@@ -18,14 +18,15 @@ PAIRS = (10, 100)
 @contextmanager
 def small_attacks() -> Iterator[None]:
     """Let audits in this process use the ladder's attacks with at most `ROWS` rows each."""
-    from vecveil.attacks import EnsembleAttack, KernelAttack
+    from vecveil.attacks import EnsembleAttack, KernelAttack, NetworkAttack
     from vecveil.attacks.token_inference.ladder import ladder_attacks
 
     def ladder(tier: Any = "quick", *, device: str = "auto") -> tuple[Any, ...]:
         return tuple(
-            type(attack)(rows=ROWS) if isinstance(attack, KernelAttack | EnsembleAttack) else attack
+            type(attack)(rows=ROWS) if isinstance(attack, KernelAttack | EnsembleAttack)
+            else NetworkAttack(64, device=device) if isinstance(attack, NetworkAttack) else attack
             for attack in ladder_attacks(tier, device=device)
-        )
+        )  # fmt: skip
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vecveil.auditing.families.ladder_attacks", ladder)

@@ -59,7 +59,7 @@ from vecveil.attacks.token_inference.ladder import (
 )
 from vecveil.attacks.token_inference.linear import FaintDirectionsAttack, LinearAttack
 from vecveil.attacks.token_inference.neighbours import BayesPosteriorAttack, NearestNeighboursAttack
-from vecveil.attacks.token_inference.perceptrons import MLCAttack, MLPAttack
+from vecveil.attacks.token_inference.perceptrons import MLCAttack, MLPAttack, NetworkAttack
 from vecveil.attacks.unpaired import UnpairedAlignment
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ __all__ = [
     "MLPProbe",
     "MultilaterationAttack",
     "NearestNeighboursAttack",
+    "NetworkAttack",
     "PairedVectors",
     "PermutationAlignment",
     "ProbeAttack",

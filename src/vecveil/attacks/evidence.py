@@ -179,6 +179,12 @@ class FurtherVectors:
         return FurtherVectors(self.X[rows], self.L[rows], self.weight[rows], self.groups[rows])
 
 
+    def collected(self, groups: Sequence[npt.NDArray[Any] | None]) -> FurtherVectors | None:
+        """Return the rows made from no text of these parts, none where their origin is unknown."""
+        known = [each for each in groups if each is not None]
+        return self.apart_from(np.concatenate(known)) if known and self.groups is not None else None
+
+
 class Evidence:
     """Vectors of N texts and their groups; subclasses are dataclasses that add labels, texts or other vectors.
 

@@ -256,16 +256,17 @@ class MLPProbe(ProbeAttack):
         self, train: LabelledVectors, validation: LabelledVectors, session: Session
     ) -> Perceptron:
         inputs, epochs = perceptron_epochs(train, validation, self.schedule, session, self.name)
-        best = -1.0
+        best, course = -1.0, []
         for epoch, (network, logits) in enumerate(epochs, start=1):
             value = validation_auc(logits, validation.L)
+            course.append(value)
             if value >= best:  # of equal epochs the last, whose learning rate is lowest
                 best, best_network, best_epoch = value, network.copy(), epoch
-        return Perceptron(inputs, best_network, best_epoch)
+        return Perceptron(inputs, best_network, best_epoch, np.array(course))
 
     def _scores(self, model: Perceptron, X: Embeddings) -> Array:
         scores: Array = model(X)[:, 0]
         return scores
 
     def _details(self, model: Perceptron) -> Mapping[str, Any]:
-        return model.details(self.schedule)
+        return model.details()

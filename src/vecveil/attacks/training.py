@@ -8,6 +8,7 @@ epoch again and skips its first batches. Tensors are stored in safetensors, so r
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import threading
 import time
@@ -21,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
-from vecveil.attacks.evidence import LabelledVectors
+from vecveil.attacks.evidence import FurtherVectors, LabelledVectors
 from vecveil.attacks.release_model import InputMap, fit_input_map
 from vecveil.errors import InvalidInputError
 from vecveil.io import StateFile, atomic_path
@@ -56,6 +57,8 @@ class Schedule:
         dropout: Share of hidden units dropped while training.
         input_noise: Standard deviation of noise added to the inputs.
         weight_decay: Decoupled weight decay.
+        residual: Add every hidden layer after the first to its normalised input, with GELU in place of ReLU.
+        restart: Run the cosine twice, over the first third of the steps and over the others.
         device: ``"auto"`` takes CUDA where there is one, else the CPU.
     """
 
@@ -67,6 +70,8 @@ class Schedule:
     cosine: bool = False
     input_noise: float = 0.0
     weight_decay: float = 0.0
+    residual: bool = False
+    restart: bool = False
     # Not in `repr`, which identifies a checkpoint: a fitted network scores on any device.
     device: str = field(default="cpu", repr=False)
 
@@ -110,45 +115,43 @@ class Network:
         return Network(copy.deepcopy(self.module))
 
     def to_arrays(self) -> dict[str, Array]:
-        """Return weights and biases of the layers, in order."""
-        linear = [layer for layer in self.module if hasattr(layer, "weight")]
-        return {
-            f"{kind}{i}": getattr(layer, kind).detach().cpu().numpy()
-            for i, layer in enumerate(linear)
-            for kind in ("weight", "bias")
-        }
+        """Return the parameters by name."""
+        return {name: value.detach().cpu().numpy() for name, value in self.module.state_dict().items()}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Array]) -> Network:
-        """Return the network with the given weights and biases, for scoring."""
+        """Return the network with the given parameters, for scoring."""
         torch = import_torch()
-        layers: list[Any] = []
-        # Dropout is left out: a loaded network scores and is not trained further.
-        for i in range(len(arrays) // 2):
-            weight, bias = arrays[f"weight{i}"], arrays[f"bias{i}"]
-            layer = torch.nn.utils.skip_init(torch.nn.Linear, weight.shape[1], weight.shape[0])
-            with torch.no_grad():
-                layer.weight.copy_(torch.from_numpy(weight))
-                layer.bias.copy_(torch.from_numpy(bias))
-            layers += [layer, torch.nn.ReLU()]
-        return cls(torch.nn.Sequential(*layers[:-1]))
+        # Names begin with the number of the layer, and only weights of linear layers are matrices.
+        order = sorted(arrays, key=lambda name: int(name.partition(".")[0]))
+        weights = [arrays[name] for name in order if arrays[name].ndim == 2]
+        sizes = [weights[0].shape[1], *(len(weight) for weight in weights)]
+        residual = any(".inner." in name for name in arrays)
+        module = _perceptron(torch, sizes, 0.0, residual, None)
+        module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+        return cls(module)
 
 
 @dataclass(frozen=True, eq=False)
 class Perceptron:
-    """A trained network of released vectors, and the epoch that it was kept from."""
+    """A trained network of released vectors.
+
+    ``epoch`` is the one that it was kept from, ``course`` the validation figure after each epoch.
+    """
 
     inputs: InputMap
     network: Network
     epoch: int
+    course: Array
 
     def __call__(self, Y: Embeddings) -> Array:
         """Return the logits of released vectors, (N, V)."""
         return self.network(self.inputs(Y))
 
-    def details(self, schedule: Schedule) -> dict[str, Any]:
+    def details(self) -> dict[str, Any]:
         """Return the epochs and the units of the hidden layers."""
-        return {"epoch": self.epoch, "epochs": schedule.epochs, "hidden": list(schedule.hidden)}
+        matrices = [value for value in self.network.to_arrays().values() if value.ndim == 2]
+        return {"epoch": self.epoch, "epochs": len(self.course), "hidden": [len(each) for each in matrices[:-1]]}
 
 
 def perceptron_epochs(
@@ -157,39 +160,51 @@ def perceptron_epochs(
     schedule: Schedule,
     session: Session,
     name: str,
+    *,
+    further: FurtherVectors | None = None,
 ) -> tuple[InputMap, Iterator[tuple[Network, Array]]]:
     """Return the map to standardised inputs, and the network with its validation logits after each epoch.
 
     With an oracle every epoch sees freshly protected vectors, so that the network cannot memorise the noise.
     Without one the same vectors return in every epoch; the schedule's input noise and weight decay regularise then.
+    Of ``further`` every epoch draws as many rows as there are training texts.
     """
     inputs = fit_input_map(session.draw(train.X))  # unfiltered: measured stronger here
     held_out = inputs(session.draw(validation.X))
     if session.knowledge.adaptive:
         schedule = replace(schedule, input_noise=0.0, weight_decay=0.0)
-    steps = train_network(lambda: inputs(session.draw(train.X)), train.L, schedule, session.rng)
+
+    def draw() -> tuple[Array, Array]:
+        X, L = train.X, train.L
+        if further is not None:
+            some = session.rng.choice(len(further), min(len(further), len(X)), replace=False)
+            X, L = np.concatenate([X, further.X[some]]), np.concatenate([L, further.L[some]])
+        return inputs(session.draw(X)), L
+
+    steps = train_network(draw, schedule, session.rng)
     bar = progress(steps, name, total=schedule.epochs, show=session.show_progress, unit="epoch")
     return inputs, ((network, network(held_out)) for network in bar)
 
 
 def train_network(
-    draw: Callable[[], Array], labels: Array, schedule: Schedule, rng: np.random.Generator
+    draw: Callable[[], tuple[Array, Array]], schedule: Schedule, rng: np.random.Generator
 ) -> Iterator[Network]:
     """Yield the network after each epoch; it is one object that further training changes.
 
     Args:
-        draw: Returns the inputs (N, r) of an epoch, freshly protected if there is an oracle.
-        labels: (N, V) 0/1.
+        draw: Returns the inputs (N, r) and 0/1 labels (N, V) of an epoch, freshly protected if there is an oracle.
         rng: Gives the order of the texts and the seed of a private torch generator.
     """
     torch = import_torch()
     device = resolve_device(schedule.device, owner="train_network")
-    target = torch.from_numpy(labels.astype(np.float32)).to(device)
-    inputs = draw()
+    inputs, labels = draw()
     rows = len(inputs)
     # A private generator: other threads may use torch's global one meanwhile.
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
-    module = _perceptron(torch, inputs.shape[1], labels.shape[1], schedule, generator).to(device)
+    sizes = (inputs.shape[1], *schedule.hidden, labels.shape[1])
+    # Masks are drawn on the device: at 4,096 units copying them would take longer than the training.
+    drawing = generator if device == "cpu" else torch.Generator(device).manual_seed(generator.initial_seed())
+    module = _perceptron(torch, sizes, schedule.dropout, schedule.residual, generator, drawing).to(device)
     # Without weight decay AdamW is Adam, so one optimiser serves both.
     optimiser = torch.optim.AdamW(
         module.parameters(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay
@@ -197,27 +212,30 @@ def train_network(
     decay = None
     if schedule.cosine:
         steps = schedule.epochs * -(-rows // schedule.batch)
-        decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+        rates = torch.optim.lr_scheduler
+        decay = rates.CosineAnnealingLR(optimiser, steps)
+        if schedule.restart:
+            decay = rates.CosineAnnealingWarmRestarts(optimiser, -(-steps // 3), T_mult=2)
     network = Network(module)
     batches = Batches(schedule.batch)
     loss_of = torch.nn.functional.binary_cross_entropy_with_logits
     for epoch in range(schedule.epochs):
         if epoch:
-            inputs = draw()
+            inputs, labels = draw()
         order = torch.from_numpy(rng.permutation(rows)).to(device)
         with one_thread():
             module.train()
             given = torch.from_numpy(inputs).to(device)
+            target = torch.from_numpy(labels.astype(np.float32)).to(device)
             for i in range(0, rows, schedule.batch):
                 part = order[i : i + schedule.batch]
                 optimiser.zero_grad(set_to_none=True)
 
-                def learn(start: int, stop: int, part: Any = part, given: Any = given) -> None:
+                def learn(start: int, stop: int, part: Any = part, given: Any = given, target: Any = target) -> None:
                     some = part[start:stop]
                     x = given[some]
                     if schedule.input_noise:
-                        noise = torch.randn(x.shape, generator=generator)
-                        x = x + schedule.input_noise * noise.to(device)
+                        x = x + schedule.input_noise * torch.randn(x.shape, generator=drawing, device=device)
                     share = len(some) / len(part)  # pieces of a batch add up to its mean loss
                     (share * loss_of(module(x), target[some])).backward()
 
@@ -228,36 +246,53 @@ def train_network(
         yield network  # outside of `one_thread`: the caller may do other work meanwhile
 
 
-def _perceptron(torch: Any, inputs: int, outputs: int, schedule: Schedule, generator: Any) -> Any:
-    """Return the module, initialised as torch initialises linear layers but from ``generator``."""
+def _perceptron(
+    torch: Any, sizes: Sequence[int], dropout: float, residual: bool, generator: Any, drawing: Any = None
+) -> Any:
+    """Return the module, initialised as torch initialises linear layers but from ``generator``.
+
+    Args:
+        sizes: Inputs, units of each hidden layer, outputs.
+        generator: None leaves the weights unset, for those of a saved network.
+        drawing: Generator of the dropped units, on the device of the training.
+    """
 
     class Dropout(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
-            if not self.training:
+            if not (self.training and dropout):
                 return x
-            keep = 1 - schedule.dropout
-            mask = torch.empty(x.shape).bernoulli_(keep, generator=generator)
-            return x * mask.div_(keep).to(x.device)
+            keep = 1 - dropout
+            mask = torch.empty_like(x).bernoulli_(keep, generator=drawing)
+            return x * mask.div_(keep)
 
         def __deepcopy__(self, memo: Any) -> Any:
             return Dropout()  # a generator cannot be copied, and a copy is used for scoring only
 
-    layers: list[Any] = []
-    width = inputs
-    for units in (*schedule.hidden, outputs):
+    class Residual(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self, inner: Any) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Any) -> Any:
+            return x + self.inner(x)
+
+    def linear(width: int, units: int) -> Any:
         layer = torch.nn.utils.skip_init(torch.nn.Linear, width, units)
-        bound = 1 / math.sqrt(width)
-        with torch.no_grad():
-            torch.nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
-            layer.bias.uniform_(-bound, bound, generator=generator)
-        layers += [layer, torch.nn.ReLU()]
-        if schedule.dropout:
-            layers.append(Dropout())
-        width = units
-    # Neither a ReLU nor dropout follows the output layer.
-    while not hasattr(layers[-1], "weight"):
-        layers.pop()
-    return torch.nn.Sequential(*layers)
+        if generator is not None:
+            bound = 1 / math.sqrt(width)
+            with torch.no_grad():
+                torch.nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+                layer.bias.uniform_(-bound, bound, generator=generator)
+        return layer
+
+    layers: list[Any] = []
+    activation = torch.nn.GELU if residual else torch.nn.ReLU
+    for i, (width, units) in enumerate(itertools.pairwise(sizes[:-1])):
+        hidden = [linear(width, units), activation(), Dropout()]
+        if residual and i:
+            hidden = [Residual(torch.nn.Sequential(torch.nn.LayerNorm(width), *hidden))]
+        layers += hidden
+    return torch.nn.Sequential(*layers, linear(*sizes[-2:]))
 
 
 @dataclass(frozen=True, slots=True)

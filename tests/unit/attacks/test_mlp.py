@@ -5,7 +5,7 @@ import pytest
 
 from harness.errors import raises
 from unit.attacks.planted import parity, planted
-from vecveil.attacks import LabelledVectors, MLCAttack, MLPAttack
+from vecveil.attacks import FurtherVectors, LabelledVectors, MLCAttack, MLPAttack, NetworkAttack
 from vecveil.attacks.release_model import fit_input_map
 from vecveil.attacks.token_inference.perceptrons import PUBLISHED
 
@@ -13,6 +13,30 @@ from vecveil.attacks.token_inference.perceptrons import PUBLISHED
 def test_parity_is_found():
     attack = MLPAttack((32,), epochs=15, batch=32)
     assert attack.run(parity(seed=0), parity(seed=1), show_progress=False).value > 0.95
+
+
+def test_the_network_learns_from_collected_texts_and_says_whether_it_has_converged(tmp_path):
+    """Of twelve own texts little can be learnt; texts made from own ones are left to the kernel attacks."""
+    own, more, test = planted(12, seed=1), planted(600, seed=2), planted(100, seed=3)
+    draws = []
+
+    def release(X, rng):
+        draws.append(len(X))
+        return X + 0.1 * rng.standard_normal(X.shape).astype(X.dtype)
+
+    values = {}
+    for origin in (0, -1):
+        groups = np.full(len(more), origin)
+        further = FurtherVectors(more.X, more.L, np.full(len(more), 0.5), groups)
+        train = LabelledVectors(own.X, own.L, np.arange(12), further=further)
+        attack = NetworkAttack(64, effort=2)
+        result = attack.run(train, test, release=release, show_progress=False, checkpoint=tmp_path / str(origin))
+        again = attack.run(train, test, release=release, show_progress=False, checkpoint=tmp_path / str(origin))
+        assert result.value == again.value  # the state is loaded, block and normalisation too
+        values[origin] = result.value
+        assert result.details["converged"] is (result.details["gain"] <= 0.01)
+    assert values[-1] > values[0] + 0.1
+    assert max(draws) == 2 * 10  # half of each batch
 
 
 def test_every_epoch_asks_for_a_fresh_release():

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from vecveil.attacks.attack import Attack, AttackResult
-from vecveil.attacks.denoising import Denoised
 from vecveil.attacks.evidence import FurtherVectors, LabelledVectors
 from vecveil.attacks.token_inference.base import TokenInferenceAttack
 from vecveil.attacks.token_inference.kernel import (
@@ -18,10 +17,12 @@ from vecveil.attacks.token_inference.kernel import (
 )
 from vecveil.attacks.token_inference.linear import FaintDirectionsAttack, LinearAttack
 from vecveil.attacks.token_inference.neighbours import BayesPosteriorAttack, NearestNeighboursAttack
-from vecveil.attacks.token_inference.perceptrons import MLCAttack, MLPAttack
+from vecveil.attacks.token_inference.perceptrons import MLCAttack, MLPAttack, NetworkAttack
 from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.types import Embeddings, Groups, Matrix, Release, TokenLabels
 from vecveil.validation import check_count
+
+FULL_EFFORT = 4.0  # steps of the network in tier full, relative to tier quick
 
 Tier = Literal["quick", "full"]
 
@@ -51,7 +52,7 @@ class LadderResult:
 def ladder_attacks(
     tier: Tier = "quick", *, device: str = "auto"
 ) -> tuple[Attack[LabelledVectors, Any], ...]:
-    """Return the attacks of a tier: ``"quick"``, or ``"full"`` with larger perceptrons and a filter in front."""
+    """Return the attacks of a tier: ``"quick"``, or ``"full"``, which trains the network longer."""
     quick: tuple[Attack[LabelledVectors, Any], ...] = (
         LinearAttack(),
         FaintDirectionsAttack(),
@@ -64,15 +65,8 @@ def ladder_attacks(
         MLPAttack(device=device),
         MLCAttack(device=device),
     )
-    if tier == "quick":
-        return quick
-    if tier == "full":
-        return (
-            *quick,
-            MLPAttack((1024, 512), epochs=50, device=device),
-            MLPAttack((2048,), epochs=40, device=device),
-            Denoised(MLPAttack(device=device)),
-        )
+    if tier in ("quick", "full"):
+        return (*quick, NetworkAttack(effort=1.0 if tier == "quick" else FULL_EFFORT, device=device))
     raise InvalidInputError.of("token_inference_ladder", "tier", "'quick' or 'full'", repr(tier))
 
 
@@ -129,13 +123,13 @@ def token_inference_ladder(
         X_test, L_test: The same of M test texts, always released vectors.
         groups_train: (N,) text groups; duplicates must share one. None: every text alone.
         groups_test: (M,) text groups, for the intervals.
-        release: The oracle ``release(X, rng) -> Y`` for attacks that draw fresh noise.
+        release: The oracle ``release(X, rng) -> Y`` for attacks that draw fresh noise; the network needs it.
         noise_covariance: (m, m) declared covariance of the released noise.
         without_train: Vectors of the training texts with the concept removed, in the space of ``X_train``.
             The transplant attack, the strongest on few texts, needs them.
         further_train: Vectors of texts that the attacker has made or collected, in the space of ``X_train``.
             The kernel attack with further texts needs them.
-        tier: ``"quick"`` (about 20 s for 5,000 texts on one core) or ``"full"`` (about a minute).
+        tier: ``"quick"`` (about a minute for 5,000 texts on one core) or ``"full"`` (about three).
         seed: The same seed gives the same result.
 
     Raises:
@@ -156,5 +150,6 @@ def token_inference_ladder(
         for attack in ladder_attacks(tier, device=device)
         if not (isinstance(attack, TransplantAttack) and without_train is None)
         and not (isinstance(attack, FurtherKernelAttack) and further_train is None)
+        and not (isinstance(attack, NetworkAttack) and release is None)
     ]
     return LadderResult(tuple(results))

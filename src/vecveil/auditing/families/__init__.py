@@ -23,6 +23,7 @@ from vecveil.attacks import (
     LinearProbe,
     LinkingAttack,
     MLPProbe,
+    NetworkAttack,
     PairedVectors,
     PermutationAlignment,
     ProcrustesAlignment,
@@ -53,6 +54,7 @@ NO_FURTHER = (
     "It learns from texts that the attacker makes by exchanging concept words, or finds in a corpus: that needs "
     "an encoder, and clean vectors or the means to protect them."
 )
+NO_FRESH = ("It learns from fresh releases: that needs the means to protect texts.", "no-oracle")
 NO_OTHERS = (
     f"It needs texts without the concept, at least {MIN_TEST_TEXTS} to judge on, and there are too few.",
     "too-few-texts",
@@ -182,6 +184,8 @@ def _ladder(case: Case, side: Side, suffix: str) -> Plan:
             skipped.append(SkippedAttack(attack.name, "token-inference", NO_TRANSPLANT, code))
         elif isinstance(attack, FurtherKernelAttack) and train.further is None:
             skipped.append(SkippedAttack(attack.name, "token-inference", NO_FURTHER, code))
+        elif isinstance(attack, NetworkAttack) and not side.learns_from_clean:
+            skipped.append(SkippedAttack(attack.name, "token-inference", *NO_FRESH))
         else:
             name = attack.name + suffix
             runnable.append(attack_job(attack, side, train, test, case.options, name=name, weight=10.0 + i))

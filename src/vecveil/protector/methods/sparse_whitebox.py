@@ -34,7 +34,7 @@ def whitebox_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     labels = np.asarray(L)
     # The classifier of the paper; `epochs` alone can be changed.
     schedule = replace(PUBLISHED, epochs=epochs)
-    training = train_network(lambda: X, labels, schedule, np.random.default_rng(data.seed))
+    training = train_network(lambda: (X, labels), schedule, np.random.default_rng(data.seed))
     *_, network = progress(
         training, "Training the classifier", total=epochs, show=data.show_progress, unit="epoch"
     )
