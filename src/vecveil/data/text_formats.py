@@ -172,7 +172,8 @@ class JsonLinesSource(_TextSource):
         except RecursionError:
             raise self._wrong(number, f"more than {DEEPEST} nested brackets") from None
         except RepeatedKeyError:
-            raise self._wrong(number, "one with the same key twice") from None
+            raise DataFileError(f"{self.name}: line {number} has the same key twice. Remove one of them.",
+                                param="path") from None  # fmt: skip
         except ValueError:
             if number == 1 and line.startswith("["):
                 fix = "The file looks like one JSON array: convert it with jq -c '.[]'."

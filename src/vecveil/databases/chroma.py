@@ -119,7 +119,7 @@ class ChromaStore(DatabaseStore):
                 databases = connect()._admin_client.list_databases(tenant=self._options["tenant"])
                 names = [str(one["name"]) for one in databases]
                 option = "database" if names else "tenant"
-                raise unlisted(self._owner, "location", option, self._options[option], names) from None
+                raise unlisted("location", option, self._options[option], names) from None
         return self._connected
 
     def _collection(self) -> Any:

@@ -111,7 +111,7 @@ class FaissStore(DatabaseStore):
     def _loaded(self) -> Any:
         if self._index is None:
             if not self._path.is_file():
-                raise no_place(str(self._path), "an index file", owner=self._owner)
+                raise no_place(str(self._path), "an index file")
             index: Any = self._faiss.read_index(str(self._path))
             rows, beside = index.ntotal, self._path.with_suffix(".pkl")
             if beside.is_file():
@@ -147,7 +147,7 @@ class FaissStore(DatabaseStore):
     def _vectors(self, index: Any, start: int, stop: int) -> npt.NDArray[np.float32]:
         inner = self._faiss.downcast_index(index.index) if self._maps(index) else index
         fix = "Only indexes that can reconstruct vectors can be read: flat, HNSW, scalar and product quantisers."
-        with database_errors(self._owner, "reading vectors", fix):
+        with database_errors("reading vectors", fix):
             if isinstance(inner, self._faiss.IndexIVF) and inner.direct_map.no():
                 inner.make_direct_map()  # required to reconstruct by row number
             return np.asarray(inner.reconstruct_n(start, stop - start), dtype=np.float32)

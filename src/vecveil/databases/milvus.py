@@ -111,7 +111,7 @@ class MilvusStore(DatabaseStore):
             if self._database:
                 known = self._connected.list_databases()
                 if self._database not in known:
-                    raise unlisted(self._owner, "location", "database", self._database, known)
+                    raise unlisted("location", "database", self._database, known)
                 self._connected.use_database(self._database)
         return self._connected
 

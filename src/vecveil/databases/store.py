@@ -342,16 +342,16 @@ class DatabaseStore(VectorStore):
         """Return the name of the vectors to read; raise `StoreError` unless it is given or the only one."""
         names = list(names)
         if self._vector not in names and (self._vector or len(names) != 1):
-            raise unlisted(self._owner, self.noun, "vector", self._vector, names)
+            raise unlisted(self.noun, "vector", self._vector, names)
         return self._vector or names[0]
 
     def _guard(self, doing: str) -> Any:
-        return database_errors(self._owner, doing)
+        return database_errors(doing)
 
     def _known(self) -> str:
         """Return the name of the collection; raise `StoreError` if it does not exist."""
         if not self._place_exists():
-            raise no_place(self._where, self.place, owner=self._owner)
+            raise no_place(self._where, self.place)
         names = self._names()
         listed = ", ".join(sorted(names)[:10]) or "none"
         if not self._name and len(names) != 1:
@@ -364,12 +364,12 @@ class DatabaseStore(VectorStore):
         return self._name
 
     def exists(self) -> bool:
-        with self._guard("the list of collections"):
+        with self._guard("listing the collections"):
             names = self._names() if self._place_exists() else []
         return self._name in names if self._name else len(names) == 1
 
     def info(self) -> StoreInfo:
-        with self._guard("the description"):
+        with self._guard("describing the collection"):
             return self._info()
 
     def compact(self) -> str:
@@ -394,7 +394,7 @@ class DatabaseStore(VectorStore):
         dimension = check_count(dimension, owner=self._owner, param="dimension")
         # An empty collection may have been made beforehand, with options that `create` does not know.
         if self.exists():
-            with self._guard("the description"):
+            with self._guard("describing the collection"):
                 existing = self.dimension()
                 if existing not in (0, dimension):
                     raise StoreError.of(self._owner, "dimension", f"{existing}, that of the {self.noun}", dimension,
@@ -408,7 +408,7 @@ class DatabaseStore(VectorStore):
             raise InvalidInputError.of(self._owner, "location", f"one with a {self.noun} behind #", "none")
         # Clients refuse names by rules of their own, with an error that is not passed on.
         fix = f"Check that the database runs and takes the name for a {self.noun}, then repeat the command."
-        with database_errors(self._owner, f"making the {self.noun}", fix):
+        with database_errors(f"making the {self.noun}", fix):
             self._create(dimension, metric, filter_fields)
 
     def _check_reuse(self, filter_fields: Sequence[str]) -> None:
@@ -471,32 +471,32 @@ class DatabaseStore(VectorStore):
 
 
 @contextmanager
-def database_errors(owner: str, doing: str, fix: str = "") -> Iterator[None]:
+def database_errors(doing: str, fix: str = "") -> Iterator[None]:
     """Convert exceptions of a database's client into `StoreError`.
 
     Args:
-        owner: class name for the error.
         doing: failed operation, such as ``reading rows``.
     """
-    # Type only, no text and no cause: clients quote rows, vectors and passwords in their messages.
+    # Type only, no text and no cause: clients quote rows, vectors and passwords in their messages. The error stays the
+    # context, which VECVEIL_DEBUG=1 shows.
     try:
         yield
     except VecveilError:
         raise
     except Exception as error:
         fix = fix or "Check that the database runs and accepts writes, then repeat the command; finished work is kept."
-        raise StoreError.of(owner, doing, "answered by the database", type(error).__name__, fix=fix,
-                            code="E-STORE-DATABASE") from None  # fmt: skip
+        raise StoreError(f"The database failed ({type(error).__name__}) while {doing}. {fix} VECVEIL_DEBUG=1 shows "
+                         "what it said, which may hold data.", code="E-STORE-DATABASE", param=doing) from None  # fmt: skip
 
 
-def no_place(where: str, expected: str, *, owner: str) -> StoreError:
+def no_place(where: str, expected: str) -> StoreError:
     """Return the error for a local path without a database."""
-    got = "something else" if os.path.exists(where) else "nothing there"
     name = os.path.basename(where.rstrip("/"))[:80]
-    return StoreError.of(owner, "location", expected, f"{name!r}: {got}", code="E-STORE-NOT-FOUND")
+    said = f"{name!r} is not {expected}" if os.path.exists(where) else f"Not found: {name!r}, {expected}"
+    return StoreError(f"{said}.", code="E-STORE-NOT-FOUND", param="location")
 
 
-def unlisted(owner: str, param: str, option: str, name: str, names: Sequence[str]) -> StoreError:
+def unlisted(param: str, option: str, name: str, names: Sequence[str]) -> StoreError:
     """Return the error for a location whose option ``option`` is missing, or is none of ``names``."""
     listed = ", ".join(repr(known[:80]) for known in sorted(names)[:10]) or "none is known"
     start = f"There is no {option} {name[:80]!r}" if name else f"Name one {option}: the database has several or none"
