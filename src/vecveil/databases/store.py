@@ -486,7 +486,7 @@ def database_errors(doing: str, fix: str = "") -> Iterator[None]:
     except Exception as error:
         fix = fix or "Check that the database runs and accepts writes, then repeat the command; finished work is kept."
         raise StoreError(f"The database failed ({type(error).__name__}) while {doing}. {fix} VECVEIL_DEBUG=1 shows "
-                         "what it said, which may hold data.", code="E-STORE-DATABASE", param=doing) from None  # fmt: skip
+                         "what it said, which may hold data.", code="E-STORE-DATABASE", param=doing) from None
 
 
 def no_place(where: str, expected: str) -> StoreError:
