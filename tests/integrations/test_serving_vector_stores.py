@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ from harness.documents import ROOT
 from harness.errors import raises
 from harness.server_process import ServerProcess
 from harness.serving import FakeEncoder, clean_vectors, fake_protector, served
+from vecveil.encoders import LsaEncoder
 from vecveil.encoders.text_encoder import as_text_encoder
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import Sealer
 from vecveil.search import SealedIndex
-from vecveil.serving import Limits, ServedPolicySettings, ServeSettings, Service
+from vecveil.serving import Limits, ServedPolicySettings, ServeSettings, Service, UpstreamSettings
 from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.errors import ApiError
 from vecveil.serving.service import ServedPolicy, open_service
@@ -46,6 +48,11 @@ QUERY = f"Which note is about {CANARY}?"
 NODE_MODULES = ROOT / "build" / "node" / "node_modules"  # `make javascript` puts the client there
 
 
+class Encoder(FakeEncoder):
+    def encode(self, texts: Any) -> np.ndarray:
+        return clean_vectors(texts) * np.array([[text != "nothing"] for text in texts])
+
+
 def filled(place: Path, **given: Any) -> SealedIndex:
     index = SealedIndex(place, KEY, encoder=FakeEncoder(), **given)
     index.add(TEXTS, ids=[f"row-{i}" for i in range(40)], metadata=[{**row, "filename": f"{i}.txt"}
@@ -55,7 +62,7 @@ def filled(place: Path, **given: Any) -> SealedIndex:
 
 
 def stores(*places: tuple[str, Path], policies: Any = (), **limits: Any) -> Service:
-    encoder = as_text_encoder(FakeEncoder(), cache=None)
+    encoder = as_text_encoder(Encoder(), cache=None)
     upstream = LocalUpstream(encoder)
     indexes = [open_index(name, str(place), Sealer(KEY), upstream, encoder, named=True) for name, place in places]
     return Service(policies, limits=Limits(**limits), sealer=Sealer(KEY), indexes=indexes)
@@ -173,6 +180,7 @@ def test_several_queries_words_and_a_threshold(url: str) -> None:
         hybrid = {"hybrid_search": {"embedding_weight": 1, "text_weight": weights}}
         words = post(url, {"query": "17", "ranking_options": hybrid, "max_num_results": 1}).json()
         assert (words["data"][0]["file_id"] == "row-17") is found  # vectors of this encoder know no words
+    assert code(post(url, {"query": "nothing"})) == (400, "invalid_query")
     bare = post(url, {"query": QUERY, "max_num_results": 50}).json()["data"][-1]
     assert bare == {"file_id": "bare", "filename": "bare", "score": 0.0, "attributes": {}, "content": []}
 
@@ -296,6 +304,33 @@ def test_the_index_is_refreshed_and_its_loss_is_said(tmp_path: Path) -> None:
         assert code(post(url, {"query": "later"}, None)) == (429, "search_limit_reached")
 
 
+def test_an_index_in_a_bucket_with_an_encoder_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3fs = pytest.importorskip("s3fs")
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    variables = {"ENDPOINT_URL": "http://{}:{}".format(*server.get_host_and_port()), "ACCESS_KEY_ID": "test",
+                 "SECRET_ACCESS_KEY": "test", "MAX_ATTEMPTS": "1"}  # fmt: skip
+    for name, value in {**variables, "DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("VECVEIL_CACHE", str(tmp_path / "cache"))
+    s3fs.S3FileSystem.clear_instance_cache()
+    s3fs.S3FileSystem().mkdirs("bucket", exist_ok=True)
+    LsaEncoder.fit(TEXTS * 4, dimension=8).save(tmp_path / "lsa")
+    vecveil.NoiseKeys.create(tmp_path / "search.keys", "one")
+    place, key = "s3://bucket/notes", str(tmp_path / "search.keys")
+    SealedIndex(place, key, encoder=str(tmp_path / "lsa")).add(TEXTS, ids=[f"row-{i}" for i in range(40)])
+    upstream = UpstreamSettings(encoder=str(tmp_path / "lsa"))
+    with served(open_service(ServeSettings({}, upstream, indexes={"notes": place}, seal_key=key))) as url:
+        assert post(url, {"query": TEXTS[7]}, None).json()["data"][0]["content"][0]["text"] == TEXTS[7]
+        server.stop()
+        time.sleep(2.1)
+        answers = [post(url, {"query": TEXTS[7]}, None) for _ in range(2)]
+        assert {answer.status_code for answer in answers} <= {200, 503}
+        assert 503 in {answer.status_code for answer in answers}
+
+
 def test_a_storage_that_hangs_delays_neither_others_nor_the_end(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,8 +356,13 @@ def test_what_cannot_be_served_stops_the_start(place: Path, tmp_path: Path) -> N
         stores(("notes", tmp_path / "none"))
     vecveil.NoiseKeys.create(tmp_path / "search.keys", "one")
     SealedIndex(tmp_path / "other", str(tmp_path / "search.keys"), encoder=FakeEncoder()).add(["a"], ids=["a"])
+    SealedIndex(tmp_path / "wide", KEY).add(None, ids=["a"], vectors=np.ones((1, 99)))  # notes no encoder
     with raises("E-INCOMPATIBLE-ENCODER", "upstream"):
-        open_service(ServeSettings({}, indexes={"o": str(tmp_path / "other")}, seal_key=str(tmp_path / "search.keys")))
+        stores(("notes", tmp_path / "wide"))
+    with raises("E-INCOMPATIBLE-ENCODER", "upstream"):
+        LsaEncoder.fit(TEXTS * 4, dimension=8).save(tmp_path / "lsa")
+        key, upstream = str(tmp_path / "search.keys"), UpstreamSettings(encoder=str(tmp_path / "lsa"))
+        open_service(ServeSettings({}, upstream, indexes={"o": str(tmp_path / "other")}, seal_key=key))
 
 
 def test_the_command_serves_an_index_alone_and_ends(tmp_path: Path) -> None:

@@ -120,7 +120,6 @@ class Service:
                 event("upstream not verified yet", level=logging.WARNING, policy=name, upstream=served.upstream.name,
                       code=error.code, message="The first request verifies it; nothing is released before.",
                 )  # fmt: skip
-        await self.stores.start()
         self._started = True
 
     async def aclose(self) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, VecveilError
 from vecveil.serving.api_keys import ApiClient
 from vecveil.serving.errors import SERVER, ApiError
@@ -31,7 +33,6 @@ _ORDERS = ("gt", "gte", "lt", "lte")
 _COMPARISONS = ("eq", "ne", *_ORDERS, "in", "nin")
 _DEEPEST, _MOST_VALUES = 16, 1000  # of filters: each value costs a pass over all rows
 _LARGEST = 1.7e308
-_PROBE = "Does the encoder fit the index?"
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,22 +170,6 @@ class VectorStores:
     def __len__(self) -> int:
         return len(self._indexes)
 
-    async def start(self) -> None:
-        """Search each index once if its encoder is in this process.
-
-        Raises:
-            IncompatibleError: the encoder's vectors have another dimension.
-        """
-        for served in self._indexes.values():
-            if not isinstance(served.upstream, LocalUpstream):
-                continue
-            try:
-                await self._found(served, SearchRequest([_PROBE], None, 1, 0.0, False), {})
-            except ApiError as error:
-                if error.code == "another_encoder":
-                    raise _another_encoder(served.name, "Its vectors are not the encoder's.") from None
-                event("warning", level=logging.WARNING, index=served.name, code=error.code, message=error.text)
-
     async def aclose(self) -> None:
         """Release memory, threads and connections."""
         for served in self._indexes.values():
@@ -220,27 +205,18 @@ class VectorStores:
         """Return the JSON answer to a request.
 
         Raises:
-            ApiError: 400 for a query that has no vector, 502 for the encoder, 503 for the storage.
+            ApiError: 400 for a query whose vector is zero, 502 for the encoder, 503 for the storage.
         """
-        rows = await self._found(served, request, headers)
-        page = {"search_query": request.queries, "data": rows, "has_more": False, "next_page": None}
-        return json.dumps({"object": "vector_store.search_results.page", **page}).encode()
-
-    async def _found(
-        self, served: ServedIndex, request: SearchRequest, headers: Mapping[str, str]
-    ) -> list[dict[str, Any]]:  # fmt: skip
         embed = partial(served.upstream.embed, model="", dimension=None, headers=headers, query=True)
         with self._metrics.search.labels("encode").time():
             vectors = (await embed(request.queries)).vectors
-        if not vectors.any(axis=1).all():  # an LSA encoder, for words that it does not know
-            raise invalid("query", "has no vector: the encoder knows none of its words.")
-        return await self._threads.run(partial(self._rows, served, request, vectors))
+        return await self._threads.run(partial(self._answer, served, request, vectors))
 
     def _counted(self, served: ServedIndex) -> int:
         with _reported(served.name):
             return served.index.count()
 
-    def _rows(self, served: ServedIndex, request: SearchRequest, vectors: Embeddings) -> list[dict[str, Any]]:
+    def _answer(self, served: ServedIndex, request: SearchRequest, vectors: Embeddings) -> bytes:
         mode: Any = "hybrid" if request.hybrid else "vectors"
         with _reported(served.name):
             with self._metrics.search.labels("search").time():
@@ -251,7 +227,9 @@ class VectorStores:
             with self._metrics.search.labels("texts").time():
                 ranking = served.index.read(hits)
         columns = zip(ranking.ids, ranking.scores, ranking.texts, ranking.metadata, strict=True)
-        return [_result(*row) for row in columns]
+        page = {"search_query": request.queries, "data": [_result(*row) for row in columns]}
+        whole = {"object": "vector_store.search_results.page", **page, "has_more": False, "next_page": None}
+        return json.dumps(whole).encode()
 
 
 def _merged(rankings: Sequence[Sequence[Hit]], *, by_score: bool) -> list[Hit]:
@@ -332,14 +310,12 @@ def open_index(
         if index.noted_encoder is None and not named:
             raise InvalidInputError(f"serve: the index {name!r} does not note its encoder. Name it with --upstream.",
                                     code="E-INPUT", param="upstream")  # fmt: skip
+        if isinstance(upstream, LocalUpstream):  # an index that notes no encoder still has a dimension
+            index.find(np.ones(encoder.dimension), top=1)
     except BaseException as error:
         index.close()
         if isinstance(error, IncompatibleError):
-            raise _another_encoder(name, str(error)) from error
+            raise IncompatibleError(f"serve: index {name!r}: {error} Here --upstream names the encoder.",
+                                    code="E-INCOMPATIBLE-ENCODER", param="upstream") from error  # fmt: skip
         raise
     return ServedIndex(name, index, upstream)
-
-
-def _another_encoder(name: str, problem: str) -> IncompatibleError:
-    return IncompatibleError(f"serve: index {name!r}: {problem} Here --upstream names the encoder.",
-                             code="E-INCOMPATIBLE-ENCODER", param="upstream")  # fmt: skip
