@@ -224,7 +224,8 @@ class _Routes:
         served = stores.of(request.path_params["name"], client)
         log["index"] = served.name
         headers = headers_of(request.scope)
-        parsed = parse_search(await read_body(request.receive, headers, self._service.limits))
+        body = await read_body(request.receive, headers, self._service.limits)
+        parsed = await asyncio.to_thread(parse_search, body)  # filters may be large
         answer = await unless_gone(request.receive, stores.search(served, parsed, headers))
         return Response(answer, media_type="application/json")
 

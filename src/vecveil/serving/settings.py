@@ -165,7 +165,7 @@ class ServeSettings:
             raise InvalidInputError("serve: the name of an index is part of a URL. Use 1 to 100 letters, digits, '.', "
                                     "'_', '-', a letter or digit first.", code="E-INPUT", param="indexes")  # fmt: skip
         if self.indexes and self.seal_key is None:
-            raise InvalidInputError("serve: an index needs the key that opens it. Pass --seal-key.",
+            raise InvalidInputError("serve: an index needs the key that opens it. Pass `seal_key`.",
                                     code="E-INPUT", param="seal_key")  # fmt: skip
         for name in self.policies:
             usable = isinstance(name, str) and 0 < len(name) <= _MAX_NAME and name.isprintable()

@@ -308,14 +308,14 @@ def open_index(
                              "sealed:LOCATION --seal-key FILE`.", code="E-INDEX-MISSING", param="indexes")  # fmt: skip
         index.refresh()
         if index.noted_encoder is None and not named:
-            raise InvalidInputError(f"serve: the index {name!r} does not note its encoder. Name it with --upstream.",
+            raise InvalidInputError(f"serve: the index {name!r} does not note its encoder. Name it as `upstream`.",
                                     code="E-INPUT", param="upstream")  # fmt: skip
         if isinstance(upstream, LocalUpstream):  # an index that notes no encoder still has a dimension
             index.find(np.ones(encoder.dimension), top=1)
     except BaseException as error:
         index.close()
         if isinstance(error, IncompatibleError):
-            raise IncompatibleError(f"serve: index {name!r}: {error} Here --upstream names the encoder.",
+            raise IncompatibleError(f"serve: index {name!r}: {error} Name it as `upstream`.",
                                     code="E-INCOMPATIBLE-ENCODER", param="upstream") from error  # fmt: skip
         raise
     return ServedIndex(name, index, upstream)
