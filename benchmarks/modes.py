@@ -32,11 +32,11 @@ FITTED, AUDITED, CANDIDATES = 3000, 4000, 200
 TARGETS = {"sealed-search": 0.95, "protected-vectors": 0.8}
 
 
-def figure(attacks: list[dict[str, Any]], family: str, prefix: str = "") -> dict[str, float]:
+def figure(attacks: list[dict[str, Any]], family: str, prefix: str = "") -> dict[str, Any]:
     """Return the strongest attack of a family."""
     of = [a for a in attacks if a["family"] == family and a["name"].startswith(prefix)]
     best = max(of, key=lambda a: a["value"])
-    return {key: best[key] for key in ("value", "low", "high", "chance", "clean")}
+    return {key: best[key] for key in ("name", "metric", "value", "low", "high", "chance", "clean")}
 
 
 def milliseconds_of_ranking(X: np.ndarray, repeats: int = 50) -> float:
@@ -60,7 +60,8 @@ def main() -> None:
     options = parser.parse_args()
     table = read_texts(options.data / "ade" / "ade_corpus_v2.jsonl.gz", "text", columns=["spans", "pmid"])
     spans = [span for row in table.columns["spans"] for span in row if span["label"] == "DRUG"]
-    concept = Concept.from_terms("drugs", sorted({span["text"].lower() for span in spans}))
+    names = sorted({span["text"].lower() for span in spans})
+    concept = Concept.from_terms("drugs", names)
     groups = np.unique([str(p) for p in table.columns["pmid"]], return_inverse=True)[1]
     own, others = split_groups(groups, (0.5, 0.5), seed=0)
     rng = np.random.default_rng(0)
@@ -86,7 +87,8 @@ def main() -> None:
         print(mode, json.dumps(modes[mode]), file=sys.stderr, flush=True)
     record = {
         "schema": "vecveil.bench.modes/1", "vecveil": vecveil.__version__, "texts": len(audited),
-        "terms": len(concept.terms), "candidates": CANDIDATES, "ranking_ms": milliseconds_of_ranking(X), "modes": modes,
+        "terms": len(names), "fitted": FITTED,
+        "candidates": CANDIDATES, "ranking_ms": milliseconds_of_ranking(X), "modes": modes,
     }  # fmt: skip
     write_text(options.out, json.dumps(record, indent=1) + "\n")
 

@@ -200,6 +200,37 @@ def list_size(folder: Path = RESULTS) -> str:
     return table(head, lines or [[MISSING, *[""] * (len(head) - 1)]], words=0)
 
 
+def modes(folder: Path = RESULTS) -> str:
+    """Return the three modes side by side."""
+    record, speed = load("modes", folder), load("sealed_index", folder)
+    head = ["", "no protection", "sealed index", "sealed search", "protected vectors"]
+    if not record:
+        return table(head, [[MISSING] * len(head)])
+    sealed, noisy = (record["modes"][name] for name in ("sealed-search", "protected-vectors"))
+    million = speed["1000000"]["cases"]["sealed"]
+
+    def recovered(of: Record) -> str:
+        figure = _interval([of[key] for key in ("value", "low", "high")])
+        left = (of["value"] - of["chance"]) / (of["clean"] - of["chance"])
+        return f"{figure}, not protected" if left > 0.5 else figure
+
+    lines = [
+        [name, percent(sealed[key]["clean"]), f"ciphertext ({percent(sealed[key]['chance'])} by guessing)",
+         recovered(sealed[key]), recovered(noisy[key])]
+        for name, key in (("listed words recovered", "listed"), ("words of the kind that no list had", "unlisted"),
+                          (f"which text it is ({sealed['identified']['metric']})", "identified"))
+    ]  # fmt: skip
+    theirs = "the database's"
+    ranking = f"{theirs} and {record['ranking_ms']:.0f} ms"
+    lines += [
+        ["ten nearest found", "100%", percent(million["recall"]), percent(sealed["recall"]), percent(noisy["recall"])],
+        ["a query, of a million rows", theirs, f"{million['p50_ms']:.0f} ms, one core", ranking, theirs],
+        ["memory, a million rows", theirs, f"{million['peak_gb']:.1f} GB", theirs, theirs],
+        ["you need", "", "a key", f"a key, a list of the words, {record['fitted']:,} texts", "the list and the texts"],
+    ]
+    return table(head, lines)
+
+
 RECIPE_TEXTS = {
     "rag": "sentences of presidio-research (version 2)",
     "clinical": "sentences of ADE-Corpus-V2",
@@ -670,6 +701,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "reconstruction-pairs": reconstruction_pairs,
     "leakage": leakage,
     "list-size": list_size,
+    "modes": modes,
     "leakage-attacks": leakage_attacks,
     "leakage-parameters": leakage_parameters,
     "sizes": sizes,

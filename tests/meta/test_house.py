@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src" / "vecveil"
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "vecveil"
 
 
 def modules() -> dict[str, str]:
@@ -80,3 +84,15 @@ def test_a_reused_class_name_is_noticed() -> None:
     assert reused({"vecveil.a": "class Span: ...", "vecveil.b": "class Span: ..."}) == {
         "Span": ["vecveil.a", "vecveil.b"]
     }
+
+
+def test_the_workflows_call_targets_of_the_makefile() -> None:
+    yaml = pytest.importorskip("yaml")
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    called: set[str] = set()
+    for file in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for job in yaml.safe_load(file.read_text(encoding="utf-8"))["jobs"].values():
+            for step in job["steps"]:
+                if (command := step.get("run", "")).startswith("make "):
+                    called |= set(command.split()[1:])
+    assert {"check", "test", "wheel-check"} <= called <= targets

@@ -100,7 +100,7 @@ class DemoResult:
         rows = [
             ("no protection", f"{worst['clean']:.0%}", "100%", ""),
             ("sealed index", "ciphertext", "100%", "you hold a key where you search"),
-            ("sealed search", read, recall("sealed_search"), f"the same, and a database ranks {CANDIDATES} candidates"),
+            ("sealed search", read, recall("sealed_search"), f"the same, and a database finds {CANDIDATES} candidates"),
             ("protected vectors", read, recall("neighbours"), "somebody without a key uses the vectors"),
             ("guessing", f"{worst['chance']:.0%}", "", ""),
         ]
