@@ -29,6 +29,7 @@ DOCUMENTS = (
     HERE.parent / "docs" / "serving.md",
     HERE.parent / "docs" / "mechanisms" / "textcrafter.md",
     *sorted((HERE.parent / "docs" / "recipes").glob("*.md")),
+    HERE.parent / "docs" / "how-to" / "unlisted-words.md",
     HERE.parent / "docs" / "attacks" / "alignment.md",
     HERE.parent / "docs" / "attacks" / "candidates.md",
     HERE.parent / "docs" / "attacks" / "reconstruction.md",
