@@ -1,18 +1,22 @@
-"""Audit a store without its protector: vectors, and the texts of some of them."""
+"""Audit a store without its protector: vectors, and the texts of some of them; or the storage of a sealed index."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from vecveil.attacks import AttackResult, KernelProbe, LabelledVectors, LinearProbe
 from vecveil.attacks.access_patterns import fit_access_map
 from vecveil.auditing.audit import check_kind, check_options, work_folder
 from vecveil.auditing.case import (
     MIN_TEST_TEXTS,
+    TEST_SHARE,
     Side,
     check_rows,
     encode_with,
@@ -20,16 +24,48 @@ from vecveil.auditing.case import (
     make_case,
     read_part,
 )
-from vecveil.auditing.families import run_families
+from vecveil.auditing.families import NO_OTHERS, run_families
+from vecveil.auditing.jobs import skip as left_out
 from vecveil.auditing.lint import clean_vectors
 from vecveil.auditing.result import AuditResult, assemble
 from vecveil.concepts import Concept
+from vecveil.concepts.folding import words
 from vecveil.encoders import load_encoder
-from vecveil.records.audit import EncoderRecord
+from vecveil.metrics.estimates import Estimate, clopper_pearson
+from vecveil.records.audit import SEALED, EncoderRecord
 from vecveil.types import Embeddings, Texts
 from vecveil.validation import check_embeddings, check_same_length, check_texts
 
 _OWNER = "audit_store"
+_WORDS, _SHARE, _FEWEST = 40, 0.05, 15
+OWN_WORDS = "words of the texts"
+"""Name of the concept of an audit that is given none."""
+OBJECT_ATTACKS = ("objects-linear", "objects-kernel")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SealedStorage:
+    """What the storage of a sealed index shows (`vecveil.search.exposure`), and the exact vectors behind it.
+
+    Attributes:
+        exact: (N, n) vectors of the rows, which a process with the key holds.
+        facts: number of objects, sizes and times of writing, for the record.
+        found: by kind, how many values stand readable in an object, and how many were looked for.
+        built: (S, q) what the storage shows of S small indexes, and (S,) whether the texts of each hold the concept;
+            None if all texts do.
+    """
+
+    exact: Embeddings
+    facts: Mapping[str, Any]
+    found: Mapping[str, tuple[int, int]]
+    built: tuple[Any, Any] | None
+
+
+def frequent_words(texts: Sequence[str]) -> Concept:
+    """Return a concept of 40 words that at most a twentieth of the texts hold, for an audit without a concept."""
+    counts = Counter(word for text in texts for word in set(words(text)) if len(word) > 3)
+    most = max(_SHARE * len(texts), _FEWEST)
+    return Concept.from_terms(OWN_WORDS, [w for w, n in counts.most_common() if n <= most][:_WORDS])
 
 
 def audit_store(
@@ -39,6 +75,7 @@ def audit_store(
     *,
     beside: Embeddings | None = None,
     accesses: Embeddings | None = None,
+    sealed: SealedStorage | None = None,
     encoder: Any = None,
     groups: Sequence[Any] | None = None,
     subjects: Sequence[Any] | None = None,
@@ -69,6 +106,7 @@ def audit_store(
             filter tokens (`vecveil.databases.exposure.visible_rows`). Token inference runs without and with them.
         accesses: (N, Q) zeros and ones, which query of a log fetched which row
             (`vecveil.databases.exposure.visible_accesses`). They are attacked alone, and as columns beside the vectors.
+        sealed: the storage of a sealed index, whose ciphertext ``vectors`` then are.
         encoder: name or object; with it the same attacks run on clean vectors, and attacks that compare with
             clean vectors run too.
         groups, subjects, tier, min_token_count, show_terms, show_reconstructions, corpus, skip, attacks,
@@ -114,7 +152,10 @@ def audit_store(
         matches, groups, embeddings=embeddings, encode=encode, options=options,
         min_token_count=min_token_count, detect=concept.detect, owner=_OWNER,
     )  # fmt: skip
-    unprotected = clean_vectors(vectors, embeddings)
+    if sealed is not None:
+        embeddings = check_rows(sealed.exact, texts, owner=_OWNER, param="sealed", dimension=None)
+        case = replace(case, embeddings=embeddings)
+    unprotected = [] if sealed is not None else clean_vectors(vectors, embeddings)
     # No release: the attackers of a store have no oracle, and all learn from stored vectors.
     sides = [Side("protected", vectors, vectors, is_clean=bool(unprotected), beside=beside, accesses=accesses)]
     if embeddings is not None:
@@ -123,6 +164,10 @@ def audit_store(
     seen = vectors if beside is None else np.hstack([vectors, beside])
     folder = work_folder(case, seen, "", encoder_name(loaded))
     results, skipped = run_families(case, sides, folder)
+    if sealed is not None:
+        results = {**results, **_storage_results(sealed, options.seed)}
+        if sealed.built is None:
+            skipped += left_out("probe", OBJECT_ATTACKS, NO_OTHERS)[1]
     result = assemble(
         case,
         results,
@@ -132,7 +177,7 @@ def audit_store(
         kind="store",
         concept=concept.name,
         method=None,
-        parameters=dimensions,
+        parameters=dimensions if sealed is None else {"mode": SEALED, **sealed.facts},
         encoder=about,
         randomness="unknown",
         guarantee=None,
@@ -142,3 +187,40 @@ def audit_store(
     if folder is not None:
         folder.remove()
     return result
+
+
+def _storage_results(sealed: SealedStorage, seed: int) -> dict[tuple[str, str], AttackResult]:
+    """Return the results of the attacks on objects, by (side, name)."""
+    results = {}
+    if sealed.built is not None:
+        shown, holds = sealed.built
+        order = np.random.default_rng(seed).permutation(len(holds))
+        train, test = (
+            LabelledVectors(shown[rows], holds[rows, None])
+            for rows in np.split(order, [round((1 - TEST_SHARE) * len(order))])
+        )
+        for attack, name in zip((LinearProbe(), KernelProbe()), OBJECT_ATTACKS, strict=True):
+            result = attack.run(train, test, rng=seed, show_progress=False)
+            results["protected", name] = replace(
+                result, name=name, description="Tells indexes whose texts hold the concept from others of as many rows "
+                "and bytes, by the number of objects, their sizes and the shares of byte values.",
+            )  # fmt: skip
+    numbers = {"values": tuple(map(sum, zip(*sealed.found.values(), strict=True))), **sealed.found}
+
+    def search(side: str, estimates: Mapping[str, Estimate]) -> None:
+        results[side, "search-bytes"] = AttackResult(
+            "search-bytes", estimates, None, False, 0.0,
+            "Looks in every object, and in its name, for texts, ids, metadata and vectors of rows, these as float16, "
+            "float32, float64 and int8 in both byte orders.", family="candidates", cost="one reading of the storage",
+        )  # fmt: skip
+
+    search("protected", {
+        kind: Estimate(f"{kind} found", found / sought, *clopper_pearson(found, sought), sought, 0.0)
+        for kind, (found, sought) in numbers.items()
+    })  # fmt: skip
+    # With the key every value was read: that is how it is known what to look for.
+    search("clean", {
+        kind: Estimate(f"{kind} found", 1.0, *clopper_pearson(sought, sought), sought, 0.0)
+        for kind, (_, sought) in numbers.items()
+    })  # fmt: skip
+    return results

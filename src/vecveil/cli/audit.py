@@ -12,6 +12,7 @@ from vecveil.auditing import AuditResult, audit, audit_store
 from vecveil.auditing.case import MIN_TEST_TEXTS
 from vecveil.auditing.families import NAMED
 from vecveil.auditing.lint import plaintext_beside
+from vecveil.auditing.store import OWN_WORDS, SealedStorage, frequent_words
 from vecveil.cli import options as shared
 from vecveil.cli.output import (
     as_typed,
@@ -35,6 +36,7 @@ from vecveil.cli.tables import (
     retrieval_task,
     sts_task,
 )
+from vecveil.concepts import Concept
 from vecveil.concepts.concept_file import read_concept_file
 from vecveil.data.columns import is_text
 from vecveil.databases import open_store
@@ -44,8 +46,9 @@ from vecveil.databases.exposure import (
     visible_queries,
     visible_rows,
 )
+from vecveil.databases.locations import index_place
 from vecveil.encoders.cache import default_cache_folder
-from vecveil.errors import DataFileError, InvalidInputError, VecveilError
+from vecveil.errors import ConceptError, DataFileError, InvalidInputError, VecveilError
 from vecveil.metrics import UtilityTask
 from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
@@ -59,9 +62,12 @@ Examples:
   vecveil audit notes.csv -p drug.vecveil --concept concept.yaml --baseline audit.json --fail-if-worse-by 2
   vecveil audit sample.csv --vectors store.npy --row-column row --concept concept.yaml --html leaks.html
   vecveil audit sample.csv --store chroma:db#sealed --id-column id --concept concept.yaml --html leaks.html
+  vecveil audit --store sealed:notes/ --seal-key search.keys --html storage.html
   vecveil audit queries.csv --store chroma:db#sealed -p drug.vecveil --concept concept.yaml --html queries.html
 """
 FAMILIES = ("probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms")
+SEALED_ROWS, FEWEST_ROWS = 3000, 100
+"""Rows of a sealed index that are attacked by default, and at least."""
 EXAMINED_ROWS = 1000
 """Rows that are examined for plain text beside the vectors."""
 
@@ -117,17 +123,20 @@ gate_options = shared.stacked(
 
 
 @click.command("audit", epilog=EXAMPLE, cls=shared.Sections, sections={
-    "What is audited": "--protector --concept --vectors --store --id-column",
+    "What is audited": "--protector --concept --vectors --store --id-column --seal-key",
     "Texts": "--text-column --group-column --encoder",
     "Attacks": "--tier --limit",
     "Output": "--json --html --csv",
 })  # fmt: skip
-@click.argument("input", type=shared.FILE)
+@click.argument("input", type=shared.FILE, required=False)
 @click.option(
     "-p", "--protector", "protector_file", type=shared.PROTECTOR,
     help="Protector file; without it the vectors given are audited as a store.",
 )  # fmt: skip
-@click.option("--concept", type=shared.FILE, required=True, help="Concept file (YAML): what should be hidden.")
+@click.option(
+    "--concept", type=shared.FILE,
+    help="Concept file (YAML): what should be hidden [default with a sealed index: frequent words of its texts].",
+)  # fmt: skip
 @click.option(
     "--vectors", "vectors_file", type=shared.FILE,
     help="The store: .npy, or Parquet with a vector column [default: the vectors in INPUT].",
@@ -135,8 +144,12 @@ gate_options = shared.stacked(
 @click.option("--row-column", metavar="NAME", help="Column of INPUT with the row (from 0) of each text in --vectors.")
 @click.option(
     "--store", metavar="DATABASE",
-    help="Audit rows of this database: their vectors, and of sealed rows the lengths and filter tokens.",
-)
+    help="Audit rows of this database: their vectors, and of sealed rows the lengths and filter tokens. Of a sealed "
+    "index (sealed:PLACE) the storage is attacked, without INPUT.",
+)  # fmt: skip
+@click.option(
+    "--seal-key", type=shared.SEAL_KEY, help="Key file of the sealed index: what it opens is looked for in the storage."
+)  # fmt: skip
 @click.option(
     "--id-column", metavar="NAME",
     help="Column of INPUT with the id of each text in --store. With -p in its place the texts are queries: audited is "
@@ -173,9 +186,9 @@ gate_options = shared.stacked(
 @attack_options
 @shared.seed_option
 def command(
-    input: Path,
+    input: Path | None,
     protector_file: Path | None,
-    concept: Path,
+    concept: Path | None,
     vectors_file: Path | None,
     json_file: Path | None,
     html_file: Path | None,
@@ -184,7 +197,7 @@ def command(
     pack: Path | None,
     **options: Any,
 ) -> None:
-    """Attack the vectors of the texts in INPUT and print what attackers find.
+    """Attack the vectors of the texts in INPUT, or the storage of a sealed index, and print what attackers find.
 
     With a protector, clean and protected vectors of the texts are attacked side by side: give texts that it was
     not fitted on, only they show the honest figure. Without one, the vectors of a store are attacked by somebody
@@ -193,6 +206,13 @@ def command(
     Exit codes: 0 done; 1 failed; 2 misused, also with a baseline that does not compare; 3 leaks more than
     --fail-above or --fail-if-worse-by allows. The reports are written in any case.
     """
+    sealed = options["store"] is not None and index_place(options["store"]) is not None
+    if not sealed and (input is None or concept is None):
+        raise click.UsageError("Missing argument 'INPUT'." if input is None else "Missing option '--concept'.")
+    if not sealed and options["seal_key"] is not None:
+        raise click.UsageError("--seal-key belongs to --store sealed:PLACE.")
+    if sealed and input is not None:
+        raise click.UsageError("INPUT does not apply to a sealed index (sealed:): its own texts are looked for.")
     baseline = _read_baseline(concept, is_store=protector_file is None or options["store"] is not None, options=options)
     to_stdout = str(json_file) == "-"
     files = report_files(
@@ -206,7 +226,9 @@ def command(
     if pack is not None and pack.exists() and not pack.is_dir():  # before the attacks, which take minutes
         raise click.UsageError(f"--pack needs a folder: {pack.name} is a file.")
     attacks = {**attack_arguments(options), "command": as_typed()}
-    if options["store"] is not None or options["id_column"] is not None:
+    if input is None or concept is None:
+        result = _audit_sealed(concept, options, attacks)
+    elif options["store"] is not None or options["id_column"] is not None:
         result = _audit_database(input, protector_file, concept, form, options, attacks)
     elif protector_file is None:
         result = _audit_store(input, concept, vectors_file, form, options, attacks)
@@ -250,13 +272,13 @@ def command(
     note("Gate passed.")
 
 
-def _read_baseline(concept: Path, *, is_store: bool, options: dict[str, Any]) -> AuditRecord | None:
+def _read_baseline(concept: Path | None, *, is_store: bool, options: dict[str, Any]) -> AuditRecord | None:
     """Return the record of --baseline; refuse one that does not compare before the attacks, which take minutes."""
     if (options["baseline"] is None) != (options["fail_if_worse_by"] is None):
         raise click.UsageError("--baseline and --fail-if-worse-by belong together.")
     if options["baseline"] is None:
         return None
-    name = read_concept_file(concept)["name"]
+    name = OWN_WORDS if concept is None else read_concept_file(concept)["name"]
     try:
         baseline = AuditRecord.load(options["baseline"], owner="audit --baseline")
         check_baseline(baseline, concept=name, kind="store" if is_store else "protector", tier=options["tier"])
@@ -403,6 +425,38 @@ def _audit_database(
         vectors, rows.texts, rows.concept, beside=beside, accesses=accesses, encoder=encoder,
         **_groups(rows, options), **attacks,
     )  # fmt: skip
+
+
+def _audit_sealed(concept: Path | None, options: dict[str, Any], attacks: dict[str, Any]) -> AuditResult:
+    """Attack the storage of a sealed index as somebody without the key."""
+    from vecveil.cli import sealed
+
+    sealed.refuse_other_options(
+        "store", "seal_key", "concept", "limit", "json_file", "html_file", "md_file", "csv_file", "pack", "work",
+        "cache", "baseline", "fail_above", "fail_if_worse_by", "tier", "min_token_count", "show_terms", "skip", "attacks", "device", "seed",
+    )  # fmt: skip
+    place = index_place(options["store"])
+    assert place is not None
+    with sealed.opened(options["store"], options["seal_key"]) as index:
+        from vecveil.search import exposure
+        from vecveil.search.upkeep import look
+
+        rows = exposure.sampled_rows(index, options["limit"] or SEALED_ROWS, options["seed"])
+        texts = [text for text in rows.texts if text is not None]
+        if len(texts) < FEWEST_ROWS:
+            raise ConceptError(
+                f"The index has {len(texts)} rows with a text; attackers need {FEWEST_ROWS} to learn from. `vecveil "
+                "scan` lists what its storage shows.", code="E-CONCEPT", param="store",
+            )  # fmt: skip
+        hidden = frequent_words(texts) if concept is None else Concept.from_file(concept)
+        holds = np.isin(np.arange(len(texts)), hidden.find(texts, min_texts=MIN_TEST_TEXTS).with_concept)
+        built = None if holds.all() else exposure.built_indexes(rows.vectors, texts, holds, seed=options["seed"])
+        seen = look(place)
+        facts = {name: seen[name] for name in ("segments", "commits", "bytes", "first_written", "last_written")}
+        return audit_store(
+            exposure.stored_vectors(index, rows.ids).astype(np.float32), texts, hidden,
+            sealed=SealedStorage(rows.vectors, facts, exposure.values_found(place, rows), built), **attacks,
+        )  # fmt: skip
 
 
 def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: Path) -> Embeddings:

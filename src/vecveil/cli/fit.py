@@ -28,7 +28,7 @@ from vecveil.protector.methods.text_level import Rewrite
 from vecveil.protector.pairs import MIN_PAIRS
 from vecveil.protector.protector import encoder_fingerprint
 from vecveil.records.frontier import SEARCH_KEPT, FrontierPoint, FrontierRecord, Leak
-from vecveil.records.verdict import MOST, PART
+from vecveil.records.verdict import FIRST_CHOICE, MOST, PART
 from vecveil.report.text import duration
 from vecveil.textcrafter.training import forget_checkpoint
 
@@ -362,6 +362,7 @@ def _from_vectors(options: dict[str, Any]) -> Protector:
 def describe(protector: Protector, frontier: tuple[FrontierRecord, FrontierPoint] | None, *, verbose: bool) -> None:
     """Print on stderr what is kept and read, warnings, and whether to ship; with ``verbose`` all figures."""
     report = protector.report
+    note(FIRST_CHOICE)
     if verbose:
         _details(protector)
     if rewriting := report.get("rewriting"):

@@ -20,6 +20,8 @@ Family: TypeAlias = Literal[
 ]
 FAMILIES: tuple[Family, ...] = Family.__args__  # type: ignore[attr-defined]
 Number: TypeAlias = float | None
+SEALED = "sealed index"
+"""Value of the parameter ``mode`` in the audit of the storage of a sealed index."""
 ROUNDED = 1e-3
 """Tolerance of ``over_chance`` against value and chance: records may hold rounded figures."""
 
@@ -326,6 +328,11 @@ class AuditRecord(Record):
     def is_store(self) -> bool:
         """True for the audit of a store, whose protector is unknown."""
         return self.kind == "store"
+
+    @property
+    def is_sealed(self) -> bool:
+        """True for the audit of the storage of a sealed index, by attackers without the key."""
+        return self.is_store and self.parameters.get("mode") == SEALED
 
     @property
     def has_clean(self) -> bool:

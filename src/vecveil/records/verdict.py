@@ -35,6 +35,13 @@ WEAK_EPSILON = 10.0
 
 LISTED = "R-precision of listed words"
 
+FIRST_CHOICE = (
+    "If you hold a key where you search, use a sealed index: the storage holds ciphertext and search is exact "
+    "(`vecveil migrate SOURCE sealed:FOLDER --seal-key FILE`). Noise is for vectors that a database must rank, or that "
+    "leave for somebody without a key."
+)
+"""The mode that fits first, as ``fit``, ``frontier``, the audit's report and the README name it."""
+
 Grade: TypeAlias = Literal["hidden", "most", "part", "little", "not", "unknown"]
 GRADES: dict[Grade, str] = {
     "hidden": "Hidden", "most": "Mostly hidden", "part": "Partly hidden", "little": "Hardly hidden",
@@ -53,6 +60,21 @@ HIDES = {
     "not": "Does not hide the {words}",
     "unknown": "This audit cannot show whether the {words} are hidden",
 }
+SEALED_WORDS = {
+    True: (
+        "The storage: nothing readable",
+        "Storage reads sizes and times of writing only. Whoever reads this process’s memory or holds the key reads "
+        "everything.",
+    ),
+    False: (
+        "The storage: not sealed",
+        "Attackers without the key find more in the storage than sizes and times of writing. Do not use this index; "
+        "report the audit’s record.",
+    ),
+}
+"""Heading and sentence of the verdict on the storage of a sealed index, by whether nothing leaks."""
+OBJECTS = ("search-bytes", "objects")
+"""Starts of the names of the attacks on a sealed index's objects: each is judged beside its family."""
 UNHIDDEN = {
     "probe": "whether a text holds one",
     "candidates": "the text from somebody who knows it",
@@ -221,6 +243,8 @@ def decide(audit: AuditRecord) -> Verdict:
     """Return the verdict of an audit."""
     worst = audit.worst_attack
     kept = [each.relative for each in audit.utility.values() if each.relative is not None]
+    if audit.is_sealed:
+        return _decide_sealed(audit)
     others = []
     for family, attack in audit.strongest.items():
         if family != "token-inference":
@@ -246,6 +270,43 @@ def decide(audit: AuditRecord) -> Verdict:
         caveats=tuple(caveats(audit)),
         utility=(min(kept), max(kept)) if kept else None,
     )
+
+
+def leaks(attack: AttackRecord) -> bool:
+    """Return whether an attack on the storage of a sealed index found anything.
+
+    An audit has some forty figures, of which one in forty is above chance by its 95 % interval where nothing leaks. So
+    a leak is twice as far above chance; or a single value that stands readable in an object.
+    """
+    if attack.name.startswith(OBJECTS[0]):
+        return bool(attack.value)
+    return any(
+        figure.value - figure.chance > 2 * (figure.value - figure.low) + 1e-12
+        for figure in attack.figures
+        if figure.value is not None and figure.chance is not None and figure.low is not None
+    )
+
+
+def _decide_sealed(audit: AuditRecord) -> Verdict:
+    worst, parts = audit.worst_attack, dict[str, list[AttackRecord]]()
+    for attack in audit.attacks:
+        kind = next((name for name in OBJECTS if attack.name.startswith(name)), attack.family)
+        parts.setdefault(kind, []).append(attack)
+    verdicts = {
+        kind: FamilyVerdict(
+            kind, attack := worst if worst in members else max(members, key=lambda each: each.strength),
+            "not" if any(map(leaks, members)) else "hidden", standing(attack), (),
+        )
+        for kind, members in parts.items()
+    }  # fmt: skip
+    nothing = not any(map(leaks, audit.attacks))
+    words, sentence = SEALED_WORDS[nothing]
+    return Verdict(
+        worst=worst, repeated=None, grade="hidden" if nothing else "not", words=words, sentence=sentence,
+        chance=against_chance(worst), clean=against_clean(worst), besides=(),
+        others=tuple(verdicts[kind] for kind in verdicts if kind != worst.family),
+        caveats=("sealed-intervals", "sealed-key"), utility=None,
+    )  # fmt: skip
 
 
 def _subject(audit: AuditRecord) -> str:

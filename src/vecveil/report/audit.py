@@ -19,11 +19,13 @@ from vecveil.records.audit import (
 )
 from vecveil.records.verdict import (
     ABOVE_CHANCE,
+    FIRST_CHOICE,
     GRADES,
     UNPROTECTED,
     WEAK_EPSILON,
     FamilyVerdict,
     Verdict,
+    against_chance,
     decide,
     grade,
     listed_against_unlisted,
@@ -119,7 +121,7 @@ def write_audit_csv(record_or_path: Source, target: str | os.PathLike[str]) -> P
 def summary_table(record: Source) -> str:
     """Return the figures and reservations of an audit as a table of at most 80 terminal columns."""
     audit = AuditRecord.load(record, owner="summary_table")
-    return render("audit.txt", EXPECTED=EXPECTED, **_context(audit))
+    return render("sealed.txt" if audit.is_sealed else "audit.txt", EXPECTED=EXPECTED, **_context(audit))
 
 
 def _context(audit: AuditRecord) -> dict[str, Any]:
@@ -128,7 +130,8 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
     encoder = None if audit.encoder is None else audit.encoder.name
     texts = audit.texts
     about = (
-        "a store, without its protector" if audit.is_store else f"method {audit.method}",
+        ("a sealed index, by attackers without its key" if audit.is_sealed else "a store, without its protector")
+        if audit.is_store else f"method {audit.method}",
         f"encoder {encoder}" if encoder else "vectors as given",
         f"{count(texts.vocabulary)} of {count(texts.words)} words attacked",
         f"attacks judged on {count(audit.split.test)} of {count(texts.with_concept)} texts with the concept, "
@@ -136,6 +139,8 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         moment(audit.created),
     )
     heading = "What leaks from this store about " if audit.is_store else "What protected vectors still say about "
+    if audit.is_sealed:
+        heading = "What the storage of this index tells of the "
     # A store's attacks run on clean vectors only if its encoder is known.
     both = "" if audit.is_store else "Each attack ran on clean and on protected vectors with the same split. "
     given = audit.guarantee
@@ -157,7 +162,9 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         "families": [
             (*FAMILY_WORDS[each.family], each, GRADES[each.grade], _besides(each)) for each in _rows(verdict)
         ],
-        "known_text": WORDS["known_text"] if any(v.family in KNOWN_TEXT_FAMILIES for v in verdict.others) else "",
+        "known_text": WORDS["known_text"] if (
+            not audit.is_sealed and any(v.family in KNOWN_TEXT_FAMILIES for v in verdict.others)
+        ) else "",
         "lists": _lists(audit),
         "explained": WORDS["explained"].format(sides=both),
         "utility_caption": f"Utility on clean and on {side} vectors; kept is {side} relative to clean.",
@@ -197,11 +204,11 @@ def _price(attack: AttackRecord) -> str:
 def worst_words(audit: AuditRecord, verdict: Verdict) -> str:
     """Return the figures of the strongest attack on one release, and of a stronger one on several, in sentences."""
     worst, more = verdict.worst, verdict.repeated
-    clean = ", with no clean vectors to compare with"
-    if worst.clean is not None:
+    clean = "" if audit.is_sealed else ", with no clean vectors to compare with"
+    if worst.clean is not None and not audit.is_sealed:
         clean = f", {percent(worst.clean)} from clean ones ({interval(worst.clean_low, worst.clean_high)})"
     place = "" if verdict.chance == ABOVE_CHANCE else f", {verdict.chance}"
-    source = _evidence(worst) or f"{_side(audit)} vectors"
+    source = _evidence(worst) or ("the ciphertext" if audit.is_sealed else f"{_side(audit)} vectors")
     sentence = (
         f"{_tried(audit)}, {worst.name}, read {percent(worst.value)} of the concept’s words from {source} "
         f"({interval(worst.low, worst.high)}){place}{clean}; guessing finds {percent(worst.chance)}."
@@ -229,6 +236,12 @@ def _tried(audit: AuditRecord) -> str:
 def bars(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str, float | None, float | None, float | None]]:
     """Return (name, kind, share, low, high) of clean vectors, protected vectors and chance."""
     worst = verdict.worst
+    if audit.is_sealed:
+        return [
+            ("With the key", "clean", 1.0, None, None),
+            ("Ciphertext", "protected", worst.value, worst.low, worst.high),
+            ("Guessing (chance)", "chance", worst.chance, None, None),
+        ]
     rows = [
         ("Clean vectors", "clean", worst.clean, worst.clean_low, worst.clean_high),
         (f"{_side(audit).capitalize()} vectors", "protected", worst.value, worst.low, worst.high),
@@ -239,6 +252,8 @@ def bars(audit: AuditRecord, verdict: Verdict) -> list[tuple[str, str, float | N
 
 def search_words(audit: AuditRecord) -> str:
     """Return what search keeps, in a sentence."""
+    if audit.is_sealed:
+        return "Search ranks exact vectors in memory and loses nothing."
     measured = [(sentence, audit.utility[key]) for key, sentence in WORDS["search"].items() if key in audit.utility]
     sentences = [
         sentence.format(kept=percent(each.relative), each=each)
@@ -250,6 +265,8 @@ def search_words(audit: AuditRecord) -> str:
 
 def next_steps(audit: AuditRecord, verdict: Verdict) -> list[str]:
     """Return at most three steps that follow from the figures, the most urgent first."""
+    if audit.is_sealed:
+        return list(WORDS["sealed_steps"])
     lists = listed_against_unlisted(audit)
     kept = [audit.utility[key].relative for key in ("neighbours", "retrieval") if key in audit.utility]
     poor = min((each for each in kept if each is not None), default=1.0) < SEARCH_KEPT
@@ -258,6 +275,7 @@ def next_steps(audit: AuditRecord, verdict: Verdict) -> list[str]:
     unprotected = any(warning.code == UNPROTECTED for warning in audit.lint)
     steps = {
         "Deal with the warnings above first.": bool(audit.lint),
+        FIRST_CHOICE: poor or verdict.grade != "hidden",
         "Protect the vectors: `vecveil fit`, then `vecveil migrate`.": audit.is_store and unprotected,
         "Audit more texts with the concept: 300 or more.": verdict.grade == "unknown" and audit.has_clean,
         "Fit a stronger protector: `vecveil frontier` shows what each strength costs.": (
@@ -310,6 +328,7 @@ def _lists(audit: AuditRecord) -> list[tuple[str, LeakageFigure]]:
 def caveat_words(audit: AuditRecord, verdict: Verdict) -> list[str]:
     """Return the reservations about the verdict, as sentences."""
     names = skipped_without_encoder(audit)
+    figures = [figure for attack in audit.attacks for figure in attack.figures if against_chance(figure)]
     sentences = WORDS["caveats"] | (WORDS["store_caveats"] if audit.is_store else {})
     return [
         # Every sentence gets all values: `format` ignores those that it does not name.
@@ -319,6 +338,8 @@ def caveat_words(audit: AuditRecord, verdict: Verdict) -> list[str]:
             side=_side(audit),
             kind="" if audit.guarantee is None else audit.guarantee.kind,
             names=", ".join(names),
+            figures=len(figures),
+            above=sum(against_chance(figure) == ABOVE_CHANCE for figure in figures),
             transplant=WORDS["transplant"] if "transplant" in names else "",
         )
         for code in verdict.caveats

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vecveil.records.frontier import FrontierPoint, FrontierRecord, Kept, Leak, best_of
+from vecveil.records.verdict import FIRST_CHOICE
 from vecveil.report.charts import Across
 from vecveil.report.rendering import render, write_report
 from vecveil.report.text import MISSING, count, duration, interval, percent, terminal_table
@@ -35,6 +36,7 @@ def frontier_page(record: FrontierRecord) -> str:
         plot=_plot(record),
         LEAKS=LEAKS,
         CAUTION=CAUTION,
+        FIRST_CHOICE=FIRST_CHOICE,
         about=_about(record),
         measure=_measure(record),
         heads=_heads(record),
@@ -60,7 +62,7 @@ def frontier_lines(record: FrontierRecord) -> list[str]:
     clean = _leaks(record.clean_listed, record.clean_left_out)
     chance = _leaks_of(record.chance_listed, record.chance_left_out)
     leaks = f"Leak of clean vectors: {clean}; by chance: {chance}. {_measure(record)}"
-    below = ["", leaks, *record.missing.values(), "", record.recommendation, CAUTION]
+    below = ["", leaks, *record.missing.values(), "", FIRST_CHOICE, record.recommendation, CAUTION]
     return [*terminal_table(rows, left=(1,)), *below]
 
 

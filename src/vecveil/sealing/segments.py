@@ -224,7 +224,7 @@ class Segment:
         self.name = name
         factory, connection, state = _factory(keys, name)
         self._lock = threading.Lock()  # a ParquetFile has one position
-        source = pa.OSFile(str(path))
+        self._source = source = pa.OSFile(str(path))
         try:
             self._file = pq.ParquetFile(
                 source, decryption_properties=factory.file_decryption_properties(connection)
@@ -266,6 +266,25 @@ class Segment:
         if not parts:
             return self._file.schema_arrow.empty_table().select(list(names))
         return pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(order))))
+
+    def stored_vectors(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """Return the ciphertext of the vectors of the rows at ``positions`` (N, bytes of a vector), for an audit."""
+        at = self._file.schema_arrow.get_field_index("vector")
+        width = self._file.schema_arrow.field(at).type.byte_width
+        groups = np.searchsorted(self._group_ends(), positions, "right")
+        starts = np.concatenate([[0], self._group_ends()])[groups]
+        stored = np.empty((len(positions), width), np.uint8)
+        for group in np.unique(groups):
+            layout = self._file.metadata.row_group(int(group))
+            chunk = layout.column(at)
+            with self._lock:
+                self._source.seek(chunk.data_page_offset)
+                raw = self._source.read(chunk.total_compressed_size)
+            # The chunk ends with the only page: values, whose places encryption keeps, and a tag of 16 bytes.
+            values = np.frombuffer(raw, np.uint8)[-16 - layout.num_rows * width : -16].reshape(-1, width)
+            mine = groups == group
+            stored[mine] = values[positions[mine] - starts[mine]]
+        return stored
 
     def _group_ends(self) -> npt.NDArray[np.int64]:
         if self._ends is None:
