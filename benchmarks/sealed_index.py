@@ -1,13 +1,13 @@
 """A sealed index beside the same files without encryption, and beside databases, on the same vectors.
 
-    python benchmarks/sealed_index.py --data DIR [--rows 1000000] [--threads 1] [--folder DIR] [--others] [--limit SECONDS]
+    python benchmarks/sealed_index.py --data DIR [--rows 1000000] [--threads 1] [--folder DIR] [--others] [--limit 900]
 
 DIR is laid out as docs/results.md says. The 355,004 sentences of ``lm/sentences.parquet`` are encoded with MiniLM once;
 --folder keeps them. Further rows are mixtures of two sentences' vectors: they stand for the rest of a million rows in
 speed and memory. Recall is measured against an exact scan of all rows, with 200 sentences that are not in the index
 as queries. The sealed index is compacted before it is searched; the Parquet files have the size of its segments. Each
-case runs in a process of its own with THREADS cores. A case that writes or searches for longer than --limit is ended, and
-measured at 100,000 rows instead. Writes benchmarks/results/sealed_index.json.
+case runs in a process of its own with THREADS cores. A case that writes or searches for longer than --limit seconds is
+ended, and measured at 100,000 rows instead. Writes benchmarks/results/sealed_index.json.
 """
 
 from __future__ import annotations
@@ -244,10 +244,10 @@ def run_case(name: str, rows: int, folder: Path, real: np.ndarray, options: argp
     cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[: options.threads])
     figures: dict[str, Any] = {}
     for phase in ("write", "search"):
-        command = ["taskset", "-c", cores, sys.executable, __file__, "--data", str(options.data), "--folder", str(folder)]
+        command = ["taskset", "-c", cores, sys.executable, __file__, "--data", str(options.data)]
         run = subprocess.Popen(
-            [*command, "--rows", str(rows), "--case", name, phase], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": str(options.threads)},
+            [*command, "--folder", str(folder), "--rows", str(rows), "--case", name, phase],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": str(options.threads)},
         )  # fmt: skip
         try:
             out, errors = run.communicate(timeout=options.limit)

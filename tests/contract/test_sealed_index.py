@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 import pytest
+from scipy.stats import chi2_contingency
 
 from harness.errors import raises
 from vecveil.randomness import NoiseKeys
@@ -228,24 +233,84 @@ def test_a_withheld_object_is_noticed(tmp_path: Path, keys: Path, index: SealedI
         SealedIndex(tmp_path / "notes", keys, trusted_state=trusted if gone == "newest" else None).count()
 
 
-def test_storage_holds_nothing_readable(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
+CANARY = "Zanthoxylum-4711"
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8"])
+@pytest.mark.parametrize("remote", [False, True])
+def test_no_file_holds_anything_readable(
+    tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch, remote: bool, precision: str
+) -> None:
+    """Objects, local copies, temporary files and key store, also those that are deleted or renamed meanwhile."""
+    seen: dict[str, bytes] = {}
+    for name in ("unlink", "remove", "rename", "replace", "link"):
+        original = getattr(os, name)
+
+        def watched(path: Any, *others: Any, original: Any = original, **options: Any) -> Any:
+            if os.path.isfile(path):
+                seen[f"{path} before {len(seen)}"] = Path(path).read_bytes()
+            return original(path, *others, **options)
+
+        monkeypatch.setattr(os, name, watched)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    place = f"memory://{tmp_path.name}" if remote else str(tmp_path / "notes")
+    index = SealedIndex(place, keys, cache=tmp_path / "cache", max_staleness=0, precision=precision)
     X = vectors(4, seed=5)
-    canary = "Zanthoxylum-4711"
-    index.add([f"{canary} {i}" for i in range(4)], ids=[f"{canary}-{i}" for i in range(4)], vectors=X,
-              metadata=[{canary: canary}] * 4)  # fmt: skip
-    index.search(X[0], where={canary: canary})
+    rows = [f"{CANARY} {i}" for i in range(4)]
+    index.add(rows, ids=[f"{CANARY}-{i}" for i in range(4)], vectors=X, metadata=[{CANARY: CANARY}] * 4)
+    index.add(rows[:1], ids=[f"{CANARY}-0"], vectors=X[:1])
+    index.search(X[0], where={CANARY: CANARY})
+    SealedIndex(place, keys, cache=tmp_path / "second", trusted_state=tmp_path / "trusted").count()
     index.compact()
+    index.forget([f"{CANARY}-1"])
     index.reseal()
-    secrets = [canary.encode(), canary.encode("utf-16-le"), canary.encode("utf-16-be")]
+    secrets = [CANARY.encode(code) for code in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")]
+    secrets.append(base64.b64encode(CANARY.encode())[:20])
     for row in X:
         for kind in ("f2", "f4", "f8"):
             secrets += [row.astype(order + kind).tobytes()[:16] for order in "<>"]
         secrets.append(np.rint(row / np.abs(row).max() * 127).astype("i1").tobytes()[:16])
-    # Pages are encrypted, so that their random bytes make every file unlike any other.
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(files) >= 4
-    for path in files:
-        assert not any(secret in path.read_bytes() for secret in secrets), path.name
+    seen |= {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    if remote:
+        files = fsspec.filesystem("memory")
+        seen |= {name: files.cat_file(name) for name in files.find(tmp_path.name)}
+        assert any("/cache/" in name for name in seen)
+    assert len(seen) > 12
+    for name, content in {**seen, "names": "".join(seen).encode()}.items():
+        assert not any(secret in content for secret in secrets), name
+
+
+def test_equal_sizes_tell_nothing_of_the_content(tmp_path: Path) -> None:
+    """Two kinds of content, of equal rows and bytes: equal objects by size, and byte values of equal frequency.
+
+    Null: the bytes of both have one distribution. False failure: 1e-6. Control: the same rows without encryption.
+    """
+    counts, sizes = np.zeros((2, 256)), [set[tuple[int, ...]](), set[tuple[int, ...]]()]
+    for kind, text in enumerate(("a" * 60, "The patient took 20 mg of an unnamed drug; she came back on Tuesday.")):
+        for number in range(20):
+            index = SealedIndex(tmp_path / f"{kind}-{number}", bytes(range(32)))
+            X = np.ones((40, N)) if kind == 0 else vectors(40, seed=number)
+            for part in (slice(20), slice(20, 40)):
+                ids = [f"{i:04d}" for i in range(40)[part]]
+                index.add([text[:60]] * 20, ids=ids, vectors=X[part], metadata=[{"year": 2000 + kind}] * 20)
+            index.compact()
+            contents = [path.read_bytes() for path in sorted(Path(index.location).rglob("*")) if path.is_file()]
+            sizes[kind].add(tuple(sorted(map(len, contents))))
+            for content in contents:
+                counts[kind] += np.bincount(np.frombuffer(content, np.uint8), minlength=256)
+                blocks = np.frombuffer(content[: len(content) // 16 * 16], "V16")
+                assert len(np.unique(blocks)) == len(blocks), "equal rows would show"
+    assert sizes[0] == sizes[1]
+    assert len(sizes[0]) == 1
+    assert _differ(counts) > 1e-6
+    plain = np.array([
+        np.bincount(np.frombuffer(b, np.uint8), minlength=256) for b in (b"a" * 4096, vectors(32).tobytes())
+    ])  # fmt: skip
+    assert _differ(plain) < 1e-6
+
+
+def _differ(counts: npt.NDArray[Any]) -> float:
+    return float(chi2_contingency(counts[:, counts.sum(axis=0) > 0]).pvalue)
 
 
 def test_sizes_tell_no_more_than_padme(tmp_path: Path) -> None:

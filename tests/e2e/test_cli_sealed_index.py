@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +18,9 @@ from vecveil.data import read_texts
 from vecveil.databases import Batch
 from vecveil.databases.locations import in_this_process
 from vecveil.encoders import LsaEncoder, load_encoder
+from vecveil.records.audit import AuditRecord
+from vecveil.records.verdict import decide, leaks
+from vecveil.report.audit import render_audit
 from vecveil.search import SealedIndex
 
 pytest.importorskip("sqlite_vec")
@@ -105,6 +110,42 @@ def test_keys_ids_and_segments_are_kept_up(filled: Path, texts: list[str]) -> No
         assert index.count() == ROWS - 1
 
 
+def test_the_storage_is_attacked(tmp_path: Path, notes: Path, lsa: Path) -> None:
+    texts = list(dict.fromkeys(read_texts(notes, text_column="text").texts))[:400]
+    run("key", "new", tmp_path / "search.keys")
+    with SealedIndex(tmp_path / "notes", tmp_path / "search.keys") as index:
+        ids = [f"note-{i:05d}" for i in range(len(texts))]
+        index.add(texts, ids=ids, vectors=np.asarray(load_encoder(lsa).encode(texts), np.float32))
+    words = ("audit", "--store", f"sealed:{tmp_path}/notes", "--seal-key", tmp_path / "search.keys", "--no-cache")
+    done = run(*words, "--json", tmp_path / "audit.json", "--html", tmp_path / "audit.html", "--fail-above", 50)
+    assert done.code == 0, done.err
+    assert 10 <= len(done.out.splitlines()) <= 20
+    assert "Storage reads sizes and times of writing only. Whoever reads this process" in " ".join(done.out.split())
+    audit = AuditRecord.load(tmp_path / "audit.json", owner="test")
+    named = {attack.name: attack for attack in audit.attacks}
+    assert named["search-bytes"].value == 0
+    assert named["search-bytes"].n == 3 * len(texts)
+    assert named["search-bytes"].clean == 1
+    assert not any(map(leaks, audit.attacks))
+    # The same attackers on the exact vectors read the words: they are no strawmen.
+    assert max(attack.clean or 0 for attack in audit.members("token-inference")) > 2 * (audit.worst_attack.chance or 0)
+    assert decide(audit).grade == "hidden"
+    assert "nothing readable" in (tmp_path / "audit.html").read_text()
+    leaking = json.loads((tmp_path / "audit.json").read_text())
+    for name, value in (("search-bytes", 1 / named["search-bytes"].n), ("objects-linear", 0.9), ("kernel", 0.9)):
+        record = copy.deepcopy(leaking)
+        attack = next(each for each in record["attacks"] if each["name"] == name)
+        over = (value - attack["chance"]) / (1 - attack["chance"])
+        attack |= {"value": value, "low": value * 0.9, "high": 1.0, "over_chance": over}
+        for entry in record["families"]:
+            if entry["family"] == attack["family"]:
+                members = [each for each in record["attacks"] if each["family"] == attack["family"]]
+                key = "value" if attack["family"] == "token-inference" else "over_chance"
+                entry["worst"] = max(members, key=lambda each: each[key] or -9)["name"]
+        record["worst"] = name if name == "kernel" else record["worst"]
+        assert "not sealed" in render_audit(record), name
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -127,6 +168,14 @@ def test_keys_ids_and_segments_are_kept_up(filled: Path, texts: list[str]) -> No
         (["compact", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
         (["reconcile", "sealed:{0}/index", "--ids", "{0}/ids.txt"], "--seal-key"),
         (["scan", "sealed:{0}/none"], "no index"),
+        (["audit", "--store", "sealed:{0}/index", "--seal-key", "{0}/search.keys"], "8 rows with a text"),
+        (["audit", "--store", "sealed:{0}/index"], "--seal-key"),
+        (["audit", "--store", "sealed:{0}/none", "--seal-key", "{0}/search.keys"], "no sealed index"),
+        (["audit", "{0}/ids.txt", "--store", "sealed:{0}/index", "--seal-key", "{0}/search.keys"], "INPUT"),
+        (["audit", "--store", "sealed:{0}/index", "--seal-key", "{0}/search.keys", "--id-column", "a"], "--id-column"),
+        (["audit", "{0}/ids.txt", "--seal-key", "{0}/search.keys", "--concept", "{0}/ids.txt"], "sealed:"),
+        (["audit", "--concept", "{0}/ids.txt"], "INPUT"),
+        (["audit", "{0}/ids.txt"], "--concept"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_clear_sentence(

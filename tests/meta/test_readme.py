@@ -17,6 +17,7 @@ import pytest
 from harness.command_line import run
 from harness.documents import ROOT, blocks, run_python
 from harness.small_attacks import small_audits
+from vecveil.records.verdict import FIRST_CHOICE
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
@@ -105,6 +106,10 @@ def test_the_commands_of_a_document_exist(document: str) -> None:
 
 
 @needs_cli
+def test_the_readme_names_the_mode_that_fits_first() -> None:
+    assert FIRST_CHOICE in " ".join(README.split())
+
+
 def test_readme_and_index_name_every_command() -> None:
     assert {words[1] for words in commands(README + INDEX)} == set(COMMANDS)
     assert all(re.search(rf"^  {name}\b", help_of(None), re.MULTILINE) for name in COMMANDS)

@@ -433,7 +433,8 @@ def _audit_sealed(concept: Path | None, options: dict[str, Any], attacks: dict[s
 
     sealed.refuse_other_options(
         "store", "seal_key", "concept", "limit", "json_file", "html_file", "md_file", "csv_file", "pack", "work",
-        "cache", "baseline", "fail_above", "fail_if_worse_by", "tier", "min_token_count", "show_terms", "skip", "attacks", "device", "seed",
+        "cache", "baseline", "fail_above", "fail_if_worse_by",
+        "tier", "min_token_count", "show_terms", "skip", "attacks", "device", "seed",
     )  # fmt: skip
     place = index_place(options["store"])
     assert place is not None

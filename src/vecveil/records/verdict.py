@@ -68,8 +68,8 @@ SEALED_WORDS = {
     ),
     False: (
         "The storage: not sealed",
-        "Attackers without the key find more in the storage than sizes and times of writing. Do not use this index; "
-        "report the audit’s record.",
+        "An attacker without the key finds more in the storage than sizes and times of writing. Audit again with "
+        "another `--seed`; if it is found again, do not use this index.",
     ),
 }
 """Heading and sentence of the verdict on the storage of a sealed index, by whether nothing leaks."""
@@ -272,17 +272,23 @@ def decide(audit: AuditRecord) -> Verdict:
     )
 
 
+def judged(attack: AttackRecord) -> list[LeakageFigure]:
+    """Return the figures that decide on the storage of a sealed index: the main one, and the AUC."""
+    # Of the others, such as the confidence, chance is no bound: who learns from noise is confident and wrong.
+    return [figure for figure in attack.figures if figure is attack or figure.metric == "AUC"]
+
+
 def leaks(attack: AttackRecord) -> bool:
     """Return whether an attack on the storage of a sealed index found anything.
 
-    An audit has some forty figures, of which one in forty is above chance by its 95 % interval where nothing leaks. So
-    a leak is twice as far above chance; or a single value that stands readable in an object.
+    One figure in forty is above chance by its 95 % interval where nothing leaks, and an audit has some thirty. So a
+    leak is twice as far above chance; or a single value that stands readable in an object.
     """
     if attack.name.startswith(OBJECTS[0]):
         return bool(attack.value)
     return any(
         figure.value - figure.chance > 2 * (figure.value - figure.low) + 1e-12
-        for figure in attack.figures
+        for figure in judged(attack)
         if figure.value is not None and figure.chance is not None and figure.low is not None
     )
 

@@ -28,6 +28,7 @@ from vecveil.records.verdict import (
     against_chance,
     decide,
     grade,
+    judged,
     listed_against_unlisted,
     skipped_without_encoder,
     standing,
@@ -328,7 +329,7 @@ def _lists(audit: AuditRecord) -> list[tuple[str, LeakageFigure]]:
 def caveat_words(audit: AuditRecord, verdict: Verdict) -> list[str]:
     """Return the reservations about the verdict, as sentences."""
     names = skipped_without_encoder(audit)
-    figures = [figure for attack in audit.attacks for figure in attack.figures if against_chance(figure)]
+    figures = [figure for attack in audit.attacks for figure in judged(attack) if against_chance(figure)]
     sentences = WORDS["caveats"] | (WORDS["store_caveats"] if audit.is_store else {})
     return [
         # Every sentence gets all values: `format` ignores those that it does not name.
