@@ -247,7 +247,8 @@ def run_case(name: str, rows: int, folder: Path, real: np.ndarray, options: argp
         command = ["taskset", "-c", cores, sys.executable, __file__, "--data", str(options.data)]
         run = subprocess.Popen(
             [*command, "--folder", str(folder), "--rows", str(rows), "--case", name, phase],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": str(options.threads)},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(options.threads)},
         )  # fmt: skip
         try:
             out, errors = run.communicate(timeout=options.limit)
