@@ -9,6 +9,7 @@ import shlex
 import tomllib
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name as resolve
 from types import ModuleType
 from typing import Any
 
@@ -215,3 +216,15 @@ def test_seeds_are_averaged_and_the_strongest_attack_counts(tmp_path: Path) -> N
     (tmp_path / "leakage.json").write_text(json.dumps({"rows": rows}), encoding="utf-8")
     line = next(line for line in tables.leakage(tmp_path).splitlines() if "subspace" in line)
     assert f"| 96.0% | {tables.MISSING} | 40.0% (25.0–55.0) | 10.0% |" in line
+
+
+def test_the_page_for_machines_names_what_exists() -> None:
+    page = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
+    assert [link for link in re.findall(r"\]\(([^)]+)\)", page) if not (ROOT / "docs" / link).exists()] == []
+    shell = [shlex.split(line) for line in re.findall(r"`(vecveil [^`]+)`", page)]
+    assert len(shell) == 3
+    assert [unknown_words(words) for words in shell] == [[]] * 3
+    named = re.findall(r"`(?:\w+ = )?(vecveil\.[\w.]+)", page.replace("\n", " "))
+    assert len(named) > 4
+    for name in named:
+        assert resolve(name)
