@@ -67,6 +67,10 @@ DEFENCES: dict[str, Defence] = {
         "TextCrafter, literal (v as drawn)", "textcrafter",
         {**_TEXTCRAFTER, "direction": "untrained"}, learns="pii", main=True,
     ),
+    "textcrafter-embedding": Defence(
+        "TextCrafter, v = e (the abstract)", "textcrafter",
+        {**_TEXTCRAFTER, "direction": "embedding"}, learns="pii", main=True,
+    ),
     "subspace": Defence("`subspace` (default)", "subspace", {"target_utility": 0.95}, main=True),
     "gaussian-2": Defence("Gaussian, σ = 2r/√n", "gaussian", {"sigma": "2 radius/√n"}),
     "textcrafter-set": Defence("TextCrafter, trained on the set's concept", "textcrafter", _TEXTCRAFTER),

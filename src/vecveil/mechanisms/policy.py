@@ -45,6 +45,8 @@ def branch_shapes(dimension: int, tokens: int, hidden: int) -> dict[str, tuple[i
 class PolicyWeights:
     """The policy π(d | e) = N(μ(e), diag σ²) and its reference direction v(e).
 
+    Without arrays of the branch ``direction``, v is the vector itself.
+
     Attributes:
         tokens: T.
         heads: attention heads.
@@ -65,7 +67,8 @@ class PolicyWeights:
         # The file stores no width of the hidden layer: its bias gives it.
         expand = self.arrays.get("mean.expand.bias", np.empty(0))
         shapes: dict[str, tuple[int, ...]] = {"log_sigma": (n,)}
-        for branch in BRANCHES:
+        drawn = any(name.startswith("direction.") for name in self.arrays)
+        for branch in BRANCHES if drawn else BRANCHES[:1]:
             for name, shape in branch_shapes(n, T, len(expand)).items():
                 shapes[f"{branch}.{name}"] = shape
         if set(self.arrays) != set(shapes) or not len(expand):
@@ -84,7 +87,8 @@ class PolicyWeights:
 
     def direction(self, X: Embeddings) -> Embeddings:
         """Return v(e), (N, n) float64 of norm 1 (Eq. 16); the first axis where the branch returns zeros."""
-        raw = self._branch("direction", X).astype(np.float64)
+        drawn = "direction.position" in self.arrays
+        raw = (self._branch("direction", X) if drawn else X).astype(np.float64)
         norms = np.linalg.norm(raw, axis=1)
         # v must have norm 1 for every input, or the perturbation would not be orthogonal to it.
         lost = norms < 1e-12

@@ -38,10 +38,12 @@ class ProtectPolicy(nn.Module):
         self.heads = settings.heads_for(dimension)
         # Each branch has its dropout module: evaluation mode of one must not switch off the other's.
         # Both draw their initial weights from one generator, in this order.
-        self.mean, self.direction = (
-            _Branch(dimension, self.heads, settings, _Dropout(settings.dropout, generator), generator)
-            for _ in range(2)
-        )
+        def branch() -> _Branch:
+            drop = _Dropout(settings.dropout, generator)
+            return _Branch(dimension, self.heads, settings, drop, generator)
+
+        self.mean = branch()
+        self.direction = None if settings.direction == "embedding" else branch()
         self.log_sigma = nn.Parameter(torch.full((dimension,), float(settings.initial_log_sigma)))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,7 +52,7 @@ class ProtectPolicy(nn.Module):
 
     def direction_of(self, x: Tensor) -> Tensor:
         """Return v(e), (N, n) of norm 1 (Eq. 16); the first axis where the branch gives zeros."""
-        raw = self.direction(x)
+        raw = x if self.direction is None else self.direction(x)
         norms = torch.linalg.vector_norm(raw, dim=-1, keepdim=True)
         lost = norms < _LOST
         first = torch.zeros_like(raw)

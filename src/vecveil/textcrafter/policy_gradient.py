@@ -284,7 +284,8 @@ class PolicyGradient:
         torch = self._torch
         self.module.train()
         # An untrained direction must be the same in every step, so it has no dropout.
-        self.module.direction.train(self.settings.direction == "learnt")
+        if self.module.direction is not None:
+            self.module.direction.train(self.settings.direction == "learnt")
 
         # Gradients accumulate over parts; when memory runs out the parts begin anew, smaller.
         def undo() -> None:

@@ -9,7 +9,7 @@ from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.textcrafter import check_radius
 from vecveil.validation import check_count, check_positive, check_probability
 
-DIRECTIONS = ("learnt", "untrained")
+DIRECTIONS = ("learnt", "untrained", "embedding")
 CLUSTER_CHOICES = ("nearest", "fixed")
 
 
@@ -38,6 +38,7 @@ class PolicySettings:
         direction: log π(d | e) does not depend on v, so the policy gradient alone leaves its branch as initialised:
             ``untrained``, the literal reading, whose loss is −E[(R − b) log π(d | e)], R − b held fixed. ``learnt``
             adds −E[R], whose gradient is taken with respect to v alone, d held fixed: through p(e') and ‖e' − c‖.
+            ``embedding`` is the abstract's reading, v = e: noise is orthogonal to the vector that it protects.
         draws: perturbations for each vector and step.
         epochs, batch_size, learning_rate: of Adam.
         initial_log_sigma: initial log σ of every coordinate.
@@ -58,7 +59,7 @@ class PolicySettings:
     baseline_offset: float = 0.0
     entropy: float = 0.0
     normalise_advantage: bool = True
-    direction: Literal["learnt", "untrained"] = "learnt"
+    direction: Literal["learnt", "untrained", "embedding"] = "learnt"
     draws: int = 4
     epochs: int = 10
     batch_size: int = 256

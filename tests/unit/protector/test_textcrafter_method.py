@@ -177,6 +177,18 @@ def test_further_rows_with_the_concept_are_learnt_from() -> None:
         fit(further_positive=further[:, :5])
 
 
+def test_the_perturbation_is_orthogonal_to_the_embedding_in_the_abstract_s_reading(tmp_path: Path) -> None:
+    protector = fit(direction="embedding")
+    X = DATA.positive[:20]
+    np.testing.assert_allclose(protector.direction(X), X, atol=1e-6)
+    protector.save(tmp_path / "p.vecveil")
+    for one in (protector, vecveil.load(tmp_path / "p.vecveil")):
+        step = one.protect(X, np.random.default_rng(0)) - X
+        assert np.abs((step * X).sum(axis=1)).max() < 1e-6
+        np.testing.assert_allclose(np.linalg.norm(step, axis=1), 0.8, rtol=1e-5)
+    assert protector.report["parameters"]["direction"] == "embedding"
+
+
 def test_only_textcrafter_has_a_direction_and_it_is_not_fitted_again() -> None:
     laplace = vecveil.fit_pairs(*DATA.arguments(), method="laplace", epsilon=30.0)
     with raises("E-INPUT", "method"):

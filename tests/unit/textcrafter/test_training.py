@@ -40,7 +40,7 @@ def test_the_mean_is_learnt_with_dropout(direction: str) -> None:
     assert not np.array_equal(*ends)
 
 
-@pytest.mark.parametrize("direction", ["learnt", "untrained"])
+@pytest.mark.parametrize("direction", ["learnt", "untrained", "embedding"])
 def test_it_learns(direction: str) -> None:
     curves = trained(epochs=15, direction=direction).curves
     start, end = curves.epochs[0], curves.last

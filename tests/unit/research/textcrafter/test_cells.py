@@ -19,7 +19,7 @@ def test_options_take_the_radius() -> None:
     assert defences.DEFENCES["textcrafter"].options_at(2.0, 16)["radius"] == 2.0
     for name, one in defences.DEFENCES.items():
         assert all(
-            not isinstance(v, str) or v == "untrained" for v in one.options_at(1, 9).values()
+            not isinstance(v, str) or v in ("untrained", "embedding") for v in one.options_at(1, 9).values()
         ), name
 
 

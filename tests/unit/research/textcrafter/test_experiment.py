@@ -41,7 +41,7 @@ def test_rows_of_the_table_have_all_seeds_and_controls_fewer() -> None:
     read = [(cell["set"], cell["defence"]) for cell in cells if cell["part"] == "sentences"]
     assert read == [(where, name) for where in PROBLEMS for name in rows]
     policies = [cell["defence"] for cell in cells if cell["part"] == "curves"]
-    assert policies == ["textcrafter", "textcrafter-untrained"]
+    assert policies == ["textcrafter", "textcrafter-untrained", "textcrafter-embedding"]
 
 
 @pytest.mark.parametrize(
