@@ -149,7 +149,11 @@ def _table(records: Records, problem: str) -> Table:
             else {**found, "epsilon": -1.0 if epsilon is None else epsilon}
         )
 
+    own = records.where(problem=problem)
+
     def paper(name: str) -> draw.Published:
+        if draw.few_texts(own):
+            return lambda key: None
         return lambda key: draw.share_beside(TABLES, name, **keys(key))
 
     def rate(key: tuple[str, str], rows: Records, *, assumed: bool) -> Number | str | None:
@@ -160,7 +164,6 @@ def _table(records: Records, problem: str) -> Table:
         theirs = draw.beside(TABLES, "rate", **keys(key)) if assumed or not changed else None
         return number(values, percent=False, published=theirs)
 
-    own = records.where(problem=problem)
     return draw.table(draw.marked(own, problem), own.each("method", "scale"), [
         draw.axis("Method", 0, draw.method_name),
         draw.axis("Scale", 1),

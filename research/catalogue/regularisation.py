@@ -120,10 +120,12 @@ def _masked(records: Records) -> Records:
 
 
 def _points(records: Records, problem: str) -> Table:
+    own = records.where(problem=problem)
+
     def paper(name: str) -> draw.Published:
         def find(key: tuple[str, float, str]) -> float | None:
             recipe, weight, scale = key
-            in_paper = recipe == "published" and parse_scale(scale).kind == "effective"
+            in_paper = recipe == "published" and parse_scale(scale).kind == "effective" and not draw.few_texts(own)
             epsilon = parse_scale(scale).value if in_paper else None
             return draw.share_beside(
                 [TABLE], name, **{"dataset": problem, "lambda": weight, "epsilon": epsilon}
@@ -131,7 +133,6 @@ def _points(records: Records, problem: str) -> Table:
 
         return find
 
-    own = records.where(problem=problem)
     title = draw.marked(own, f"{problem}: leakage and utility against λ")
     return draw.table(title, own.each("recipe", "lambda", "scale"), [
         draw.axis("Mask", 0),

@@ -297,7 +297,7 @@ def _deciles(records: Records) -> Table:
         _p("p of pure noise, ranked on the same", "noise", "circular"),
     ], "Mean sensitivity of the top and the bottom tenth of the dimensions, and two-sided p-values of Wilcoxon's "
        "signed-rank test between them; medians over seeds, and over draws of noise.",
-       [f"The paper's p-value is {_paper_p()}."])  # fmt: skip
+       [f"The paper's p-value is {_paper_p()}.", *published(TABLE).notes])  # fmt: skip
 
 
 def _paper_p() -> str:

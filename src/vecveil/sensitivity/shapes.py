@@ -1,7 +1,7 @@
 """The noise shape Σ of elliptical noise and the linear map T behind the noise, which a method fits.
 
 Every shape has trace(Σ) = n, so that Σ = I is exactly isotropic noise and shapes are compared at the same noise
-norm (SPARSE §4.2, "trace(Σ) = trace(I)"). A map erases, truncates, flattens, or is a Wiener filter.
+norm (SPARSE §3.2, "trace(Σ) = trace(I)"). A map erases, truncates, flattens, or is a Wiener filter.
 """
 
 from __future__ import annotations

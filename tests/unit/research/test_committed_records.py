@@ -16,7 +16,7 @@ FROZEN = {
     "tradeoff": "c6e6fc3806125458",
     "attacks": "224b8208296a9c05",
     "categories": "000d280fbd75a863",
-    "whitebox": "59914acd26ac1bf5",
+    "whitebox": "d64b0a094210e2f0",
     "concept-groups": "ac2c73ac0c528cad",
     "encoders": "ac46ae5c9877a72f",
     "pii-transforms": "0cc3028e990cf941",
