@@ -247,7 +247,7 @@ class PolicyGradient:
         self.generator = torch.Generator().manual_seed(seed)
         self.module = ProtectPolicy(X.shape[1], settings, self.generator)
         self.module.to(self.device)
-        if settings.direction == "untrained":
+        if settings.direction == "untrained" and self.module.direction is not None:
             self.module.direction.requires_grad_(False)  # the literal reading: v stays as drawn
         self._learning = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         self._optimiser = _adam(torch, list(self._learning.values()), settings.learning_rate)

@@ -152,17 +152,30 @@ def test_an_interrupted_run_goes_on_to_the_same_result(tmp_path, monkeypatch):
     assert resumed.details["loss"] == whole.details["loss"]
 
 
-def test_the_published_recipe_takes_a_pretrained_model_from_a_folder(tmp_path):
-    """A tiny GPT-2 stands in for the published one: nothing is downloaded."""
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_the_published_recipe_takes_a_pretrained_model_from_a_folder(tmp_path, architecture):
+    """A tiny GPT-2 stands in for the published one, a tiny Llama for SmolLM2: nothing is downloaded."""
+    import transformers
+
     train, test = language(60, 0), language(30, 1)
     base = tiny(epochs=1)._fit(train, test, _session())
-    folder = tmp_path / "gpt2"
-    base.module["lm"].save_pretrained(folder)
+    folder = tmp_path / architecture
+    model = base.module["lm"]
+    if architecture == "llama":
+        config = transformers.LlamaConfig(
+            vocab_size=base.tokeniser.size, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
+            num_attention_heads=2, bos_token_id=base.tokeniser.end, eos_token_id=base.tokeniser.end,
+        )  # fmt: skip
+        model = transformers.LlamaForCausalLM(config)
+    model.save_pretrained(folder)
     base.tokeniser.save(folder)
     wrapped = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(wrapped), encoding="utf-8")
     options = {"model": str(folder), "epochs": 1, "max_tokens": 6, "device": "cpu"}
-    result = GEIAAttack("paper", **options).run(train, test, show_progress=False)
+    attack = GEIAAttack("paper", **options)
+    result = attack.run(train, test, show_progress=False, checkpoint=tmp_path / "kept")
+    again = attack.run(train, test, show_progress=False, checkpoint=tmp_path / "kept")
+    assert again.examples == result.examples  # read back from its file
     assert result.name == "geia-paper"
     assert result.details["vocabulary"] == base.tokeniser.size
     with raises("E-DATA-FILE", "model"):

@@ -1,4 +1,4 @@
-"""A GPT-2 that writes a text from a vector, projected into its input space as a prefix; presets and training."""
+"""A causal language model that writes a text from a vector, projected into its input space; presets and training."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ class DecoderShape:
 class Decoder:
     """A decoder with its tokeniser and the map from released vectors to its inputs.
 
-    Its module holds ``projection`` (two layers), ``hint`` (one linear layer, if any) and ``lm`` (GPT2LMHeadModel).
+    Its module holds ``projection`` (two layers), ``hint`` (one linear layer, if any) and ``lm``, a GPT-2 or any
+    causal language model of transformers.
     """
 
     def __init__(
@@ -110,15 +111,15 @@ class Decoder:
         model: str | None = None,
         config: Any = None,
     ) -> Decoder:
-        """Return an untrained decoder, or one whose GPT-2 is ``model`` (a hub's name, or a folder)."""
+        """Return an untrained decoder, or one around the language model ``model`` (a hub's name, or a folder)."""
         transformers, nn = import_transformers(), import_torch().nn
         with seeded(seed):
             if model is None:
                 config = config or transformers.GPT2Config(**_config(tokeniser, shape))
-                lm = transformers.GPT2LMHeadModel(config)
+                lm = transformers.AutoModelForCausalLM.from_config(config)
             else:
-                lm = transformers.GPT2LMHeadModel.from_pretrained(model).float()
-            width, read = lm.config.n_embd, inputs.weights.shape[1]
+                lm = transformers.AutoModelForCausalLM.from_pretrained(model).float()
+            width, read = lm.config.hidden_size, inputs.weights.shape[1]
             first, second = (
                 nn.Linear(read, shape.hidden),
                 nn.Linear(shape.hidden, shape.prefix * width),
@@ -178,7 +179,7 @@ class Decoder:
             "schema": SCHEMA,
             "shape": asdict(self.shape),
             "end": self.tokeniser.end,
-            "gpt2": self.module["lm"].config.to_dict(),
+            "language_model": self.module["lm"].config.to_dict(),
             "details": self.details,
         }
         write_text(folder / "decoder.json", json.dumps(record, indent=1) + "\n")
@@ -193,7 +194,7 @@ class Decoder:
         tensors = load_tensors(folder / "decoder.safetensors")
         inputs = InputMap(*(tensors.pop(f"inputs/{key}").numpy() for key in ("mean", "weights")))
         tokeniser = Tokeniser.load(folder, record["end"])
-        config = import_transformers().GPT2Config.from_dict(record["gpt2"])
+        config = import_transformers().AutoConfig.for_model(**record["language_model"])
         decoder = cls.build(
             tokeniser, inputs, DecoderShape(**record["shape"]), seed=0, config=config
         )
@@ -208,10 +209,10 @@ def decoder_loss(module: Any, part: Mapping[str, Any]) -> tuple[Any, Any]:
     torch = import_torch()
     lm, ids = module["lm"], part["ids"]
     prefix = _prefix(module, part["inputs"])
-    tokens = lm.transformer.wte(ids[:, :-1])
+    tokens = lm.get_input_embeddings()(ids[:, :-1])
     read = torch.cat([prefix, tokens], dim=1)
     # Texts are padded on the right, so the causal mask alone hides the padding.
-    hidden = lm.transformer(inputs_embeds=read, use_cache=False).last_hidden_state
+    hidden = lm.base_model(inputs_embeds=read, use_cache=False).last_hidden_state
     hidden = hidden[:, prefix.shape[1] - 1 :]
     real = torch.arange(ids.shape[1], device=ids.device) < part["lengths"][:, None]
     if "hint" in module:
@@ -239,7 +240,7 @@ def _config(tokeniser: Tokeniser, shape: DecoderShape) -> dict[str, Any]:
 
 
 def _prefix(module: Any, x: Any) -> Any:
-    return module["projection"](x).view(len(x), -1, module["lm"].config.n_embd)
+    return module["projection"](x).view(len(x), -1, module["lm"].config.hidden_size)
 
 
 def _adding(extra: Any, beams: int) -> Callable[[Any, Any], Any]:
@@ -297,18 +298,18 @@ def start_from_words(decoder: Decoder, x: Array, ids: Sequence[Ids]) -> None:
     means = (holds.T @ (x @ whiten.astype(np.float32))) / (counts + _SHRINK)[:, None]
     # Rare tokens have noisy means, which must not choose the directions.
     weight = np.sqrt(np.minimum(counts, _STEADY))[:, None]
-    axes = np.linalg.svd(means * weight, full_matrices=False)[2][: lm.config.n_embd].T
-    rows = np.zeros((size[1], lm.config.n_embd))
+    axes = np.linalg.svd(means * weight, full_matrices=False)[2][: lm.config.hidden_size].T
+    rows = np.zeros((size[1], lm.config.hidden_size))
     rows[:, : axes.shape[1]] = means @ axes
     seen = counts > 0
     scale = _NORM / max(float(np.linalg.norm(rows[seen], axis=1).mean()), 1e-12)
-    hint = np.zeros((lm.config.n_embd, x.shape[1]))
+    hint = np.zeros((lm.config.hidden_size, x.shape[1]))
     hint[: axes.shape[1]] = (whiten @ axes).T
     part = slice(0, _JUDGED)
     scores = (x[part] @ hint.T.astype(np.float32)) @ rows.T.astype(np.float32)
     gain = _best_gain(scores, np.log(counts + 1.0), holds[part])
     with torch.no_grad():
-        table = lm.transformer.wte.weight
+        table = lm.get_input_embeddings().weight
         # Half of the random start remains, or tokens without a discriminant would be equal.
         table.mul_(0.5).add_(torch.from_numpy((scale * rows).astype(np.float32)))
         start = torch.from_numpy((gain / scale * hint).astype(np.float32))
@@ -330,9 +331,9 @@ class DecoderPlan:
     """Sizes and training of a decoder.
 
     Attributes:
-        shape: Sizes; those of GPT-2 are not used if ``model`` is given.
+        shape: Sizes; those of the language model are not used if ``model`` is given.
         vocabulary: Most tokens of a tokeniser trained with it.
-        model: A pretrained GPT-2: a hub's name or a folder. None trains from scratch.
+        model: A pretrained causal language model: a hub's name or a folder. None trains a GPT-2 from scratch.
     """
 
     shape: DecoderShape
@@ -421,7 +422,7 @@ def _fresh(
         except InvalidInputError:
             raise
         except (OSError, ValueError) as error:
-            raise DataFileError.of(owner, "model", "a GPT-2 of the hub, or a folder with one",
+            raise DataFileError.of(owner, "model", "a causal language model of the hub, or a folder with one",
                                    repr(plan.model)[:80],
                                    fix="Check the name, the network and HF_HUB_OFFLINE.") from error  # fmt: skip
     ids = tokeniser.encode(texts, plan.shape.max_tokens)
