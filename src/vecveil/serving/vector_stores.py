@@ -288,7 +288,7 @@ def _reported(name: str) -> Iterator[None]:
 def open_index(
     name: str, location: str, sealer: Sealer, upstream: Upstream, encoder: Any, *, named: bool
 ) -> ServedIndex:
-    """Return the index at ``location``, loaded.
+    """Return the index at ``location``, loaded with the metadata that filters read.
 
     Args:
         encoder: encoder behind ``upstream``, whose fingerprint is compared with that of the index.
@@ -312,6 +312,7 @@ def open_index(
                                     code="E-INPUT", param="upstream")  # fmt: skip
         if isinstance(upstream, LocalUpstream):  # an index that notes no encoder still has a dimension
             index.find(np.ones(encoder.dimension), top=1)
+        index.ids({"": {"exists": True}})  # loads the metadata, which takes the first filter long
     except BaseException as error:
         index.close()
         if isinstance(error, IncompatibleError):
