@@ -212,15 +212,17 @@ def modes(folder: Path = RESULTS) -> str:
 
     def recovered(of: Record) -> str:
         figure = _interval([of[key] for key in ("value", "low", "high")])
-        left = (of["value"] - of["chance"]) / (of["clean"] - of["chance"])
+        left = (of["value"] - of["chance"]) / max((of["clean"] or 0) - of["chance"], 1e-9)
         return f"{figure}, not protected" if left > 0.5 else figure
 
-    lines = [
-        [name, percent(sealed[key]["clean"]), f"ciphertext ({percent(sealed[key]['chance'])} by guessing)",
-         recovered(sealed[key]), recovered(noisy[key])]
-        for name, key in (("listed words recovered", "listed"), ("words of the kind that no list had", "unlisted"),
-                          (f"which text it is ({sealed['identified']['metric']})", "identified"))
-    ]  # fmt: skip
+    index = record["modes"]["sealed-index"]
+    lines = []
+    for name, key in (("listed words recovered", "listed"), ("words of the kind on no list", "unlisted"),
+                      (f"which text it is ({sealed['identified']['metric']})", "identified")):  # fmt: skip
+        of = index.get(key)
+        stored = "ciphertext" if of is None else f"{recovered(of)}; {percent(of['chance'])} by guessing"
+        last = f"{recovered(noisy[key])}; {percent(noisy[key]['chance'])} by guessing"
+        lines.append([name, percent(sealed[key]["clean"]), stored, recovered(sealed[key]), last])
     theirs = "the database's"
     ranking = f"{theirs} and {record['ranking_ms']:.0f} ms"
     lines += [
