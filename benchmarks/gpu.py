@@ -9,8 +9,8 @@ audit does, fits three protectors on the training part, finds the listed terms i
 law: the affine map, the root of the noise's covariance, and the lengths of 20,000 draws of the noise. Noise of all
 three protectors is elliptical, so that length and direction are independent; ``prepare`` checks map and law against
 the protector. ``network`` runs in ten minutes on one card, the most important figures first, and writes them as they
-come, with the card's name, to ``FOLDER/gpu.json``; copy it to ``benchmarks/results/gpu.json``. It needs torch, numpy,
-scipy, safetensors and cryptography.
+come, with the card's name, to ``FOLDER/gpu.json``; copy it to ``benchmarks/results/gpu.json``. Set
+OMP_NUM_THREADS=1, or the workers wait for each other. It needs torch, numpy, scipy, safetensors and cryptography.
 """
 
 from __future__ import annotations
@@ -58,14 +58,10 @@ OWN = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
 SIZES: dict[str, dict[str, Any]] = {
     "1,024 units, 600 steps of 256": {"width": 1024, "batch": 256, "steps": 600},
     "1,024 units, 2,400 steps of 256": {"width": 1024, "batch": 256, "steps": 2400},
-    "2,048 units, 600 steps of 256": {"width": 2048, "batch": 256, "steps": 600},
+    "1,024 units, 6,000 steps of 256": {"width": 1024, "batch": 256, "steps": 6000},
+    "512 units, 6,000 steps of 256": {"width": 512, "batch": 256, "steps": 6000},
     "4,096 units, 4,300 steps of 1,024": {"width": 4096, "batch": 1024, "steps": 4300},
     "4,096 units, dropout 0.5": {"width": 4096, "batch": 1024, "steps": 1500, "dropout": 0.5},
-    "1,024 units, 2,400 steps of 256, dropout 0.5": {"width": 1024, "batch": 256, "steps": 2400, "dropout": 0.5},
-    "4,096 units, weight decay 0.3": {"width": 4096, "batch": 1024, "steps": 1500, "weight_decay": 0.3},
-    "4,096 units, rate 3e-4": {"width": 4096, "batch": 1024, "steps": 1500, "learning_rate": 3e-4},
-    "4,096 units, one fall of the rate": {"width": 4096, "batch": 1024, "steps": 1500, "restart": False},
-    "4,096 units, no hidden block": {"width": 4096, "batch": 1024, "steps": 1500, "hidden": (4096,)},
 }
 
 
@@ -210,20 +206,20 @@ def tasks() -> Iterator[dict[str, Any]]:
         yield {"release": name, "kind": "network"}
     for name in RELEASES:
         yield {"release": name, "kind": "network", "further": 1.0}
-    for name in RELEASES:
-        yield {"release": name, "kind": "ladder"}
-    for share in OWN:
+    for share in OWN[:3]:
         yield from ({"release": name, "kind": "network", "own": share} for name in RELEASES)
+    for size in list(SIZES)[:4]:
+        yield from ({"release": name, "kind": "size", "size": size} for name in list(RELEASES)[:1:-1])
     for share in FURTHER[1:]:
         yield from ({"release": name, "kind": "network", "further": share} for name in RELEASES)
-    for size in list(SIZES)[:2]:
-        yield from ({"release": name, "kind": "size", "size": size} for name in RELEASES)
-    for share in (0.0, 1.0):
-        yield from ({"release": name, "kind": "denoised", "further": share} for name in list(RELEASES)[1:])
-    for size in list(SIZES)[2:]:
+    for share in (1.0, 0.0):
+        yield from ({"release": name, "kind": "denoised", "further": share} for name in list(RELEASES)[:0:-1])
+    for size in list(SIZES)[4:]:
         yield from ({"release": name, "kind": "size", "size": size} for name in list(RELEASES)[2:])
-    for share in OWN[:3]:
-        yield from ({"release": name, "kind": "size", "size": next(iter(SIZES)), "own": share} for name in RELEASES)
+    for share in OWN[3:]:
+        yield from ({"release": name, "kind": "network", "own": share} for name in RELEASES)
+    for name in RELEASES:
+        yield {"release": name, "kind": "ladder"}
 
 
 def run(task: dict[str, Any], folder: str, device: str, quick: bool) -> dict[str, Any]:
@@ -321,6 +317,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=5)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--only", nargs="+", help="kinds of runs")
+    parser.add_argument("--done", type=Path, help="record of an earlier call, whose runs are not repeated")
     parser.add_argument("--quick", action="store_true", help="tiny networks: a check of the script")
     arguments = parser.parse_args()
     started = time.monotonic()
@@ -333,7 +330,14 @@ def main() -> None:
     about = json.loads((arguments.bundle / "about.json").read_text(encoding="utf-8"))
     record: dict[str, Any] = {"schema": "vecveil.bench.gpu/1", "card": card, "torch": torch.__version__, **about,
                               "runs": []}  # fmt: skip
-    chosen = [task for task in tasks() if arguments.only is None or task["kind"] in arguments.only]
+    if arguments.done:
+        record["runs"] = json.loads(arguments.done.read_text(encoding="utf-8"))["runs"]
+    done = [{key: each[key] for key in ("release", "kind", "further", "own", "size") if key in each}
+            for each in record["runs"]]  # fmt: skip
+    chosen = [
+        task for task in tasks()
+        if task not in done and (arguments.only is None or task["kind"] in arguments.only)
+    ]  # fmt: skip
     deadline = started + 60 * arguments.minutes
     pool = ProcessPoolExecutor(arguments.workers, mp_context=multiprocessing.get_context("spawn"))
     settings = (str(arguments.bundle), arguments.device, arguments.quick)
@@ -348,7 +352,7 @@ def main() -> None:
                   best["details"].get("gain"), flush=True)  # fmt: skip
             write_text(arguments.out / "gpu.json", json.dumps(record, indent=1, default=float) + "\n")
     except TimeoutError:
-        print(f"{len(chosen) - len(record['runs'])} runs were left out", flush=True)
+        print(f"{len(chosen) + len(done) - len(record['runs'])} runs were left out", flush=True)
     for process in (pool._processes or {}).values():
         process.terminate()
 

@@ -32,7 +32,13 @@ class InputMap:
 
     def __call__(self, Y: Embeddings) -> npt.NDArray[np.float32]:
         """Return the inputs of ``Y``, (N, r)."""
-        exact = (Y.astype(np.float64) - self.mean) @ self.weights
+        kept, column = np.nonzero(self.weights)
+        # Without a filter every output is one scaled coordinate: a product of matrices would take as long as training.
+        if len(column) == self.weights.shape[1] and np.array_equal(np.sort(column), np.arange(len(column))):
+            kept = kept[np.argsort(column)]
+            exact = (Y[:, kept].astype(np.float64) - self.mean[kept]) * self.weights[kept, np.arange(len(column))]
+        else:
+            exact = (Y.astype(np.float64) - self.mean) @ self.weights
         return exact.astype(np.float32)
 
 
