@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -369,8 +370,12 @@ def _rows(records: Records, reading: str, scenario: str) -> list[dict[str, Any]]
     for where in sets_in(records):
         for ours, theirs in names.items():
             read, own = (part.where(set=where, defence=ours) for part in (sentences, utility))
-            row = {name: read.measured("figures", name, factor=100) for name in ("bleu", "rouge_l")}
-            row["accuracy"] = own.measured(scenario, "accuracy", factor=100)
+            row = {k: read.measured("figures", k, factor=100) for k in ("bleu", "rouge_l")}
+            accuracy = own.measured(scenario, "accuracy", factor=100)
+            if accuracy is not None:  # of one seed the interval is that of a share of the test rows
+                share, n = accuracy.value / 100, min(own.figures("sizes", "test"), default=1)
+                accuracy = replace(accuracy, half=196 * math.sqrt(max(share * (1 - share), 0) / n))
+            row["accuracy"] = accuracy
             rows.append({"dataset": where, "method": theirs, **row})
     return rows
 

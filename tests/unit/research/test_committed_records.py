@@ -18,7 +18,7 @@ FROZEN = {
     "categories": "000d280fbd75a863",
     "whitebox": "d64b0a094210e2f0",
     "concept-groups": "ac2c73ac0c528cad",
-    "encoders": "ac46ae5c9877a72f",
+    "encoders": "c543a8462c53768a",
     "pii-transforms": "0cc3028e990cf941",
     "lambda": "1e426d1de3d7ad6f",
     "latency": "4ac5dc95610c790b",

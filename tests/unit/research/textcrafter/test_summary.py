@@ -36,7 +36,7 @@ def _utility(accuracy: float, read: float = 0.3) -> dict[str, Any]:
     }
     keys = ("train", "test", "dropped", "classes", "tokens", "token_train", "token_test")
     return {
-        "noise_norm": 1.0, "deployment": scenario, "sizes": dict.fromkeys(keys, 2),
+        "noise_norm": 1.0, "deployment": scenario, "sizes": dict.fromkeys(keys, 1000),
         "development": {**scenario, "accuracy": accuracy + 0.05},
         "token_inference": {"chance": 0.1, "attacks": {"linear": 0.2, "kernel": read}},
     }  # fmt: skip
