@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
+import threading
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -51,3 +53,28 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("VECVEIL_CACHE", str(folder_of_run(tmp_path_factory) / "embeddings"))
         patch.delenv("VECVEIL_DEBUG", raising=False)
         yield
+
+
+@pytest.fixture(scope="session")
+def s3_options() -> Iterator[dict[str, Any]]:
+    """Options of s3fs for S3's API, spoken over HTTP to a server that keeps objects in memory, with a bucket."""
+    s3fs = pytest.importorskip("s3fs")
+    from moto.s3.responses import S3Response
+    from moto.server import ThreadedMotoServer
+
+    put, one_at_a_time = S3Response.put_object, threading.Lock()
+
+    def atomic(self: Any) -> Any:  # S3 compares and writes in one step, this server in two
+        with one_at_a_time:
+            return put(self)
+
+    server = ThreadedMotoServer(port=0, verbose=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(S3Response, "put_object", atomic)
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        server.start()
+        host, port = server.get_host_and_port()
+        options = {"key": "test", "secret": "test", "endpoint_url": f"http://{host}:{port}"}
+        s3fs.S3FileSystem(**options).mkdirs("bucket", exist_ok=True)
+        yield {**options, "skip_instance_cache": True}
+        server.stop()

@@ -1,72 +1,90 @@
 """Processes of a sealed index are killed at random moments: no acknowledged write is lost, none comes twice or back.
 
-Two writers, one process that compacts and renews keys, and two readers work on one folder at once; one of them is
-killed and started again. ``VECVEIL_FAULT_MOMENTS=300 pytest tests/faults/test_kill_sealed_index.py`` kills 300 times.
+Two writers, one process that compacts and renews keys, and two readers work on one folder, or over S3's API, at once;
+one of them is killed and started again. ``VECVEIL_FAULT_MOMENTS=300 pytest tests/faults/test_kill_sealed_index.py``
+kills 300 times each.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import random
-import subprocess
-import sys
+import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
-from harness import index_process
-from harness.command_line import environment
-from harness.faults import MOMENTS, seed
+from harness.faults import MOMENTS, Child, WarmProcess, seed
 from vecveil.randomness import NoiseKeys
 from vecveil.search import SealedIndex
 
 ROLES = ("writer1", "writer2", "keeper", "reader", "reader")
 
 
-def start(role: str, folder: Path, number: int) -> subprocess.Popen[str]:
-    arguments = [role, str(folder), str(folder / f"{role}.log"), str(number)]
-    process = subprocess.Popen(
-        [sys.executable, index_process.__file__, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env=environment(),
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n", process.stderr.read() if process.stderr else ""
-    return process
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
+    with WarmProcess(tmp_path_factory.mktemp("said"), ("index_process", "pyarrow.parquet", "s3fs")) as warm:
+        yield warm
 
 
-def test_killed_processes_lose_nothing(tmp_path: Path) -> None:
-    draw = random.Random(seed("sealed index"))
+@pytest.mark.parametrize("storage", ["folder", "s3"])
+def test_killed_processes_lose_nothing(
+    storage: str, tmp_path: Path, process: WarmProcess, request: pytest.FixtureRequest
+) -> None:
+    draw, pause = random.Random(seed("sealed index")), 2.5 if storage == "s3" else 0.5  # a request takes longer
+    location, options = str(tmp_path / "notes"), {}
+    if storage == "s3":
+        given = request.getfixturevalue("s3_options")
+        location, options = f"s3://bucket/{tmp_path.name}", {"storage_options": given, "cache": str(tmp_path / "cache")}
     NoiseKeys.create(tmp_path / "search.keys", "first")
-    SealedIndex(tmp_path / "notes", tmp_path / "search.keys").add(None, ids=["first"], vectors=np.ones((1, 8)))
-    running = [start(role, tmp_path, number) for number, role in enumerate(ROLES)]
+    index = SealedIndex(location, tmp_path / "search.keys", **options)
+    index.add(None, ids=["first"], vectors=np.ones((1, 8)))
+
+    def start(role: str, number: int) -> Child:
+        arguments = (role, tmp_path, location, json.dumps(options), number)
+        return process.start(*arguments, cwd=tmp_path, task="index")
+
+    def kill(child: Child) -> None:
+        child.kill()
+        done = child.wait()
+        assert done.code == -signal.SIGKILL and "Traceback" not in done.err, done.err  # noqa: PT018
+
+    running = [start(role, number) for number, role in enumerate(ROLES)]
     try:
         for moment in range(MOMENTS):
-            time.sleep(draw.uniform(0.05, 0.5))
-            failed = [process for process in running if process.poll() is not None]
-            assert not failed, failed[0].stderr.read() if failed[0].stderr else ""
+            time.sleep(draw.uniform(0.05, pause))
             victim = draw.randrange(len(running))
-            running[victim].kill()
-            running[victim].communicate()
-            running[victim] = start(ROLES[victim], tmp_path, moment + 100)
+            kill(running.pop(victim))
+            running.insert(victim, start(ROLES[victim], moment + 100))
     finally:
-        for process in running:
-            process.kill()
-            process.communicate()
-    index = SealedIndex(tmp_path / "notes", tmp_path / "search.keys")
+        while running:
+            kill(running.pop())
+    index = SealedIndex(location, tmp_path / "search.keys", **options)
     index.compact()
     got = index.get()
     assert len(set(got.ids)) == len(got.ids)
     found = dict(zip(got.ids, got.texts, strict=True))
     assert "first" in found
-    written = 0
-    for role in ("writer1", "writer2"):
-        possible: dict[str, set[str | None]] = {f"{role}-{i}": {None} for i in range(index_process.IDS)}
-        for line in (tmp_path / f"{role}.log").read_text(encoding="utf-8").splitlines():
-            state, ids, text = json.loads(line)
-            written += state == "done"
+    check(found, [tmp_path / f"{role}.log" for role in ROLES[:2]])
+
+
+def check(found: dict[Any, str | None], logs: list[Path]) -> None:
+    """Compare the rows with what writers noted: a change outlives those that had ended when it began."""
+    changes: dict[str, dict[int, list[Any]]] = {}
+    for log in logs:
+        for line in log.read_text(encoding="utf-8").splitlines():
+            state, begun, now, ids, text = json.loads(line)
             for name in ids:
-                possible[name] = {text} if state == "done" else possible[name] | {text}
-        for name, texts in possible.items():
-            assert found.get(name) in texts, name
-    assert written >= MOMENTS
+                changes.setdefault(name, {})[begun] = [text, now if state == "done" else math.inf]
+    done = 0
+    for name, made in changes.items():
+        newest = max((begun for begun, (_, end) in made.items() if end < math.inf), default=0)
+        done += sum(end < math.inf for _, end in made.values())
+        possible = {text for text, end in made.values() if end >= newest} | ({None} if not newest else set())
+        assert found.get(name) in possible, name
+    assert done >= 3 * MOMENTS

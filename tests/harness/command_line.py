@@ -72,7 +72,7 @@ def environment() -> dict[str, str]:
     import vecveil
 
     source = str(Path(vecveil.__file__).parents[1])
-    return {**os.environ, "PYTHONPATH": source, "PYTHONDEVMODE": "0"}
+    return {**os.environ, "PYTHONPATH": source, "PYTHONDEVMODE": ""}
 
 
 def spawn(*arguments: object, cwd: Path, **options: Any) -> Outcome:

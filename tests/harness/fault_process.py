@@ -56,6 +56,8 @@ def _become(request: dict[str, Any]) -> None:
         _limit(request["limits"])
         if request["task"] == "record":
             code = _record(*request["arguments"])
+        elif request["task"] == "index":
+            importlib.import_module("index_process").main(*request["arguments"])
         else:
             from vecveil.cli.__main__ import main as command_line
 

@@ -1,13 +1,18 @@
-"""One process of a sealed index, to be killed: ``python index_process.py ROLE FOLDER LOG SEED``.
+"""One process of a sealed index, to be killed; see `tests/faults/test_kill_sealed_index.py`.
 
-A writer notes each change before and after it in its log, so that whoever kills it knows what must be there.
+A writer notes each change before and after it in its log, so that whoever kills it knows what must be there. Times are
+of one clock for all processes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
-import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,35 +22,42 @@ from vecveil.search import SealedIndex, log
 IDS = 12
 
 
-def write(index: SealedIndex, role: str, log_file: str, draw: random.Random) -> None:
+def write(index: SealedIndex, role: str, log_file: Path, draw: random.Random) -> None:
+    """Change rows of its own and rows that the other writer changes too."""
     with open(log_file, "a", encoding="utf-8") as said:
-        for serial in range(10**6):
-            ids = draw.sample([f"{role}-{i}" for i in range(IDS)], 3)
-            text = f"{role} {draw.getrandbits(64)}"
+        while True:
+            ids = draw.sample([*(f"{role}-{i}" for i in range(IDS)), *(f"shared-{i}" for i in range(IDS // 4))], 3)
             change = draw.choice(["add", "add", "add", "delete", "forget"])
+            serial = time.monotonic_ns()
             for state in ("begun", "done"):
                 if state == "done" and change == "add":
-                    index.add([text] * 3, ids=ids, vectors=np.full((3, 8), serial + 1.0))
+                    index.add([str(serial)] * 3, ids=ids, vectors=np.full((3, 8), 1.0))
                 elif state == "done":
                     getattr(index, change)(ids)
-                said.write(json.dumps([state, ids, text if change == "add" else None]) + "\n")
+                text = str(serial) if change == "add" else None
+                said.write(json.dumps([state, serial, time.monotonic_ns(), ids, text]) + "\n")
                 said.flush()
 
 
-def main() -> None:
-    role, folder, log_file, seed = sys.argv[1:]
-    log._MOST_APPENDS = 8
-    draw = random.Random(seed)
-    index = SealedIndex(f"{folder}/notes", f"{folder}/search.keys", max_staleness=0)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    if role.startswith("writer"):
-        write(index, role, log_file, draw)
+def read(index: SealedIndex) -> None:
+    """Check that no row is there twice, and that none goes back to what it was."""
+    newest: dict[str, int] = {}
+    gone: set[str] = set()
     while True:
-        if role == "reader":
-            got = index.get()
-            assert len(set(got.ids)) == len(got.ids)
-        elif draw.random() < 0.8:
+        got = index.get()
+        assert len(set(got.ids)) == len(got.ids)
+        found = dict(zip(got.ids, got.texts, strict=True))
+        for name, text in found.items():
+            if name.startswith("writer"):  # two writers change the others at once
+                assert int(text or 0) >= newest.get(name, 0) + (name in gone), f"{name} came back"
+                newest[name] = int(text or 0)
+        gone = newest.keys() - found.keys()
+
+
+def maintain(index: SealedIndex, draw: random.Random) -> None:
+    """Compact and renew keys."""
+    while True:
+        if draw.random() < 0.8:
             index.compact()
         else:
             try:
@@ -55,5 +67,20 @@ def main() -> None:
                     raise
 
 
-if __name__ == "__main__":
-    main()
+def main(role: str, folder: str, location: str, options: str, seed: str) -> None:
+    """Work until it is killed; an error is printed."""
+    log._MOST_APPENDS = 8
+    draw = random.Random(seed)
+    settings: dict[str, Any] = json.loads(options)
+    with contextlib.suppress(BaseException):
+        try:
+            index = SealedIndex(location, f"{folder}/search.keys", max_staleness=0, **settings)
+            if role.startswith("writer"):
+                write(index, role, Path(folder, f"{role}.log"), draw)
+            elif role == "reader":
+                read(index)
+            else:
+                maintain(index, draw)
+        except BaseException:
+            traceback.print_exc()
+            raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +14,12 @@ KEY = bytes(range(32))
 X = np.eye(6, 8)
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    pytest.importorskip("s3fs")
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def options(endpoint: str) -> dict[str, Any]:
-    import s3fs
-
-    options = {"key": "test", "secret": "test", "endpoint_url": endpoint}
-    s3fs.S3FileSystem(**options).mkdirs("bucket", exist_ok=True)
-    return {**options, "skip_instance_cache": True}
-
-
 def opened(place: str, options: dict[str, Any], tmp_path: Path, process: str = "a") -> SealedIndex:
     return SealedIndex(f"s3://bucket/{place}", KEY, storage_options=options, cache=tmp_path / process, max_staleness=0)
 
 
-def test_two_processes_share_an_index(options: dict[str, Any], tmp_path: Path) -> None:
-    one, two = opened("shared", options, tmp_path), opened("shared", options, tmp_path, "b")
+def test_two_processes_share_an_index(s3_options: dict[str, Any], tmp_path: Path) -> None:
+    one, two = opened("shared", s3_options, tmp_path), opened("shared", s3_options, tmp_path, "b")
     one.add([f"text {i}" for i in range(6)], ids=list("abcdef"), vectors=X)
     two.add(["other"], ids=["a"], vectors=X[1:2])
     assert two.search(X[1], top=2).texts == ["text 1", "other"] or two.count() == 6
@@ -52,8 +30,8 @@ def test_two_processes_share_an_index(options: dict[str, Any], tmp_path: Path) -
     assert two.get(["a"]).texts == ["other"]
 
 
-def test_of_two_commits_with_one_number_the_second_begins_again(options: dict[str, Any], tmp_path: Path) -> None:
-    one, two = opened("race", options, tmp_path), opened("race", options, tmp_path, "b")
+def test_of_two_commits_with_one_number_the_second_begins_again(s3_options: dict[str, Any], tmp_path: Path) -> None:
+    one, two = opened("race", s3_options, tmp_path), opened("race", s3_options, tmp_path, "b")
     one.add(None, ids=list("abc"), vectors=X[:3])
     one.add(None, ids=list("def"), vectors=X[3:])
     two.refresh()
@@ -72,9 +50,9 @@ def test_of_two_commits_with_one_number_the_second_begins_again(options: dict[st
 
 
 def test_a_put_that_happened_though_it_failed_is_not_a_conflict(
-    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3_options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = opened("timeout", options, tmp_path)
+    index = opened("timeout", s3_options, tmp_path)
     pipe, failures = index._log.storage._fs.pipe_file, iter([True])
 
     def late(*args: Any, **kwargs: Any) -> Any:
@@ -86,11 +64,11 @@ def test_a_put_that_happened_though_it_failed_is_not_a_conflict(
     monkeypatch.setattr(index._log.storage._fs, "pipe_file", late)
     index.add(["text"], ids=["a"], vectors=X[:1])
     index.add(["text"], ids=["b"], vectors=X[:1])
-    assert opened("timeout", options, tmp_path, "b").count() == 2
+    assert opened("timeout", s3_options, tmp_path, "b").count() == 2
 
 
-def test_the_local_copies_are_the_objects_of_the_storage(options: dict[str, Any], tmp_path: Path) -> None:
-    index = opened("copies", options, tmp_path)
+def test_the_local_copies_are_the_objects_of_the_storage(s3_options: dict[str, Any], tmp_path: Path) -> None:
+    index = opened("copies", s3_options, tmp_path)
     index.add(["a text of nobody else"], ids=["a"], vectors=X[:1])
     assert index.get(["a"]).texts == ["a text of nobody else"]
     copies = [path for path in (tmp_path / "a").rglob("*") if path.is_file()]
