@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import json
 import os
 import re
@@ -32,6 +33,7 @@ PUBLIC = 0o666
 """Mode, less the umask, of a file that is written to be handed on, such as a table of protected vectors."""
 LOCK_SECONDS = 10.0
 """Longest wait for the lock of a file that others change for moments."""
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}  # of a file system without links
 _TEMPORARY = re.compile(r"(\..{1,40}\.)[0-9a-f]{12}\.tmp", re.DOTALL)
 
 
@@ -79,7 +81,9 @@ def atomic_path(
             os.fsync(file.fileno())
         if old_mode is not None:
             temporary.chmod(old_mode)
-        if not (only_new and _linked(temporary, target)):
+        if only_new:
+            _link(temporary, target)
+        else:
             os.replace(temporary, target)
         sync_folder(target.parent)
 
@@ -107,6 +111,7 @@ def make_folders(folder: Path, *, mode: int = PRIVATE) -> None:
     missing = missing[: next((i for i, each in enumerate(missing) if each.is_dir()), len(missing))]
     for each in reversed(missing):
         each.mkdir(0o700 if mode == PRIVATE else 0o777, exist_ok=True)
+        sync_folder(each.parent)
 
 
 def create_private(path: Path) -> None:
@@ -131,19 +136,21 @@ def _prefix(target: str) -> str:
     return f".{target[:40]}."
 
 
-def _linked(temporary: Path, target: Path) -> bool:
-    """Link the file to its final name; return False where the file system has no links.
+def _link(temporary: Path, target: Path) -> None:
+    """Give the file its final name, unless that is taken.
 
     Raises:
         FileExistsError: the name is taken.
     """
     try:
         os.link(temporary, target)
-    except FileExistsError:
-        raise
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        with locked(target):
+            if target.exists():
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
+            os.replace(temporary, target)
 
 
 def _create(target: Path, mode: int) -> tuple[Path, int | None]:
@@ -183,13 +190,20 @@ def remove_left_over(*targets: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a rename in ``folder`` to disk, where folders can be synchronised."""
-    with contextlib.suppress(OSError):
+    """Flush the names in ``folder`` to disk, where folders can be synchronised.
+
+    Raises:
+        OSError: the disk is full or broken, so that a name may not be there after a loss of power.
+    """
+    try:
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 def write_bytes(target: str | os.PathLike[str], data: bytes, *, mode: int = PRIVATE) -> None:

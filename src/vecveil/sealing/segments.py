@@ -16,7 +16,7 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -209,6 +209,10 @@ def _pad(path: Path) -> None:
 class Segment:
     """An open segment: its record, and its rows by position. The file stays open, also when somebody deletes it.
 
+    Args:
+        source: path or content of the file.
+        again: fetches the file anew and returns its path; called where a copy does not open.
+
     Attributes:
         name: of the object.
         record: entry ``vecveil`` of the footer.
@@ -220,23 +224,33 @@ class Segment:
         FileNotFoundError: there is no such file.
     """
 
-    def __init__(self, path: Path, name: str, keys: SegmentKeys) -> None:
-        self.name = name
-        factory, connection, state = _factory(keys, name)
+    def __init__(
+        self, source: Path | bytes, name: str, keys: SegmentKeys, *, again: Callable[[], Path] | None = None
+    ) -> None:
+        self.name, self._keys, self._again = name, keys, again
         self._lock = threading.Lock()  # a ParquetFile has one position
-        self._source = source = pa.OSFile(str(path))
         try:
-            self._file = pq.ParquetFile(
-                source, decryption_properties=factory.file_decryption_properties(connection)
-            )
-            self.record = json.loads(self._file.metadata.metadata[_RECORD.encode()])
-            if self.record["format"] != FORMAT or self.record["name"] != name:
+            self.record, self.key_id = self._open(source)
+        except (FileNotFoundError, SealingError, KeyFileError):
+            if again is None:
+                raise
+            self.record, self.key_id = self._open(again())
+        self._ends: npt.NDArray[np.int64] | None = None
+
+    def _open(self, source: Path | bytes) -> tuple[dict[str, Any], str]:
+        """Open the file, and return the record and the id of the key."""
+        factory, connection, state = _factory(self._keys, self.name)
+        stream = pa.BufferReader(source) if isinstance(source, bytes) else pa.OSFile(str(source))
+        try:
+            file = pq.ParquetFile(stream, decryption_properties=factory.file_decryption_properties(connection))
+            record = json.loads(file.metadata.metadata[_RECORD.encode()])
+            if record["format"] != FORMAT or record["name"] != self.name:
                 raise ValueError
         except Exception as error:
-            source.close()
-            raise _not_opened(name, state.get("error") or error) from error
-        self.key_id = str(state["key_id"])
-        self._ends: npt.NDArray[np.int64] | None = None
+            stream.close()
+            raise _not_opened(self.name, state.get("error") or error) from error
+        self._source, self._file = stream, file
+        return record, str(state["key_id"])
 
     def columns(self, names: Sequence[str]) -> Iterator[Any]:
         """Yield a table a row group with these columns and without padding rows.
@@ -296,11 +310,14 @@ class Segment:
         self._ends = np.cumsum(list(rows), dtype=np.int64)
 
     def _read(self, group: int, names: list[str]) -> Any:
-        try:
-            with self._lock:
-                return self._file.read_row_group(group, columns=names, use_threads=False)
-        except (OSError, pa.ArrowException) as error:
-            raise _not_opened(self.name, error) from error
+        with self._lock:
+            for again in (self._again, None):
+                try:
+                    return self._file.read_row_group(group, columns=names, use_threads=False)
+                except (OSError, pa.ArrowException) as error:
+                    if again is None:
+                        raise _not_opened(self.name, error) from error
+                    self._open(again())
 
     def close(self) -> None:
         with self._lock:

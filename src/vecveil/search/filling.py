@@ -114,7 +114,7 @@ def fill(
                     vectors=np.ascontiguousarray(rows.vectors[new]), metadata=[metadata[i] for i in new],
                 )  # fmt: skip
                 written += len(new)
-    index.refresh()
+    index.refresh(afresh=True)  # what the storage holds is compared, not local copies
     found = set(index.ids())
     chosen = sample.sample(dimension)
     texts, metadata = texts_and_metadata(chosen.fields, check.carried, check.withheld)

@@ -17,14 +17,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from vecveil.encoders.text_encoder import TextEncoder
-from vecveil.errors import IncompatibleError, InvalidInputError, SealingError, StoreError
-from vecveil.io import atomic_path
+from vecveil.errors import (
+    IncompatibleError,
+    InvalidInputError,
+    KeyFileError,
+    SealingError,
+    StoreError,
+)
+from vecveil.io import LockedError, atomic_path, locked
 from vecveil.runtime import progress
 from vecveil.sealing.segments import DELETED, LIVE, Segment, SegmentWriter, schema
 from vecveil.search.keys import IndexKeys, KeySource, RetiredKeyError, StoreKeys
@@ -45,6 +51,8 @@ _GRACE = 8  # commits that a deletion survives, so that an append delayed meanwh
 _ROUNDS = 100  # of a renewal of keys, while others write
 _CHUNK = 2048  # texts that are encoded between two objects of a re-encoding
 _KEPT_COMMITS = 2  # commits before the last that keep their content
+_PATIENCE = 1.0, 10.0  # least and most seconds for which a missing object is looked for
+T = TypeVar("T")
 
 
 class SegmentLog:
@@ -81,6 +89,8 @@ class SegmentLog:
         self._reencoded: int | None = None  # commit that last changed the encoder, 0 for none; None before it is read
         self._read_commit = 0
         self._checked = 0.0  # when the storage was last listed
+        self._mine: set[str] = set()  # appends of this process that it has not loaded, for storages that list late
+        self._made = 0  # last commit that is known to exist
         self._writer, self._written, self._lamport = new_name(), 0, 0
         self._changing = threading.RLock()
         self.exists()
@@ -113,9 +123,10 @@ class SegmentLog:
             rows = columns(n)
             while True:
                 listing = self._listing()
-                if keys.reads and listing.commit > self._read_commit:  # it may have changed the encoder
+                last = listing.commit
+                if keys.reads and last > self._read_commit:  # it may have changed the encoder
                     with contextlib.suppress(FileNotFoundError, RetiredKeyError):  # later commits followed
-                        self._record_of(_commit_name(listing.commit), keys)
+                        self._record_of(last, keys)
                 self._lamport = 1 + max(self._lamport, *listing.lamports, 0)
                 name = f"segments/{self._lamport:016x}-{self._writer}-{self._written + 1}.parquet"
                 stamped = _stamped(rows, self._lamport, self._writer, DELETED if deleted else LIVE)
@@ -130,9 +141,12 @@ class SegmentLog:
                     self._writer, self._written = new_name(), 0
                     raise
                 self._written += 1
-                if key_id == keys.current():
+                if keys.reads:
+                    self._mine.add(name)
+                # The key may have been renewed meanwhile, and be deleted before anybody renews this segment. Or so many
+                # commits were made that one dropped a newer deletion of these rows. Then write again, above all others.
+                if key_id == keys.current() and self._last_commit() - last < _GRACE:
                     break
-                # The key was renewed meanwhile, and may be deleted before anybody renews this segment: write again.
             self.dimension = n
             if self.snapshot is not None:
                 self._refresh()
@@ -208,31 +222,70 @@ class SegmentLog:
     def known_dimension(self) -> int | None:
         """Return the dimension, and check the encoder, from one object if nothing is loaded; None for a new index."""
         if self.dimension is None and self.keys is not None and self.keys.reads:
-            listing = self._listing()
-            newest = [_commit_name(listing.commit)] if listing.commit else sorted(listing.appends)[-1:]
-            for name in newest:
-                try:
-                    segment = Segment(self.storage.fetch(name), name, self.keys)
-                except FileNotFoundError:
-                    continue
-                segment.close()
-                self._check_encoder(segment.record)
-                self._take_layout(segment.record)
+            keys = self.keys
+
+            def look(listing: _Listing) -> None:
+                if listing.commit:
+                    self._record_of(listing.commit, keys)
+                elif listing.appends:
+                    segment = self._opened(max(listing.appends), keys)
+                    segment.close()
+                    self._check_encoder(segment.record)
+                    self._take_layout(segment.record)
+
+            self._settled(look)
         return self.dimension
 
-    def _listing(self) -> _Listing:
-        names = self.storage.list("segments")
+    def _last_commit(self) -> int:
         commits = [int(match[1], 16) for name in self.storage.list("commits") if (match := _COMMIT.fullmatch(name))]
-        return _Listing(names, max(commits, default=0))
+        return max(commits, default=self._made)
 
-    def refresh(self) -> Snapshot:
-        """Load what other processes have written.
+    def _listing(self) -> _Listing:
+        # Whatever a commit has taken over was listed before it, or is named by it.
+        names = self.storage.list("segments") | self._mine
+        self._made = max(self._made, self._last_commit())
+        return _Listing(names, self._made)
+
+    def _settled(self, attempt: Callable[[_Listing], T]) -> T:
+        """Return what ``attempt`` makes of the listed objects; try again while other processes replace them.
+
+        Raises:
+            StoreError: an object stays missing.
+        """
+        due, commit = 0.0, -1
+        while True:
+            listing = self._listing()
+            if listing.commit > commit:  # a busy index is no incomplete one
+                due, commit = time.monotonic() + min(max(self._staleness, _PATIENCE[0]), _PATIENCE[1]), listing.commit
+            try:
+                return attempt(listing)
+            except FileNotFoundError as error:  # a commit replaced the object after it was listed
+                problem = f"the object {Path(str(error.filename or error)).name} cannot be read"
+            except _Missing as error:  # a storage may list late
+                problem = str(error)
+            except RetiredKeyError as error:  # a later commit took its place
+                if time.monotonic() > due:
+                    raise
+                problem = str(error)
+            if time.monotonic() > due:
+                raise StoreError(
+                    f"The index at {self.location} is incomplete: {problem}. The storage withholds objects, or they "
+                    "were deleted. Restore them from a backup of the storage.", code="E-INDEX-INCOMPLETE",
+                )  # fmt: skip
+            time.sleep(0.05)
+
+    def refresh(self, *, afresh: bool = False) -> Snapshot:
+        """Load what other processes have written; ``afresh``: read every object from the storage again.
 
         Raises:
             StoreError: there is no index, or an object that another process saw is missing.
         """
         self.exists()
         with self._changing:
+            if afresh:
+                self.snapshot = None
+                for name in self.storage.copies():
+                    self.storage.forget_copy(name)
             self._refresh()
         assert self.snapshot is not None
         return self.snapshot
@@ -242,42 +295,24 @@ class SegmentLog:
         keys = self.keys
         if keys is None:
             raise StoreError(f"There is no index at {self.location}.", code="E-INDEX-MISSING")
-        before = self.snapshot or Snapshot({}, {}, {})
-        due = time.monotonic() + max(self._staleness, 1.0)
-        while True:
-            listing = self._listing()
-            try:
-                if listing.commit < before.commit:
-                    raise _Missing(f"the storage shows commit {listing.commit} after commit {before.commit}")
-                after = self._advanced(before, listing, keys)
-                break
-            except FileNotFoundError as error:  # a commit replaced the object after it was listed
-                problem = _Missing(f"the object {Path(str(error.filename or error)).name} cannot be read")
-            except _Missing as error:  # a storage may list late
-                problem = error
-            except RetiredKeyError:  # a later commit took its place
-                if time.monotonic() > due:
-                    raise
-                time.sleep(0.05)
-                continue
-            if time.monotonic() > due:
-                raise StoreError(
-                    f"The index at {self.location} is incomplete: {problem}. The storage withholds objects, or they "
-                    "were deleted. Restore them from a backup of the storage.", code="E-INDEX-INCOMPLETE",
-                ) from problem  # fmt: skip
-            time.sleep(0.05)
+        before, trusted = self.snapshot or Snapshot({}, {}, {}), self._trusted_state()
+        after = self._settled(lambda listing: self._advanced(before, listing, keys))
+        # Others may share the folder of copies: what they load is left alone.
+        unused = (before.parts.keys() if self.snapshot else self.storage.copies()) - after.parts.keys()
         self.snapshot, self._checked = after, time.monotonic()
         self._lamport = max(self._lamport, after.lamport)
-        for name in self.storage.copies() - after.parts.keys():
-            if name.startswith("segments/"):
-                self.storage.forget_copy(name)
-        self._check_trusted(after)
+        self._mine = {name for name in self._mine if name not in after.parts and _is_open(name, after.covered)}
+        for name in unused:
+            self.storage.forget_copy(name)
+        self._check_trusted(after, trusted)
 
     def _advanced(self, before: Snapshot, listing: _Listing, keys: IndexKeys) -> Snapshot:
+        if listing.commit < before.commit:
+            raise _Missing(f"the storage shows commit {listing.commit} after commit {before.commit}")
         base, covered = list(before.parts), dict(before.covered)
         base = [name for name in base if _MERGED.fullmatch(name) or not _is_open(name, covered)]
         if listing.commit > before.commit:
-            record = self._record_of(_commit_name(listing.commit), keys)
+            record = self._record_of(listing.commit, keys)
             base, covered = record["base"], record["covered"]
         newest = dict(covered)
         appends = [name for name in listing.appends if _is_open(name, covered)]
@@ -314,7 +349,7 @@ class SegmentLog:
 
     def _segment(self, name: str, keys: IndexKeys) -> Segment:
         """Open a segment and compare its record with the index."""
-        segment = Segment(self.storage.fetch(name), name, keys)
+        segment = self._opened(name, keys)
         record = segment.record
         if record["uuid"] != str(keys.uuid):
             segment.close()
@@ -350,15 +385,28 @@ class SegmentLog:
         """Take over dimension and precision of an index that exists."""
         self.dimension, self.precision = record["dimension"], record["precision"]
 
-    def _record_of(self, name: str, keys: IndexKeys) -> dict[str, Any]:
-        """Return the record of a commit; raise FileNotFoundError if later commits have emptied it."""
-        path = self.storage.fetch(name)
-        if not path.stat().st_size:
+    def _opened(self, name: str, keys: IndexKeys) -> Segment:
+        """Open a segment; a local copy that is gone or damaged is fetched again."""
+
+        def again() -> Path:
             self.storage.forget_copy(name)
-            raise FileNotFoundError(name)
-        segment = Segment(path, name, keys)
+            return self.storage.fetch(name)
+
+        return Segment(self.storage.fetch(name), name, keys, again=None if self.storage.local else again)
+
+    def _record_of(self, number: int, keys: IndexKeys) -> dict[str, Any]:
+        """Return the record of a commit; raise FileNotFoundError if later commits have emptied it."""
+        name = _commit_name(number)
+        content = self.storage.read(name)
+        try:
+            if not content:
+                raise FileNotFoundError(name)
+            segment = Segment(content, name, keys)
+        except SealingError:
+            if not self.storage.read(name):  # it was emptied while it was read
+                raise FileNotFoundError(name) from None
+            raise
         segment.close()
-        self.storage.forget_copy(name)
         self._check_encoder(segment.record)
         self._read_commit = max(self._read_commit, segment.record["commit"])
         self._take_layout(segment.record)
@@ -393,33 +441,58 @@ class SegmentLog:
             )  # fmt: skip
         self._reencoded = reencoded
 
-    def _check_trusted(self, snapshot: Snapshot) -> None:
-        """Compare the state with the trusted one, and write the newer of both."""
+    def _trusted_state(self) -> dict[str, Any]:
+        """Return the trusted state, which must be read before the storage is listed."""
+        keys, nothing = self.keys, {"commit": 0, "newest": {}}
+        assert keys is not None
+        if self._trusted is None or not self._trusted.exists():
+            return nothing
+        try:
+            segment = Segment(self._trusted.read_bytes(), f"trusted/{keys.uuid}", keys)
+        except RetiredKeyError:  # nothing from before the renewal opens any more
+            return nothing
+        except (SealingError, KeyFileError, OSError) as error:
+            raise SealingError(
+                f"The file of trusted_state, {self._trusted.name}, cannot be read: it is damaged, or another index or "
+                "key wrote it. Restore it from a backup; without one, delete it and check what the storage holds.",
+                code="E-SEAL-OPEN", param="trusted_state",
+            ) from error  # fmt: skip
+        segment.close()
+        state: dict[str, Any] = segment.record["state"]
+        return state
+
+    def _check_trusted(self, snapshot: Snapshot, known: Mapping[str, Any]) -> None:
+        """Compare the state with the trusted one from before it was listed, and write the newest of both."""
         if self._trusted is None:
             return
         keys = self.keys
         assert keys is not None
-        name = f"trusted/{keys.uuid}"
-        state = {"commit": snapshot.commit, "newest": dict(snapshot.newest)}
-        if self._trusted.exists():
-            segment = Segment(self._trusted, name, keys)
-            known = segment.record["state"]
-            segment.close()
-            behind = [w for w, n in known["newest"].items() if snapshot.newest.get(w, 0) < n]
-            if known["commit"] > snapshot.commit or behind:
-                raise StoreError(
-                    f"The storage of the index at {self.location} was rolled back: {self._trusted.name} knows newer "
-                    "writes. Restore the storage, or delete this file if you restored an older backup yourself.",
-                    code="E-INDEX-INCOMPLETE",
-                )
-            if known == state:
-                return
-        with atomic_path(self._trusted, mode=0o600) as path:
-            record = {"uuid": str(keys.uuid), "kind": "trusted", "state": state}
-            writer = SegmentWriter(
-                path, name, keys, n=self.dimension or 1, precision=self.precision, record=record
+        if known["commit"] > snapshot.commit or _behind(snapshot.newest, known["newest"]):
+            raise StoreError(
+                f"The storage of the index at {self.location} was rolled back: {self._trusted.name} knows newer "
+                "writes. Restore the storage, or delete this file if you restored an older backup yourself.",
+                code="E-INDEX-INCOMPLETE",
             )
-            writer.close()
+        if known == {"commit": snapshot.commit, "newest": dict(snapshot.newest)}:
+            return
+        try:
+            with locked(self._trusted):
+                known = self._trusted_state()  # another process may have written it
+                newest = {w: max(snapshot.newest.get(w, 0), known["newest"].get(w, 0))
+                          for w in {**known["newest"], **snapshot.newest}}  # fmt: skip
+                state = {"commit": max(snapshot.commit, known["commit"]), "newest": newest}
+                with atomic_path(self._trusted) as path:
+                    record = {"uuid": str(keys.uuid), "kind": "trusted", "state": state}
+                    SegmentWriter(
+                        path, f"trusted/{keys.uuid}", keys, n=self.dimension or 1, precision=self.precision,
+                        record=record,
+                    ).close()  # fmt: skip
+        except (OSError, LockedError) as error:
+            raise StoreError(
+                f"The file of trusted_state, {self._trusted.name}, cannot be written: "
+                f"{getattr(error, 'strerror', None) or 'another process keeps it locked'}. The index is unharmed.",
+                code="E-INDEX-STORAGE", param="trusted_state",
+            ) from error  # fmt: skip
 
     def rewrite(self, ids: Sequence[str]) -> None:
         """Write every segment that holds a version of ``ids`` again, without what is superseded."""
@@ -454,12 +527,13 @@ class SegmentLog:
                 older = _under_other_keys(snapshot, key_id=current)
                 if not older and snapshot.commit:
                     with contextlib.suppress(FileNotFoundError):  # others commit at the same time
-                        if self._record_of(_commit_name(snapshot.commit), keys)["key_id"] == current:
+                        if self._record_of(snapshot.commit, keys)["key_id"] == current:
                             break
                 self.commit(partial(_under_other_keys, key_id=current), always=True)
             else:
                 raise StoreError(f"{_OWNER}.reseal: writers kept the older key. Call it again.", code="E-INDEX-BUSY")
-            keys.store.retire(keys.collection, keep=b"")
+            # Another renewal may have begun since: then this key, of what was verified, is no longer the current one.
+            keys.store.retire(keys.collection, keep=bytes.fromhex(current))
 
     def reencode(self, encoder: TextEncoder, *, show_progress: bool | None = None) -> None:
         """Give every row the vector that ``encoder`` makes of its text, in one commit.
@@ -507,7 +581,7 @@ class SegmentLog:
         assert self.keys is not None
         for name in self._vector_objects():
             try:
-                segment = Segment(self.storage.fetch(name), name, self.keys)
+                segment = self._opened(name, self.keys)
             except (FileNotFoundError, RetiredKeyError):
                 continue
             noted = segment.record["encoder"], segment.record["precision"], segment.record["uuid"]
@@ -572,7 +646,7 @@ class SegmentLog:
         self._require_commits()
         with self._changing:
             while True:
-                snapshot, keys = self.refresh(), self.keys
+                snapshot, keys = self._refreshed_after_commit(), self.keys
                 assert keys is not None
                 number = snapshot.commit + 1
                 noted: dict[str, Any] = {"uuid": str(keys.uuid), **self._noted()}
@@ -598,17 +672,32 @@ class SegmentLog:
                     }  # fmt: skip
                     self._write(_commit_name(number), [], keys, n, record)
                     break
-                except (FileExistsError, FileNotFoundError, RetiredKeyError):
+                except (FileExistsError, FileNotFoundError, RetiredKeyError) as error:
                     # Another process made this commit, and may already have deleted what was written here, or its key.
-                    self.storage.delete(outputs)
-                    if self._listing().commit < number:
-                        raise
+                    if isinstance(error, FileExistsError):
+                        self._made = max(self._made, number)
+                    after = self.refresh()
+                    self.storage.delete(name for name in outputs if name not in after.parts)
+                    if after.commit < number:
+                        raise StoreError(
+                            f"What a commit wrote to {self.location} is not there. Repeat the call.",
+                            code="E-INDEX-STORAGE",
+                        ) from error
                     if once:
                         raise _Superseded from None
+            self._made = max(self._made, number)
             if vectors is not None:
                 self._encoder, self._reencoded, self.dimension = vectors.encoder, number, n
             self._refresh()
             self._clean()
+
+    def _refreshed_after_commit(self) -> Snapshot:
+        """Return a snapshot whose appends were listed after its commit was there."""
+        while True:
+            known = self._made
+            snapshot = self.refresh()
+            if snapshot.commit == known:
+                return snapshot
 
     def _merge(
         self, snapshot: Snapshot, chosen: set[str], n: int, keys: IndexKeys, record: dict[str, Any],
@@ -620,6 +709,7 @@ class SegmentLog:
         source = self._surviving(snapshot, chosen, number, n)
         pushed: list[Any] = []  # what was read beyond the limit
         ended = False
+        unique = new_name()  # an earlier attempt may have written this number
 
         def tables() -> Iterator[Any]:
             nonlocal ended
@@ -636,11 +726,12 @@ class SegmentLog:
                 yield table
 
         while not ended:
-            name = f"segments/c{number:08x}-{snapshot.lamport:016x}-{self._writer}-{len(outputs) + 1}.parquet"
+            name = f"segments/c{number:08x}-{snapshot.lamport:016x}-{unique}-{len(outputs) + 1}.parquet"
             outputs.append(name)
             self._write(name, tables(), keys, n, record)
-        for name in outputs:  # every page opens
-            segment = Segment(self.storage.fetch(name), name, keys)
+        for name in outputs:  # every page opens, of what the storage holds
+            self.storage.forget_copy(name)
+            segment = self._opened(name, keys)
             rows = sum(len(table) for table in segment.columns(["id", "vector", "text", "metadata"]))
             segment.close()
             if rows != segment.record["rows"]:
@@ -756,6 +847,11 @@ def _is_open(name: str, covered: Mapping[str, int]) -> bool:
     match = _APPEND.fullmatch(name)
     return match is not None and int(match[3]) > covered.get(match[2], 0)
 
+
+
+def _behind(newest: Mapping[str, int], known: Mapping[str, int]) -> bool:
+    """Return whether a writer's number in ``newest`` is less than the one known."""
+    return any(newest.get(writer, 0) < number for writer, number in known.items())
 
 
 def _commit_name(number: int) -> str:

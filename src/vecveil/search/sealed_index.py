@@ -314,13 +314,16 @@ class SealedIndex:
         """Return the number of rows."""
         return self._rows(f"{_OWNER}.count").count()
 
-    def refresh(self) -> None:
+    def refresh(self, *, afresh: bool = False) -> None:
         """Load what other processes have written.
+
+        Args:
+            afresh: read every object from the storage again, instead of from memory and local copies.
 
         Raises:
             StoreError: there is no index, or an object that another process saw is missing.
         """
-        self._log.refresh()
+        self._log.refresh(afresh=afresh)
 
     def compact(self) -> None:
         """Merge small segments and drop what is superseded, while others read and write.

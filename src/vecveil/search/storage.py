@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import functools
 import os
 import secrets
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vecveil.errors import StoreError, optional_import
-from vecveil.io import atomic_path, remove_left_over, sync_folder
+from vecveil.io import atomic_path, remove_left_over, temporary_beside
 
 # File systems of fsspec that create an object only if its name is free, in one request.
 _CONDITIONAL = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"}
@@ -44,6 +45,8 @@ class Storage:
         protocols = self._fs.protocol
         names = {protocols} if isinstance(protocols, str) else set(protocols)
         self.conditional = bool(names & _CONDITIONAL)
+        # Both read a file by parts of 50 MB, S3 ten at once.
+        self._parts = {"chunksize": 2**24, "max_concurrency": 4} if names & {"s3", "s3a", "gs", "gcs"} else {}
         self._cache = cache
 
     def list(self, folder: str) -> set[str]:
@@ -112,16 +115,17 @@ class Storage:
             StoreError: the storage cannot be written. Whether the object exists is then unknown.
         """
         target = Path(self._root if self.local else self._cache, name)
-        new = not target.parent.exists()
         with _reported(f"write {name}"):
-            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # A remote object is written to the cache, where it stays as the local copy.
-            with atomic_path(target, mode=0o600, only_new=self.local) as path:
-                yield path
-                if not self.local:
-                    self._upload(path, name)
-            if new:
-                sync_folder(target.parent.parent)
+            try:
+                # A remote object is written to the cache, where a segment stays as the local copy.
+                with atomic_path(target, mode=0o600, only_new=self.local) as path:
+                    yield path
+                    if not self.local:
+                        self._upload(path, name)
+            except FileNotFoundError as error:
+                raise OSError("its folder or bucket is missing") from error
+            if not name.startswith("segments/"):
+                self.forget_copy(name)
 
     def create(self, name: str, data: bytes) -> None:
         """Create a small object; see `creating`."""
@@ -155,17 +159,31 @@ class Storage:
                 remove_left_over(*(place / name[1:-17] for name in os.listdir(place) if name.endswith(".tmp")))
 
     def _upload(self, path: Path, name: str) -> None:
+        """Write an object, unless its name is taken, where the storage can tell.
+
+        Raises:
+            FileExistsError: the name is taken.
+        """
         remote = f"{self._root}/{name}"
+        mode = {"mode": "create"} if self.conditional else {}
         try:
-            if self.conditional:
-                self._retry(lambda: self._fs.pipe_file(remote, path.read_bytes(), mode="create"))
-            else:
-                self._retry(lambda: self._fs.put_file(str(path), remote))
-        except FileExistsError:
-            # A request that timed out, and was repeated, may have been carried out: then the object is ours.
-            self._fs.invalidate_cache(remote)
-            if bytes(self._retry(lambda: self._fs.cat_file(remote))) != path.read_bytes():
+            self._retry(lambda: self._fs.put_file(str(path), remote, **mode, **self._parts))
+        except OSError as error:
+            # A request that failed, or seemed to, may have been carried out: then the object is ours.
+            same = None if isinstance(error, PermissionError) else self._compared(path, remote)
+            if same is None:
                 raise
+            if not same:
+                raise FileExistsError(name) from error
+
+    def _compared(self, path: Path, remote: str) -> bool | None:
+        """Return whether an object equals a file; None if there is no object."""
+        with temporary_beside(path, mode=0o600) as there:
+            try:
+                self._retry(lambda: self._fs.get_file(remote, str(there)))
+            except FileNotFoundError:
+                return None
+            return filecmp.cmp(path, there, shallow=False)
 
     @staticmethod
     def _retry(request: Callable[[], Any]) -> Any:
@@ -194,5 +212,5 @@ def _reported(doing: str) -> Iterator[None]:
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error.args[0] if error.args else type(error).__name__)
+        reason = error.strerror or str(error.args[0] if error.args else type(error).__name__)
         raise StoreError(f"The storage of the index could not {doing}: {reason}.", code="E-INDEX-STORAGE") from error
