@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from research import run as run_experiment
 from research import running
 from vecveil import Ledger
 from vecveil.bulk import verify
+from vecveil.search import SealedIndex
 
 DAY = 86_400.0
 
@@ -134,3 +136,18 @@ def test_a_bar_of_progress_does_not_mind(capsys: pytest.CaptureFixture[str]) -> 
 
     assert list(progress(range(50), "Protecting", total=50, show=True, unit="part")) == [*range(50)]
     assert "50/50" in capsys.readouterr().err
+
+
+def test_a_sealed_index(tmp_path: Path, key: Path, jumps: Callable[[], int]) -> None:
+    """The last write of an id wins whatever the time is said to be, and a renewal of keys ends."""
+    shutil.copy(key, tmp_path / "search.keys")
+    one, two = (SealedIndex(tmp_path / "notes", tmp_path / "search.keys", max_staleness=0) for _ in range(2))
+    for turn in range(3):
+        for index in (one, two):
+            index.add([f"{turn}"] * 2, ids=["a", f"{turn}"], vectors=np.ones((2, 4)))
+            time.time()
+        one.delete([f"{turn}"])
+        two.compact()
+    one.reseal()
+    assert two.get().texts == one.get().texts == ["2"]
+    assert jumps() >= 6

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from vecveil.randomness import NoiseKeys
+from vecveil.sealing.keystore import MasterKeys
 from vecveil.search import SealedIndex, log
 from vecveil.search.storage import Storage
 
@@ -81,10 +82,13 @@ class Processes(RuleBasedStateMachine):
         self.rows: dict[str, str] = {}
         self.unknown: dict[str, set[str | None]] = {}
         self.serial = 0
-        self.open = [self.opened() for _ in range(3)]
+        self.open = [self.opened(process) for process in range(4)]
 
-    def opened(self) -> SealedIndex:
-        index = SealedIndex(self.folder / "notes", self.keys, max_staleness=0)
+    def key(self, process: int) -> Any:
+        return self.keys
+
+    def opened(self, process: int) -> SealedIndex:
+        index = SealedIndex(self.folder / "notes", self.key(process), max_staleness=0)
         index._log.storage = HookedStorage(index._log.storage)  # type: ignore[assignment]
         return index
 
@@ -108,7 +112,7 @@ class Processes(RuleBasedStateMachine):
             for name, text in changes.items():
                 before = self.unknown.pop(name, {self.rows.get(name)})
                 self.unknown[name] = before | {text}
-            self.open[process] = self.opened()
+            self.open[process] = self.opened(process)
         else:
             for name, text in changes.items():
                 self.unknown.pop(name, None)
@@ -210,7 +214,7 @@ class Processes(RuleBasedStateMachine):
     @rule(process=process)
     def reopen(self, process: int) -> None:
         self.open[process].close()
-        self.open[process] = self.opened()
+        self.open[process] = self.opened(process)
 
     @rule(process=process)
     def look(self, process: int) -> None:
@@ -227,17 +231,40 @@ class Processes(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for process, index in enumerate(getattr(self, "open", [])):
-            self.look(process)
+            if process < 3:
+                self.look(process)
             index.close()
         if hasattr(self, "folder"):
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def test_processes_agree_with_a_dict(monkeypatch: pytest.MonkeyPatch) -> None:
+class OnlyWraps:
+    """A provider of a process that may encrypt and not decrypt."""
+
+    def __init__(self, keys: MasterKeys) -> None:
+        self.wrap = keys.wrap
+
+
+class WithProvider(Processes):
+    """Keys of a provider, which nothing renews; a fourth process can wrap them and not unwrap: it only adds."""
+
+    def key(self, process: int) -> Any:
+        keys = MasterKeys(NoiseKeys.from_file(self.keys))
+        return OnlyWraps(keys) if process == 3 else keys
+
+    reseal = append_under_a_retiring_key = None  # type: ignore[assignment]
+
+    @rule(names=Processes.some_ids, crash=Processes.crash)
+    def add_without_reading(self, names: list[str], crash: int) -> None:
+        self.add(3, names, crash)
+
+
+@pytest.mark.parametrize("processes", [Processes, WithProvider])
+def test_processes_agree_with_a_dict(monkeypatch: pytest.MonkeyPatch, processes: type[Processes]) -> None:
     monkeypatch.setattr(log, "_MOST_APPENDS", 5)
     monkeypatch.setattr(log, "_GRACE", 2)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    examples = int(os.environ.get("VECVEIL_FAULT_MOMENTS", "12"))
+    examples = int(os.environ.get("VECVEIL_FAULT_MOMENTS", "8"))
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        Processes, settings=settings(max_examples=examples, stateful_step_count=25, deadline=None)
+        processes, settings=settings(max_examples=examples, stateful_step_count=25, deadline=None)
     )
