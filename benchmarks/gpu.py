@@ -1,4 +1,4 @@
-"""Attackers that need a GPU: the ladder's network, alone, with further texts, at other sizes and behind a denoiser.
+"""Attackers that need a GPU: the ladder's network, with further texts, at other sizes, behind a denoiser; a decoder.
 
     python benchmarks/gpu.py prepare --data DIR --bundle .gpu [--sentences VECTORS.npy]
     python benchmarks/gpu.py network --bundle .gpu --out FOLDER [--minutes 5] [--workers 5] [--device cuda]
@@ -16,6 +16,7 @@ OMP_NUM_THREADS=1, or the workers wait for each other. It needs torch, numpy, sc
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import multiprocessing
 import platform
@@ -104,8 +105,12 @@ def prepare(data: Path, bundle: Path, sentences: Path | None) -> None:
         if label.any() and normalise_text(text) not in tested:
             found.setdefault(normalise_text(text), (row, label))
     rows = np.array([row for row, _ in found.values()])
-    further = np.load(sentences, mmap_mode="r")[rows] if sentences else encoder.encode([table[row] for row in rows])
     bundle.mkdir(parents=True, exist_ok=True)
+    written = {"train": [problem.texts[i] for i in case.train], "test": [problem.texts[i] for i in case.test],
+               "further": [table[i] for i in rows]}  # fmt: skip
+    with gzip.open(bundle / "texts.json.gz", "wt", encoding="utf-8") as file:
+        json.dump(written, file)
+    further = np.load(sentences, mmap_mode="r")[rows] if sentences else encoder.encode([table[row] for row in rows])
     arrays: dict[str, np.ndarray] = {
         "train": X[case.train].astype(np.float16), "test": X[case.test].astype(np.float16),
         "without": without.astype(np.float16),
@@ -202,6 +207,8 @@ def _bundle(folder: str) -> dict[str, Any]:
 
 def tasks() -> Iterator[dict[str, Any]]:
     """Yield the runs, the most important first."""
+    for name in ("clean", "subspace", "subspace, noise 0.9"):
+        yield {"release": name, "kind": "decoder"}
     for name in RELEASES:
         yield {"release": name, "kind": "network"}
     for name in RELEASES:
@@ -222,11 +229,13 @@ def tasks() -> Iterator[dict[str, Any]]:
         yield {"release": name, "kind": "ladder"}
 
 
-def run(task: dict[str, Any], folder: str, device: str, quick: bool) -> dict[str, Any]:
-    """Return the record of one run."""
+def run(task: dict[str, Any], folder: str, device: str, minutes: float, quick: bool) -> dict[str, Any]:
+    """Return the record of one run; a decoder is trained for ``minutes``."""
     import torch
 
     torch.set_num_threads(1)
+    if task["kind"] == "decoder":
+        return task | decode(task["release"], folder, device, minutes, quick)
     started, b = time.perf_counter(), _bundle(folder)
     rng = np.random.default_rng(0)
     number = list(RELEASES).index(task["release"])
@@ -266,6 +275,31 @@ def run(task: dict[str, Any], folder: str, device: str, quick: bool) -> dict[str
                       "chance": value.chance, "seconds": result.seconds, "details": dict(result.details)})  # fmt: skip
     return {**task, "texts": len(train), "further_texts": 0 if further is None else len(further), "judged": len(test),
             "seconds": time.perf_counter() - started, "attacks": found}  # fmt: skip
+
+
+def decode(name: str, folder: str, device: str, minutes: float, quick: bool) -> dict[str, Any]:
+    """Return what a decoder writes of the test texts; it learns from the training and the further texts."""
+    from vecveil.attacks import TextVectors
+    from vecveil.attacks.reconstruction.geia import GEIAAttack
+
+    b = _bundle(folder)
+    with gzip.open(Path(folder) / "texts.json.gz", "rt", encoding="utf-8") as file:
+        texts = json.load(file)
+    number = list(RELEASES).index(name)
+    law = None
+    if name != "clean":
+        law = Law(*(b[f"{key}{number}"] for key in ("map", "root", "lengths")), device)
+    X = np.concatenate([b["train"], b["further"]]).astype(np.float32)
+    learnt = TextVectors(X, texts["train"] + texts["further"])
+    if quick:
+        learnt = TextVectors(learnt.X[:200], learnt.texts[:200])
+    judged = b["test"] if law is None else law(b["test"], np.random.default_rng(99))
+    attack = GEIAAttack("small" if quick else "medium", seconds=60 * minutes, judged=300, device=device)
+    result = attack.run(learnt, TextVectors(judged, texts["test"]), release=law, rng=0, show_progress=False)
+    figures = {key: {"value": e.value, "low": e.low, "high": e.high, "chance": e.chance, "n": e.n}
+               for key, e in result.estimates.items()}  # fmt: skip
+    return {"texts": len(learnt), "seconds": result.seconds,
+            "details": dict(result.details), "figures": figures}  # fmt: skip
 
 
 def _denoiser(law: Law, X: np.ndarray, device: str, quick: bool) -> Any:
@@ -340,16 +374,18 @@ def main() -> None:
     ]  # fmt: skip
     deadline = started + 60 * arguments.minutes
     pool = ProcessPoolExecutor(arguments.workers, mp_context=multiprocessing.get_context("spawn"))
-    settings = (str(arguments.bundle), arguments.device, arguments.quick)
+    # A decoder is judged for about a minute after its training.
+    settings = (str(arguments.bundle), arguments.device, max(0.1, arguments.minutes - 1.5), arguments.quick)
     futures = [pool.submit(run, task, *settings) for task in chosen]
     try:
         for future in as_completed(futures, timeout=max(1.0, deadline - time.monotonic())):
             result = future.result()
             record["runs"].append(result)
-            best = max(result["attacks"], key=lambda each: each["value"])
             what = {key: result[key] for key in ("kind", "release", "further", "own", "size") if key in result}
-            print(*what.values(), best["attack"], f"{best['value']:.3f}", f"{result['seconds']:.0f} s",
-                  best["details"].get("gain"), flush=True)  # fmt: skip
+            figures = {each["attack"]: each["value"] for each in result.get("attacks", [])} or {
+                key: figure["value"] for key, figure in result["figures"].items()
+            }
+            print(*what.values(), f"{result['seconds']:.0f} s", figures, flush=True)
             write_text(arguments.out / "gpu.json", json.dumps(record, indent=1, default=float) + "\n")
     except TimeoutError:
         print(f"{len(chosen) + len(done) - len(record['runs'])} runs were left out", flush=True)
