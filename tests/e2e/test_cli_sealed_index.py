@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 import os
 import signal
@@ -11,7 +12,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 from harness.command_line import command, environment, run
 from vecveil.data import read_texts
@@ -146,6 +150,65 @@ def test_the_storage_is_attacked(tmp_path: Path, notes: Path, lsa: Path) -> None
         assert "not sealed" in render_audit(record), name
 
 
+@pytest.fixture(scope="module")
+def tables(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables of 20 rows, with and without vectors: year is a number, code looks like one and is a name."""
+    folder = tmp_path_factory.mktemp("tables")
+    rows = [{"note": f"n{i}", "body": text, "year": 2000 + i, "code": f"{i:03}"} for i, text in enumerate(texts[:20])]
+    frame = pa.Table.from_pylist(rows)
+    csv.write_csv(frame, folder / "t.csv")
+    (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "t.jsonl.gz").write_bytes(gzip.compress((folder / "t.jsonl").read_bytes()))
+    (folder / "twice.csv").write_text("note,body\na,first text\na,second text\n")
+    pq.write_table(frame, folder / "t.parquet")
+    vectors = pa.array(np.random.default_rng(0).standard_normal((20, 64)).astype(np.float32).tolist())
+    pq.write_table(frame.append_column("embedding", vectors), folder / "v.parquet")
+    marked = frame.append_column("embedding", vectors).replace_schema_metadata({"vecveil": '{"protected": true}'})
+    pq.write_table(marked, folder / "protected.parquet")
+    assert run("key", "new", folder / "search.keys").code == 0
+    return folder
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.jsonl.gz", "t.parquet", "v.parquet"])
+def test_a_table_is_copied(tables: Path, texts: list[str], lsa: Path, tmp_path: Path, name: str) -> None:
+    words = ["migrate", tables / name, f"sealed:{tmp_path}/index", "--seal-key", tables / "search.keys", "--json",
+             "--text-column", "body", "--id-column", "note"]  # fmt: skip
+    words += [] if name == "v.parquet" else ["--encoder", lsa]
+    done = run(*words, "--batch", 7)
+    assert done.code == 0, done.err
+    assert "Verified" in done.err
+    assert (done.json["rows"], done.json["written"]) == (20, 20)
+    with SealedIndex(tmp_path / "index", tables / "search.keys") as index:
+        row = index.get(["n7"])
+        assert (row.texts, row.metadata) == ([texts[7]], [{"year": 2007, "code": "007"}])
+        index.add(["other text"], ids=["n7"], vectors=np.ones((1, 64)))
+        index.delete(["n8"])
+    again = run(*words)
+    assert again.json["written"] == 2, again.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["t.csv", "--text-column", "body"], "--encoder"),
+        (["t.csv", "--encoder", "{lsa}"], "--text-column"),
+        (["t.csv", "--text-column", "body", "--id-column", "no", "--encoder", "{lsa}"], "--id-column"),
+        (["t.csv", "--text-column", "body", "--drop", "no", "--encoder", "{lsa}"], "--drop"),
+        (["twice.csv", "--text-column", "body", "--id-column", "note", "--encoder", "{lsa}"], "1 rows"),
+        (["t.csv", "--text-column", "body", "--embedding-column", "code"], "--embedding-column"),
+        (["protected.parquet"], "vecveil has protected"),
+        (["v.parquet", "--skip-bad"], "--skip-bad"),
+        (["missing.csv", "--encoder", "{lsa}"], "existing file"),
+    ],
+)
+def test_mistakes_with_tables(tables: Path, lsa: Path, tmp_path: Path, arguments: list[str], says: str) -> None:
+    name, *options = (word.format(lsa=lsa) for word in arguments)
+    done = run("migrate", tables / name, f"sealed:{tmp_path}/index", "--seal-key", tables / "search.keys", *options)
+    assert done.code in (1, 2)
+    assert says in done.err
+    assert not list(tmp_path.glob("index/segments/*"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -162,6 +225,9 @@ def test_the_storage_is_attacked(tmp_path: Path, notes: Path, lsa: Path) -> None
           "--keep-text"], "--keep-text"),
         (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:{0}/index", "--seal-key", "{0}/search.keys",
           "--drop", "colour"], "drop"),
+        (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:{0}/index", "--seal-key", "{0}/search.keys",
+          "--id-column", "x"], "--id-column"),
+        (["migrate", "{0}/t.csv", "sqlite-vec:{0}/n.db#n", "-p", "{protector}", "--text-column", "x"], "--text-column"),
         (["migrate", "sealed:{0}/index", "sqlite-vec:{0}/n.db#n", "-p", "{protector}"], "no database"),
         (["reprotect", "sealed:{0}/index", "-p", "{protector}", "--seal-key", "{0}/search.keys"], "reseal"),
         (["reencode", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys", "--encoder", "{lsa}"], "sealed:FOLDER"),

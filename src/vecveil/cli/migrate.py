@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -35,16 +36,19 @@ Examples:
   vecveil key new search.keys
   vecveil migrate chroma:db#notes chroma:db#notes-sealed -p drug.vecveil --seal-key search.keys
   vecveil migrate chroma:db#notes sealed:notes/ --seal-key search.keys --encoder minilm
+  vecveil migrate notes.parquet sealed:notes/ --seal-key search.keys --encoder minilm --id-column note
   vecveil migrate chroma:db#notes chroma:db#notes-protected --verify-only
 
 Locations are written as for `vecveil scan`. A password is best left to what the database's own
 client reads, such as PGPASSWORD: command lines are seen by others on the machine.
 """
+_TABLE = ("text_column", "id_column", "embedding_column", "format", "encoding", "delimiter")
 
 
 @click.command("migrate", epilog=EXAMPLE, cls=shared.Sections, sections={
     "Protection": "--protector --encoder --seal-key --filter-field",
     "Fields": "--keep-text --keep --drop",
+    "Table": "--text-column --id-column --embedding-column",
     "Run": "--yes --skip-bad --state --verify-only --batch --json",
 })  # fmt: skip
 @click.argument("source")
@@ -61,6 +65,9 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 @click.option("--state", "state_file", type=shared.FILE, help="Progress file [default: beside DEST].")
 @click.option("--verify-only", is_flag=True, help="Verify a finished copy again.")
 @click.option("--yes", is_flag=True, help="Copy also with a protector of which the fit said that it is not ready.")
+@click.option("--id-column", metavar="NAME", help="Column of the ids [default: id, or the numbers of the rows].")
+@click.option("--embedding-column", metavar="NAME", help="Column of the vectors [default: embedding].")
+@shared.table_options
 @shared.encoder_name_options
 @shared.named_options
 @shared.json_option
@@ -74,18 +81,28 @@ def command(
     the ids are copied unchanged. After an interruption the same command continues the copy. SOURCE is not changed.
 
     DEST sealed:FOLDER or sealed:URL is a sealed index: it takes exact vectors, texts and all fields, encrypted, and no
-    protector. It may hold rows of an interrupted copy. --encoder notes which encoder made the vectors.
+    protector. It may hold rows of an interrupted copy. --encoder notes which encoder made the vectors. SOURCE may then
+    be a table too: CSV, JSON lines (also .gz), Parquet or .npy. Its vectors are taken, or --encoder encodes its texts;
+    the other columns become metadata.
 
     With --filter-field the database sees which rows have equal values in that field, not the values.
     """
+    table = {name: options.pop(name) for name in _TABLE}
     if index_place(dest) is not None:
         from vecveil.cli import sealed
 
-        sealed.refuse_other_options("seal_key", "encoder", "encoder_options", "drop", "skip_bad", "batch", "as_json")
-        return sealed.migrate_command(
-            source, dest, seal_key, encoder=(options["encoder"], options["encoder_options"]), drop=options["drop"],
-            skip_bad=options["skip_bad"], batch=batch or sealed.BATCH, as_json=as_json,
-        )  # fmt: skip
+        given: dict[str, Any] = {
+            "encoder": (options["encoder"], options["encoder_options"]), "drop": options["drop"], "batch": batch,
+            "as_json": as_json,
+        }  # fmt: skip
+        taken = ("seal_key", "encoder", "encoder_options", "drop", "batch", "as_json")
+        if ":" not in source or os.path.exists(source):  # otherwise a location, which may hold a password
+            sealed.refuse_other_options(*taken, *table, "max_memory")
+            return sealed.migrate_table_command(source, dest, seal_key, **given, **table)
+        sealed.refuse_other_options(*taken, "skip_bad")
+        return sealed.migrate_command(source, dest, seal_key, skip_bad=options["skip_bad"], **given)
+    if named := next((name for name, value in table.items() if value not in (None, "utf-8")), None):
+        raise click.UsageError(f"--{named.replace('_', '-')} is for a table as SOURCE, with sealed: as DEST.")
     batch = batch or 1000
     release = Release.of(options, noise=True)
     encoder = options.pop("encoder"), options.pop("encoder_options")

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note, warn
+from vecveil.data import read_table
 from vecveil.databases import open_store
 from vecveil.databases.forgetting import Erasure, Reconciliation
 from vecveil.databases.locations import index_place, public_name, short_name
@@ -21,9 +22,10 @@ from vecveil.errors import IncompatibleError, StoreError
 
 if TYPE_CHECKING:
     from vecveil.search import SealedIndex
+    from vecveil.search.filling import Filling
 
 # The parts of `search` are imported where they are used: --help is shown without pyarrow.
-BATCH = 20_000
+BATCH, ENCODED_BATCH = 20_000, 2_000
 _LISTED = {"=": "in", "!=": "nin"}
 _ORDERS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
 
@@ -64,20 +66,41 @@ def _encoder(name: str | None, options: Sequence[tuple[str, Any]]) -> TextEncode
 
 def migrate_command(
     source: str, dest: str, seal_key: str | None, *, encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
-    drop: tuple[str, ...], skip_bad: bool, batch: int, as_json: bool,
+    drop: tuple[str, ...], skip_bad: bool, batch: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Copy the rows of ``source`` to the index at ``dest``."""
     with open_store(source) as store, opened(dest, seal_key, _encoder(*encoder), new=True) as index:
         from vecveil.search.filling import fill
 
-        done = fill(store, index, drop=drop, skip_bad=skip_bad, batch=batch, on_checked=_plan)
+        done = fill(store, index, drop=drop, skip_bad=skip_bad, batch=batch or BATCH, on_checked=_plan)
+    _copied(done, short_name(source), dest, as_json)
+
+
+def migrate_table_command(
+    source: str, dest: str, seal_key: str | None, *, encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
+    drop: tuple[str, ...], batch: int | None, as_json: bool, id_column: str | None, **table: Any,
+) -> None:  # fmt: skip
+    """Copy the rows of the table ``source`` to the index at ``dest``."""
+    reader = read_table(source, **table)
+    with opened(dest, seal_key, _encoder(*encoder), new=True) as index:
+        from vecveil.search.filling import fill_from_table
+
+        encoded = reader.embedding_column is None
+        note(f"{reader.rows:,} rows of {reader.name}; {'their texts are encoded' if encoded else 'with vectors'}.")
+        done = fill_from_table(
+            reader, index, id_column=id_column, drop=drop, batch=batch or (ENCODED_BATCH if encoded else BATCH)
+        )
+    _copied(done, reader.name, dest, as_json)
+
+
+def _copied(done: Filling, source: str, dest: str, as_json: bool) -> None:
     if done.skipped:
         note(f"{done.skipped:,} bad rows are left out.")
     note(f"{done.written:,} rows written to {short_name(dest)}; {done.rows - done.written:,} were there already.")
     note(f"Verified: count and ids of all {done.rows:,} rows; vectors, texts and metadata of {done.compared:,} rows. "
          "Keep the key file: without it nothing opens.")  # fmt: skip
     if as_json:
-        data_json({"source": short_name(source), "dest": short_name(dest), **done.to_record()})
+        data_json({"source": source, "dest": short_name(dest), **done.to_record()})
 
 
 def _plan(checked: SourceCheck) -> None:

@@ -1,28 +1,34 @@
-"""Copy a vector database into a sealed index, and verify the copy."""
+"""Copy a vector database or a table into a sealed index, and verify the copy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vecveil.data.columns import ids_of, json_values, missing_column
+from vecveil.data.pipeline import ID
+from vecveil.data.reading import Chunk, TableReader
 from vecveil.databases.migrating import (
     MigrationOptions,
     SourceCheck,
     check_source,
     texts_and_metadata,
 )
-from vecveil.databases.store import VectorStore
-from vecveil.databases.survey import Reservoir, usable_rows
-from vecveil.errors import IncompatibleError, StoreError
+from vecveil.databases.store import Batch, VectorStore
+from vecveil.databases.survey import Reservoir, Sample, usable_rows
+from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, StoreError
 from vecveil.runtime import progress
+from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.sealing.sealer import Unsealed
 from vecveil.search.sealed_index import SealedIndex
 
 _COMPARED = 1000  # rows that are read back
+_NUMBER = re.compile(r"(-?(0|[1-9]\d{0,14})(\.\d{1,15})?)?")  # not 007, which is a name
 _RELATIVE, _ABSOLUTE = 2.0**-10, 2.0**-24  # of float16
 
 
@@ -73,60 +79,152 @@ def fill(
     options = MigrationOptions(seal=True, drop=tuple(drop), skip_bad=skip_bad)
     check = check_source(source, None, options, batch, show_progress)
     dimension = check.info.dimension
-    if index.encoder is not None and index.encoder.dimension not in (None, dimension):
+    _check_dimension(index, dimension)
+    if on_checked is not None:
+        on_checked(check)
+
+    def batches() -> Iterator[tuple[Batch, int]]:
+        for part in source.every_row(batch):
+            good, bad = usable_rows(part, dimension)
+            if bad.total and not skip_bad:
+                raise StoreError(
+                    f"The source got bad rows meanwhile ({bad}): {bad.named}. Correct them, or omit them with "
+                    "--skip-bad.", code="E-STORE", param="source",
+                )  # fmt: skip
+            rows = part.rows(np.flatnonzero(good).tolist())
+            texts, metadata = texts_and_metadata(rows.fields, check.carried, check.withheld)
+            yield Batch(rows.ids, rows.vectors, _rows(texts, metadata)), bad.total
+
+    ids = (name for names in source.ids() for name in names)
+    return _copy(batches(), ids, index, -(-check.rows // batch), show_progress)
+
+
+def fill_from_table(
+    reader: TableReader, index: SealedIndex, *, id_column: str | None = None, drop: Sequence[str] = (),
+    batch: int = 20_000, show_progress: bool | None = None,
+) -> Filling:  # fmt: skip
+    """Copy the rows of a table to ``index``, and verify the copy; see `fill`.
+
+    The vectors of the table are taken; the encoder of the index encodes the texts of a table without vectors. All other
+    columns become metadata. A column of a CSV file whose values are all numbers becomes numbers.
+
+    Args:
+        id_column: column of the ids; None takes ``id``, or the numbers of the rows, from 0.
+        drop: columns to leave out.
+
+    Raises:
+        DataFileError: the table is damaged, lacks a column, repeats an id, or is protected already.
+        InvalidInputError: it has no vectors, and the index no encoder.
+    """
+    if reader.metadata.get("protected") or SEALED_FIELD in reader.types:
+        raise DataFileError.of(reader.name, "path", "a table of clean rows", "one that vecveil has protected",
+                               "A sealed index holds exact vectors.", "Copy the clean table.",
+                               code="E-DATA-FILE-PROTECTED")  # fmt: skip
+    if reader.embedding_column is None and index.encoder is None:
+        raise InvalidInputError(
+            f"{reader.name} has no vectors. Name the encoder of its texts with encoder= (--encoder), or the column of "
+            "vectors with embedding_column= (--embedding-column).", code="E-INPUT", param="encoder",
+        )  # fmt: skip
+    if id_column is None and ID in reader.types:
+        id_column = ID
+    for param, name in (("id_column", id_column), *(("drop", name) for name in drop)):
+        if name is not None and name not in reader.types:
+            raise missing_column(reader.name, param, name, reader.types)
+    _check_dimension(index, reader.dimension)
+    kept = [name for name in reader.others if name not in (id_column, *drop)]
+    numbers = set(kept) if reader.format in ("csv", "tsv") else set()
+    named = [] if id_column is None else [id_column]
+    ids = {} if named else dict.fromkeys(map(str, range(reader.rows)))
+    checked = reader.select([*named, *numbers], texts=False, vectors=False).in_chunks(batch)
+    for chunk in checked if named or numbers else ():
+        ids.update(dict.fromkeys(_ids(chunk, id_column, reader.name)))
+        numbers -= {name for name in numbers if not all(map(_NUMBER.fullmatch, chunk.columns[name]))}
+    if len(ids) < reader.rows:
+        raise DataFileError.of(reader.name, "id_column", "a column of distinct values",
+                               f"{reader.rows - len(ids):,} rows that repeat another's", "Rows are written by id.",
+                               "Name another column, or give each row its own id.")  # fmt: skip
+    empty = (None, "") if reader.format in ("csv", "tsv") else (None,)
+
+    def batches() -> Iterator[tuple[Batch, int]]:
+        for chunk in reader.select([*named, *kept]).in_chunks(batch):
+            columns = {name: json_values(chunk.columns[name]) for name in kept}
+            for name in numbers:
+                columns[name] = [json.loads(value) if value else None for value in columns[name]]
+            records = [
+                {name: values[i] for name, values in columns.items() if values[i] not in empty}
+                for i in range(chunk.rows)
+            ]  # fmt: skip
+            X = np.empty((chunk.rows, 0), np.float32) if chunk.vectors is None else chunk.vectors
+            texts = [None] * chunk.rows if chunk.texts is None else chunk.texts
+            yield Batch(_ids(chunk, id_column, reader.name), np.asarray(X, np.float32), _rows(texts, records)), 0
+
+    return _copy(batches(), ids, index, -(-reader.rows // batch), show_progress)
+
+
+def _ids(chunk: Chunk, id_column: str | None, name: str) -> tuple[str, ...]:
+    if id_column is None:
+        return tuple(str(chunk.first_row + i) for i in range(chunk.rows))
+    return tuple(ids_of(chunk.columns[id_column], source=name, first_row=chunk.first_row))
+
+
+def _rows(texts: Sequence[str | None], metadata: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    return tuple({"text": text, "metadata": row} for text, row in zip(texts, metadata, strict=True))
+
+
+def _check_dimension(index: SealedIndex, dimension: int | None) -> None:
+    if index.encoder is not None and dimension is not None and index.encoder.dimension != dimension:
         raise IncompatibleError(
             f"The source holds vectors of {dimension} dimensions; the encoder {index.encoder.name} makes "
             f"{index.encoder.dimension}. Name the encoder that made the source.",
             code="E-INCOMPATIBLE-ENCODER", param="encoder",
         )  # fmt: skip
+
+
+def _copy(
+    batches: Iterable[tuple[Batch, int]], ids: Iterable[str], index: SealedIndex, total: int, show: bool | None
+) -> Filling:
+    """Write the rows of ``batches`` that the index does not hold already, and verify it.
+
+    Args:
+        batches: rows whose fields are ``text`` and ``metadata``, with the number of rows that were left out. Vectors of
+            dimension 0 stand for texts that the index encodes.
+        ids: all ids of the source.
+    """
     there = set(index.ids()) if index.count() else set()
-    if foreign := there - {name for names in source.ids() for name in names}:
+    if foreign := there.difference(ids):
         raise StoreError(
             f"The index has {len(foreign):,} rows that the source lacks. Name another folder as DEST, or delete "
             "these rows with `vecveil reconcile` and `vecveil forget`.", code="E-STORE", param="dest",
         )  # fmt: skip
-    if on_checked is not None:
-        on_checked(check)
     sample, copied = Reservoir(_COMPARED, 0), set[str]()
     written = skipped = 0
-    total = -(-check.rows // batch)
-    for part in progress(source.every_row(batch), "copy", total=total, show=show_progress, unit="batch"):
-        good, bad = usable_rows(part, dimension)
-        if bad.total and not skip_bad:
-            raise StoreError(
-                f"The source got bad rows meanwhile ({bad}): {bad.named}. Correct them, or omit them with --skip-bad.",
-                code="E-STORE", param="source",
-            )  # fmt: skip
-        skipped += bad.total
-        sample.add(part, good)
-        rows = part.rows(np.flatnonzero(good).tolist())
+    for rows, left_out in progress(batches, "copy", total=total, show=show, unit="batch"):
+        skipped += left_out
+        sample.add(rows, np.ones(len(rows), np.bool_))
         copied.update(rows.ids)
-        texts, metadata = texts_and_metadata(rows.fields, check.carried, check.withheld)
         known = [i for i, name in enumerate(rows.ids) if name in there]
-        stored = index.get([rows.ids[i] for i in known]) if known else None
-        same = set() if stored is None else _equal(stored, known, rows.vectors, texts, metadata)
+        same = _equal(index.get([rows.ids[i] for i in known]), rows.rows(known)) if known else []
+        done = {known[k] for k in same}
         # A segment states for all its rows whether they have a text.
         for has_text in (True, False):
-            new = [i for i, text in enumerate(texts) if i not in same and (text is not None) is has_text]
+            new = [i for i, row in enumerate(rows.fields) if i not in done and (row["text"] is not None) is has_text]
             if new:
                 index.add(
-                    [str(texts[i]) for i in new] if has_text else None, ids=[rows.ids[i] for i in new],
-                    vectors=np.ascontiguousarray(rows.vectors[new]), metadata=[metadata[i] for i in new],
+                    [str(rows.fields[i]["text"]) for i in new] if has_text else None, ids=[rows.ids[i] for i in new],
+                    vectors=np.ascontiguousarray(rows.vectors[new]) if rows.vectors.shape[1] else None,
+                    metadata=[rows.fields[i]["metadata"] for i in new],
                 )  # fmt: skip
                 written += len(new)
     index.refresh(afresh=True)  # what the storage holds is compared, not local copies
     found = set(index.ids())
-    chosen = sample.sample(dimension)
-    texts, metadata = texts_and_metadata(chosen.fields, check.carried, check.withheld)
-    read = index.get(list(chosen.ids), missing="skip")
-    everything = list(range(len(chosen)))
     if found != copied or index.count() != len(copied):
         raise StoreError(
             f"Verification failed: {len(copied - found):,} rows of the source are missing in the index, which has "
             f"{len(found - copied):,} others. Stop programs that write to either, and repeat the command.",
             code="E-STORE-INCOMPLETE", param="dest",
         )  # fmt: skip
-    if len(_equal(read, everything, chosen.vectors, texts, metadata)) != len(chosen):
+    chosen = sample.sample(0)
+    if len(_equal(index.get(list(chosen.ids), missing="skip"), chosen)) != len(chosen):
         raise StoreError(
             "Verification failed: rows that were read back from the index differ from the source. Stop programs that "
             "write to either, and repeat the command.", code="E-STORE-INCOMPLETE", param="dest",
@@ -134,16 +232,15 @@ def fill(
     return Filling(len(copied), written, skipped, len(chosen))
 
 
-def _equal(
-    stored: Unsealed, at: Sequence[int], vectors: npt.NDArray[np.float32], texts: Sequence[str | None],
-    metadata: Sequence[dict[str, Any]],
-) -> set[int]:  # fmt: skip
-    """Return those of the positions ``at`` whose row equals the one of ``stored``, in order."""
-    if len(stored.ids) != len(at):
-        return set()
-    expected = vectors[list(at)]
-    close = (np.abs(stored.vectors - expected) <= _RELATIVE * np.abs(expected) + _ABSOLUTE).all(axis=1)
-    return {
-        i for k, i in enumerate(at)
-        if close[k] and stored.texts[k] == texts[i] and stored.metadata[k] == metadata[i]
-    }  # fmt: skip
+def _equal(stored: Unsealed, rows: Batch | Sample) -> list[int]:
+    """Return the positions of the rows of ``stored`` that equal those of ``rows``, in the same order."""
+    if len(stored.ids) != len(rows):
+        return []
+    close = np.ones(len(rows), np.bool_)
+    if len(rows) and rows.vectors.shape[1]:
+        error = np.abs(stored.vectors - rows.vectors)
+        close = (error <= _RELATIVE * np.abs(rows.vectors) + _ABSOLUTE).all(axis=1)
+    return [
+        k for k, row in enumerate(rows.fields)
+        if close[k] and stored.texts[k] == row["text"] and stored.metadata[k] == row["metadata"]
+    ]  # fmt: skip
