@@ -6,16 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["MISSING", "check", "cost", "exponents", "load_record", "markdown_table", "scale", "sealed_store"]
+__all__ = ["MISSING", "cost", "load_record", "markdown_table", "scale", "sealed_store"]
 
 MISSING = "not measured"
 CASES = {
-    "copy": "copy, as pyarrow does by itself",
-    "copy without dictionaries": "copy, without dictionaries",
+    "copy without dictionaries": "copy",
     "laplace": "`laplace`",
     "subspace": "`subspace`",
 }
-ASKED = {"laplace": "≥ 50 %", "subspace": "≥ 30 %"}
 
 
 def load_record(folder: Path, name: str) -> dict[str, Any]:
@@ -34,25 +32,16 @@ def scale(folder: Path) -> str:
     """Return speeds and peaks for each size, engine and case."""
     rows = []
     for one in load_record(folder, "scale").get("sizes", []):
-        for case, found in one["cases"].items():
-            of = [found["of_copy"], found["of_copy_without_dictionaries"]]
+        for case, found in ((CASES[name], found) for name, found in one["cases"].items() if name in CASES):
             rows.append(
                 [
-                    f"{one['rows']:,}", one["engine"], CASES[case],
-                    f"{found['start_seconds']:.1f} s", f"{found['seconds']:.1f} s",
-                    f"{found['rows_per_second']:,.0f}", *(f"{100 * share:.0f} %" for share in of),
-                    ASKED.get(case, ""), f"{found['peak_mib']:,.0f} MiB",
+                    f"{one['rows']:,}", one["engine"], case, f"{found['start_seconds']:.1f} s",
+                    f"{found['seconds']:.1f} s", f"{found['rows_per_second']:,.0f}",
+                    f"{100 * found['of_copy_without_dictionaries']:.0f} %", f"{found['peak_mib']:,.0f} MiB",
                 ]
             )  # fmt: skip
-    head = ["rows", "engine", "what", "start", "time", "rows a second", "of the copy", "of the copy without them",
-            "asked", "peak"]  # fmt: skip
+    head = ["rows", "engine", "what", "start", "time", "rows a second", "of the copy", "peak"]
     return markdown_table(head, rows, 3)
-
-
-def exponents(folder: Path) -> str:
-    """Return the exponent of each case."""
-    found = load_record(folder, "scale").get("exponents", {})
-    return markdown_table(["what", "exponent"], [[CASES[k], f"{v:.3f}"] for k, v in found.items()])
 
 
 def cost(folder: Path) -> str:
@@ -67,18 +56,6 @@ def cost(folder: Path) -> str:
     return markdown_table(
         ["method", "rows", "cores", "core hours", "time", "read", "written"], rows
     )
-
-
-def check(folder: Path) -> str:
-    """Return predicted beside measured times."""
-    rows = [
-        [
-            f"`{one['method']}`", f"{one['rows']:,}", f"{one['workers']}", f"{one['predicted_seconds']:.1f} s",
-            f"{one['seconds']:.1f} s", f"{100 * (one['seconds'] / one['predicted_seconds'] - 1):+.0f} %",
-        ]
-        for one in load_record(folder, "scale-cost").get("check", [])
-    ]  # fmt: skip
-    return markdown_table(["method", "rows", "workers", "reckoned", "measured", "difference"], rows)
 
 
 SEALED_CASES = {

@@ -744,9 +744,7 @@ _serving = importlib.import_module("serving_tables")
 TABLES |= {
     "integrations": importlib.import_module("integration_tables").integrations,
     "scale": _scale.scale,
-    "scale-exponents": _scale.exponents,
     "scale-cost": _scale.cost,
-    "scale-check": _scale.check,
     "scale-sealed": _scale.sealed_store,
     "serving-cost": _serving.cost,
     "serving-load": _serving.load,

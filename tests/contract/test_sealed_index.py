@@ -481,6 +481,8 @@ def test_an_interrupted_reencoding_goes_on(
     assert rows == again.count() == (38 if between == "forget" else 39)
     assert sum(calls[3:]) == rows - (0 if between in ("reseal", "forget") else 20)
     assert not prepared(index)
+    assert "40" in again.search("a" * 40, top=9).ids
+    again.add(["added"], ids=["added"])
 
 
 def test_rows_that_a_writer_adds_with_the_former_encoder_are_encoded_again(tmp_path: Path, keys: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import runpy
 import sys
@@ -11,12 +12,15 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from harness.documents import ROOT
 from vecveil.randomness import NoiseKeys
+from vecveil.sealing.sealer import Ranking
+from vecveil.search import SealedIndex
 
-__all__ = ["assert_no_secret", "run_example", "same_direction"]
+__all__ = ["assert_no_secret", "index_of_many_segments", "rows_of_hits", "run_example", "same_direction"]
 
 
 def run_example(name: str, collection: Path, protector: Path) -> tuple[float, float]:
@@ -58,3 +62,22 @@ def same_direction(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     """Return the cosines of rows."""
     A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
     return np.sum(A * B, axis=1) / (np.linalg.norm(A, axis=1) * np.linalg.norm(B, axis=1))
+
+
+def index_of_many_segments(folder: Path, key_file: Path) -> tuple[SealedIndex, npt.NDArray[np.float32]]:
+    """Return a sealed index of six segments, in which rows are replaced and deleted across segments, and 12 vectors."""
+    index = SealedIndex(folder, key_file, max_staleness=0)
+    draw = np.random.default_rng(3)
+    for step in range(5):
+        names = [f"r{i}" for i in range(20 * step, 20 * step + 40)]
+        index.add([f"{name} of {step}" for name in names], ids=names, vectors=draw.standard_normal((40, 16)),
+                  metadata=[{"year": 2000 + i} for i in range(40)])  # fmt: skip
+    index.delete([f"r{i}" for i in range(0, 120, 7)])
+    return index, draw.standard_normal((12, 16)).astype(np.float32)
+
+
+def rows_of_hits(hits: Ranking) -> list[tuple[str, float, str | None, str]]:
+    return [
+        (name, score, text, json.dumps(about))
+        for name, score, text, about in zip(hits.ids, hits.scores.tolist(), hits.texts, hits.metadata, strict=True)
+    ]

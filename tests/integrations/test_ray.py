@@ -28,7 +28,12 @@ import vecveil
 from harness.bulk_tables import expected, laplace_file, rows_of, table_of, write_parts
 from harness.command_line import run
 from harness.errors import raises
-from harness.integration_checks import assert_no_secret, run_example
+from harness.integration_checks import (
+    assert_no_secret,
+    index_of_many_segments,
+    rows_of_hits,
+    run_example,
+)
 from vecveil.bulk import BulkJob, protect_files, verify
 from vecveil.bulk.places import Folder
 from vecveil.bulk.running import Run
@@ -49,12 +54,17 @@ MARK = "a-password-for-the-store"
 def _imports() -> None:
     """Import Ray only in the process that runs this file; every process collects it."""
     pytest.importorskip("ray")
-    global engine, protect_dataset, ray, run_on_ray, unseal_dataset
+    global engine, protect_dataset, ray, run_on_ray, search_dataset, unseal_dataset
     import ray
     import ray.data
 
     from vecveil.integrations import ray as engine
-    from vecveil.integrations.ray import protect_dataset, run_on_ray, unseal_dataset
+    from vecveil.integrations.ray import (
+        protect_dataset,
+        run_on_ray,
+        search_dataset,
+        unseal_dataset,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +254,25 @@ def test_a_dataset_is_protected_and_sealed_with_its_columns_and_opened(
     exact = {row["id"]: row["embedding"] for row in opened}
     for i, row in enumerate(X):
         np.testing.assert_allclose(exact[f"item-{i}"], row, atol=1e-2)
+
+
+def test_a_sealed_index_is_searched_in_parts(key_file: Path, tmp_path: Path) -> None:
+    index, X = index_of_many_segments(tmp_path / "index", key_file)
+    given = {"workers": 3, "top": 5, "batch_size": 4}
+    ds = ray.data.from_arrow(table_of(X))
+    for where in (None, {"year": {"gte": 2015}}):
+        hits = search_dataset(ds, tmp_path / "index", key_file, id_column="id", where=where, **given).take_all()
+        expected_hits = [
+            (f"item-{i}", *hit) for i, q in enumerate(X) for hit in rows_of_hits(index.search(q, top=5, where=where))
+        ]
+        assert [(row["query"], row["id"], row["text"], row["metadata"]) for row in hits] == [
+            (query, name, text, about) for query, name, _, text, about in expected_hits
+        ]
+        np.testing.assert_allclose([row["score"] for row in hits], [hit[2] for hit in expected_hits], atol=1e-6)
+    with raises("E-INPUT", "encoder"):
+        search_dataset(ray.data.from_items([{"text": "nausea"}]), tmp_path / "index", key_file)
+    with raises("E-INDEX-MISSING"):
+        search_dataset(ds, tmp_path / "none", key_file)
 
 
 def test_noise_is_fresh_in_every_worker(laplace: Path) -> None:

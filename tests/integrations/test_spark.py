@@ -29,10 +29,15 @@ with warnings.catch_warnings():
 import vecveil
 from harness.bulk_tables import expected, laplace_file, rows_of, table_of
 from harness.errors import raises
-from harness.integration_checks import assert_no_secret, run_example
+from harness.integration_checks import (
+    assert_no_secret,
+    index_of_many_segments,
+    rows_of_hits,
+    run_example,
+)
 from vecveil.bulk import ArrowProtection, BulkJob
 from vecveil.encoders import LsaEncoder
-from vecveil.integrations.spark import protect_dataframe, unseal_dataframe
+from vecveil.integrations.spark import protect_dataframe, search_dataframe, unseal_dataframe
 
 # py4j leaves its sockets to the garbage collector; pyspark 4.3 warns of pandas 3.
 pytestmark = pytest.mark.filterwarnings(
@@ -154,6 +159,19 @@ def test_a_sealed_frame_is_opened_with_its_texts(
         (name, text, f'{{"year": {year}}}') for name, year, text, _ in rows
     ]
     assert [row.embedding for row in opened] == [vector for *_, vector in rows]
+
+
+def test_a_sealed_index_is_searched_in_parts(spark: SparkSession, key_file: Path, tmp_path: Path) -> None:
+    index, X = index_of_many_segments(tmp_path / "index", key_file)
+    df = spark.createDataFrame([(f"q{i}", q.tolist()) for i, q in enumerate(X)], "id string, embedding array<float>")
+    hits = search_dataframe(df, tmp_path / "index", key_file, parts=3, top=5, id_column="id").collect()
+    for i, q in enumerate(X):
+        mine = [(row.id, row.text, row.metadata) for row in hits if row.query == f"q{i}"]
+        assert mine == [(name, text, about) for name, _, text, about in rows_of_hits(index.search(q, top=5))]
+    again = search_dataframe(df, tmp_path / "index", key_file, parts=2)
+    index.compact()
+    with pytest.raises(PythonException, match="Start the search again"):
+        again.collect()
 
 
 def test_noise_is_fresh_in_every_worker_and_every_time(spark: SparkSession, laplace: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ray: protect many files on a cluster, and datasets of Ray Data batch by batch; open sealed datasets.
+"""Ray: protect files and datasets on a cluster, open sealed datasets, search a sealed index in parts.
 
 vecveil protect 's3://bucket/notes/*.parquet' -p drug.vecveil --engine ray -o s3://bucket/protected
 protect_dataset(ray.data.read_parquet("notes"), "drug.vecveil").write_parquet("protected")
@@ -21,7 +21,14 @@ from vecveil.bulk.places import Folder, Part
 from vecveil.bulk.running import PartFailure, Run, attempt
 from vecveil.bulk.unsealing import Unsealing
 from vecveil.errors import InvalidInputError, MissingDependencyError, ReleaseError, VecveilError
-from vecveil.integrations.workers import Sealed, anywhere, batch_job, run_batch, unsealing_anywhere
+from vecveil.integrations.workers import (
+    Sealed,
+    anywhere,
+    batch_job,
+    placed_key,
+    run_batch,
+    unsealing_anywhere,
+)
 from vecveil.protector import Protector
 from vecveil.runtime import inherited_variables
 from vecveil.validation import check_count
@@ -32,7 +39,7 @@ try:
 except ImportError:
     raise MissingDependencyError("The engine Ray", "ray[data]", "ray") from None
 
-__all__ = ["protect_dataset", "run_on_ray", "unseal_dataset"]
+__all__ = ["protect_dataset", "run_on_ray", "search_dataset", "unseal_dataset"]
 
 _OWNER = "protect_dataset"
 # Ray keeps metadata of each task in memory; more parts than this share tasks.
@@ -103,6 +110,67 @@ def unseal_dataset(
     """
     work = unsealing_anywhere(seal_key, owner="unseal_dataset", **options)
     return _mapped(ds, work, check_count(batch_size, owner=_OWNER, param="batch_size"), concurrency, 0)
+
+
+def search_dataset(
+    ds: Any,
+    location: str | os.PathLike[str],
+    seal_key: str | os.PathLike[str],
+    *,
+    workers: int = 2,
+    top: int = 10,
+    where: Any = None,
+    column: str | None = None,
+    id_column: str | None = None,
+    batch_size: int = 256,
+    **options: Any,
+) -> Any:
+    """Return a ``ray.data.Dataset`` of the rows of a sealed index nearest to each query of ``ds``, best first.
+
+    Each of ``workers`` actors holds a part of the index in memory and searches it; the best rows are merged here. The
+    index is searched in the state that it has now, and the result is computed at once. Its columns are query, id,
+    score (exact cosine), text and metadata (JSON): clean data in the memory of Ray, which may spill it to disk.
+
+    Args:
+        ds: dataset of queries: vectors, or texts that ``encoder`` encodes here.
+        location: folder that all workers see, or fsspec URL.
+        seal_key: path of the key file on each worker, or ``env:NAME:PATH``.
+        where: conditions on metadata, see `SealedIndex.search`.
+        column: of the vectors or texts; None takes ``embedding``, or ``text``.
+        id_column: of distinct names for the queries; None numbers them from 0.
+        options: ``encoder``, ``candidates``, ``storage_options`` and other arguments of `SealedIndex`.
+
+    Raises:
+        StoreError: there is no index.
+        KeyFileError: the key cannot be read here, or opens no such index.
+    """
+    from vecveil.search.parts import best_hits, index_parts, queries_in
+
+    owner = "search_dataset"
+    workers = check_count(workers, owner=owner, param="workers")
+    parts, encoder = index_parts(location, placed_key(seal_key, owner, "seal_key"), workers, **options)
+    remote: Any = ray.remote(_PartOfIndex)
+    actors = [remote.remote(Sealed(part)) for part in parts]
+    tables, rows = [], 0
+    try:
+        for batch in ds.iter_batches(batch_size=batch_size, batch_format="pyarrow"):
+            queries = queries_in(batch, encoder, column=column, id_column=id_column, first_row=rows, owner=owner)
+            rows += len(batch)
+            found = ray.get([actor.search.remote(Sealed((queries, top, where))) for actor in actors])
+            tables.append(best_hits(found, top))
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+    return ray.data.from_arrow(tables)
+
+
+class _PartOfIndex:
+    def __init__(self, sealed: Sealed) -> None:
+        self._part = sealed.open()
+
+    def search(self, asked: Sealed) -> Any:
+        queries, top, where = asked.open()
+        return self._part.search(queries, top=top, where=where)
 
 
 def _mapped(ds: Any, work: BulkJob | Unsealing, batch_size: int, concurrency: Any, num_gpus: float) -> Any:

@@ -1,4 +1,4 @@
-"""Spark: protect DataFrames of vectors or texts batch by batch; open sealed DataFrames.
+"""Spark: protect DataFrames of vectors or texts batch by batch; open sealed DataFrames; search a sealed index in parts.
 
 protect_dataframe(spark.read.parquet("notes"), "drug.vecveil").write.parquet("protected")
 """
@@ -14,9 +14,16 @@ from vecveil.bulk import ArrowProtection, BulkJob
 from vecveil.bulk.unsealing import Unsealing
 from vecveil.data.columns import import_pyarrow
 from vecveil.errors import InvalidInputError, MissingDependencyError
-from vecveil.integrations.workers import batch_job, run_batch, unsealing_anywhere
+from vecveil.integrations.workers import (
+    Sealed,
+    batch_job,
+    placed_key,
+    run_batch,
+    unsealing_anywhere,
+)
 from vecveil.protector import Protector
 from vecveil.sealing.blob import SEALED_FIELD
+from vecveil.validation import check_count
 
 try:
     from pyspark.sql.types import (
@@ -31,7 +38,7 @@ try:
 except ImportError:
     raise MissingDependencyError("Protecting DataFrames of Spark", "pyspark", "spark") from None
 
-__all__ = ["protect_dataframe", "unseal_dataframe"]
+__all__ = ["protect_dataframe", "search_dataframe", "unseal_dataframe"]
 
 _OWNER = "protect_dataframe"
 _EMBEDDING = "embedding"
@@ -93,6 +100,57 @@ def unseal_dataframe(df: Any, seal_key: str | os.PathLike[str], **options: Any) 
     """
     work = unsealing_anywhere(seal_key, owner="unseal_dataframe", **options)
     return df.mapInArrow(partial(_mapped, work), f"id string, text string, metadata string, {_EMBEDDING} array<float>")
+
+
+def search_dataframe(
+    df: Any,
+    location: str | os.PathLike[str],
+    seal_key: str | os.PathLike[str],
+    *,
+    parts: int = 2,
+    top: int = 10,
+    where: Any = None,
+    column: str | None = None,
+    id_column: str | None = None,
+    **options: Any,
+) -> Any:
+    """Return a DataFrame of the rows of a sealed index nearest to each query of ``df``, best first.
+
+    Its columns are query, id, score (exact cosine), text and metadata (JSON). Each task opens one of ``parts`` parts of
+    the index and searches it for all queries, which are collected here; Spark merges the best rows. The index is
+    searched in the state that it has now: after a commit, such as of `SealedIndex.compact`, an action fails, and the
+    call has to be repeated.
+
+    Args:
+        df: DataFrame of queries: vectors (arrays of floats), or texts that ``encoder`` encodes here.
+        parts: tasks; each needs the memory of its part.
+        location, seal_key, where, column, id_column, options: as of `vecveil.integrations.ray.search_dataset`.
+
+    Raises:
+        StoreError: there is no index.
+        KeyFileError: the key cannot be read here, or opens no such index.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    from vecveil.search.parts import index_parts, queries_in
+
+    owner = "search_dataframe"
+    parts = check_count(parts, owner=owner, param="parts")
+    opened, encoder = index_parts(location, placed_key(seal_key, owner, "seal_key"), parts, **options)
+    queries = queries_in(df.toArrow(), encoder, column=column, id_column=id_column, first_row=0, owner=owner)
+    work = [Sealed((part, queries, top, where)) for part in opened]
+    schema = "query string, id string, score float, text string, metadata string"
+    hits = df.sparkSession.range(0, len(work), 1, len(work)).mapInArrow(partial(_searched, work), schema)
+    rank = F.row_number().over(Window.partitionBy("query").orderBy(F.desc("score")))
+    return hits.withColumn("rank", rank).where(F.col("rank") <= top).orderBy("query", "rank").drop("rank")
+
+
+def _searched(work: list[Sealed], batches: Iterable[Any]) -> Iterator[Any]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            part, queries, top, where = work[number].open()
+            yield from part.search(queries, top=top, where=where).to_batches()
 
 
 def _mapped(work: BulkJob | Unsealing, batches: Iterable[Any]) -> Iterator[Any]:

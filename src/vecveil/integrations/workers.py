@@ -15,7 +15,7 @@ from vecveil.protector import Protector
 from vecveil.randomness.keyed import placed_source
 from vecveil.sealing import Sealer
 
-__all__ = ["Sealed", "anywhere", "batch_job", "run_batch", "unsealing_anywhere"]
+__all__ = ["Sealed", "anywhere", "batch_job", "placed_key", "run_batch", "unsealing_anywhere"]
 
 _OF_FILES = {"protector", "format", "encoding", "delimiter", "seal_uuid"}
 _BATCH_OPTIONS = tuple(field.name for field in fields(BulkJob) if field.name not in _OF_FILES)
@@ -58,7 +58,7 @@ def batch_job(
     given = dict(options)
     for param in ("key", "seal_key"):
         if given.get(param) is not None:
-            given[param] = _placed(given[param], owner, param)
+            given[param] = placed_key(given[param], owner, param)
     for name in ("carry", "filter_fields"):
         if given.get(name) is not None:
             given[name] = tuple(given[name])  # hashable, for the cache of `_opened`
@@ -72,12 +72,12 @@ def unsealing_anywhere(seal_key: str | os.PathLike[str], *, owner: str, **option
         InvalidInputError: a key instead of its source.
         KeyFileError: the key cannot be read here, or has no such collection.
     """
-    unsealing = Unsealing(_placed(seal_key, owner, "seal_key"), **options)
+    unsealing = Unsealing(placed_key(seal_key, owner, "seal_key"), **options)
     Sealer(unsealing.seal_key).keys.read(unsealing.seal_name)
     return unsealing
 
 
-def _placed(key: Any, owner: str, param: str) -> str:
+def placed_key(key: Any, owner: str, param: str) -> str:
     """Return the source of a key for workers in any folder."""
     if not isinstance(key, str | os.PathLike):
         raise InvalidInputError.of(owner, param, "the path of a key file, or env:NAME", type(key).__name__,

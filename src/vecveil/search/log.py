@@ -60,6 +60,7 @@ class SegmentLog:
 
     Attributes:
         keys: keys of the index, or None before it is made.
+        encoder: encoder of the texts, or None.
         snapshot: what is loaded, or None.
         dimension: of the vectors, or None before it is known.
         noted_encoder: fingerprint of the encoder that the last commit or a loaded segment notes, if one does.
@@ -79,7 +80,7 @@ class SegmentLog:
         exclusive: bool,
     ) -> None:
         self.location, self.storage, self.precision = location, storage, precision
-        self._source, self._name, self._encoder = source, name, encoder
+        self._source, self._name, self.encoder = source, name, encoder
         self._staleness, self._trusted, self._exclusive = max_staleness, trusted_state, exclusive
         self.keys: IndexKeys | None = None
         self.snapshot: Snapshot | None = None
@@ -88,6 +89,7 @@ class SegmentLog:
         self._noted_name: str | None = None
         self._reencoded: int | None = None  # commit that last changed the encoder, 0 for none; None before it is read
         self._read_commit = 0
+        self._vectors = True  # whether segments are loaded with their vectors
         self._checked = 0.0  # when the storage was last listed
         self._mine: set[str] = set()  # appends of this process that it has not loaded, for storages that list late
         self._made = 0  # last commit that is known to exist
@@ -102,14 +104,23 @@ class SegmentLog:
                 part.segment.close()
             self.snapshot = None
 
-    def append(self, columns: Callable[[int], Mapping[str, Any]], n: int | None, *, deleted: bool = False) -> None:
+    def append(
+        self, columns: Callable[[int], Mapping[str, Any]], n: int | None, *, encoder: TextEncoder | None = None,
+        deleted: bool = False,
+    ) -> None:  # fmt: skip
         """Write one segment; return when it is durable.
 
         Args:
             columns: returns the Arrow columns of the rows for a dimension; those of the version are added here.
             n: dimension of the rows; None for deletions, which take that of the index.
+            encoder: the one that was `encoder` when the vectors were made.
         """
         with self._changing:
+            if not deleted and encoder is not self.encoder:
+                raise IncompatibleError(
+                    "This process encoded the index again meanwhile. Add the rows again.",
+                    code="E-INCOMPATIBLE-ENCODER", param="vectors",
+                )  # fmt: skip
             keys = self.made()
             known = self.known_dimension()
             if n is not None and known not in (None, n):
@@ -290,6 +301,40 @@ class SegmentLog:
         assert self.snapshot is not None
         return self.snapshot
 
+    def current_rows(self) -> dict[str, bytes]:
+        """Return the names of all segments, each with its current rows as packed bits; load no vector for it."""
+        self._vectors = False
+        snapshot = self.refresh()
+        if any(isinstance(part.segment, ReencodedSegment) for part in snapshot.parts.values()):
+            raise IncompatibleError(
+                f"{_OWNER}: rows were added with the former encoder while the index was encoded again. Call compact() "
+                "of an index that is opened with its encoder first.", code="E-INCOMPATIBLE-ENCODER", param="encoder",
+            )  # fmt: skip
+        return {name: np.packbits(mask).tobytes() for name, mask in snapshot.alive.items()}
+
+    def hold(self, segments: Mapping[str, bytes]) -> None:
+        """Load these segments with the rows that `current_rows` gave, and look for nothing newer.
+
+        Raises:
+            StoreError: there is no index, or a commit has replaced one of the segments.
+        """
+        if not self.exists():
+            raise StoreError(f"There is no index at {self.location}.", code="E-INDEX-MISSING")
+        assert self.keys is not None
+        try:
+            parts = {name: load(self._segment(name, self.keys)) for name in segments}
+        except (FileNotFoundError, RetiredKeyError):
+            raise StoreError(
+                f"A commit replaced segments of {self.location} since the search began. Start the search again.",
+                code="E-INDEX-BUSY",
+            ) from None
+        current = {
+            name: np.unpackbits(np.frombuffer(segments[name], np.uint8), count=len(part)).astype(np.bool_)
+            for name, part in parts.items()
+        }
+        self.snapshot = Snapshot(parts, current, current, dimension=self.dimension)
+        self._staleness, self._checked = np.inf, time.monotonic()
+
     def _refresh(self) -> None:
         """Bring the snapshot to the state of the storage; the lock is held."""
         keys = self.keys
@@ -299,7 +344,8 @@ class SegmentLog:
         after = self._settled(lambda listing: self._advanced(before, listing, keys))
         # Others may share the folder of copies: what they load is left alone.
         unused = (before.parts.keys() if self.snapshot else self.storage.copies()) - after.parts.keys()
-        self.snapshot, self._checked = after, time.monotonic()
+        self.snapshot = replace(after, encoder=self.encoder, dimension=self.dimension)
+        self._checked = time.monotonic()
         self._lamport = max(self._lamport, after.lamport)
         self._mine = {name for name in self._mine if name not in after.parts and _is_open(name, after.covered)}
         for name in unused:
@@ -329,7 +375,7 @@ class SegmentLog:
         for name in wanted:
             if name not in before.parts:
                 try:
-                    part = load(self._segment(name, keys))
+                    part = load(self._segment(name, keys), vectors=self._vectors)
                 except RetiredKeyError:
                     # After a renewal its writer appended the rows again; without one this is an older backup.
                     if name in base or not listing.commit:
@@ -373,13 +419,13 @@ class SegmentLog:
 
     def _encoded_again(self, segment: Segment) -> Segment:
         """Return an append that a writer made with the former encoder, with vectors of the present one."""
-        if self._encoder is None:
+        if self.encoder is None:
             segment.close()
             raise IncompatibleError(
                 f"{segment.name} was added with the former encoder while the index was encoded again. Call "
                 f"reencode(encoder) once more with {self._label()}.", code="E-INCOMPATIBLE-ENCODER", param="encoder",
             )  # fmt: skip
-        return ReencodedSegment(segment, TextVectors(self._encoder, self.precision))
+        return ReencodedSegment(segment, TextVectors(self.encoder, self.precision))
 
     def _take_layout(self, record: Mapping[str, Any]) -> None:
         """Take over dimension and precision of an index that exists."""
@@ -415,9 +461,9 @@ class SegmentLog:
 
     def _noted(self) -> dict[str, Any]:
         """Return what a record notes of the encoder."""
-        if self._encoder is None:
+        if self.encoder is None:
             return {"encoder": self.noted_encoder, "encoder_name": self._noted_name}
-        return {"encoder": self._encoder.model_fingerprint or self.noted_encoder, "encoder_name": self._encoder.name}
+        return {"encoder": self.encoder.model_fingerprint or self.noted_encoder, "encoder_name": self.encoder.name}
 
     def _label(self) -> str:
         return f"{self._noted_name or 'its encoder'} (fingerprint {str(self.noted_encoder)[:12]})"
@@ -427,11 +473,11 @@ class SegmentLog:
         stored, reencoded = record["encoder"], record.get("reencoded", self._reencoded or 0)
         if stored is not None:
             self.noted_encoder, self._noted_name = stored, record["encoder_name"]
-        own = None if self._encoder is None else self._encoder.model_fingerprint
+        own = None if self.encoder is None else self.encoder.model_fingerprint
         if own is not None and stored not in (None, own):
-            assert self._encoder is not None
+            assert self.encoder is not None
             raise IncompatibleError(
-                f"The index has the encoder {self._label()}, not {self._encoder.name}. Open it with that encoder, or "
+                f"The index has the encoder {self._label()}, not {self.encoder.name}. Open it with that encoder, or "
                 "encode it again with index.reencode(encoder).", code="E-INCOMPATIBLE-ENCODER", param="encoder",
             )  # fmt: skip
         if own is None and reencoded > (reencoded if self._reencoded is None else self._reencoded):
@@ -545,7 +591,7 @@ class SegmentLog:
         self.known_dimension()
         if self.noted_encoder == encoder.model_fingerprint:
             # What writers with the former encoder added meanwhile is taken over, nothing else.
-            self._encoder = encoder
+            self.encoder = encoder
             self.commit(lambda snapshot: set())
             return
         snapshot = self.refresh()
@@ -687,7 +733,7 @@ class SegmentLog:
                         raise _Superseded from None
             self._made = max(self._made, number)
             if vectors is not None:
-                self._encoder, self._reencoded, self.dimension = vectors.encoder, number, n
+                self.encoder, self._reencoded, self.dimension = vectors.encoder, number, n
             self._refresh()
             self._clean()
 

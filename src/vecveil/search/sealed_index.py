@@ -103,13 +103,12 @@ class SealedIndex:
                 f"{_OWNER}: `precision` is one of {', '.join(PRECISIONS)}.", code="E-INPUT-NAME", param="precision"
             )
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
-        self._encoder = _encoder(encoder)
         place = hashlib.sha256(self.location.encode()).hexdigest()[:24]
         folder = Path(cache) if cache is not None else default_cache_folder().parent / "index"
         self._log = SegmentLog(
             self.location, KeySource(key), Storage(self.location, cache=folder / place, options=storage_options),
             name=name or self.location, precision=precision,
-            encoder=self._encoder,
+            encoder=_encoder(encoder),
             max_staleness=check_positive(max_staleness, owner=_OWNER, param="max_staleness", allow_zero=True),
             trusted_state=None if trusted_state is None else Path(trusted_state), exclusive=exclusive,
         )  # fmt: skip
@@ -137,7 +136,7 @@ class SealedIndex:
     @property
     def encoder(self) -> TextEncoder | None:
         """Encoder of texts and queries."""
-        return self._encoder
+        return self._log.encoder
 
     def close(self) -> None:
         """Close the files and drop what is in memory."""
@@ -179,11 +178,13 @@ class SealedIndex:
         if not names:
             return
         records = [_as_json(row, owner) for row in metadata] if metadata is not None else ["null"] * len(names)
-        X = self._encoded(listed or [], owner) if vectors is None else vectors
+        encoder = self.encoder
+        X = _required(encoder, owner).encode(listed or []) if vectors is None else vectors
         X = check_embeddings(X, owner=owner, param="vectors")
         check_exact(X, owner=owner, param="vectors")
         check_range(X, self._log.precision, owner)
-        self._log.append(lambda n: _rows(names, X, listed, records, n, self._log.precision), X.shape[1])
+        columns = lambda n: _rows(names, X, listed, records, n, self._log.precision)  # noqa: E731
+        self._log.append(columns, X.shape[1], encoder=encoder)
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete rows; unknown ids are ignored. Storage keeps their older versions, encrypted, until `compact`."""
@@ -242,10 +243,10 @@ class SealedIndex:
         if where is not None:
             check_where(where, owner)
         snapshot = self._log.current(owner)
-        q = self._query(query, owner)
-        if self._log.dimension is not None and len(q) != self._log.dimension:
+        q = self._query(query, snapshot.encoder, owner)
+        if snapshot.dimension is not None and len(q) != snapshot.dimension:
             raise IncompatibleError(
-                f"{owner}: the index holds vectors of {self._log.dimension} dimensions; the query has {len(q)}.",
+                f"{owner}: the index holds vectors of {snapshot.dimension} dimensions; the query has {len(q)}.",
                 code="E-INCOMPATIBLE", param="query",
             )  # fmt: skip
         parts = [(part, self._selected(part, mask, where)) for part, mask in snapshot.live()]
@@ -382,7 +383,6 @@ class SealedIndex:
                 "load_encoder(encoder, fingerprint=...).", code="E-INPUT", param="encoder",
             )  # fmt: skip
         self._log.reencode(new, show_progress=show_progress)
-        self._encoder = new
         return self.count()
 
     def _rows(self, owner: str) -> Snapshot:
@@ -452,7 +452,7 @@ class SealedIndex:
 
     def _opened(self, places: list[tuple[LoadedSegment, int]]) -> Unsealed:
         """Return these rows; texts and metadata come from the local copy of the segments."""
-        n = self._log.dimension or 0
+        n = places[0][0].segment.record["dimension"] if places else self._log.dimension or 0
         vectors = np.zeros((len(places), n), np.float32)
         ids: list[Any] = [None] * len(places)
         texts: list[str | None] = [None] * len(places)
@@ -471,20 +471,12 @@ class SealedIndex:
                 metadata[i] = json.loads(table["metadata"][at])
         return Unsealed(ids, vectors, texts, metadata, [])
 
-    def _encoded(self, texts: list[str], owner: str, *, query: bool = False) -> Embeddings:
-        if self._encoder is None:
-            raise InvalidInputError(
-                f"{owner}: the index was opened without an encoder. Pass vectors, or open it with encoder=...",
-                code="E-INPUT", param="vectors",
-            )  # fmt: skip
-        return np.asarray(self._encoder.encode_query(texts) if query else self._encoder.encode(texts))
-
-    def _query(self, query: Any, owner: str) -> npt.NDArray[np.float32]:
+    def _query(self, query: Any, encoder: TextEncoder | None, owner: str) -> npt.NDArray[np.float32]:
         """Return the query's vector with norm 1."""
         if isinstance(query, str):
             if not query.strip():
                 raise InvalidInputError(f"{owner}: `query` is empty.", code="E-INPUT", param="query")
-            vector = np.asarray(self._encoded([query], owner, query=True))
+            vector = np.asarray(_required(encoder, owner).encode_query([query]))
         else:
             vector = np.atleast_2d(np.asarray(query))
         if vector.ndim != 2 or len(vector) != 1 or vector.dtype.kind not in "fiu":
@@ -505,6 +497,15 @@ def _encoder(encoder: Any) -> TextEncoder | None:
         return None
     # The cache of embeddings would hold clean vectors on disk.
     return load_encoder(encoder, cache=None) if isinstance(encoder, str) else as_text_encoder(encoder, cache=None)
+
+
+def _required(encoder: TextEncoder | None, owner: str) -> TextEncoder:
+    if encoder is None:
+        raise InvalidInputError(
+            f"{owner}: the index was opened without an encoder. Pass vectors, or open it with encoder=...",
+            code="E-INPUT", param="vectors",
+        )  # fmt: skip
+    return encoder
 
 
 def _rows(

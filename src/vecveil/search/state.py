@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.sealing.segments import LIVE, Segment, vectors_of
 from vecveil.search.scan import VectorScan
 
@@ -87,28 +88,33 @@ def hashes_of(ids: Any) -> npt.NDArray[np.int64]:
 def load(segment: Segment, *, vectors: bool = True) -> LoadedSegment:
     """Return the rows of a segment; their texts stay on disk.
 
+    Args:
+        vectors: False for a segment that is not searched.
+
     Raises:
         SealingError: a page is damaged.
     """
     rows, n, precision = segment.record["rows"], segment.record["dimension"], segment.record["precision"]
-    stored = np.empty((rows, n), np.float16 if precision == "float16" else np.int8)
-    scale = np.empty(rows, np.float32) if precision == "int8" else None
+    stored = np.empty((rows if vectors else 0, n), np.float16 if precision == "float16" else np.int8)
+    scale = np.empty(len(stored), np.float32) if precision == "int8" else None
     lamport, deleted = np.empty(rows, np.int64), np.empty(rows, np.int32)
     writers, ids = np.empty(rows, np.uint16), []
     names: dict[bytes, int] = {}
     start, groups = 0, []
-    columns = ["id", "lamport", "writer", "deleted", "vector", *(["scale"] if precision == "int8" else [])]
+    columns = ["id", "lamport", "writer", "deleted"]
+    columns += ["vector", *(["scale"] if precision == "int8" else [])] if vectors else []
     for table in segment.columns(columns):
         end = start + len(table)
         groups.append(len(table))
         if len(table):
-            stored[start:end] = vectors_of(table["vector"].combine_chunks(), n, precision)
+            if vectors:
+                stored[start:end] = vectors_of(table["vector"].combine_chunks(), n, precision)
             lamport[start:end] = table["lamport"].to_numpy()
             deleted[start:end] = table["deleted"].to_numpy()
             coded = table["writer"].combine_chunks().dictionary_encode()
             local = [names.setdefault(name, len(names)) for name in coded.dictionary.to_pylist()]
             writers[start:end] = np.asarray(local, np.uint16)[coded.indices.to_numpy()]
-            if scale is not None:
+            if scale is not None and vectors:
                 scale[start:end] = table["scale"].to_numpy()
             ids.append(table["id"].combine_chunks())
         start = end
@@ -132,6 +138,7 @@ class Snapshot:
         covered: last number of each writer's appends that the commit took over.
         newest: last number of each writer that was seen.
         lamport: largest Lamport number that was seen.
+        encoder, dimension: of the vectors.
     """
 
     parts: Mapping[str, LoadedSegment]
@@ -141,6 +148,8 @@ class Snapshot:
     covered: Mapping[str, int] = field(default_factory=dict)
     newest: Mapping[str, int] = field(default_factory=dict)
     lamport: int = 0
+    encoder: TextEncoder | None = None
+    dimension: int | None = None
 
     def with_parts(self, keep: Iterable[str], new: Mapping[str, LoadedSegment], **numbers: Any) -> Snapshot:
         """Return a snapshot of the parts ``keep`` of this one and of ``new`` ones."""
