@@ -223,7 +223,7 @@ def test_each_text_is_audited_with_its_own_vector(
     table = write_csv(
         tmp_path / "t.csv",
         ["key", "text"],
-        [(f"n{i}", rows[i]["text"]) for i in order] + [("x", "y")],
+        [(f"n{i}", rows[i]["text"]) for i in order] + [("x", "y"), ("", "y"), ("", "z")],
     )
     joined = run(
         "scan",

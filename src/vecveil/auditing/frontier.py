@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ from vecveil.concepts.matching import remove
 from vecveil.concepts.pairs import build_matches
 from vecveil.concepts.windows import within_window
 from vecveil.encoders import load_encoder
-from vecveil.errors import ConceptError, InvalidInputError, out_of_range, wrong_type
+from vecveil.errors import ConceptError, InvalidInputError, out_of_range, unknown_name, wrong_type
 from vecveil.metrics import RetrievalTask, SealedSearchTask, SimilarityTask, UtilityTask
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.tasks import Sides
@@ -116,6 +116,7 @@ def frontier(
     query_noise: bool = True,
     candidates: Sequence[int] = CANDIDATES,
     groups: Sequence[Any] | None = None,
+    long_texts: Literal["cut", "split"] = "cut",
     out: str | os.PathLike[str] | None = None,
     table: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -138,6 +139,7 @@ def frontier(
         candidates: numbers of candidates that sealed search is measured with; those from the size of the collection on
             are left out.
         groups: N ids of texts that belong together (a document, a patient). Near-duplicates always do.
+        long_texts: as in `vecveil.fit`; the windows of a split text stay in one group.
         out: folder for the record. Finished points are kept there, and the next call continues.
         table: options of the table of the texts, kept in the record for ``vecveil fit --from``.
 
@@ -164,6 +166,8 @@ def frontier(
             raise out_of_range(
                 OWNER, "collection_size", f"at least {least}, the texts at hand", size
             )
+    if long_texts not in ("cut", "split"):
+        raise unknown_name(OWNER, "long_texts", ["cut", "split"], long_texts)
     if not isinstance(candidates, Sequence):
         raise wrong_type(OWNER, "candidates", "a sequence of integers", candidates)
     candidates = tuple(sorted({check_count(each, owner=OWNER, param="candidates", minimum=10) for each in candidates}))
@@ -180,8 +184,12 @@ def frontier(
         ids = None if groups is None else [list(groups)[i] for i in rows]
         texts, groups = [texts[i] for i in rows], ids
         matches = _part(matches, rows, matches.spans, min_texts=3 * MIN_PAIRS)
-    windows = within_window(concept, matches, loaded.read_lengths, split=False, min_texts=3 * MIN_PAIRS, owner=OWNER)
+    split, read = long_texts == "split", loaded.read_lengths
+    windows = within_window(concept, matches, read, split=split, min_texts=3 * MIN_PAIRS, owner=OWNER)
     matches, texts = windows.matches, list(windows.matches.texts)
+    if split:
+        given = [None] * len(rows) if groups is None else list(groups)
+        groups = [(i,) if given[i] is None else given[i] for i in windows.source.tolist()]
     info = EncoderInfo.of(loaded)
     settings = _settings(matches, groups, retrieval, (collection_size, query_noise, candidates), info, seed)
     folder = None if out is None else Path(out)
@@ -203,6 +211,8 @@ def frontier(
         # Small problems: with several BLAS threads they take longer, many times so on a busy machine.
         with one_blas_thread():
             point = bench.measure(number, design)
+        if split:
+            point = replace(point, arguments={**point.arguments, "long_texts": long_texts})
         points = sorted([*record.points, point], key=lambda each: each.number)
         seconds = spent + time.perf_counter() - started
         record = replace(record, points=tuple(points), seconds=seconds)

@@ -332,7 +332,8 @@ def _termination_raises() -> Iterator[None]:
 def _progress_in_lines(arguments: Sequence[str]) -> Iterator[None]:
     """Say every ten seconds how far a long command is, where stderr is no terminal and shows no bar."""
     # A caller that replaced sys.stderr reads it after the run.
-    if not arguments or arguments[0] == "serve" or sys.stderr is None or sys.stderr is not sys.__stderr__:
+    stderr = sys.stderr
+    if not arguments or arguments[0] == "serve" or stderr is None or stderr is not sys.__stderr__:
         yield
         return
     done = threading.Event()
@@ -343,7 +344,7 @@ def _progress_in_lines(arguments: Sequence[str]) -> Iterator[None]:
             _write(f"vecveil: {arguments[0]}: {status() or 'working'}\n")
             wait = 10.0
 
-    if not sys.stderr.isatty():
+    if not stderr.isatty():
         with contextlib.suppress(RuntimeError):  # a limit on threads
             threading.Thread(target=report, daemon=True).start()
     try:

@@ -157,10 +157,7 @@ stage_options = shared.stacked(
     "--min-texts", type=click.IntRange(min=1), default=20, show_default=True,
     help="Fewest texts that must hold the concept; at least 20 for methods that change vectors.",
 )
-@click.option(
-    "--long-texts", type=click.Choice(["cut", "split"]), default="cut", show_default=True,
-    help="Texts longer than the encoder reads: cut them there, or split them into windows.",
-)
+@shared.long_texts_option
 @stage_options
 @shared.seed_option
 @click.option("-o", "--out", type=shared.FILE, required=True, help="Protector file to write.")
@@ -242,6 +239,7 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
     arguments = dict(point.arguments)
     options["method"] = _method(click.get_current_context(), click.Option(["--from"]), str(arguments.pop("method")))
     options["noise_to_signal"] = arguments.pop("noise_to_signal")
+    options["long_texts"] = arguments.pop("long_texts", options["long_texts"])
     options["method_options"] = tuple(arguments.items())
     table = {name: value for name, value in record.table.items() if name in TableFormat.__dataclass_fields__}
     options |= {name: value for name, value in table.items() if not given(name)}

@@ -50,6 +50,7 @@ Examples:
     "--out", type=shared.FILE, metavar="FOLDER", required=True, help="Folder to write; an unfinished one is continued."
 )  # fmt: skip
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
+@shared.long_texts_option
 @click.option(
     "--retrieval",
     type=shared.FILE,
@@ -133,7 +134,7 @@ def command(
         record = frontier(
             rows.texts, rows.concept, encoder, retrieval=retrieval, collection_size=options["collection_size"],
             query_noise=not options["map_queries"], candidates=options["candidates"] or CANDIDATES,
-            groups=None if column is None else rows.table.columns[column], out=out,
+            groups=None if column is None else rows.table.columns[column], out=out, long_texts=options["long_texts"],
             table={name: value for name, value in vars(form).items() if value is not None}, seed=options["seed"],
         )  # fmt: skip
         if concept.resolve() != (out / CONCEPT).resolve():

@@ -157,8 +157,8 @@ def _destination(location: str) -> VectorStore:
     try:
         return open_store(location)
     except InvalidInputError as error:
-        text = str(error).replace("`location`", "`DEST`")
-        raise InvalidInputError(text, code=error.code, param=error.param) from None
+        error.param = "dest"
+        raise
 
 
 def _if_exists(source: VectorStore) -> VectorStore | None:

@@ -273,6 +273,8 @@ def in_options(
     if param == "embeddings" and "embedding_column" in names and "--vectors" not in files.values():
         # Of a table's column, unless the error begins with the name of a file: reading a column names it.
         names[param] = names["embedding_column"] if owner == command.name or _is_python(owner) else "INPUT"
+    if param == "dest":  # of two locations
+        names["location"] = names[param]
     if param in _FILES and (option := files.get(owner) or next((files[name] for name in files if name in text), "")):
         names[param] = option
     if param == "columns":
@@ -388,6 +390,10 @@ page_options = stacked(
 report_options = stacked(
     _file("--json", "json_file", help="Write the record to this file; - is stdout."), page_options
 )
+long_texts_option = click.option(
+    "--long-texts", type=click.Choice(["cut", "split"]), default="cut", show_default=True,
+    help="Texts longer than the encoder reads: cut them there, or split them into windows.",
+)  # fmt: skip
 named_options = stacked(
     click.option(
         "--key-file", type=KEY_FILE,

@@ -212,7 +212,7 @@ class _TextsFile:
         """
         ids: list[str] = []
         for chunk in self._chunks([self.id_column], texts=False):
-            ids += map(str, python_values(chunk.columns[self.id_column]))
+            ids += [str(item) for item in python_values(chunk.columns[self.id_column]) if item not in (None, "")]
         if repeated := len(ids) - len(set(ids)):
             why = "A row of the store belongs to one text."
             got = f"{repeated:,} that repeat another"
@@ -231,7 +231,7 @@ class _TextsFile:
         for chunk in self._chunks(names, texts=True):
             values = [python_values(chunk.columns[name]) for name in names]
             for i, text in enumerate(chunk.texts or []):
-                row = positions.get(str(values[0][i]))
+                row = None if values[0][i] in (None, "") else positions.get(str(values[0][i]))
                 if row is not None and text.strip():
                     matches[row] = (text, [column[i] for column in values])
         rows = sorted(matches)

@@ -28,7 +28,7 @@ Examples:
     "Protection": "--protector --config --query-protection --key-file --ledger",
     "Search": "--index --seal-key",
     "Upstream": "--upstream --upstream-key",
-    "Server": "--host --port --api-keys --workers --page",
+    "Server": "--host --port --api-keys --page",
 })  # fmt: skip
 @click.option(
     "-p", "--protector", "protectors", type=shared.Source(shared.PROTECTOR.expected), multiple=True,

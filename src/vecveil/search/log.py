@@ -34,7 +34,7 @@ from vecveil.io import LockedError, atomic_path, locked
 from vecveil.runtime import progress
 from vecveil.sealing.segments import DELETED, LIVE, Segment, SegmentWriter, schema
 from vecveil.search.keys import IndexKeys, KeySource, RetiredKeyError, StoreKeys
-from vecveil.search.reencoding import ReencodedSegment, TextVectors, check_texts_there
+from vecveil.search.reencoding import NewVectors, ReencodedSegment, check_texts_there
 from vecveil.search.state import Snapshot, hashes_of, load
 from vecveil.search.storage import Storage, new_name
 
@@ -425,7 +425,7 @@ class SegmentLog:
                 f"{segment.name} was added with the former encoder while the index was encoded again. Call "
                 f"reencode(encoder) once more with {self._label()}.", code="E-INCOMPATIBLE-ENCODER", param="encoder",
             )  # fmt: skip
-        return ReencodedSegment(segment, TextVectors(self.encoder, self.precision))
+        return ReencodedSegment(segment, NewVectors(self.encoder, self.precision))
 
     def _take_layout(self, record: Mapping[str, Any]) -> None:
         """Take over dimension and precision of an index that exists."""
@@ -595,7 +595,7 @@ class SegmentLog:
             self.commit(lambda snapshot: set())
             return
         snapshot = self.refresh()
-        vectors = TextVectors(encoder, self.precision)
+        vectors = NewVectors(encoder, self.precision)
         self._load_vectors(vectors)
         for _ in range(2):  # the second time, what others have added during the first
             self._encode_all(snapshot, vectors, show_progress)
@@ -603,7 +603,7 @@ class SegmentLog:
         self.commit(lambda snapshot: set(snapshot.parts), always=True, vectors=vectors)
         self._drop_vectors()
 
-    def _encode_all(self, snapshot: Snapshot, vectors: TextVectors, show: bool | None) -> None:
+    def _encode_all(self, snapshot: Snapshot, vectors: NewVectors, show: bool | None) -> None:
         """Encode the texts of all rows, and keep each chunk of vectors in an object."""
         keys, lacking = self.keys, 0
         assert keys is not None
@@ -622,7 +622,7 @@ class SegmentLog:
                 table = _stamped(columns, 0, new_name(), LIVE)
                 self._write(name, [table], keys, vectors.encoder.dimension, record)
 
-    def _load_vectors(self, vectors: TextVectors) -> None:
+    def _load_vectors(self, vectors: NewVectors) -> None:
         """Take over the vectors that an interrupted re-encoding with the same encoder has left."""
         assert self.keys is not None
         for name in self._vector_objects():
@@ -677,7 +677,7 @@ class SegmentLog:
 
     def commit(
         self, choose: Callable[[Snapshot], set[str]], *, once: bool = False, always: bool = False,
-        vectors: TextVectors | None = None,
+        vectors: NewVectors | None = None,
     ) -> None:  # fmt: skip
         """Rewrite the chosen segments and take over all appends, as one numbered commit.
 
@@ -854,7 +854,7 @@ def _under_other_keys(snapshot: Snapshot, *, key_id: str) -> set[str]:
     return {name for name, part in snapshot.parts.items() if part.segment.key_id != key_id}
 
 
-def _reencoded(snapshot: Snapshot, vectors: TextVectors) -> Snapshot:
+def _reencoded(snapshot: Snapshot, vectors: NewVectors) -> Snapshot:
     """Return the snapshot with segments that read as if another encoder had made their vectors."""
     parts = {
         name: replace(part, segment=ReencodedSegment(part.segment, vectors, snapshot.alive[name]))

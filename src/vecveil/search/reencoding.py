@@ -22,7 +22,7 @@ from vecveil.sealing.segments import LIVE, Segment, check_range, encode_vectors,
 _OWNER = "SealedIndex.reencode"
 
 
-class TextVectors:
+class NewVectors:
     """The vectors that one encoder makes of texts, at the precision of an index; each text is encoded once.
 
     Memory a text: the vector as stored, and about 200 bytes.
@@ -64,7 +64,7 @@ class TextVectors:
 class ReencodedSegment(Segment):
     """An open segment with the vectors of another encoder; rows outside of ``needed`` (N,) have zeros."""
 
-    def __init__(self, segment: Segment, vectors: TextVectors, needed: npt.NDArray[np.bool_] | None = None) -> None:
+    def __init__(self, segment: Segment, vectors: NewVectors, needed: npt.NDArray[np.bool_] | None = None) -> None:
         vars(self).update(vars(segment))
         self._vectors, self._needed = vectors, needed
         encoder = vectors.encoder

@@ -17,6 +17,7 @@ import vecveil
 from harness.errors import raises
 from vecveil.attacks import MLPAttack
 from vecveil.auditing import frontier as module
+from vecveil.encoders import TextEncoder
 from vecveil.metrics import RetrievalTask
 from vecveil.records import FrontierRecord
 from vecveil.records.frontier import best_of
@@ -83,6 +84,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def record(folder: Path) -> FrontierRecord:
     return vecveil.frontier(TEXTS, CONCEPT, TopicEncoder(), out=folder, show_progress=False)
+
+
+def test_the_windows_of_a_split_text_are_measured_and_stay_together() -> None:
+    long = [f"{a}\n{b}" for a, b in zip(TEXTS[::2], TEXTS[1::2], strict=True)]
+    chosen: list[module.Bench] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TextEncoder, "read_lengths", lambda self, texts: [min(len(text), 45) for text in texts])
+        patch.setattr(module, "designs", lambda dimension: [{"method": "laplace", "noise_to_signal": 1.0}])
+        patch.setattr(module.Bench, "measure", lambda bench, *given, measure=module.Bench.measure:
+                      chosen.append(bench) or measure(bench, *given))  # fmt: skip
+        split = vecveil.frontier(long, CONCEPT, TopicEncoder(), long_texts="split", show_progress=False)
+    assert (split.counts.texts, split.points[0].arguments["long_texts"]) == (620, "split")
+    assert "split" in split.missing["long_texts"]
+    (bench,) = chosen
+    assert all(bench.groups[i] == bench.groups[i + 1] for i in range(0, 620, 2))
 
 
 def test_designs_depend_on_the_dimension_alone_and_are_arguments_of_fit() -> None:
