@@ -329,8 +329,8 @@ class ProtectedCollection:
         if forms and self.database.exists():
             others = set(self.database.read(sorted(forms), missing="skip").ids) - set(ids)
             if others:
-                raise InvalidInputError.of(f"{_OWNER}.add", "ids", "spelt as in the rows that are there",
-                                           f"{len(others)} UUIDs in another spelling", code="E-INPUT-IDS")  # fmt: skip
+                raise InvalidInputError(f"The collection holds {len(others)} of these UUIDs in another spelling. Pass "
+                                        "`ids` as its rows spell them.", code="E-INPUT-IDS", param="ids")  # fmt: skip
 
     def _unchanged(
         self, ids: list[str], texts: Sequence[str | None], vectors: Embeddings | None
@@ -567,15 +567,16 @@ class ProtectedCollection:
         keys, policy = self._key_store("reprotect"), _query_policy(open_policy(protector), self._query_noise)
         stored, released = self.database.info().dimension, policy.protector.released_dimension
         if stored not in (0, released):
-            raise IncompatibleError.of(f"{_OWNER}.reprotect", "protector", f"one that releases dimension {stored}",
-                                       released, fix="Migrate to a new collection.",
-                                       code="E-INCOMPATIBLE-DIMENSION")  # fmt: skip
+            raise IncompatibleError(f"The protector releases {released} dimensions; the collection holds {stored}. "
+                                    "Migrate to a new collection.",
+                                    code="E-INCOMPATIBLE-DIMENSION", param="protector")  # fmt: skip
         # Another encoder's map and noise would leave readable what the concept names.
         encoders = {each.protector.encoder_info.fingerprint for each in (policy, self._policy or policy)}
         encoders.add(keys.read(self.name).encoder)
         if len(encoders - {None, ""}) > 1:
-            raise IncompatibleError.of(f"{_OWNER}.reprotect", "protector", "one for the encoder of the sealed vectors",
-                                       "one for another", code="E-INCOMPATIBLE-ENCODER")  # fmt: skip
+            raise IncompatibleError("The protector was fitted for another encoder than that of the sealed vectors. "
+                                    "Fit one for their encoder.",
+                                    code="E-INCOMPATIBLE-ENCODER", param="protector")  # fmt: skip
         fingerprint = policy.protector.fingerprint
         rotates = keys.read(self.name).protector != fingerprint
         stale = self._stale("reprotect", rotates, batch)
@@ -603,15 +604,14 @@ class ProtectedCollection:
         databases these move to the end and would be read again.
         """
         if not self.database.count():  # retiring the older keys would erase the rows of the right store
-            raise StoreError.of(f"{_OWNER}.{doing}", "database", "the store of the collection", "one without rows",
-                                fix="Delete the keys of a collection that is gone with `vecveil key erase`.",
-                                code="E-STORE-EMPTY")  # fmt: skip
+            raise StoreError("The collection has no rows. If it is gone, delete its keys with `vecveil key erase`.",
+                             code="E-STORE-EMPTY", param="database")  # fmt: skip
         target = None if rotates else self.sealer.keys.read(self.name).current.key_id
         return list(dict.fromkeys(self._under_older_keys(target, batch)))
 
     def _renewed(self, doing: str, stale: list[str], batch: int, show_progress: bool | None) -> int:
         """Write these rows under the current key, delete the other keys, and return their number."""
-        keys, owner = self._key_store(doing), f"{_OWNER}.{doing}"
+        keys = self._key_store(doing)
         target = keys.read(self.name).current.key_id
         closed: list[str] = []
         starts = range(0, len(stale), batch)
@@ -621,15 +621,14 @@ class ProtectedCollection:
             closed += self._renew_rows(part)
             closed += self._renew_blobs(set(names).difference(part.ids))
         if closed:
-            raise SealingError.of(owner, "database", "one whose blobs open",
-                                  f"{len(closed)} rows whose blobs do not, such as {closed[0][:60]!r}",
-                                  "The older keys stay. With `blobs` or `generations` rows open with these alone.",
-                                  "Pass them. Else delete the rows, or add them again, and repeat the call.",
-                                  code="E-SEAL-OPEN")  # fmt: skip
+            raise SealingError(f"{len(closed)} blobs do not open, such as that of id {closed[0][:60]!r}. The older "
+                               "keys stay. If the collection was filled with `blobs` or `generations`, pass them. "
+                               "Else delete these rows or add them again, and repeat the call.",
+                               code="E-SEAL-OPEN", param="database")  # fmt: skip
         if next(iter(self._under_older_keys(target, batch)), None) is not None:
-            raise StoreError.of(owner, "database", "one that no other program writes to", "rows under an older key",
-                                "They were written meanwhile. The older keys stay, and open these rows.",
-                                "Stop the other programs, and repeat the call.", code="E-STORE-CHANGED")  # fmt: skip
+            raise StoreError("Another program wrote rows under an older key meanwhile. The older keys stay, and open "
+                             "these rows. Stop the other program, and repeat the call.",
+                             code="E-STORE-CHANGED", param="database")  # fmt: skip
         keys.retire(self.name, keep=target)
         return len(stale)
 
@@ -685,8 +684,8 @@ class ProtectedCollection:
         if len(known) == len(texts):
             return self._released(exact, known, ids)
         if self.policy.rewrites_texts:
-            raise SealingError.of(_OWNER, "protector", "one that protects vectors", "one that rewrites texts",
-                                  "Some rows have no text.", code="E-SEAL-TEXT")  # fmt: skip
+            raise SealingError("The protector rewrites texts, and some rows have no text.",
+                               code="E-SEAL-TEXT", param="protector")  # fmt: skip
         return np.asarray(self.policy.documents(exact, ids=ids), np.float32)
 
     @property
@@ -756,25 +755,24 @@ class ProtectedCollection:
         if part is not None and len(part):
             mark = part.fields[0].get(PROTECTOR_FIELD)
             if self._sealer is None and SEALED_FIELD in part.fields[0]:
-                raise StoreError.of(_OWNER, "sealer", "given for a collection of sealed rows", "None",
-                                    code="E-STORE-SEALED")  # fmt: skip
+                raise StoreError("The rows of this collection are sealed: pass `sealer`.",
+                                 code="E-STORE-SEALED", param="sealer")  # fmt: skip
             if mark is not None and self._policy is not None and mark != self._mark:
-                raise IncompatibleError.of(_OWNER, "protector", "the one of the stored rows", "another",
-                                           "Vectors of two protectors cannot be compared.",
-                                           code="E-INCOMPATIBLE-PROTECTOR")  # fmt: skip
+                raise IncompatibleError("Another protector protected the stored rows, and vectors of two protectors "
+                                        "cannot be compared. Pass the protector that filled the collection.",
+                                        code="E-INCOMPATIBLE-PROTECTOR", param="protector")  # fmt: skip
             if self._sealer is None:
                 if mark is None and adding:
-                    raise StoreError.of(_OWNER, "database", "an empty collection, or one that vecveil filled",
-                                        "one with other rows", "Their vectors may be clean.",
-                                        "Copy them with `vecveil migrate`.", code="E-STORE-UNSEALED")  # fmt: skip
+                    raise StoreError("The collection holds rows that vecveil did not write; their vectors may be "
+                                     "clean. Copy them with `vecveil migrate`.",
+                                     code="E-STORE-UNSEALED", param="database")  # fmt: skip
                 self._checked = True
                 return
             held = part.fields[0].get(SEALED_FIELD) if self._blobs is None else self._blobs.get(part.ids[0])
             if held is None:
-                raise StoreError.of(_OWNER, "database", "an empty collection, or one of sealed rows",
-                                    "one with other rows", "Their vectors may be clean.",
-                                    "Copy them with `vecveil migrate --seal-key`.",
-                                    code="E-STORE-UNSEALED")  # fmt: skip
+                raise StoreError("The collection holds rows that are not sealed; their vectors may be clean. Copy "
+                                 "them with `vecveil migrate --seal-key`.",
+                                 code="E-STORE-UNSEALED", param="database")  # fmt: skip
             blob, noted = decoded(held), self._noted()
             known = {key.key_id for key in noted.keys} if noted else set()
             if blob[:1] == VERSION and key_id_of(blob) not in known:
@@ -782,8 +780,8 @@ class ProtectedCollection:
                 filled = self.sealer.keys.collection_of([key_id_of(blob)])
                 fix = f"It has one for {filled!r}: pass that name or location." if filled else \
                     "Use their key store, or empty the collection."
-                raise KeyFileError.of(_OWNER, "sealer", f"one with a key for the rows that are there as {self.name!r}",
-                                      "one without", fix=fix, code="E-SEAL-COLLECTION")  # fmt: skip
+                raise KeyFileError(f"The key store has no key for the rows of {self.name!r}. {fix}",
+                                   code="E-SEAL-COLLECTION", param="sealer")  # fmt: skip
         self._checked = True
 
     def _exact(self, texts: Sequence[str], *, query: bool = False) -> Embeddings:
@@ -858,7 +856,8 @@ def _texts_and_metadata(
 ) -> tuple[list[str | None], list[dict[str, Any] | None]]:
     """Return the readable texts and metadata of rows without blobs."""
     if any(SEALED_FIELD in row for row in fields):
-        raise StoreError.of(_OWNER, "sealer", "given for a collection of sealed rows", "None", code="E-STORE-SEALED")
+        raise StoreError("The rows of this collection are sealed: pass `sealer`.",
+                         code="E-STORE-SEALED", param="sealer")  # fmt: skip
     texts = [row.get(_TEXT) for row in fields]
     metadata = [{k: v for k, v in row.items() if k != _TEXT and not k.startswith("vecveil_")} for row in fields]
     return texts, [row or None for row in metadata]
@@ -875,8 +874,9 @@ def _query_policy(policy: ReleasePolicy, query_noise: bool) -> ReleasePolicy:
     if not query_noise:
         policy = ReleasePolicy(policy.protector, "map-only", key=policy.key, ledger=policy.ledger)
     if policy.gives_clean_queries:
-        raise InvalidInputError.of(_OWNER, "query_noise", f"True for method {policy.protector.method!r}", "False",
-                                   "It has no map: the database would get clean queries.")  # fmt: skip
+        raise InvalidInputError(f"Method {policy.protector.method!r} has no map for queries without noise: the "
+                                "database would get clean queries. Leave out `query_noise`.",
+                                param="query_noise")  # fmt: skip
     return policy
 
 

@@ -222,9 +222,8 @@ def forget(
     left += 0 if cache is None else matching_texts(cache, known)
     if left:
         write_receipt(receipt, replace(done, unverified=["Ids of the list were there again after their deletion."]))
-        raise StoreError.of(_OWNER, "store", "without the ids of the list", "one that still has some",
-                            "Another program may write them.", "Stop it, and repeat the command.",
-                            code="E-STORE-DATABASE")  # fmt: skip
+        raise StoreError("The store still has some ids of the list; another program may write them. Stop it, and "
+                         "repeat the command.", code="E-STORE-DATABASE", param="store")  # fmt: skip
     traces, notes = _traces(matched, nonces, store, blobs)
     if others != matched.others:
         notes.append(f"Other rows changed meanwhile: {matched.others:,} before, {others:,} after.")
@@ -393,8 +392,8 @@ def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
         return Erasure(vecveil=__version__, store=name, started=now(), ids=rows, absent=rows, ids_sha256=digest)
     before = Erasure.load(path, owner=_OWNER)
     if (before.store, before.ids_sha256) != (name, digest):
-        raise StoreError.of(_OWNER, "receipt", "a new file, or that of this list and store", "another receipt",
-                            fix="Name another file.", code="E-STORE-STATE")  # fmt: skip
+        raise StoreError("The receipt file belongs to another list or store. Name another file with `receipt`.",
+                         code="E-STORE-STATE", param="receipt")  # fmt: skip
     return before
 
 

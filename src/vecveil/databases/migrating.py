@@ -161,10 +161,9 @@ def migrate(
     check_count(batch, owner=_OWNER, param="batch")
     options = options or MigrationOptions()
     if options.seal != (sealer is not None):
-        raise InvalidInputError.of(_OWNER, "sealer", "given with MigrationOptions.seal", "one of the two alone")
+        raise InvalidInputError("Pass `sealer` and MigrationOptions(seal=True) together.", param="sealer")
     if options.filter_fields and not options.seal:
-        raise InvalidInputError.of(_OWNER, "filter_fields", "given with seal", "given alone",
-                                   "Tokens select among sealed rows.")  # fmt: skip
+        raise InvalidInputError("`filter_fields` needs sealed rows: set seal.", param="filter_fields")  # fmt: skip
     filters = token_fields(options.filter_fields, owner=_OWNER)
     protector = policy.protector
     if protector.text_only:
@@ -172,8 +171,7 @@ def migrate(
                                    "It rewrites texts before they are encoded, and vectors cannot be rewritten.",
                                    "Rewrite and encode the texts, and fill a new store with them.")  # fmt: skip
     if names[0] == names[1]:
-        raise StoreError.of(_OWNER, "dest", "another store than the source", "the source itself",
-                            fix="Name another destination.")  # fmt: skip
+        raise StoreError("`dest` is the source itself. Name another destination.", param="dest")
     with _run(source, dest, state_file, batch, show_progress, sealer) as run:
         dest = run.dest
         state = read_state(state_file)
@@ -187,9 +185,9 @@ def migrate(
                                            code="E-INPUT-REWRITTEN")  # fmt: skip
             # A row already in the destination could be clean, or be overwritten by id.
             if dest.exists() and (rows := dest.info().count):
-                raise StoreError.of(_OWNER, "dest", "a store that does not exist yet, or is empty", f"{rows:,} rows",
-                                    "No state file says that this migration wrote them.",
-                                    "Use another destination, or name the state file with --state.")  # fmt: skip
+                raise StoreError(f"`dest` has {rows:,} rows, and no state file says that this migration wrote them. "
+                                 "Use another destination, or name the state file with --state.",
+                                 param="dest")  # fmt: skip
             if on_checked is not None:
                 on_checked(replace(check, dest_metric=dest.info().metric if dest.exists() else None))
             dest.create(protector.released_dimension, metric=check.info.metric, filter_fields=filters)
@@ -236,12 +234,12 @@ def verify_migration(
     with _run(source, dest, state_file, batch, show_progress, sealer) as run:
         state = read_state(state_file)
         if state is None or (state.source, state.dest) != names or not state.copied:
-            raise StoreError.of(_OWNER, "state", "that of a finished migration of these stores",
-                                "none" if state is None else "another one", "The state file holds the checksum.",
-                                "Name it with --state, or finish the migration with the same command.")  # fmt: skip
+            raise StoreError("There is no state file of a finished migration of these "
+                             f"stores{'' if state is None else ', but one of others'}. Name it with --state, or "
+                             "finish the migration with the same command.", param="state")  # fmt: skip
         if state.sealed is not None and sealer is None:
-            raise StoreError.of(_OWNER, "sealer", "given for a sealed copy", "none", "Its blobs would stay unverified.",
-                                "Give the key file with --seal-key.", code="E-STORE-STATE")  # fmt: skip
+            raise StoreError("The copy is sealed, and its blobs cannot be verified without their key. Give the key "
+                             "file with --seal-key.", code="E-STORE-STATE", param="sealer")  # fmt: skip
         run.save(state)
         return run.verified(state.rows)
 
@@ -340,8 +338,8 @@ class _Run:
             released = np.asarray(self._released(policy, clean, ids, [rows.fields[i] for i in chosen]), np.float32)
             # Last line of defence against a faulty protector: no clean row is written.
             if is_clean(released, clean).any():
-                raise ReleaseError.of(_OWNER, "protector", "one that changes every vector",
-                                      "one that leaves some", "Nothing of this batch is written.")  # fmt: skip
+                raise ReleaseError("The protector left some vectors unchanged. Nothing of this batch is written.",
+                                   param="protector")  # fmt: skip
             names = frozenset(state.carried)
             fields = tuple(carried(rows.fields[i], names) for i in chosen)
             if self.sealer is None:
@@ -372,8 +370,8 @@ class _Run:
         field = _text_field(self.state.withheld)
         texts = [] if field is None else [row[field] for row in rows if isinstance(row.get(field), str)]
         if len(texts) != len(rows):
-            raise StoreError.of(_OWNER, "source", "rows that all have a text, for a protector that rewrites texts",
-                                f"{len(rows) - len(texts)} rows without")  # fmt: skip
+            raise StoreError(f"The protector rewrites texts, and {len(rows) - len(texts)} rows of `source` have none.",
+                             param="source")  # fmt: skip
         return policy.embed_documents(texts, ids=ids)
 
     def _sealed(
@@ -396,9 +394,8 @@ class _Run:
             return released
         stored = self.dest.read(ids).vectors
         if wrong := int((~same_directions(released, stored)).sum()):
-            raise StoreError.of(_OWNER, "dest", "a store that keeps the directions of written vectors",
-                                f"{wrong:,} rows of another direction", "It may store vectors in fewer bits.",
-                                "Turn off quantisation of stored vectors.")  # fmt: skip
+            raise StoreError(f"`dest` stores {wrong:,} of the vectors with another direction, perhaps in fewer bits. "
+                             "Turn off quantisation of stored vectors.", param="dest")  # fmt: skip
         return stored
 
 
@@ -412,11 +409,11 @@ def check_source(
     """
     info = source.info()
     if not info.count:
-        raise StoreError.of(_OWNER, "source", "a store with rows", "an empty one")
+        raise StoreError("`source` has no rows.", param="source")
     if protector is not None and info.dimension and info.dimension != protector.dimension:
-        raise IncompatibleError.of(_OWNER, "protector", f"for vectors of dimension {info.dimension}",
-                                   f"one for {protector.dimension}", "It belongs to another encoder.",
-                                   "Fit a protector on vectors of this store's encoder.")  # fmt: skip
+        raise IncompatibleError(f"`protector` was fitted for {protector.dimension} dimensions; the vectors of the "
+                                f"store have {info.dimension}. Fit a protector on vectors of this store's encoder.",
+                                param="protector")  # fmt: skip
     if protector is None:
         survey = Survey(info.dimension)
     else:
@@ -427,26 +424,24 @@ def check_source(
         survey.add(rows)
         distinct.update(map(hash, canonical_ids(list(rows.ids), len(rows), owner=_OWNER)))
     if shared := survey.rows - len(distinct):
-        raise StoreError.of(_OWNER, "source", "a store in which each row has its own id",
-                            f"{shared:,} rows that share another's", "Rows are written by id, so one row of each id "
-                            "would remain. A UUID is one id in any spelling.", "Give each row its own id.")  # fmt: skip
+        raise StoreError(f"{shared:,} rows of `source` share the id of another row, and rows are written by id: one "
+                         "of each would remain. A UUID is one id in any spelling. Give each row its own id.",
+                         param="source")  # fmt: skip
     if survey.rows != info.count:
         raise StoreError.of(_OWNER, "source", _UNCHANGED, f"{survey.rows:,} rows where it counted {info.count:,}",
                             _WRITER, "Stop that program, and start again.")  # fmt: skip
     if any(one.name in (SEALED_FIELD, PROTECTOR_FIELD) for one in survey.fields):
-        raise StoreError.of(_OWNER, "source", "one of clean rows", "one with rows that vecveil protected",
-                            "A second noise costs utility and adds little protection.",
-                            code="E-STORE-SEALED")  # fmt: skip
+        raise StoreError("vecveil protected the rows of `source` already. A second noise costs utility and adds "
+                         "little protection.", code="E-STORE-SEALED", param="source")  # fmt: skip
     bad = survey.bad
     if bad.total == survey.rows or (bad.total and not options.skip_bad):
         why = "They cannot be searched." if protector is None else "They cannot be protected."
         if bad.refused:
             why += " Vectors longer than those of the fit may be another encoder's, or protected already."
         skip = "Correct them, or omit them with --skip-bad."
-        accepted = "" if protector is None else " that the protector accepts"
-        raise StoreError.of(_OWNER, "source", f"a store of finite vectors of one dimension{accepted}",
-                            f"{bad.total:,} bad rows of {survey.rows:,} ({bad}): {bad.named}", why,
-                            "There is nothing to copy." if bad.total == survey.rows else skip)  # fmt: skip
+        raise StoreError(f"{bad.total:,} of {survey.rows:,} rows of `source` are bad ({bad}): {bad.named}. {why} "
+                         f"{'There is nothing to copy.' if bad.total == survey.rows else skip}",
+                         param="source")  # fmt: skip
     copied, withheld = _choose_fields(survey.fields, options)
     withheld |= {one.name: f"{one.withheld or one.personal} in another table" for one in survey_beside(source)}
     return SourceCheck(info, survey.rows, bad, survey.fields, copied, withheld)
@@ -565,24 +560,23 @@ def _check_same(
         if former != now:
             former, now = (", ".join(each) or "none" if isinstance(each, list) else each for each in (former, now))
             kind = "finished" if state.copied else "unfinished"
-            raise StoreError.of(_OWNER, param, f"that of the {kind} migration ({former})", now,
-                                "The destination would hold rows of two migrations.",
-                                "Repeat the former command, or use another destination and --state.",
-                                code="E-STORE-STATE")  # fmt: skip
+            raise StoreError(f"`{param}` is {now}; the {kind} migration of the state file had {former}. The "
+                             "destination would hold rows of two migrations. Repeat the former command, or use "
+                             "another destination and --state.", code="E-STORE-STATE", param=param)  # fmt: skip
 
 
 def _check_destination(state: MigrationState, dest: VectorStore) -> None:
     """Raise if the destination lost rows, or has more than this migration may have written."""
     rows = dest.info().count if dest.exists() else 0
     if not state.rows <= rows <= state.rows + state.ahead:
-        raise StoreError.of(_OWNER, "dest",
-                            f"unchanged since the last run, with {state.rows:,} to {state.rows + state.ahead:,} rows",
-                            f"{rows:,} rows", "Another program has written to it.", _RESTART)  # fmt: skip
+        raise StoreError(f"`dest` has {rows:,} rows; the last run left {state.rows:,} to "
+                         f"{state.rows + state.ahead:,}. Another program wrote to it. {_RESTART}",
+                         param="dest")  # fmt: skip
 
 
 def _check_unchanged(state: MigrationState, source: VectorStore) -> None:
     rows = source.info().count
     if rows != state.total:
-        raise StoreError.of(_OWNER, "source", f"{_UNCHANGED}, with {state.total:,} rows", f"{rows:,} rows",
-                            f"{state.rows:,} rows of it are copied; which ones are missing is unknown.",
-                            _RESTART)  # fmt: skip
+        raise StoreError(f"`source` has {rows:,} rows; when the migration began it had {state.total:,}. "
+                         f"{state.rows:,} are copied; which ones are missing is unknown. {_RESTART}",
+                         param="source")  # fmt: skip

@@ -74,8 +74,8 @@ def open_policy(
     if isinstance(protector, ReleasePolicy):
         own = protector.query_protection, protector.query_noise, protector.key, protector.ledger
         if (query_protection, query_noise, key, ledger) not in (("same", STRONGER, None, None), own):
-            raise InvalidInputError.of("open_policy", "protector", "a protector or its file with other arguments",
-                                       "a ReleasePolicy", "The policy has its own key and ledger.")  # fmt: skip
+            raise InvalidInputError("A ReleasePolicy has its own key and ledger: leave those arguments out, or pass "
+                                    "the protector alone.", param="protector")  # fmt: skip
         return protector
     keys: NoiseKeys | NoiseKey | None
     if key is None or isinstance(key, NoiseKeys | NoiseKey):
@@ -150,9 +150,9 @@ def policy_config(
 def check_saved(policy: ReleasePolicy, fingerprint: str | None, owner: str) -> None:
     """Raise IncompatibleError if a saved configuration names the fingerprint of another protector than ``policy``'s."""
     if fingerprint not in (None, policy.protector.fingerprint):
-        raise IncompatibleError.of(owner, "protector", "the one that the configuration was saved with",
-                                   "a file that holds another", "Their vectors cannot be compared.",
-                                   "Put the file back, or begin a new collection or index.")  # fmt: skip
+        raise IncompatibleError("The protector file is not the one of the saved configuration, and their vectors "
+                                "cannot be compared. Put that file back, or begin a new collection or index.",
+                                param="protector")  # fmt: skip
 
 
 def saved_source(owner: str, name: str, value: Any) -> str:
@@ -300,9 +300,7 @@ class WrappedEmbedder:
         array = checked_vectors(vectors, rows=rows, owner=self._owner)
         expected = self.policy.protector.dimension
         if array.shape[1] != expected:
-            raise IncompatibleError.of(self._owner, "encoder", f"one of dimension {expected}",
-                                       f"dimension {array.shape[1]}",
-                                       "The protector was fitted for vectors of another encoder.",
-                                       "Use that encoder, or fit a new protector.",
-                                       code="E-INCOMPATIBLE-DIMENSION")  # fmt: skip
+            raise IncompatibleError(f"The encoder returns {array.shape[1]} dimensions; the protector was fitted for "
+                                    f"{expected}. Use the encoder of the fit, or fit a new protector.",
+                                    code="E-INCOMPATIBLE-DIMENSION", param="encoder")  # fmt: skip
         return array

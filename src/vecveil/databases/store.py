@@ -397,8 +397,8 @@ class DatabaseStore(VectorStore):
             with self._guard("describing the collection"):
                 existing = self.dimension()
                 if existing not in (0, dimension):
-                    raise StoreError.of(self._owner, "dimension", f"{existing}, that of the {self.noun}", dimension,
-                                        fix=f"Name another {self.noun}.")  # fmt: skip
+                    raise StoreError(f"The {self.noun} holds vectors of {existing} dimensions, not {dimension}. Name "
+                                     f"another {self.noun}.", param="dimension")  # fmt: skip
                 self._check_reuse(filter_fields)
             return
         if metric is not None and metric not in self.metrics:
@@ -433,8 +433,8 @@ class DatabaseStore(VectorStore):
         place = {name: at for at, name in enumerate(batch.ids)}
         absent = sum(name not in place for name in ids)
         if absent and missing == "raise":
-            raise StoreError.of(self._owner, "ids", "those of rows in the store", f"{absent} that are not there",
-                                code="E-STORE-NOT-FOUND")  # fmt: skip
+            raise StoreError(f"{absent} of these ids are not in the {self.noun}.",
+                             code="E-STORE-NOT-FOUND", param="ids")  # fmt: skip
         return batch.rows([place[name] for name in ids if name in place])
 
     def write(self, batch: Batch) -> None:
@@ -442,8 +442,8 @@ class DatabaseStore(VectorStore):
         with self._guard("writing rows"):
             dimension = self.dimension() or vectors.shape[1]
             if vectors.shape[1] != dimension:
-                got = f"dimension {vectors.shape[1]}"
-                raise StoreError.of(self._owner, "vectors", f"of dimension {dimension}", got)
+                raise StoreError(f"The {self.noun} holds vectors of {dimension} dimensions; the rows have "
+                                 f"{vectors.shape[1]}.", param="vectors")  # fmt: skip
             # Databases differ on equal ids in one request: resolve them here.
             last = {name: at for at, name in enumerate(self.spelled(batch.ids))}
             if last:

@@ -355,14 +355,12 @@ class KeyStore:
         if noted is None and adding:
             self.note_protector(collection, fingerprint, encoder)
         elif any(key.protector not in (None, noted) for key in keys.keys):
-            raise IncompatibleError.of(_OWNER, "collection", "under one protector", "one that is being reprotected",
-                                       fix="Repeat `reprotect` until it ends.",
-                                       code="E-INCOMPATIBLE-REPROTECT")  # fmt: skip
+            raise IncompatibleError("The collection is being reprotected. Repeat `reprotect` until it ends.",
+                                    code="E-INCOMPATIBLE-REPROTECT", param="collection")  # fmt: skip
         elif noted not in (None, fingerprint):
-            raise IncompatibleError.of(_OWNER, "protector", f"the one of the stored vectors ({str(noted)[:12]})",
-                                       fingerprint[:12], "Another protector's query finds other candidates.",
-                                       "Use the protector file that filled the collection.",
-                                       code="E-INCOMPATIBLE-PROTECTOR")  # fmt: skip
+            raise IncompatibleError(f"Protector {str(noted)[:12]} filled the collection, and {fingerprint[:12]} would "
+                                    "find other candidates. Use the protector file that filled it.",
+                                    code="E-INCOMPATIBLE-PROTECTOR", param="protector")  # fmt: skip
 
     def note_protector(self, collection: str, fingerprint: str, encoder: str | None = None) -> None:
         """Note the protector of the collection's candidate vectors, so that a query by another one is noticed.
@@ -426,7 +424,8 @@ class KeyStore:
         with self._changing() as record:
             self._entry(collection, record)
             if _checked(name) in record["collections"]:
-                raise InvalidInputError.of(_OWNER, "name", "new in the key store", repr(name)[:60], code="E-SEAL-NAME")
+                raise InvalidInputError(f"The key store has a collection {repr(name)[:60]} already.",
+                                        code="E-SEAL-NAME", param="name")  # fmt: skip
             record["collections"][name] = record["collections"].pop(collection)
         self._cached.pop(collection, None)
         self._reserved.pop(collection, None)
@@ -450,8 +449,8 @@ class KeyStore:
             wrapping = {_master_of(base64.b64decode(row["wrapped"])) for row in rows}
             mine = {} if self.provider else record["keys"]
             if key_id not in mine or key_id in {record["current"], *wrapping}:
-                raise InvalidInputError.of(_OWNER, "key_id", "an older master key that wraps no data key", "another",
-                                           fix="Add a new key and reseal every collection first.")  # fmt: skip
+                raise InvalidInputError("This master key is the current one, or still wraps data keys. Add a new key "
+                                        "and reseal every collection first.", param="key_id")  # fmt: skip
             del record["keys"][key_id]
 
     def _entry(self, collection: str, record: dict[str, Any]) -> dict[str, Any]:
@@ -489,9 +488,8 @@ class KeyStore:
                 wrapped = base64.b64decode(row["wrapped"])
                 opened[key_id] = provider.unwrap(wrapped, _context(entry["uuid"], key_id))
             except (InvalidTag, KeyFileError, ValueError):  # the cause may quote key material
-                raise KeyFileError.of(_OWNER, "path", "a key store whose data keys the master key unwraps",
-                                      f"the key {key_id}, which it does not", "The master key is another.",
-                                      "Use the key file or provider that made it.") from None  # fmt: skip
+                raise KeyFileError(f"The master key does not unwrap the data key {key_id}. Use the key file or "
+                                   "provider that made this key store.", param="path") from None  # fmt: skip
         return opened
 
     def _provider(self) -> KeyProvider:
@@ -522,8 +520,8 @@ class KeyStore:
                         raise ValueError
                     base64.b64decode(row["wrapped"], validate=True)
         except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error) as error:
-            raise KeyFileError.of(_OWNER, "path", "a key store", f"{path.name}: {type(error).__name__}",
-                                  fix="Restore it from a backup; no blob opens without it.") from None  # fmt: skip
+            raise KeyFileError(f"{path.name} is no readable key store ({type(error).__name__}). Restore it from a "
+                               "backup; no blob opens without it.", param="path") from None  # fmt: skip
         return record
 
     @contextmanager

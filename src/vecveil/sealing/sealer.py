@@ -164,9 +164,8 @@ class Sealer:
         check_same_length(owner, **{name: column for name, column in columns.items() if column is not None})
         items = _bound_ids(ids, generations, len(X), owner)
         if len(set(canonical_ids(ids, len(X), owner=owner))) != len(X):
-            raise InvalidInputError.of(owner, "ids", "distinct", "equal ids",
-                                       "The blobs of equal ids could be exchanged. A UUID is one id in any spelling.",
-                                       code="E-INPUT-IDS")  # fmt: skip
+            raise InvalidInputError("Some ids are equal, and the blobs of equal ids could be exchanged. A UUID is "
+                                    "one id in any spelling.", code="E-INPUT-IDS", param="ids")  # fmt: skip
         if texts is not None:
             check_texts([text for text in texts if text is not None], owner=owner, min_rows=0)
         bodies = encode_vectors(X, self._precision, owner=owner)
@@ -269,11 +268,9 @@ class Sealer:
                     raise ValueError
             except (KeyError, InvalidTag, ValueError, TypeError):
                 if on_invalid == "raise":
-                    raise SealingError.of(owner, "blobs", "blobs of these ids and this collection",
-                                          f"one at position {position} that does not open",
-                                          "It was changed, or is of another id, collection, generation, key or size.",
-                                          "Seal the row again, or pass on_invalid='skip'.",
-                                          code="E-SEAL-OPEN") from None  # fmt: skip
+                    raise SealingError(f"The blob at position {position} does not open: it was changed, or is of "
+                                       "another id, collection, generation, key or size. Seal the row again, or pass "
+                                       "on_invalid='skip'.", code="E-SEAL-OPEN", param="blobs") from None  # fmt: skip
                 skipped.append(given[position])
                 continue
             opened.append((given[position], item, plain))
@@ -338,11 +335,11 @@ def open_keys(key: Any, store: Any = None) -> KeyStore | SingleKey:
         key, store = MasterKeys(NoiseKeys.from_environment(variable)), store or path or None
     if isinstance(key, KeyProvider):
         if store is None:
-            raise InvalidInputError.of("Sealer", "store", "the path of a file for the wrapped data keys", "none",
-                                       fix="Pass store='search.keys', or env:NAME:search.keys as the key.")  # fmt: skip
+            raise InvalidInputError("A KeyProvider needs a file for its wrapped data keys: pass store='search.keys', "
+                                    "or env:NAME:search.keys as the key.", param="store")  # fmt: skip
         return KeyStore(store, key)
     if store is not None:
-        raise InvalidInputError.of("Sealer", "store", "given with a KeyProvider only", "another key")
+        raise InvalidInputError("`store` is only valid with a KeyProvider.", param="store")
     if isinstance(key, KeyStore):
         return key
     if isinstance(key, bytes):
