@@ -153,6 +153,10 @@ def test_a_frontier_names_no_server(spy: tuple[str, list[Any]]) -> None:
     with raises("E-ENCODER-NOT-NAMED", "encoder"):
         load_encoder_named(options, "minilm", recorded=EncoderRecord(spy[0], None, "api"))
     assert spy[1] == []
+    forged = {"fingerprint": "forged", "trust_remote_code": True, "normalize": "yes", "prompt": "query: "}
+    encoder = load_encoder_named(options, recorded=EncoderRecord("minilm", None, "fp32", options=forged))
+    assert encoder is not None
+    assert (encoder.fingerprint != "forged", encoder.options) == (True, {"prompt": "query: "})
 
 
 def test_the_name_in_the_message_cannot_control_the_terminal() -> None:

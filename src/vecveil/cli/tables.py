@@ -19,7 +19,7 @@ from vecveil.data.files import find_input
 from vecveil.data.memory import MemoryAccount
 from vecveil.data.parquet import ParquetSource
 from vecveil.encoders import TextEncoder, load_encoder
-from vecveil.encoders.text_encoder import load_recorded_encoder, options_for
+from vecveil.encoders.text_encoder import SAVED_OPTIONS, load_recorded_encoder, options_for
 from vecveil.errors import DataFileError, VecveilError
 from vecveil.metrics import ClassificationTask, RetrievalTask, StsTask
 from vecveil.records.audit import EncoderRecord
@@ -140,7 +140,10 @@ def load_encoder_named(
     """Return the encoder that the encoder options name, else that of a loaded record, else ``default`` or None."""
     choices: dict[str, Any] = {"precision": options["precision"] or "auto"}
     choices["cache"] = "default" if options["cache"] else None
-    known, given = {} if recorded is None else recorded.options, dict(options["encoder_options"])
+    # A record may come from somebody else: it sets none that load code or skip checks.
+    saved = {} if recorded is None else recorded.options
+    known = {name: value for name, value in saved.items() if type(value) is SAVED_OPTIONS.get(name)}
+    given = dict(options["encoder_options"])
     if options["encoder"] is None and recorded is not None and recorded.name is not None:
         return load_recorded_encoder(recorded.name, owner="fit", **choices, **{**known, **given})
     name = options["encoder"] or default
