@@ -25,6 +25,7 @@ DOCUMENTS = (
     HERE.parent / "README.md",
     HERE.parent / "docs" / "results.md",
     HERE.parent / "docs" / "scale.md",
+    HERE.parent / "docs" / "sealed-index.md",
     HERE.parent / "docs" / "sealed-search.md",
     HERE.parent / "docs" / "serving.md",
     HERE.parent / "docs" / "mechanisms" / "textcrafter.md",
@@ -232,6 +233,39 @@ def modes(folder: Path = RESULTS) -> str:
         ["you need", "", "a key", f"a key, a list of the words, {record['fitted']:,} texts", "the list and the texts"],
     ]
     return table(head, lines)
+
+
+INDEXES = {
+    "sealed": "sealed index", "parquet": "Parquet without encryption, the same scan", "faiss-flat": "FAISS flat",
+    "lancedb": "LanceDB, no index", "chroma": "Chroma", "qdrant": "Qdrant, local",
+}  # fmt: skip
+
+
+def sealed_beside(folder: Path = RESULTS) -> str:
+    """Return a sealed index beside other stores of the same vectors."""
+    record = load("sealed_beside", folder)
+    head = ["store", "rows", "rows/s written", "opened", "query, median", "slowest hundredth", "recall@10", "memory"]
+    if not record:
+        return table(head, [[MISSING] * len(head)])
+    lines = []
+    for name, label in INDEXES.items():
+        case = record["cases"][name]
+        lines.append([label, f"{record['rows']:,}", *_speed(case)])
+        while "fewer" in case:
+            case = case["fewer"]
+            lines.append([label, f"{case['rows']:,}", *_speed(case)])
+    return table(head, lines)
+
+
+def _speed(case: Record) -> list[str]:
+    if "unfinished" in case:
+        doing = {"write": "written", "search": "searched"}[case["unfinished"]]
+        return [f"not {doing} in {case['unfinished_s'] / 60:.0f} min", *["-"] * 5]
+    memory = f"{case['peak_gb']:.1f} GB" if "peak_gb" in case else "-"
+    return [
+        f"{case['rows_per_second']:,.0f}", f"{case['open_s']:.1f} s", f"{case['p50_ms']:.0f} ms",
+        f"{case['p99_ms']:.0f} ms", f"{case['recall']:.3f}", memory,
+    ]  # fmt: skip
 
 
 RECIPE_TEXTS = {
@@ -705,6 +739,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "leakage": leakage,
     "list-size": list_size,
     "modes": modes,
+    "sealed-beside": sealed_beside,
     "leakage-attacks": leakage_attacks,
     "leakage-parameters": leakage_parameters,
     "sizes": sizes,
