@@ -2,14 +2,16 @@
 
     python benchmarks/experiment_pages.py [--check]
 
-Reads ``results/experiments/NAME``; writes its ``README.md`` and ``docs/experiments/NAME.html``, the list of pages in
-``docs/experiments.md``, what became of each claim of the papers in ``docs/claims.md``, and the counts in the README.
-``--check`` writes nothing and exits 1 if a page is stale.
+Reads ``results/experiments/NAME``, and ``results/experiments-entities/NAME`` with the papers' concept; writes its
+``README.md`` and ``docs/experiments/NAME.html``, the list of pages in ``docs/experiments.md``, what became of each claim
+of the papers in ``docs/claims.md``, and the counts in the README. ``--check`` writes nothing and exits 1 if a page is
+stale.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -26,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "benchmarks" / "results" / "experiments"
 DOCS = ROOT / "docs"
 PAPERS = ("SPARSE", "TextCrafter")
+ENTITIES = "spaCy's entities"
 
 
 def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
@@ -33,17 +36,22 @@ def pages(records: Path = RECORDS, docs: Path = DOCS) -> dict[Path, str]:
     found: dict[Path, str] = {}
     findings: list[dict[str, str]] = []
     lines = ["| experiment | what it measures | after | cells |", "| :-- | :-- | :-- | --: |"]
-    for name in EXPERIMENTS:
-        if not (records / name / "spec.yaml").exists():
+    further = records.with_name(f"{records.name}-entities")
+    for folder, name in itertools.product((records, further), EXPERIMENTS):
+        if not (folder / name / "spec.yaml").exists():
             continue
-        record = summarise(name, records)
-        findings += [one | {"experiment": name} for one in record["findings"] if one["id"]]
-        found[records / name / "README.md"] = experiment_to_markdown(record)
+        record = summarise(name, folder)
+        found[folder / name / "README.md"] = experiment_to_markdown(record)
+        suffix = "" if folder == records else f" (Concept: {ENTITIES}.)"
+        name = name if folder == records else f"{name}-entities"
+        findings += [
+            one | {"experiment": name, "claim": one["claim"] + suffix} for one in record["findings"] if one["id"]
+        ]
         found[docs / "experiments" / f"{name}.html"] = experiment_to_html(record)
         cells = record["cells"]
         done = f"{cells['measured']} of {cells['asked']}"
         link = f"[{name}](experiments/{name}.html)"
-        lines.append(f"| {link} | {record['what']} | {record['source']} | {done} |")
+        lines.append(f"| {link} | {record['what']}{suffix} | {record['source']} | {done} |")
     counts = _counts(findings)
     for path, mark, table in (
         (docs / "experiments.md", "pages", lines),
@@ -63,8 +71,8 @@ def _paper(finding: dict[str, str]) -> str:
 
 
 def _reading(finding: dict[str, str]) -> str:
-    """Return the paper, and the reading of it that the finding judges."""
-    reading = re.search(r"\(Reading: (.*)\.\)$", finding["claim"])
+    """Return the paper, and the reading of it or the concept that the finding judges."""
+    reading = re.search(r"\((?:Reading|Concept): (.*)\.\)$", finding["claim"])
     return f"{_paper(finding)}, {reading[1]}" if reading else _paper(finding)
 
 
