@@ -3,9 +3,9 @@
     python benchmarks/experiment_pages.py [--check]
 
 Reads ``results/experiments/NAME``, and ``results/experiments-entities/NAME`` with the papers' concept; writes its
-``README.md`` and ``docs/experiments/NAME.html``, the list of pages in ``docs/experiments.md``, what became of each claim
-of the papers in ``docs/claims.md``, and the counts in the README. ``--check`` writes nothing and exits 1 if a page is
-stale.
+``README.md`` and ``docs/experiments/NAME.html``, the list of pages in ``docs/experiments.md``, what became of the
+claims of the papers in ``docs/claims.md``, and the counts in the README. ``--check`` writes nothing and exits 1 if a
+page is stale.
 """
 
 from __future__ import annotations
