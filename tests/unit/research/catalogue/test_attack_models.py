@@ -296,4 +296,4 @@ def test_an_attack_at_chance_on_clean_vectors_decides_no_claim(low: float, verdi
         for method, leaked in (("laplace", 0.2), ("purkayastha", 0.2), ("sparse", 0.1))
     ]
     claims = {one.claim: one.verdict for one in attack_findings(Records(rows))}
-    assert claims["SPARSE leaks less than the baselines whatever the attack."] == verdict
+    assert claims["SPARSE leaks less than the baselines under each attack that was tried."] == verdict
