@@ -155,7 +155,7 @@ class Bench:
             vectors_key,
             lambda: (encoder.encode(problem.texts), encoder.encode(matches.negatives())),
         )
-        options = Options(seed=seed, device="cpu", show_progress=False, corpus=tuple(problem.rest))
+        options = Options(seed=seed, device="cpu", show_progress=False, attacker_texts=tuple(problem.rest))
         case = make_case(
             matches, problem.groups.tolist(), embeddings=X, encode=encoder.encode, options=options,
             min_token_count=None, detect=lambda part: [problem.rest.get(text, ()) for text in part],

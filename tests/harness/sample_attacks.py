@@ -54,6 +54,15 @@ def settle(record: dict[str, Any]) -> dict[str, Any]:
     record["families"] = [
         {"family": family, "worst": each["name"]} for family, each in strongest.items()
     ]
+    worst = strongest["token-inference"]
+    value = 0.0 if worst["value"] is None else worst["value"]
+
+    def point(texts: int, share: float) -> dict[str, Any]:
+        low, high = max(share - 0.01, 0.0), min(share + 0.01, 1.0)
+        return {"texts": texts, "value": share, "low": low, "high": high}
+
+    record["learning_curve"] = [point(texts, value * part) for texts, part in ((1105, 0.8), (2209, 0.9), (4419, 1))]
+    record["forecast"] = point(44190, value)
     names = {each["name"] for each in record["attacks"]}
     for entry in record["frameworks"]:
         entry["attacks"] = [name for name in entry["attacks"] if name in names]

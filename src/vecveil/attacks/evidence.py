@@ -174,9 +174,12 @@ class FurtherVectors:
         if self.groups is None or groups is None:
             return self
         rows = np.flatnonzero(~np.isin(self.groups, groups))
-        if not len(rows):
-            return None
-        return FurtherVectors(self.X[rows], self.L[rows], self.weight[rows], self.groups[rows])
+        return self.take(rows) if len(rows) else None
+
+    def take(self, rows: Rows) -> FurtherVectors:
+        """Return the given rows."""
+        groups = None if self.groups is None else self.groups[rows]
+        return FurtherVectors(self.X[rows], self.L[rows], self.weight[rows], groups)
 
 
     def collected(self, groups: Sequence[npt.NDArray[Any] | None]) -> FurtherVectors | None:
@@ -215,6 +218,12 @@ class Evidence:
                 listed = isinstance(value, tuple)
                 parts[each.name] = tuple(value[i] for i in rows) if listed else value[rows]
         return replace(self, **parts)  # type: ignore[type-var]
+
+    def part(self: Self, share: float, *, seed: int) -> Self:
+        """Return the texts of a share of the groups; a larger share of the same seed holds a smaller one."""
+        groups = np.arange(len(self)) if self.groups is None else self.groups
+        names = np.random.default_rng(seed).permutation(np.unique(groups))
+        return self.take(np.flatnonzero(np.isin(groups, names[: max(2, round(share * len(names)))])))
 
     def digest(self) -> str:
         """Return a hash of all fields, so that a checkpoint of other texts or vectors is refused."""
@@ -302,6 +311,25 @@ class LabelledVectors(Evidence):
             if got != (self.dimension, L.shape[1]):
                 expected = f"of dimension {self.dimension} with {L.shape[1]} labels"
                 raise InvalidInputError.of(owner, "further", expected, f"{got[0]} and {got[1]}")
+
+
+    @property
+    def texts_known(self) -> int:
+        """Return the number of texts, with further ones that were not made from these."""
+        collected = None if self.further is None else self.further.apart_from(self.groups)
+        return len(self) + (0 if collected is None else len(collected))
+
+    def part(self, share: float, *, seed: int) -> LabelledVectors:
+        """As `Evidence.part`, with the further texts made from these and the same share of the others."""
+        part = super().part(share, seed=seed)
+        if self.further is None:
+            return part
+        order = np.random.default_rng(seed).permutation(len(self.further))
+        chosen = order[: max(1, round(share * len(order)))]
+        if self.groups is not None and self.further.groups is not None:
+            made, kept = (np.isin(self.further.groups, np.asarray(each)) for each in (self.groups, part.groups))
+            chosen = np.concatenate([chosen[~made[chosen]], np.flatnonzero(kept)])
+        return replace(part, further=self.further.take(np.sort(chosen)) if len(chosen) else None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

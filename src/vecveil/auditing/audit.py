@@ -26,8 +26,10 @@ from vecveil.auditing.case import (
 from vecveil.auditing.families import NAMED, run_families
 from vecveil.auditing.families.held_out_terms import Refit
 from vecveil.auditing.jobs import WorkFolder, fingerprint
+from vecveil.auditing.learning import learning_curve, strongest_result
 from vecveil.auditing.result import AuditResult, assemble
 from vecveil.concepts import Concept
+from vecveil.data import read_texts
 from vecveil.encoders import load_encoder
 from vecveil.errors import InvalidInputError
 from vecveil.io import make_folders
@@ -58,7 +60,7 @@ def audit(
     min_token_count: int | None = None,
     show_terms: bool = False,
     show_reconstructions: bool = False,
-    corpus: Texts = (),
+    attacker_texts: Texts | str | os.PathLike[str] = (),
     skip: Sequence[str] = (),
     attacks: Sequence[str] = (),
     language_model: str | os.PathLike[str] | None = None,
@@ -89,12 +91,13 @@ def audit(
             where 15 would leave out more than half of the occurrences.
         show_terms: write the concept's words into the record, which otherwise holds counts only.
         show_reconstructions: write texts and their reconstructions into the record.
-        corpus: further texts. Attackers learn from those that hold the concept; reconstruction learns from all.
+        attacker_texts: texts that an attacker has besides, or the path of a file of them. Attacks learn from those
+            in which the concept is found; reconstruction learns from all.
         skip: families of attacks to leave out; token inference must stay.
         attacks: run these beside token inference and no others, each a family or the name of an attack, such as
             ``"zero-shot"``; those of tier full run in the quick tier, too, if they are named.
         language_model: folder of a causal language model for the zero-shot attack; None takes a trigram model of the
-            training texts and ``corpus``.
+            training texts and ``attacker_texts``.
         device: of learnt attacks: ``auto`` takes CUDA if available, else the CPU.
         seed: of split, attacks and noise of the audited release; the same seed gives the same figures.
         work: folder that saves finished attacks, from which an interrupted audit resumes. None saves nothing.
@@ -111,7 +114,7 @@ def audit(
     texts = check_texts(texts, owner=_OWNER, min_rows=2)
     options = check_options(
         texts, groups=groups, subjects=subjects, tier=tier, min_token_count=min_token_count, show_terms=show_terms,
-        show_reconstructions=show_reconstructions, corpus=corpus, skip=skip, attacks=attacks,
+        show_reconstructions=show_reconstructions, attacker_texts=attacker_texts, skip=skip, attacks=attacks,
         language_model=language_model, device=device, seed=seed, work=work, lint=lint,
         command=command, show_progress=show_progress, owner=_OWNER,
     )  # fmt: skip
@@ -147,10 +150,12 @@ def audit(
         keyed=_keyed(protector, case),
         refit=Refit(protector, options.seed),
     )
+    curve = learning_curve(case, sides[-1], strongest_result(results), folder)
     result = assemble(
         case,
         results,
         skipped,
+        curve,
         started=started,
         kind="protector",
         concept=concept.name,
@@ -183,7 +188,7 @@ def check_options(
     attacks: Sequence[str],
     language_model: str | os.PathLike[str] | None,
     work: str | os.PathLike[str] | None,
-    corpus: Texts,
+    attacker_texts: Texts | str | os.PathLike[str],
     lint: Sequence[dict[str, str]],
     owner: str,
     **settings: Any,
@@ -218,6 +223,8 @@ def check_options(
     # A missing GPU fails now, not after the texts are encoded.
     if settings["device"] != "auto":
         resolve_device(settings["device"], owner=owner)
+    if isinstance(attacker_texts, str | os.PathLike):
+        attacker_texts = [text for text in read_texts(attacker_texts).texts if text.strip()]
     return Options(
         groups=groups,
         by_subject=subjects is not None,
@@ -225,7 +232,7 @@ def check_options(
         attacks=frozenset(map(str, named)),
         language_model=None if language_model is None else str(language_model),
         work=_writable(work, owner),
-        corpus=tuple(check_texts(corpus, owner=owner, param="corpus", min_rows=0)),
+        attacker_texts=tuple(check_texts(attacker_texts, owner=owner, param="attacker_texts", min_rows=0)),
         lint=tuple(lint),
         **settings,
     )

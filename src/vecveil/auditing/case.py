@@ -36,7 +36,6 @@ EXCHANGED_WEIGHT = 0.5
 MOST_SENTENCES = 11_000
 SENTENCE_WEIGHT = 0.3
 SAME_COSINE = 0.85  # from this cosine to a test text on, a sentence counts as a version of it
-_CHUNK = 20_000  # corpus texts searched at a time, so that the search can end early
 
 # Versions of a text that differ in one concept word.
 VERSIONS = 10
@@ -105,7 +104,7 @@ class Options:
     tier: Literal["quick", "full"] = "quick"
     seed: int = 0
     device: str = "auto"
-    corpus: tuple[str, ...] = field(default=(), repr=False)
+    attacker_texts: tuple[str, ...] = field(default=(), repr=False)
     show_reconstructions: bool = False
     show_terms: bool = False
     skip: frozenset[str] = frozenset()
@@ -233,14 +232,14 @@ class Case:
 
     @cached_property
     def further(self) -> FurtherVectors | None:
-        """Clean vectors of training texts with one word exchanged, and of sentences of the corpus.
+        """Clean vectors of training texts with one word exchanged, and of the attacker's own texts.
 
         None without an encoder or such texts. Sentences that equal a test text or are close to one are left out.
         """
         if self.encode is None or self.embeddings is None or not self.has_spans:
             return None
         made, made_labels, sources = _exchanged(self)
-        sentences, sentence_labels = _corpus_sentences(self)
+        sentences, sentence_labels = _collected(self)
         texts = [*made, *sentences]
         if not texts:
             return None
@@ -248,7 +247,7 @@ class Case:
         weight = np.repeat([EXCHANGED_WEIGHT, SENTENCE_WEIGHT], [len(made), len(sentences)])
         # Exchanged texts carry the group of their source: those of validation texts are left out of training.
         groups = np.concatenate([self.groups[sources], np.full(len(sentences), -1)])
-        # Exchanged texts come from training texts alone; a corpus may hold paraphrases of test texts.
+        # Exchanged texts come from training texts alone; the attacker's own may hold paraphrases of test texts.
         X = self.encode(texts)
         kept = np.ones(len(texts), dtype=bool)
         closest = _closest(X[len(made) :], self.embeddings[self.test])
@@ -316,7 +315,7 @@ def make_case(
 
     Args:
         ids: N ids of texts that belong together, or None.
-        detect: finds the concept in the texts of the corpus; None leaves the corpus out.
+        detect: finds the concept in the attacker's own texts; None leaves them out.
 
     Raises:
         ConceptError: too few texts or groups hold the concept, or its words are too rare to attack.
@@ -459,29 +458,23 @@ def _exchanged(case: Case) -> tuple[list[str], Labels, Rows]:
     return [text for text, is_new in zip(texts, new, strict=True) if is_new], labels[new], rows[new]
 
 
-def _corpus_sentences(case: Case) -> tuple[list[str], Labels]:
-    """Return sentences of the corpus that hold an attacked word, and their labels."""
+def _collected(case: Case) -> tuple[list[str], Labels]:
+    """Return the attacker's own texts that hold an attacked word, and their labels."""
     nothing = np.zeros((0, len(case.vocabulary)), dtype=np.uint8)
-    corpus = case.options.corpus
-    if case.detect is None or not corpus:
+    given = case.options.attacker_texts
+    if case.detect is None or not given:
+        return [], nothing
+    try:
+        detected = case.detect(given)
+    except VecveilError:  # a concept of given spans knows the audited texts only
         return [], nothing
     tested = _tested(case)
-    # A random order: the first sentences of a large corpus often come from one source.
-    order = np.random.default_rng([case.options.seed, 5]).permutation(len(corpus))
     texts: dict[str, Labels] = {}
-    for start in range(0, len(order), _CHUNK):
-        part = [corpus[i] for i in order[start : start + _CHUNK]]
-        try:
-            detected = case.detect(part)
-        except VecveilError:  # a concept of given spans knows the audited texts only
-            return [], nothing
-        for text, spans in zip(part, detected, strict=True):
-            label = np.zeros(len(case.vocabulary), dtype=np.uint8)
-            _mark(case, label, [span.term for span in spans])
-            if label.any() and normalise_text(text) not in tested:
-                texts.setdefault(text, label)
-            if len(texts) == MOST_SENTENCES:
-                return list(texts), np.stack(list(texts.values()))
+    for text, spans in zip(given, detected, strict=True):
+        label = np.zeros(len(case.vocabulary), dtype=np.uint8)
+        _mark(case, label, [span.term for span in spans])
+        if label.any() and normalise_text(text) not in tested:
+            texts.setdefault(text, label)
     return list(texts), np.stack(list(texts.values())) if texts else nothing
 
 
@@ -513,6 +506,6 @@ def _closest(X: Embeddings, others: Embeddings) -> npt.NDArray[np.float64]:
         Z / np.maximum(np.linalg.norm(Z, axis=1, keepdims=True), np.finfo(np.float32).tiny)
         for Z in (X.astype(np.float64), others.astype(np.float64))
     )
-    # In blocks: all cosines of a large corpus at once would not fit in memory.
+    # In blocks: all cosines of many texts at once would not fit in memory.
     blocks = [(left[i : i + 2000] @ right.T).max(axis=1) for i in range(0, len(left), 2000)]
     return np.concatenate(blocks) if blocks else np.zeros(0)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.attacks import Attack, AttackResult, Evidence
+from vecveil.attacks import Attack, AttackResult, Evidence, LabelledVectors
 from vecveil.auditing.case import Case, Options, Side
 from vecveil.errors import DataFileError
 from vecveil.io import make_folders, write_bytes
@@ -52,12 +52,14 @@ class Job:
         side: ``"clean"`` or ``"protected"``.
         run: takes a folder for checkpoints, or None.
         weight: expected time relative to other jobs; long ones start first.
+        of_part: returns the number of texts in a share of the training texts, and the job that learns from them.
     """
 
     name: str
     side: str
     run: Callable[[Path | None], AttackResult]
     weight: float = 1.0
+    of_part: Callable[[float], tuple[int, Job]] | None = None
 
     @property
     def key(self) -> str:
@@ -113,7 +115,13 @@ def attack_job(
             result = once(checkpoint)
         return replace(result, name=result_name, family=family or result.family)
 
-    return Job(result_name, side.name, run, weight)
+    def of_part(share: float) -> tuple[int, Job]:
+        assert isinstance(train, LabelledVectors)
+        part = train.part(share, seed=options.seed)
+        settings: dict[str, Any] = {"weight": weight, "oracle": oracle, "name": f"{result_name}-of-{share:g}"}
+        return part.texts_known, attack_job(attack, side, part, test, options, **settings)
+
+    return Job(result_name, side.name, run, weight, of_part if isinstance(train, LabelledVectors) else None)
 
 
 def run_jobs(
@@ -266,7 +274,7 @@ def fingerprint(case: Case, vectors: Embeddings, protector: str, encoder: str | 
     # `show_terms`, `lint` and `command` are absent: they change the record, not the attacks.
     settings = (
         o.by_subject, o.tier, o.seed, sorted(o.skip), sorted(o.attacks), o.language_model, device,
-        o.show_reconstructions, o.corpus,
+        o.show_reconstructions, o.attacker_texts,
     )  # fmt: skip
     concept = (case.vocabulary.tokens, case.matches.spans, case.matches.labels, case.texts)
     digest = hashlib.sha256()

@@ -16,6 +16,7 @@ import numpy as np
 
 from vecveil.attacks import AttackResult
 from vecveil.auditing.case import VALIDATION_SHARE, Case
+from vecveil.auditing.learning import forecast
 from vecveil.errors import DataFileError
 from vecveil.io import write_text
 from vecveil.metrics.subjects import ANY, FOUND, MEAN, SHARE
@@ -29,6 +30,7 @@ from vecveil.records.audit import (
     FamilyRecord,
     FrameworkFinding,
     LeakageFigure,
+    LearningPoint,
     LintWarning,
     ReconstructionRecord,
     SkippedAttack,
@@ -51,8 +53,8 @@ Results = Mapping[tuple[str, str], AttackResult]
 """Results by (side, name of the attack)."""
 
 QUICK = (
-    "The quick tier runs small attackers. Larger networks find up to 8 points more behind erasure; more texts to "
-    "learn from and pretrained decoders find more too. Reconstruction attacks are left out (tier full runs them)."
+    "The quick tier trains its network briefly: tier full trains it longer and finds more, and so do pretrained "
+    "decoders. Reconstruction attacks are left out (tier full runs them)."
 )
 FITTED = (
     "An audit on the texts that the protector was fitted on understates what leaks from other texts: "
@@ -188,6 +190,7 @@ def assemble(
     case: Case,
     results: Results,
     skipped: Sequence[SkippedAttack],
+    curve: Sequence[LearningPoint],
     *,
     started: float,
     lint: Sequence[Mapping[str, str]] = (),
@@ -196,6 +199,7 @@ def assemble(
     """Return the result of an audit.
 
     Args:
+        curve: of the strongest attack (`learning_curve`).
         lint: warnings found by the audit, which follow those of the options.
         started: `time.perf_counter` at the start of the audit.
         about: the other fields of `AuditRecord`.
@@ -219,6 +223,8 @@ def assemble(
         split=_split_counts(case),
         attacks=attacks,
         worst=worst,
+        learning_curve=curve,
+        forecast=forecast(curve),
         families=[FamilyRecord(attack.family, attack.name) for attack in leading.values()],
         anonymity=_anonymity(case, attacks, protected, skipped),
         terms=_terms(results["protected", worst], results.get(("clean", worst)), case),

@@ -26,6 +26,7 @@ from vecveil.auditing.case import (
 )
 from vecveil.auditing.families import NO_OTHERS, run_families
 from vecveil.auditing.jobs import skip as left_out
+from vecveil.auditing.learning import learning_curve, strongest_result
 from vecveil.auditing.lint import clean_vectors
 from vecveil.auditing.result import AuditResult, assemble
 from vecveil.concepts import Concept
@@ -83,7 +84,7 @@ def audit_store(
     min_token_count: int | None = None,
     show_terms: bool = False,
     show_reconstructions: bool = False,
-    corpus: Texts = (),
+    attacker_texts: Texts | str | os.PathLike[str] = (),
     skip: Sequence[str] = (),
     attacks: Sequence[str] = (),
     language_model: str | os.PathLike[str] | None = None,
@@ -109,7 +110,7 @@ def audit_store(
         sealed: the storage of a sealed index, whose ciphertext ``vectors`` then are.
         encoder: name or object; with it the same attacks run on clean vectors, and attacks that compare with
             clean vectors run too.
-        groups, subjects, tier, min_token_count, show_terms, show_reconstructions, corpus, skip, attacks,
+        groups, subjects, tier, min_token_count, show_terms, show_reconstructions, attacker_texts, skip, attacks,
             language_model, device, seed, work,
             lint, command: as for `vecveil.audit`.
 
@@ -121,7 +122,7 @@ def audit_store(
     texts = check_texts(texts, owner=_OWNER, min_rows=2)
     options = check_options(
         texts, groups=groups, subjects=subjects, tier=tier, min_token_count=min_token_count, show_terms=show_terms,
-        show_reconstructions=show_reconstructions, corpus=corpus, skip=skip, attacks=attacks,
+        show_reconstructions=show_reconstructions, attacker_texts=attacker_texts, skip=skip, attacks=attacks,
         language_model=language_model, device=device, seed=seed, work=work, lint=lint,
         command=command, show_progress=show_progress, owner=_OWNER,
     )  # fmt: skip
@@ -164,6 +165,7 @@ def audit_store(
     seen = vectors if beside is None else np.hstack([vectors, beside])
     folder = work_folder(case, seen, "", encoder_name(loaded))
     results, skipped = run_families(case, sides, folder)
+    curve = learning_curve(case, sides[-1], strongest_result(results), folder)
     if sealed is not None:
         results = {**results, **_storage_results(sealed, options.seed)}
         if sealed.built is None:
@@ -172,6 +174,7 @@ def audit_store(
         case,
         results,
         skipped,
+        curve,
         lint=unprotected,
         started=started,
         kind="store",

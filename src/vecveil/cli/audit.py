@@ -85,12 +85,12 @@ attack_options = shared.stacked(
     ),
     click.option(
         "--language-model", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="FOLDER",
-        help="Causal language model of the zero-shot attack [default: a trigram model of the texts and --corpus].",
+        help="Causal language model of the zero-shot attack [default: a trigram model of texts and --attacker-texts].",
     ),
     click.option(
-        "--corpus", type=shared.FILE,
-        help="Further texts, one a line or a table: attackers learn from those in which the concept is found, "
-        "and those of tier full learn to write from all.",
+        "--attacker-texts", type=shared.FILE,
+        help="Texts that an attacker has besides, one a line or a table: attacks learn from those in which the concept "
+        "is found, and those of tier full learn to write from all.",
     ),
     click.option("--device", default="auto", show_default=True, help="Device of trained attacks: auto, cpu, cuda."),
     click.option(
@@ -217,7 +217,7 @@ def command(
     to_stdout = str(json_file) == "-"
     files = report_files(
         {"--json": json_file, "--html": html_file, "--md": md_file, "--csv": csv_file},
-        inputs=(input, protector_file, concept, vectors_file, options["corpus"], options["baseline"]),
+        inputs=(input, protector_file, concept, vectors_file, options["attacker_texts"], options["baseline"]),
     )
     form = TableFormat.of(options)
     options["vectors"] = vectors_file
@@ -244,7 +244,8 @@ def command(
         from vecveil.report.pack import write_pack
 
         fingerprint = None if protector_file is None else load(protector_file).fingerprint
-        inputs = [input, protector_file, concept, vectors_file, *(options[n] for n in ("corpus", "query_log", "sts"))]
+        named = (options[name] for name in ("attacker_texts", "query_log", "sts"))
+        inputs = [input, protector_file, concept, vectors_file, *named]
         if options["retrieval"] is not None:
             inputs += sorted(path for path in options["retrieval"].rglob("*") if path.is_file())
         with writing(pack):
@@ -294,7 +295,8 @@ def attack_arguments(options: dict[str, Any]) -> dict[str, Any]:
         work = default_cache_folder() / "audits"
     names = ("tier", "min_token_count", "show_terms", "show_reconstructions", "skip", "attacks", "language_model",
              "device", "seed")  # fmt: skip
-    return {**{name: options[name] for name in names}, "corpus": read_corpus(options["corpus"]), "work": work}
+    texts = read_corpus(options["attacker_texts"])
+    return {**{name: options[name] for name in names}, "attacker_texts": texts, "work": work}
 
 
 def _group_columns(options: dict[str, Any]) -> tuple[str | None, str | None]:

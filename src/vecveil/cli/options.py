@@ -311,7 +311,7 @@ def without_secrets(text: str, values: Mapping[str, tuple[str, str]]) -> str:
 
 
 def _limit_memory(context: click.Context, parameter: click.Parameter, value: int | None) -> None:
-    """Apply the limit to every file that the command reads, such as --corpus and --vectors."""
+    """Apply the limit to every file that the command reads, such as --attacker-texts and --vectors."""
     token = memory_limit.set(value)
     context.call_on_close(lambda: memory_limit.reset(token))
 

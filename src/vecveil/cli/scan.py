@@ -105,7 +105,7 @@ def command(
         raise click.UsageError("Give --texts or --text-field, not both.")
     if concept is None and any(path is not None for path in reports.values()):
         raise click.UsageError("Reports of an audit need --concept.")
-    files = report_files({"--json": json_file, **reports}, inputs=(concept, texts_file, options["corpus"]))
+    files = report_files({"--json": json_file, **reports}, inputs=(concept, texts_file, options["attacker_texts"]))
     out, to_stdout = files.pop("--json", None), str(json_file) == "-"
     if index_place(store) is not None:
         from vecveil.cli import sealed

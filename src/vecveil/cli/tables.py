@@ -92,7 +92,7 @@ def require_matches(rows: Rows, min_texts: int = LEAST_TEXTS) -> None:
 
 
 def read_corpus(path: Path | None) -> tuple[str, ...]:
-    """Return the texts that are not blank of the file of --corpus."""
+    """Return the texts that are not blank of the file of --attacker-texts."""
     if path is None:
         return ()
     return tuple(text for text in read_texts(path).texts if text.strip())

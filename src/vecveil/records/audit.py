@@ -213,6 +213,16 @@ class TermRecord(Record):
 
 
 @dataclass(frozen=True)
+class LearningPoint(Record):
+    """R-precision of the worst attack after learning from so many texts."""
+
+    texts: Count
+    value: Share
+    low: Share
+    high: Share
+
+
+@dataclass(frozen=True)
 class LintWarning(Record):
     """A warning about how the vectors are kept."""
 
@@ -312,6 +322,8 @@ class AuditRecord(Record):
     utility: Mapping[str, UtilityRecord]
     attacks: Sequence[AttackRecord]
     worst: str
+    learning_curve: Sequence[LearningPoint]
+    forecast: LearningPoint | None
     families: Sequence[FamilyRecord]
     anonymity: AnonymityRecord
     terms: Sequence[TermRecord]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Literal, TypeAlias
 
-from vecveil.records.audit import AttackRecord, AuditRecord, LeakageFigure
+from vecveil.records.audit import AttackRecord, AuditRecord, LeakageFigure, LearningPoint
 
 # Shares are written the same in the audit's own sentences and in the reports.
 NBSP = "\u00a0"
@@ -109,7 +109,7 @@ class Verdict:
     Attributes:
         worst: the strongest token-inference attack, on one release of a text; it decides.
         repeated: the strongest attack on several releases of a text, if it reads more of the words than ``worst``.
-        grade: how much of what clean vectors tell is hidden from it.
+        grade: how much of what clean vectors tell is hidden from it, read at ten times as many texts.
         words: that grade, with what it is about.
         sentence: the verdict in one sentence, with what other families find that protection hardly changes.
         chance, clean: its position to chance and to clean vectors; empty if it has no such figure.
@@ -196,6 +196,25 @@ def grade(figure: LeakageFigure, besides: Sequence[object] = ()) -> Grade:
     return "most" if left <= MOST * clean else "part" if left <= PART * clean else "little"
 
 
+def grade_ahead(decided: Grade, figure: LeakageFigure, forecast: LearningPoint | None) -> Grade:
+    """Return the grade read at the forecast: an attacker has more texts than the audit.
+
+    Without a forecast nothing is called mostly hidden. What is at chance stays hidden if the forecast may be, too.
+    """
+    chance = figure.chance
+    if decided not in ("hidden", "most", "part") or chance is None or figure.high is None:
+        return decided
+    if forecast is None:
+        return "part" if decided == "most" else decided
+    if decided == "hidden" and forecast.low <= chance:
+        return decided
+    left = (max(figure.high, forecast.value) - chance) / (1 - chance)
+    clean = figure.clean_over_chance
+    if clean is None:
+        return "little" if left > PART else "part"
+    return "most" if left <= MOST * clean else "part" if left <= PART * clean else "little"
+
+
 def listed_against_unlisted(audit: AuditRecord) -> tuple[AttackRecord, LeakageFigure | None] | None:
     """Return the strongest attack on unlisted words, and its figure of listed words: one attack, one protector."""
     attack = audit.strongest.get("held-out-terms")
@@ -251,7 +270,7 @@ def decide(audit: AuditRecord) -> Verdict:
             above = above_chance_besides(audit.members(family), attack)
             others.append(FamilyVerdict(family, attack, grade(attack, above), standing(attack), above))
     besides = above_chance_besides(audit.members("token-inference"), worst)
-    decided = grade(worst, besides)
+    decided = grade_ahead(grade(worst, besides), worst, audit.forecast)
     # One release, and the equal releases under one key, tell no more than the main figure.
     several = (each for each in audit.members("averaging") if not each.name.endswith(("-1", "-keyed")))
     repeated = next(several, None)

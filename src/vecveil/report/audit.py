@@ -33,9 +33,11 @@ from vecveil.records.verdict import (
     skipped_without_encoder,
     standing,
 )
+from vecveil.report.charts import learning_chart
 from vecveil.report.rendering import render, words, write_report
 from vecveil.report.text import (
     MISSING,
+    NBSP,
     count,
     csv_table,
     duration,
@@ -155,6 +157,8 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         "verdict": verdict,
         "tried": _tried(audit).lower(),
         "worst_words": worst_words(audit, verdict),
+        "ahead": ahead_words(audit),
+        "curve": learning_chart(audit),
         "evidence": _evidence(verdict.worst) or "the vectors",
         "bars": bars(audit, verdict),
         "search": search_words(audit),
@@ -214,11 +218,25 @@ def worst_words(audit: AuditRecord, verdict: Verdict) -> str:
         f"{_tried(audit)}, {worst.name}, read {percent(worst.value)} of the concept’s words from {source} "
         f"({interval(worst.low, worst.high)}){place}{clean}; guessing finds {percent(worst.chance)}."
     )
+    sentence += f" {ahead}" if (ahead := ahead_words(audit)) else ""
     if more is None:
         return sentence
     return (
         f"{sentence} The worst figure for these words: {more.name} read {percent(more.value)} "
         f"({interval(more.low, more.high)}) from several releases of one text."
+    )
+
+
+def ahead_words(audit: AuditRecord) -> str:
+    """Return what an attacker with more texts is expected to read, in a sentence."""
+    point = audit.forecast
+    if point is None:
+        return "The texts are too few to say what an attacker with more of them would read."
+    times = round(point.texts / audit.learning_curve[-1].texts)
+    factor = "ten" if times == 10 else str(times)
+    return (
+        f"With {factor} times your texts ({count(point.texts)}) an attacker reads about {100 * point.value:.0f}{NBSP}% "
+        f"({interval(point.low, point.high)})."
     )
 
 

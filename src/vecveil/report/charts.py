@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vecveil.records.audit import AttackRecord
-from vecveil.report.text import interval, percent
+from vecveil.records.audit import AttackRecord, AuditRecord, LearningPoint
+from vecveil.report.text import count, interval, percent
 
 Ticks = Sequence[tuple[float, str]]
 """Numbers of a scale, each with its label."""
@@ -62,3 +62,28 @@ class Across:
         # A scale of one number has no length: the number stands in the middle.
         share = 0.5 if high == low else (at - low) / (high - low)
         return self.inset + (100 - 2 * self.inset) * share
+
+
+@dataclass(frozen=True)
+class LearningChart:
+    """Points of a learning curve and its forecast, each with its position across; ``words`` describes it."""
+
+    points: Sequence[tuple[float, LearningPoint]]
+    ahead: tuple[float, LearningPoint] | None
+    words: str
+
+
+def learning_chart(audit: AuditRecord) -> LearningChart | None:
+    """Return the drawing of the learning curve, or None without two points."""
+    curve, forecast = audit.learning_curve, audit.forecast
+    if len(curve) < 2:
+        return None
+    last = curve[-1] if forecast is None else forecast
+    across = Across(curve[0].texts, last.texts, log=True, inset=6.0)
+    words = [f"{count(point.texts)} texts: {percent(point.value)} ({interval(point.low, point.high)})"
+             for point in (*curve, *([] if forecast is None else [forecast]))]  # fmt: skip
+    return LearningChart(
+        [(across.place(point.texts), point) for point in curve],
+        None if forecast is None else (across.place(forecast.texts), forecast),
+        "; ".join(words) + ("." if forecast is None else ", continued."),
+    )

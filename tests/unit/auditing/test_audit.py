@@ -125,6 +125,10 @@ def test_worst_is_the_attack_with_the_highest_r_precision(result: AuditResult) -
     assert all(a["metric"] == "R-precision" for a in ladder)
     assert result.worst["value"] == max(a["value"] for a in ladder)
     assert all(a["adaptive"] for a in ladder)
+    curve = record["learning_curve"]
+    assert curve[-1]["value"] == result.worst["value"]
+    assert [point["texts"] for point in curve] == sorted(point["texts"] for point in curve)
+    assert record["forecast"] is None or record["forecast"]["texts"] == 10 * curve[-1]["texts"]
 
 
 def test_every_family_has_its_verdict_or_a_reason(result: AuditResult) -> None:
@@ -285,7 +289,7 @@ def test_reduced_releases_are_audited_in_their_own_dimension() -> None:
     [({"tier": "huge"}, "`tier`"), ({"seed": -1}, "`seed`"), ({"groups": [1]}, "`groups`"),
      ({"embeddings": np.zeros((5, N_DIM))}, "`embeddings`"),
      ({"min_token_count": 0}, "`min_token_count`"), ({"skip": ["token-inference"]}, "`skip`"),
-     ({"skip": "probe"}, "`skip`"), ({"device": "abacus"}, "`device`"), ({"corpus": [1]}, "`corpus`")],
+     ({"skip": "probe"}, "`skip`"), ({"device": "abacus"}, "`device`"), ({"attacker_texts": [1]}, "`attacker_texts`")],
 )  # fmt: skip
 def test_bad_arguments(protector: vecveil.Protector, options: Any, match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):

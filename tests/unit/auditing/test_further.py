@@ -10,7 +10,6 @@ import numpy as np
 import vecveil
 from harness.errors import raises
 from vecveil.attacks.evidence import normalise_text
-from vecveil.auditing import case as case_module
 from vecveil.auditing import families
 from vecveil.auditing.case import Case, Options, Side, make_case
 
@@ -45,7 +44,7 @@ def _case(encode: Encoder | None, corpus: Sequence[str] = (), **changed: object)
     matches = CONCEPT.find(TEXTS)
     case = make_case(
         matches, None, embeddings=None if encode is None else encode(TEXTS), encode=encode,
-        options=Options(corpus=tuple(corpus)), min_token_count=5, detect=CONCEPT.detect,
+        options=Options(attacker_texts=tuple(corpus)), min_token_count=5, detect=CONCEPT.detect,
     )  # fmt: skip
     return replace(case, **changed)
 
@@ -71,7 +70,7 @@ def test_exchanged_texts_are_training_texts_with_other_words() -> None:
     assert all(text != TEXTS[row] for text, row in zip(encode.seen, rows, strict=True))
 
 
-def test_corpus_sentences_hold_an_attacked_word_and_are_no_test_text(monkeypatch) -> None:
+def test_corpus_sentences_hold_an_attacked_word_and_are_no_test_text() -> None:
     encode = Encoder()
     plain = _case(encode)
     tested = [TEXTS[row] for row in plain.test]
@@ -86,10 +85,6 @@ def test_corpus_sentences_hold_an_attacked_word_and_are_no_test_text(monkeypatch
     np.testing.assert_allclose(found.weight[-2:], 0.3, rtol=1e-6)
     assert found.groups is not None
     assert (found.groups[-2:] == -1).all()
-    monkeypatch.setattr(case_module, "MOST_SENTENCES", 1)
-    fewer = replace(case).further
-    assert fewer is not None
-    assert len(fewer) == len(found) - 1
 
 
 def test_sentences_close_to_a_test_text_are_left_out() -> None:

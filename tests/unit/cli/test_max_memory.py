@@ -19,7 +19,7 @@ def arguments(tmp_path: Path) -> list[object]:
     np.save(tmp_path / "vectors.npy", np.ones((30, 4), np.float32))
     return [
         "audit", tmp_path / "notes.csv", "--concept", tmp_path / "concept.yaml",
-        "--vectors", tmp_path / "vectors.npy", "--corpus", tmp_path / "corpus.txt",
+        "--vectors", tmp_path / "vectors.npy", "--attacker-texts", tmp_path / "corpus.txt",
     ]  # fmt: skip
 
 

@@ -128,13 +128,15 @@ def test_tables_have_captions_and_scopes_and_drawings_have_titles() -> None:
 def test_the_order_of_the_sections() -> None:
     page = render_audit(sample_audit())
     order = re.findall(r'<h2 id="(\w+)"', page)
-    assert order == ["verdict", "families", "lists", "anonymity", "utility", "guarantee", "repeat", "details"]
+    assert order == [
+        "verdict", "families", "learning", "lists", "anonymity", "utility", "guarantee", "repeat", "details",
+    ]  # fmt: skip
     assert re.findall(r'<details id="([\w-]+)"', page) == [
         "guarantee-details", "computed", "attacks", "terms", "frameworks", "skipped", "limits",
     ]  # fmt: skip
     store = render_audit(sample_audit("store"))
     assert re.findall(r'<h2 id="(\w+)"', store) == [
-        "lint", "verdict", "families", "lists", "anonymity", "repeat", "details",
+        "lint", "verdict", "families", "learning", "lists", "anonymity", "repeat", "details",
     ]
 
 

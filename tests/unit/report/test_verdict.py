@@ -9,8 +9,16 @@ import pytest
 from harness.sample_attacks import attack, clean_of, figure, settle
 from harness.sample_audit import sample_audit
 from vecveil.records import AuditRecord
-from vecveil.records.audit import LeakageFigure
-from vecveil.records.verdict import against_chance, against_clean, decide, grade, standing, status
+from vecveil.records.audit import LeakageFigure, LearningPoint
+from vecveil.records.verdict import (
+    against_chance,
+    against_clean,
+    decide,
+    grade,
+    grade_ahead,
+    standing,
+    status,
+)
 from vecveil.report import audit as words
 
 
@@ -53,8 +61,9 @@ def test_the_verdict_of_the_usual_case() -> None:
     )
     assert said(sample_audit()) == (
         "The strongest of 3 attacks on one release of a text, mlp-adaptive, read 22.9 % of the concept’s words from "
-        "protected vectors (21.4–24.4 %), 72.7 % from clean ones (71.2–74.2 %); guessing finds 12.2 %. The worst "
-        "figure for these words: averaging-16 read 42.2 % (40.7–43.7 %) from several releases of one text."
+        "protected vectors (21.4–24.4 %), 72.7 % from clean ones (71.2–74.2 %); guessing finds 12.2 %. With "
+        "ten times your texts (44,190) an attacker reads about 23 % (21.9–23.9 %). The worst figure for these "
+        "words: averaging-16 read 42.2 % (40.7–43.7 %) from several releases of one text."
     )
 
 
@@ -77,6 +86,27 @@ def test_the_verdict_of_the_usual_case() -> None:
 )
 def test_a_grade_is_that_of_the_less_favourable_end(main: dict[str, Any], expected: str) -> None:
     assert grade(LeakageFigure(**main)) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "ahead", "expected"),
+    [
+        (0.2, (0.22, 0.2, 0.24), "most"),
+        (0.2, (0.3, 0.25, 0.35), "part"),
+        (0.2, (0.5, 0.4, 0.6), "little"),
+        (0.2, None, "part"),
+        (0.12, (0.15, 0.11, 0.2), "hidden"),
+        (0.12, (0.2, 0.15, 0.25), "most"),
+        (0.3, (0.5, 0.4, 0.6), "little"),
+        (0.55, (0.4, 0.3, 0.5), "little"),
+    ],
+)
+def test_the_verdict_is_read_at_ten_times_as_many_texts(
+    value: float, ahead: tuple[float, float, float] | None, expected: str
+) -> None:
+    main = LeakageFigure(**figure("R-precision", value, 0.6, 0.12))
+    point = None if ahead is None else LearningPoint(44190, *ahead)
+    assert grade_ahead(grade(main), main, point) == expected
 
 
 def test_another_metric_above_chance_lowers_the_grade() -> None:

@@ -107,7 +107,7 @@ def _language_model(case: Case) -> LanguageModel:
     if o.language_model is not None:
         return CausalLanguageModel(o.language_model, device=o.device)
     tested = {normalise_text(case.texts[i]) for i in (*case.test, *case.ordinary_test)}
-    further = [text for text in o.corpus if normalise_text(text) not in tested]
+    further = [text for text in o.attacker_texts if normalise_text(text) not in tested]
     return NgramLanguageModel([*(case.texts[i] for i in case.training_rows), *further])
 
 
@@ -152,9 +152,9 @@ def _evidence(case: Case, side: Side, *, corpus: bool = True) -> tuple[TextVecto
     """Return training texts, with the corpus if it can be protected like them, and test texts."""
     rows = case.training_rows
     X, texts, groups = side.learn[rows], [case.texts[i] for i in rows], case.groups[rows]
-    if corpus and case.options.corpus and case.encode is not None and side.learns_from_clean:
+    if corpus and case.options.attacker_texts and case.encode is not None and side.learns_from_clean:
         tested = {normalise_text(case.texts[i]) for i in case.test}
-        further = [text for text in case.options.corpus if normalise_text(text) not in tested]
+        further = [text for text in case.options.attacker_texts if normalise_text(text) not in tested]
         further = list(dict.fromkeys(further))
         if further:
             X = np.concatenate([X, case.encode(further).astype(X.dtype)])
