@@ -142,11 +142,17 @@ def test_doctor_fails_where_protection_does(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_fit_for_sealed_search_tells_how_the_collection_may_grow(tmp_path: Path) -> None:
     positive, negative = write_pairs(tmp_path)
-    done = run(
+    command = (
         "fit", "--positive", positive, "--negative", negative, "--method", "laplace", "--utility", "sealed-search",
         "--candidates", 150, "--collection-size", 2000, "--map-queries", "--json", "-v", "-o", tmp_path / "p.vecveil",
     )  # fmt: skip
+    refused = run(*command)
+    assert refused.code == 1
+    assert "--accept-leak" in refused.err
+    assert not (tmp_path / "p.vecveil").exists()
+    done = run(*command, "--accept-leak")
     assert done.code == 0, done.err
+    assert done.err.startswith("This protects next to nothing: ")
     outlook = done.json["report"]["sealed_search"]
     assert (outlook["candidates"], outlook["query_noise"]) == (150, False)
     assert done.json["report"]["asked"] == {"target_utility": 0.99}

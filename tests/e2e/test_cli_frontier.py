@@ -58,8 +58,13 @@ def test_the_folder_holds_record_page_and_concept(measured: tuple[Path, Outcome]
     assert len(record["points"]) == record["designs"] == 3
     assert [[each["candidates"] for each in point["sealed"]] for point in record["points"]] == [[20, 40]] * 3
     assert "laplace, noise 0.5" in done.out
-    assert "Point " in done.out
+    # Three designs on a small encoder of words: none keeps search.
+    assert done.out.startswith("No design both hides and searches well here: use a sealed index. ")
     assert leftovers(folder) == []
+    refused = run("fit", notes, "--from", folder, "-o", folder / "p.vecveil")
+    assert refused.code == 2
+    assert "No design both hides" in refused.err
+    assert "--point" in refused.err
 
 
 def test_limits_print_the_number_of_a_point_for_scripts(
@@ -69,7 +74,9 @@ def test_limits_print_the_number_of_a_point_for_scripts(
     assert picked.code == 0, picked.err
     assert picked.out.strip() in ("1", "2", "3")
     assert f"Within the limits: point {picked.out.strip()} (" in picked.err
-    assert run(*arguments(notes, lsa, "--json")).json["record"]["concept"]
+    printed = run(*arguments(notes, lsa, "--json")).json
+    assert printed["point"] is None
+    assert printed["record"]["concept"]
     none = run(*arguments(notes, lsa, "--at-most-leak", 0.001))
     assert (none.code, none.out) == (1, "")
     assert len(none.errors) == 1
@@ -137,7 +144,8 @@ def test_another_encoder_and_other_texts_are_refused(
     measured: tuple[Path, Outcome], notes: Path, lsa: Path, tmp_path: Path
 ) -> None:
     LsaEncoder.fit(read_texts(notes).texts, 16).save(tmp_path / "lsa")
-    done = run("fit", notes, "--from", measured[0], "--encoder", tmp_path / "lsa", "-o", tmp_path / "p.vecveil")
+    done = run("fit", notes, "--from", measured[0], "--point", 1, "--encoder", tmp_path / "lsa", "-o",
+               tmp_path / "p.vecveil")  # fmt: skip
     assert done.code == 1
     assert "`--encoder`" in done.err
     other = run(*arguments(notes, lsa, "--seed", 1))

@@ -36,6 +36,7 @@ def sample_frontier(variant: str = "full") -> dict[str, Any]:
             "similarity": kept(0.9, "Pearson"), "store": None if bare else kept(alone),
             "sealed": [] if bare else [kept(sealed - 0.05, candidates=100), kept(sealed, candidates=200)],
             "seconds": 3.5,
+            "audited": {"leak": leak(listed + 0.08), "clean": 0.7, "chance": 0.1} if i > 2 else None,
         }
         for i, (arguments, listed, left, alone, sealed) in enumerate(designs, start=1)
     ]  # fmt: skip
@@ -47,13 +48,13 @@ def sample_frontier(variant: str = "full") -> dict[str, Any]:
         },
         "table": {"text_column": "text"}, "seed": 0,
         "counts": {"texts": 3000, "with_concept": 2400, "fitted": 1200, "learnt": 1050, "judged": 750,
-                   "listed": 135, "left_out": 0 if bare else 44, "rows": 3000, "queries": None,
+                   "words": 1026, "listed": 135, "left_out": 0 if bare else 44, "rows": 3000, "queries": None,
                    "query_noise": True},
         "readers": ["linear", "kernel", "mlp-512"], "clean_listed": leak(0.65),
         "clean_left_out": None if bare else leak(0.68), "chance_listed": 0.1,
         "chance_left_out": None if bare else 0.12,
         "missing": {"left_out": "Too few words.", "search": "Too few texts."} if bare else {},
-        "designs": 4, "points": points, "seconds": 60.0,
+        "designs": 4, "points": points, "seconds": 60.0, "ceiling": 0.5,
     }  # fmt: skip
     if variant == "hostile":
         record |= {"concept": HOSTILE, "readers": [HOSTILE], "missing": {"mlp": HOSTILE}, "vecveil": HOSTILE}

@@ -140,7 +140,7 @@ def audit(
     seen = _rewritten(protector, case)
     sides = (
         Side("clean", embeddings, embeddings, is_clean=True),
-        _protected_side(protector, embeddings, seen, seed),
+        protected_side(protector, embeddings, seen, seed),
     )
     folder = work_folder(case, embeddings, protector.fingerprint, encoder_name(loaded))
     results, skipped = run_families(
@@ -301,9 +301,10 @@ def _rewritten(protector: Protector, case: Case) -> Case | None:
     return case.rewritten(lambda texts: rewriter.rewrite(texts, spans=spans))
 
 
-def _protected_side(
+def protected_side(
     protector: Protector, embeddings: Embeddings, seen: Case | None, seed: int
 ) -> Side:
+    """Return the release of the protector with what an attacker knows of it."""
     X = embeddings if seen is None or seen.embeddings is None else seen.embeddings
     if protector.text_only:
         # The same text is always rewritten the same: attackers learn from these, and there is no fresh release.

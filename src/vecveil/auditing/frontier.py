@@ -1,8 +1,9 @@
-"""Measure designs from gentle to strong on the user's texts: what readers still find, and what search keeps.
+"""Measure designs from gentle to strong on the user's texts: what attackers still recover, and what search keeps.
 
 The texts are split by group into three parts. Designs are fitted on the first; readers learn on fresh releases of the
 second and are judged on the third. The fit leaves out a quarter of the concept's frequent words, so that one fit gives
-the leak of listed and of unlisted words.
+the leak of listed and of unlisted words. Of the best design, fitted with every word, the attackers of an audit decide
+whether it is recommended.
 """
 
 from __future__ import annotations
@@ -32,7 +33,19 @@ from vecveil.attacks import (
     split_groups,
     text_groups,
 )
-from vecveil.auditing.case import MIN_TEST_TEXTS, MIN_TOKEN_COUNTS, MORE_TEXTS, Rows
+from vecveil.auditing.audit import protected_side
+from vecveil.auditing.case import (
+    MIN_TEST_TEXTS,
+    MIN_TOKEN_COUNTS,
+    MORE_TEXTS,
+    Case,
+    Encode,
+    Options,
+    Rows,
+    Side,
+    encode_with,
+)
+from vecveil.auditing.families import run_families
 from vecveil.concepts import Concept, ConceptMatches, TokenVocabulary
 from vecveil.concepts.folding import canonical
 from vecveil.concepts.folding import words as words_of
@@ -49,12 +62,20 @@ from vecveil.protector import Protector
 from vecveil.protector.fitting import fit_pairs
 from vecveil.protector.pairs import MIN_PAIRS, PairTexts, equal_vectors, sample
 from vecveil.protector.protector import EncoderInfo
-from vecveil.records.audit import EncoderRecord
-from vecveil.records.frontier import FrontierCounts, FrontierPoint, FrontierRecord, Kept, Leak
+from vecveil.records.audit import FAMILIES, EncoderRecord
+from vecveil.records.frontier import (
+    AuditedLeak,
+    FrontierCounts,
+    FrontierPoint,
+    FrontierRecord,
+    Kept,
+    Leak,
+)
+from vecveil.records.verdict import PART
 from vecveil.runtime import one_blas_thread, progress
 from vecveil.sensitivity.kernel_reader import near_duplicate_groups
 from vecveil.types import Embeddings, Release, Texts
-from vecveil.validation import check_count, check_same_length, check_texts
+from vecveil.validation import check_count, check_probability, check_same_length, check_texts
 from vecveil.version import __version__
 
 OWNER = "frontier"
@@ -115,6 +136,7 @@ def frontier(
     collection_size: int | None = None,
     query_noise: bool = True,
     candidates: Sequence[int] = CANDIDATES,
+    leak_ceiling: float = PART,
     groups: Sequence[Any] | None = None,
     long_texts: Literal["cut", "split"] = "cut",
     out: str | os.PathLike[str] | None = None,
@@ -124,9 +146,10 @@ def frontier(
 ) -> FrontierRecord:
     """Measure about 15 designs from gentle to strong, and return their leaks and utilities.
 
-    ``record.recommended`` is a point, ``record.pick(at_most_leak=0.2)`` the best one within a limit, and
+    ``record.recommended`` is a point or None, ``record.pick(at_most_leak=0.2)`` the best one within a limit, and
     ``vecveil.fit(texts, concept, encoder, **point.arguments)`` fits it on all texts and words. The figures hold for
-    the readers of the record, on these texts; those of the best of many points are a little too good.
+    the attackers of the record, on these texts; those of the best of many points are a little too good. The best point
+    is attacked once more, by the attackers of an audit's quick tier, before it is recommended.
 
     Args:
         texts: at most 6,000 are used, drawn at random.
@@ -138,6 +161,7 @@ def frontier(
         query_noise: False measures search for queries through the map without noise.
         candidates: numbers of candidates that sealed search is measured with; those from the size of the collection on
             are left out.
+        leak_ceiling: largest share of what clean vectors tell over chance that a recommended point may leave.
         groups: N ids of texts that belong together (a document, a patient). Near-duplicates always do.
         long_texts: as in `vecveil.fit`; the windows of a split text stay in one group.
         out: folder for the record. Finished points are kept there, and the next call continues.
@@ -148,7 +172,8 @@ def frontier(
         InvalidInputError: ``out`` holds a frontier of other texts or settings.
 
     Cost:
-        Encoding the texts, and two fifths of them again without the concept; then some seconds a design.
+        Encoding the texts, and two fifths of them again without the concept; then some seconds a design, and a minute
+        or two for the attackers of an audit.
     """
     started = time.perf_counter()
     texts = check_texts(texts, owner=OWNER, min_rows=2)
@@ -170,6 +195,7 @@ def frontier(
         raise unknown_name(OWNER, "long_texts", ["cut", "split"], long_texts)
     if not isinstance(candidates, Sequence):
         raise wrong_type(OWNER, "candidates", "a sequence of integers", candidates)
+    check_probability(leak_ceiling, owner=OWNER, param="leak_ceiling")
     candidates = tuple(sorted({check_count(each, owner=OWNER, param="candidates", minimum=10) for each in candidates}))
     matches = concept.find(texts, show_progress=show_progress)
     # Copies reach the count but add no information.
@@ -194,17 +220,22 @@ def frontier(
     settings = _settings(matches, groups, retrieval, (collection_size, query_noise, candidates), info, seed)
     folder = None if out is None else Path(out)
     earlier = None if folder is None else _earlier(folder, settings)
+    if earlier is not None and folder is not None and earlier.ceiling != leak_ceiling:
+        earlier = replace(earlier, ceiling=leak_ceiling)
+        earlier.save(folder / FILE)
     if earlier is not None and earlier.is_complete:
         return earlier
     X = np.asarray(loaded.encode(texts, show_progress=show_progress), dtype=np.float32)
     bench = Bench.of(matches, X, groups, retrieval, collection_size, query_noise, seed, candidates)
     if windows.report:
         bench.missing["long_texts"] = windows.warning
-    bench = bench.with_pairs(lambda made: loaded.encode(made, show_progress=show_progress))
+    encode = encode_with(loaded, X.shape[1], show_progress=show_progress)
+    bench = bench.with_pairs(encode)
     record = earlier or FrontierRecord(
         vecveil=__version__, created=datetime.now(UTC).isoformat(timespec="seconds"), settings=settings,
         concept=concept.name, encoder=EncoderRecord(**info.to_record()), table=dict(table or {}),
         seed=seed, **bench.facts(), designs=len(designs(X.shape[1])), points=(), seconds=0.0,
+        ceiling=leak_ceiling,
     )  # fmt: skip
     spent = record.seconds
     for number, design in bench.remaining(record, show_progress):
@@ -213,11 +244,19 @@ def frontier(
             point = bench.measure(number, design)
         if split:
             point = replace(point, arguments={**point.arguments, "long_texts": long_texts})
-        points = sorted([*record.points, point], key=lambda each: each.number)
-        seconds = spent + time.perf_counter() - started
-        record = replace(record, points=tuple(points), seconds=seconds)
-        if folder is not None:
-            record.save(folder / FILE)
+        record = _with_point(record, point, spent + time.perf_counter() - started, folder)
+    if not record.is_complete and (best := record.candidate) is not None:
+        audited = bench.audited(best, encode, show_progress)
+        record = _with_point(record, replace(best, audited=audited), spent + time.perf_counter() - started, folder)
+    return record
+
+
+def _with_point(record: FrontierRecord, point: FrontierPoint, seconds: float, folder: Path | None) -> FrontierRecord:
+    """Return the record with a further or changed point, and save it."""
+    points = {each.number: each for each in (*record.points, point)}
+    record = replace(record, points=tuple(points[number] for number in sorted(points)), seconds=seconds)
+    if folder is not None:
+        record.save(folder / FILE)
     return record
 
 
@@ -287,13 +326,20 @@ class Bench:
         if retrieval is None and len(X) < FEWEST_ROWS:
             missing["search"] = f"Search: it needs {FEWEST_ROWS} texts; there are {len(X)}."
         if find_spec("torch") is None:
-            missing["mlp"] = "The MLP among the readers: torch is not installed."
+            missing["mlp"] = "The MLP among the attackers: torch is not installed."
+            missing["audited"] = "The attackers of an audit need torch, which is not installed."
         return cls(matches, X, groups, (fit, learn, judge), vocabulary, labels, listed, left_out, retrieval,
                    collection_size, query_noise, seed, missing, candidates)  # fmt: skip
 
-    def with_pairs(self, encode: Any) -> Bench:
+    def with_pairs(self, encode: Encode) -> Bench:
         """Return the bench with the arguments of `fit_pairs` on the fitting part, without the words left out."""
-        unlisted = {self.vocabulary.tokens[i] for i in self.left_out}
+        pairs = self._pairs(encode, {self.vocabulary.tokens[i] for i in self.left_out})
+        if equal := int(equal_vectors(pairs["positive"], pairs["negative"]).sum()):
+            count = len(pairs["positive"])
+            self.missing["equal_pairs"] = f"{equal} of {count} pairs: their two vectors are equal."
+        return replace(self, pairs=pairs)
+
+    def _pairs(self, encode: Encode, unlisted: set[str]) -> dict[str, Any]:
         # A span with a word that is left out stays in its text: to the fit it is ordinary text.
         spans = [
             tuple(s for s in row if not unlisted & set(words_of(s.term)))
@@ -306,20 +352,17 @@ class Bench:
         def clean(texts: Sequence[str]) -> Embeddings:
             return self.X[[rows[text] for text in texts]]
 
-        pairs: dict[str, Any] = {
+        return {
             "positive": clean(made.positive),
-            "negative": np.asarray(encode(made.negative), dtype=np.float32),
+            "negative": encode(made.negative),
             "token_labels": made.labels if made.labels.shape[1] else None,
             "background": clean(made.ordinary) if made.ordinary else None,
             "words": made.words(encode),
         }
-        if equal := int(equal_vectors(pairs["positive"], pairs["negative"]).sum()):
-            self.missing["equal_pairs"] = f"{equal} of {len(made.positive)} pairs: their two vectors are equal."
-        return replace(self, pairs=pairs)
 
     @property
     def readers(self) -> list[TokenInferenceAttack]:
-        """The attacks: regressions, nearest neighbours, and a perceptron where torch is installed."""
+        """The attacks on every design: regressions, nearest neighbours, and a perceptron where torch is installed."""
         own: list[TokenInferenceAttack] = [
             LinearAttack(),
             KernelAttack(rows=KERNEL_ROWS),
@@ -332,9 +375,10 @@ class Bench:
         clean = self._read(self.X, self.X[self.parts[2]])
         fit, learn, judge = map(len, self.parts)
         queries = None if self.retrieval is None else len(self.retrieval.queries)
+        words = {word for held in self.matches.tokens() for word in held}
         counts = FrontierCounts(
             texts=len(self.X), with_concept=len(self.matches.with_concept), fitted=fit, learnt=learn, judged=judge,
-            listed=len(self.listed), left_out=len(self.left_out), rows=self.rows, queries=queries,
+            words=len(words), listed=len(self.listed), left_out=len(self.left_out), rows=self.rows, queries=queries,
             query_noise=self.query_noise,
         )  # fmt: skip
         return {
@@ -367,9 +411,7 @@ class Bench:
         """Return the figures of one design."""
         started = time.perf_counter()
         assert self.pairs is not None
-        # One mask: the others of a fit only measure how much a mask depends on its seed.
-        once: dict[str, Any] = {"stability_seeds": 1} if design["method"] == "sparse" else {}
-        protector = fit_pairs(**self.pairs, **design, **once, seed=self.seed, show_progress=False)
+        protector = self._fitted(self.pairs, design)
         judged = protector.protect(
             self.X[self.parts[2]], np.random.default_rng([self.seed, number])
         )
@@ -379,10 +421,36 @@ class Bench:
             number=number, arguments=design, listed=leak["listed"][0],
             left_out=leak["left_out"][0] if "left_out" in leak else None,
             similarity=similarity, store=search[0] if search else None, sealed=tuple(search[1:]),
-            seconds=time.perf_counter() - started,
+            seconds=time.perf_counter() - started, audited=None,
         )  # fmt: skip
 
+    def _fitted(self, pairs: dict[str, Any], design: Mapping[str, Any]) -> Protector:
+        # One mask: the others of a fit only measure how much a mask depends on its seed.
+        once: dict[str, Any] = {"stability_seeds": 1} if design["method"] == "sparse" else {}
+        return fit_pairs(**pairs, **design, **once, seed=self.seed, show_progress=False)
+
     # -- leak
+
+    def audited(self, point: FrontierPoint, encode: Encode, show_progress: bool | None) -> AuditedLeak:
+        """Return what the attackers of an audit's quick tier recover from a design that is fitted with every word."""
+        design = {name: value for name, value in point.arguments.items() if name != "long_texts"}
+        protector = self._fitted(self._pairs(encode, set()), design)
+        held: npt.NDArray[np.bool_] = np.asarray(self.labels.any(axis=1))
+        holding = self.matches.with_concept
+        others = frozenset(family for family in FAMILIES if family != "token-inference")
+        learn, judge = self.parts[1:]
+        case = Case(
+            self.matches, self.groups, learn[held[learn]], judge[held[judge]], np.setdiff1d(learn, holding),
+            np.setdiff1d(judge, holding), self.vocabulary, self.labels, self.X, encode,
+            Options(seed=self.seed, skip=others, show_progress=show_progress),
+        )  # fmt: skip
+        sides = (Side("clean", self.X, self.X, is_clean=True), protected_side(protector, self.X, None, self.seed))
+        results, _ = run_families(case, sides)
+        found = {name: result for (side, name), result in results.items() if side == "protected"}
+        worst = max(found.values(), key=lambda result: result.value)
+        figure = worst.estimates["r_precision"]
+        leak = Leak(figure.value, figure.low, figure.high, worst.name, figure.n)
+        return AuditedLeak(leak, results["clean", worst.name].value, float(figure.chance or 0.0))
 
     def _read(
         self, X: Embeddings, judged: Embeddings, protector: Protector | None = None

@@ -161,6 +161,10 @@ stage_options = shared.stacked(
 @stage_options
 @shared.seed_option
 @click.option("-o", "--out", type=shared.FILE, required=True, help="Protector file to write.")
+@click.option(
+    "--accept-leak", is_flag=True,
+    help="Write a protector for sealed search that leaves an attacker nearly what clean vectors tell.",
+)
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.option("-v", "--verbose", is_flag=True, help="Print all figures of the fit, and the guarantee.")
 @shared.json_option
@@ -188,6 +192,8 @@ def command(
     if work is not None:
         forget_checkpoint(work)
     seconds, search = time.perf_counter() - started, protector.report["seconds"]
+    if "accepted_leak" in protector.report:
+        note(protector.report["warnings"][0])
     note(f"Wrote {out}, after {duration(seconds - search)} of reading and encoding and {duration(search)} of fitting.")
     describe(protector, frontier, verbose=verbose)
     if as_json:
@@ -232,7 +238,9 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
         )
     if options["concept"] is None and not (folder / CONCEPT).is_file():
         raise click.UsageError(f"{folder.name!r} holds no {CONCEPT}: name the concept file with --concept.")
-    point = record.point(number) if number is not None else (record.recommended if record.points else None)
+    point = record.point(number) if number is not None else record.recommended
+    if number is None and point is None:
+        raise click.UsageError(f"{record.recommendation} To fit a design all the same, name its --point.")
     if point is None:
         numbers = ", ".join(str(each.number) for each in record.points) or "none"
         raise out_of_range("fit", "point", f"one of the points of {folder.name!r} ({numbers})", number)
@@ -316,6 +324,7 @@ def _common(options: dict[str, Any]) -> dict[str, Any]:
     work = {} if options["work"] is None else {"checkpoint": options["work"]}
     settings = {name: options[name] for name in names} | {"output": options["released"]}
     settings["query_noise"] = not options["map_queries"]
+    settings["accept_leak"] = options["accept_leak"]
     return settings | work | dict(options["method_options"])
 
 
@@ -376,7 +385,7 @@ def describe(protector: Protector, frontier: tuple[FrontierRecord, FrontierPoint
             f"Note: nothing that correlates with the {kept['classes']} classes is erased. What they tell of the "
             "concept stays readable."
         )
-    for warning in report["warnings"]:
+    for warning in report["warnings"]["accepted_leak" in report :]:
         note(f"Note: {warning}")
     if verbose:
         note(f"Guarantee ({protector.guarantee.kind}): {protector.guarantee.statement}")
@@ -444,18 +453,19 @@ def _leaks(
     record, point = frontier
     fewer = "fewer texts, not rewritten" if "rewriting" in report else "fewer texts"
 
-    def figures(leak: Leak | None, clean: Leak | None, chance: float | None) -> dict[str, Any] | None:
+    def figures(leak: Leak | None, clean: float | None, chance: float | None) -> dict[str, Any] | None:
         if leak is None or clean is None:
             return None
         return {
-            "value": leak.value, "low": leak.low, "high": leak.high, "chance": chance, "clean": clean.value,
+            "value": leak.value, "low": leak.low, "high": leak.high, "chance": chance, "clean": clean,
             "by": f"{leak.reader} in the frontier, whose fit had {fewer}",
         }  # fmt: skip
 
-    return (
-        figures(point.listed, record.clean_listed, record.chance_listed),
-        figures(point.left_out, record.clean_left_out, record.chance_left_out),
-    )
+    listed = figures(point.listed, record.clean_listed.value, record.chance_listed)
+    if (audited := point.audited) is not None:
+        listed = figures(audited.leak, audited.clean, audited.chance)
+    clean = None if record.clean_left_out is None else record.clean_left_out.value
+    return listed, figures(point.left_out, clean, record.chance_left_out)
 
 
 def _read(report: dict[str, Any], leak: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from vecveil.concepts.concept_file import LARGEST_FILE, read_concept_file
 from vecveil.errors import CalibrationError, InvalidInputError
 from vecveil.io import write_bytes
 from vecveil.records.frontier import FrontierPoint, FrontierRecord
+from vecveil.records.verdict import PART
 from vecveil.report import frontier_lines, write_frontier_html
 
 CONCEPT = "concept.yaml"
@@ -80,6 +81,11 @@ Examples:
     help="Print the number of the point of least leak that keeps this share of clean search.",
 )
 @click.option(
+    "--leak-ceiling", type=click.FloatRange(0, 1), default=PART, show_default=True, metavar="SHARE",
+    help="Recommend a point only if the attackers of an audit leave at most this share of what clean vectors tell over "
+    "chance.",
+)  # fmt: skip
+@click.option(
     "--map-queries", is_flag=True, help="Measure search for queries without noise, as `vecveil search --map-queries`."
 )  # fmt: skip
 @click.option(
@@ -106,7 +112,8 @@ def command(
     INPUT holds texts with and without the concept, as for `vecveil fit`. Each design is fitted on a part of them, with
     a quarter of the concept's words left out; attackers that know it learn on a second part and are judged on a third.
     FOLDER gets frontier.json, frontier.html and a copy of the concept file. `vecveil fit INPUT --from FOLDER` fits the
-    recommended point on all texts and words, `--point N` another one.
+    recommended point on all texts and words, `--point N` another one. A point is recommended if it stays below
+    --leak-ceiling under the attackers of an audit.
 
     With --at-most-leak or --at-least-search stdout holds the number of a point alone; exit code 1 if none meets them.
     """
@@ -134,7 +141,8 @@ def command(
         record = frontier(
             rows.texts, rows.concept, encoder, retrieval=retrieval, collection_size=options["collection_size"],
             query_noise=not options["map_queries"], candidates=options["candidates"] or CANDIDATES,
-            groups=None if column is None else rows.table.columns[column], out=out, long_texts=options["long_texts"],
+            leak_ceiling=options["leak_ceiling"], groups=None if column is None else rows.table.columns[column],
+            out=out, long_texts=options["long_texts"],
             table={name: value for name, value in vars(form).items() if value is not None}, seed=options["seed"],
         )  # fmt: skip
         if concept.resolve() != (out / CONCEPT).resolve():
@@ -148,10 +156,10 @@ def command(
     note(f"Wrote {out / FILE} and {out / 'frontier.html'}.")
     if limits and picked is None:
         raise _none(record, at_most_leak, at_least_search, store_alone)
-    chosen = picked if limits and picked is not None else record.recommended
+    chosen = picked if limits else record.recommended
     if as_json:
-        data_json({"point": chosen.number, "record": record.to_record()})
-    elif limits:
+        data_json({"point": None if chosen is None else chosen.number, "record": record.to_record()})
+    elif limits and chosen is not None:
         note(f"Within the limits: {_named(chosen, store_alone)}.")
         data(str(chosen.number))
 

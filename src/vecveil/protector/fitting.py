@@ -22,7 +22,7 @@ from vecveil.concepts.folding import canonical
 from vecveil.concepts.pairs import LISTED_TEXTS, WordMarks
 from vecveil.concepts.windows import SPLIT, within_window
 from vecveil.encoders import load_encoder
-from vecveil.errors import InvalidInputError, out_of_range, unknown_name
+from vecveil.errors import CalibrationError, InvalidInputError, out_of_range, unknown_name
 from vecveil.mechanisms import (
     OPEN_RANGE,
     Before,
@@ -39,6 +39,7 @@ from vecveil.protector.calibration import calibrate, noise_of_advantage
 from vecveil.protector.method import Candidate, FitData, NoiseScale
 from vecveil.protector.methods import METHODS, TEXT_METHODS
 from vecveil.protector.methods.covariance import with_wiener
+from vecveil.protector.methods.subspace import leak_of_releases
 from vecveil.protector.methods.text_level import (
     SAMPLE,
     OriginalsTask,
@@ -79,6 +80,8 @@ DRAWS = 3
 ROUNDING_MARGIN = 32
 """Least standard deviation of noise in spacings of the released dtype; docs/randomness.md has the reasons."""
 
+NEXT_TO_NOTHING = 0.75
+"""Share of what clean vectors tell an attacker over chance from which on sealed search is refused as unprotected."""
 UNBOUNDED = "Nothing bounds how well an attacker tells a text with the concept from the same text without it."
 
 
@@ -100,6 +103,7 @@ def fit(
     candidates: int | None = None,
     collection_size: int | None = None,
     query_noise: bool = True,
+    accept_leak: bool = False,
     before: Before | str | None = None,
     postprocess: Postprocess = None,
     output: Output = "full",
@@ -129,7 +133,8 @@ def fit(
             texts and have no scale; ``vecveil methods`` lists them with their scales.
         epsilon, noise_to_signal, target_utility, target_cosine, target_advantage, sigma, radius: exactly one of
             the method's scales; see `fit_pairs`.
-        delta, utility, candidates, collection_size, query_noise, before, postprocess, output: see `fit_pairs`.
+        delta, utility, candidates, collection_size, query_noise, accept_leak, before, postprocess, output: see
+            `fit_pairs`.
         options: of the method, see `fit_pairs`; ``preserve`` holds one class for each text here. textcrafter also
             ``relabel``: ``"presidio"`` or any object with ``detect(texts)``; ordinary texts in which it detects PII
             then count as texts with the concept.
@@ -182,6 +187,7 @@ def fit(
             "utility": None if utility == "similarity" else utility, "min_token_count": min_token_count,
             "candidates": candidates, "collection_size": collection_size,
             "query_noise": None if query_noise else query_noise, "groups": groups,
+            "accept_leak": accept_leak or None,
             "long_texts": None if long_texts == "cut" else long_texts,
         }  # fmt: skip
         for param, value in vector_arguments.items():
@@ -197,7 +203,7 @@ def fit(
         "fit", method=method, utility=utility, before=before, postprocess=postprocess, output=output,
         encoder=encoder, concept=concept.name, seed=seed, show_progress=show_progress,
         candidates=candidates, collection_size=collection_size, query_noise=query_noise,
-        method_options=options, **scales,
+        accept_leak=accept_leak, method_options=options, **scales,
     )  # fmt: skip
     if stage_options is not None and settings.sealed is not None and isinstance(utility, UtilityTask):
         raise InvalidInputError.of("fit", "utility", "'sealed-search' with `rewrite`", type(utility).__name__,
@@ -280,6 +286,7 @@ def fit_pairs(
     candidates: int | None = None,
     collection_size: int | None = None,
     query_noise: bool = True,
+    accept_leak: bool = False,
     before: Before | str | None = None,
     postprocess: Postprocess = None,
     output: Output = "full",
@@ -324,6 +331,8 @@ def fit_pairs(
             rows are modelled like these texts, or like ``background`` where there are fewer than 2,000 positives.
         query_noise: of sealed search: False for queries through the map without noise, as
             ``ProtectedCollection(..., query_noise=False)`` sends them.
+        accept_leak: of sealed search with a target: return a protector that leaves an attacker more than three quarters
+            of what clean vectors tell over chance. By default it is refused.
         before: ``none``, ``normalise`` or ``clip:RADIUS``, applied before the noise. It bounds the distance
             between two inputs, which turns metric privacy into local privacy.
         postprocess: steps after the noise, free of privacy cost. None takes the method's own (subspace its
@@ -347,14 +356,16 @@ def fit_pairs(
             ``splits`` (1), the number of variates per normal; more makes attacks on the noise's bits harder.
 
     Raises:
-        CalibrationError: the target is out of reach; the message names the best reachable value.
+        CalibrationError: the target is out of reach, and the message names the best reachable value; or sealed search
+            leaves it next to no protection (``accept_leak``).
     """
     settings = FitOptions.of(
         "fit_pairs", method=method, epsilon=epsilon, noise_to_signal=noise_to_signal,
         target_utility=target_utility, target_cosine=target_cosine, target_advantage=target_advantage,
         sigma=sigma, delta=delta, radius=radius, utility=utility, before=before, postprocess=postprocess,
         output=output, encoder=encoder, concept=concept_name, seed=seed, show_progress=show_progress,
-        candidates=candidates, collection_size=collection_size, query_noise=query_noise, method_options=options,
+        candidates=candidates, collection_size=collection_size, query_noise=query_noise, accept_leak=accept_leak,
+        method_options=options,
     )  # fmt: skip
     vectors = FitVectors.of_pairs(positive, negative, token_labels, background, groups, words)
     settings.check_size(len(vectors.positive))
@@ -377,6 +388,7 @@ def fit_labels(
     candidates: int | None = None,
     collection_size: int | None = None,
     query_noise: bool = True,
+    accept_leak: bool = False,
     before: Before | str | None = None,
     postprocess: Postprocess = None,
     output: Output = "full",
@@ -403,8 +415,8 @@ def fit_labels(
             method that learns nothing of the concept; not ``textcrafter``.
         epsilon, noise_to_signal, target_utility, target_cosine, sigma, delta: one scale, see `fit_pairs`. There
             is no ``target_advantage``, which needs pairs.
-        utility, candidates, collection_size, query_noise, before, postprocess, output, groups, encoder, seed,
-            options: see `fit_pairs`.
+        utility, candidates, collection_size, query_noise, accept_leak, before, postprocess, output, groups, encoder,
+            seed, options: see `fit_pairs`.
 
     Raises:
         InvalidInputError: the method or an option needs pairs.
@@ -420,7 +432,7 @@ def fit_labels(
         target_utility=target_utility, target_cosine=target_cosine, sigma=sigma, delta=delta, utility=utility,
         before=before, postprocess=postprocess, output=output, encoder=encoder, concept=concept_name,
         seed=seed, show_progress=show_progress, candidates=candidates, collection_size=collection_size,
-        query_noise=query_noise, method_options=options,
+        query_noise=query_noise, accept_leak=accept_leak, method_options=options,
     )  # fmt: skip
     vectors = FitVectors.of_labels(X, labels, background, groups)
     settings.check_size(len(vectors.positive))
@@ -489,6 +501,8 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, A
     if equal:
         whole = equal + len(positive)
         method_warnings.insert(0, f"{equal} of {whole} pairs were left out: their two vectors are equal.")
+    if options.sealed is not None and scale.target_utility is not None:
+        method_warnings[:0] = _little_protection(protector, data, options, noise)
     scales = mechanism.parameters()
     utility = _utility_record(protector, task, own, seed)
     report: dict[str, Any] = {
@@ -808,6 +822,37 @@ def _sealed_record(utility: dict[str, Any], dimension: int) -> dict[str, Any]:
     return {"sealed_search": {**outlook, "bytes_per_query": blob * outlook["candidates"]}}
 
 
+def _little_protection(
+    protector: Protector, data: FitData, options: FitOptions, noise: float
+) -> list[str]:
+    """Return a warning if an attacker recovers nearly what it recovers from clean vectors, and record its figures.
+
+    Raises:
+        CalibrationError: the same, without ``accept_leak``.
+    """
+    # The search's own figure is of texts that the maps were not fitted on; other methods have none.
+    found = data.findings.get("reader", {}).get("listed") or leak_of_releases(
+        data, lambda X, rng: protector.protect(X, rng)
+    )
+    if found is None or found["value"] - found["chance"] <= NEXT_TO_NOTHING * (found["clean"] - found["chance"]):
+        return []
+    data.findings["accepted_leak"] = {key: found[key] for key in ("value", "chance", "clean")}
+    assert options.sealed is not None
+    target, candidates, size = options.scale.target_utility, *list(options.sealed.values())[:2]
+    words = (
+        f"This protects next to nothing: an attacker recovers {found['value']:.1%} from the protected vectors and "
+        f"{found['clean']:.1%} from clean ones (chance {found['chance']:.1%}). To keep {target:.0%} of search with "
+        f"{candidates:,} candidates in {size:,} rows, the noise is {noise:.3g} of the signal."
+    )
+    if options.accept_leak:
+        return [words]
+    raise CalibrationError(
+        f"{words} Use a sealed index (vecveil.SealedIndex), take more candidates or a lower target_utility "
+        "(--target-utility), or pass accept_leak=True (--accept-leak).",
+        code="E-CALIBRATION-LEAK", param="accept_leak",
+    )  # fmt: skip
+
+
 def _concept_distance(
     protector: Protector, positive: Embeddings, negative: Embeddings
 ) -> dict[str, Any]:
@@ -992,7 +1037,8 @@ def refit(
         target_utility=None, target_cosine=None, target_advantage=None, sigma=None, delta=None, radius=None,
         utility="similarity", before=protector.before, postprocess=[*maps, *protector.after] or None,
         output=protector.output, encoder=None, concept=None, seed=int(protector.report.get("seed", 0)),
-        show_progress=False, candidates=None, collection_size=None, query_noise=True, method_options=options,
+        show_progress=False, candidates=None, collection_size=None, query_noise=True, accept_leak=False,
+        method_options=options,
     )  # fmt: skip
     vectors = FitVectors.of_pairs(positive, negative, token_labels, background, groups, words)
     return _fit_vectors(replace(vectors, rewritten=protector.rewriter is not None), settings, {})

@@ -39,6 +39,7 @@ class FitOptions:
     Attributes:
         owner: the calling function, for messages.
         sealed: for sealed search its ``candidates``, ``collection_size`` and ``query_noise``, else None.
+        accept_leak: whether sealed search may leave next to no protection.
         map: the map after the noise: ``none``, ``wiener``, or the method's ``own map``.
         after: the steps after the map.
     """
@@ -48,6 +49,7 @@ class FitOptions:
     scale: NoiseScale
     utility: Utility
     sealed: dict[str, Any] | None
+    accept_leak: bool
     before: Before
     map: str
     after: tuple[Step, ...]
@@ -69,6 +71,7 @@ class FitOptions:
         candidates: Any,
         collection_size: Any,
         query_noise: Any,
+        accept_leak: bool,
         before: Before | str | None,
         postprocess: Any,
         output: str,
@@ -119,8 +122,8 @@ class FitOptions:
                                        "'reduced'" if output == "reduced" else "truncate or project",
                                        "The task compares released vectors with clean ones.")  # fmt: skip
         return cls(
-            owner=owner, method=chosen, scale=scale, utility=utility, sealed=sealed, before=first, map=map_name,
-            after=after, output=output,  # type: ignore[arg-type]
+            owner=owner, method=chosen, scale=scale, utility=utility, sealed=sealed, accept_leak=bool(accept_leak),
+            before=first, map=map_name, after=after, output=output,  # type: ignore[arg-type]
             splits=splits, method_options=method_options, encoder=encoder, concept=concept,
             seed=check_count(seed, owner=owner, param="seed", minimum=0), show_progress=show_progress,
         )  # fmt: skip

@@ -12,11 +12,12 @@ from vecveil.errors import optional_import
 from vecveil.io import write_text
 from vecveil.records.audit import EncoderRecord
 from vecveil.records.reading import Count, Finite, Place, Record, Scalar, Share
-from vecveil.records.verdict import NBSP, PART, percent
+from vecveil.records.verdict import NBSP, percent
 from vecveil.validation import check_probability
 
 SEARCH_KEPT = 0.98
 """Share of clean search that the recommended point keeps, where one does."""
+NO_DESIGN = "No design both hides and searches well here: use a sealed index."
 LARGE_PART = 0.25
 """Share of the rows; where more are candidates, the figure of sealed search says little of larger collections."""
 
@@ -36,6 +37,26 @@ class Leak(Record):
     high: Share
     reader: str
     n: Count
+
+
+@dataclass(frozen=True)
+class AuditedLeak(Record):
+    """R-precision of the strongest attack of an audit's quick tier on a design that was fitted with every word.
+
+    Attributes:
+        leak: the attack and its figure.
+        clean: the same attack on clean vectors.
+        chance: share of a guess by the words' frequencies.
+    """
+
+    leak: Leak
+    clean: Share
+    chance: Share
+
+    @property
+    def left(self) -> float:
+        """The share of what clean vectors tell over chance that may be left: by the upper end of the interval."""
+        return max(0.0, self.leak.high - self.chance) / max(self.clean - self.chance, 1e-9)
 
 
 @dataclass(frozen=True)
@@ -64,6 +85,7 @@ class FrontierPoint(Record):
         store: search by the protected vectors alone, or None.
         sealed: the same after the exact ranking of so many candidates, fewest first.
         seconds: spent on this point.
+        audited: leak under the attacks of an audit; None where they were not run.
     """
 
     number: Count
@@ -74,6 +96,7 @@ class FrontierPoint(Record):
     store: Kept | None
     sealed: Sequence[Kept]
     seconds: Finite
+    audited: AuditedLeak | None
 
     @property
     def words(self) -> str:
@@ -102,6 +125,8 @@ class FrontierCounts(Record):
     """Counts of texts by part, and of words; ``judged`` texts give the figures of leakage.
 
     Attributes:
+        words: different words of the concept in the texts; ``listed`` and ``left_out`` count those that enough texts
+            hold to be attacked.
         rows: size of the collection that the figures of search are for.
         queries: judged queries; None where texts stand in as queries.
         query_noise: False where queries go through the map without noise.
@@ -112,6 +137,7 @@ class FrontierCounts(Record):
     fitted: Count
     learnt: Count
     judged: Count
+    words: Count
     listed: Count
     left_out: Count
     rows: Count
@@ -131,6 +157,7 @@ class FrontierRecord(Record):
         chance_listed, chance_left_out: the shares of a guess by the words' frequencies.
         readers: names of the attacks, of which the strongest counts.
         missing: figures that are not measured, each with the reason.
+        ceiling: largest share of what clean vectors tell over chance that a recommended point may leave.
     """
 
     SCHEMA: ClassVar[str] = "vecveil.frontier/1"
@@ -152,6 +179,7 @@ class FrontierRecord(Record):
     designs: Count
     points: Sequence[FrontierPoint]
     seconds: Finite
+    ceiling: Share
 
     def check(self, place: Place) -> None:
         """Raise for a point without a method, or two of one number."""
@@ -164,8 +192,9 @@ class FrontierRecord(Record):
 
     @property
     def is_complete(self) -> bool:
-        """Return True once all designs are measured."""
-        return len(self.points) == self.designs
+        """Return True once all designs are measured, and the best one is attacked as in an audit."""
+        unfinished = self.candidate is not None and self.candidate.audited is None and "audited" not in self.missing
+        return len(self.points) == self.designs and not unfinished
 
     def point(self, number: int) -> FrontierPoint | None:
         """Return the point of a number, or None."""
@@ -225,52 +254,74 @@ class FrontierRecord(Record):
         return max(met, key=lambda point: (search(point), -point.listed.value))
 
     @property
-    def recommended(self) -> FrontierPoint:
-        """The point of least leak that keeps 98 % of search after exact ranking; without one, the best search's."""
-        within = self.pick(at_least_search=SEARCH_KEPT)
-        return within or self.pick(at_most_leak=1.0) or self.points[0]
+    def candidate(self) -> FrontierPoint | None:
+        """The point of least leak that keeps 98 % of search (any, where search was not measured), if below the ceiling.
+
+        The leaks are those of the table, which an audit exceeds.
+        """
+        limit = self.chance_listed + self.ceiling * max(0.0, self.clean_listed.value - self.chance_listed)
+        measured = any(point.search() is not None for point in self.points)
+        return self.pick(at_most_leak=limit, at_least_search=SEARCH_KEPT if measured else None)
+
+    @property
+    def recommended(self) -> FrontierPoint | None:
+        """The `candidate`, if the attackers of an audit leave it below the ceiling; else None."""
+        point = self.candidate
+        return None if point is None or point.audited is None or point.audited.left > self.ceiling else point
 
     @property
     def recommendation(self) -> str:
-        """The recommended point and the reason, in a few sentences."""
-        point, kept = self.recommended, self.recommended.enough(SEARCH_KEPT)
-        within = self.pick(at_least_search=SEARCH_KEPT) is not None
-        if within:
-            reason = f"of the points that keep {_whole(SEARCH_KEPT)} of clean search none leaks less, beyond the error"
-        elif kept is not None:
-            reason = f"no point keeps {_whole(SEARCH_KEPT)} of clean search; this one keeps most, {_share(kept.value)}"
-        else:
+        """The recommended point and the reason, or why there is none, in a few sentences."""
+        counts = self.counts
+        point, tried = self.recommended, counts.listed + counts.left_out
+        words = f" Attacked were {tried:,} of the concept’s {counts.words:,} words, those that enough texts hold."
+        if point is None:
+            return f"{self._why_none()}{words}"
+        assert point.audited is not None
+        kept, leak = point.enough(SEARCH_KEPT), point.audited.leak
+        reason = f"lowest leak among the designs that keep {_whole(SEARCH_KEPT)} of clean search"
+        if kept is None:
             reason = "search was not measured; it leaks least"
-        leak = f"Readers find {percent(point.listed.value)} of listed words ({_about(point.listed)}, "
-        leak += f"chance {percent(self.chance_listed)}, clean vectors {percent(self.clean_listed.value)})"
+        found = f" The attackers of an audit recover {percent(leak.value)} of the words ({_about(leak)}, chance "
+        found += f"{percent(point.audited.chance)}, clean vectors {percent(point.audited.clean)})"
         if point.left_out is not None:
-            leak += f" and {percent(point.left_out.value)} of words left out of the fit"
+            found += f", those of the table {percent(point.left_out.value)} of words left out of a fit"
         search = ""
         if kept is not None and kept.candidates:
             alone = "" if point.store is None else f"; the store alone keeps {_share(point.store.value)}"
             search = f" Search keeps {_share(kept.value)} after exact ranking of {kept.candidates} candidates{alone}."
-            if kept.candidates > LARGE_PART * self.counts.rows:
+            if kept.candidates > LARGE_PART * counts.rows:
                 search += (
-                    f" They are a large part of {self.counts.rows:,} rows and keep less of a larger collection: give "
+                    f" They are a large part of {counts.rows:,} rows and keep less of a larger collection: give "
                     "its size as --collection-size."
                 )
         elif kept is not None:
             search = f" Search in the store alone keeps {_share(kept.value)}."
-        return f"Point {point.number} ({point.words}): {reason}. {leak}.{search}{self._caution(point)}"
+        return f"Point {point.number} ({point.words}): {reason}.{found}.{words}{search}"
 
-    def _caution(self, point: FrontierPoint) -> str:
-        """Return a sentence on a point that leaves more than half of the leak of clean vectors over chance."""
-        clean, chance = self.clean_listed.value, self.chance_listed
-        half = chance + PART * max(0.0, clean - chance)
-        if point.listed.value <= half:
-            return ""
-        caution = " It hides less than half of what clean vectors tell of the listed words"
-        stronger = self.pick(at_most_leak=half)
-        if stronger is None:
-            return f"{caution}, as every point does."
-        kept = stronger.search()
-        search = "" if kept is None else f" and keeps {_share(kept.value)} of search"
-        return f"{caution}; point {stronger.number} hides more{search}."
+    def _why_none(self) -> str:
+        """Return why no point is recommended."""
+        point, excess = self.candidate, f"{_whole(self.ceiling)} of what clean vectors tell over chance"
+        if point is not None and point.audited is None:
+            return f"No point is recommended. {self.missing.get('audited', 'The measurement is not finished.')}"
+        if point is None:
+            best = self.pick(at_least_search=SEARCH_KEPT)
+            why = f"No design that keeps {_whole(SEARCH_KEPT)} of clean search leaves at most {excess}"
+            if best is None:
+                why = f"No design keeps {_whole(SEARCH_KEPT)} of clean search"
+            elif best.search() is None:
+                why = f"No design leaves at most {excess}"
+            else:
+                why += f"; point {best.number} leaks least, {percent(best.listed.value)} of the listed words"
+        else:
+            assert point.audited is not None
+            leak = point.audited.leak
+            why = (
+                f"Of point {point.number}, the best, the attackers of an audit recover {percent(leak.value)} of the "
+                f"words ({_about(leak)}, chance {percent(point.audited.chance)}, clean vectors "
+                f"{percent(point.audited.clean)}): more than {excess}"
+            )
+        return f"{NO_DESIGN} {why}."
 
     # -- drawing
 
@@ -288,6 +339,7 @@ class FrontierRecord(Record):
             for name, leak in (("listed", point.listed), ("left_out", point.left_out)):
                 for key in ("value", "low", "high"):
                     row[name if key == "value" else f"{name}_{key}"] = leak and getattr(leak, key)
+            row["audited"] = point.audited and point.audited.leak.value
             row["similarity"] = point.similarity.value
             row["store"] = point.store and point.store.value
             row |= {f"sealed_{kept.candidates}": kept.value for kept in point.sealed}
@@ -327,8 +379,9 @@ class FrontierRecord(Record):
 
     @property
     def candidates(self) -> int:
-        """The number of candidates that the recommended point is drawn with; 0 without sealed search."""
-        kept = self.recommended.enough(SEARCH_KEPT)
+        """The number of candidates that the plot is drawn with; 0 without sealed search."""
+        best = self.recommended or self.pick(at_most_leak=1.0)
+        kept = None if best is None else best.enough(SEARCH_KEPT)
         return 0 if kept is None else kept.candidates
 
 

@@ -16,9 +16,9 @@ from vecveil.report.rendering import render, write_report
 from vecveil.report.text import MISSING, count, duration, interval, percent, terminal_table
 
 CAUTION = (
-    "The figures hold for the readers named here, on these texts: other readers may find more. They are measured on "
-    "texts that the designs were not fitted on; a fit on all texts, with all words, learns from more. The figures of "
-    "the best of many points are a little too good: audit the protector that you choose on other texts."
+    "The figures hold for the attackers named here, on these texts: those of an audit recover more. They are measured "
+    "on texts that the designs were not fitted on; a fit on all texts, with all words, learns from more. Choosing the "
+    "best of many designs biases its figures: audit the protector that you choose on other texts."
 )
 LEAKS = {"listed": "listed words", "left-out": "words left out of the fit"}
 HEIGHT, EDGE = 320, 12
@@ -54,7 +54,7 @@ def write_frontier_html(record: FrontierRecord, target: str | os.PathLike[str]) 
 
 
 def frontier_lines(record: FrontierRecord) -> list[str]:
-    """Return the lines of a table for a terminal, with the recommendation and the caution below."""
+    """Return the recommendation and a table for a terminal, with the caution below."""
     rows = [["", *_heads(record)]]
     for point in record.points:
         mark = "*" if point is record.recommended else ""
@@ -62,14 +62,14 @@ def frontier_lines(record: FrontierRecord) -> list[str]:
     clean = _leaks(record.clean_listed, record.clean_left_out)
     chance = _leaks_of(record.chance_listed, record.chance_left_out)
     leaks = f"Leak of clean vectors: {clean}; by chance: {chance}. {_measure(record)}"
-    below = ["", leaks, *record.missing.values(), "", FIRST_CHOICE, record.recommendation, CAUTION]
-    return [*terminal_table(rows, left=(1,)), *below]
+    below = ["", leaks, *record.missing.values(), FIRST_CHOICE, CAUTION]
+    return [record.recommendation, "", *terminal_table(rows, left=(1,)), *below]
 
 
 def _heads(record: FrontierRecord) -> list[str]:
     ranked = [f"among {kept.candidates}" for kept in record.points[0].sealed]
-    left = [] if record.clean_left_out is None else ["left out read (95 %)"]
-    return ["design", "listed read (95 %)", *left, "similarity", "search: store alone", *ranked]
+    left = [] if record.clean_left_out is None else ["left out recovered (95 %)"]
+    return ["design", "listed recovered (95 %)", *left, "similarity", "search: store alone", *ranked]
 
 
 def _cells(record: FrontierRecord, point: FrontierPoint) -> list[str]:
@@ -125,14 +125,15 @@ def _facts(record: FrontierRecord) -> list[tuple[str, str]]:
     counts = record.counts
     return [
         ("Encoder", record.encoder.name or MISSING),
-        ("Texts", f"{count(counts.fitted)} to fit on, {count(counts.learnt)} that readers learn from, "
+        ("Texts", f"{count(counts.fitted)} to fit on, {count(counts.learnt)} that attackers learn from, "
                   f"{count(counts.judged)} that they are judged on"),
-        ("Words", f"{count(counts.listed)} listed, {count(counts.left_out)} left out of the fits"),
-        ("Readers", f"{', '.join(record.readers)}; the strongest counts. They know the protector and learn from "
-                    "fresh releases of texts of their own."),
-        ("Leak", "R-precision: of the k concept words of a text, the share among the reader’s k best guesses"),
+        ("Words", f"{count(counts.listed + counts.left_out)} of the concept’s {count(counts.words)} words, those that "
+                  f"enough texts hold: {count(counts.listed)} listed, {count(counts.left_out)} left out of the fits"),
+        ("Attackers", f"{', '.join(record.readers)}; the strongest counts. They know the protector and learn from "
+                      "fresh releases of texts of their own."),
+        ("Leak", "R-precision: of the k concept words of a text, the share among the attacker’s k best guesses"),
         ("Chance", f"a guess by frequency finds {_leaks_of(record.chance_listed, record.chance_left_out)}"),
-        ("Clean vectors", f"readers find {_leaks(record.clean_listed, record.clean_left_out)}"),
+        ("Clean vectors", f"attackers recover {_leaks(record.clean_listed, record.clean_left_out)}"),
         *[("Not measured", words) for words in record.missing.values()],
     ]  # fmt: skip
 

@@ -15,6 +15,7 @@ import pytest
 
 import vecveil
 from harness.errors import raises
+from harness.small_attacks import small_audits
 from vecveil.attacks import MLPAttack
 from vecveil.auditing import frontier as module
 from vecveil.encoders import TextEncoder
@@ -70,7 +71,7 @@ def small() -> Iterator[None]:
         every = made(dimension)
         return [every[i] for i in (0, 2, 3, 8, 10)]
 
-    with pytest.MonkeyPatch.context() as patch:
+    with small_audits(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "designs", five)
         patch.setattr(module, "MLPAttack", lambda device: MLPAttack((32,), epochs=6, device=device))
         yield
@@ -212,6 +213,22 @@ def test_judged_queries_give_ndcg(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mapped.points[0].store.value > point.store.value
 
 
+def test_a_recommended_point_was_attacked_as_in_an_audit(record: FrontierRecord, folder: Path) -> None:
+    assert record.counts.words == len(DRUGS)
+    point = record.recommended
+    assert point is not None
+    assert point.audited is not None
+    assert point.audited.clean > 0.8 > 0.4 > point.audited.leak.value
+    assert f"Point {point.number} " in record.recommendation
+    assert FrontierRecord.load(folder / "frontier.json") == record
+    low = vecveil.frontier(TEXTS, CONCEPT, TopicEncoder(), out=folder, leak_ceiling=0.0, show_progress=False)
+    assert low.recommended is None
+    assert low.recommendation.startswith("No design both hides and searches well here: use a sealed index.")
+    assert FrontierRecord.load(folder / "frontier.json") == low
+    with raises("E-INPUT", "leak_ceiling"):
+        vecveil.frontier(TEXTS, CONCEPT, TopicEncoder(), leak_ceiling=50, show_progress=False)
+
+
 def test_points_are_picked_by_limits(record: FrontierRecord) -> None:
     leaks = sorted(point.listed.value for point in record.points)
     assert record.pick(at_most_leak=leaks[0] / 2) is None
@@ -227,7 +244,6 @@ def test_points_are_picked_by_limits(record: FrontierRecord) -> None:
     assert alone is not None
     assert alone.store is not None
     assert alone.store.value >= 0.2
-    assert f"Point {record.recommended.number} " in record.recommendation
     # Per cent in place of a share would meet every limit of leak and none of search.
     for param in ("at_most_leak", "at_least_search"):
         with raises("E-INPUT", param):

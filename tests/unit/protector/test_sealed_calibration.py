@@ -76,11 +76,18 @@ def test_the_search_of_the_subspace_takes_this_target() -> None:
     )  # 400 positives say too little of 1,000 texts
 
 
-def test_without_a_scale_the_target_is_99_percent() -> None:
-    report = fit(
-        method="laplace", utility="sealed-search", candidates=200, collection_size=2000
-    ).report
+def test_without_a_scale_the_target_is_99_percent_and_next_to_no_protection_is_refused() -> None:
+    size = {"candidates": 200, "collection_size": 2000}
+    with raises("E-CALIBRATION-LEAK", "accept_leak") as refused:
+        fit(method="laplace", utility="sealed-search", **size)
+    report = fit(method="laplace", utility="sealed-search", accept_leak=True, **size).report
     assert report["asked"] == {"target_utility": 0.99}
+    assert report["warnings"][0].startswith("This protects next to nothing: an attacker recovers ")
+    assert str(refused.value).startswith(report["warnings"][0])
+    figures = report["accepted_leak"]
+    assert figures["value"] - figures["chance"] > 0.75 * (figures["clean"] - figures["chance"])
+    # The subspace leaves little of these words at a lower target.
+    assert "accepted_leak" not in fit(utility="sealed-search", target_utility=0.5, rank=6, gradients=0, **size).report
     # A given scale is kept and measured.
     report = fit(method="laplace", utility="sealed-search", noise_to_signal=0.5, **SIZES).report
     assert report["asked"] == {"noise_to_signal": 0.5}

@@ -93,40 +93,64 @@ def test_marks_are_placed_by_leak_and_search() -> None:
 
 def test_the_recommended_point_keeps_search_and_leaks_least() -> None:
     record = read()
+    assert record.recommended is not None
     assert record.recommended.number == 3
     assert record.candidates == 200
-    assert "200 candidates" in record.recommendation
-    assert "larger collection" not in record.recommendation
+    words = record.recommendation.replace("\u00a0", " ")
+    assert "200 candidates" in words
+    assert "larger collection" not in words
+    assert "179 of the concept’s 1,026 words" in words
+    assert "The attackers of an audit recover 28.0 % of the words (25.0 % to 31.0 %, chance 10.0 %" in words
     few = sample_frontier()
     few["counts"]["rows"] = 600
     assert "larger collection" in FrontierRecord.read(few, owner="test").recommendation
     bare = read("bare")
+    assert bare.recommended is not None
     assert bare.recommended.number == 4  # without search, the least leak
     assert "not measured" in bare.recommendation
 
 
-def test_a_recommendation_that_hides_little_says_so() -> None:
-    assert "less than half" not in read().recommendation
-    leaking = sample_frontier()
-    # Left over chance: the gentle points most of it, the strongest one a third.
-    for point, value in zip(leaking["points"], (0.6, 0.5, 0.45, 0.28), strict=True):
-        point["listed"] |= {"value": value, "low": value - 0.03, "high": value + 0.03}
-    words = FrontierRecord.read(leaking, owner="test").recommendation
-    assert words.startswith("Point 3 ")
-    assert words.endswith(
-        "It hides less than half of what clean vectors tell of the listed words; point 4 hides more and keeps "
-        "30.0\u00a0% of search."
-    )
-    leaking["points"] = leaking["points"][:3]
-    leaking["designs"] = 3
-    assert "as every point does" in FrontierRecord.read(leaking, owner="test").recommendation
+def audited(value: float) -> dict[str, Any]:
+    leak = {"value": value, "low": value - 0.03, "high": value + 0.03, "reader": "mlp", "n": 700}
+    return {"leak": leak, "clean": 0.7, "chance": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("changed", "ceiling", "why"),
+    [
+        ({"audited": audited(0.38)}, 0.5, "Of point 3, the best, the attackers of an audit recover 38.0 %"),
+        ({"audited": audited(0.36)}, 0.4, "more than 40 % of what clean vectors tell over chance."),
+        ({"listed": audited(0.4)["leak"]}, 0.5, "point 3 leaks least, 40.0 %"),
+    ],
+)
+def test_nothing_is_recommended_above_the_ceiling(changed: dict[str, Any], ceiling: float, why: str) -> None:
+    leaking = sample_frontier() | {"ceiling": ceiling}
+    leaking["points"][2] |= changed
+    record = FrontierRecord.read(leaking, owner="test")
+    assert record.recommended is None
+    words = record.recommendation.replace("\u00a0", " ")
+    assert words.startswith("No design both hides and searches well here: use a sealed index. ")
+    assert why in words
+    assert "1,026 words" in words
+    assert not any("*" in line[:2] for line in frontier_lines(record))
+    assert "No design both hides" in frontier_page(record)
+
+
+def test_a_point_is_recommended_only_after_the_attackers_of_an_audit() -> None:
+    unfinished = sample_frontier()
+    unfinished["points"][2]["audited"] = None
+    record = FrontierRecord.read(unfinished, owner="test")
+    assert not record.is_complete
+    assert record.recommended is None
+    assert record.recommendation.startswith("No point is recommended. The measurement is not finished.")
 
 
 def test_the_terminal_table_marks_the_recommended_point(tmp_path: Path) -> None:
     lines = frontier_lines(read())
-    assert [line.split()[0] for line in lines[1:5]] == ["1", "2", "*3", "4"]
-    heads = "design listed read (95 %) similarity search: store alone"
-    assert frontier_lines(read("bare"))[0].split() == heads.split()
+    assert lines[0].startswith("Point 3 ")
+    assert [line.split()[0] for line in lines[3:7]] == ["1", "2", "*3", "4"]
+    heads = "design listed recovered (95 %) similarity search: store alone"
+    assert frontier_lines(read("bare"))[2].split() == heads.split()
     assert write_frontier_html(read(), tmp_path / "f.html").read_text("utf-8").startswith("<!doctype html>")
 
 

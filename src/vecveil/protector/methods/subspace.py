@@ -428,17 +428,8 @@ class SubspaceSearch:
                 continue
             shares = []
             for fitted, read in zip(self._fits, self._read, strict=True):
-                learn = read[:LEARNT_ROWS]
                 release = fitted.draws(setting).at(noise)
-                seen, attacked = (data.positive[rows] for rows in (learn, judge))
-                learnt = releases(seen, COPIES, release, data.seed)
-                released = release(attacked, np.random.default_rng(data.seed))
-                rates = np.tile(marks[learn].mean(axis=0), (len(judge), 1))
-                shares.append((
-                    _best(kernel_ridge_path(learnt, marks[learn], released), marks[judge]),
-                    share_recovered(rates, marks[judge]),
-                    _best(kernel_ridge_path([seen], marks[learn], attacked), marks[judge]),
-                ))  # fmt: skip
+                shares.append(_shares(data.positive, marks, read[:LEARNT_ROWS], judge, release, data.seed))
             value, chance, clean = (float(np.mean(each)) for each in zip(*shares, strict=True))
             error = 1.96 * standard_error(value, marks[judge])
             reading[kind] = {"value": value, "low": max(0.0, value - error), "high": min(1.0, value + error),
@@ -532,6 +523,40 @@ def releases(X: Embeddings, copies: int, release: UtilityRelease, seed: int) -> 
     """Return releases of the same rows with different noise, and the same noise for every setting."""
     # Copies, because a release draws its noise once for an array.
     return [release(X.copy(), np.random.default_rng([seed, i])) for i in range(copies)]
+
+
+def leak_of_releases(data: FitData, release: UtilityRelease) -> dict[str, float] | None:
+    """Return what kernel ridge recovers from releases (``value``) and from clean vectors (``clean``), and ``chance``.
+
+    It learns from half of the texts (or of the pairs, where there are no labels) and is judged on the other half, on
+    which the protector was fitted too. None for too few texts.
+    """
+    X, marks = _evidence(data)
+    groups = near_duplicate_groups(data.positive) if data.groups is None else data.groups
+    groups = np.tile(groups, len(X) // len(data.positive))
+    names, own = np.unique(groups, return_inverse=True)
+    rng = np.random.default_rng(data.seed)
+    in_learn = (rng.permutation(len(names)) < len(names) // 2)[own]
+    holding = np.ones(len(X), dtype=bool) if marks.shape[1] == 1 else marks.any(axis=1)
+    learn, judge = (rng.permutation(np.flatnonzero(holding & part)) for part in (in_learn, ~in_learn))
+    if min(len(learn), len(judge)) < FEWEST_JUDGED:
+        return None
+    value, chance, clean = _shares(X, marks, learn[:LEARNT_ROWS], judge[:READER_ROWS], release, data.seed)
+    return {"value": value, "chance": chance, "clean": clean}
+
+
+def _shares(
+    X: Embeddings, marks: TokenLabels, learn: Rows, judge: Rows, release: UtilityRelease, seed: int
+) -> tuple[float, float, float]:
+    """Return what kernel ridge recovers from the releases of ``judge``, chance, and the same for clean vectors."""
+    learnt = releases(X[learn], COPIES, release, seed)
+    released = release(X[judge].copy(), np.random.default_rng(seed))
+    rates = np.tile(marks[learn].mean(axis=0), (len(judge), 1))
+    return (
+        _best(kernel_ridge_path(learnt, marks[learn], released), marks[judge]),
+        share_recovered(rates, marks[judge]),
+        _best(kernel_ridge_path([X[learn]], marks[learn], X[judge]), marks[judge]),
+    )
 
 
 def _best(path: Iterable[npt.NDArray[np.float32]], labels: TokenLabels) -> float:
