@@ -501,7 +501,8 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, A
     if equal:
         whole = equal + len(positive)
         method_warnings.insert(0, f"{equal} of {whole} pairs were left out: their two vectors are equal.")
-    if options.sealed is not None and scale.target_utility is not None:
+    # A text stage removes words before any vector is made: its own figures say what that leaves.
+    if options.sealed is not None and scale.target_utility is not None and vectors.originals is None:
         method_warnings[:0] = _little_protection(protector, data, options, noise)
     scales = mechanism.parameters()
     utility = _utility_record(protector, task, own, seed)

@@ -24,7 +24,8 @@ def fit(**options: Any) -> Protector:
     positive, negative, labels, background = (
         DATA.positive, DATA.negative, DATA.labels, DATA.background,
     )  # fmt: skip
-    return vecveil.fit_pairs(positive, negative, labels, background, **options)
+    # Noise that keeps search hides few of six words in 32 dimensions.
+    return vecveil.fit_pairs(positive, negative, labels, background, **{"accept_leak": True} | options)
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +80,8 @@ def test_the_search_of_the_subspace_takes_this_target() -> None:
 def test_without_a_scale_the_target_is_99_percent_and_next_to_no_protection_is_refused() -> None:
     size = {"candidates": 200, "collection_size": 2000}
     with raises("E-CALIBRATION-LEAK", "accept_leak") as refused:
-        fit(method="laplace", utility="sealed-search", **size)
-    report = fit(method="laplace", utility="sealed-search", accept_leak=True, **size).report
+        fit(method="laplace", utility="sealed-search", accept_leak=False, **size)
+    report = fit(method="laplace", utility="sealed-search", **size).report
     assert report["asked"] == {"target_utility": 0.99}
     assert report["warnings"][0].startswith("This protects next to nothing: an attacker recovers ")
     assert str(refused.value).startswith(report["warnings"][0])
