@@ -144,15 +144,16 @@ def test_a_fit_for_sealed_search_tells_how_the_collection_may_grow(tmp_path: Pat
     positive, negative = write_pairs(tmp_path)
     command = (
         "fit", "--positive", positive, "--negative", negative, "--method", "laplace", "--utility", "sealed-search",
-        "--candidates", 150, "--collection-size", 2000, "--map-queries", "--json", "-v", "-o", tmp_path / "p.vecveil",
+        "--collection-size", 2000, "--map-queries", "--json", "-v",
     )  # fmt: skip
-    refused = run(*command)
+    few = (*command, "--candidates", 11, "-o", tmp_path / "few.vecveil")
+    refused = run(*few)
     assert refused.code == 1
     assert "--accept-leak" in refused.err
-    assert not (tmp_path / "p.vecveil").exists()
-    done = run(*command, "--accept-leak")
+    assert not (tmp_path / "few.vecveil").exists()
+    assert run(*few, "--accept-leak").err.startswith("This protects next to nothing: ")
+    done = run(*command, "--candidates", 150, "-o", tmp_path / "p.vecveil")
     assert done.code == 0, done.err
-    assert done.err.startswith("This protects next to nothing: ")
     outlook = done.json["report"]["sealed_search"]
     assert (outlook["candidates"], outlook["query_noise"]) == (150, False)
     assert done.json["report"]["asked"] == {"target_utility": 0.99}
