@@ -146,7 +146,7 @@ def test_a_fit_for_sealed_search_tells_how_the_collection_may_grow(tmp_path: Pat
         "fit", "--positive", positive, "--negative", negative, "--method", "laplace", "--utility", "sealed-search",
         "--collection-size", 2000, "--map-queries", "--json", "-v",
     )  # fmt: skip
-    few = (*command, "--candidates", 11, "-o", tmp_path / "few.vecveil")
+    few = (*command, "--candidates", 40, "-o", tmp_path / "few.vecveil")
     refused = run(*few)
     assert refused.code == 1
     assert "--accept-leak" in refused.err

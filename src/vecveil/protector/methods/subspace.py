@@ -529,7 +529,7 @@ def leak_of_releases(data: FitData, release: UtilityRelease) -> dict[str, float]
     """Return what kernel ridge recovers from releases (``value``) and from clean vectors (``clean``), and ``chance``.
 
     It learns from half of the texts (or of the pairs, where there are no labels) and is judged on the other half, on
-    which the protector was fitted too. None for too few texts.
+    which the protector was fitted too. None for too few texts, or where clean vectors tell nothing beyond the error.
     """
     X, marks = _evidence(data)
     groups = near_duplicate_groups(data.positive) if data.groups is None else data.groups
@@ -542,6 +542,8 @@ def leak_of_releases(data: FitData, release: UtilityRelease) -> dict[str, float]
     if min(len(learn), len(judge)) < FEWEST_JUDGED:
         return None
     value, chance, clean = _shares(X, marks, learn[:LEARNT_ROWS], judge[:READER_ROWS], release, data.seed)
+    if clean - chance <= 2 * standard_error(clean, marks[judge]):
+        return None
     return {"value": value, "chance": chance, "clean": clean}
 
 
