@@ -19,8 +19,8 @@ AXES = (
 )
 ATTACKED = (
     "SPARSE-WB knows a multi-label classifier (MLC) that the defender trains; the attackers that judge it are trained "
-    "on its releases. With the published 20 epochs this classifier is at chance on clean vectors (STS12: 13.3 % against "
-    "11.6 %, R-precision); here it has 600, and recovers 42.8 %."
+    "on its releases. With the published 20 epochs this classifier is at chance on clean vectors (STS12: 13.3 % "
+    "against 11.6 %, R-precision); here it has 600, and recovers 42.8 %."
 )
 
 
