@@ -18,13 +18,15 @@ def _curve(*values: float, half: float = 0.02) -> list[LearningPoint]:
 
 
 @pytest.mark.parametrize(("start", "slope"), [(-2.0, 0.3), (0.0, 0.2), (-1.0, 0.0)])
-def test_the_forecast_continues_the_logit(start: float, slope: float) -> None:
+def test_the_forecast_continues_the_logit_and_lets_doublings_teach_less(start: float, slope: float) -> None:
     curve = _curve(*(float(expit(start + slope * i)) for i in range(4)))
     ahead = forecast(curve)
     assert ahead is not None
     assert ahead.texts == 40_000
-    assert ahead.value == pytest.approx(expit(start + slope * (3 + np.log2(10))))
+    assert ahead.value == pytest.approx(expit(start + slope * (3 + 0.9)))
+    assert ahead.low < curve[-1].value < ahead.high
     assert ahead.low < ahead.value < ahead.high
+    assert ahead.high > expit(start + slope * (3 + np.log2(10)))
     wider = forecast(_curve(*(point.value for point in curve), half=0.04))
     assert wider is not None
     assert wider.high - wider.low > ahead.high - ahead.low

@@ -116,7 +116,7 @@ class NetworkAttack(MLPAttack):
 
     name = "network"
     description = "Residual network on freshly protected vectors of the training texts, and of further ones if given."
-    cost = "10 seconds on a GPU; half a minute to minutes on one core"
+    cost = "a minute on a GPU; half a minute to minutes on one core"
     source = "Own."
 
     def __init__(self, width: int | None = None, *, effort: float = 1.0, device: str = "auto") -> None:
