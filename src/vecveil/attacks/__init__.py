@@ -42,6 +42,7 @@ from vecveil.attacks.evidence import (
     text_groups,
 )
 from vecveil.attacks.linking import LinkingAttack
+from vecveil.attacks.membership import MembershipAttack
 from vecveil.attacks.probes import KernelProbe, LinearProbe, MLPProbe, ProbeAttack
 from vecveil.attacks.release_model import Denoiser, fit_denoiser
 from vecveil.attacks.token_inference.base import TokenInferenceAttack
@@ -111,6 +112,7 @@ __all__ = [
     "MLCAttack",
     "MLPAttack",
     "MLPProbe",
+    "MembershipAttack",
     "MultilaterationAttack",
     "NearestNeighboursAttack",
     "NetworkAttack",

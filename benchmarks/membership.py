@@ -1,0 +1,207 @@
+"""Given a text, is it in the store? And: which rows are neighbours, told from what is fetched together?
+
+    python benchmarks/membership.py --data DIR [--only membership|access]
+
+Texts are STS sentences of DIR (see ``benchmarks/leakage.py``). A store holds 2,000 of 4,000 sentences; the attacker has
+the encoder, the protector, 2,400 other sentences, and the 4,000 in question. Each release was fitted on 4,000 further
+ones. The sealed index is judged by the sizes of its objects, of 40 pairs of indexes that differ in one text.
+
+The second part logs which rows each of 2,000 queries fetched from a sealed store, and rebuilds the ten nearest
+neighbours of every row from the rows that are fetched together. Writes ``benchmarks/results/membership.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hmac
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from leakage import sts_problem
+
+import vecveil
+from vecveil.attacks import CandidateVectors, MembershipAttack, PairedVectors
+from vecveil.io import write_text
+from vecveil.metrics.detection import auc
+from vecveil.randomness import NoiseKey
+
+RESULTS = Path(__file__).parent / "results" / "membership.json"
+FIT, OTHERS, STORE, ASKED = 4000, 2400, 2000, 4000
+METHODS: dict[str, dict[str, Any]] = {
+    "laplace, similarity 95 %": {"method": "laplace", "target_utility": 0.95},
+    "sparse, similarity 95 %": {"method": "sparse", "target_utility": 0.95},
+    "subspace, similarity 95 % (default)": {"target_utility": 0.95},
+    "subspace, noise 0.9": {"noise_to_signal": 0.9, "rank": 160, "gradients": 60, "kept": 224, "pairs": True,
+                            "flattening": 0.0},
+    "sealed search, 99 % among 500 of 12,000": {"utility": "sealed-search", "candidates": 500,
+                                                "collection_size": 12_000, "accept_leak": True},
+    "redact": {"method": "redact"},
+    "replace-random": {"method": "replace-random"},
+    "replace-semantic": {"method": "replace-semantic"},
+}  # fmt: skip
+NEAREST = 10
+
+
+def row(name: str, result: Any) -> dict[str, Any]:
+    """Return the figures of an attack's result."""
+    figures = {key: [round(float(v), 4) for v in (e.value, e.low, e.high)] for key, e in result.estimates.items()}
+    print(name, figures, flush=True)
+    return {"release": name, **figures}
+
+
+def membership(texts: list[str], concept: Any, encoder: Any) -> list[dict[str, Any]]:
+    """Return a row for each release."""
+    order = np.random.default_rng(0).permutation(len(texts))
+    fitted, others, asked = (
+        [texts[i] for i in part] for part in np.split(order[: FIT + OTHERS + ASKED], [FIT, FIT + OTHERS])
+    )
+    known, pool, truth = encoder.encode(others), encoder.encode(asked), np.arange(STORE)
+
+    def attack(released: Any, learnt: Any, **knowledge: Any) -> Any:
+        train, test = PairedVectors(learnt, known), CandidateVectors(released, pool, truth)
+        return MembershipAttack().run(train, test, rng=0, **knowledge)
+
+    rows = [row("clean", attack(pool[:STORE], known))]
+    for name, settings in METHODS.items():
+        protector = vecveil.fit(fitted, concept, encoder, **settings)
+        if protector.text_only:
+            released, learnt = protector.encode(asked[:STORE]), protector.encode(others)
+            # The attacker rewrites the text in question itself, so that rewritten texts are compared.
+            train = PairedVectors(learnt, learnt)
+            test = CandidateVectors(released, protector.encode(asked), truth)
+            rows.append(row(name, MembershipAttack().run(train, test, rng=0)))
+            continue
+        oracle = {"release": protector.release(), "noise_covariance": protector.released_noise_covariance()}
+        rows.append(row(name, attack(protector.protect(pool[:STORE]), known, **oracle)))
+        if "default" in name:
+            key = NoiseKey("benchmark", bytes(range(32)))
+            keyed = protector.protect(pool[:STORE], ids=range(STORE), key=key)
+            rows.append(row("the same with keyed noise, without the key", attack(keyed, known, **oracle)))
+    return rows
+
+
+def sealed_index(pool: np.ndarray, texts: list[str]) -> dict[str, Any]:
+    """Return the AUC of "the text is in it" from the sizes of an index's objects, with and without the text."""
+    sizes, member = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for i in range(80):
+            chosen = [i // 2 + 100, *range(60)] if i % 2 else [i // 2 + 200, *range(60)]
+            where = Path(folder) / str(i)
+            with vecveil.SealedIndex(str(where), bytes(range(32)), name="benchmark") as index:
+                index.add([texts[j] for j in chosen], ids=[str(j) for j in range(len(chosen))], vectors=pool[chosen])
+            sizes.append(sum(path.stat().st_size for path in where.rglob("*") if path.is_file()))
+            member.append(i % 2)
+    figure = auc(np.array(sizes, float), np.array(member))
+    found = {"auc": [round(float(v), 4) for v in (figure.value, figure.low, figure.high)]}
+    print("sealed index", found, f"{len(set(sizes))} sizes", flush=True)
+    return {"release": "sealed index: sizes of its objects", **found, "sizes": len(set(sizes))}
+
+
+def rebuilt(fetched: np.ndarray, X: np.ndarray) -> float:
+    """Return neighbour precision@10: of the ten rows that are fetched with a row most often, those nearest in truth."""
+    together = fetched.T @ fetched / np.sqrt(np.outer(fetched.sum(0), fetched.sum(0)) + 1e-9)
+    exact = X @ X.T
+    seen = np.flatnonzero(fetched.sum(0) > 0)
+    for matrix in (together, exact):
+        np.fill_diagonal(matrix, -np.inf)
+    guess, right = (np.argpartition(-matrix[seen], NEAREST, axis=1)[:, :NEAREST] for matrix in (together, exact))
+    return float(np.mean([len(np.intersect1d(a, b)) for a, b in zip(guess, right, strict=True)]) / NEAREST)
+
+
+def access(X: np.ndarray, queries: np.ndarray) -> list[dict[str, Any]]:
+    """Return neighbour precision@10 of an observer of 2,000 fetches, plain, padded and with dummies."""
+    X, queries = (Z / np.linalg.norm(Z, axis=1, keepdims=True) for Z in (X, queries))
+    rng = np.random.default_rng(0)
+    scores = queries @ X.T
+    rows = []
+    for name, candidates, dummies in (
+        ("200 candidates", 200, 0), ("50 candidates", 50, 0), ("200 candidates and 200 random rows", 200, 200),
+        ("200 candidates and 800 random rows", 200, 800), ("every row (a sealed index)", len(X), 0),
+    ):  # fmt: skip
+        fetched = np.zeros(scores.shape, dtype=np.float32)
+        nearest = np.argpartition(-scores, candidates - 1, axis=1)[:, :candidates]
+        np.put_along_axis(fetched, nearest, 1.0, axis=1)
+        for i in range(len(fetched) if dummies else 0):
+            fetched[i, rng.choice(len(X), dummies, replace=False)] = 1.0
+        # Ties between columns, as of an observer who sees every row fetched, are broken at random.
+        precision = rebuilt(fetched + 1e-6 * rng.random(fetched.shape, dtype=np.float32), X)
+        rows.append({"fetched": name, "precision": round(precision, 4)})
+        print(rows[-1], flush=True)
+    rows.append({"fetched": "chance", "precision": round(NEAREST / (len(X) - 1), 4)})
+    return rows
+
+
+def tokens(seed: int = 0) -> dict[str, Any]:
+    """Return the share of filter tokens that an attacker names who knows how often values occur together.
+
+    Two fields of 40 values each, of skewed frequency and correlated, in 4,000 rows; the attacker has the joint
+    frequencies of another sample of 4,000.
+    """
+    rng = np.random.default_rng(seed)
+    values = 40
+    first = rng.dirichlet(np.full(values, 0.6))
+    second = rng.dirichlet(np.full(values, 0.6), size=values)
+
+    def sample() -> tuple[np.ndarray, np.ndarray]:
+        a = rng.choice(values, 4000, p=first)
+        return a, np.array([rng.choice(values, p=second[i]) for i in a])
+
+    def joint(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        counts = np.zeros((values, values))
+        np.add.at(counts, (a, b), 1.0)
+        return counts
+
+    (a, b), own = sample(), joint(*sample())
+    key = bytes(range(32))
+    hashed = [np.array([hmac.digest(key, f"{field}={v}".encode(), "sha256")[:8] for v in column])
+              for field, column in (("a", a), ("b", b))]  # fmt: skip
+    names = [np.unique(column, return_inverse=True) for column in hashed]
+    seen = np.zeros((len(names[0][0]), len(names[1][0])))
+    np.add.at(seen, (names[0][1], names[1][1]), 1.0)
+    truth = [np.array([column[inverse == i][0] for i in range(len(unique))])
+             for column, (unique, inverse) in zip((a, b), names, strict=True)]  # fmt: skip
+    from scipy.optimize import linear_sum_assignment
+
+    def named(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        cost = ((left[:, None, :] - right[None, :, :]) ** 2).sum(axis=2)
+        return np.asarray(linear_sum_assignment(cost)[1])
+
+    # By frequency first, then by the co-occurrence with what the other field is taken for, in turns.
+    columns = named(np.sqrt(seen.sum(0))[:, None], np.sqrt(own.sum(0))[:, None])
+    alone = float((columns == truth[1]).mean())
+    for _ in range(20):
+        lines = named(np.sqrt(seen), np.sqrt(own[:, columns]))
+        columns = named(np.sqrt(seen.T), np.sqrt(own[lines].T))
+    result = {"by frequency": round(alone, 4), "by co-occurrence": round(float((columns == truth[1]).mean()), 4)}
+    print("filter tokens", result, flush=True)
+    return result
+
+
+def main() -> None:
+    """Measure and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--only", choices=["membership", "access"])
+    given = parser.parse_args()
+    problem = sts_problem(given.data)
+    encoder = vecveil.load_encoder("minilm")
+    record = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    record |= {"schema": "vecveil.bench.membership/1", "vecveil": vecveil.__version__, "store": STORE, "asked": ASKED}
+    if given.only != "access":
+        record["membership"] = membership(problem.texts, problem.concept, encoder)
+        pool = encoder.encode(problem.texts[:400])
+        record["membership"].append(sealed_index(pool, problem.texts))
+        write_text(RESULTS, json.dumps(record, indent=1) + "\n")
+    if given.only != "membership":
+        order = np.random.default_rng(1).permutation(len(problem.texts))[: 2 * STORE]
+        X = encoder.encode([problem.texts[i] for i in order])
+        record["access"] = access(X[:STORE], X[STORE:])
+        record["tokens"] = tokens()
+        write_text(RESULTS, json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
