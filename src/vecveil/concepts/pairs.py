@@ -220,31 +220,27 @@ def build_matches(
             else:
                 empty.append(i)
     without = sorted(set(range(len(texts))) - set(holding) - set(empty))
-    needed = f"at least {min_texts} texts that hold the concept {name!r} and something beside it"
     if not holding and not empty:
-        raise ConceptError.of(owner, "texts", needed, f"0 of {len(texts)}", "The concept matches nothing.",
-                              "Check its terms, patterns or entity types, and the column of the texts.",
-                              code="E-CONCEPT-NO-MATCH")  # fmt: skip
+        raise ConceptError(f"The concept {name!r} matches nothing: 0 of {len(texts)} texts hold it. Check its terms, "
+                           "patterns or entity types, and the column of the texts.",
+                           code="E-CONCEPT-NO-MATCH", param="texts")  # fmt: skip
     if not holding:
-        partly = f"every text that it matches ({len(empty)} of {len(texts)})"
-        whole = partly if without else "every text"
-        raise ConceptError.of(owner, "texts", needed, "0",
-                              f"The concept covers the whole of {whole}: removing it leaves nothing.",
-                              "Narrow the concept to the words to hide.", code="E-CONCEPT-WHOLE")  # fmt: skip
+        whole = f"every text that it matches ({len(empty)} of {len(texts)})" if without else "every text"
+        raise ConceptError(f"The concept {name!r} covers the whole of {whole}: removing it leaves nothing. Narrow it "
+                           "to the words to hide.", code="E-CONCEPT-WHOLE", param="texts")  # fmt: skip
     # A fit takes no fewer than 20, so only a higher minimum can be lowered.
     lower = ", or lower `min_texts`." if min_texts > LEAST_TEXTS else "."
+    needed = f"hold the concept {name!r} and something beside it; {owner} needs {min_texts}"
     if len(holding) < min_texts:
         alone = f" ({len(empty)} more consist of it alone)" if empty else ""
-        raise ConceptError.of(owner, "texts", needed, f"{len(holding)} of {len(texts)}{alone}",
-                              fix=f"Give more texts or a wider concept{lower}",
-                              code="E-CONCEPT-FEW")  # fmt: skip
+        raise ConceptError(f"{len(holding)} of {len(texts)} texts {needed}{alone}. Give more texts or a wider "
+                           f"concept{lower}", code="E-CONCEPT-FEW", param="texts")  # fmt: skip
     # Copies reach the count but add no information.
     different = len({canonical(texts[i]) for i in holding})
     if different < min_texts:
-        raise ConceptError.of(owner, "texts", needed, f"{different} different ones among {len(holding)}",
-                              "Copies of a text add no information.",
-                              f"Remove the copies and give more texts{lower}",
-                              code="E-CONCEPT-FEW")  # fmt: skip
+        raise ConceptError(f"{different} different texts {needed}; {len(holding) - different} more are copies, which "
+                           f"add no information. Give more texts{lower}",
+                           code="E-CONCEPT-FEW", param="texts")  # fmt: skip
     # Every span leaves with its canonical term, which token labels are made of.
     complete = tuple(
         tuple(

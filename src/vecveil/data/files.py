@@ -303,20 +303,20 @@ class _CountedBytes(io.BufferedIOBase):
         likely = likely_encoding(self.head)
         if likely in ("utf-8", "utf-8-sig") and isinstance(error, UnicodeDecodeError):
             likely = likely_encoding(bytes(error.object))  # the head may be ASCII
-        return self._other(f"bytes that are not {encoding}{where}", likely, encoding)
+        return self._other(f"{self._name} is not {encoding}{where}.", likely, encoding)
 
     def check_head(self, encoding: str) -> None:
         """Raise DataFileError if the first bytes are UTF-16 or UTF-32 and ``encoding`` is another."""
         likely = likely_encoding(self.head)
         wide = likely is not None and likely.startswith(("utf-16", "utf-32"))
         if wide and not encoding.startswith(("utf-16", "utf-32")):
-            raise self._other(f"bytes of {likely}", likely, encoding)
+            raise self._other(f"{self._name} is {likely}.", likely, encoding)
 
-    def _other(self, got: str, likely: str | None, encoding: str) -> DataFileError:
+    def _other(self, sentence: str, likely: str | None, encoding: str) -> DataFileError:
         fix = f"Pass --encoding {likely} (encoding={likely!r}), or convert it with iconv -f {likely} -t utf-8."
         if likely is None or codecs.lookup(likely) == codecs.lookup(encoding):
             fix = "Find out its encoding and pass it: --encoding (encoding=), or convert the file to UTF-8 with iconv."
-        return DataFileError.of(self._name, "encoding", "the encoding of the whole file", got, fix=fix)
+        return DataFileError(f"{sentence} {fix}", param="encoding")
 
     def close(self) -> None:
         if not self.closed:

@@ -85,7 +85,7 @@ def test_the_advice_names_no_minimum_that_a_fit_refuses(minimum: int, lower: boo
     for texts in (TEXTS, ["take aspirin"] * 300):
         with raises("E-CONCEPT-FEW", "texts") as error:
             DRUGS.find(texts, min_texts=minimum)
-        assert ("lower min_texts" in str(error.value)) == lower
+        assert ("lower `min_texts`" in str(error.value)) == lower
 
 
 def test_the_default_minimum_is_twenty() -> None:
