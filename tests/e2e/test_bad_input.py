@@ -263,7 +263,7 @@ CASES = [
     Case(
         "encoder that is not there",
         lambda f, p: fit_texts(f, texts(f), "--encoder", "./no-such-folder"),
-        ("'minilm'", "a folder that does not exist"),
+        ("'minilm'", "folder does not exist"),
     ),
 ]  # fmt: skip
 
