@@ -44,7 +44,7 @@ def test_an_encoder_that_is_missing_is_said_so_and_tried_again(
     first = run(spec, data, out, workers=0)
     assert not first.failed
     found = {(one["cell"]["encoder"], one["cell"]["method"]): one["found"] for one in cells(out)}
-    assert "folder that does not exist" in found["absent", "none"]["skipped"]
+    assert "folder does not exist" in found["absent", "none"]["skipped"]
     for name in ("lsa", "mine"):
         # A linear attack on vectors of the words themselves reads them; noise takes some of it.
         clean, noisy = (found[name, method]["leakage"] for method in ("none", "laplace"))
