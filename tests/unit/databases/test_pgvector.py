@@ -232,6 +232,16 @@ def test_tables_that_a_key_connects_are_beside(url: str, connection: Any) -> Non
         assert [one.name for one in survey_beside(store)] == ["documents.body"]
 
 
+def test_an_id_of_a_parent_and_of_its_child_is_refused(url: str, connection: Any) -> None:
+    connection.execute("DROP TABLE IF EXISTS child, parent")
+    connection.execute("CREATE TABLE parent (id bigint PRIMARY KEY, embedding vector(2))")
+    connection.execute("CREATE TABLE child () INHERITS (parent)")
+    connection.execute("INSERT INTO parent VALUES (1, '[1,0]'), (2, '[0,1]')")
+    connection.execute("INSERT INTO child VALUES (2, '[1,1]')")
+    with open_store(f"pgvector:{url}#parent") as store, raises("E-STORE-IDS"):
+        list(store.every_row())
+
+
 def test_the_only_table_needs_no_name(connection: Any) -> None:
     alone = fresh_database(extension=False)
     with PgvectorStore(alone, "notes") as store:
