@@ -219,8 +219,8 @@ class VectorStore(ABC):
                     yield part
         if not missed and listed == counted:
             raise StoreError(
-                f"{listed:,} rows have {len(names_listed):,} different ids. Give each row an id of its own; a table from "
-                "which others inherit also lists their rows.", code="E-STORE-IDS", param="database",
+                f"{listed:,} rows have {len(names_listed):,} different ids. Give each row an id of its own; a table "
+                "from which others inherit also lists their rows.", code="E-STORE-IDS", param="database",
             )  # fmt: skip
         raise StoreError(
             f"The database contradicts itself: {len(seen):,} ids were read, {listed:,} are listed, {counted:,} are "
