@@ -152,6 +152,9 @@ def check_count(
 
 def check_same_length(owner: str, **arrays: Sequence[Any] | np.ndarray) -> int:
     """Return the common length of ``arrays``; refuse arrays of different lengths."""
+    for name, array in arrays.items():
+        if not hasattr(array, "__len__"):
+            raise wrong_type(owner, name, "a sequence", array)
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} has {n}" for name, n in lengths.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import shutil
 import tempfile
@@ -148,6 +149,20 @@ def test_processes_see_each_others_writes(tmp_path: Path, keys: Path, index: Sea
     assert len(objects(index)) == 1
     assert other.count() == 19
     assert other.get(["5"]).texts == ["text 5"]
+
+
+def test_two_processes_make_an_index_at_once(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
+    store = index._log._source._key
+    reserve = store.reserve  # type: ignore[union-attr]
+
+    def late(*arguments: Any) -> Any:
+        SealedIndex(index.location, keys).add(None, ids=["other"], vectors=vectors(1))
+        store.reserve = reserve  # type: ignore[union-attr]
+        return reserve(*arguments)
+
+    store.reserve = late  # type: ignore[union-attr]
+    index.add(None, ids=["own"], vectors=vectors(1))
+    assert sorted(SealedIndex(index.location, keys).ids()) == ["other", "own"]
 
 
 def test_a_reader_keeps_what_a_commit_deletes(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
@@ -528,6 +543,11 @@ def test_what_cannot_be_encoded_again_is_refused_at_once(tmp_path: Path, keys: P
         ({"ids": ["a"], "vectors": np.full((1, N), 1e6)}, "vectors"),
         ({"ids": ["a"], "vectors": np.ones((1, N)), "metadata": [{"x": float("nan")}]}, "metadata"),
         ({"ids": ["a"], "vectors": np.ones((1, N)), "metadata": [["x"]]}, "metadata"),
+        ({"ids": ["a"], "vectors": np.ones((1, N)), "metadata": iter([{}])}, "metadata"),
+        ({"ids": ["a"], "vectors": np.ones((1, N)), "metadata": [{"x": [[json.loads("[" * 200 + "]" * 200)]]}]},
+         "metadata"),
+        ({"ids": ["a"], "vectors": np.ones((1, N)), "metadata": [{"x": "\ud800"}]}, "metadata"),
+        ({"ids": ["\ud800"], "vectors": np.ones((1, N))}, "ids"),
         ({"ids": ["a"], "vectors": np.ones((1, N)), "texts": ["\ud800"]}, "texts"),
         ({"ids": ["a"], "texts": ["no encoder"]}, "vectors"),
         ({"ids": ["a"]}, "texts"),
@@ -545,6 +565,21 @@ def test_wrong_rows_are_refused_and_nothing_is_written(
     assert index.count() == 21
 
 
+@pytest.mark.parametrize("location", ["", "sealed:", "a\0b", None, "nothing://bucket/notes"])
+def test_a_wrong_location_is_refused(keys: Path, location: Any) -> None:
+    with raises("E-INPUT", "location"):
+        SealedIndex(location, keys)
+
+
+def test_nothing_is_written_where_an_open_index_was(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
+    filled(index)
+    shutil.move(index.location, tmp_path / "moved")
+    with raises("E-INDEX-STORAGE"):
+        index.add(None, ids=["a"], vectors=vectors(1))
+    assert not Path(index.location).exists()
+    assert SealedIndex(tmp_path / "moved", keys).count() == 20
+
+
 def test_wrong_queries_are_refused(index: SealedIndex) -> None:
     with raises("E-INDEX-MISSING"):
         index.search(np.ones(N))
@@ -555,11 +590,28 @@ def test_wrong_queries_are_refused(index: SealedIndex) -> None:
     for where in (
         {"year": {"around": 1}}, ["year"], {"year": {"gt": True}}, {"year": {"in": "x"}}, {1: 2},
         {"tag": {"contains": 1}}, {"$nor": []}, {"$or": ["year"]}, pc.field("year") > "x",
+        {"tag": "\ud800"}, json.loads('{"$not":' * 200 + "{}" + "}" * 200),
     ):  # fmt: skip
         with raises("E-INPUT", "where"):
             index.search(np.ones(N), where=where)
+    for options, param in (({"candidates": "x"}, "candidates"), ({"mode": "hybrid", "words": 1}, "words")):
+        with raises("E", param):
+            index.search(np.ones(N), **options)
     index.delete(index.ids())
     assert index.search(np.ones(N)).ids == []
+
+
+def test_an_unusual_row_spoils_no_search(index: SealedIndex) -> None:
+    """Its numbers are beyond 64 bits or floats, and it repeats a word more often than 16 bits count."""
+    X = filled(index)
+    index.add(["word " * 70_000], ids=["odd"], vectors=vectors(1), metadata=[{"year": 10**400, "n": [-(10**400), 0.5]}])
+    assert index.search(X[5], where={"year": 2005}).ids == ["5"]
+    assert index.search(X[5], where={"year": {"gt": 2019}}).ids == ["odd"]
+    assert index.search(X[5], where={"n": {"lt": -1e300}}).ids == ["odd"]
+    assert "odd" in index.search(X[5], mode="hybrid", words="word", top=2).ids
+    assert index.get(["odd"]).metadata == [{"year": 10**400, "n": [-(10**400), 0.5]}]
+    for size in (1e300, 1e-300):
+        assert index.search(X[5].astype(np.float64) * size, top=1).scores[0] == pytest.approx(1, abs=1e-3)
 
 
 def test_compaction_deletes_what_killed_writers_left(index: SealedIndex) -> None:

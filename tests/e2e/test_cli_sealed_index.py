@@ -234,6 +234,7 @@ def test_mistakes_with_tables(tables: Path, lsa: Path, tmp_path: Path, arguments
         (["compact", "chroma:{0}/db#n", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
         (["reconcile", "sealed:{0}/index", "--ids", "{0}/ids.txt"], "--seal-key"),
         (["scan", "sealed:{0}/none"], "no index"),
+        (["scan", "sealed:nothing://bucket/n"], "location"),
         (["audit", "--store", "sealed:{0}/index", "--seal-key", "{0}/search.keys"], "8 rows with a text"),
         (["audit", "--store", "sealed:{0}/index"], "--seal-key"),
         (["audit", "--store", "sealed:{0}/none", "--seal-key", "{0}/search.keys"], "no sealed index"),

@@ -7,6 +7,7 @@ and ``$not`` join such mappings.
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.concepts.folding import without_surrogates
 from vecveil.errors import InvalidInputError, optional_import
 
 with optional_import("A sealed index", "pyarrow", "index"):
@@ -33,12 +35,13 @@ _WITHIN = {
 }
 _OPERATORS = ("eq", "ne", *_ORDERS, "in", "nin", "exists", *_WITHIN)
 _JOINS = ("$and", "$or", "$not")
+_DEEPEST = 64
 # Large, and never compared with: what LlamaIndex and the adapter of Haystack keep of an item.
 _STORED_ONLY = ("_node_content", "_haystack_document")
 
 
-def check_where(where: Where, owner: str) -> None:
-    """Raise for a filter that `MetadataTable.mask` cannot evaluate."""
+def check_where(where: Where, owner: str, depth: int = 0) -> None:
+    """Raise for a filter that `MetadataTable.mask` cannot evaluate; ``depth`` is that of the joins around it."""
     if isinstance(where, pc.Expression):
         return
     if not isinstance(where, Mapping) or not all(isinstance(name, str) for name in where):
@@ -48,10 +51,12 @@ def check_where(where: Where, owner: str) -> None:
         )  # fmt: skip
     for name, condition in where.items():
         if name in _JOINS:
+            if depth == _DEEPEST:
+                raise _refused(owner, f"Conditions are joined at most {_DEEPEST} deep.")
             for part in _parts(condition):
                 if not isinstance(part, Mapping):
                     raise _refused(owner, f"{name!r} takes a list of mappings.")
-                check_where(part, owner)
+                check_where(part, owner, depth + 1)
             continue
         if name.startswith("$"):
             raise _refused(owner, f"Unknown operator {name!r}. Known: {', '.join(_JOINS)}.")
@@ -68,7 +73,8 @@ def check_where(where: Where, owner: str) -> None:
             if operator in _ORDERS and (isinstance(operand, bool) or not isinstance(operand, str | int | float)):
                 raise _refused(owner, f"The operator {operator!r} of {name!r} takes a number or a text.")
             if any(not _is_value(value) for value in listed):
-                raise _refused(owner, f"A condition on {name!r} compares with texts, finite numbers, True and False.")
+                raise _refused(owner, f"A condition on {name!r} compares with texts without half a surrogate pair, "
+                               "finite numbers of Python, True and False.")
 
 
 class MetadataTable:
@@ -214,14 +220,23 @@ def _kind(value: Any) -> str:
 
 def _is_value(value: Any) -> bool:
     kind = _kind(value)
-    return kind in ("none", "truth", "text") or (kind == "number" and abs(value) <= sys.float_info.max)
+    if kind == "text":
+        return bool(without_surrogates(value) == value)
+    return kind in ("none", "truth") or (kind == "number" and abs(value) <= sys.float_info.max)
 
 
 def _array(values: list[Any]) -> Any:
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, OverflowError):  # integers beyond 64 bits, or integers beside fractions
-        return pa.array([float(value) for value in values])
+        return pa.array(list(map(_as_float, values)))
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return math.inf if value > 0 else -math.inf
 
 
 def _natural(values: list[Any]) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import uuid
 from typing import Any, Protocol
 
-from vecveil.errors import KeyFileError
+from vecveil.errors import InvalidInputError, KeyFileError
 from vecveil.sealing.keystore import NONCE_BYTES, DataKey, KeyProvider, KeyStore, SingleKey, framed
 from vecveil.sealing.sealer import Sealer, open_keys
 
@@ -133,11 +134,12 @@ class KeySource:
     def new(self, name: str) -> IndexKeys:
         """Return the keys of a new index, which a `KeyStore` notes under ``name``."""
         if isinstance(self._key, KeyStore):
-            # Another index may have had this place; its key stays for its backups.
-            known, unique = self._key.collections(), name
-            while unique in known:
-                unique = f"{name} {secrets.token_hex(2)}"
+            # Another process may make an index of this name at the same moment: neither may have the other's key.
+            unique = f"{name} {secrets.token_hex(4)}"
             self._key.reserve(unique, 0)
+            with contextlib.suppress(InvalidInputError):  # another index has the name, or its backups have
+                self._key.rename(unique, name)
+                unique = name
             return StoreKeys(self._key, unique)
         index = uuid.uuid4()
         return FixedKeys(self._key, index) if isinstance(self._key, SingleKey) else ProviderKeys(self._key, index)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from vecveil.encoders import Encoder, load_encoder
 from vecveil.encoders.cache import default_cache_folder
 from vecveil.encoders.text_encoder import TextEncoder, as_text_encoder
-from vecveil.errors import IncompatibleError, InvalidInputError, StoreError
+from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wrong_type
 from vecveil.sealing.sealer import Ranking, Unsealed
 from vecveil.sealing.segments import PRECISIONS, check_range, encode_vectors
 from vecveil.search.filters import MetadataTable, Where, check_where
@@ -46,6 +46,7 @@ Hit = tuple[float, LoadedSegment, int]
 
 _OWNER = "SealedIndex"
 _ONE_THREAD = 500_000  # rows that one thread searches
+_DEEPEST = 100  # levels of metadata
 _FUSED = 60  # k of reciprocal rank fusion (Cormack et al., SIGIR 2009)
 
 
@@ -97,7 +98,11 @@ class SealedIndex:
         storage_options: Mapping[str, Any] | None = None,
         exclusive: bool = False,
     ) -> None:
+        if not isinstance(location, str | os.PathLike):
+            raise wrong_type(_OWNER, "location", "a folder or an fsspec URL", location)
         self.location = os.fspath(location).removeprefix("sealed:")
+        if not self.location or "\0" in self.location:
+            raise InvalidInputError(f"{_OWNER}: `location` names no folder.", code="E-INPUT", param="location")
         if precision not in PRECISIONS:
             raise InvalidInputError(
                 f"{_OWNER}: `precision` is one of {', '.join(PRECISIONS)}.", code="E-INPUT-NAME", param="precision"
@@ -237,7 +242,8 @@ class SealedIndex:
         """Return score, segment and row of what `search` returns; no text is opened."""
         owner = f"{_OWNER}.search"
         top = check_count(top, owner=owner, param="top")
-        k = max(self.candidates if candidates is None else candidates, top)
+        candidates = self.candidates if candidates is None else candidates
+        k = max(check_count(candidates, owner=owner, param="candidates"), top)
         if mode not in ("vectors", "hybrid"):
             raise InvalidInputError(f"{owner}: `mode` is vectors or hybrid.", code="E-INPUT-NAME", param="mode")
         if where is not None:
@@ -252,11 +258,13 @@ class SealedIndex:
         parts = [(part, self._selected(part, mask, where)) for part, mask in snapshot.live()]
         best = self._ranked(q, parts, k)
         if mode == "hybrid":
-            if words is None and not isinstance(query, str):
+            words = query if words is None and isinstance(query, str) else words
+            if not isinstance(words, str):
                 raise InvalidInputError(
-                    f"{owner}: mode='hybrid' needs a text as query, or words=...", code="E-INPUT", param="query"
-                )
-            best = self._fused(q, str(query) if words is None else words, parts, best, k)
+                    f"{owner}: mode='hybrid' needs a text as query, or as words=...",
+                    code="E-INPUT", param="query" if words is None else "words",
+                )  # fmt: skip
+            best = self._fused(q, words, parts, best, k)
         return best[:top]
 
     def read(self, hits: Sequence[Hit]) -> Ranking:
@@ -485,11 +493,11 @@ class SealedIndex:
                 code="E-INPUT-SHAPE", param="query",
             )  # fmt: skip
         check_exact(check_embeddings(vector, owner=owner, param="query"), owner=owner, param="query")
-        q = vector[0].astype(np.float32)
-        norm = float(np.linalg.norm(q))
-        if norm == 0:
+        largest = np.abs(vector[0]).max()
+        if largest == 0:
             raise InvalidInputError(f"{owner}: `query` is a vector of zeros.", code="E-INPUT", param="query")
-        return np.ascontiguousarray(q / np.float32(norm))
+        q = (vector[0] / largest).astype(np.float32)  # squares of very large or small values are no float32
+        return np.ascontiguousarray(q / np.linalg.norm(q))
 
 
 def _encoder(encoder: Any) -> TextEncoder | None:
@@ -513,19 +521,14 @@ def _rows(
 ) -> dict[str, Any]:
     """Return the columns of new rows that do not depend on the segment."""
     vectors, scale = encode_vectors(np.zeros((len(names), n)) if X is None else X, precision)
-    try:
-        columns = {
-            "id": pa.array(names, pa.string()),
-            "vector": vectors,
-            "text": pa.array(texts if texts is not None else [""] * len(names), pa.string()),
-            "has_text": pa.array([texts is not None] * len(names)),
-            "metadata": pa.array(records, pa.string()),
-        }
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            f"{_OWNER}: an id, text or metadata value holds half of a surrogate pair, which is no character. Decode "
-            "the texts again, or encode them with errors='replace'.", code="E-INPUT", param="texts",
-        ) from error  # fmt: skip
+    owner = f"{_OWNER}.add"
+    columns = {
+        "id": _strings(names, owner, "ids"),
+        "vector": vectors,
+        "text": _strings(texts if texts is not None else [""] * len(names), owner, "texts"),
+        "has_text": pa.array([texts is not None] * len(names)),
+        "metadata": _strings(records, owner, "metadata"),
+    }
     return columns if scale is None else {**columns, "scale": scale}
 
 
@@ -538,7 +541,19 @@ def _checked_ids(ids: Any, owner: str) -> list[str]:
             f"{owner}: `ids` holds a value that is not a string. Write numbers in decimal.",
             code="E-INPUT-TYPE", param="ids",
         )  # fmt: skip
-    return [str(name) for name in names]
+    listed = [str(name) for name in names]
+    _strings(listed, owner, "ids")
+    return listed
+
+
+def _strings(values: Sequence[str], owner: str, param: str) -> Any:
+    try:
+        return pa.array(values, pa.string())
+    except UnicodeEncodeError:  # the error holds the value
+        raise InvalidInputError(
+            f"{owner}: `{param}` holds half of a surrogate pair, which is no character. Decode the text again, or "
+            "encode it with errors='replace'.", code="E-INPUT", param=param,
+        ) from None  # fmt: skip
 
 
 def _as_json(row: Any, owner: str) -> str:
@@ -546,9 +561,19 @@ def _as_json(row: Any, owner: str) -> str:
         if row is not None and (not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row)):
             raise TypeError
         record = None if row is None else dict(row)
-        return _JSON(record)
+        text = _JSON(record)
+        # Whoever reads the row must not reach the limit of recursion.
+        if text.count("{") + text.count("[") > _DEEPEST and _is_deep(record):
+            raise ValueError
+        return text
     except (TypeError, ValueError, RecursionError):  # the message may quote a value
         raise InvalidInputError(
-            f"{owner}: `metadata` is a JSON object with string keys for each row. Write dates as text, and None for "
-            "NaN and infinity.", code="E-SEAL-METADATA", param="metadata",
+            f"{owner}: `metadata` is a JSON object with string keys for each row, at most {_DEEPEST} levels deep. "
+            "Write dates as text, NumPy's numbers as Python's (.item()), and None for NaN and infinity.",
+            code="E-SEAL-METADATA", param="metadata",
         ) from None  # fmt: skip
+
+
+def _is_deep(value: Any, left: int = _DEEPEST) -> bool:
+    within = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return left < 0 or any(_is_deep(each, left - 1) for each in within)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from vecveil.errors import StoreError, optional_import
+from vecveil.errors import InvalidInputError, StoreError, optional_import
 from vecveil.io import atomic_path, remove_left_over, temporary_beside
 
 # File systems of fsspec that create an object only if its name is free, in one request.
@@ -38,9 +38,7 @@ class Storage:
             self._root = os.path.abspath(location.removeprefix("file://"))
             self.conditional = True
             return
-        with optional_import("An index behind a URL", "fsspec", "index"):
-            import fsspec
-        self._fs, self._root = fsspec.core.url_to_fs(location, **(options or {}))
+        self._fs, self._root = file_system(location, options)
         self._root = self._root.rstrip("/")
         protocols = self._fs.protocol
         names = {protocols} if isinstance(protocols, str) else set(protocols)
@@ -116,6 +114,8 @@ class Storage:
         """
         target = Path(self._root if self.local else self._cache, name)
         with _reported(f"write {name}"):
+            if self.local and "/" in name and not os.path.isdir(self._root):
+                raise OSError("its folder is missing")  # no half of an index appears in its place
             try:
                 # A remote object is written to the cache, where a segment stays as the local copy.
                 with atomic_path(target, mode=0o600, only_new=self.local) as path:
@@ -197,6 +197,20 @@ class Storage:
                 if attempt == _ATTEMPTS - 1 or isinstance(error, PermissionError):
                     raise error if isinstance(error, OSError) else OSError(type(error).__name__) from error
         raise AssertionError
+
+
+def file_system(location: str, options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
+    """Return the fsspec file system of a location, and the path in it."""
+    with optional_import("An index behind a URL", "fsspec", "index"):
+        import fsspec
+    try:
+        files, path = fsspec.core.url_to_fs(location, **(options or {}))
+    except (ValueError, ImportError) as error:
+        raise InvalidInputError(
+            f"fsspec does not open this location: {error}. Name a folder, or a URL whose file system is installed.",
+            code="E-INPUT", param="location",
+        ) from error  # fmt: skip
+    return files, path
 
 
 def new_name() -> str:

@@ -9,11 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
 from vecveil.databases.forgetting import Erasure, Reconciliation, begun, now, write_receipt
 from vecveil.errors import StoreError
 from vecveil.search.sealed_index import SealedIndex
+from vecveil.search.storage import file_system
 
 REMAINS = (
     "Backups, snapshots and versions of the storage from before open for whoever has the key file: `vecveil reseal` "
@@ -73,7 +72,7 @@ def look(place: str) -> dict[str, Any]:
     Raises:
         StoreError: there is no index.
     """
-    files, root = fsspec.core.url_to_fs(place)
+    files, root = file_system(place)
     try:
         objects = files.find(root, detail=True)
     except OSError as error:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from vecveil.concepts.folding import UNSPACED, canonical
 
 _K1, _B = 1.2, 0.75
+_MOST = 2**16 - 1  # counts of a word in a text; the score hardly grows beyond
 # A word, or one sign of a script that does not set spaces between words.
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
 
@@ -41,7 +42,8 @@ class WordCounts:
                 counts.setdefault(word, []).append(count)
         self.lengths = np.array(lengths, np.float32)
         self.postings = {
-            word: (np.array(listed, np.int32), np.array(counts[word], np.uint16)) for word, listed in rows.items()
+            word: (np.array(listed, np.int32), np.minimum(counts[word], _MOST).astype(np.uint16))
+            for word, listed in rows.items()
         }
 
 
