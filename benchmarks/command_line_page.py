@@ -1,4 +1,4 @@
-"""The reference page of the command line, ``docs/cli.md``: every command with its options, types, defaults and help.
+"""The reference page of the command line, ``docs/cli.md``: every command and its options; shared options once.
 
     python benchmarks/command_line_page.py [--check]
 
@@ -8,6 +8,8 @@ The page is drawn from the commands themselves. ``--check`` writes nothing and e
 from __future__ import annotations
 
 import argparse
+import re
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -18,42 +20,74 @@ from vecveil.io import write_text
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 INTRODUCTION = """# Command line
 
-`vecveil COMMAND --help` prints the same. Data goes to stdout, everything else to stderr. Exit codes: 0 done, 1 failed,
-2 misused, 130 stopped by Ctrl-C, 143 stopped by a request to terminate, 141 when nobody reads stdout any more.
+`vecveil COMMAND --help` prints the same, with examples and ranges. Data goes to stdout, everything else to stderr. Exit
+codes: 0 done, 1 failed, 2 misused, 130 stopped by Ctrl-C, 143 stopped by a request to terminate, 141 when nobody reads
+stdout any more.
 
 This page is written by `python benchmarks/command_line_page.py`.
 """
+_Record = tuple[str, str]
+"""An option with its metavariable, and its help."""
 
 
 def page() -> str:
     """Return the page as it should be."""
     context = click.Context(vecveil, info_name="vecveil", **vecveil.context_settings)
-    listed = ["| command | what it does |", "| :-- | :-- |"]
-    listed += [f"| [`{name}`](#vecveil-{name}) | {_cell(short)} |" for name, (_, _, short) in COMMANDS.items()]
-    sections = [INTRODUCTION, "\n".join(listed) + "\n"]
-    for name in COMMANDS:
-        command = vecveil.get_command(context, name)
-        assert command is not None
-        sections += _sections(command, click.Context(command, context, info_name=name), "##")
-    return "\n".join(sections)
-
-
-def _sections(command: click.Command, context: click.Context, heading: str) -> list[str]:
-    """Return the sections of a command and of the commands below it."""
-    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    lines = [f"{heading} {context.command_path}", "", "```text", usage, "```", "", *_prose(command.help)]
-    records = [each.get_help_record(context) for each in command.params if isinstance(each, click.Option)]
-    if records:
-        lines += ["| option | meaning |", "| :-- | :-- |"]
-        shown = [(option.replace("|", "\\|"), _cell(text)) for option, text in filter(None, records)]
-        lines += [*(f"| `{option}` | {text} |" for option, text in shown), ""]
-    lines += _prose(command.epilog)
-    below = command.commands.values() if isinstance(command, click.Group) else ()
-    return ["\n".join(lines)] + [
-        section
-        for each in below
-        for section in _sections(each, click.Context(each, context, info_name=each.name), heading + "#")
+    contexts = [
+        each for name in COMMANDS for each in _contexts(vecveil.get_command(context, name), context)
     ]
+    counts = Counter(record for each in contexts for record in _records(each))
+    # Of an option with several helps, that of most commands.
+    often = {
+        option: text
+        for (option, text), count in sorted(counts.items(), key=lambda one: one[1])
+        if count > 1
+    }
+    shared = sorted(often.items(), key=lambda record: record[0].lstrip("-"))
+    lines = [INTRODUCTION, "## Shared options", "", *map(_line, shared), ""]
+    lines += [line for each in contexts for line in _section(each, set(shared))]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _contexts(command: click.Command | None, parent: click.Context) -> list[click.Context]:
+    """Return the context of a command and those of the commands below it."""
+    assert command is not None
+    context = click.Context(command, parent, info_name=command.name)
+    below = command.commands.values() if isinstance(command, click.Group) else ()
+    return [context, *(one for each in below for one in _contexts(each, context))]
+
+
+def _records(context: click.Context) -> list[_Record]:
+    options = [each for each in context.command.params if isinstance(each, click.Option)]
+    return [record for each in options if (record := each.get_help_record(context)) is not None]
+
+
+def _section(context: click.Context, shared: set[_Record]) -> list[str]:
+    """Return the section of one command."""
+    command, records = context.command, _records(context)
+    heading = "#" * len(context.command_path.split())
+    pieces = [each for each in command.collect_usage_pieces(context) if each != "[OPTIONS]"]
+    usage = " ".join([context.command_path, *pieces])
+    lines = [f"{heading} {context.command_path}", "", f"`{usage}`", "", *_prose(command.help)]
+    own = [_line(record) for record in records if record not in shared]
+    lines += [*own, ""] if own else []
+    names = [f"`{_name(option)}`" for option, text in records if (option, text) in shared]
+    lines += [f"[Shared](#shared-options): {', '.join(names)}.", ""] if names else []
+    epilog = (command.epilog or "").strip().split("\n\n")
+    return lines + _prose(
+        "\n\n".join(each for each in epilog if not each.lstrip("\b\n").startswith("Example"))
+    )
+
+
+def _name(option: str) -> str:
+    """Return the first name of an option, without its metavariable: ``-o`` of ``-o, --out PATH``."""
+    return option.split(" ")[0].rstrip(",")
+
+
+def _line(record: _Record) -> str:
+    option = record[0].replace("INTEGER RANGE", "N").replace("FLOAT RANGE", "X")
+    without_range = re.sub(r" \[[^] ]*x[<>][^]]*\]|; [^]; ]*x[<>][^]]*(?=\])", "", record[1])
+    return f"- `{option}`: {_text(without_range)}"
 
 
 def _prose(text: str | None) -> list[str]:
@@ -62,19 +96,28 @@ def _prose(text: str | None) -> list[str]:
     for paragraph in (text or "").strip().split("\n\n"):
         if paragraph.startswith("\b"):
             first, *others = paragraph.removeprefix("\b").strip("\n").split("\n")
-            lines += [first, "", "```text", *(line.removeprefix("  ") for line in others), "```", ""]
+            lines += [
+                first,
+                "",
+                "```text",
+                *(line.removeprefix("  ") for line in others),
+                "```",
+                "",
+            ]
         elif paragraph:
-            lines += [_cell(paragraph), ""]
+            lines += [_text(paragraph), ""]
     return lines
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("*", "\\*")
+def _text(text: str) -> str:
+    return " ".join(text.split()).replace("*", "\\*")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="exit 1 if the page is out of date")
     if parser.parse_args().check:
-        raise SystemExit(0 if PAGE.read_text(encoding="utf-8") == page() else f"{PAGE.name}: out of date")
+        raise SystemExit(
+            0 if PAGE.read_text(encoding="utf-8") == page() else f"{PAGE.name}: out of date"
+        )
     write_text(PAGE, page())

@@ -74,33 +74,32 @@ EXAMINED_ROWS = 1000
 attack_options = shared.stacked(
     click.option(
         "--tier", type=click.Choice(["quick", "full"]), default="quick", show_default=True,
-        help="full: larger attackers, and attacks that reconstruct the text; minutes to an hour.",
+        help="full: larger attackers and text reconstruction; minutes to an hour.",
     ),
     click.option(
         "--skip", type=click.Choice(FAMILIES), multiple=True, help="Leave out a family of attacks; may be repeated."
     ),
     click.option(
         "--attacks", type=click.Choice(NAMED), multiple=True,
-        help="Run this attack or family beside token inference, and no other; may be repeated.",
+        help="Run only this attack or family besides token inference; may be repeated.",
     ),
     click.option(
         "--language-model", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="FOLDER",
-        help="Causal language model of the zero-shot attack [default: a trigram model of texts and --attacker-texts].",
+        help="Language model of the zero-shot attack [default: trigrams of the texts].",
     ),
     click.option(
         "--attacker-texts", type=shared.FILE,
-        help="Texts that an attacker has besides, one a line or a table: attacks learn from those in which the concept "
-        "is found, and those of tier full learn to write from all.",
+        help="Texts that an attacker has besides, to learn from: one a line, or a table.",
     ),
     click.option("--device", default="auto", show_default=True, help="Device of trained attacks: auto, cpu, cuda."),
     click.option(
         "--min-token-count", type=click.IntRange(min=1),
-        help="Fewest training texts with a word for it to be attacked [default: 15, or 10 or 5 if words are few].",
+        help="Attack words that at least so many training texts have [default: 15; 10 or 5 if words are few].",
     ),
     click.option(
         "--work", type=shared.FILE, metavar="FOLDER",
-        help="Keep finished attacks here until the audit is complete; the same command then continues "
-        "[default: beside the embedding cache; none with --no-cache].",
+        help="Folder of finished attacks, from which the same command continues [default: beside the embedding "
+        "cache].",
     ),
 )  # fmt: skip
 
@@ -108,7 +107,7 @@ GATE_FAILED = 3
 gate_options = shared.stacked(
     click.option(
         "--fail-above", type=click.FloatRange(0, 100), metavar="PERCENT",
-        help="Exit with code 3 if the worst attack recovers more than this per cent of the concept's words.",
+        help="Exit with code 3 if an attack recovers more of the concept's words.",
     ),
     click.option(
         "--baseline", type=shared.FILE,
@@ -116,8 +115,8 @@ gate_options = shared.stacked(
     ),
     click.option(
         "--fail-if-worse-by", type=click.FloatRange(0, 100), metavar="POINTS",
-        help="Exit with code 3 if a family of attacks reaches a figure so many percentage points above that of "
-        "--baseline, or was left out.",
+        help="Exit with code 3 if a family of attacks exceeds --baseline by so many percentage points, or was left "
+        "out.",
     ),
 )  # fmt: skip
 
@@ -126,7 +125,7 @@ gate_options = shared.stacked(
     "What is audited": "--protector --concept --vectors --store --id-column --seal-key",
     "Texts": "--text-column --group-column --encoder",
     "Attacks": "--tier --limit",
-    "Output": "--json --html --csv",
+    "Output": "--json --html",
 })  # fmt: skip
 @click.argument("input", type=shared.FILE, required=False)
 @click.option(
@@ -135,7 +134,7 @@ gate_options = shared.stacked(
 )  # fmt: skip
 @click.option(
     "--concept", type=shared.FILE,
-    help="Concept file (YAML): what should be hidden [default with a sealed index: frequent words of its texts].",
+    help="Concept file (YAML) [default with a sealed index: frequent words of its texts].",
 )  # fmt: skip
 @click.option(
     "--vectors", "vectors_file", type=shared.FILE,
@@ -144,16 +143,16 @@ gate_options = shared.stacked(
 @click.option("--row-column", metavar="NAME", help="Column of INPUT with the row (from 0) of each text in --vectors.")
 @click.option(
     "--store", metavar="DATABASE",
-    help="Audit rows of this database: their vectors, and of sealed rows the lengths and filter tokens. Of a sealed "
-    "index (sealed:PLACE) the storage is attacked, without INPUT.",
+    help="Audit rows of this database: vectors, lengths of blobs, filter tokens; or the storage of a sealed index "
+    "(sealed:PLACE), without INPUT.",
 )  # fmt: skip
 @click.option(
-    "--seal-key", type=shared.SEAL_KEY, help="Key file of the sealed index: what it opens is looked for in the storage."
+    "--seal-key", type=shared.SEAL_KEY, help="Key file of the sealed index, to compare its contents with the storage."
 )  # fmt: skip
 @click.option(
     "--id-column", metavar="NAME",
-    help="Column of INPUT with the id of each text in --store. With -p in its place the texts are queries: audited is "
-    "what --store sees of them, the released vectors and the rows fetched.",
+    help="Column of INPUT with the id of each text in --store. Without it and with -p, the texts are queries: audit"
+    " what --store sees of them.",
 )  # fmt: skip
 @click.option(
     "--candidates", type=click.IntRange(min=1),
@@ -161,14 +160,13 @@ gate_options = shared.stacked(
 )  # fmt: skip
 @click.option(
     "--query-log", type=shared.FILE,
-    help="With --id-column: log of queries for --store, JSON lines of the ids that each fetched. The rows that are "
-    "fetched together are attacked, too.",
+    help="With --id-column: JSON lines of the ids that each query fetched, to attack rows that are fetched together.",
 )  # fmt: skip
 @click.option("--map-queries", is_flag=True, help="The queries are sent to --store without noise.")
 @shared.report_options
 @click.option(
     "--pack", type=shared.FILE, metavar="FOLDER",
-    help="Write a review pack into this folder: two-page summary, report, record, hashes, versions, control mapping.",
+    help="Write a review pack: summary, report, record, hashes, versions, control mapping.",
 )  # fmt: skip
 @gate_options
 @shared.table_options
@@ -178,7 +176,7 @@ gate_options = shared.stacked(
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
 @click.option(
     "--subject-column", metavar="NAME",
-    help="Column of the persons that the texts are about, in place of --group-column: also states what leaks of each.",
+    help="Column of the persons that the texts are about, as --group-column; reports the leakage of each.",
 )  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=2), help="Read at most this many rows.")
 @shared.task_options
@@ -199,9 +197,8 @@ def command(
 ) -> None:
     """Attack the vectors of the texts in INPUT, or the storage of a sealed index, and print what attackers find.
 
-    With a protector, clean and protected vectors of the texts are attacked side by side: give texts that it was
-    not fitted on, only they show the honest figure. Without one, the vectors of a store are attacked by somebody
-    who knows the texts of a part of it.
+    With a protector, attack clean and protected vectors of the texts side by side: give texts that it was not fitted
+    on, only they show the honest figure. Without one, the attacker of a store knows the texts of a part of it.
 
     Exit codes: 0 done; 1 failed; 2 misused, also with a baseline that does not compare; 3 leaks more than
     --fail-above or --fail-if-worse-by allows. The reports are written in any case.

@@ -109,7 +109,7 @@ def spec(name: str) -> None:
 )  # fmt: skip
 @click.option(
     "--method", "methods", type=shared.FILE, multiple=True, metavar="FILE",
-    help="File of a method of your own, for the experiment benchmark; its code runs. May be repeated.",
+    help="File of your own method for the experiment benchmark; its code runs. May be repeated.",
 )  # fmt: skip
 @shared.json_option
 def run(

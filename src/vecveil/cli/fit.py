@@ -58,7 +58,7 @@ scale_options = shared.stacked(
     click.option("--target-cosine", type=shared.SHARE, help="Mean cosine of a vector and its noisy self."),
     click.option(
         "--target-advantage", type=shared.SHARE,
-        help="Largest advantage of any attacker at telling a text with the concept from the same without.",
+        help="Largest advantage of any attacker at detecting the concept.",
     ),
     click.option("--sigma", type=shared.POSITIVE, help="Standard deviation per coordinate (gaussian)."),
     click.option(
@@ -78,8 +78,8 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
 stage_options = shared.stacked(
     click.option(
         "--rewrite", type=click.Choice(get_args(Rewrite)),
-        help="Rewrite what --detector finds before a text is encoded: delete it, name its type, or put another member "
-        "in its place. For words that no list holds, under sealed search.",
+        help="Before encoding, replace what --detector finds: by its type, nothing, or another member. For unlisted"
+        " words under sealed search.",
     ),
     click.option(
         "--detector", type=shared.FILE, help="Concept file of what --rewrite rewrites [default: that of --concept]."
@@ -111,7 +111,7 @@ stage_options = shared.stacked(
 @click.option("--labels", type=shared.FILE, help="0/1 array (.npy): which concept words each positive row holds.")
 @click.option(
     "--from", "frontier_folder", type=shared.FILE, metavar="FOLDER",
-    help="Fit a design of this folder of `vecveil frontier`; concept, encoder and table options come from it too.",
+    help="Fit a design of `vecveil frontier`, with its concept, encoder and table options.",
 )
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
 @click.option("--point", type=click.IntRange(min=1), help="Number of the design [default: the recommended one].")
@@ -119,9 +119,9 @@ stage_options = shared.stacked(
 @scale_options
 @click.option(
     "--utility", type=click.Choice(["similarity", "neighbours", "sealed-search"]),
-    help="What the vectors are for, which --target-utility keeps: similarity (clustering, duplicates), neighbours "
-    "(search in the store alone), sealed-search (search with exact ranking of --candidates) [default: the labelled "
-    "task that is given, sealed-search with --candidates, else similarity].",
+    help="What --target-utility keeps: similarity (clustering, duplicates), neighbours (search in the store alone),"
+    " sealed-search (exact ranking of --candidates) [default: the labelled task, sealed-search with "
+    "--candidates, else similarity].",
 )
 @click.option(
     "--candidates", type=click.IntRange(min=10), help="Rows that a sealed search opens and ranks; with --retrieval too."
@@ -175,9 +175,8 @@ def command(
     (--target-utility 0.95). It hides a concept that it learns from texts.
 
     INPUT holds texts with and without the concept: CSV, TSV, JSONL (also .gz), Parquet or text lines. Vectors that
-    keep similarity may be useless for search; --utility neighbours is search in the store alone. --retrieval
-    measures nDCG@10 in place of recall. `vecveil frontier` shows what each strength costs; --from FOLDER fits one of
-    its designs. With sealed search the fit keeps 99 % unless a strength is given; else give exactly one.
+    keep similarity may be useless for search. --retrieval measures nDCG@10 in place of recall. `vecveil frontier` shows
+    what each strength costs. Give exactly one strength; sealed search keeps 99 % by default.
     """
     frontier = _take_point(options)
     form = TableFormat.of(options)

@@ -52,7 +52,7 @@ blobs_option = click.option(
 @blobs_option
 @click.option("--seal-key", type=shared.SEAL_KEY, help="Key file of a sealed index (sealed:), or env:NAME:FILE.")
 @click.option("-o", "--out", type=shared.FILE, help="Write the ids whose source is gone to this file, for forget.")
-@click.option("--force", is_flag=True, help="Replace the output.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @shared.json_option
 def reconcile_command(
     database: str, ids_file: Path, blobs_file: Path | None, seal_key: str | None, out: Path | None, force: bool,
@@ -108,7 +108,7 @@ def reconcile_command(
 @click.option("--cache-folder", type=shared.FILE, help="Folder of the embedding cache [default: that of this user].")
 @click.option("--ledger", "ledger_file", type=shared.FILE, help="Ledger of releases; it is read and keeps its counts.")
 @click.option("--compact/--no-compact", default=True, show_default=True,
-              help="Let the database overwrite deleted bytes; it may rewrite, and lock, the whole collection.")
+              help="Let the database overwrite deleted bytes; may lock the whole collection.")
 @shared.json_option
 def forget_command(
     database: str, ids_file: Path, receipt_file: Path, blobs_file: Path | None, seal_key: str | None,

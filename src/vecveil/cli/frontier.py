@@ -56,13 +56,12 @@ Examples:
     "--retrieval",
     type=shared.FILE,
     metavar="FOLDER",
-    help="Judged queries in BEIR layout (corpus.jsonl[.gz], queries.jsonl[.gz], qrels.tsv), whose nDCG@10 stands for "
-    "search [default: recall@10 of the nearest texts].",
+    help="Judged queries in BEIR layout: search is their nDCG@10 [default: recall@10 of the nearest texts].",
 )
 @click.option(
     "--collection-size",
     type=click.IntRange(min=10),
-    help="Rows of the collection to come, that search is measured for [default: the texts, or the judged documents].",
+    help="Rows of the collection to come [default: the texts, or the judged documents].",
 )
 @click.option(
     "--candidates", type=click.IntRange(min=10), multiple=True, metavar="NUMBER",
@@ -72,13 +71,13 @@ Examples:
     "--at-most-leak",
     type=shared.SHARE,
     metavar="SHARE",
-    help="Print the number of the point of the best search that leaves attackers at most this share of listed words.",
+    help="Print the point of the best search at which attackers recover at most this share of listed words.",
 )
 @click.option(
     "--at-least-search",
     type=shared.SHARE,
     metavar="SHARE",
-    help="Print the number of the point of least leak that keeps this share of clean search.",
+    help="Print the point of least leak that keeps this share of clean search.",
 )
 @click.option(
     "--leak-ceiling", type=click.FloatRange(0, 1), default=PART, show_default=True, metavar="SHARE",
@@ -112,10 +111,10 @@ def command(
     INPUT holds texts with and without the concept, as for `vecveil fit`. Each design is fitted on a part of them, with
     a quarter of the concept's words left out; attackers that know it learn on a second part and are judged on a third.
     FOLDER gets frontier.json, frontier.html and a copy of the concept file. `vecveil fit INPUT --from FOLDER` fits the
-    recommended point on all texts and words, `--point N` another one. A point is recommended if it stays below
-    --leak-ceiling under the attackers of an audit.
+    recommended point, `--point N` another one. A point is recommended if it stays below --leak-ceiling under the
+    attackers of an audit.
 
-    With --at-most-leak or --at-least-search stdout holds the number of a point alone; exit code 1 if none meets them.
+    With --at-most-leak or --at-least-search stdout gets the number of a point; exit code 1 if none meets them.
     """
     form = TableFormat.of(options)
     limits = at_most_leak is not None or at_least_search is not None

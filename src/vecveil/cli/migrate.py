@@ -49,7 +49,7 @@ _TABLE = ("text_column", "id_column", "embedding_column", "format", "encoding", 
     "Protection": "--protector --encoder --seal-key --filter-field",
     "Fields": "--keep-text --keep --drop",
     "Table": "--text-column --id-column --embedding-column",
-    "Run": "--yes --skip-bad --state --verify-only --batch --json",
+    "Run": "--skip-bad --verify-only --json",
 })  # fmt: skip
 @click.argument("source")
 @click.argument("dest")
@@ -59,7 +59,7 @@ _TABLE = ("text_column", "id_column", "embedding_column", "format", "encoding", 
 @click.option("--drop", multiple=True, metavar="FIELD", help="Leave out this field; may be repeated.")
 @click.option("--skip-bad", is_flag=True, help="Leave out rows without a finite vector of the right dimension.")
 @click.option("--seal-key", type=shared.SEAL_KEY,
-              help="Also write the exact vector and all fields, sealed under this key file, or env:NAME:FILE.")
+              help="Also write exact vectors and all fields, sealed under this key file or env:NAME:FILE.")
 @shared.filter_field_option
 @click.option("--batch", type=click.IntRange(min=1), help="Rows per write [default: 1,000; into sealed: 20,000].")
 @click.option("--state", "state_file", type=shared.FILE, help="Progress file [default: beside DEST].")

@@ -333,8 +333,7 @@ file_options = stacked(
     click.option("--delimiter", metavar="CHARACTER", help="CSV delimiter [default: from the header]."),
     click.option(
         "--max-memory", type=MemorySize(), metavar="SIZE", callback=_limit_memory, expose_value=False,
-        help="Most memory for the decoded table, such as 500M or 4G; a small file may expand far "
-        "[default: 1G, or a quarter of the memory if that is less].",
+        help="Largest decoded table, such as 500M or 4G [default: 1G, at most a quarter of the memory].",
     ),
 )  # fmt: skip
 table_options = stacked(
@@ -344,13 +343,12 @@ table_options = stacked(
 encoder_name_options = stacked(
     click.option(
         "--encoder", type=ENCODER, metavar="NAME|FOLDER|URL#MODEL",
-        help="minilm, a sentence-transformers folder, a model of the Hugging Face hub, or of an OpenAI-compatible "
-        "server (https://HOST/v1#MODEL, key in OPENAI_API_KEY).",
+        help="minilm, a sentence-transformers folder, a Hugging Face model, or https://HOST/v1#MODEL of an OpenAI-"
+        "compatible server (key in OPENAI_API_KEY).",
     ),
     click.option(
         "--encoder-option", "encoder_options", type=Assignment(), multiple=True,
-        help="Option of the encoder, such as truncate_dim=64 or prompt='passage: '; may be repeated "
-        "[default: the protector's].",
+        help="Option of the encoder, such as truncate_dim=64; may be repeated [default: the protector's].",
     ),
 )  # fmt: skip
 encoder_options = stacked(
@@ -381,10 +379,10 @@ page_options = stacked(
     _file("--html", "html_file", help="Write the report page to this file."),
     _file("--md", "md_file", help="Write the report as Markdown to this file."),
     _file("--csv", "csv_file", help="Write every figure to this CSV file."),
-    click.option("--show-terms", is_flag=True, help="Write the concept's words into the record and the reports."),
+    click.option("--show-terms", is_flag=True, help="Write the concept's words into record and reports."),
     click.option(
         "--show-reconstructions", is_flag=True,
-        help="Write texts and what attacks wrote of them into the record and the reports (tier full).",
+        help="Write reconstructed texts beside the originals into record and reports (tier full).",
     ),
 )  # fmt: skip
 report_options = stacked(
@@ -392,12 +390,12 @@ report_options = stacked(
 )
 long_texts_option = click.option(
     "--long-texts", type=click.Choice(["cut", "split"]), default="cut", show_default=True,
-    help="Texts longer than the encoder reads: cut them there, or split them into windows.",
+    help="Cut texts that are longer than the encoder reads, or split them into windows.",
 )  # fmt: skip
 named_options = stacked(
     click.option(
         "--key-file", type=KEY_FILE,
-        help="Keyed noise: the same item always gets the same release. See `vecveil key new`.",
+        help="Keyed noise: the same item always gets the same release.",
     ),
     click.option("--key-env", metavar="VARIABLE", help="Keyed noise with the keys in this environment variable."),
     click.option("--key-id", metavar="ID", help="Which of the keys [default: the current one]."),
@@ -411,7 +409,7 @@ named_options = stacked(
 SEAL_KEY = SealKey("a key file, which `vecveil key new` wrote, or env:NAME:FILE")
 seal_key_option = click.option(
     "--seal-key", type=SEAL_KEY, required=True,
-    help="Key file of the sealed rows (`vecveil key new`), or env:NAME:FILE for a master key in a variable.",
+    help="Key file of the sealed rows, or env:NAME:FILE for a master key in a variable.",
 )
 filter_field_option = click.option(
     "--filter-field", "filter_fields", multiple=True, metavar="FIELD",

@@ -51,7 +51,7 @@ inputs_options = shared.stacked(
     click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, required=True, help="Protector file."),
     click.option(
         "-o", "--out", required=True,
-        help="*.parquet, *.npy for vectors alone, or a folder: a path or URL without such a suffix.",
+        help="*.parquet, *.npy for vectors alone, or a folder (path or URL).",
     ),
     shared.table_options,
     click.option(
@@ -62,7 +62,7 @@ inputs_options = shared.stacked(
 run_options = shared.stacked(
     click.option(
         "--again", is_flag=True,
-        help="Accept an input that vecveil has protected already, and parts of a folder that are gone.",
+        help="Accept an input that is protected already, and missing parts of a folder.",
     ),
     click.option("--force", is_flag=True, help="Replace an existing file."),
     click.option(
@@ -85,7 +85,7 @@ run_options = shared.stacked(
 @inputs_options
 @click.option(
     "--carry", multiple=True, metavar="NAME",
-    help="Column to copy unchanged, beside that of --id-column, or id where there is one; may be repeated.",
+    help="Column to copy unchanged; the ids are copied always; may be repeated.",
 )
 @click.option("--keep-text", is_flag=True, help="Also write the column of texts.")
 @shared.encoder_options
@@ -101,9 +101,8 @@ def command(
     comes from a cryptographic generator and differs from run to run: release each text once, or
     use keyed noise.
 
-    Into a folder go any number of files: paths, folders, patterns with * and URLs (s3://, gs://, ...). They are cut
-    into parts, each of which becomes a Parquet file that appears whole or not at all. The same command again writes
-    the missing parts, and no part twice.
+    Into a folder go any number of files: paths, folders, patterns with * and URLs (s3://, gs://, ...), in parts. The
+    same command again writes the missing parts, and no part twice.
     """
     _run(inputs, protector_file, out, Release.of(options, noise=not no_noise), force, as_json, options)
 
@@ -127,9 +126,9 @@ def seal_command(
     """Write the protected vectors of INPUT, and its clean vectors, texts and other columns sealed.
 
     The output has the ids, the column vecveil_sealed, a column vecveil_filter_FIELD for each --filter-field, and the
-    column embedding. Load it into any database, and rank what a search returns with `vecveil.Sealer`; or keep the
-    columns in two places. Files and folders are treated as by `vecveil protect`. The name of the collection is new, or
-    that of earlier rows with the same protector.
+    column embedding. Load it into any database, and rank what a search returns with `vecveil.Sealer`. Files and folders
+    are treated as by `vecveil protect`. The name of the collection is new, or that of earlier rows with the same
+    protector.
 
     With --filter-field whoever has the table sees which rows have equal values in that column, not the values.
     """
@@ -320,7 +319,7 @@ def verify_command(folder: str, as_json: bool) -> None:
     """Read every file of FOLDER, a path or URL, and compare size and SHA-256 with its manifest.
 
     A part that is missing, damaged or not of the run is an error. Whether the rows are protected is not checked:
-    `vecveil audit` measures what an attacker reads from them.
+    `vecveil audit` measures what an attacker recovers.
     """
     manifest = verify(folder)
     note(f"{folder}: {_parts(len(manifest.parts))}, {manifest.rows:,} rows, as the manifest says.")

@@ -223,7 +223,7 @@ def show(ledger: Path, as_json: bool) -> None:
 @ledger.command("export", epilog="\b\nExample:\n  vecveil ledger export releases.ledger -o releases.csv\n")
 @click.argument("ledger", type=shared.LEDGER)
 @click.option("-o", "--output", type=shared.FILE, required=True, help="A file that ends in .csv or .jsonl.")
-@click.option("--force", is_flag=True, help="Replace the output.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @shared.json_option
 def export(ledger: Path, output: Path, force: bool, as_json: bool) -> None:
     """Check LEDGER and write one line per release, with hashed ids."""

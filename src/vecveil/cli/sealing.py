@@ -38,7 +38,7 @@ Examples:
 @shared.file_seal_options
 @click.option(
     "--on-invalid", type=click.Choice(["raise", "skip"]), default="raise", show_default=True,
-    help="Fail at a blob that does not open, or leave out its row and report its id.",
+    help="Fail at a blob that does not open, or skip its row.",
 )
 @shared.file_options
 @click.option("--force", is_flag=True, help="Replace existing files.")
@@ -137,8 +137,7 @@ def reprotect_command(
     """Draw the protected vectors of DATABASE anew with another protector, from its sealed rows.
 
     For another concept or strength. The rows are sealed under a new key meanwhile, and searches fail until all are
-    done; after an interruption the same command continues. Whoever keeps the former vectors knows two draws of each
-    row: repeat it only as often as needed.
+    done; after an interruption the same command continues. Whoever keeps the former vectors has two draws of each row.
     """
     if index_place(database) is not None:
         raise click.UsageError("A sealed index has no protected vectors to draw anew; `vecveil reseal` renews its key.")

@@ -36,9 +36,8 @@ Example:
 @click.option("--map-queries", is_flag=True, help="Send the query without noise: finds more, tells the database more.")
 @click.option(
     "--where", type=shared.Condition(), multiple=True, metavar="FIELD=VALUE",
-    help="Rows with this value in a filter field: a number, true, false or else a text; "
-    'the text 2024 is written \'"2024"\'. One of several values of a field suffices. '
-    "Of sealed: any field, also with != > >= < <= (quote the condition).",
+    help="Rows with this value in a filter field: a number, true, false or else a text ('\"2024\"' is a text). Of "
+    "sealed: any field, also with != > >= < <= (quote the condition).",
 )  # fmt: skip
 @click.option("--hybrid", is_flag=True, help="Of sealed: rank by the query's words as well.")
 @shared.json_option

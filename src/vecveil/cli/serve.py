@@ -47,7 +47,7 @@ Examples:
 @click.option("--host", help="Address to listen on [default: 127.0.0.1].")
 @click.option(
     "--host-names", metavar="NAME,NAME",
-    help="Names that the header Host may have [default: without keys on 127.0.0.1 this machine's, else any].",
+    help="Permitted Host headers [default: without keys on 127.0.0.1 this machine's, else any].",
 )  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on; 0 takes a free one [default: 8080].")
 @click.option(
@@ -62,7 +62,7 @@ Examples:
     help="Client keys with grants, one a line [default: no key].")
 @click.option(
     "--index", "indexes", multiple=True, metavar="NAME=LOCATION",
-    help="Sealed index, a folder or URL, that clients search as the vector store NAME; may be repeated.",
+    help="Sealed index that clients search as the vector store NAME; may be repeated.",
 )  # fmt: skip
 @click.option(
     "--seal-key", type=shared.SEAL_KEY, metavar="env:NAME:FILE|FILE",
@@ -72,7 +72,7 @@ Examples:
 @click.option("--no-access-log", is_flag=True, help="Do not log each request.")
 @click.option(
     "--page/--no-page", default=True, show_default=True,
-    help="At /, show what an attacker reads before and after protection; with one worker.",
+    help="At /, show what an attacker recovers before and after protection; one worker only.",
 )  # fmt: skip
 @click.option("--page-texts", type=shared.FILE, help="Texts for the page's attacker to learn from [default: notes].")
 @shared.json_option
@@ -80,10 +80,9 @@ def command(config: Path | None, page: bool, page_texts: Path | None, as_json: b
     """Serve POST /v1/embeddings: texts in, protected vectors out, for any client of OpenAI's API.
 
     With --index also, or alone, POST /v1/vector_stores/NAME/search: the rows of a sealed index, ranked here.
-    Point a program at it by its base URL (http://127.0.0.1:8080/v1). Vectors are those of the
-    upstream, protected; where protection fails, the answer is an error and never a clean vector.
-    Ask for a query with the model NAME:query. Logs go to stderr, without texts, vectors or keys;
-    with --json stdout gets {"url": ...} when the server listens, for programs that start it.
+    The base URL is http://127.0.0.1:8080/v1. Where protection fails, the answer is an error and never a clean vector.
+    The model NAME:query marks a query. Logs go to stderr, without texts, vectors or keys; with --json stdout gets
+    {"url": ...} when the server listens.
     """
     from vecveil.serving import run  # needs the extra serve
 
