@@ -773,21 +773,12 @@ TABLES: dict[str, Callable[[Path], str]] = {
 }
 # This file is run as a script and imported by path.
 sys.path.insert(0, str(HERE))
-_experiments = importlib.import_module("experiment_tables")
 _scale = importlib.import_module("scale_tables")
-_serving = importlib.import_module("serving_tables")
 TABLES |= {
     "integrations": importlib.import_module("integration_tables").integrations,
     "scale": _scale.scale,
     "scale-cost": _scale.cost,
     "scale-sealed": _scale.sealed_store,
-    "serving-cost": _serving.cost,
-    "serving-load": _serving.load,
-    "textcrafter-leakage": _experiments.experiment_table(
-        "textcrafter", "Token inference and accuracy"
-    ),
-    "textcrafter-pii": _experiments.experiment_table("textcrafter", "Whether a text holds PII"),
-    "textcrafter-curves": _experiments.experiment_table("textcrafter", "Learning curves"),
 }
 _BLOCK = re.compile(r"(<!-- table: ([a-z-]+) -->\n).*?(\n?<!-- end table -->)", re.DOTALL)
 

@@ -151,7 +151,7 @@ gate_options = shared.stacked(
 )  # fmt: skip
 @click.option(
     "--id-column", metavar="NAME",
-    help="Column of INPUT with the id of each text in --store. Without it and with -p, the texts are queries: audit"
+    help="Column of INPUT with the id of each text in --store. Without it, -p takes the texts as queries: audit"
     " what --store sees of them.",
 )  # fmt: skip
 @click.option(
