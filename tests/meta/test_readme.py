@@ -186,7 +186,7 @@ TABLED = sorted(
 
 @pytest.mark.parametrize("document", TABLED)
 def test_the_tables_are_those_of_the_results(document: str) -> None:
-    assert {"README.md", "docs/results.md", "docs/serving.md"} <= set(TABLED)
+    assert {"README.md", "docs/results.md", "docs/scale.md"} <= set(TABLED)
     text = (ROOT / document).read_text(encoding="utf-8")
     assert tables.updated(text) == text, "run python benchmarks/tables.py --write"
 
