@@ -486,7 +486,7 @@ def _advice(
         "an audit find more"
     )
     if listed is None:
-        return f"undecided, as this fit tried no reader; {audit}"
+        return f"undecided: this fit ran no attack; {audit}"
     tries = []
     if (left := _left(listed)) > PART:
         see = "see with `vecveil frontier` what a stronger design costs"

@@ -38,6 +38,10 @@ from vecveil.io import write_text
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 
+_REMEDY = (
+    "Copy the store (vecveil migrate): to a sealed index if you hold a key where you search, else with a protector "
+    "(vecveil fit), a stronger one if it has one. Audit again."
+)
 EXAMPLE = """\b
 Examples:
   vecveil scan chroma:db#notes
@@ -305,7 +309,7 @@ def _findings_of_audit(result: AuditResult | None, *, clean: bool) -> list[ScanF
     if clean:
         findings.append(ScanFinding(
             "vectors-not-protected", "high", "These are the encoder's own vectors: nothing protects them.",
-            "Fit a protector (vecveil fit) and copy the store to a protected one (vecveil migrate).",
+            _REMEDY,
         ))  # fmt: skip
     if result is None:
         return findings
@@ -314,8 +318,8 @@ def _findings_of_audit(result: AuditResult | None, *, clean: bool) -> list[ScanF
     if worst["low"] > worst["chance"]:
         findings.append(ScanFinding(
             "concept-leaks", "high",
-            f"Somebody who knows the texts of some rows reads {reads} from the vectors of the others.",
-            "Copy the store to a protected one (vecveil migrate), or use a stronger protector, and audit again.",
+            f"Somebody who knows the texts of some rows recovers {reads} from the vectors of the others.",
+            _REMEDY,
         ))  # fmt: skip
     else:
         findings.append(ScanFinding(

@@ -108,7 +108,10 @@ def _plan(checked: SourceCheck) -> None:
     dropped = [name for name, why in checked.withheld.items() if why == "dropped" or why.endswith("in another table")]
     note(f"All fields are copied, encrypted. Left out: {', '.join(dropped) or 'none'}.")
     if checked.info.metric not in (None, "cosine"):
-        warn(f"the source ranks by {checked.info.metric}; a sealed index ranks by cosine.")
+        warn(
+            f"the source ranks by {checked.info.metric}; a sealed index ranks by cosine. For vectors of length 1 the "
+            "order is the same."
+        )
 
 
 def search_command(
@@ -131,6 +134,11 @@ def search_command(
         hits = index.search(
             query, top=top, where=conditions or None, candidates=candidates, mode="hybrid" if hybrid else "vectors"
         )
+        unknown = [] if len(hits.ids) else [field for field in conditions if not index.ids({field: {"exists": True}})]
+    if unknown:
+        note(f"No row has the field {' or '.join(map(repr, unknown))}.")
+    elif conditions and not len(hits.ids):
+        note("No row matches. Each condition takes its own --where; 2024 is a number, '\"2024\"' is a text.")
     rows = list(zip(hits.ids, hits.scores.tolist(), hits.texts, hits.metadata, strict=True))
     if as_json:
         names = ("id", "score", "text", "metadata")

@@ -24,7 +24,7 @@ _LOOKS = {
     "name": "names",
     "text": "texts",
 }
-_MIGRATE = "`vecveil migrate` copies the store to one that is protected"
+_MIGRATE = "`vecveil migrate` copies the store to a sealed index, which encrypts it, or to a protected store"
 
 
 @dataclass(frozen=True)
@@ -171,14 +171,14 @@ def _field_finding(field: Field, rows: int) -> ScanFinding | None:
             "plaintext-beside-vectors", "high",
             f"{name} holds texts beside the vectors, in {field.text_rows / rows:.0%} of the rows: whoever reads the "
             "store needs no attack.",
-            f"Keep texts elsewhere, by id; {_MIGRATE}, and omits them.",
+            f"Keep texts elsewhere, by id; {_MIGRATE}, which omits them.",
         )  # fmt: skip
     if field.withheld == "vector":
         return ScanFinding(
             "further-vectors", "high",
             f"{name} holds further vectors, in {field.rows / rows:.0%} of the rows: nothing protects them, and a "
             "sparse vector lists the words of its text.",
-            f"{_MIGRATE}, and omits them.",
+            f"{_MIGRATE}, which omits them.",
         )  # fmt: skip
     if field.withheld is not None:
         numbers = "lists of numbers, which may be clean vectors"
@@ -186,7 +186,7 @@ def _field_finding(field: Field, rows: int) -> ScanFinding | None:
         return ScanFinding(
             f"{field.withheld}-beside-vectors", "medium",
             f"{name} holds {values}, in {field.rows / rows:.0%} of the rows: nothing protects them.",
-            f"Check the field; {_MIGRATE}, and omits the field unless --keep names it.",
+            f"Check the field; {_MIGRATE}, which omits the field unless --keep names it.",
         )  # fmt: skip
     if field.personal is not None:
         share = field.kinds[field.personal] / rows

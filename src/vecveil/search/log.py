@@ -184,7 +184,10 @@ class SegmentLog:
         """Return the state to answer from, at most ``max_staleness`` old."""
         if self.snapshot is None:
             if not self.exists():
-                raise StoreError(f"{owner}: there is no index at {self.location}.", code="E-INDEX-MISSING")
+                raise StoreError(
+                    f"{owner}: there is no index at {self.location}. Check the location; `add` makes a new index.",
+                    code="E-INDEX-MISSING",
+                )
             with self._changing:
                 if self.snapshot is None:
                     self._refresh()
