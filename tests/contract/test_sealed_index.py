@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from harness.errors import raises
 from vecveil.randomness import NoiseKeys
 from vecveil.sealing.blob import padded_length
 from vecveil.sealing.keystore import MasterKeys
+from vecveil.sealing.segments import SegmentWriter
 from vecveil.search import SealedIndex
 
 N = 32
@@ -342,6 +345,15 @@ def test_sizes_tell_no_more_than_padme(tmp_path: Path) -> None:
     assert sizes["a"] != sizes["c"]
 
 
+def test_a_deletion_looks_like_an_addition(index: SealedIndex) -> None:
+    filled(index)
+    index.delete(["3"])
+    index.add(["replaced"], ids=["4"], vectors=vectors(1), metadata=[{"year": 1}])
+    index.add(["new"], ids=["new"], vectors=vectors(1))
+    written = [modules(path.read_bytes())[:-2] for path in objects(index)[1:]]
+    assert written[0] == written[1] == written[2]
+
+
 def modules(data: bytes) -> list[int]:
     """Return the lengths of a file's encrypted modules, which are in clear."""
     lengths, at, end = [], 4, len(data) - 8 - int.from_bytes(data[-8:-4], "little")
@@ -621,6 +633,24 @@ def test_compaction_deletes_what_killed_writers_left(index: SealedIndex) -> None
     index.add(None, ids=["a"], vectors=vectors(1))
     index.compact()
     assert not left.exists()
+
+
+def test_an_interrupted_compaction_prints_nothing(index: SealedIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(index)
+    index.delete(["3"])
+    before, printed = objects(index), list[Any]()
+    add = SegmentWriter.add
+
+    def interrupted(writer: SegmentWriter, rows: Any) -> None:
+        add(writer, rows)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SegmentWriter, "add", interrupted)
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    with pytest.raises(KeyboardInterrupt):
+        index.compact()
+    gc.collect()
+    assert (objects(index), printed, index.count()) == (before, [], 19)
 
 
 def test_an_index_keeps_its_precision(tmp_path: Path, keys: Path) -> None:

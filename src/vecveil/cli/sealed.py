@@ -200,7 +200,7 @@ def scan_command(location: str, json_file: Path | None) -> dict[str, Any]:
         data(f"{seen['store']}: protected: {seen['protected']}. Segments: {seen['segments']:,}. Commits: "
              f"{seen['commits']:,}. Bytes: {seen['bytes']:,}, of the largest object {seen['largest']:,}. "
              f"Written: {written}.")  # fmt: skip
-        data("It shows no text, id, metadata or vector; the sizes bound the number of rows.")
+        data("It shows no text, id, metadata or vector; the sizes show about how many rows there are.")
         for name in seen["others"]:
             if name != "index.json":
                 data(f"Not of the index: {name}")

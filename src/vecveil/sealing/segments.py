@@ -157,6 +157,7 @@ class SegmentWriter:
 
     def abandon(self) -> None:
         """Close the unfinished file."""
+        self._writer.is_open = False  # when it is collected, it would write the footer and print what fails
         self._file.close()
 
 
