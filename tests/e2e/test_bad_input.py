@@ -129,11 +129,11 @@ CASES = [
         ),
         ("mixed.csv", "utf-8"),
     ),
-    Case("one row", lambda f, p: fit_texts(f, texts(f, 1)), ("at least 20 texts", "got 1 of 1")),
+    Case("one row", lambda f, p: fit_texts(f, texts(f, 1)), ("1 of 1 texts hold the concept", "needs 20")),
     Case(
         "duplicate rows",
         lambda f, p: fit_texts(f, write_csv(f / "same.csv", ["text"], [[note(1)]] * 300)),
-        ("at least 20 texts", "1 different ones among 300"),
+        ("1 different texts hold the concept", "299 more are copies"),
     ),
     Case(
         "demo on duplicate rows",

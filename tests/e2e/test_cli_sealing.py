@@ -207,7 +207,7 @@ def test_erased_rows_open_no_more(work: Path, monkeypatch: pytest.MonkeyPatch) -
     assert run(*erase, "--id", "a").code == run("key", "erase", "search.keys").code == 2
     ids = run("key", "list", "search.keys", "--json").json["ids"]
     done = run("key", "erase", "search.keys", "--id", ids[0], "--yes")
-    assert "wraps no data key" in done.errors[0]
+    assert "still wraps data keys" in done.errors[0]
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda prompt: "n")
     assert run(*erase).code == 130

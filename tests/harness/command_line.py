@@ -68,11 +68,11 @@ def command(*arguments: object) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment with the package under test on the path."""
+    """Return this process's environment with the package under test on the path, and without lines of progress."""
     import vecveil
 
     source = str(Path(vecveil.__file__).parents[1])
-    return {**os.environ, "PYTHONPATH": source, "PYTHONDEVMODE": ""}
+    return {**os.environ, "PYTHONPATH": source, "PYTHONDEVMODE": "", "TQDM_DISABLE": "1"}
 
 
 def spawn(*arguments: object, cwd: Path, **options: Any) -> Outcome:

@@ -344,7 +344,7 @@ def _progress_in_lines(arguments: Sequence[str]) -> Iterator[None]:
             _write(f"vecveil: {arguments[0]}: {status() or 'working'}\n")
             wait = 10.0
 
-    if not stderr.isatty():
+    if not stderr.isatty() and not os.environ.get("TQDM_DISABLE"):  # which switches bars off, too
         with contextlib.suppress(RuntimeError):  # a limit on threads
             threading.Thread(target=report, daemon=True).start()
     try:

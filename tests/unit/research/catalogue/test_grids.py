@@ -53,9 +53,10 @@ def test_the_trade_off_stands_beside_the_published_one(
     leaks = dict(zip(methods, column(table, "Leakage, strongest attack"), strict=True))
     assert methods == ["no protection", "Laplace", "SPARSE"]
     assert leaks["no protection"]["value"] > leaks["Laplace"]["value"]
-    assert leaks["Laplace"]["published"] == pytest.approx(0.2234)  # Table 1, STS12, ε = 10
+    # Of so few texts no figure stands beside a published one.
+    assert leaks["Laplace"]["published"] is None
     confidence = dict(zip(methods, column(table, "MLC confidence (Eq. 14)"), strict=True))
-    assert confidence["SPARSE"]["published"] == pytest.approx(0.0891)
+    assert confidence["SPARSE"]["published"] is None
     assert "too few to count in a verdict" in table["title"]
     assert [one["verdict"] for one in record["findings"]] == ["not measured"] * 3
     (figure,) = record["figures"]
