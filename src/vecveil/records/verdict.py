@@ -40,7 +40,7 @@ FIRST_CHOICE = (
     "(`vecveil migrate SOURCE sealed:FOLDER --seal-key FILE`). Noise is for vectors that a database must rank, or that "
     "leave for somebody without a key."
 )
-"""The mode that fits first, as ``fit``, ``frontier``, the audit's report and the README name it."""
+"""The mode that fits first, as ``fit``, ``frontier`` and the README name it; an audit's next steps shorten it."""
 
 Grade: TypeAlias = Literal["hidden", "most", "part", "little", "not", "unknown"]
 GRADES: dict[Grade, str] = {

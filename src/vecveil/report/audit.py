@@ -19,7 +19,6 @@ from vecveil.records.audit import (
 )
 from vecveil.records.verdict import (
     ABOVE_CHANCE,
-    FIRST_CHOICE,
     GRADES,
     UNPROTECTED,
     WEAK_EPSILON,
@@ -294,7 +293,9 @@ def next_steps(audit: AuditRecord, verdict: Verdict) -> list[str]:
     unprotected = any(warning.code == UNPROTECTED for warning in audit.lint)
     steps = {
         "Deal with the warnings above first.": bool(audit.lint),
-        FIRST_CHOICE: poor or verdict.grade != "hidden",
+        "If you hold a key where you search, use a sealed index (`vecveil migrate SOURCE sealed:FOLDER`).": (
+            poor or verdict.grade != "hidden"
+        ),
         "Protect the vectors: `vecveil fit`, then `vecveil migrate`.": audit.is_store and unprotected,
         "Audit more texts with the concept: 300 or more.": verdict.grade == "unknown" and audit.has_clean,
         "Fit a stronger protector: `vecveil frontier` shows what each strength costs.": (

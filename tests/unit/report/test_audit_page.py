@@ -129,14 +129,14 @@ def test_the_order_of_the_sections() -> None:
     page = render_audit(sample_audit())
     order = re.findall(r'<h2 id="(\w+)"', page)
     assert order == [
-        "verdict", "families", "learning", "lists", "anonymity", "utility", "guarantee", "repeat", "details",
+        "verdict", "families", "lists", "anonymity", "utility", "guarantee", "repeat", "details",
     ]  # fmt: skip
     assert re.findall(r'<details id="([\w-]+)"', page) == [
-        "guarantee-details", "computed", "attacks", "terms", "frameworks", "skipped", "limits",
+        "guarantee-details", "computed", "learning", "attacks", "terms", "frameworks", "skipped", "limits",
     ]  # fmt: skip
     store = render_audit(sample_audit("store"))
     assert re.findall(r'<h2 id="(\w+)"', store) == [
-        "lint", "verdict", "families", "learning", "lists", "anonymity", "repeat", "details",
+        "lint", "verdict", "families", "lists", "anonymity", "repeat", "details",
     ]
 
 
@@ -237,10 +237,10 @@ def test_every_family_has_a_row_in_its_own_metric() -> None:
     for words in (
         "Does the text hold the concept? Partly hidden. 61.2 % AUC 59.2–63.2 %; chance 50.0 %; clean 98.7 %",
         "Which known text is it? Hardly hidden. 78.1 % top-1 of 10",
-        "What do several releases of one text give away? Hardly hidden. 42.2 % R-precision",
+        "What do several releases give away? Hardly hidden. 42.2 % R-precision",
         "Can the vectors be mapped back to clean ones? Partly hidden. 33.8 % top-1 with 1000 pairs",
         "Can the text be written down again? Mostly hidden. 18.3 % token F1",
-        "What of words that the protection was not fitted on? Hardly hidden. 63.2 % R-precision",
+        "What of words that the fit did not know? Hardly hidden. 63.2 % R-precision",
     ):
         assert words in rows
     assert page.count("Expected near 100 % for candidate matching") == 1
