@@ -54,8 +54,7 @@ def settle(record: dict[str, Any]) -> dict[str, Any]:
     record["families"] = [
         {"family": family, "worst": each["name"]} for family, each in strongest.items()
     ]
-    worst = strongest["token-inference"]
-    value = 0.0 if worst["value"] is None else worst["value"]
+    value = strongest.get("token-inference", {}).get("value") or 0.0
 
     def point(texts: int, share: float) -> dict[str, Any]:
         low, high = max(share - 0.01, 0.0), min(share + 0.01, 1.0)

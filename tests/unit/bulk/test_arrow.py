@@ -116,7 +116,7 @@ def test_tables_that_cannot_be_are_refused(keyed: BulkJob, tmp_path: Path) -> No
     protection = ArrowProtection(keyed)
     X = clean()
     X[3, 2] = np.nan
-    with raises("E-DATA-FILE", "embeddings"):
+    with raises("E-DATA-FILE", "embedding_column"):
         protection(tables(X, fixed(X)))
     with raises("E-INPUT-TYPE", "rows"):
         protection(X)
