@@ -78,7 +78,7 @@ def test_only_our_own_errors_leave_a_worker(laplace: Path, monkeypatch: pytest.M
     X = np.ones((3, DIMENSION))
     assert run_batch(job, table_of(X)).num_rows == 3
     X[1, 1] = np.nan
-    with raises("E-DATA-FILE", "embeddings"):
+    with raises("E-DATA-FILE", "embedding_column"):
         run_batch(job, table_of(X))
 
     def quote(self: ArrowProtection, rows: pa.Table) -> None:
