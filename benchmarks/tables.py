@@ -25,6 +25,7 @@ DOCUMENTS = (
     HERE.parent / "README.md",
     HERE.parent / "docs" / "results.md",
     HERE.parent / "docs" / "scale.md",
+    HERE.parent / "docs" / "threat-model.md",
     HERE.parent / "docs" / "sealed-index.md",
     HERE.parent / "docs" / "sealed-search.md",
     HERE.parent / "docs" / "serving.md",
@@ -274,6 +275,14 @@ def _speed(case: Record) -> list[str]:
         f"{case['rows_per_second']:,.0f}", f"{case['open_s']:.1f} s", f"{case['p50_ms']:.0f} ms",
         f"{case['p99_ms']:.0f} ms", f"{case['recall']:.3f}", memory,
     ]  # fmt: skip
+
+
+def membership(folder: Path = RESULTS) -> str:
+    """Return how well an attacker who has a text tells whether it is in the store, for each release."""
+    rows: Rows = load("membership", folder).get("membership", [])
+    lines = [[row["release"], _interval(row["auc"]), _interval(row.get("tpr")).replace(MISSING, "")] for row in rows]
+    head = ["release", "AUC", "recovered at 1% false positives"]
+    return table(head, [*lines, ["guessing", "50.0%", "1.0%"]] if lines else [[MISSING] * 3])
 
 
 RECIPE_TEXTS = {
@@ -746,6 +755,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "reconstruction-pairs": reconstruction_pairs,
     "leakage": leakage,
     "list-size": list_size,
+    "membership": membership,
     "modes": modes,
     "sealed-beside": sealed_beside,
     "leakage-attacks": leakage_attacks,
