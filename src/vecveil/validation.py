@@ -199,8 +199,10 @@ def _compared(X: Embeddings) -> list[int | None]:
     """Return a hash of what each row has in common with its multiples, as frameworks normalise; None for zeros."""
     # A sample of coordinates: all of them would cost a protector more than its noise.
     n = X.shape[1]
-    rows = X[:, np.linspace(0, n - 1, min(n, _COMPARED)).astype(int)].astype("<f4")
+    with np.errstate(over="ignore"):  # a row beyond float32 was not released
+        rows = X[:, np.linspace(0, n - 1, min(n, _COMPARED)).astype(int)].astype("<f4")
     if n >= _COMPARED:  # in few dimensions rounded directions are no longer distinct
         largest = np.abs(rows).max(axis=1, keepdims=True)
-        rows = np.rint(1024 * np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)) + np.float32(0)
+        inside = (largest > 0) & np.isfinite(largest)
+        rows = np.rint(1024 * np.divide(rows, largest, out=np.zeros_like(rows), where=inside)) + np.float32(0)
     return [hash(row) if any(row) else None for row in map(bytes, np.ascontiguousarray(rows))]

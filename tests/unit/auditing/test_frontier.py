@@ -32,7 +32,7 @@ class TopicEncoder:
     """The sum of one fixed direction per word: linear, deterministic, without a model."""
 
     name = "topic-encoder"
-    fingerprint = "topic-encoder-1"
+    fingerprint = "topic-encoder-32"
     encoded: int = 0
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
