@@ -281,7 +281,7 @@ def membership(folder: Path = RESULTS) -> str:
     """Return how well an attacker who has a text tells whether it is in the store, for each release."""
     rows: Rows = load("membership", folder).get("membership", [])
     lines = [[row["release"], _interval(row["auc"]), _interval(row.get("tpr")).replace(MISSING, "")] for row in rows]
-    head = ["release", "AUC", "recovered at 1% false positives"]
+    head = ["release", "AUC", "members found at 1% false positives"]
     return table(head, [*lines, ["guessing", "50.0%", "1.0%"]] if lines else [[MISSING] * 3])
 
 

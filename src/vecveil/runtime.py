@@ -252,21 +252,25 @@ def printable(text: str) -> str:
     )
 
 
-_status = ""
+_at: tuple[str, int, int | None] | None = None
 
 
 def status() -> str:
     """Return what the last `progress` of this process is at, such as ``"Encoding, 1,200 of 3,000"``, or nothing."""
-    return _status
+    if _at is None:
+        return ""
+    description, done, total = _at
+    return f"{description}, {done:,}" + ("" if total is None else f" of {total:,}")
 
 
 def _counted(items: Iterable[T], description: str, total: int | None) -> Iterator[T]:
-    global _status
-    of = "" if total is None else f" of {total:,}"
-    for done, item in enumerate(items):
-        _status = f"{description}, {done:,}{of}"
-        yield item
-    _status = ""
+    global _at
+    try:
+        for done, item in enumerate(items):
+            _at = description, done, total
+            yield item
+    finally:  # also where the loop around it ends early
+        _at = None
 
 
 def progress(

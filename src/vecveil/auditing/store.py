@@ -46,7 +46,7 @@ OBJECT_ATTACKS = ("objects-linear", "objects-kernel")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SealedStorage:
-    """What the storage of a sealed index shows (`vecveil.search.exposure`), and the exact vectors behind it.
+    """The visible part of a sealed index's storage (`vecveil.search.exposure`), and the exact vectors behind it.
 
     Attributes:
         exact: (N, n) vectors of the rows, which a process with the key holds.

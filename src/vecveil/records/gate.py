@@ -12,7 +12,7 @@ from vecveil.records.verdict import percent
 
 @dataclass(frozen=True)
 class GateResult:
-    """What exceeds the limits, and what could not be compared; both as sentences."""
+    """Sentences on the attacks that exceed a limit, and on those that could not be compared."""
 
     failures: tuple[str, ...]
     notes: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Run work that may wait for files and services of others on threads of its own."""
+"""Run what waits for files, key services and storage on a bounded pool of threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class FileThreads:
-    """Threads for work that waits for files and services of others: key store, key provider, ledger and storage.
+    """A bounded pool of threads for work that waits: key store, key provider, ledger and storage.
 
     They are not those that all requests need, and end with the process: what hangs delays neither other requests nor
     the end of the server.

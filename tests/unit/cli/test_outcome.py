@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from harness.command_line import run
 from vecveil.cli.commands import _failure, _left_behind, _Terminated
 from vecveil.errors import KeyFileError, StoreError, VecveilError
+from vecveil.runtime import progress, status
 
 NOTHING = "Nothing unfinished was left behind."
 KEPT = "Finished attacks and checkpoints are kept in"
@@ -98,3 +100,11 @@ def test_a_long_command_says_how_far_it_is_where_no_bar_can_move() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert re.fullmatch(r"vecveil: fit: Encoding, [1-4] of 5\n", done.stderr)
+
+
+def test_a_loop_that_ends_early_leaves_no_status() -> None:
+    for _ in progress(range(5), "Encoding", total=5, show=False):
+        assert status() == "Encoding, 0 of 5"
+        break
+    gc.collect()
+    assert status() == ""
