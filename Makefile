@@ -81,6 +81,7 @@ faults: venv
 
 check: venv
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	@if [ -f mkdocs.yml ]; then $(BIN)/mkdocs build --strict --quiet --site-dir site; fi
 

@@ -27,14 +27,7 @@ import pyarrow.parquet as pq
 from leakage import MIN_COUNT, TARGET, _task, sts_problem, sts_tables
 
 import vecveil
-from vecveil.attacks import (
-    CandidateVectors,
-    Knowledge,
-    LabelledVectors,
-    LinearAttack,
-    PairedVectors,
-    split_groups,
-)
+from vecveil.attacks import CandidateVectors, Knowledge, LabelledVectors, LinearAttack, PairedVectors, split_groups
 from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment
 from vecveil.attacks.unpaired import UnpairedAlignment
 from vecveil.concepts import TokenVocabulary
@@ -110,20 +103,20 @@ def row(name: str, attack: Any, result: Any) -> dict[str, Any]:
     }
     counts[int(result.details[attack.learns_from])] = figures(result.main)
     return {
-        "release": name, "attack": result.name,
+        "release": name,
+        "attack": result.name,
         "pairs": {str(k): counts[k] for k in sorted(counts)},
         "cosine": figures(result.estimates["cosine"]),
-        "candidates": result.details["candidates"], "chance": round(result.main.chance, 6),
+        "candidates": result.details["candidates"],
+        "chance": round(result.main.chance, 6),
         "details": {k: v for k, v in result.details.items() if k.startswith("chosen")},
         "seconds": round(result.seconds, 1),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
     """Run and write the results."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -135,24 +128,27 @@ def main() -> None:
     fit_rows, test_rows = split_groups(ids, (0.7, 0.3), seed=seed)
     every, tokens = matches.token_labels(min_count=1)
     counts = every[fit_rows].sum(axis=0)
-    vocabulary = TokenVocabulary(
-        tuple(t for t, c in zip(tokens.tokens, counts, strict=True) if c >= MIN_COUNT)
-    )
+    vocabulary = TokenVocabulary(tuple(t for t, c in zip(tokens.tokens, counts, strict=True) if c >= MIN_COUNT))
     labels, _ = matches.token_labels(vocabulary)
     held = labels.any(axis=1)
     fit_rows, test_rows = fit_rows[held[fit_rows]], test_rows[held[test_rows]]
     positive, negative = encoder.encode(matches.positives()), encoder.encode(matches.negatives())
-    ordinary = np.setdiff1d(
-        matches.without_concept, np.flatnonzero(np.isin(problem.groups, ids[test_rows]))
-    )
+    ordinary = np.setdiff1d(matches.without_concept, np.flatnonzero(np.isin(problem.groups, ids[test_rows])))
     background = encoder.encode([problem.texts[i] for i in ordinary])
     sts12 = _task([sts_tables(options.data)["sts12"]], encoder)
 
     def fit(method: str, how: dict[str, Any]) -> Any:
         return vecveil.fit_pairs(
-            positive[fit_rows], negative[fit_rows], labels[fit_rows], background, method=method,
-            utility=sts12, groups=ids[fit_rows], seed=seed, **how,
-        )  # fmt: skip
+            positive[fit_rows],
+            negative[fit_rows],
+            labels[fit_rows],
+            background,
+            method=method,
+            utility=sts12,
+            groups=ids[fit_rows],
+            seed=seed,
+            **how,
+        )
 
     def leaked(X: np.ndarray) -> Estimate:
         learn = LabelledVectors(positive[fit_rows], labels[fit_rows], ids[fit_rows])

@@ -131,9 +131,17 @@ class Problem:
         if method in TEXT_METHODS:
             return self._rewritten(method), None
         protector = vecveil.fit_pairs(
-            self.X[self.fit], self.negative[self.fit], self.labels[self.fit], self.background, method=method,
-            utility=self.task, groups=self.groups[self.fit], seed=self.seed, show_progress=False, **scale,
-        )  # fmt: skip
+            self.X[self.fit],
+            self.negative[self.fit],
+            self.labels[self.fit],
+            self.background,
+            method=method,
+            utility=self.task,
+            groups=self.groups[self.fit],
+            seed=self.seed,
+            show_progress=False,
+            **scale,
+        )
         report = protector.report
         ratio = report.get("noise_to_signal")
         self.fitted = {"noise_to_signal": ratio and round(ratio, 4), "parameters": report.get("parameters")}
@@ -181,9 +189,12 @@ def alignment(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> 
     shown = (X[known] if release is None else release(X[known], rng)) @ secret
     rows = problem.test[:POOL]
     test = CandidateVectors(
-        released[: len(rows)] @ secret, X[rows], np.arange(len(rows)),
-        groups=problem.groups[rows], labels=problem.labels[rows],
-    )  # fmt: skip
+        released[: len(rows)] @ secret,
+        X[rows],
+        np.arange(len(rows)),
+        groups=problem.groups[rows],
+        labels=problem.labels[rows],
+    )
     pairs = PairedVectors(shown, X[known], problem.groups[known], problem.labels[known])
     attacks = (ProcrustesAlignment(pairs=PAIRS), RidgeAlignment(pairs=PAIRS))
     return [(attack.name, attack.run(pairs, test, rng=problem.seed)) for attack in attacks]
@@ -300,9 +311,13 @@ def access(problem: Problem, release: Any, released: np.ndarray, *_: Any) -> lis
 
 
 ATTACKS = {
-    "readers": readers, "access": access, "linking": linking, "alignment": alignment, "unpaired": unpaired,
+    "readers": readers,
+    "access": access,
+    "linking": linking,
+    "alignment": alignment,
+    "unpaired": unpaired,
     "zero-shot": zero_shot,
-}  # fmt: skip
+}
 
 
 def row(result: AttackResult) -> dict[str, Any]:
@@ -312,8 +327,12 @@ def row(result: AttackResult) -> dict[str, Any]:
         record = each.to_record()
         numbers = {k: None if record[k] is None else round(record[k], 4) for k in ("value", "low", "high", "chance")}
         figures[key] = {"metric": each.metric, "n": each.n, **numbers}
-    return {"figures": figures, "adaptive": result.adaptive, "details": dict(result.details),
-            "attack_seconds": round(result.seconds, 1)}  # fmt: skip
+    return {
+        "figures": figures,
+        "adaptive": result.adaptive,
+        "details": dict(result.details),
+        "attack_seconds": round(result.seconds, 1),
+    }
 
 
 def main() -> None:
@@ -344,11 +363,20 @@ def main() -> None:
             for kind in kinds:
                 started = time.perf_counter()
                 for attack, result in ATTACKS[kind](problem, release, released, covariance, arguments.data):
-                    record["rows"].append({
-                        "concept": name, "release": release_name, "kind": kind, "seed": arguments.seed,
-                        "attack": attack, "size": "small", "texts": len(problem.test), "vecveil": vecveil.__version__,
-                        "fitted": problem.fitted, **row(result),
-                    })  # fmt: skip
+                    record["rows"].append(
+                        {
+                            "concept": name,
+                            "release": release_name,
+                            "kind": kind,
+                            "seed": arguments.seed,
+                            "attack": attack,
+                            "size": "small",
+                            "texts": len(problem.test),
+                            "vecveil": vecveil.__version__,
+                            "fitted": problem.fitted,
+                            **row(result),
+                        }
+                    )
                     print(name, release_name, attack, {k: round(e.value, 3) for k, e in result.estimates.items()})
                 write_text(arguments.results, json.dumps(record, indent=1) + "\n")
                 print(f"{time.perf_counter() - started:.0f} s, with chance and intervals in the results", flush=True)

@@ -57,9 +57,15 @@ def measured(data: Path, concept: str, texts: int, tier: str) -> dict[str, Any]:
     listed = _concept_of(problem, rows)
     started = time.perf_counter()
     result = vecveil.audit(
-        protector, chosen, listed, embeddings=X[rows], encoder=encoder,
-        groups=problem.groups[rows].tolist(), tier=tier, show_progress=False,
-    )  # fmt: skip
+        protector,
+        chosen,
+        listed,
+        embeddings=X[rows],
+        encoder=encoder,
+        groups=problem.groups[rows].tolist(),
+        tier=tier,
+        show_progress=False,
+    )
     seconds = time.perf_counter() - started
     return {
         "concept": concept,
@@ -75,7 +81,7 @@ def measured(data: Path, concept: str, texts: int, tier: str) -> dict[str, Any]:
             for a in result.record["attacks"]
         ],
         "worst": result.record["worst"],
-    }  # fmt: skip
+    }
 
 
 def _concept_of(problem: Any, rows: np.ndarray) -> Any:
@@ -103,16 +109,12 @@ def _peak() -> int:
 
 def main() -> None:
     """Fill the cache, then measure in a fresh process."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--concept", choices=["sts", "ade"], default="sts")
     parser.add_argument("--texts", type=int, default=10_000)
     parser.add_argument("--tier", choices=["quick", "full"], default="quick")
-    parser.add_argument(
-        "--once", action="store_true", help="measure in this process, print the record"
-    )
+    parser.add_argument("--once", action="store_true", help="measure in this process, print the record")
     arguments = parser.parse_args()
     given = (arguments.data, arguments.concept, arguments.texts, arguments.tier)
     if arguments.once:
@@ -121,8 +123,19 @@ def main() -> None:
     import vecveil
     from vecveil.io import write_text
 
-    command = [sys.executable, __file__, "--once", "--data", str(arguments.data), "--concept", arguments.concept,
-               "--texts", str(arguments.texts), "--tier", arguments.tier]  # fmt: skip
+    command = [
+        sys.executable,
+        __file__,
+        "--once",
+        "--data",
+        str(arguments.data),
+        "--concept",
+        arguments.concept,
+        "--texts",
+        str(arguments.texts),
+        "--tier",
+        arguments.tier,
+    ]
     runs = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(2)]
     row = json.loads(runs[-1].stdout.splitlines()[-1])
     print({key: row[key] for key in ("texts", "tier", "seconds", "peak_mib", "worst")})

@@ -33,16 +33,10 @@ _Record = tuple[str, str]
 def page() -> str:
     """Return the page as it should be."""
     context = click.Context(vecveil, info_name="vecveil", **vecveil.context_settings)
-    contexts = [
-        each for name in COMMANDS for each in _contexts(vecveil.get_command(context, name), context)
-    ]
+    contexts = [each for name in COMMANDS for each in _contexts(vecveil.get_command(context, name), context)]
     counts = Counter(record for each in contexts for record in _records(each))
     # Of an option with several helps, that of most commands.
-    often = {
-        option: text
-        for (option, text), count in sorted(counts.items(), key=lambda one: one[1])
-        if count > 1
-    }
+    often = {option: text for (option, text), count in sorted(counts.items(), key=lambda one: one[1]) if count > 1}
     shared = sorted(often.items(), key=lambda record: record[0].lstrip("-"))
     lines = [INTRODUCTION, "## Shared options", "", *map(_line, shared), ""]
     lines += [line for each in contexts for line in _section(each, set(shared))]
@@ -74,9 +68,7 @@ def _section(context: click.Context, shared: set[_Record]) -> list[str]:
     names = [f"`{_name(option)}`" for option, text in records if (option, text) in shared]
     lines += [f"[Shared](#shared-options): {', '.join(names)}.", ""] if names else []
     epilog = (command.epilog or "").strip().split("\n\n")
-    return lines + _prose(
-        "\n\n".join(each for each in epilog if not each.lstrip("\b\n").startswith("Example"))
-    )
+    return lines + _prose("\n\n".join(each for each in epilog if not each.lstrip("\b\n").startswith("Example")))
 
 
 def _name(option: str) -> str:
@@ -96,14 +88,7 @@ def _prose(text: str | None) -> list[str]:
     for paragraph in (text or "").strip().split("\n\n"):
         if paragraph.startswith("\b"):
             first, *others = paragraph.removeprefix("\b").strip("\n").split("\n")
-            lines += [
-                first,
-                "",
-                "```text",
-                *(line.removeprefix("  ") for line in others),
-                "```",
-                "",
-            ]
+            lines += [first, "", "```text", *(line.removeprefix("  ") for line in others), "```", ""]
         elif paragraph:
             lines += [_text(paragraph), ""]
     return lines
@@ -117,7 +102,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="exit 1 if the page is out of date")
     if parser.parse_args().check:
-        raise SystemExit(
-            0 if PAGE.read_text(encoding="utf-8") == page() else f"{PAGE.name}: out of date"
-        )
+        raise SystemExit(0 if PAGE.read_text(encoding="utf-8") == page() else f"{PAGE.name}: out of date")
     write_text(PAGE, page())

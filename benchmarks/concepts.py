@@ -26,9 +26,7 @@ RESULT = Path(__file__).parent / "results" / "concepts.json"
 def corpus(terms: int, sentences: int, seed: int = 0) -> tuple[list[str], list[str]]:
     """Return made-up terms, all different, and sentences that hold some of them."""
     rng = random.Random(seed)
-    stock = [
-        "".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 10))) for _ in range(60_000)
-    ]
+    stock = ["".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 10))) for _ in range(60_000)]
     special = ["café", "cafe\u0301", "STRASSE", "straße", "oﬃce", "naïve", "Übergröße", "İstanbul"]
     chosen: dict[str, None] = dict.fromkeys(special)
     while len(chosen) < terms:

@@ -155,12 +155,7 @@ class _Draft:
     """One note in the making: the entities it has fixed, its text so far and the spans in it."""
 
     def __init__(
-        self,
-        rng: random.Random,
-        people: _People,
-        fields: dict[str, Any],
-        grammar: dict[str, Any],
-        domain: str,
+        self, rng: random.Random, people: _People, fields: dict[str, Any], grammar: dict[str, Any], domain: str
     ) -> None:
         self.rng = rng
         self.grammar = grammar
@@ -175,9 +170,7 @@ class _Draft:
         self.values = {"CONDITION": condition, "CONDITION2": second, "DRUG": drug, "DRUG2": other}
         self.makers: dict[str, Callable[[], str]] = {
             "PERSON": people.name,
-            "PERSON2": lambda: rng.choice(
-                people.staff if domain == "clinic" else people.colleagues
-            ),
+            "PERSON2": lambda: rng.choice(people.staff if domain == "clinic" else people.colleagues),
             "LOCATION": people.place,
             "ORGANISATION": people.organisation,
             "DATE": people.date,

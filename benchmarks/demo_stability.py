@@ -33,12 +33,20 @@ def measured(seed: int, precision: str) -> dict[str, Any]:
     worst, utility = result.audit.worst, result.audit.record["utility"]
     parameters = report["parameters"]
     return {
-        "seed": seed, "precision": precision, "processor": platform.processor() or platform.machine(),
-        "attack": worst["name"], "worst": worst["value"], "low": worst["low"], "high": worst["high"],
-        "chance": worst["chance"], "recall": utility["neighbours"]["value"],
-        "sealed": utility["sealed_search"]["value"], "noise_to_signal": report["noise_to_signal"],
-        "seconds": round(result.seconds, 1), **{key: parameters.get(key) for key in CHOSEN},
-    }  # fmt: skip
+        "seed": seed,
+        "precision": precision,
+        "processor": platform.processor() or platform.machine(),
+        "attack": worst["name"],
+        "worst": worst["value"],
+        "low": worst["low"],
+        "high": worst["high"],
+        "chance": worst["chance"],
+        "recall": utility["neighbours"]["value"],
+        "sealed": utility["sealed_search"]["value"],
+        "noise_to_signal": report["noise_to_signal"],
+        "seconds": round(result.seconds, 1),
+        **{key: parameters.get(key) for key in CHOSEN},
+    }
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float | bool]]:
@@ -48,20 +56,15 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float | bool]]:
         values = [row[name] for row in rows]
         mean = sum(values) / len(values)
         off = max(abs(value - mean) for value in values)
-        found[name] = {"mean": mean, "low": min(values), "high": max(values), "deviation": off,
-                       "within": off <= BOUND}  # fmt: skip
+        found[name] = {"mean": mean, "low": min(values), "high": max(values), "deviation": off, "within": off <= BOUND}
     return found
 
 
 def main() -> None:
     """Run the demo and write the file after each run."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument(
-        "--precisions", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"]
-    )
+    parser.add_argument("--precisions", nargs="+", choices=["fp32", "bf16"], default=["fp32", "bf16"])
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
@@ -69,14 +72,14 @@ def main() -> None:
         for precision in arguments.precisions:
             rows.append(measured(seed, precision))
             record = {
-                "schema": "vecveil.bench.demo-stability/1", "vecveil": vecveil.__version__,
-                "bound": BOUND, "summary": summary(rows), "rows": rows,
-            }  # fmt: skip
-            write_text(arguments.out, json.dumps(record, indent=1) + "\n")
-            shown = {
-                key: rows[-1][key]
-                for key in ("seed", "precision", "worst", "recall", "rank", "kept")
+                "schema": "vecveil.bench.demo-stability/1",
+                "vecveil": vecveil.__version__,
+                "bound": BOUND,
+                "summary": summary(rows),
+                "rows": rows,
             }
+            write_text(arguments.out, json.dumps(record, indent=1) + "\n")
+            shown = {key: rows[-1][key] for key in ("seed", "precision", "worst", "recall", "rank", "kept")}
             print(shown, flush=True)
     for name, found in summary(rows).items():
         print(

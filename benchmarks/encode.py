@@ -52,10 +52,7 @@ def take_turns(
         for name in names:
             wall, processor = time.perf_counter(), time.process_time()
             vectors[name] = contestants[name]()
-            taken = {
-                "seconds": time.perf_counter() - wall,
-                "processor_seconds": time.process_time() - processor,
-            }
+            taken = {"seconds": time.perf_counter() - wall, "processor_seconds": time.process_time() - processor}
             best[name] = {key: min(best[name][key], taken[key]) for key in taken}
     return best, vectors
 

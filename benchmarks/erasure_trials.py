@@ -58,13 +58,7 @@ from vecveil.io import write_text
 from vecveil.metrics import StsTask
 from vecveil.protector.methods.subspace import directions_of
 from vecveil.sensitivity.kernel_reader import kernel_ridge_path, share_recovered
-from vecveil.sensitivity.moments import (
-    RIDGE,
-    Moments,
-    between_label_covariance,
-    covariance,
-    transplanted_moments,
-)
+from vecveil.sensitivity.moments import RIDGE, Moments, between_label_covariance, covariance, transplanted_moments
 from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
 from vecveil.types import Matrix
 
@@ -95,9 +89,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 class Setup:
     """One concept and seed: vectors, labels, and the setting of the linear map."""
 
-    pairs: tuple[
-        np.ndarray, np.ndarray, np.ndarray, np.ndarray
-    ]  # with and without the concept, labels, ordinary
+    pairs: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # with and without the concept, labels, ordinary
     words: Any
     groups: np.ndarray  # of the words
     setting: dict[str, Any]
@@ -125,9 +117,7 @@ class Setup:
         own = columns(attack, MIN_COUNT[name])
         L = every[:, own]
         attack, test = attack[L[attack].any(axis=1)], test[L[test].any(axis=1)]
-        labelled, marked = (
-            part[known[part]] for part in (columns(fit, MIN_LABEL), columns(fit, 3))
-        )
+        labelled, marked = (part[known[part]] for part in (columns(fit, MIN_LABEL), columns(fit, 3)))
         without = np.random.default_rng(0).permutation(matches.without_concept)[:ORDINARY]
         without = without[~np.isin(problem.groups[without], np.delete(ids, fit))]
         texts, ordinary = matches.positives(), [problem.texts[i] for i in without]
@@ -135,9 +125,11 @@ class Setup:
         N = encoder.encode([matches.negatives()[i] for i in fit])
         names = np.array(tokens.tokens)
         words = mark_words(
-            [*(texts[i] for i in fit), *ordinary], names[marked].tolist(), encoder.encode,
+            [*(texts[i] for i in fit), *ordinary],
+            names[marked].tolist(),
+            encoder.encode,
             labels=names[labelled].tolist(),
-        )  # fmt: skip
+        )
         terms = json.loads((data / "concepts" / "sts_terms.json").read_text())
         group_of = {word: group for group, own in terms.items() for word in own}
         if name == "ade":
@@ -145,20 +137,22 @@ class Setup:
                 group_of |= {word: span.label for span in row for word in folded_words(span.term)}
         kinds = {group: i for i, group in enumerate(sorted(set(group_of.values())))}
         listed_names = [w for w in sorted(names[marked])]  # the order of the marks
-        groups = np.array(
-            [kinds[group_of[word]] if word in group_of else -1 for word in listed_names]
-        )
+        groups = np.array([kinds[group_of[word]] if word in group_of else -1 for word in listed_names])
         pairs = _task([sts_tables(data)["sts12"]], encoder)
         order = np.random.default_rng(0).permutation(len(pairs.scores))
-        tasks = [
-            StsTask(pairs.left[part], pairs.right[part], pairs.scores[part])
-            for part in np.array_split(order, 2)
-        ]
+        tasks = [StsTask(pairs.left[part], pairs.right[part], pairs.scores[part]) for part in np.array_split(order, 2)]
         learnt, judged = (LabelledVectors(X[rows], L[rows], ids[rows]) for rows in (attack, test))
         return cls(
-            (X[fit], N, every[fit][:, labelled], plain), words, groups, SETTINGS[name], learnt, judged,
-            ~known[own], (tasks[0], tasks[1]), seed,
-        )  # fmt: skip
+            (X[fit], N, every[fit][:, labelled], plain),
+            words,
+            groups,
+            SETTINGS[name],
+            learnt,
+            judged,
+            ~known[own],
+            (tasks[0], tasks[1]),
+            seed,
+        )
 
     @cached_property
     def moments(self) -> Moments:
@@ -178,15 +172,11 @@ class Setup:
         """Vectors of the texts with the concept, and of ordinary ones."""
         return self.pairs[0], self.pairs[3]
 
-    def linear(
-        self, rank: int, kept: int, directions: ConceptDirections | None = None
-    ) -> np.ndarray:
+    def linear(self, rank: int, kept: int, directions: ConceptDirections | None = None) -> np.ndarray:
         """Return the m rows of T."""
         kept = min(kept, len(self.moments.K) - rank)
         flattening = self.setting["flattening"]
-        made = subspace_map(
-            directions or self.directions, erased=rank, kept=kept, flattening=flattening
-        )
+        made = subspace_map(directions or self.directions, erased=rank, kept=kept, flattening=flattening)
         return made.down.astype(np.float32)
 
     def design(self, directions: ConceptDirections | None = None) -> Design:
@@ -215,9 +205,7 @@ class Design:
     step: Map | None = None
     after: bool = False
 
-    def release(
-        self, noise: float
-    ) -> Callable[[np.ndarray, np.random.Generator | None], np.ndarray]:
+    def release(self, noise: float) -> Callable[[np.ndarray, np.random.Generator | None], np.ndarray]:
         def released(X: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
             u = X @ self.T.T
             z = 0 if rng is None else noise * unit_noise(X, rng) @ self.T.T
@@ -233,11 +221,7 @@ def largest_noise(design: Design, setup: Setup) -> float | None:
 
     def kept(noise: float) -> float:
         rng = np.random.default_rng([setup.seed, 7])  # the same draws at each noise
-        return float(
-            np.mean(
-                [setup.tasks[0].relative(design.release(noise * setup.norm), rng) for _ in range(2)]
-            )
-        )
+        return float(np.mean([setup.tasks[0].relative(design.release(noise * setup.norm), rng) for _ in range(2)]))
 
     low, high = 0.02, 4.0
     if kept(low) < TARGET:
@@ -248,9 +232,7 @@ def largest_noise(design: Design, setup: Setup) -> float | None:
     return low
 
 
-def kernel_step(
-    U: np.ndarray, setup: Setup, *, rank: int, layers: int, features: int = FEATURES
-) -> Map:
+def kernel_step(U: np.ndarray, setup: Setup, *, rank: int, layers: int, features: int = FEATURES) -> Map:
     """Return layers of random features, erased and led back to the vector by ridge regression."""
     rng, held = np.random.default_rng([setup.seed, 3]), len(setup.fitted[0])
     own = setup.words.listed
@@ -261,9 +243,7 @@ def kernel_step(
         some = current[rng.permutation(len(current))[:700]]
         squares = (some**2).sum(axis=1)
         width = np.median(squares[:, None] + squares - 2 * some @ some.T)
-        omega = (rng.standard_normal((features, U.shape[1])) * np.sqrt(2 / width)).astype(
-            np.float32
-        )
+        omega = (rng.standard_normal((features, U.shape[1])) * np.sqrt(2 / width)).astype(np.float32)
         phase = rng.uniform(0, 2 * np.pi, features).astype(np.float32)
         spread = np.float32(np.sqrt((current.var(axis=0)).sum()))
         F = _features(current, omega, phase, spread)
@@ -274,17 +254,13 @@ def kernel_step(
         gram = G.T @ G
         gram[np.diag_indices_from(gram)] += 1e-3 * np.trace(gram) / len(gram)
         back = np.linalg.solve(gram, G.T @ (target - target.mean(axis=0))).T
-        made.append(
-            (omega, phase, spread, mean, (back @ P).astype(np.float32), target.mean(axis=0))
-        )
+        made.append((omega, phase, spread, mean, (back @ P).astype(np.float32), target.mean(axis=0)))
         current = _through(current, made[-1])
     return lambda X: _all_through(X, made)
 
 
 def _features(U: np.ndarray, omega: np.ndarray, phase: np.ndarray, spread: Any) -> np.ndarray:
-    return np.concatenate(
-        [U / spread, np.cos(U @ omega.T + phase) * np.sqrt(2 / max(len(omega), 1))], axis=1
-    )
+    return np.concatenate([U / spread, np.cos(U @ omega.T + phase) * np.sqrt(2 / max(len(omega), 1))], axis=1)
 
 
 def _through(U: np.ndarray, layer: tuple[np.ndarray, ...]) -> np.ndarray:
@@ -299,13 +275,7 @@ def _all_through(U: np.ndarray, layers: list[tuple[np.ndarray, ...]]) -> np.ndar
 
 
 def trained_step(
-    T: np.ndarray,
-    setup: Setup,
-    *,
-    noise: float,
-    after: bool,
-    similarity: float,
-    kept: int | None = None,
+    T: np.ndarray, setup: Setup, *, noise: float, after: bool, similarity: float, kept: int | None = None
 ) -> Map | np.ndarray:
     """Return a residual network behind T; with ``kept`` the rows of T projected on that many directions."""
     torch.manual_seed(setup.seed)
@@ -314,18 +284,12 @@ def trained_step(
     marks = setup.listed.toarray().astype(np.float32)
     held = len(setup.fitted[0])
     for part in (slice(0, held), slice(held, None)):
-        marks[part] -= marks[part].mean(
-            axis=0
-        )  # the kinds of texts by themselves, as in `subspace`
+        marks[part] -= marks[part].mean(axis=0)  # the kinds of texts by themselves, as in `subspace`
     marks /= np.sqrt((marks**2).mean(axis=0) + 1e-6)
     m = len(T)
     linear = torch.tensor(T)
     if kept is None:
-        first, bias, second = (
-            (torch.randn(UNITS, m) / np.sqrt(m)),
-            torch.zeros(UNITS),
-            torch.zeros(m, UNITS),
-        )
+        first, bias, second = ((torch.randn(UNITS, m) / np.sqrt(m)), torch.zeros(UNITS), torch.zeros(m, UNITS))
         parameters = [first, bias, second]
         scale = float(np.sqrt((X @ T.T).var(axis=0).sum() / m))
         rate = 2e-3
@@ -378,27 +342,17 @@ def designs(setup: Setup, variant: str, noise: float) -> Iterator[tuple[dict[str
         T = setup.linear(k, kept)
         U = clean @ T.T
         if place == "after":
-            U = (
-                U
-                + noise
-                * setup.norm
-                * unit_noise(clean, np.random.default_rng([setup.seed, 4]))
-                @ T.T
-            )
+            U = U + noise * setup.norm * unit_noise(clean, np.random.default_rng([setup.seed, 4])) @ T.T
         for options in VARIANTS[variant][: None if k == rank else 1]:
             named = {"erased": k, **options}
             if kind.startswith(("kernel", "linear")):
                 yield named, Design(T, kernel_step(U, setup, **options), place == "after")
             elif kind == "network":
-                made = trained_step(
-                    T, setup, noise=noise * setup.norm, after=place == "after", **options
-                )
+                made = trained_step(T, setup, noise=noise * setup.norm, after=place == "after", **options)
                 yield named, Design(T, made, place == "after")  # type: ignore[arg-type]
             else:
                 wide = setup.linear(k, len(setup.directions.K))
-                made = trained_step(
-                    wide, setup, noise=noise * setup.norm, after=True, kept=len(T), **options
-                )
+                made = trained_step(wide, setup, noise=noise * setup.norm, after=True, kept=len(T), **options)
                 yield named, Design(made)  # type: ignore[arg-type]
 
 
@@ -492,18 +446,14 @@ def measured(design: Design, noise: float, setup: Setup) -> dict[str, Any]:
     released = LabelledVectors(release(setup.test.X, rng), setup.test.L, setup.test.groups)
     found: dict[str, Any] = {"noise": round(noise, 4), "similarity": round(kept, 4)}
     for attack in (KernelAttack(), MLPAttack((2048,), epochs=40)):
-        result = attack.run(
-            setup.attack, released, release=release, rng=setup.seed, show_progress=False
-        )
+        result = attack.run(setup.attack, released, release=release, rng=setup.seed, show_progress=False)
         record = result.main.to_record()
         found[attack.name] = [round(record[key], 4) for key in ("value", "low", "high", "chance")]
     found["strongest"] = max(found[key][0] for key in ("kernel", "mlp-2048"))
     return found
 
 
-def trials(
-    setup: Setup, trial: str, more: np.ndarray, base: float
-) -> Iterator[tuple[str, dict[str, Any], Design]]:
+def trials(setup: Setup, trial: str, more: np.ndarray, base: float) -> Iterator[tuple[str, dict[str, Any], Design]]:
     """Yield name, options and design of each change of a trial."""
     if trial == "weights":
         for scheme in ("by group", "by share", "by root of share", "by inverse root"):
@@ -539,9 +489,7 @@ def main() -> None:
     more = np.empty((0, 0))
     if "background" in given.trials:
         sentences = pq.read_table(given.data / "lm" / "sentences.parquet")["text"].to_pylist()
-        more = encoder.encode(
-            [sentences[i] for i in np.random.default_rng(0).permutation(len(sentences))[: max(MORE)]]
-        )
+        more = encoder.encode([sentences[i] for i in np.random.default_rng(0).permutation(len(sentences))[: max(MORE)]])
     for trial in given.trials:
         for name in given.concepts:
             for seed in given.seeds:
@@ -551,34 +499,17 @@ def main() -> None:
                     continue
                 # An interrupted setup starts again.
                 rows = [row for row in record["rows"] if not key.items() <= row.items()]
-                setup = Setup.of(
-                    name, given.data, encoder, seed, 0.5 if trial == "weights" else 1.0
-                )
+                setup = Setup.of(name, given.data, encoder, seed, 0.5 if trial == "weights" else 1.0)
                 plain = setup.design()
                 base = largest_noise(plain, setup)
                 assert base is not None
                 listed = quick(plain, base, setup)
                 more_figures = measured(plain, base, setup) if trial == "steps" else {}
-                new = [
-                    {
-                        **key,
-                        "change": "none",
-                        "noise": round(base, 4),
-                        **listed,
-                        **more_figures,
-                        "last": False,
-                    }
-                ]
+                new = [{**key, "change": "none", "noise": round(base, 4), **listed, **more_figures, "last": False}]
                 best: tuple[dict[str, Any], float, Design] | None = None
                 for change, options, design in trials(setup, trial, more, base):
                     noise = largest_noise(design, setup)
-                    row = {
-                        **key,
-                        "change": change,
-                        **options,
-                        "noise": noise and round(noise, 4),
-                        "last": False,
-                    }
+                    row = {**key, "change": change, **options, "noise": noise and round(noise, 4), "last": False}
                     if noise is not None:
                         row |= quick(design, noise, setup)
                         control = change.startswith(("linear", "more"))
@@ -590,8 +521,13 @@ def main() -> None:
                     row, noise, design = best
                     new.append({**row, **measured(design, noise, setup), "best": True})
                 new[-1]["last"] = True
-                record = {"schema": "vecveil.bench.erasure-trials/1", "vecveil": vecveil.__version__,
-                          "target": TARGET, "settings": SETTINGS, "rows": rows + new}  # fmt: skip
+                record = {
+                    "schema": "vecveil.bench.erasure-trials/1",
+                    "vecveil": vecveil.__version__,
+                    "target": TARGET,
+                    "settings": SETTINGS,
+                    "rows": rows + new,
+                }
                 write_text(given.out, json.dumps(record, indent=1) + "\n")
                 print(new[0], new[-1], sep="\n", flush=True)
 

@@ -115,9 +115,7 @@ def main() -> int:
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         stale += 1
-        print(
-            f"{path.relative_to(ROOT)}: {'differs from the records' if options.check else 'written'}"
-        )
+        print(f"{path.relative_to(ROOT)}: {'differs from the records' if options.check else 'written'}")
         if not options.check:
             write_text(path, text)
     return 1 if stale and options.check else 0

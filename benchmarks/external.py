@@ -38,9 +38,7 @@ def ironcore(vectors: list[list[float]]) -> Callable[[], object]:
     client = alloy.Standalone(alloy.StandaloneConfiguration(plain, {}, {"path": vector}))
     who = alloy.AlloyMetadata("tenant", None, None, None, None, None, {})
     batch = {
-        str(i): alloy.PlaintextVector(
-            plaintext_vector=row, secret_path="path", derivation_path="benchmark"
-        )
+        str(i): alloy.PlaintextVector(plaintext_vector=row, secret_path="path", derivation_path="benchmark")
         for i, row in enumerate(vectors)
     }
     return lambda: asyncio.run(client.vector().encrypt_batch(batch, who))
@@ -58,9 +56,7 @@ def opendp(vectors: list[list[float]]) -> Callable[[], object]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=["ironcore-alloy", "opendp"])
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--dimension", type=int, default=768)

@@ -18,9 +18,7 @@ from vecveil.io import write_text
 
 HERE = Path(__file__).parent
 RECORD = HERE / "results" / "demo.json"
-PICTURES = {
-    theme: HERE.parent / "docs" / "assets" / f"demo-{theme}.svg" for theme in ("light", "dark")
-}
+PICTURES = {theme: HERE.parent / "docs" / "assets" / f"demo-{theme}.svg" for theme in ("light", "dark")}
 COLOURS = {  # text, clean, protected, chance
     "light": ("#1f2328", "#8c959f", "#0969da", "#d0d7de"),
     "dark": ("#e6edf3", "#9198a1", "#4493f8", "#3d444d"),
@@ -37,16 +35,24 @@ def settings(folder: Path) -> list[dict[str, Any]]:
     cell = next(c for c in cells if (c["terms"], c["texts"], c["target"]) == (TERMS, TEXTS, TARGET))
     return [
         {
-            "label": "bundled synthetic notes,\n153 drugs and conditions", "attack": worst["name"],
-            "clean": worst["clean"], "protected": worst["value"], "chance": worst["chance"],
-            "store_alone": utility["neighbours"]["value"], "sealed": utility["sealed_search"]["value"],
+            "label": "bundled synthetic notes,\n153 drugs and conditions",
+            "attack": worst["name"],
+            "clean": worst["clean"],
+            "protected": worst["value"],
+            "chance": worst["chance"],
+            "store_alone": utility["neighbours"]["value"],
+            "sealed": utility["sealed_search"]["value"],
         },
         {
-            "label": f"sentences of ADE abstracts,\n{TERMS:,} drugs", "attack": "kernel",
-            "clean": cell["clean"], "protected": cell["leak"][0], "chance": cell["chance"],
-            "store_alone": cell["store_alone"], "sealed": cell["sealed"],
+            "label": f"sentences of ADE abstracts,\n{TERMS:,} drugs",
+            "attack": "kernel",
+            "clean": cell["clean"],
+            "protected": cell["leak"][0],
+            "chance": cell["chance"],
+            "store_alone": cell["store_alone"],
+            "sealed": cell["sealed"],
         },
-    ]  # fmt: skip
+    ]
 
 
 def draw(record: dict[str, Any], theme: str, path: Path) -> None:
@@ -58,18 +64,23 @@ def draw(record: dict[str, Any], theme: str, path: Path) -> None:
 
     text, *colours = COLOURS[theme]
     style = {
-        "svg.fonttype": "none", "svg.hashsalt": "vecveil", "font.size": 10.5, "text.color": text,
-        "axes.labelcolor": text, "xtick.color": text, "ytick.color": text, "axes.edgecolor": colours[2],
-        "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"],
-    }  # fmt: skip
+        "svg.fonttype": "none",
+        "svg.hashsalt": "vecveil",
+        "font.size": 10.5,
+        "text.color": text,
+        "axes.labelcolor": text,
+        "xtick.color": text,
+        "ytick.color": text,
+        "axes.edgecolor": colours[2],
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"],
+    }
     panels = {
         "words of the concept recovered": (("clean", "protected", "chance"), colours),
         "ten nearest neighbours found": (("store alone", "sealed"), [colours[1]] * 2),
     }
     with pyplot.rc_context(style):
-        figure, axes = pyplot.subplots(
-            1, 2, figsize=(8.33, 3.3), width_ratios=(3, 2.4), layout="constrained"
-        )
+        figure, axes = pyplot.subplots(1, 2, figsize=(8.33, 3.3), width_ratios=(3, 2.4), layout="constrained")
         for axis, (title, (names, shades)) in zip(axes, panels.items(), strict=True):
             step = 1.12 * len(names) + 0.6
             for i, row in enumerate(record["settings"]):
@@ -77,17 +88,8 @@ def draw(record: dict[str, Any], theme: str, path: Path) -> None:
                     place, value = i * step + 1.12 * j, 100 * row[name.replace(" ", "_")]
                     axis.bar(place, value, 0.85, color=shade)
                     axis.text(place, value + 2, f"{value:.0f} %", ha="center", fontsize=11)
-                    axis.text(
-                        place, -4, name.replace(" ", "\n"), ha="center", va="top", fontsize=9.5
-                    )
-                axis.text(
-                    i * step + 0.56 * (len(names) - 1),
-                    -27,
-                    row["label"],
-                    ha="center",
-                    va="top",
-                    fontsize=9.5,
-                )
+                    axis.text(place, -4, name.replace(" ", "\n"), ha="center", va="top", fontsize=9.5)
+                axis.text(i * step + 0.56 * (len(names) - 1), -27, row["label"], ha="center", va="top", fontsize=9.5)
             axis.set(title=title, ylim=(0, 112), xticks=[], yticks=[])
             axis.spines[["left", "right", "top"]].set_visible(False)
         figure.savefig(path, transparent=True, metadata={"Date": None, "Creator": None})
@@ -96,9 +98,7 @@ def draw(record: dict[str, Any], theme: str, path: Path) -> None:
 
 def main() -> None:
     """Write the record, if a folder of the demo is given, and draw it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demo", type=Path, help="Folder that `vecveil demo` wrote.")
     folder = parser.parse_args().demo
     if folder is not None:

@@ -50,9 +50,14 @@ RELEASES: dict[str, dict[str, Any]] = {
     "sparse": {"method": "sparse", "target_utility": 0.95},
     "subspace": {"method": "subspace", "rank": 38, "kept": 192, "flattening": 0.3, "noise_to_signal": 0.31},
     "subspace, noise 0.9": {
-        "method": "subspace", "rank": 160, "gradients": 60, "kept": 224, "pairs": True, "noise_to_signal": 0.9,
+        "method": "subspace",
+        "rank": 160,
+        "gradients": 60,
+        "kept": 224,
+        "pairs": True,
+        "noise_to_signal": 0.9,
     },
-}  # fmt: skip
+}
 DRAWS = 20_000
 FURTHER = (1.0, 1 / 32, 1 / 8, 1 / 2)
 OWN = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
@@ -106,20 +111,25 @@ def prepare(data: Path, bundle: Path, sentences: Path | None) -> None:
             found.setdefault(normalise_text(text), (row, label))
     rows = np.array([row for row, _ in found.values()])
     bundle.mkdir(parents=True, exist_ok=True)
-    written = {"train": [problem.texts[i] for i in case.train], "test": [problem.texts[i] for i in case.test],
-               "further": [table[i] for i in rows]}  # fmt: skip
+    written = {
+        "train": [problem.texts[i] for i in case.train],
+        "test": [problem.texts[i] for i in case.test],
+        "further": [table[i] for i in rows],
+    }
     with gzip.open(bundle / "texts.json.gz", "wt", encoding="utf-8") as file:
         json.dump(written, file)
     further = np.load(sentences, mmap_mode="r")[rows] if sentences else encoder.encode([table[row] for row in rows])
     arrays: dict[str, np.ndarray] = {
-        "train": X[case.train].astype(np.float16), "test": X[case.test].astype(np.float16),
+        "train": X[case.train].astype(np.float16),
+        "test": X[case.test].astype(np.float16),
         "without": without.astype(np.float16),
         "labels_train": np.packbits(case.labels[case.train], axis=1),
         "labels_test": np.packbits(case.labels[case.test], axis=1),
         "labels_further": np.packbits([label for _, label in found.values()], axis=1),
-        "groups_train": case.groups[case.train], "groups_test": case.groups[case.test],
+        "groups_train": case.groups[case.train],
+        "groups_test": case.groups[case.test],
         "terms": np.array(len(case.vocabulary)),
-    }  # fmt: skip
+    }
     # Eight bits a coordinate: the rounding is a hundredth of a coordinate's spread, and half of the bytes.
     scale = np.abs(further).max(axis=1, keepdims=True).astype(np.float32) / 127
     arrays |= {"further": np.round(further / scale).astype(np.int8), "further_scale": scale}
@@ -128,14 +138,26 @@ def prepare(data: Path, bundle: Path, sentences: Path | None) -> None:
     for i, (name, options) in enumerate(RELEASES.items()):
         if options:
             protector = vecveil.fit_pairs(
-                train, without, case.labels[case.train], X[case.ordinary_train], groups=case.groups[case.train],
-                utility=task, seed=0, show_progress=False, **options,
-            )  # fmt: skip
+                train,
+                without,
+                case.labels[case.train],
+                X[case.ordinary_train],
+                groups=case.groups[case.train],
+                utility=task,
+                seed=0,
+                show_progress=False,
+                **options,
+            )
             arrays |= {f"{key}{i}": value for key, value in _law(protector, X).items()}
             facts[name] = {key: protector.report.get(key) for key in ("noise_to_signal", "parameters", "utility")}
     np.savez_compressed(bundle / "network.npz", **arrays)
-    about = {"vecveil": vecveil.__version__, "train": len(train), "test": len(case.test), "further": len(rows),
-             "releases": facts}  # fmt: skip
+    about = {
+        "vecveil": vecveil.__version__,
+        "train": len(train),
+        "test": len(case.test),
+        "further": len(rows),
+        "releases": facts,
+    }
     write_text(bundle / "about.json", json.dumps(about, indent=1, default=float) + "\n")
     print(f"{(bundle / 'network.npz').stat().st_size / 1e6:.1f} MB")
 
@@ -263,18 +285,42 @@ def run(task: dict[str, Any], folder: str, device: str, minutes: float, quick: b
         size |= {"width": 32, "steps": 6} | ({"hidden": (32,)} if "hidden" in size else {})
     attacks: list[Any] = [SizedNetwork(**size, device=device)]
     if task["kind"] == "ladder":
-        attacks = [LinearAttack(), KernelAttack(rows=99)] if quick else [
-            LinearAttack(), KernelAttack(), TransplantAttack(), EnsembleAttack(), NearestNeighboursAttack(),
-            BayesPosteriorAttack(), MLPAttack(device="cpu"),
-        ]  # fmt: skip
+        attacks = (
+            [LinearAttack(), KernelAttack(rows=99)]
+            if quick
+            else [
+                LinearAttack(),
+                KernelAttack(),
+                TransplantAttack(),
+                EnsembleAttack(),
+                NearestNeighboursAttack(),
+                BayesPosteriorAttack(),
+                MLPAttack(device="cpu"),
+            ]
+        )
     found = []
     for attack in attacks:
         result = attack.run(train, test, release=release, noise_covariance=covariance, rng=0, show_progress=False)
         value = result.estimates["r_precision"]
-        found.append({"attack": attack.name, "value": value.value, "low": value.low, "high": value.high,
-                      "chance": value.chance, "seconds": result.seconds, "details": dict(result.details)})  # fmt: skip
-    return {**task, "texts": len(train), "further_texts": 0 if further is None else len(further), "judged": len(test),
-            "seconds": time.perf_counter() - started, "attacks": found}  # fmt: skip
+        found.append(
+            {
+                "attack": attack.name,
+                "value": value.value,
+                "low": value.low,
+                "high": value.high,
+                "chance": value.chance,
+                "seconds": result.seconds,
+                "details": dict(result.details),
+            }
+        )
+    return {
+        **task,
+        "texts": len(train),
+        "further_texts": 0 if further is None else len(further),
+        "judged": len(test),
+        "seconds": time.perf_counter() - started,
+        "attacks": found,
+    }
 
 
 def decode(name: str, folder: str, device: str, minutes: float, quick: bool) -> dict[str, Any]:
@@ -296,10 +342,11 @@ def decode(name: str, folder: str, device: str, minutes: float, quick: bool) -> 
     judged = b["test"] if law is None else law(b["test"], np.random.default_rng(99))
     attack = GEIAAttack("small" if quick else "medium", seconds=60 * minutes, judged=300, device=device)
     result = attack.run(learnt, TextVectors(judged, texts["test"]), release=law, rng=0, show_progress=False)
-    figures = {key: {"value": e.value, "low": e.low, "high": e.high, "chance": e.chance, "n": e.n}
-               for key, e in result.estimates.items()}  # fmt: skip
-    return {"texts": len(learnt), "seconds": result.seconds,
-            "details": dict(result.details), "figures": figures}  # fmt: skip
+    figures = {
+        key: {"value": e.value, "low": e.low, "high": e.high, "chance": e.chance, "n": e.n}
+        for key, e in result.estimates.items()
+    }
+    return {"texts": len(learnt), "seconds": result.seconds, "details": dict(result.details), "figures": figures}
 
 
 def _denoiser(law: Law, X: np.ndarray, device: str, quick: bool) -> Any:
@@ -311,8 +358,15 @@ def _denoiser(law: Law, X: np.ndarray, device: str, quick: bool) -> Any:
     first = law.tensor(X[:8192], rng)
     mean, spread = first.mean(0), first.std(0) + 1e-9
     n, m = X.shape[1], first.shape[1]
-    body = nn.Sequential(nn.Linear(m, width), nn.GELU(), nn.LayerNorm(width), nn.Linear(width, width), nn.GELU(),
-                         nn.LayerNorm(width), nn.Linear(width, n)).to(device)  # fmt: skip
+    body = nn.Sequential(
+        nn.Linear(m, width),
+        nn.GELU(),
+        nn.LayerNorm(width),
+        nn.Linear(width, width),
+        nn.GELU(),
+        nn.LayerNorm(width),
+        nn.Linear(width, n),
+    ).to(device)
     steps = 5 if quick else 3000
     optimiser = torch.optim.AdamW(body.parameters(), lr=1e-3)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -362,16 +416,22 @@ def main() -> None:
 
     card = torch.cuda.get_device_name(0) if arguments.device != "cpu" else platform.processor() or "CPU"
     about = json.loads((arguments.bundle / "about.json").read_text(encoding="utf-8"))
-    record: dict[str, Any] = {"schema": "vecveil.bench.gpu/1", "card": card, "torch": torch.__version__, **about,
-                              "runs": []}  # fmt: skip
+    record: dict[str, Any] = {
+        "schema": "vecveil.bench.gpu/1",
+        "card": card,
+        "torch": torch.__version__,
+        **about,
+        "runs": [],
+    }
     if arguments.done:
         record["runs"] = json.loads(arguments.done.read_text(encoding="utf-8"))["runs"]
-    done = [{key: each[key] for key in ("release", "kind", "further", "own", "size") if key in each}
-            for each in record["runs"]]  # fmt: skip
+    done = [
+        {key: each[key] for key in ("release", "kind", "further", "own", "size") if key in each}
+        for each in record["runs"]
+    ]
     chosen = [
-        task for task in tasks()
-        if task not in done and (arguments.only is None or task["kind"] in arguments.only)
-    ]  # fmt: skip
+        task for task in tasks() if task not in done and (arguments.only is None or task["kind"] in arguments.only)
+    ]
     deadline = started + 60 * arguments.minutes
     pool = ProcessPoolExecutor(arguments.workers, mp_context=multiprocessing.get_context("spawn"))
     # A decoder is judged for about a minute after its training.

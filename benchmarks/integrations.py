@@ -32,18 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "integrations.json"
 TARGET = 0.95
 # The subject that the examples hide in Cranfield's abstracts on aerodynamics: at which speeds somebody works.
-TERMS = [
-    "supersonic",
-    "hypersonic",
-    "subsonic",
-    "transonic",
-    "mach",
-    "shock",
-    "heat",
-    "jet",
-    "wing",
-    "cone",
-]
+TERMS = ["supersonic", "hypersonic", "subsonic", "transonic", "mach", "shock", "heat", "jet", "wing", "cone"]
 
 
 def tested(folder: Path, only: Sequence[str]) -> dict[str, dict[str, int]]:

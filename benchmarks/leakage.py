@@ -29,25 +29,14 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 import vecveil
-from vecveil.attacks import (
-    LabelledVectors,
-    LadderResult,
-    MLPAttack,
-    split_groups,
-    token_inference_ladder,
-)
+from vecveil.attacks import LabelledVectors, LadderResult, MLPAttack, split_groups, token_inference_ladder
 from vecveil.concepts import Concept, TokenVocabulary, mark_words
 from vecveil.data import read_texts
 from vecveil.io import write_text
 from vecveil.metrics import StsTask
 
 RESULTS = Path(__file__).parent / "results" / "leakage.json"
-METHODS: dict[str, dict[str, Any]] = {
-    "laplace": {},
-    "sparse": {},
-    "covariance": {},
-    "subspace": {},
-}
+METHODS: dict[str, dict[str, Any]] = {"laplace": {}, "sparse": {}, "covariance": {}, "subspace": {}}
 TARGET = 0.952  # a little room for the other noise of the measurement
 MIN_COUNT = {"sts": 15, "ade": 15, "pii": 5}
 PLACES = ("ADDRESS", "LOCATION")
@@ -65,10 +54,7 @@ class Problem:
 
 def sts_tables(data: Path) -> dict[str, dict[str, list[Any]]]:
     """Return the columns of every STS file."""
-    return {
-        Path(f).stem: pq.read_table(f).to_pydict()
-        for f in sorted(glob.glob(str(data / "sts" / "*.parquet")))
-    }
+    return {Path(f).stem: pq.read_table(f).to_pydict() for f in sorted(glob.glob(str(data / "sts" / "*.parquet")))}
 
 
 def sts_problem(data: Path) -> Problem:
@@ -77,15 +63,9 @@ def sts_problem(data: Path) -> Problem:
     texts = sorted({s for t in tables.values() for s in (*t["sentence1"], *t["sentence2"])})
     where = {text: i for i, text in enumerate(texts)}
     pairs = np.array(
-        [
-            (where[a], where[b])
-            for t in tables.values()
-            for a, b in zip(t["sentence1"], t["sentence2"], strict=True)
-        ]
+        [(where[a], where[b]) for t in tables.values() for a, b in zip(t["sentence1"], t["sentence2"], strict=True)]
     )
-    graph = coo_matrix(
-        (np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(texts), len(texts))
-    )
+    graph = coo_matrix((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(texts), len(texts)))
     groups = connected_components(graph, directed=False)[1]
     listed = json.loads((data / "concepts" / "sts_terms.json").read_text())
     terms = sorted({term for group in listed.values() for term in group})
@@ -112,50 +92,36 @@ def pii_problem(data: Path) -> Problem:
 def _task(tables: list[dict[str, list[Any]]], encoder: Any) -> StsTask:
     """Return the STS task over the pairs of several files."""
     left, right, scores = (
-        [value for table in tables for value in table[column]]
-        for column in ("sentence1", "sentence2", "score")
+        [value for table in tables for value in table[column]] for column in ("sentence1", "sentence2", "score")
     )
     return StsTask(encoder.encode(left), encoder.encode(right), np.array(scores, dtype=float))
 
 
-def run(
-    problem: Problem, data: Path, seed: int, split: str, methods: list[str], encoder: Any
-) -> list[dict[str, Any]]:
+def run(problem: Problem, data: Path, seed: int, split: str, methods: list[str], encoder: Any) -> list[dict[str, Any]]:
     """Return one row per method."""
     tables = sts_tables(data)
     sts12, others = (
-        _task([tables[name] for name in names], encoder)
-        for names in (["sts12"], ["sts13", "sts14", "sts15", "sts16"])
+        _task([tables[name] for name in names], encoder) for names in (["sts12"], ["sts13", "sts14", "sts15", "sts16"])
     )
     matches = problem.concept.find(problem.texts)
     ids = problem.groups[matches.with_concept]
     fit_rows, test_rows = split_groups(ids, (0.7, 0.3), seed=seed)
     if split == "separate":
-        fit_rows, attack_rows = (
-            fit_rows[part] for part in split_groups(ids[fit_rows], (0.5, 0.5), seed=seed)
-        )
+        fit_rows, attack_rows = (fit_rows[part] for part in split_groups(ids[fit_rows], (0.5, 0.5), seed=seed))
     else:
         attack_rows = fit_rows
     every, tokens = matches.token_labels(min_count=1)
     counts = every[attack_rows].sum(axis=0)
     least = MIN_COUNT[problem.name]
-    vocabulary = TokenVocabulary(
-        tuple(t for t, c in zip(tokens.tokens, counts, strict=True) if c >= least)
-    )
+    vocabulary = TokenVocabulary(tuple(t for t, c in zip(tokens.tokens, counts, strict=True) if c >= least))
     labels, _ = matches.token_labels(vocabulary)
     fit_vocabulary = TokenVocabulary(
-        tuple(
-            t
-            for t, c in zip(tokens.tokens, every[fit_rows].sum(axis=0), strict=True)
-            if c >= min(10, least)
-        )
+        tuple(t for t, c in zip(tokens.tokens, every[fit_rows].sum(axis=0), strict=True) if c >= min(10, least))
     )
     fit_labels, _ = matches.token_labels(fit_vocabulary)
     held = labels.any(axis=1)
     attack_rows, test_rows = attack_rows[held[attack_rows]], test_rows[held[test_rows]]
-    ordinary = np.setdiff1d(
-        matches.without_concept, np.flatnonzero(np.isin(problem.groups, ids[test_rows]))
-    )
+    ordinary = np.setdiff1d(matches.without_concept, np.flatnonzero(np.isin(problem.groups, ids[test_rows])))
     positive = encoder.encode(matches.positives())
     negative = encoder.encode(matches.negatives())
     ordinary_texts = [problem.texts[i] for i in ordinary]
@@ -201,23 +167,36 @@ def run(
         protector = None
         if method != "none":
             protector = vecveil.fit_pairs(
-                positive[fit_rows], negative[fit_rows], fit_labels[fit_rows], background,
-                words=words, method=method, target_utility=TARGET, utility=sts12, groups=ids[fit_rows], seed=seed,
+                positive[fit_rows],
+                negative[fit_rows],
+                fit_labels[fit_rows],
+                background,
+                words=words,
+                method=method,
+                target_utility=TARGET,
+                utility=sts12,
+                groups=ids[fit_rows],
+                seed=seed,
                 **METHODS[method],
-            )  # fmt: skip
+            )
         seconds = time.perf_counter() - started
         ladder = attack(protector)
         row: dict[str, Any] = {
-            "concept": problem.name, "method": method, "seed": seed, "split": split,
-            "texts": len(attack_rows) + len(test_rows), "terms": len(vocabulary),
-            "fit_seconds": round(seconds, 2), "worst": ladder.worst.name,
+            "concept": problem.name,
+            "method": method,
+            "seed": seed,
+            "split": split,
+            "texts": len(attack_rows) + len(test_rows),
+            "terms": len(vocabulary),
+            "fit_seconds": round(seconds, 2),
+            "worst": ladder.worst.name,
             "chance": round(ladder.worst.estimates["r_precision"].chance, 4),
             "attacks": {
                 r.name: [round(float(v), 4) for v in (e.value, e.low, e.high)]
                 for r in ladder.results
                 for e in [r.estimates["r_precision"]]
             },
-        }  # fmt: skip
+        }
         if protector is not None:
             test_rng = np.random.default_rng(seed + 1)
 
@@ -245,9 +224,7 @@ def run(
 
 def main() -> None:
     """Run and add the rows to the results."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--concept", choices=["sts", "ade", "pii", "all"], default="all")
     parser.add_argument("--split", choices=["shared", "separate"], default="shared")
@@ -263,9 +240,7 @@ def main() -> None:
             fresh = run(problem, arguments.data, seed, arguments.split, arguments.methods, encoder)
             done = {(r["concept"], r["method"], r["seed"], r["split"]) for r in fresh}
             old = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-            kept = [
-                r for r in old if (r["concept"], r["method"], r["seed"], r["split"]) not in done
-            ]
+            kept = [r for r in old if (r["concept"], r["method"], r["seed"], r["split"]) not in done]
             record = {
                 "schema": "vecveil.bench.leakage/1",
                 "vecveil": vecveil.__version__,

@@ -40,9 +40,7 @@ CANDIDATES = 200
 MIN_COUNT = 5
 
 
-def measured(
-    texts: list[str], groups: Any, terms: list[str], rows: int, target: float, encoder: Any
-) -> dict[str, Any]:
+def measured(texts: list[str], groups: Any, terms: list[str], rows: int, target: float, encoder: Any) -> dict[str, Any]:
     """Return the figures of one cell."""
     fit_rows, attack_rows, test_rows = split_groups(groups, (0.5, 0.3, 0.2), seed=0)
     rng = np.random.default_rng(0)
@@ -52,14 +50,10 @@ def measured(
     X = encoder.encode([texts[i] for i in attack_rows])
     tasks = NeighbourTask(X), SealedSearchTask(X, candidates=CANDIDATES, collection_size=len(X))
     started = time.perf_counter()
-    protector = vecveil.fit(
-        [texts[i] for i in fit_rows], concept, encoder, target_utility=target, seed=0
-    )
+    protector = vecveil.fit([texts[i] for i in fit_rows], concept, encoder, target_utility=target, seed=0)
     seconds = time.perf_counter() - started
 
-    def labels(
-        part: Any, vocabulary: TokenVocabulary | None = None
-    ) -> tuple[Any, Any, TokenVocabulary]:
+    def labels(part: Any, vocabulary: TokenVocabulary | None = None) -> tuple[Any, Any, TokenVocabulary]:
         matches = concept.find([texts[i] for i in part], show_progress=False)
         known = vocabulary or matches.token_labels(min_count=MIN_COUNT)[1]
         L, _ = matches.token_labels(known)
@@ -68,9 +62,7 @@ def measured(
 
     attack_rows, L_attack, vocabulary = labels(attack_rows)
     test_rows, L_test, _ = labels(test_rows, vocabulary)
-    X_attack, X_test = (
-        encoder.encode([texts[i] for i in part]) for part in (attack_rows, test_rows)
-    )
+    X_attack, X_test = (encoder.encode([texts[i] for i in part]) for part in (attack_rows, test_rows))
 
     def read(released: Any, **oracle: Any) -> Any:
         train = LabelledVectors(X_attack, L_attack, groups[attack_rows])
@@ -80,36 +72,35 @@ def measured(
     clean = read(X_test)
     leak = read(
         protector.protect(X_test, np.random.default_rng(0)),
-        release=protector.release(), noise_covariance=protector.released_noise_covariance(),
-    )  # fmt: skip
+        release=protector.release(),
+        noise_covariance=protector.released_noise_covariance(),
+    )
     kept = [task.protected(protector.protect, np.random.default_rng(1)).value for task in tasks]
     return {
-        "terms": len(terms), "texts": rows, "target": target, "words": len(vocabulary), "test_texts": len(test_rows),
+        "terms": len(terms),
+        "texts": rows,
+        "target": target,
+        "words": len(vocabulary),
+        "test_texts": len(test_rows),
         "leak": [round(float(v), 4) for v in (leak.value, leak.low, leak.high)],
-        "clean": round(float(clean.value), 4), "chance": round(float(leak.chance), 4),
-        "store_alone": round(float(kept[0]), 4), "sealed": round(float(kept[1]), 4),
-        "parameters": protector.report["parameters"], "fit_seconds": round(seconds, 1),
-    }  # fmt: skip
+        "clean": round(float(clean.value), 4),
+        "chance": round(float(leak.chance), 4),
+        "store_alone": round(float(kept[0]), 4),
+        "sealed": round(float(kept[1]), 4),
+        "parameters": protector.report["parameters"],
+        "fit_seconds": round(seconds, 1),
+    }
 
 
 def main() -> None:
     """Measure the missing cells and write the file after each."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    table = read_texts(
-        arguments.data / "ade" / "ade_corpus_v2.jsonl.gz", "text", columns=["spans", "pmid"]
-    )
+    table = read_texts(arguments.data / "ade" / "ade_corpus_v2.jsonl.gz", "text", columns=["spans", "pmid"])
     groups = np.unique([str(p) for p in table.columns["pmid"]], return_inverse=True)[1]
-    names = Counter(
-        span["text"].lower()
-        for row in table.columns["spans"]
-        for span in row
-        if span["label"] == "DRUG"
-    )
+    names = Counter(span["text"].lower() for row in table.columns["spans"] for span in row if span["label"] == "DRUG")
     listed = [name for name, _ in sorted(names.items(), key=lambda item: (-item[1], item[0]))]
     encoder = vecveil.load_encoder("minilm")
     cells = json.loads(arguments.out.read_text())["cells"] if arguments.out.exists() else []
@@ -118,11 +109,7 @@ def main() -> None:
         if (terms, rows, target) in done:
             continue
         cells.append(measured(table.texts, groups, listed[:terms], rows, target, encoder))
-        record = {
-            "schema": "vecveil.bench.list-size/1",
-            "vecveil": vecveil.__version__,
-            "cells": cells,
-        }
+        record = {"schema": "vecveil.bench.list-size/1", "vecveil": vecveil.__version__, "cells": cells}
         write_text(arguments.out, json.dumps(record, indent=1) + "\n")
         print({k: v for k, v in cells[-1].items() if k != "parameters"}, flush=True)
 

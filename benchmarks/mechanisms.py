@@ -26,15 +26,7 @@ from randomgen import AESCounter
 
 import vecveil
 from vecveil.io import write_text
-from vecveil.mechanisms import (
-    Before,
-    Gaussian,
-    Laplace,
-    Mahalanobis,
-    Mechanism,
-    Purkayastha,
-    Step,
-)
+from vecveil.mechanisms import Before, Gaussian, Laplace, Mahalanobis, Mechanism, Purkayastha, Step
 from vecveil.protector import Protector
 from vecveil.randomness import NoiseKey, kernel
 from vecveil.runtime import thread_count
@@ -45,10 +37,17 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "mechanisms.json"
 ENVIRONMENT = HERE.parent / "build" / "external"
 TARGETS = {
-    "laplace float64": 1.0, "laplace float32": 2.0, "diagonal float64": 1.0, "diagonal float32": 2.0,
-    "full float64": 0.3, "full float32": 0.3, "purkayastha float64": 0.7, "purkayastha float32": 0.7,
-    "keyed float64": 0.4, "keyed float32": 0.4,
-}  # fmt: skip
+    "laplace float64": 1.0,
+    "laplace float32": 2.0,
+    "diagonal float64": 1.0,
+    "diagonal float32": 2.0,
+    "full float64": 0.3,
+    "full float32": 0.3,
+    "purkayastha float64": 0.7,
+    "purkayastha float32": 0.7,
+    "keyed float64": 0.4,
+    "keyed float32": 0.4,
+}
 PUBLISHED = {"SPARSE (Mahalanobis, paper, T11)": 48.4, "Purkayastha (paper, T11)": 33_200.0}
 """Microseconds per vector, as the paper prints them; another machine."""
 EXTERNAL_TARGETS = {"ironcore-alloy": 100.0, "opendp": 300.0}
@@ -67,9 +66,7 @@ def cases(X: np.ndarray) -> dict[str, Callable[[], object]]:
     A = np.random.default_rng(1).standard_normal((n, n)) * np.geomspace(1, 4, n)
     mechanisms: dict[str, Mechanism] = {
         "laplace": Laplace(n, epsilon),
-        "diagonal": Mahalanobis(
-            NoiseShape.from_diagonal(np.geomspace(1, 9, n), floor=0.1), epsilon
-        ),
+        "diagonal": Mahalanobis(NoiseShape.from_diagonal(np.geomspace(1, 9, n), floor=0.1), epsilon),
         "full": Mahalanobis(NoiseShape.from_matrix(A.T @ A / n, floor=0.05), epsilon),
         "low rank 64": Mahalanobis(
             NoiseShape.from_low_rank(np.linalg.qr(A)[0][:, :64], np.ones(64), floor=0.1), epsilon
@@ -108,10 +105,7 @@ def single_vector_microseconds(n: int) -> dict[str, float]:
         "laplace": Protector("laplace", Laplace(n, 4.0 * n)),
         "purkayastha": Protector("purkayastha", Purkayastha(n, 4.0 * n)),
     }
-    actions = {
-        name: lambda p=protector: [p.protect(x) for _ in range(200)]
-        for name, protector in one.items()
-    }
+    actions = {name: lambda p=protector: [p.protect(x) for _ in range(200)] for name, protector in one.items()}
     return {name: seconds / 200 * 1e6 for name, seconds in timed(actions, 7).items()}
 
 
@@ -126,9 +120,7 @@ def memory_over_batch(n: int, batch: int) -> dict[str, float]:
         "laplace": Protector("laplace", laplace),
         "full": Protector("covariance", full),
         "purkayastha": Protector("purkayastha", Purkayastha(n, 4.0 * n)),
-        "subspace": Protector(
-            "subspace", laplace, map=LinearMap.quantised(basis.T, basis, norm=1.0)
-        ),
+        "subspace": Protector("subspace", laplace, map=LinearMap.quantised(basis.T, basis, norm=1.0)),
         "laplace, normalise, float16": Protector(
             "laplace", laplace, before=Before("normalise"), after=(Step("float16"),)
         ),
@@ -177,9 +169,7 @@ def external(names: tuple[str, ...], n: int) -> list[dict[str, object]]:
 
 def main() -> None:
     """Measure and write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--dimension", type=int, default=768)
     parser.add_argument("--repeats", type=int, default=5)

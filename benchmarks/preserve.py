@@ -40,11 +40,7 @@ import vecveil
 from vecveil.attacks import LabelledVectors, MLPAttack
 from vecveil.concepts import Concept
 from vecveil.io import write_text
-from vecveil.sensitivity.kernel_reader import (
-    kernel_ridge_path,
-    near_duplicate_groups,
-    share_recovered,
-)
+from vecveil.sensitivity.kernel_reader import kernel_ridge_path, near_duplicate_groups, share_recovered
 from vecveil.sensitivity.moments import Moments, cross_covariance, matrix_root
 from vecveil.sensitivity.subspace import concept_directions
 
@@ -58,21 +54,13 @@ Release = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 def texts_of(name: str, data: Path) -> tuple[list[str], np.ndarray, np.ndarray, list[str]]:
     """Return texts, classes, which texts are of the test part, and the concept's terms."""
-    files = {
-        "phrasebank": ["financial_phrasebank"],
-        "ag-news": ["ag_news_train_subset", "ag_news_test"],
-    }[name]
+    files = {"phrasebank": ["financial_phrasebank"], "ag-news": ["ag_news_train_subset", "ag_news_test"]}[name]
     tables = [pq.read_table(data / "classification" / f"{file}.parquet") for file in files]
     texts = [text for table in tables for text in table["text"].to_pylist()]
     classes = np.concatenate([table["label"].to_numpy() for table in tables])
     if name == "ag-news":
         terms = json.loads((data / "concepts" / "sts_terms.json").read_text())
-        return (
-            texts,
-            classes,
-            np.arange(len(texts)) >= len(tables[0]),
-            terms["country"] + terms["name"],
-        )
+        return (texts, classes, np.arange(len(texts)) >= len(tables[0]), terms["country"] + terms["name"])
     capital: collections.Counter[str] = collections.Counter()
     small: collections.Counter[str] = collections.Counter()
     for text in texts:
@@ -87,18 +75,13 @@ def linear_path(A: np.ndarray, L: np.ndarray, B: np.ndarray) -> list[np.ndarray]
     mean, base = A.mean(0), L.mean(0)
     values, V = np.linalg.eigh((A - mean).T @ (A - mean))
     G = V.T @ ((A - mean).T @ (L - base))
-    return [
-        (B - mean) @ V @ (G / (values + p * values.mean())[:, None]) + base
-        for p in (1e-3, 1e-2, 0.1)
-    ]
+    return [(B - mean) @ V @ (G / (values + p * values.mean())[:, None]) + base for p in (1e-3, 1e-2, 0.1)]
 
 
 class Split:
     """One seed: the protector's texts, other texts to learn from, and test texts."""
 
-    def __init__(
-        self, X: np.ndarray, N: np.ndarray, y: np.ndarray, test: np.ndarray, matches: Any, seed: int
-    ) -> None:
+    def __init__(self, X: np.ndarray, N: np.ndarray, y: np.ndarray, test: np.ndarray, matches: Any, seed: int) -> None:
         rng = np.random.default_rng(seed)
         self.X, self.y, self.seed = X, y, seed
         place = np.full(len(X), -1)
@@ -109,17 +92,17 @@ class Split:
         else:
             groups = near_duplicate_groups(X)
             share = rng.permutation(groups.max() + 1)[groups] / (groups.max() + 1)
-            fit, other, self.test = (np.flatnonzero((low <= share) & (share < high))
-                                     for low, high in ((0, 0.4), (0.4, 0.7), (0.7, 1)))  # fmt: skip
+            fit, other, self.test = (
+                np.flatnonzero((low <= share) & (share < high)) for low, high in ((0, 0.4), (0.4, 0.7), (0.7, 1))
+            )
         self.learn = np.concatenate([fit, other])
         self.own, rest = fit[place[fit] >= 0], fit[place[fit] < 0]
         vocabulary = matches.frequent_tokens([15], rows=place[self.own])
         tokens = matches.tokens()
-        self.read, self.held = (
-            rows[place[rows] >= 0][:ATTACKED] for rows in (other, rng.permutation(self.test))
+        self.read, self.held = (rows[place[rows] >= 0][:ATTACKED] for rows in (other, rng.permutation(self.test)))
+        L, self.L_read, self.L_held = (
+            vocabulary.labels([tokens[i] for i in place[rows]]) for rows in (self.own, self.read, self.held)
         )
-        L, self.L_read, self.L_held = (vocabulary.labels([tokens[i] for i in place[rows]])
-                                       for rows in (self.own, self.read, self.held))  # fmt: skip
         self.pairs = (X[self.own], N[place[self.own]], L, X[rest])
         self.preserved = np.concatenate([self.own, rest])
         self.moments = Moments.of(*self.pairs[:2], token_labels=L, background=X[rest])
@@ -140,13 +123,8 @@ class Split:
             rng = np.random.default_rng([self.seed, draw])
             raw = tuple(release(self.X[rows], rng) for rows in (self.read, self.held))
             scores = [linear_path(raw[0], self.L_read, raw[1])]
-            scores += [
-                [*kernel_ridge_path([A], self.L_read, B)]
-                for A, B in (raw, (raw[0] @ back, raw[1] @ back))
-            ]
-            found.append(
-                max(share_recovered(each, self.L_held) for path in scores for each in path)
-            )
+            scores += [[*kernel_ridge_path([A], self.L_read, B)] for A, B in (raw, (raw[0] @ back, raw[1] @ back))]
+            found.append(max(share_recovered(each, self.L_held) for path in scores for each in path))
         return float(np.mean(found))
 
     def figures(self, T: np.ndarray, noise: float) -> dict[str, float]:
@@ -159,11 +137,14 @@ class Split:
             clean.append(self.clean.score(B, self.y[self.test]))
         train = LabelledVectors(self.X[self.read], self.L_read)
         held = LabelledVectors(release(self.X[self.held], rng).astype(np.float32), self.L_held)
-        perceptron = MLPAttack((512,)).run(
-            train, held, release=release, rng=self.seed, show_progress=False
-        )
-        return {"noise": noise, "leak": self.leak(T, noise), "perceptron": perceptron.value,
-                "accuracy": float(np.mean(trained)), "accuracy_clean": float(np.mean(clean))}  # fmt: skip
+        perceptron = MLPAttack((512,)).run(train, held, release=release, rng=self.seed, show_progress=False)
+        return {
+            "noise": noise,
+            "leak": self.leak(T, noise),
+            "perceptron": perceptron.value,
+            "accuracy": float(np.mean(trained)),
+            "accuracy_clean": float(np.mean(clean)),
+        }
 
     def at_leak(self, T: np.ndarray, noise: float, leak: float) -> float:
         """Return the noise, half to four times the given one, at which the readers recover ``leak``."""
@@ -248,23 +229,14 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return means over seeds, and the gain in accuracy over ``erase`` with a 95 % interval."""
     table = []
     for design, method in dict.fromkeys((row["design"], row["method"]) for row in rows):
-        mine, base = (
-            [r for r in rows if (r["design"], r["method"]) == (design, m)]
-            for m in (method, "erase")
-        )
+        mine, base = ([r for r in rows if (r["design"], r["method"]) == (design, m)] for m in (method, "erase"))
         line: dict[str, Any] = {"design": design, "method": method}
         for key in ("noise", "leak", "perceptron", "accuracy", "accuracy_clean"):
-            line[key] = round(
-                float(np.mean([r[key] for r in mine])) * (1 if key == "noise" else 100), 2
-            )
+            line[key] = round(float(np.mean([r[key] for r in mine])) * (1 if key == "noise" else 100), 2)
         if method != "erase" and len(mine) > 1:
-            gains = 100 * np.array(
-                [r["accuracy"] - b["accuracy"] for r, b in zip(mine, base, strict=True)]
-            )
+            gains = 100 * np.array([r["accuracy"] - b["accuracy"] for r, b in zip(mine, base, strict=True)])
             half = student.ppf(0.975, len(gains) - 1) * gains.std(ddof=1) / np.sqrt(len(gains))
-            line["gain"] = [
-                round(float(v), 1) for v in (gains.mean(), gains.mean() - half, gains.mean() + half)
-            ]
+            line["gain"] = [round(float(v), 1) for v in (gains.mean(), gains.mean() - half, gains.mean() + half)]
         table.append(line)
     return table
 
@@ -280,26 +252,24 @@ def main() -> None:
     for name in given.sets:
         texts, classes, test, terms = texts_of(name, given.data)
         matches = Concept.from_terms(name, terms).find(texts)
-        X, N = (
-            np.asarray(encoder.encode(part), np.float32) for part in (texts, matches.negatives())
-        )
+        X, N = (np.asarray(encoder.encode(part), np.float32) for part in (texts, matches.negatives()))
         rows: list[dict[str, Any]] = []
         cleans: list[dict[str, float]] = []
         for seed in range(given.seeds):
             split = Split(X, N, classes, test, matches, seed)
-            chance = share_recovered(
-                np.tile(split.L_read.mean(0), (len(split.held), 1)), split.L_held
+            chance = share_recovered(np.tile(split.L_read.mean(0), (len(split.held), 1)), split.L_held)
+            cleans.append(
+                {
+                    "leak": split.leak(np.eye(X.shape[1]), 0.0),
+                    "chance": chance,
+                    "accuracy": float(split.clean.score(split.X[split.test], classes[split.test])),
+                }
             )
-            cleans.append({"leak": split.leak(np.eye(X.shape[1]), 0.0), "chance": chance,
-                           "accuracy": float(split.clean.score(split.X[split.test], classes[split.test]))})  # fmt: skip
             rows += measure(split)
             record[name] = {
                 "texts": [len(part) for part in (split.preserved, split.learn, split.test)],
                 "labels": split.L_held.shape[1],
-                "clean": {
-                    key: round(100 * float(np.mean([c[key] for c in cleans])), 1)
-                    for key in cleans[0]
-                },
+                "clean": {key: round(100 * float(np.mean([c[key] for c in cleans])), 1) for key in cleans[0]},
                 "table": summary(rows),
                 "rows": rows,
             }

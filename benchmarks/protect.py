@@ -46,32 +46,21 @@ def synthetic_pairs(rows: int, n: int = 384, tokens: int = 100) -> tuple[np.ndar
     labels[np.arange(rows), rng.integers(0, tokens, rows)] = 1
 
     def unit(X: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(
-            (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
-        )
+        return np.ascontiguousarray((X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32))
 
-    return (
-        unit(topics[:rows] + labels @ directions),
-        unit(topics[:rows]),
-        labels,
-        unit(topics[rows:]),
-    )
+    return (unit(topics[:rows] + labels @ directions), unit(topics[:rows]), labels, unit(topics[rows:]))
 
 
 def main() -> None:
     """Measure and write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     positive, negative, labels, background = synthetic_pairs(10_000)
 
     def fit(**options: object) -> vecveil.Protector:
-        return vecveil.fit_pairs(
-            positive, negative, labels, background, show_progress=False, **options
-        )
+        return vecveil.fit_pairs(positive, negative, labels, background, show_progress=False, **options)
 
     given = best(lambda: fit(noise_to_signal=0.25, **GIVEN), 3)
     search = best(lambda: fit(target_utility=0.9), 2)

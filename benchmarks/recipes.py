@@ -36,9 +36,11 @@ from vecveil.io import write_text
 
 RESULTS = Path(__file__).parent / "results" / "recipes.json"
 SETS = {
-    "rag": "pii/presidio_synth_v2.jsonl.gz", "clinical": "ade/ade_corpus_v2.jsonl.gz",
-    "api": "pii/asq_phi.jsonl.gz", "release": "classification/ag_news_train_subset.parquet",
-}  # fmt: skip
+    "rag": "pii/presidio_synth_v2.jsonl.gz",
+    "clinical": "ade/ade_corpus_v2.jsonl.gz",
+    "api": "pii/asq_phi.jsonl.gz",
+    "release": "classification/ag_news_train_subset.parquet",
+}
 STAGE = {"rewrite": "delete", "noise_to_signal": 0.3, "kept": 128, "flattening": 0.0, "pairs": True}
 STEMS = (
     r"(?i)\b\w+(?:mab|pril|olol|statin|dipine|cillin|mycin|cycline|oxacin|azole|prazole|tidine|gliptin|glutide|profen|"
@@ -62,9 +64,14 @@ def of_labels(data: Path, name: str, label: str) -> tuple[list[str], list[set[st
 
 
 def lookups(
-    protector: Any, encoder: Any, texts: list[str], named: list[set[str]], words: dict[str, list[str]], top: int,
+    protector: Any,
+    encoder: Any,
+    texts: list[str],
+    named: list[set[str]],
+    words: dict[str, list[str]],
+    top: int,
     candidates: int,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the leak of each list of ``words`` and the search in a store of ``texts``, before and after protection."""
     clean, stored = encoder.encode(texts), protector.encode(texts)
     leaks = {}
@@ -156,8 +163,12 @@ def release(data: Path, encoder: Any) -> dict[str, Any]:
         for X in (clean, released)
     ]
     leak = {"words": len(known), "before": before.value, "after": after.value, "chance": after.chance}
-    return {"texts": len(clean), "leak": {"listed": leak}, "accuracy": accuracy,
-            "search": {"alone": search(clean, released, protector.protect(clean))[0]}}  # fmt: skip
+    return {
+        "texts": len(clean),
+        "leak": {"listed": leak},
+        "accuracy": accuracy,
+        "search": {"alone": search(clean, released, protector.protect(clean))[0]},
+    }
 
 
 def sealed(data: Path, encoder: Any) -> dict[str, Any]:
@@ -178,8 +189,12 @@ def sealed(data: Path, encoder: Any) -> dict[str, Any]:
 
 
 RECIPES: dict[str, Callable[[Path, Any], dict[str, Any]]] = {
-    "rag": rag, "clinical": clinical, "api": api, "release": release, "sealed": sealed,
-}  # fmt: skip
+    "rag": rag,
+    "clinical": clinical,
+    "api": api,
+    "release": release,
+    "sealed": sealed,
+}
 
 
 def main() -> None:

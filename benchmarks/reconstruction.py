@@ -61,11 +61,7 @@ def sts_split(data: Path) -> tuple[list[str], np.ndarray, np.ndarray]:
     tables = [pq.read_table(f).to_pydict() for f in sorted((data / "sts").glob("*.parquet"))]
     texts = sorted({s for t in tables for s in (*t["sentence1"], *t["sentence2"])})
     where = {text: i for i, text in enumerate(texts)}
-    pairs = [
-        (where[a], where[b])
-        for t in tables
-        for a, b in zip(t["sentence1"], t["sentence2"], strict=True)
-    ]
+    pairs = [(where[a], where[b]) for t in tables for a, b in zip(t["sentence1"], t["sentence2"], strict=True)]
     groups = text_groups(texts, pairs=np.array(pairs))
     learn, judge = split_groups(groups, (0.7, 0.3), seed=0)
     corpus = pq.read_table(data / "lm" / "sentences.parquet", columns=["text"])["text"]

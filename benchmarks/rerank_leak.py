@@ -32,9 +32,7 @@ from vecveil.io import write_text
 
 RESULTS = Path(__file__).parent / "results" / "rerank_leak.json"
 QUERIES = (0, 30, 100, 300, 1_000, 10_000)
-WEIGHTS = [
-    10.0**e for e in range(-4, 4)
-]  # noise of an answer, by the variance of a cosine under the prior
+WEIGHTS = [10.0**e for e in range(-4, 4)]  # noise of an answer, by the variance of a cosine under the prior
 WEIGHT, ITERATIONS = 3e-4, 40
 DOCUMENTS, OWN, KNOWN, CANDIDATES, BEST = 200, 200, 3_000, 5_000, 10
 
@@ -52,12 +50,8 @@ def sentences(data: Path) -> list[str]:
 def between(position: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Return the middle between the cosines (T, m) of the two own documents next to each position (T, k)."""
     ladder = np.sort(own, axis=1)[:, ::-1]
-    ladder = np.hstack(
-        [2 * ladder[:, :1] - ladder[:, 1:2], ladder, 2 * ladder[:, -1:] - ladder[:, -2:-1]]
-    )
-    return (
-        np.take_along_axis(ladder, position, 1) + np.take_along_axis(ladder, position + 1, 1)
-    ) / 2
+    ladder = np.hstack([2 * ladder[:, :1] - ladder[:, 1:2], ladder, 2 * ladder[:, -1:] - ladder[:, -2:-1]])
+    return (np.take_along_axis(ladder, position, 1) + np.take_along_axis(ladder, position + 1, 1)) / 2
 
 
 def ridge(Q: np.ndarray, S: np.ndarray, prior: np.ndarray) -> np.ndarray:
@@ -85,9 +79,7 @@ def estimates(
         return mean + ridge(Q, C - (Q @ mean)[:, None], prior)
     if "own" in kind:
         known = Q @ own.T
-        position = np.stack(
-            [(row[None, :] > c[:, None]).sum(1) for row, c in zip(known, C, strict=True)]
-        )
+        position = np.stack([(row[None, :] > c[:, None]).sum(1) for row, c in zip(known, C, strict=True)])
         return mean + ridge(Q, between(position, known) - (Q @ mean)[:, None], prior)
     shown = BEST if kind.startswith("best") else len(X)
     D = plackett_luce(Q, np.argsort(-C, axis=1), shown, prior)
@@ -107,17 +99,13 @@ def plackett_luce(Q: np.ndarray, order: np.ndarray, shown: int, prior: np.ndarra
         Z = z.reshape(k, -1)
         S = (A @ Z.T)[rows, order]
         E = np.exp(S - S.max(1, keepdims=True))
-        left = (
-            np.cumsum(E[:, ::-1], axis=1)[:, ::-1] + 1e-300
-        )  # of the documents that are not placed yet
+        left = np.cumsum(E[:, ::-1], axis=1)[:, ::-1] + 1e-300  # of the documents that are not placed yet
         value = (np.log(left) - np.log(E + 1e-300))[:, :shown].sum()
         G = np.empty_like(S)
         G[rows, order] = E * np.cumsum(np.where(first, 1 / left, 0), axis=1)[:, last] - first
         return float(value + WEIGHT / 2 * z @ z), ((G.T @ A) + WEIGHT * Z).ravel()
 
-    found = minimize(
-        loss, np.zeros(k * len(prior)), jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS}
-    )
+    found = minimize(loss, np.zeros(k * len(prior)), jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
     solved: np.ndarray = found.x.reshape(k, -1) @ root.T
     return solved
 
@@ -137,16 +125,9 @@ def main() -> None:
     known, sealed, own, others, queries = np.split(X, ends)
     print(f"{len(texts):,} sentences, {len(queries):,} queries")
     mean, prior = known.mean(0), np.cov(known.T)
-    record: dict[str, Any] = {
-        "documents": DOCUMENTS,
-        "own": OWN,
-        "candidates": CANDIDATES,
-        "rows": [],
-    }
+    record: dict[str, Any] = {"documents": DOCUMENTS, "own": OWN, "candidates": CANDIDATES, "rows": []}
     kinds = ("scores", f"order among {OWN} own", f"best {BEST}", "order")
-    for count, kind in (
-        (count, kind) for count in QUERIES if count <= len(queries) for kind in kinds
-    ):
+    for count, kind in ((count, kind) for count in QUERIES if count <= len(queries) for kind in kinds):
         cosines, named = [], []
         for seed in range(given.seeds if count < 10_000 else 1):
             docs = sealed[seed * DOCUMENTS : (seed + 1) * DOCUMENTS]

@@ -36,12 +36,7 @@ def main() -> int:
         if arguments.only and Path(command[0]).stem not in arguments.only:
             continue
         print("==", " ".join(command), flush=True)
-        failed += (
-            subprocess.run(
-                [sys.executable, str(HERE / command[0]), *command[1:]], check=False
-            ).returncode
-            != 0
-        )
+        failed += subprocess.run([sys.executable, str(HERE / command[0]), *command[1:]], check=False).returncode != 0
     return failed
 
 

@@ -51,9 +51,7 @@ def make_protectors(folder: Path) -> None:
     vecveil.fit_pairs(*pairs, method="laplace", noise_to_signal=0.25, show_progress=False).save(
         folder / "laplace.vecveil"
     )
-    vecveil.fit_pairs(*pairs, noise_to_signal=0.25, show_progress=False, **GIVEN).save(
-        folder / "subspace.vecveil"
-    )
+    vecveil.fit_pairs(*pairs, noise_to_signal=0.25, show_progress=False, **GIVEN).save(folder / "subspace.vecveil")
 
 
 def make_input(folder: Path, rows: int) -> None:
@@ -132,21 +130,10 @@ def _peak_mib() -> float:
     return float("nan")
 
 
-def measured(
-    case: str, folder: Path, source: Path, engine: str, target: Path | None = None
-) -> dict[str, Any]:
+def measured(case: str, folder: Path, source: Path, engine: str, target: Path | None = None) -> dict[str, Any]:
     """Return what one case took in a process of its own."""
     target = folder / "out" if target is None else target
-    words = [
-        sys.executable,
-        __file__,
-        "--case",
-        case,
-        "--folder",
-        str(folder),
-        "--source",
-        str(source),
-    ]
+    words = [sys.executable, __file__, "--case", case, "--folder", str(folder), "--source", str(source)]
     words += ["--target", str(target), "--engine", engine]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     shutil.rmtree(target)
@@ -169,10 +156,7 @@ def measure(rows: int, folder: Path, engine: str) -> dict[str, Any]:
             runs[case].append(measured(case, folder, source, engine))
             print(rows, case, runs[case][-1], file=sys.stderr, flush=True)
     shutil.rmtree(source)
-    middle = {
-        case: sorted(found, key=lambda one: one["seconds"])[len(found) // 2]
-        for case, found in runs.items()
-    }
+    middle = {case: sorted(found, key=lambda one: one["seconds"])[len(found) // 2] for case, found in runs.items()}
     return {
         "rows": rows,
         "engine": engine,
@@ -183,10 +167,7 @@ def measure(rows: int, folder: Path, engine: str) -> dict[str, Any]:
             case: {
                 **one,
                 "rows_per_second": rows / one["seconds"],
-                **{
-                    f"of_{other.replace(' ', '_')}": middle[other]["seconds"] / one["seconds"]
-                    for other in COPIES
-                },
+                **{f"of_{other.replace(' ', '_')}": middle[other]["seconds"] / one["seconds"] for other in COPIES},
             }
             for case, one in middle.items()
         },
@@ -200,18 +181,14 @@ def exponents(records: list[dict[str, Any]]) -> dict[str, float]:
         return {}
     x = np.log([record["rows"] for record in local])
     return {
-        case: float(
-            np.polyfit(x, np.log([one["cases"][case]["processor_seconds"] for one in local]), 1)[0]
-        )
+        case: float(np.polyfit(x, np.log([one["cases"][case]["processor_seconds"] for one in local]), 1)[0])
         for case in (*COPIES, *METHODS)
     }
 
 
 def main() -> None:
     """Measure and write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
     parser.add_argument("--engine", choices=["local", "ray"], default="local")
     parser.add_argument("--folder", type=Path, help="where the files go [default: a temporary one]")
@@ -227,10 +204,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=given.folder, prefix="vecveil-scale-") as name:
             make_protectors(Path(name))
             found = measure(rows, Path(name), given.engine)
-        kept = [
-            one for one in known["sizes"]
-            if (one["rows"], one["engine"]) != (found["rows"], found["engine"])
-        ]  # fmt: skip
+        kept = [one for one in known["sizes"] if (one["rows"], one["engine"]) != (found["rows"], found["engine"])]
         sizes = sorted([*kept, found], key=lambda one: (one["engine"], one["rows"]))
         known = {
             **known,

@@ -49,10 +49,7 @@ def row_cost(sizes: Sequence[dict[str, Any]], case: str) -> dict[str, float]:
     small, large = local[-2:]
     rows = large["rows"] - small["rows"]
     seconds = [one["cases"][case]["processor_seconds"] for one in (small, large)]
-    return {
-        "processor_seconds": (seconds[1] - seconds[0]) / rows,
-        "bytes": large["input_bytes"] / large["rows"],
-    }
+    return {"processor_seconds": (seconds[1] - seconds[0]) / rows, "bytes": large["input_bytes"] / large["rows"]}
 
 
 def reckoned(sizes: Sequence[dict[str, Any]], rows: int = ROWS) -> list[dict[str, Any]]:
@@ -61,9 +58,7 @@ def reckoned(sizes: Sequence[dict[str, Any]], rows: int = ROWS) -> list[dict[str
     for case in METHODS:
         one = row_cost(sizes, case)
         total = rows * one["processor_seconds"]
-        part = (
-            2**28 / one["bytes"] * one["processor_seconds"]
-        )  # the longest that one core is waited for
+        part = 2**28 / one["bytes"] * one["processor_seconds"]  # the longest that one core is waited for
         found += [
             {
                 "method": case,
@@ -106,23 +101,17 @@ def together(folder: Path, source: Path, method: str, workers: int) -> tuple[flo
     target = folder / "out"
     target.mkdir()
     environment = {**os.environ, "VECVEIL_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    words = [
-        sys.executable,
-        __file__,
-        "--folder",
-        str(folder),
-        "--source",
-        str(source),
-        "--method",
-        method,
-    ]
+    words = [sys.executable, __file__, "--folder", str(folder), "--source", str(source), "--method", method]
     children = [
         subprocess.Popen(
             [*words, "--worker", str(i), "--of", str(workers)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
         for i in range(workers)
-    ]  # fmt: skip
+    ]
     for child in children:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
@@ -158,16 +147,14 @@ def checked(folder: Path, rows: int) -> list[dict[str, Any]]:
             seconds, _ = together(folder, folder / name, method, workers)
             found.append(
                 {"method": method, "rows": size, "workers": workers, "predicted_seconds": predicted, "seconds": seconds}
-            )  # fmt: skip
+            )
             print(found[-1], file=sys.stderr, flush=True)
     return found
 
 
 def main() -> None:
     """Reckon, check and write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
@@ -176,9 +163,7 @@ def main() -> None:
     parser.add_argument("--method", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker is not None:
-        worker(
-            given.folder, given.source, given.folder / "out", given.method, given.worker, given.of
-        )
+        worker(given.folder, given.source, given.folder / "out", given.method, given.worker, given.of)
         return
     sizes = json.loads(SCALE.read_text())["sizes"]
     with tempfile.TemporaryDirectory(dir=given.folder, prefix="vecveil-cost-") as name:

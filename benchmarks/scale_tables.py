@@ -9,11 +9,7 @@ from typing import Any
 __all__ = ["MISSING", "cost", "load_record", "markdown_table", "scale", "sealed_store"]
 
 MISSING = "not measured"
-CASES = {
-    "copy without dictionaries": "copy",
-    "laplace": "`laplace`",
-    "subspace": "`subspace`",
-}
+CASES = {"copy without dictionaries": "copy", "laplace": "`laplace`", "subspace": "`subspace`"}
 
 
 def load_record(folder: Path, name: str) -> dict[str, Any]:
@@ -35,11 +31,16 @@ def scale(folder: Path) -> str:
         for case, found in ((CASES[name], found) for name, found in one["cases"].items() if name in CASES):
             rows.append(
                 [
-                    f"{one['rows']:,}", one["engine"], case, f"{found['start_seconds']:.1f} s",
-                    f"{found['seconds']:.1f} s", f"{found['rows_per_second']:,.0f}",
-                    f"{100 * found['of_copy_without_dictionaries']:.0f} %", f"{found['peak_mib']:,.0f} MiB",
+                    f"{one['rows']:,}",
+                    one["engine"],
+                    case,
+                    f"{found['start_seconds']:.1f} s",
+                    f"{found['seconds']:.1f} s",
+                    f"{found['rows_per_second']:,.0f}",
+                    f"{100 * found['of_copy_without_dictionaries']:.0f} %",
+                    f"{found['peak_mib']:,.0f} MiB",
                 ]
-            )  # fmt: skip
+            )
     head = ["rows", "engine", "what", "start", "time", "rows a second", "of the copy", "peak"]
     return markdown_table(head, rows, 3)
 
@@ -48,14 +49,17 @@ def cost(folder: Path) -> str:
     """Return what a thousand million vectors would cost."""
     rows = [
         [
-            f"`{one['method']}`", f"{one['rows']:,}", f"{one['cores']:,}", f"{one['core_hours']:,.1f}",
-            _hours(one["hours"]), f"{one['terabytes_read']:.2f} TB", f"{one['terabytes_written']:.2f} TB",
+            f"`{one['method']}`",
+            f"{one['rows']:,}",
+            f"{one['cores']:,}",
+            f"{one['core_hours']:,.1f}",
+            _hours(one["hours"]),
+            f"{one['terabytes_read']:.2f} TB",
+            f"{one['terabytes_written']:.2f} TB",
         ]
         for one in load_record(folder, "scale-cost").get("reckoned", [])
-    ]  # fmt: skip
-    return markdown_table(
-        ["method", "rows", "cores", "core hours", "time", "read", "written"], rows
-    )
+    ]
+    return markdown_table(["method", "rows", "cores", "core hours", "time", "read", "written"], rows)
 
 
 SEALED_CASES = {
@@ -69,11 +73,15 @@ def sealed_store(folder: Path) -> str:
     """Return ingestion, search, disk and memory of a sealed store beside one that is not."""
     rows = [
         [
-            f"{one['rows']:,}", SEALED_CASES[one["case"]], f"{one['rows_per_second']:,.0f}",
-            f"{one['milliseconds_a_search']:.0f} ms", f"{one['bytes_a_row']:,.0f}", f"{one['peak_mib']:,.0f} MiB",
+            f"{one['rows']:,}",
+            SEALED_CASES[one["case"]],
+            f"{one['rows_per_second']:,.0f}",
+            f"{one['milliseconds_a_search']:.0f} ms",
+            f"{one['bytes_a_row']:,.0f}",
+            f"{one['peak_mib']:,.0f} MiB",
         ]
         for one in load_record(folder, "sealed-store").get("rows", [])
-    ]  # fmt: skip
+    ]
     return markdown_table(["rows", "what", "rows written a second", "a search", "bytes a row", "peak"], rows, 2)
 
 

@@ -243,8 +243,13 @@ def main() -> None:
                 figures["fewer"] = {"rows": rows, **run_case(name, rows, folder, real, options)}
                 figures = figures["fewer"]
         print(name, json.dumps(results[name]), flush=True)
-    record = {"rows": options.rows, "real": min(len(real) - QUERIES, options.rows), "threads": options.threads,
-              "machine": platform.machine(), "cases": results}  # fmt: skip
+    record = {
+        "rows": options.rows,
+        "real": min(len(real) - QUERIES, options.rows),
+        "threads": options.threads,
+        "machine": platform.machine(),
+        "cases": results,
+    }
     existing = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if options.others:
         write_text(RESULTS.with_name("sealed_beside.json"), json.dumps(record, indent=1) + "\n")
@@ -264,9 +269,12 @@ def run_case(name: str, rows: int, folder: Path, real: np.ndarray, options: argp
         command = ["taskset", "-c", cores, sys.executable, __file__, "--data", str(options.data)]
         run = subprocess.Popen(
             [*command, "--folder", str(folder), "--rows", str(rows), "--case", name, phase],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
             env={**os.environ, "OMP_NUM_THREADS": str(options.threads)},
-        )  # fmt: skip
+        )
         try:
             out, errors = run.communicate(timeout=options.limit)
         except subprocess.TimeoutExpired:

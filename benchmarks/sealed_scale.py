@@ -64,8 +64,13 @@ def main() -> None:
         figures["rows_per_second"] = options.rows / write(place, key, real, options.rows)
     truth = exact(real, options.rows)
     queries = np.asarray(real[:QUERIES], np.float32)
-    ray.init(num_cpus=options.workers, object_store_memory=100 * 2**20, include_dashboard=False, log_to_driver=False,
-             logging_level=logging.CRITICAL)  # fmt: skip
+    ray.init(
+        num_cpus=options.workers,
+        object_store_memory=100 * 2**20,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.CRITICAL,
+    )
     began = time.perf_counter()
     parts, _ = index_parts(place, str(key), options.workers)
     figures["split_s"] = time.perf_counter() - began

@@ -82,10 +82,14 @@ def measured(case: str, rows: int, folder: Path) -> dict[str, float | int | str]
     status = Path("/proc/self/status").read_text(encoding="ascii")
     peak = int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
     return {
-        "case": case, "rows": rows, "rows_per_second": rows / seconds,
-        "milliseconds_a_search": 1e3 * float(np.median(times)), "bytes_a_row": written / rows,
-        "peak_mib": peak / 1024, "first_is_the_exact_nearest": found / QUERIES,
-    }  # fmt: skip
+        "case": case,
+        "rows": rows,
+        "rows_per_second": rows / seconds,
+        "milliseconds_a_search": 1e3 * float(np.median(times)),
+        "bytes_a_row": written / rows,
+        "peak_mib": peak / 1024,
+        "first_is_the_exact_nearest": found / QUERIES,
+    }
 
 
 def main() -> None:
@@ -101,8 +105,14 @@ def main() -> None:
     for rows in given.rows:
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
             vecveil.NoiseKeys.create(f"{folder}/search.keys", "bench")
-            vecveil.fit_pairs(*synthetic_pairs(4_000, DIMENSION), noise_to_signal=0.25, show_progress=False,
-                              rank=80, kept=128, flattening=0.6).save(f"{folder}/p.vecveil")  # fmt: skip
+            vecveil.fit_pairs(
+                *synthetic_pairs(4_000, DIMENSION),
+                noise_to_signal=0.25,
+                show_progress=False,
+                rank=80,
+                kept=128,
+                flattening=0.6,
+            ).save(f"{folder}/p.vecveil")
             for case in CASES:
                 command = [sys.executable, __file__, "--case", case, "--rows", str(rows), "--folder", folder]
                 printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout

@@ -61,17 +61,21 @@ def measured(sealer: Sealer, precision: str, X: np.ndarray, repeats: int) -> dic
     cipher, nonce = AESGCM(secrets.token_bytes(32)), secrets.token_bytes(12)
     bodies = [cipher.encrypt(nonce, blob[37:], None) for blob in blobs]
     figures: dict[str, float | str] = {
-        "precision": precision, "bytes": len(blobs[0]), "bytes_of_float32": 4 * X.shape[1],
-        "largest_error_of_a_cosine": float(error), "sealed_vectors_per_second": ROWS / fastest(seal, repeats),
-    }  # fmt: skip
+        "precision": precision,
+        "bytes": len(blobs[0]),
+        "bytes_of_float32": 4 * X.shape[1],
+        "largest_error_of_a_cosine": float(error),
+        "sealed_vectors_per_second": ROWS / fastest(seal, repeats),
+    }
     for count in (200, 500):
         rank = partial(sealer.rank, query, blobs[:count], ids=ids[:count], collection=precision)
         alone = fastest(partial(opened, cipher, nonce, bodies[:count]), repeats)
         seconds = fastest(rank, repeats)
         figures |= {
-            f"milliseconds_{count}": seconds * 1e3, f"times_cipher_{count}": seconds / alone,
+            f"milliseconds_{count}": seconds * 1e3,
+            f"times_cipher_{count}": seconds / alone,
             f"times_ranking_{count}": seconds / fastest(partial(ranked, query, X[:count]), repeats),
-        }  # fmt: skip
+        }
     return figures
 
 

@@ -78,10 +78,7 @@ SETTINGS = {
 
 
 async def cost(
-    bare: int,
-    servers: dict[int, tuple[subprocess.Popen[str], int]],
-    requests: int,
-    texts: list[str],
+    bare: int, servers: dict[int, tuple[subprocess.Popen[str], int]], requests: int, texts: list[str]
 ) -> dict[int, dict[str, Any]]:
     """Measure the upstream and the servers in front of it by turns.
 
@@ -117,15 +114,11 @@ async def cost(
     for turn in range(ROUNDS):
         for name in turned(ports, turn):
             started = time.perf_counter()
-            await asyncio.gather(
-                *(client(ports[name], 11 * c + turn) for c in range(THROUGHPUT_CLIENTS))
-            )
+            await asyncio.gather(*(client(ports[name], 11 * c + turn) for c in range(THROUGHPUT_CLIENTS)))
             seconds[name].append(time.perf_counter() - started)
     median = {name: statistics.median(values) for name, values in times.items()}
     done = share * ROUNDS * THROUGHPUT_CLIENTS
-    ratios = {
-        name: [a / b for a, b in zip(seconds[0], seconds[name], strict=True)] for name in servers
-    }
+    ratios = {name: [a / b for a, b in zip(seconds[0], seconds[name], strict=True)] for name in servers}
     return {
         name: {
             "workers": name,
@@ -162,9 +155,7 @@ def turned(names: Iterable[int], turn: int) -> list[int]:
     return given[at:] + given[:at]
 
 
-def measure_cost(
-    requests: int, mode: str, *, keyed: bool, workers: Sequence[int]
-) -> dict[int, dict[str, Any]]:
+def measure_cost(requests: int, mode: str, *, keyed: bool, workers: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Return the cost in front of an upstream, for each number of workers."""
     notes = [note.text for note in load_notes()[:400]]
     with tempfile.TemporaryDirectory() as name:
@@ -182,9 +173,7 @@ def measure_cost(
         servers = {}
         try:
             for count in workers:
-                servers[count] = server(
-                    folder, None if local else port, "--workers", count, keyed=keyed
-                )
+                servers[count] = server(folder, None if local else port, "--workers", count, keyed=keyed)
             return asyncio.run(cost(port, servers, requests, notes))
         finally:
             for process, _ in servers.values():
@@ -213,9 +202,7 @@ class Load:
         try:
             said = json.loads(content)
             if status == 200:
-                rows = [
-                    np.frombuffer(base64.b64decode(r["embedding"]), "<f4") for r in said["data"]
-                ]
+                rows = [np.frombuffer(base64.b64decode(r["embedding"]), "<f4") for r in said["data"]]
                 good = np.array_equal(rows, self.expected[at])
                 good = good and bool((np.array(rows) != self.clean[at]).any(axis=1).all())
             else:

@@ -35,9 +35,7 @@ class Connection:
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self.port)
         reader, writer = self._streams
-        head = (
-            "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        )
+        head = "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         answered = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = int(answered.split("content-length:")[1].split("\r\n")[0])
@@ -51,9 +49,7 @@ class Connection:
             self._streams = None
 
 
-def upstream(
-    mode: str, port: int = 0, precision: str = "auto"
-) -> tuple[subprocess.Popen[str], int]:
+def upstream(mode: str, port: int = 0, precision: str = "auto") -> tuple[subprocess.Popen[str], int]:
     """Return the process and its port."""
     words = [sys.executable, str(HERE / "serving_upstream.py"), mode, str(port), precision]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
@@ -61,9 +57,7 @@ def upstream(
     return process, int(process.stdout.readline())
 
 
-def server(
-    folder: Path, port: int | None, *words: object, keyed: bool = True
-) -> tuple[subprocess.Popen[str], int]:
+def server(folder: Path, port: int | None, *words: object, keyed: bool = True) -> tuple[subprocess.Popen[str], int]:
     """Return ``vecveil serve`` in front of the upstream at ``port``, or with MiniLM in it, and its own port."""
     encoder = "minilm" if port is None else f"'http://127.0.0.1:{port}/v1#m'"
     config = folder / "serve.yaml"
@@ -74,9 +68,7 @@ def server(
     path = folder / f"log-{len(list(folder.glob('log-*')))}"
     log = path.open("w+")
     process = subprocess.Popen(
-        [sys.executable, "-m", "vecveil", "serve", "--config", str(config), *map(str, words)],
-        stderr=log,
-        text=True,
+        [sys.executable, "-m", "vecveil", "serve", "--config", str(config), *map(str, words)], stderr=log, text=True
     )
     while True:
         assert process.poll() is None, path.read_text()

@@ -73,19 +73,12 @@ class Application:
             await asyncio.sleep(self.delay * random.lognormvariate(0.0, self.spread))
         X = (await self.upstream.embed(texts, model="", dimension=None, headers={})).vectors
         data = [
-            {
-                "object": "embedding",
-                "index": i,
-                "embedding": base64.b64encode(x.tobytes()).decode(),
-            }
+            {"object": "embedding", "index": i, "embedding": base64.b64encode(x.tobytes()).decode()}
             for i, x in enumerate(X)
         ]
         usage = {"prompt_tokens": 1, "total_tokens": 1}
         answer = json.dumps({"object": "list", "data": data, "model": "m", "usage": usage}).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(answer)).encode()),
-        ]
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": answer})
 
@@ -105,9 +98,7 @@ def main(mode: str, port: int, precision: str) -> None:
     listening.bind(("127.0.0.1", port))
     signal.signal(signal.SIGUSR1, lambda *_: setattr(app, "delay", 10.0))
     signal.signal(signal.SIGUSR2, lambda *_: setattr(app, "delay", 0.0))
-    config = uvicorn.Config(
-        app, log_level="error", access_log=False, lifespan="off", ws="none", timeout_keep_alive=65
-    )
+    config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="off", ws="none", timeout_keep_alive=65)
     print(listening.getsockname()[1], flush=True)
     uvicorn.Server(config).run(sockets=[listening])
 

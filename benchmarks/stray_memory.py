@@ -30,11 +30,7 @@ WHERE = {
     "qdrant": "qdrant:{}#notes",
     "milvus": "milvus:{}/x.db#notes",
 }
-PACKAGES = {
-    "chroma": "chromadb",
-    "qdrant": "qdrant-client",
-    "milvus": "milvus-lite",
-}
+PACKAGES = {"chroma": "chromadb", "qdrant": "qdrant-client", "milvus": "milvus-lite"}
 
 
 def copied(source: VectorStore, dest: VectorStore) -> None:
@@ -48,9 +44,7 @@ def copied(source: VectorStore, dest: VectorStore) -> None:
 def measure(kind: str, copies: int, rows: int, *, apart: bool) -> dict[str, object]:
     """Return in how many copies something clean was found."""
     X = np.random.default_rng(1).standard_normal((rows, 32)).astype(np.float32)
-    fields = tuple(
-        {"text": f"{PLANTED} number {i} is what they were given", "page": i} for i in range(rows)
-    )
+    fields = tuple({"text": f"{PLANTED} number {i} is what they were given", "page": i} for i in range(rows))
     texts = vectors = 0
     with tempfile.TemporaryDirectory() as name:
         clean = Path(name) / "clean"
@@ -70,9 +64,14 @@ def measure(kind: str, copies: int, rows: int, *, apart: bool) -> dict[str, obje
             vectors += any(x.tobytes()[:16] in content for x in X)
     package = PACKAGES.get(kind, kind)
     return {
-        "kind": kind, "version": version(package), "apart": apart, "copies": copies, "rows": rows,
-        "with_text": texts, "with_clean_vector": vectors,
-    }  # fmt: skip
+        "kind": kind,
+        "version": version(package),
+        "apart": apart,
+        "copies": copies,
+        "rows": rows,
+        "with_text": texts,
+        "with_clean_vector": vectors,
+    }
 
 
 def main() -> None:

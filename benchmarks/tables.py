@@ -198,8 +198,16 @@ def list_size(folder: Path = RESULTS) -> str:
         ]
         for cell in sorted(cells, key=lambda c: (-c["target"], -c["terms"], c["texts"]))
     ]
-    head = ["listed drugs", "fitted sentences", "similarity to keep", "read from clean vectors", "read from protected",
-            "chance", "search, store alone", "search, sealed"]  # fmt: skip
+    head = [
+        "listed drugs",
+        "fitted sentences",
+        "similarity to keep",
+        "read from clean vectors",
+        "read from protected",
+        "chance",
+        "search, store alone",
+        "search, sealed",
+    ]
     return table(head, lines or [[MISSING, *[""] * (len(head) - 1)]], words=0)
 
 
@@ -221,9 +229,10 @@ def modes(folder: Path = RESULTS) -> str:
     lines = []
     among = sealed["identified"]["metric"].split()[-1]
     for name, key in (
-        ("attacker recovers listed words", "listed"), ("attacker recovers drug names on no list", "unlisted"),
+        ("attacker recovers listed words", "listed"),
+        ("attacker recovers drug names on no list", "unlisted"),
         (f"attacker finds the text among {among}", "identified"),
-    ):  # fmt: skip
+    ):
         guessing, stored = percent(noisy[key]["chance"]), "ciphertext"
         if (of := index.get(key)) is not None:
             stored = recovered(of)
@@ -245,9 +254,13 @@ def modes(folder: Path = RESULTS) -> str:
 
 
 INDEXES = {
-    "sealed": "sealed index", "parquet": "Parquet without encryption, the same scan", "faiss-flat": "FAISS flat",
-    "lancedb": "LanceDB, no index", "chroma": "Chroma", "qdrant": "Qdrant, local",
-}  # fmt: skip
+    "sealed": "sealed index",
+    "parquet": "Parquet without encryption, the same scan",
+    "faiss-flat": "FAISS flat",
+    "lancedb": "LanceDB, no index",
+    "chroma": "Chroma",
+    "qdrant": "Qdrant, local",
+}
 
 
 def sealed_beside(folder: Path = RESULTS) -> str:
@@ -272,9 +285,13 @@ def _speed(case: Record) -> list[str]:
         return [f"not {doing} in {case['unfinished_s'] / 60:.0f} min", *["-"] * 5]
     memory = f"{case['peak_gb']:.1f} GB" if "peak_gb" in case else "-"
     return [
-        f"{case['rows_per_second']:,.0f}", f"{case['open_s']:.1f} s", f"{case['p50_ms']:.0f} ms",
-        f"{case['p99_ms']:.0f} ms", f"{case['recall']:.3f}", memory,
-    ]  # fmt: skip
+        f"{case['rows_per_second']:,.0f}",
+        f"{case['open_s']:.1f} s",
+        f"{case['p50_ms']:.0f} ms",
+        f"{case['p99_ms']:.0f} ms",
+        f"{case['recall']:.3f}",
+        memory,
+    ]
 
 
 def membership(folder: Path = RESULTS) -> str:
@@ -303,10 +320,9 @@ def _recipe(name: str) -> Callable[[Path], str]:
         search = record["search"]
         how = "read by kernel ridge regression" if name == "release" else "found by looking them up"
         lines = [
-            [f"{kind} words, {how} ({leak['words']:,})",
-             *(percent(leak[key]) for key in ("before", "after", "chance"))]
+            [f"{kind} words, {how} ({leak['words']:,})", *(percent(leak[key]) for key in ("before", "after", "chance"))]
             for kind, leak in record["leak"].items()
-        ]  # fmt: skip
+        ]
         lines.append(["ten nearest found, the store alone", "100 %", percent(search["alone"]), ""])
         if "sealed" in search:
             ranked = f"the same, {search['candidates']} candidates ranked exactly"
@@ -352,8 +368,18 @@ def leakage_parameters(folder: Path = RESULTS) -> str:
         for row in rows
         if row.get("method") in METHODS and row["method"] != "none"
     ]
-    head = ["concept", "attackers learn on", "seed", "method", "ε", "noise to signal", "erased",
-            "kept", "flattening", "fit"]  # fmt: skip
+    head = [
+        "concept",
+        "attackers learn on",
+        "seed",
+        "method",
+        "ε",
+        "noise to signal",
+        "erased",
+        "kept",
+        "flattening",
+        "fit",
+    ]
     return table(head, lines or [[MISSING, *[""] * (len(head) - 1)]])
 
 
@@ -370,10 +396,7 @@ def protect(folder: Path = RESULTS) -> str:
     ]
     return table(
         ["what", "measured", "target"],
-        [
-            [what, number(record, key, form=form, factor=factor), target]
-            for what, key, form, factor, target in lines
-        ],
+        [[what, number(record, key, form=form, factor=factor), target] for what, key, form, factor, target in lines],
     )
 
 
@@ -431,8 +454,7 @@ def concepts(folder: Path = RESULTS) -> str:
     """Return how long finding terms takes."""
     record = load("concepts", folder)
     counts = " and ".join(
-        number(record, key, form="{:,} " + key) if key in record else MISSING
-        for key in ("terms", "sentences")
+        number(record, key, form="{:,} " + key) if key in record else MISSING for key in ("terms", "sentences")
     )
     steps = {
         "build": "building the matcher",
@@ -463,8 +485,17 @@ def sizes(folder: Path = RESULTS) -> str:
         ]
         for row in rows
     ]
-    head = ["texts", "words labelled", "erased", "similarity kept", "recovered, 3 draws ± sd",
-            "first draw", "by", "clean", "chance"]  # fmt: skip
+    head = [
+        "texts",
+        "words labelled",
+        "erased",
+        "similarity kept",
+        "recovered, 3 draws ± sd",
+        "first draw",
+        "by",
+        "clean",
+        "chance",
+    ]
     return table(head, lines or [[MISSING] * len(head)])
 
 
@@ -473,9 +504,7 @@ def mechanisms(folder: Path = RESULTS) -> str:
     record = load("mechanisms", folder)
     lines = [
         [
-            "normal variates by randomgen and NumPy, added"
-            if "yardstick" in case["name"]
-            else case["name"],
+            "normal variates by randomgen and NumPy, added" if "yardstick" in case["name"] else case["name"],
             number(case, "vectors_per_second", form="{:,.0f}"),
             number(case, "microseconds_per_vector", form="{:.1f} µs"),
             number(case, "ratio", form="{:.2f} ×"),
@@ -512,10 +541,7 @@ def alignment(folder: Path = RESULTS) -> str:
         [
             RELEASES.get(row["release"], row["release"]),
             ALIGNMENTS[row["attack"]],
-            *(
-                percent((row["pairs"].get(count) or [None])[0])
-                for count in ("10", "50", "200", "1000")
-            ),
+            *(percent((row["pairs"].get(count) or [None])[0]) for count in ("10", "50", "200", "1000")),
             f"{row['cosine'][0]:.2f}",
             _interval(row.get("leakage")),
             percent((row.get("leakage_unaligned") or [None])[0]),
@@ -528,8 +554,7 @@ def alignment(folder: Path = RESULTS) -> str:
         leaked, chance = _interval(record["leakage_clean"]), percent(record["leakage_chance"])
         lines.insert(0, ["none (clean vectors)", "none", *[""] * 5, "", leaked])
         lines.append(["chance", "", *[by_chance] * 4, "", chance, chance])
-    head = ["release", "attack", "10 pairs", "50", "200", "1000", "cosine",
-            "words read after it", "without it"]  # fmt: skip
+    head = ["release", "attack", "10 pairs", "50", "200", "1000", "cosine", "words read after it", "without it"]
     return table(head, lines or [[MISSING] * len(head)], words=2)
 
 
@@ -588,14 +613,23 @@ def mechanisms_one(folder: Path = RESULTS) -> str:
     most = f"at most {record.get('single_vector_target', MISSING)} µs"
     lines = [
         ["one vector, `laplace`", number(record, "single_vector_microseconds", "laplace", form="{:.0f} µs"), most],
-        ["one vector, `purkayastha`",
-         number(record, "single_vector_microseconds", "purkayastha", form="{:.0f} µs"), most],
-        ["peak memory beside input and output, over one batch: `laplace`",
-         number(record, "memory_over_batch", "laplace"), f"at most {record.get('memory_target', MISSING)}"],
-        ["the same, of five methods the one that takes most", _largest(record.get("memory_over_batch", {})),
-         f"at most {record.get('memory_target', MISSING)}"],
+        [
+            "one vector, `purkayastha`",
+            number(record, "single_vector_microseconds", "purkayastha", form="{:.0f} µs"),
+            most,
+        ],
+        [
+            "peak memory beside input and output, over one batch: `laplace`",
+            number(record, "memory_over_batch", "laplace"),
+            f"at most {record.get('memory_target', MISSING)}",
+        ],
+        [
+            "the same, of five methods the one that takes most",
+            _largest(record.get("memory_over_batch", {})),
+            f"at most {record.get('memory_target', MISSING)}",
+        ],
         ["exponent of the time in the number of rows", number(record, "linearity", "exponent"), "1 is linear"],
-    ]  # fmt: skip
+    ]
     return table(["what", "measured", "target"], lines)
 
 
@@ -671,9 +705,7 @@ def reconstruction(folder: Path = RESULTS) -> str:
         "exact_match": "exact match",
         "cosine": "cosine",
     }
-    rows = [
-        row for row in load("reconstruction", folder).get("rows", []) if row["attack"] != "algen"
-    ]
+    rows = [row for row in load("reconstruction", folder).get("rows", []) if row["attack"] != "algen"]
     lines = [
         [
             _learnt(row),
@@ -690,9 +722,7 @@ def reconstruction(folder: Path = RESULTS) -> str:
 
 def reconstruction_training(folder: Path = RESULTS) -> str:
     """Return what training the decoders took."""
-    rows = [
-        row for row in load("reconstruction", folder).get("rows", []) if row["attack"] != "algen"
-    ]
+    rows = [row for row in load("reconstruction", folder).get("rows", []) if row["attack"] != "algen"]
     lines = {}
     for row in rows:
         details = row.get("details", {})
@@ -709,8 +739,17 @@ def reconstruction_training(folder: Path = RESULTS) -> str:
             speed,
             number(details, "loss", form="{:.2f}"),
         ]
-    head = ["learnt on", "vectors", "sentences", "parameters", "tokens seen", "processor time",
-            "wall clock", "tokens a processor second", "validation loss"]  # fmt: skip
+    head = [
+        "learnt on",
+        "vectors",
+        "sentences",
+        "parameters",
+        "tokens seen",
+        "processor time",
+        "wall clock",
+        "tokens a processor second",
+        "validation loss",
+    ]
     return table(head, lines.values() or [[MISSING] * len(head)], words=2)
 
 
@@ -723,10 +762,7 @@ def reconstruction_pairs(folder: Path = RESULTS) -> str:
         few = {int(key.rpartition("_")[2]): key for key in row["figures"] if "_of_" in key}
         pairs = {**few, row["details"]["pairs"]: "token_f1"}
         chance = number(row, "figures", "token_f1", "chance", form="{:.1f}", factor=100)
-        lines += [
-            [row["vectors"], f"{count:,}", _figure(row, key), chance]
-            for count, key in sorted(pairs.items())
-        ]
+        lines += [[row["vectors"], f"{count:,}", _figure(row, key), chance] for count, key in sorted(pairs.items())]
     head = ["vectors", "leaked pairs", "token F1", "by chance"]
     return table(head, lines or [[MISSING] * len(head)])
 
@@ -775,12 +811,16 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "alignment-unpaired": alignment_unpaired,
     "attackers-linking": _attackers("linking", "linked", top_1="top-1", one_to_one="one to one"),
     "attackers-alignment": _attackers(
-        "alignment", "", top_1_of_10="top-1 of 10 pairs", top_1_of_100="of 100", top_1="of all",
-        words_of_10="words read after 10 pairs", words_of_100="after 100", words="after all",
+        "alignment",
+        "",
+        top_1_of_10="top-1 of 10 pairs",
+        top_1_of_100="of 100",
+        top_1="of all",
+        words_of_10="words read after 10 pairs",
+        words_of_100="after 100",
+        words="after all",
     ),
-    "attackers-readers": _attackers(
-        "readers", "", r_precision="words read", auc="AUC", top_1="known text identified"
-    ),
+    "attackers-readers": _attackers("readers", "", r_precision="words read", auc="AUC", top_1="known text identified"),
     "attackers-unpaired": _attackers("unpaired", "rows", top_1="top-1", cosine="cosine", words="words read"),
     "attackers-access": _attackers("access", "what is attacked", r_precision="R-precision"),
     "attackers-zero-shot": _attackers(

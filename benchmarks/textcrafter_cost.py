@@ -32,9 +32,7 @@ SCHEMA = "vecveil.bench.textcrafter-cost/1"
 
 def main() -> None:
     """Train, apply, and write the record."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--dimension", type=int, default=384)
     parser.add_argument("--repeats", type=int, default=5)

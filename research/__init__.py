@@ -57,9 +57,13 @@ def load_spec(name_or_file: str | Path, *, quick: bool = False) -> tuple[Spec, s
         try:
             text, owner = path.read_text(encoding="utf-8"), path.name
         except (OSError, UnicodeDecodeError):
-            raise DataFileError.of("experiment", "name", "an experiment's name or a readable YAML file",
-                                   f"{path.name!r}, which cannot be read",
-                                   fix="Names: " + ", ".join(EXPERIMENTS) + ".") from None  # fmt: skip
+            raise DataFileError.of(
+                "experiment",
+                "name",
+                "an experiment's name or a readable YAML file",
+                f"{path.name!r}, which cannot be read",
+                fix="Names: " + ", ".join(EXPERIMENTS) + ".",
+            ) from None
     found = load_yaml(text, owner, owner="experiment")
     name = found.get("experiment") if isinstance(found, dict) else None
     kinds: dict[str, type[Spec]] = dict.fromkeys(EXPERIMENTS, Spec)
@@ -99,16 +103,24 @@ def run(
     if seeds is not None:
         spec = dataclasses.replace(spec, seeds=check_count(seeds, owner="run", param="seeds"))
     if not Path(data).is_dir():
-        raise DataFileError.of("experiment run", "data", "a folder with data sets",
-                               f"{Path(data).name!r}, which is none")  # fmt: skip
+        raise DataFileError.of(
+            "experiment run", "data", "a folder with data sets", f"{Path(data).name!r}, which is none"
+        )
     if text.startswith("# as run"):  # the specification of an earlier run
         text = text.partition("\n")[2]
     given = [*(["--quick"] if quick else []), *([f"--seeds {seeds}"] if seeds else [])]
     head = f"# as run{' with ' if given else ''}{' '.join(given)}\n"
     return run_cells(
-        experiment_named(spec.experiment), spec, head + text, Path(data), Path(out) / spec.experiment,
-        workers=workers, resume=resume, show_progress=show_progress, report=report,
-    )  # fmt: skip
+        experiment_named(spec.experiment),
+        spec,
+        head + text,
+        Path(data),
+        Path(out) / spec.experiment,
+        workers=workers,
+        resume=resume,
+        show_progress=show_progress,
+        report=report,
+    )
 
 
 def _with_submitted(spec: Spec, text: str, methods: Sequence[str | Path]) -> tuple[Spec, str]:
@@ -119,8 +131,12 @@ def _with_submitted(spec: Spec, text: str, methods: Sequence[str | Path]) -> tup
     from research.catalogue.benchmark import BenchmarkSpec, file_checksum, submitted_module
 
     if not isinstance(spec, BenchmarkSpec):
-        raise DataFileError.of("experiment run", "method", "left out for other experiments than benchmark",
-                               f"given for {spec.experiment!r}")  # fmt: skip
+        raise DataFileError.of(
+            "experiment run",
+            "method",
+            "left out for other experiments than benchmark",
+            f"given for {spec.experiment!r}",
+        )
     files = {str(file): file_checksum(Path(file)) for file in methods}
     for file, checksum in files.items():
         submitted_module(file, checksum)
@@ -138,9 +154,13 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
     experiment = experiment_named(name)
     folder = RecordFolder(Path(out) / name)
     if not folder.spec_path.exists():
-        raise DataFileError.of("experiment table", "out", f"a folder in which {name!r} was run",
-                               f"{Path(out).name!r}",
-                               fix=f"Run `vecveil experiment run {name} --data DIR --out DIR` first.")  # fmt: skip
+        raise DataFileError.of(
+            "experiment table",
+            "out",
+            f"a folder in which {name!r} was run",
+            f"{Path(out).name!r}",
+            fix=f"Run `vecveil experiment run {name} --data DIR --out DIR` first.",
+        )
     text = folder.spec_path.read_text(encoding="utf-8")
     head = text.partition("\n")[0]
     spec, _ = load_spec(folder.spec_path, quick="--quick" in head)
@@ -149,18 +169,17 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
         spec = dataclasses.replace(spec, seeds=int(seeds[1]))
     records = folder.read()
     cells = experiment.cells(spec)
-    rows = [
-        record
-        for cell in cells
-        if (record := records.get((cell.name, digest(experiment.settings(spec, cell)))))
-    ]
+    rows = [record for cell in cells if (record := records.get((cell.name, digest(experiment.settings(spec, cell)))))]
     if not rows:
-        raise DataFileError.of("experiment table", "out", "a folder with a measured cell",
-                               f"none of {len(cells)} of {name!r}", fix="Run it again: it goes on.")  # fmt: skip
+        raise DataFileError.of(
+            "experiment table",
+            "out",
+            "a folder with a measured cell",
+            f"none of {len(cells)} of {name!r}",
+            fix="Run it again: it goes on.",
+        )
     own = text.partition("\n")[2] != shipped_spec(name)
-    command = (
-        f"vecveil experiment run {f'OUT/{name}/spec.yaml' if own else name} --data DIR --out OUT"
-    )
+    command = f"vecveil experiment run {f'OUT/{name}/spec.yaml' if own else name} --data DIR --out OUT"
     command += head.partition(" with")[2]
     summary = experiment.summary(spec, Records(rows))
     found = ExperimentRecord(
@@ -174,9 +193,7 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
         quick=spec.is_quick,
         machine=rows[-1]["machine"],
         cells=Cells(
-            asked=len(cells),
-            measured=sum("skipped" not in row["found"] for row in rows),
-            failed=len(folder.failures()),
+            asked=len(cells), measured=sum("skipped" not in row["found"] for row in rows), failed=len(folder.failures())
         ),
         seconds=round(sum(row["seconds"] for row in rows), 1),
         notes=summary.notes,

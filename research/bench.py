@@ -74,9 +74,7 @@ class Bench:
         show_progress: of encoding; None shows bars on a terminal.
     """
 
-    def __init__(
-        self, spec: Spec, data: Path, work: Path, *, show_progress: bool | None = None
-    ) -> None:
+    def __init__(self, spec: Spec, data: Path, work: Path, *, show_progress: bool | None = None) -> None:
         import_modules(spec.modules)  # a worker process starts without them
         self.spec, self.data, self.work = spec, data, work
         self.show_progress = show_progress
@@ -93,9 +91,7 @@ class Bench:
         return found
 
     def problem(self, name: str) -> Problem:
-        return self.once(
-            ("problem", name), lambda: make_problem(name, self.spec.problem(name), self.data)
-        )
+        return self.once(("problem", name), lambda: make_problem(name, self.spec.problem(name), self.data))
 
     def encoder(self, name: str | None = None) -> Any:
         """Return an encoder by name or folder; None stands for the specification's."""
@@ -125,9 +121,7 @@ class Bench:
     def digest_of(self, name: str) -> list[str]:
         """Return hashes of a problem's texts and concept, of its task, and of an encoder given as a folder."""
         found = [self.problem(name).digest]
-        with contextlib.suppress(
-            InvalidInputError
-        ):  # a data set that is good for no task; who needs one says so
+        with contextlib.suppress(InvalidInputError):  # a data set that is good for no task; who needs one says so
             found.append(self.task_digest(self.utility_of(name)))
         if Path(self.spec.encoder).is_dir():
             found.append(self.encoder().fingerprint)
@@ -152,18 +146,21 @@ class Bench:
         matches = problem.matches
         vectors_key = ("vectors", name, getattr(encoder, "fingerprint", id(encoder)))
         X, negative = self.once(
-            vectors_key,
-            lambda: (encoder.encode(problem.texts), encoder.encode(matches.negatives())),
+            vectors_key, lambda: (encoder.encode(problem.texts), encoder.encode(matches.negatives()))
         )
         options = Options(seed=seed, device="cpu", show_progress=False, attacker_texts=tuple(problem.rest))
         case = make_case(
-            matches, problem.groups.tolist(), embeddings=X, encode=encoder.encode, options=options,
-            min_token_count=None, detect=lambda part: [problem.rest.get(text, ()) for text in part],
+            matches,
+            problem.groups.tolist(),
+            embeddings=X,
+            encode=encoder.encode,
+            options=options,
+            min_token_count=None,
+            detect=lambda part: [problem.rest.get(text, ()) for text in part],
             owner="experiment",
-        )  # fmt: skip
+        )
         ordinary = matches.without_concept
         free = ordinary[~np.isin(case.groups[ordinary], case.groups[case.test])]
         return Material(
-            problem, case, X[matches.with_concept], negative, X[free],
-            self.task(self.utility_of(name), encoder), seed,
-        )  # fmt: skip
+            problem, case, X[matches.with_concept], negative, X[free], self.task(self.utility_of(name), encoder), seed
+        )

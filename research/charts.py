@@ -19,9 +19,7 @@ LEAST_GAP = 9  # per cent of the width: closer numbers would run into each other
 LETTER = 6.3  # pixels: a little more than the mean width of a letter of 11 pixels
 
 
-def scale_ticks(
-    values: Sequence[float], bounds: tuple[float, float] | None = None
-) -> list[tuple[float, str]]:
+def scale_ticks(values: Sequence[float], bounds: tuple[float, float] | None = None) -> list[tuple[float, str]]:
     """Return three to seven round numbers, rising, that enclose all values and ``bounds``, each with its label."""
     low, high = min(values), max(values)
     if bounds is not None:
@@ -37,10 +35,7 @@ def scale_ticks(
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     # As many decimals as the step needs: 0.5 takes one, 20 none.
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
-    return [
-        (i * step, f"{i * step:,.{decimals}f}".replace("-", "\u2212"))
-        for i in range(first, last + 1)
-    ]
+    return [(i * step, f"{i * step:,.{decimals}f}".replace("-", "\u2212")) for i in range(first, last + 1)]
 
 
 @dataclass(frozen=True)
@@ -106,9 +101,7 @@ def _log_ticks(bare: Across) -> list[float]:
     first, last = (math.floor(math.log10(end)) for end in (bare.low, bare.high))
     for steps in ((1, 2, 5), (1,)):
         round_numbers = [s * 10.0**power for power in range(first, last + 1) for s in steps]
-        inside = [
-            at for at in round_numbers if bare.low <= at * (1 + 1e-9) and at <= bare.high * (1 + 1e-9)
-        ]
+        inside = [at for at in round_numbers if bare.low <= at * (1 + 1e-9) and at <= bare.high * (1 + 1e-9)]
         if 2 <= len(inside) <= MOST_TICKS:
             return inside
     # Fewer than two round numbers, or more decades than fit: the ends say enough.
@@ -164,18 +157,14 @@ def curves(figure: Figure) -> Plot:
     )
 
 
-def _bands(
-    series: Series, colour: str, scale: Across, down: Callable[[float], float]
-) -> list[tuple[str, str]]:
+def _bands(series: Series, colour: str, scale: Across, down: Callable[[float], float]) -> list[tuple[str, str]]:
     """Return the intervals of a series as outlines, and that of a lone point as a vertical line."""
     shapes = []
     for has_interval, group in itertools.groupby(series.points, lambda point: point[2] is not None):
         if not has_interval:
             continue
         run = [
-            (scale.place(x), down(low), down(high))
-            for x, _, low, high in group
-            if low is not None and high is not None
+            (scale.place(x), down(low), down(high)) for x, _, low, high in group if low is not None and high is not None
         ]
         # Along the lower ends and back along the upper ones: a closed outline.
         outline = [(x, low) for x, low, _ in run] + [(x, high) for x, _, high in reversed(run)]

@@ -143,21 +143,16 @@ def make_attack(
         InvalidInputError: unknown attack, preset or option, or a value out of range.
     """
     check_names("attack", [kind], WRITERS, owner="decoders")
-    options: dict[str, Any] = {
-        k: int(v) if float(v).is_integer() else v for k, v in spec.options.items()
-    }
+    options: dict[str, Any] = {k: int(v) if float(v).is_integer() else v for k, v in spec.options.items()}
     if rate is not None:
         options["learning_rate"] = rate
     if kind == "geia":
         check_names("preset", [spec.preset], GEIA_PRESETS, owner="decoders")
         if spec.rounds is not None:
-            raise InvalidInputError.of(
-                "decoders.geia", "rounds", "left out: GEIA does not correct", spec.rounds
-            )
+            raise InvalidInputError.of("decoders.geia", "rounds", "left out: GEIA does not correct", spec.rounds)
         return Geia(
-            spec.preset, model=spec.model, epochs=epochs, start_from=start, beams=spec.beams,
-            **options, **judging,
-        )  # fmt: skip
+            spec.preset, model=spec.model, epochs=epochs, start_from=start, beams=spec.beams, **options, **judging
+        )
     check_names("preset", [spec.preset], VEC2TEXT_PRESETS, owner="decoders")
     preset = VEC2TEXT_PRESETS[spec.preset]
     of_recipe = {f.name for f in dataclasses.fields(preset.recipe)}
@@ -168,9 +163,8 @@ def make_attack(
         own["model"] = spec.model
     recipe = {k: v for k, v in options.items() if k in of_recipe} | {"epochs": epochs}
     made = dataclasses.replace(
-        preset, recipe=dataclasses.replace(preset.recipe, **recipe),
-        rounds=spec.rounds or 0, beam=spec.beams, **own,
-    )  # fmt: skip
+        preset, recipe=dataclasses.replace(preset.recipe, **recipe), rounds=spec.rounds or 0, beam=spec.beams, **own
+    )
     given = start if start is None else published_in(start) or start
     return Vec2Text(encode if spec.rounds else None, made, start_from=given, **judging)
 
@@ -178,9 +172,7 @@ def make_attack(
 def check_decoders(decoders: Mapping[str, DecoderSpec]) -> None:
     """Raise `InvalidInputError` for settings from which no attack can be made."""
     for kind, spec in decoders.items():
-        make_attack(
-            kind, spec, epochs=spec.epochs, start=None, encode=_nothing, rate=spec.fine_tuning_rate
-        )
+        make_attack(kind, spec, epochs=spec.epochs, start=None, encode=_nothing, rate=spec.fine_tuning_rate)
 
 
 def _nothing(texts: Sequence[str]) -> Any:
@@ -207,9 +199,7 @@ def corpus_digest(bench: Bench, spec: DecoderSpec) -> str:
     return bench.once(key, lambda: digest(corpus_texts(bench, spec)))
 
 
-def copied(
-    texts: Sequence[str], X: Embeddings, others: Sequence[str], Z: Embeddings
-) -> npt.NDArray[np.bool_]:
+def copied(texts: Sequence[str], X: Embeddings, others: Sequence[str], Z: Embeddings) -> npt.NDArray[np.bool_]:
     """Return which of N texts are in ``others`` or near one: equal letters and digits, or a cosine >= .85.
 
     Args:
@@ -264,15 +254,14 @@ def _trained(bench: Bench, problem: str, kind: str, spec: DecoderSpec) -> Path:
     kept = np.flatnonzero(~copied(texts, X, own, encoder.encode(own)))
     held = max(1, min(HELD_OUT, len(kept) // 20))
     if len(kept) < held + 2:
-        raise DataFileError.of(f"decoders.{kind}", "corpus",
-                               "a data set with texts that are not near the problem's",
-                               f"{len(kept)} such texts")  # fmt: skip
-    train, test = (
-        TextVectors(X[rows], [texts[i] for i in rows]) for rows in (kept[:-held], kept[-held:])
-    )
-    attack = make_attack(
-        kind, spec, epochs=spec.epochs, start=None, encode=encoder.encode, judged=held
-    )
+        raise DataFileError.of(
+            f"decoders.{kind}",
+            "corpus",
+            "a data set with texts that are not near the problem's",
+            f"{len(kept)} such texts",
+        )
+    train, test = (TextVectors(X[rows], [texts[i] for i in rows]) for rows in (kept[:-held], kept[-held:]))
+    attack = make_attack(kind, spec, epochs=spec.epochs, start=None, encode=encoder.encode, judged=held)
     with only_one(folder):
         if not _finished(folder):
             attack.run(train, test, rng=0, checkpoint=folder, show_progress=bench.show_progress)
@@ -340,38 +329,32 @@ def _words_among(known: set[str]) -> WordsOf:
     return lambda texts: [known & set(split(canonical(text))) for text in texts]
 
 
-def judged_rows(
-    bench: Bench, material: Material, decoders: Mapping[str, DecoderSpec], most: int
-) -> tuple[Rows, int]:
+def judged_rows(bench: Bench, material: Material, decoders: Mapping[str, DecoderSpec], most: int) -> tuple[Rows, int]:
     """Return the judged texts, at most ``most``, and how many were left out because a given base may have learnt them.
 
     They are the same for every attack and defence of a seed.
     """
-    given = {
-        (spec.corpus, spec.sentences): spec
-        for spec in decoders.values()
-        if spec.start_from is not None
-    }
+    given = {(spec.corpus, spec.sentences): spec for spec in decoders.values() if spec.start_from is not None}
     key = ("judged", material.problem.name, material.seed, most, tuple(sorted(given)))
     return bench.once(key, lambda: _judged(bench, material, list(given.values()), most))
 
 
-def _judged(
-    bench: Bench, material: Material, given: Sequence[DecoderSpec], most: int
-) -> tuple[Rows, int]:
+def _judged(bench: Bench, material: Material, given: Sequence[DecoderSpec], most: int) -> tuple[Rows, int]:
     case, X = material.case, material.case.embeddings
     assert X is not None
     rows = case.test
     for spec in given:
         corpus = corpus_texts(bench, spec)
-        near = copied(
-            [case.texts[i] for i in rows], X[rows], corpus, bench.encoder().encode(corpus)
-        )
+        near = copied([case.texts[i] for i in rows], X[rows], corpus, bench.encoder().encode(corpus))
         rows = rows[~near]
     left_out = len(case.test) - len(rows)
     if len(rows) < 2:
-        raise DataFileError.of("decoders", "start_from", "a decoder that has not learnt the judged texts",
-                               f"one whose corpus is near {left_out} of {len(case.test)}")  # fmt: skip
+        raise DataFileError.of(
+            "decoders",
+            "start_from",
+            "a decoder that has not learnt the judged texts",
+            f"one whose corpus is near {left_out} of {len(case.test)}",
+        )
     if len(rows) > most:
         some = np.random.default_rng([material.seed, 21]).choice(len(rows), most, replace=False)
         rows = rows[np.sort(some)]
@@ -406,11 +389,7 @@ def rewrite(
         some = np.random.default_rng([seed, 22]).choice(len(learn), spec.texts, replace=False)
         learn = learn[np.sort(some)]
     train = TextVectors(X[learn], [case.texts[i] for i in learn], case.groups[learn])
-    texts, Y, groups = (
-        [case.texts[i] for i in rows],
-        released(protector, X[rows], seed)[0],
-        case.groups[rows],
-    )
+    texts, Y, groups = ([case.texts[i] for i in rows], released(protector, X[rows], seed)[0], case.groups[rows])
     if further:
         own = encoder.encode(list(further)).astype(X.dtype)
         if protector is not None:
@@ -422,17 +401,22 @@ def rewrite(
         release, Y = _denoised(release, train.X, Y, seed)
     base = base_decoder(bench, material.problem.name, kind, spec)
     attack = make_attack(
-        kind, spec, epochs=spec.fine_tuning_epochs, start=base, encode=encoder.encode,
+        kind,
+        spec,
+        epochs=spec.fine_tuning_epochs,
+        start=base,
+        encode=encoder.encode,
         rate=spec.fine_tuning_rate,
-        judge_encoder=encoder.encode, words_of=target_words(material), judged=len(texts),
-    )  # fmt: skip
+        judge_encoder=encoder.encode,
+        words_of=target_words(material),
+        judged=len(texts),
+    )
     decides = _decides(attack, base, train, release, Y.shape[1])
     folder = shelved(bench, f"{kind}-{label}-{seed}-{decides}")
     with only_one(folder):
         result = attack.run(
-            train, TextVectors(Y, texts, groups), release=release, rng=seed, show_progress=False,
-            checkpoint=folder,
-        )  # fmt: skip
+            train, TextVectors(Y, texts, groups), release=release, rng=seed, show_progress=False, checkpoint=folder
+        )
     own_count = len(rows)
     return Rewritten(
         tuple(texts[:own_count]),
@@ -445,9 +429,7 @@ def rewrite(
     )
 
 
-def _denoised(
-    release: Release, X: Embeddings, Y: Embeddings, seed: int
-) -> tuple[Release, Embeddings]:
+def _denoised(release: Release, X: Embeddings, Y: Embeddings, seed: int) -> tuple[Release, Embeddings]:
     """Return oracle and vectors, mapped linearly to the space of clean vectors.
 
     Vec2Text's networks read one space; GEIA learns such a map itself when it starts from a base.
@@ -462,9 +444,7 @@ def _denoised(
     return mapped, back(Y)
 
 
-def _decides(
-    attack: Any, base: Path, train: TextVectors, release: Release | None, dimension: int
-) -> str:
+def _decides(attack: Any, base: Path, train: TextVectors, release: Release | None, dimension: int) -> str:
     """Return a hash of the base and of everything a checkpoint must agree with, so that none is refused."""
     found = hashlib.sha256(repr(sorted(attack._settings().items())).encode())
     for file in sorted([*base.rglob("*.safetensors"), *base.rglob("*.bin")]):

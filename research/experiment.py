@@ -60,9 +60,7 @@ class Records(Sequence[Mapping[str, Any]]):
 
     def where(self, **axes: Any) -> Records:
         """Return the rows whose cell has these values."""
-        return Records(
-            [r for r in self._rows if all(r["cell"].get(k) == v for k, v in axes.items())]
-        )
+        return Records([r for r in self._rows if all(r["cell"].get(k) == v for k, v in axes.items())])
 
     def values(self, axis: str) -> list[Any]:
         """Return the values on an axis, in order of appearance."""

@@ -106,6 +106,11 @@ class Grid(Experiment[G]):
 
     def measure(self, spec: G, cell: Cell, bench: Bench) -> dict[str, Any]:
         return measure_point(
-            bench, bench.material(cell["problem"], cell["seed"]), cell["method"], parse_scale(cell["scale"]),
-            spec.attacks, further=spec.further, **spec.method_options(cell["method"]),
-        )  # fmt: skip
+            bench,
+            bench.material(cell["problem"], cell["seed"]),
+            cell["method"],
+            parse_scale(cell["scale"]),
+            spec.attacks,
+            further=spec.further,
+            **spec.method_options(cell["method"]),
+        )

@@ -15,13 +15,7 @@ from typing import Any, Literal
 from scipy.stats import t
 
 Verdict = Literal["disagrees", "unclear", "no difference", "agrees", "not measured"]
-VERDICTS: tuple[Verdict, ...] = (
-    "disagrees",
-    "unclear",
-    "no difference",
-    "agrees",
-    "not measured",
-)
+VERDICTS: tuple[Verdict, ...] = ("disagrees", "unclear", "no difference", "agrees", "not measured")
 """The verdicts on a claim, in the order in which reports show them."""
 
 AGREES = 0.8  # share of comparisons that hold
@@ -107,9 +101,12 @@ class Tally:
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(
-            self.held + other.held, self.against + other.against, self.cells + other.cells,
-            self.broken + other.broken, self.margin or other.margin,
-        )  # fmt: skip
+            self.held + other.held,
+            self.against + other.against,
+            self.cells + other.cells,
+            self.broken + other.broken,
+            self.margin or other.margin,
+        )
 
     def __str__(self) -> str:
         rest = self.cells - self.held - self.against
@@ -170,9 +167,7 @@ class Order:
         same = [key for key in keys if not (key in self.of and key in self.against)]
         sign = 1 if self.expect == "higher" else -1
         found: list[tuple[int, Row]] = []
-        for one, other in itertools.product(
-            _matching(rows, self.of), _matching(rows, self.against)
-        ):
+        for one, other in itertools.product(_matching(rows, self.of), _matching(rows, self.against)):
             if all(one.get(key) == other.get(key) for key in same):
                 figure, beside = one.get(self.figure), other.get(self.figure)
                 if figure is not None and beside is not None:
@@ -202,14 +197,17 @@ class Trend:
         lines: dict[tuple[Any, ...], list[Row]] = {}
         for row in sorted(known, key=lambda row: float(row[self.along])):
             lines.setdefault(tuple(row.get(key) for key in same), []).append(row)
-        return Tally.of([
-            (
-                sign * compare(late[self.figure], early[self.figure]),
-                {key: early[key] for key in same if key in early} | {self.along: (early[self.along], late[self.along])},
-            )
-            for line in lines.values()
-            for early, late in itertools.pairwise(line)
-        ])  # fmt: skip
+        return Tally.of(
+            [
+                (
+                    sign * compare(late[self.figure], early[self.figure]),
+                    {key: early[key] for key in same if key in early}
+                    | {self.along: (early[self.along], late[self.along])},
+                )
+                for line in lines.values()
+                for early, late in itertools.pairwise(line)
+            ]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +226,15 @@ class Bound:
 
     def tally(self, rows: Sequence[Row], keys: Sequence[str]) -> Tally:
         """Return in how many rows the bound holds; arguments as in `Order.tally`."""
-        return Tally.of([
-            (compare(row[self.figure], self.least), {key: row[key] for key in keys if key in row})
-            for row in _matching(rows, self.of)
-            if row.get(self.figure) is not None
-            and all(row.get(name) is not None and _value(row[name]) <= most for name, most in self.limits.items())
-        ], margin=True)  # fmt: skip
+        return Tally.of(
+            [
+                (compare(row[self.figure], self.least), {key: row[key] for key in keys if key in row})
+                for row in _matching(rows, self.of)
+                if row.get(self.figure) is not None
+                and all(row.get(name) is not None and _value(row[name]) <= most for name, most in self.limits.items())
+            ],
+            margin=True,
+        )
 
 
 def _value(figure: Quantity) -> float:

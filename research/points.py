@@ -50,9 +50,7 @@ def attacks_named(names: Sequence[str], *, further: bool) -> list[Attack[Labelle
     return [attack for attack in found if further or not isinstance(attack, FurtherKernelAttack)]
 
 
-def defend(
-    bench: Bench, material: Material, method: str, scale: Scale, **options: Any
-) -> Protector | None:
+def defend(bench: Bench, material: Material, method: str, scale: Scale, **options: Any) -> Protector | None:
     """Return a protector fitted on the learning texts, or None for clean vectors.
 
     SPARSE's mask depends on the texts alone and is learnt once for all scales.
@@ -71,29 +69,30 @@ def defend(
             method,
             repr(options),
         )
-        fitted = bench.once(
-            key, lambda: _fit(material, rows, method, {"noise_to_signal": 1.0, **options})
-        )
+        fitted = bench.once(key, lambda: _fit(material, rows, method, {"noise_to_signal": 1.0, **options}))
         shape = getattr(fitted.mechanism, "shape", None)  # a Mahalanobis mechanism has one
         arguments = {**scale.arguments(method), "shape": shape, "postprocess": "none"}
         name = "covariance"
     protector = _fit(material, rows, name, arguments)
     if name != method:
         mask = fitted.report.get("mask")
-        protector.report.update(
-            {"parameters": fitted.report["parameters"], **({"mask": mask} if mask else {})}
-        )
+        protector.report.update({"parameters": fitted.report["parameters"], **({"mask": mask} if mask else {})})
     return protector
 
 
 def _fit(material: Material, rows: Any, method: str, arguments: dict[str, Any]) -> Protector:
     return fit_pairs(
-        material.positive[rows], material.negative[rows],
+        material.positive[rows],
+        material.negative[rows],
         material.fit_labels if material.fit_labels.shape[1] else None,
         material.background if len(material.background) >= 20 else None,
-        method=method, utility=material.task, groups=material.fit_groups, seed=material.seed,
-        show_progress=False, **arguments,
-    )  # fmt: skip
+        method=method,
+        utility=material.task,
+        groups=material.fit_groups,
+        seed=material.seed,
+        show_progress=False,
+        **arguments,
+    )
 
 
 def utility(task: UtilityTask, protector: Protector | None, seed: int) -> dict[str, Any]:
@@ -114,22 +113,20 @@ def utility(task: UtilityTask, protector: Protector | None, seed: int) -> dict[s
 def utility_record(figure: Estimate, clean: Estimate) -> dict[str, Any]:
     """Return a task's figure for a record, also as a share of the figure on clean vectors."""
     return {
-        "metric": figure.metric, "value": figure.value, "clean": clean.value,
+        "metric": figure.metric,
+        "value": figure.value,
+        "clean": clean.value,
         "relative": figure.value / clean.value if clean.value > 0 else None,
-        "low": figure.low, "high": figure.high,
-    }  # fmt: skip
+        "low": figure.low,
+        "high": figure.high,
+    }
 
 
-def released(
-    protector: Protector | None, X: Embeddings, seed: int
-) -> tuple[Embeddings, dict[str, Any]]:
+def released(protector: Protector | None, X: Embeddings, seed: int) -> tuple[Embeddings, dict[str, Any]]:
     """Return one release of the judged vectors, and the attackers' knowledge: the oracle and the noise covariance."""
     if protector is None:
         return X, {}
-    oracle = {
-        "release": protector.release(),
-        "noise_covariance": protector.released_noise_covariance(),
-    }
+    oracle = {"release": protector.release(), "noise_covariance": protector.released_noise_covariance()}
     return protector.protect(X, np.random.default_rng([seed, 12]), rewritten=True), oracle
 
 
@@ -142,9 +139,12 @@ def leakage(
     assert X is not None
     judged, oracle = released(protector, X[case.test], seed)
     known = LabelledVectors(
-        X[case.train], case.labels[case.train], case.groups[case.train], case.without_train,
+        X[case.train],
+        case.labels[case.train],
+        case.groups[case.train],
+        case.without_train,
         case.further if further else None,
-    )  # fmt: skip
+    )
     met = LabelledVectors(judged, case.labels[case.test], case.groups[case.test])
     if not names:
         return {"vocabulary": len(case.vocabulary)}
@@ -177,10 +177,7 @@ def _figures(result: AttackResult) -> dict[str, Any]:
 def short(estimate: Estimate) -> dict[str, float | None]:
     """Return value, interval and chance of an estimate for a record, rounded."""
     record = estimate.to_record()
-    return {
-        key: None if record[key] is None else round(record[key], 5)
-        for key in ("value", "low", "high", "chance")
-    }
+    return {key: None if record[key] is None else round(record[key], 5) for key in ("value", "low", "high", "chance")}
 
 
 def categories(material: Material, result: AttackResult) -> dict[str, Any]:
@@ -196,8 +193,12 @@ def categories(material: Material, result: AttackResult) -> dict[str, Any]:
         if not count:
             continue
         chance = None if table.chance is None else float(table.chance[own].sum()) / count
-        found[name] = {"value": float(table.hits[own].sum()) / count, "chance": chance, "n": count,
-                       "words": int(own.sum())}  # fmt: skip
+        found[name] = {
+            "value": float(table.hits[own].sum()) / count,
+            "chance": chance,
+            "n": count,
+            "words": int(own.sum()),
+        }
     return found
 
 

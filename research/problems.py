@@ -56,18 +56,14 @@ def listed_terms(spec: ConceptSpec, data: Path, name: str) -> tuple[list[str], d
         chosen = spec.groups or tuple(groups)
         unknown = [group for group in chosen if group not in groups]
         if unknown:
-            raise InvalidInputError.of(
-                f"problem {name!r}", "groups", "of " + ", ".join(groups), repr(unknown[0])
-            )
+            raise InvalidInputError.of(f"problem {name!r}", "groups", "of " + ", ".join(groups), repr(unknown[0]))
         for group in chosen:
             terms += groups[group]
             group_of |= {word: group for term in groups[group] for word in words(term)}
     for source, labels in spec.gazetteer.items():
         found = open_dataset(source, data)
         if not isinstance(found, TextSet) or found.spans is None:
-            raise InvalidInputError.of(
-                f"problem {name!r}", "gazetteer", "data sets with annotated spans", repr(source)
-            )
+            raise InvalidInputError.of(f"problem {name!r}", "gazetteer", "data sets with annotated spans", repr(source))
         for text, row in zip(found.texts, found.spans, strict=True):
             for span in row:
                 if span["label"] in labels or "*" in labels:
@@ -85,9 +81,7 @@ def joined_concept(name: str, spec: ConceptSpec, spans: Spans | None, terms: lis
     if spec.patterns:
         parts.append(Concept.from_patterns(name, spec.patterns))
     if spec.entities:
-        parts.append(
-            Concept.from_entities(name, spec.entities, engine=spec.engine, model=spec.model)
-        )
+        parts.append(Concept.from_entities(name, spec.entities, engine=spec.engine, model=spec.model))
     if spec.spans:
         if spans is None:
             raise InvalidInputError.of(
@@ -96,9 +90,7 @@ def joined_concept(name: str, spec: ConceptSpec, spans: Spans | None, terms: lis
         every = "*" in spec.spans
         kept = [[dict(s) for s in row if every or s["label"] in spec.spans] for row in spans]
         parts.append(
-            Concept.from_spans(
-                name, [[{k: s[k] for k in ("start", "end", "label")} for s in row] for row in kept]
-            )
+            Concept.from_spans(name, [[{k: s[k] for k in ("start", "end", "label")} for s in row] for row in kept])
         )
     if not parts:
         raise InvalidInputError.of(
@@ -160,9 +152,7 @@ def related_texts(found: DataSet) -> tuple[list[str], Spans | None, list[tuple[i
         edges = []
         if found.same_pool:  # duplicates of each other: they must not be parted
             for j, query in enumerate(found.query_ids):
-                edges += [
-                    (first + j, place[d]) for d in found.relevant.get(query, {}) if d in place
-                ]
+                edges += [(first + j, place[d]) for d in found.relevant.get(query, {}) if d in place]
         kept = [i for i, text in enumerate(texts) if text.strip()]
         back = {row: i for i, row in enumerate(kept)}
         edges = [(back[a], back[b]) for a, b in edges if a in back and b in back]
@@ -219,16 +209,10 @@ def make_problem(name: str, spec: ProblemSpec, data: Path) -> Problem:
     matches = concept.find(corpus.texts)
     groups = corpus.groups
     rest: dict[str, tuple[Span, ...]] = {}
-    if (
-        spec.texts is not None
-        and max(len(matches.with_concept), len(matches.without_concept)) > spec.texts
-    ):
+    if spec.texts is not None and max(len(matches.with_concept), len(matches.without_concept)) > spec.texts:
         rows = np.sort(
             np.concatenate(
-                [
-                    _sample(part, groups, spec.texts)
-                    for part in (matches.with_concept, matches.without_concept)
-                ]
+                [_sample(part, groups, spec.texts) for part in (matches.with_concept, matches.without_concept)]
             )
         )
         taken = [corpus.texts[i] for i in rows]
@@ -242,9 +226,7 @@ def make_problem(name: str, spec: ProblemSpec, data: Path) -> Problem:
     return Problem(name, spec, matches, groups, concept, found, rest)
 
 
-def _sample(
-    rows: npt.NDArray[np.int64], groups: npt.NDArray[np.intp], count: int
-) -> npt.NDArray[np.int64]:
+def _sample(rows: npt.NDArray[np.int64], groups: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.int64]:
     """Return about ``count`` of the rows, whole groups in random order."""
     names, index = np.unique(groups[rows], return_inverse=True)
     rank = np.random.default_rng(SAMPLE_SEED).permutation(len(names))[index]

@@ -89,9 +89,7 @@ class RecordFolder:
             for number, line in enumerate(_text(gathered).splitlines(), start=1):
                 self._add(found, line, gathered, f"line {number}")
 
-    def _add(
-        self, found: dict[tuple[str, str], dict[str, Any]], text: str, path: Path, where: str
-    ) -> None:
+    def _add(self, found: dict[tuple[str, str], dict[str, Any]], text: str, path: Path, where: str) -> None:
         try:
             record = json.loads(text)
             key = _key(record)
@@ -100,8 +98,13 @@ class RecordFolder:
             if not isinstance(record["found"], dict):
                 raise ValueError
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise DataFileError.of(path.name, where, f"a record of schema {SCHEMA}", "something else",
-                                   fix="Remove it; the cell is then measured again.") from None  # fmt: skip
+            raise DataFileError.of(
+                path.name,
+                where,
+                f"a record of schema {SCHEMA}",
+                "something else",
+                fix="Remove it; the cell is then measured again.",
+            ) from None
         found[key] = record
 
     @contextlib.contextmanager
@@ -117,9 +120,13 @@ class RecordFolder:
             except OSError:
                 file.seek(0)
                 who = file.read().strip() or "unknown"
-                raise DataFileError.of("experiment run", "out", "a folder that no other run writes to",
-                                       f"{self.folder.name!r}, in which process {who} runs",
-                                       fix="Wait for it, or give another --out.") from None  # fmt: skip
+                raise DataFileError.of(
+                    "experiment run",
+                    "out",
+                    "a folder that no other run writes to",
+                    f"{self.folder.name!r}, in which process {who} runs",
+                    fix="Wait for it, or give another --out.",
+                ) from None
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()

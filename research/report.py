@@ -12,26 +12,9 @@ from typing import Any
 
 from research import charts
 from research.judging import VERDICTS
-from research.results import (
-    Cell,
-    Column,
-    ExperimentRecord,
-    Figure,
-    Number,
-    Table,
-    read_experiment,
-)
+from research.results import Cell, Column, ExperimentRecord, Figure, Number, Table, read_experiment
 from vecveil.report import rendering
-from vecveil.report.text import (
-    MISSING,
-    NBSP,
-    count,
-    csv_table,
-    duration,
-    moment,
-    parameter,
-    rounded,
-)
+from vecveil.report.text import MISSING, NBSP, count, csv_table, duration, moment, parameter, rounded
 
 NOT_MEASURED = f"{MISSING}: not measured."
 VERDICT_WORDS = {
@@ -203,11 +186,7 @@ def published(cell: Cell, column: Column) -> str:
 
 def published_columns(table: Table) -> list[int]:
     """Return the indices of the columns for which the paper has a number."""
-    return [
-        i
-        for i, column in enumerate(table.columns)
-        if any(published(row[i], column) for row in table.rows)
-    ]
+    return [i for i, column in enumerate(table.columns) if any(published(row[i], column) for row in table.rows)]
 
 
 @dataclass(frozen=True)

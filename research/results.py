@@ -287,9 +287,7 @@ class ExperimentRecord(_Closed):
         return "Write the summary again with this version of vecveil."
 
 
-def read_experiment(
-    record: Any, *, owner: str, error: type[VecveilError] = InvalidInputError
-) -> ExperimentRecord:
+def read_experiment(record: Any, *, owner: str, error: type[VecveilError] = InvalidInputError) -> ExperimentRecord:
     """Return the checked record of an experiment, findings that disagree first.
 
     Raises:

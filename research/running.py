@@ -39,9 +39,13 @@ def machine() -> dict[str, Any]:
     import scipy
 
     return {
-        "system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count(),
-        "python": platform.python_version(), "numpy": numpy.__version__, "scipy": scipy.__version__,
-    }  # fmt: skip
+        "system": platform.system(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+    }
 
 
 def commit(source: Path = Path(__file__)) -> str | None:
@@ -52,8 +56,8 @@ def commit(source: Path = Path(__file__)) -> str | None:
 
     def git(*arguments: str) -> str:
         return subprocess.run(
-            ["git", *arguments], cwd=source.parent, capture_output=True, text=True, timeout=10, check=True,
-        ).stdout.strip()  # fmt: skip
+            ["git", *arguments], cwd=source.parent, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
 
     try:
         git("ls-files", "--error-unmatch", source.name)
@@ -137,9 +141,13 @@ def run_cells(
                     report(f"{experiment.name}: encoding the texts of {len(todo)} cells")
                 experiment.prepare(spec, bench, todo)
             common = {
-                "experiment": experiment.name, "quick": spec.is_quick, "spec": spec.digest,
-                "vecveil": __version__, "commit": commit(), "machine": machine(),
-            }  # fmt: skip
+                "experiment": experiment.name,
+                "quick": spec.is_quick,
+                "spec": spec.digest,
+                "vecveil": __version__,
+                "commit": commit(),
+                "machine": machine(),
+            }
             at_once = min(workers, 1) if experiment.alone else workers
             jobs = _results(experiment, bench, todo, at_once)
             bar = progress(jobs, experiment.name, total=len(todo), show=show_progress, unit="cell")
@@ -149,10 +157,15 @@ def run_cells(
                     line = f"{cell.name}: FAILED: {found}"
                 else:
                     record = {
-                        **common, "cell": cell.to_record(), "seed": cell.get("seed"),
-                        "settings": settings[cell], "data": digests[cell],
-                        "seconds": round(seconds, 2), "finished": _now(), "found": found,
-                    }  # fmt: skip
+                        **common,
+                        "cell": cell.to_record(),
+                        "seed": cell.get("seed"),
+                        "settings": settings[cell],
+                        "data": digests[cell],
+                        "seconds": round(seconds, 2),
+                        "finished": _now(),
+                        "found": found,
+                    }
                     kept.put(cell, settings[cell], record)
                     done[cell] = {"schema": SCHEMA, **record}
                     line = f"{cell.name}: {seconds:.1f} s"
@@ -168,9 +181,7 @@ def run_cells(
 Result = tuple[Cell, dict[str, Any] | str, float]
 
 
-def _results(
-    experiment: Experiment[Any], bench: Bench, cells: Sequence[Cell], workers: int
-) -> Iterator[Result]:
+def _results(experiment: Experiment[Any], bench: Bench, cells: Sequence[Cell], workers: int) -> Iterator[Result]:
     """Yield each cell's result as it comes, or why it failed."""
     if workers == 0 or len(cells) == 0:
         for cell in cells:
@@ -192,17 +203,17 @@ def _results(
             yield cell, "the process that measured it died: of memory, or killed", 0.0
 
 
-def _pooled(
-    experiment: Experiment[Any], bench: Bench, cells: Sequence[Cell], workers: int
-) -> Iterator[Result]:
+def _pooled(experiment: Experiment[Any], bench: Bench, cells: Sequence[Cell], workers: int) -> Iterator[Result]:
     """Yield results from one pool of processes until all are done or one of them dies."""
     # Spawned, not forked: torch and its threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     with inherited_variables(_ONE_THREAD):
         pool = ProcessPoolExecutor(
-            min(workers, len(cells)), mp_context=context, initializer=_begin,
+            min(workers, len(cells)),
+            mp_context=context,
+            initializer=_begin,
             initargs=(bench.spec, bench.data, bench.work, os.getpid()),
-        )  # fmt: skip
+        )
         try:
             with _ctrl_c_ignored():  # workers start with the first cell, and inherit it
                 futures = {pool.submit(_in_worker, experiment.name, c): c for c in cells}

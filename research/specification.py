@@ -19,12 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vecveil.concepts.concept_file import load_yaml
-from vecveil.errors import (
-    DataFileError,
-    InvalidInputError,
-    VecveilError,
-    unknown_name,
-)
+from vecveil.errors import DataFileError, InvalidInputError, VecveilError, unknown_name
 
 
 def import_modules(names: Sequence[str]) -> None:
@@ -43,8 +38,9 @@ def import_modules(names: Sequence[str]) -> None:
             raise
         except Exception as error:
             why = f"Importing it raised {type(error).__name__}."
-            raise DataFileError.of("experiment", "modules", "Python files or modules that can be imported",
-                                   repr(name)[:80], why) from error  # fmt: skip
+            raise DataFileError.of(
+                "experiment", "modules", "Python files or modules that can be imported", repr(name)[:80], why
+            ) from error
 
 
 def import_file(path: Path) -> types.ModuleType:
@@ -143,12 +139,7 @@ class Spec:
 
 
 def check_names(
-    param: str,
-    given: Iterable[str],
-    known: Iterable[str],
-    *,
-    owner: str = "experiment",
-    fix: str = "",
+    param: str, given: Iterable[str], known: Iterable[str], *, owner: str = "experiment", fix: str = ""
 ) -> None:
     """Raise `InvalidInputError` for the first unknown name."""
     known = tuple(known)
@@ -157,9 +148,7 @@ def check_names(
             raise unknown_name(owner, param, known, name, fix=fix)
 
 
-def wrong(
-    param: str, constraint: str, got: object, why: str = "", fix: str = ""
-) -> InvalidInputError:
+def wrong(param: str, constraint: str, got: object, why: str = "", fix: str = "") -> InvalidInputError:
     return InvalidInputError.of("experiment", param, constraint, got, why, fix)
 
 
@@ -199,8 +188,13 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
     if not isinstance(coarse, dict):
         raise DataFileError.of(owner, "quick", "a mapping", type(coarse).__name__)
     if quick and not coarse:
-        raise DataFileError.of(owner, "quick", "a section of the file for --quick", "nothing",
-                               fix="Leave --quick out, or say in it what the coarse version changes.")  # fmt: skip
+        raise DataFileError.of(
+            owner,
+            "quick",
+            "a section of the file for --quick",
+            "nothing",
+            fix="Leave --quick out, or say in it what the coarse version changes.",
+        )
     if "is_quick" in found or "is_quick" in coarse:
         raise DataFileError.of(owner, "is_quick", "left out", "given", "--quick sets it.")
     modules = found.get("modules") or []
@@ -209,9 +203,7 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
     chosen = coarse.get("problems")
     if isinstance(chosen, list):
         merged["problems"] = _chosen(found.get("problems") or {}, chosen, owner)
-    typed = _typed(
-        kinds[name], merged, owner, ""
-    )  # a wrong quick section is found without --quick too
+    typed = _typed(kinds[name], merged, owner, "")  # a wrong quick section is found without --quick too
     if not quick:
         typed = _typed(kinds[name], found, owner, "")
     return dataclasses.replace(typed, is_quick=quick)
@@ -234,14 +226,13 @@ def _typed(kind: type[T], given: Any, owner: str, path: str) -> T:
     names = ", ".join(sorted(known if path else {*known, "quick"} - {"is_quick"}))
     for key in given:
         if key not in known:
-            raise DataFileError.of(owner, f"{path}{key}"[:80], "a known key", "an unknown one",
-                                   fix=f"Known are {names}.")  # fmt: skip
+            raise DataFileError.of(
+                owner, f"{path}{key}"[:80], "a known key", "an unknown one", fix=f"Known are {names}."
+            )
     missing = [
         name
         for name, f in known.items()
-        if name not in given
-        and f.default is dataclasses.MISSING
-        and f.default_factory is dataclasses.MISSING
+        if name not in given and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
     ]
     if missing:
         raise DataFileError.of(owner, f"{path}{missing[0]}", "given", "nothing")
@@ -279,7 +270,5 @@ def _value(hint: Any, given: Any, owner: str, path: str) -> Any:
     if not isinstance(given, hint) or (isinstance(given, bool) and hint is not bool):
         names = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
         fix = "Put quotes around it." if hint is str else ""
-        raise DataFileError.of(
-            owner, path, names.get(hint, str(hint)), type(given).__name__, fix=fix
-        )
+        raise DataFileError.of(owner, path, names.get(hint, str(hint)), type(given).__name__, fix=fix)
     return given

@@ -10,16 +10,7 @@ from research.experiment import Records
 from research.judging import Measured, Tally, verdict
 from research.published import Claim, claims, published
 from research.results import Cell as TableCell
-from research.results import (
-    ClaimFinding,
-    Column,
-    Figure,
-    Number,
-    Point,
-    Series,
-    Table,
-    number,
-)
+from research.results import ClaimFinding, Column, Figure, Number, Point, Series, Table, number
 from research.scales import parse_scale
 
 FEW_TEXTS = 100  # judged texts: figures of fewer decide no claim
@@ -62,11 +53,7 @@ def axis(name: str, index: int, shown: Callable[[Any], str] = str) -> Drawn:
 
 
 def column(
-    name: str,
-    cell: Callable[[tuple[Any, ...], Records], TableCell],
-    unit: str | None = None,
-    *,
-    text: bool = False,
+    name: str, cell: Callable[[tuple[Any, ...], Records], TableCell], unit: str | None = None, *, text: bool = False
 ) -> Drawn:
     """Return a column whose cells ``cell`` computes; ``unit`` is ``%`` or another one."""
     return Column(name, unit, text), cell
@@ -88,11 +75,7 @@ def plain(name: str, *path: str, digits: int = 0) -> Drawn:
 
 
 def table(
-    title: str,
-    groups: Iterable[Group],
-    columns: Sequence[Drawn],
-    caption: str = "",
-    notes: Sequence[str] = (),
+    title: str, groups: Iterable[Group], columns: Sequence[Drawn], caption: str = "", notes: Sequence[str] = ()
 ) -> Table:
     """Return a table with a row for each group."""
     heads, cells = zip(*columns, strict=True)
@@ -171,10 +154,14 @@ def finding_of(claim: Claim, ours: Tally, *, difference: str, suffix: str = "") 
     """Return the finding on a paper's claim; ``suffix`` follows the claim."""
     theirs = claim.published_tally()
     return ClaimFinding(
-        claim.claim + suffix, f"{claim.paper}, {claim.source}", verdict(ours),
+        claim.claim + suffix,
+        f"{claim.paper}, {claim.source}",
+        verdict(ours),
         str(ours) if ours.cells else "not measured",
-        f"{theirs} of its tables" if theirs.cells else "shown in a picture", difference, id=claim.id,
-    )  # fmt: skip
+        f"{theirs} of its tables" if theirs.cells else "shown in a picture",
+        difference,
+        id=claim.id,
+    )
 
 
 def beside(tables: Sequence[str], figure: str, **keys: Any) -> float | None:
@@ -200,15 +187,11 @@ def epsilon_of(scale: str) -> float | None:
     return parsed.value if parsed.kind in ("effective", "clean") else None
 
 
-def by_scale(
-    records: Records, *axes: str, first: Sequence[Any] = ()
-) -> list[tuple[tuple[Any, ...], Records]]:
+def by_scale(records: Records, *axes: str, first: Sequence[Any] = ()) -> list[tuple[tuple[Any, ...], Records]]:
     """Return the records grouped by axes that end with scale and method, in the order of ``first``, then of scales."""
     scales, place = records.values("scale"), axes.index("scale")
     found = list(records.each(*axes))
-    return sorted(
-        found, key=lambda one: (first.index(one[0][0]) if first else 0, scales.index(one[0][place]))
-    )
+    return sorted(found, key=lambda one: (first.index(one[0][0]) if first else 0, scales.index(one[0][place])))
 
 
 def point_table(records: Records, problem: str, tables: Sequence[str] = ()) -> Table:
@@ -219,9 +202,7 @@ def point_table(records: Records, problem: str, tables: Sequence[str] = ()) -> T
     def paper(name: str) -> Published:
         if few_texts(own):  # of so small a set no figure compares, nDCG among few documents least
             return lambda key: None
-        return lambda key: share_beside(
-            tables, name, dataset=problem, epsilon=epsilon_of(key[0]), method=key[1]
-        )
+        return lambda key: share_beside(tables, name, dataset=problem, epsilon=epsilon_of(key[0]), method=key[1])
 
     mlc, live = ("attacks", "mlc-published"), live_attacks(own)[:1]
     eq14 = []
@@ -230,19 +211,25 @@ def point_table(records: Records, problem: str, tables: Sequence[str] = ()) -> T
             percent(f"{live[0]}: leakage (Eq. 13)", "attacks", live[0], "leakage", "value"),
             percent("confidence (Eq. 14)", "attacks", live[0], "confidence", "value", published=paper("confidence")),
         ]
-    return table(marked(own, problem), by_scale(own, "scale", "method"), [
-        axis("Scale", 0),
-        axis("Method", 1, method_name),
-        estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
-        percent("Chance", "leakage", "chance"),
-        column("Strongest attack", lambda key, rows: strongest_names(rows), text=True),
-        percent("MLC leakage (Eq. 13)", *mlc, "leakage", "value"),
-        percent("MLC confidence (Eq. 14)", *mlc, "confidence", "value", published=paper("confidence")),
-        *eq14,
-        estimate(metric, "utility", published=paper("utility")),
-        percent("Utility kept", "utility", "relative"),
-        column("ε of the mechanism", lambda key, rows: "–" if key[1] == "none" else rows.plain("protector", "epsilon")),
-    ])  # fmt: skip
+    return table(
+        marked(own, problem),
+        by_scale(own, "scale", "method"),
+        [
+            axis("Scale", 0),
+            axis("Method", 1, method_name),
+            estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
+            percent("Chance", "leakage", "chance"),
+            column("Strongest attack", lambda key, rows: strongest_names(rows), text=True),
+            percent("MLC leakage (Eq. 13)", *mlc, "leakage", "value"),
+            percent("MLC confidence (Eq. 14)", *mlc, "confidence", "value", published=paper("confidence")),
+            *eq14,
+            estimate(metric, "utility", published=paper("utility")),
+            percent("Utility kept", "utility", "relative"),
+            column(
+                "ε of the mechanism", lambda key, rows: "–" if key[1] == "none" else rows.plain("protector", "epsilon")
+            ),
+        ],
+    )
 
 
 def strongest_names(rows: Records) -> str:
@@ -259,7 +246,7 @@ def ends(figure: Number) -> tuple[float | None, float | None]:
 
 def line(
     name: str, pairs: Iterable[tuple[float | Number | None, Number | None]], *, band: bool = True, dashed: bool = False
-) -> Series:  # fmt: skip
+) -> Series:
     """Return a line through (x, y), sorted by x; pairs that were not measured are left out."""
     points: list[Point] = []
     for x, y in pairs:
@@ -281,9 +268,13 @@ def curve(records: Records, problem: str) -> Figure:
         series.append(line(method_name(method), pairs, dashed=method == "none"))
     caption = "Lower right is better. Bands: 95 % intervals, or one standard deviation over seeds."
     return Figure(
-        problem, caption=caption, x="utility kept", y="leakage (R-precision)",
-        series=[one for one in series if one.points], chance=chance.value if chance else None,
-    )  # fmt: skip
+        problem,
+        caption=caption,
+        x="utility kept",
+        y="leakage (R-precision)",
+        series=[one for one in series if one.points],
+        chance=chance.value if chance else None,
+    )
 
 
 def leakage_of(records: Records, live: Sequence[str]) -> Measured | None:
@@ -300,7 +291,7 @@ def leakage_of(records: Records, live: Sequence[str]) -> Measured | None:
 
 def paper_rows(
     records: Records, *axes: str, kinds: Sequence[str] = ("effective",), within: Sequence[str] = ()
-) -> list[dict[str, Any]]:  # fmt: skip
+) -> list[dict[str, Any]]:
     """Return points with the paper's keys and units and their errors: a row for each value on the axes and ε.
 
     ``leakage`` is of the strongest live attack, ``confidence`` and ``eq13`` of the one that is strongest on clean
@@ -319,14 +310,17 @@ def paper_rows(
             if parsed.kind not in kinds:
                 continue
             keys = ("dataset" if axis == "problem" else axis for axis in axes)
-            rows.append(dict(zip(keys, values, strict=False)) | {
-                "epsilon": parsed.value,
-                "axis": parsed.kind,
-                "leakage": leakage_of(at, live),
-                "utility": at.measured("utility", factor=100),
-                "confidence": at.measured("attacks", live[0], "confidence", factor=100),
-                "eq13": at.measured("attacks", live[0], "leakage", factor=100),
-            })  # fmt: skip
+            rows.append(
+                dict(zip(keys, values, strict=False))
+                | {
+                    "epsilon": parsed.value,
+                    "axis": parsed.kind,
+                    "leakage": leakage_of(at, live),
+                    "utility": at.measured("utility", factor=100),
+                    "confidence": at.measured("attacks", live[0], "confidence", factor=100),
+                    "eq13": at.measured("attacks", live[0], "leakage", factor=100),
+                }
+            )
     return rows
 
 

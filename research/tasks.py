@@ -89,9 +89,7 @@ def drawn(rows: np.ndarray, most: int | None, seed: int = SAMPLE_SEED) -> np.nda
 def _retrieval(found: RetrievalSet, encode: Encode) -> RetrievalTask:
     place = {key: i for i, key in enumerate(found.document_ids)}
     judged = [
-        i
-        for i in test_rows(found.query_split)
-        if any(d in place for d in found.relevant.get(found.query_ids[i], {}))
+        i for i in test_rows(found.query_split) if any(d in place for d in found.relevant.get(found.query_ids[i], {}))
     ]
     if found.same_pool:
         judged = _one_of_a_kind(found, judged)
@@ -122,9 +120,7 @@ def _retrieval(found: RetrievalSet, encode: Encode) -> RetrievalTask:
     rows, columns, grades = (np.array(part) for part in zip(*entries, strict=True))
     relevance = coo_array((grades, (rows, columns)), shape=(len(queries), len(taken))).tocsr()
     return RetrievalTask(
-        encode([found.queries[i] for i in queries]),
-        encode([found.documents[i] for i in taken]),
-        relevance,
+        encode([found.queries[i] for i in queries]), encode([found.documents[i] for i in taken]), relevance
     )
 
 
@@ -142,8 +138,13 @@ def _one_of_a_kind(found: RetrievalSet, judged: Sequence[int]) -> list[int]:
 
 def _classification(found: TextSet, encode: Encode) -> ClassificationTask:
     if found.labels is None:
-        raise InvalidInputError.of("problem", "utility", "a data set with pairs, queries or classes",
-                                   repr(found.name), "It is good for no task by itself.")  # fmt: skip
+        raise InvalidInputError.of(
+            "problem",
+            "utility",
+            "a data set with pairs, queries or classes",
+            repr(found.name),
+            "It is good for no task by itself.",
+        )
     labels = np.asarray(found.labels)
     test = test_rows(found.split if found.split is not None else [""] * len(labels))
     if len(test) == len(labels):  # no test part: about three groups in ten

@@ -32,9 +32,15 @@ class WordSplit:
     """
 
     def __init__(
-        self, problem: Problem, encoder: Any, seed: int, *,
-        listed: float = 0.5, least: int = MIN_COUNT, in_sample: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        problem: Problem,
+        encoder: Any,
+        seed: int,
+        *,
+        listed: float = 0.5,
+        least: int = MIN_COUNT,
+        in_sample: bool = False,
+    ) -> None:
         self.problem, self.encoder, self.seed = problem, encoder, seed
         self.matches = problem.matches
         self.ids = problem.groups[self.matches.with_concept]
@@ -114,30 +120,32 @@ def _listed_words(tokens: Sequence[str], seed: int, count: int) -> frozenset[str
 
 
 def strongest(
-    held: WordSplit, columns: npt.NDArray[np.intp], protector: Protector | None, attacks: Sequence[str],
-    *, removed: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    held: WordSplit,
+    columns: npt.NDArray[np.intp],
+    protector: Protector | None,
+    attacks: Sequence[str],
+    *,
+    removed: bool = False,
+) -> dict[str, Any]:
     """Return the result of the strongest attack on the words of some columns.
 
     Args:
         removed: attack the vectors of the texts without the concept, to measure what the rest of a sentence reveals.
     """
     X = held.negative if removed else held.positive
-    learnt, judged = (
-        rows[held.labels[rows][:, columns].any(axis=1)] for rows in (held.attack, held.test)
-    )
+    learnt, judged = (rows[held.labels[rows][:, columns].any(axis=1)] for rows in (held.attack, held.test))
     attacked, oracle = released(protector, X[judged], held.seed)
     without = None if removed else held.negative[learnt]
     train = LabelledVectors(X[learnt], held.labels[learnt][:, columns], held.ids[learnt], without)
     test = LabelledVectors(attacked, held.labels[judged][:, columns], held.ids[judged])
-    chosen = [
-        a for a in attacks_named(attacks, further=False) if not (removed and a.name == "transplant")
-    ]
+    chosen = [a for a in attacks_named(attacks, further=False) if not (removed and a.name == "transplant")]
     results = [a.run(train, test, rng=held.seed, show_progress=False, **oracle) for a in chosen]
     worst = max(results, key=lambda result: result.value)
     record = worst.main.to_record()
     return {
-        "words": len(columns), "texts": len(judged), "attack": worst.name,
+        "words": len(columns),
+        "texts": len(judged),
+        "attack": worst.name,
         **{key: record[key] for key in ("value", "low", "high", "chance")},
         "attacks": {result.name: round(result.value, 5) for result in results},
-    }  # fmt: skip
+    }

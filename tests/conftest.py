@@ -24,9 +24,7 @@ def pytest_configure() -> None:
     # LiteLLM downloads its price list when it is imported, and waits ten seconds where there is no network.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    settings.register_profile(
-        "suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
+    settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("suite")
 
 

@@ -41,10 +41,7 @@ def read_collection() -> tuple[Collection, str]:
     if len(sys.argv) != 3:
         sys.exit(f"usage: {Path(sys.argv[0]).name} BEIR_FOLDER PROTECTOR_FILE")
     folder = Path(sys.argv[1])
-    documents = {
-        d["_id"]: f"{d.get('title', '')} {d['text']}".strip()
-        for d in _lines(folder, "corpus.jsonl")
-    }
+    documents = {d["_id"]: f"{d.get('title', '')} {d['text']}".strip() for d in _lines(folder, "corpus.jsonl")}
     queries = {q["_id"]: q["text"] for q in _lines(folder, "queries.jsonl")}
     relevant: dict[str, dict[str, int]] = {}
     judged = folder / "qrels" / "test.tsv"
@@ -58,11 +55,7 @@ def read_collection() -> tuple[Collection, str]:
 
 def _lines(folder: Path, name: str) -> list[dict[str, str]]:
     path = folder / name
-    data = (
-        path.read_bytes()
-        if path.exists()
-        else gzip.decompress((folder / f"{name}.gz").read_bytes())
-    )
+    data = path.read_bytes() if path.exists() else gzip.decompress((folder / f"{name}.gz").read_bytes())
     return [json.loads(line) for line in data.decode("utf-8").splitlines() if line.strip()]
 
 

@@ -24,9 +24,7 @@ encoder = vecveil.load(protector).loaded_encoder()
 with open_store(f"{kind}:{where}#clean") as store:
     store.create(encoder.dimension, metric="cosine")
     store.write(Batch(tuple(ids), encoder.encode(texts), ({},) * len(ids)))
-    clean = collection.ndcg(
-        lambda text: [match.id for match in store.search(encoder.encode([text])[0], 10)]
-    )
+    clean = collection.ndcg(lambda text: [match.id for match in store.search(encoder.encode([text])[0], 10)])
 
 notes = vecveil.ProtectedCollection(f"{kind}:{where}#protected", protector)
 notes.add(texts, ids=ids)

@@ -27,9 +27,7 @@ def ndcg(documents: list, queries: list) -> float:
     store = InMemoryDocumentStore(embedding_similarity_function="cosine")
     ingest = chain("documents", MockDocumentEmbedder(**minilm), *documents, DocumentWriter(store))
     ingest.run({"0": {"documents": [Document(id=i, content=t) for i, t in data.documents.items()]}})
-    ask = chain(
-        "embedding", MockTextEmbedder(**minilm), *queries, InMemoryEmbeddingRetriever(store)
-    )
+    ask = chain("embedding", MockTextEmbedder(**minilm), *queries, InMemoryEmbeddingRetriever(store))
     last = str(len(queries) + 1)
     return data.ndcg(lambda q: [d.id for d in ask.run({"0": {"text": q}})[last]["documents"]])
 

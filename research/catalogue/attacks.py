@@ -28,16 +28,7 @@ from research.grid import Grid, GridSpec
 from research.judging import Measured, Order, Tally, compare, verdict
 from research.points import defend, leakage, protector_record, short, utility
 from research.published import published
-from research.results import (
-    ClaimFinding,
-    Figure,
-    Number,
-    Point,
-    Series,
-    Summary,
-    Table,
-    number,
-)
+from research.results import ClaimFinding, Figure, Number, Point, Series, Summary, Table, number
 from research.scales import parse_scale
 from research.specification import check_names, digest
 from vecveil.metrics.reconstruction import reconstruction_leakage
@@ -58,9 +49,13 @@ MEASURES = (
     "assigned to other texts (MLC: for a guess by base rates)."
 )
 TEXT_FIGURES = {
-    "leakage_every_word": "Leakage, every word", "token_f1": "Token F1", "bleu": "BLEU", "rouge_l": "ROUGE-L",
-    "exact_match": "Exact match", "cosine": "Cosine",
-}  # fmt: skip
+    "leakage_every_word": "Leakage, every word",
+    "token_f1": "Token F1",
+    "bleu": "BLEU",
+    "rouge_l": "ROUGE-L",
+    "exact_match": "Exact match",
+    "cosine": "Cosine",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,21 +113,13 @@ class WriterGrid(Grid[W]):
             if kind is not None:
                 prepare_decoder(bench, problem, kind, spec.decoder(kind))
 
-    def defended(
-        self, spec: W, cell: Cell, bench: Bench
-    ) -> tuple[Material, Protector | None, Rows, dict[str, Any]]:
+    def defended(self, spec: W, cell: Cell, bench: Bench) -> tuple[Material, Protector | None, Rows, dict[str, Any]]:
         """Return a cell's material, protector and judged rows, and the part of ``found`` that they decide."""
-        material, method, scale = (
-            bench.material(cell["problem"], cell["seed"]),
-            cell["method"],
-            cell["scale"],
-        )
+        material, method, scale = (bench.material(cell["problem"], cell["seed"]), cell["method"], cell["scale"])
         options = spec.method_options(method)
         # A process fits the protector once for all attacks.
         key = ("defence", cell["problem"], method, scale, cell["seed"], repr(options))
-        protector = bench.once(
-            key, lambda: defend(bench, material, method, parse_scale(scale), **options)
-        )
+        protector = bench.once(key, lambda: defend(bench, material, method, parse_scale(scale), **options))
         rows, left_out = judged_rows(bench, material, spec.decoders, spec.judged)
         found = {
             "utility": utility(material.task, protector, material.seed),
@@ -177,17 +164,13 @@ class AttackModels(WriterGrid[AttackModelsSpec]):
         kind = cell["attack"]
         if kind == "mlc":
             # The same texts are judged as by the attacks that write.
-            narrowed = dataclasses.replace(
-                material, case=dataclasses.replace(material.case, test=rows)
-            )
+            narrowed = dataclasses.replace(material, case=dataclasses.replace(material.case, test=rows))
             names = tuple(dict.fromkeys((MLC, *spec.attacks)))
             found = leakage(narrowed, protector, names, further=spec.further)
             attacks, worst = found["attacks"], found["worst"]
             strongest = {"name": worst, **attacks[worst]}
             return {**common, "figures": attacks[MLC], "strongest": strongest, "attacks": attacks}
-        written = rewrite(
-            bench, material, kind, spec.decoder(kind), protector, label_of(cell), rows
-        )
+        written = rewrite(bench, material, kind, spec.decoder(kind), protector, label_of(cell), rows)
         words_of, groups = every_word(material), material.case.groups[rows]
         every = reconstruction_leakage(words_of(written.texts), words_of(written.written), groups)
         figures = {name: short(figure) for name, figure in written.figures.items()}
@@ -201,9 +184,7 @@ class AttackModels(WriterGrid[AttackModelsSpec]):
 
     def summary(self, spec: AttackModelsSpec, records: Records) -> Summary:
         names = records.values("problem")
-        tables = [
-            t for name in names for t in (_leakage(records, name), _texts(records, name)) if t
-        ]
+        tables = [t for name in names for t in (_leakage(records, name), _texts(records, name)) if t]
         return Summary(
             tables=tables,
             figures=[f for name in names for f in _figures(records, name)],
@@ -243,9 +224,7 @@ def _training_notes(experiment: AttackModelsSpec, records: Records) -> list[str]
         )
     left_out = max((int(n) for n in records.figures("texts", "left_out")), default=0)
     if left_out:
-        notes.append(
-            f"{left_out} texts are not judged: the corpus of a given base holds them or a near copy."
-        )
+        notes.append(f"{left_out} texts are not judged: the corpus of a given base holds them or a near copy.")
     return notes
 
 
@@ -269,20 +248,27 @@ def _leakage(records: Records, problem: str) -> Table:
         names = (r["found"]["strongest"]["name"] for r in at if "strongest" in r["found"])
         return ", ".join(dict.fromkeys(names)) or None
 
-    return draw.table(problem, _ordered(own), [
-        *_NAMED,
-        draw.estimate("Leakage (Eq. 13)", "figures", "leakage", published=paper("leakage")),
-        draw.percent("Chance", "figures", "leakage", "chance"),
-        draw.column("Change", change, "%"),
-        draw.column("Strongest token inference", strongest, text=True),
-        draw.percent("its R-precision", "strongest", "r_precision", "value"),
-        draw.percent("Utility kept", "utility", "relative"),
-    ], f"{judged_texts(own)} texts are judged. Change: relative to unprotected vectors.")  # fmt: skip
+    return draw.table(
+        problem,
+        _ordered(own),
+        [
+            *_NAMED,
+            draw.estimate("Leakage (Eq. 13)", "figures", "leakage", published=paper("leakage")),
+            draw.percent("Chance", "figures", "leakage", "chance"),
+            draw.column("Change", change, "%"),
+            draw.column("Strongest token inference", strongest, text=True),
+            draw.percent("its R-precision", "strongest", "r_precision", "value"),
+            draw.percent("Utility kept", "utility", "relative"),
+        ],
+        f"{judged_texts(own)} texts are judged. Change: relative to unprotected vectors.",
+    )
 
 
 _NAMED = [
-    draw.axis("Attack", 0, ATTACK_NAMES.__getitem__), draw.axis("Scale", 1), draw.axis("Method", 2, draw.method_name)
-]  # fmt: skip
+    draw.axis("Attack", 0, ATTACK_NAMES.__getitem__),
+    draw.axis("Scale", 1),
+    draw.axis("Method", 2, draw.method_name),
+]
 
 
 def _ordered(own: Records) -> list[draw.Group]:
@@ -310,22 +296,23 @@ def _figures(records: Records, problem: str) -> list[Figure]:
         series = []
         for (method,), rows in at.each("method"):
             leaks = [rows.where(attack=attack).estimate("figures", "leakage") for attack in attacks]
-            points: list[Point] = [
-                (float(i), leak.value, *draw.ends(leak)) for i, leak in enumerate(leaks) if leak
-            ]
+            points: list[Point] = [(float(i), leak.value, *draw.ends(leak)) for i, leak in enumerate(leaks) if leak]
             series.append(Series(draw.method_name(method), points, dashed=method == "none"))
         found.append(
             Figure(
-                f"{problem}: leakage at {scale}", kind="bars", x="attack", y="leakage (Eq. 13)", series=series,
-                columns=[ATTACK_NAMES[attack] for attack in attacks], caption="Lower is better.",
+                f"{problem}: leakage at {scale}",
+                kind="bars",
+                x="attack",
+                y="leakage (Eq. 13)",
+                series=series,
+                columns=[ATTACK_NAMES[attack] for attack in attacks],
+                caption="Lower is better.",
             )
-        )  # fmt: skip
+        )
     return found
 
 
-def changes(
-    own: Records, at: Records, attack: str, *path: str
-) -> dict[int, float]:
+def changes(own: Records, at: Records, attack: str, *path: str) -> dict[int, float]:
     """Return each seed's relative change of a leakage against clean vectors."""
     where, found = path or ("figures", "leakage"), {}
     for row in at:
@@ -365,11 +352,16 @@ def _rows(records: Records) -> list[dict[str, Any]]:
             if draw.epsilon_of(scale) is None or leak is None:
                 continue
             half = leak.half / clean.value if clean and clean.value else 0.0
-            found.append({
-                "dataset": problem, "attack": attack, "epsilon": draw.epsilon_of(scale), "method": method,
-                "leakage": leak,
-                "leakage_change": Measured({k: 100 * v for k, v in change.items()}, half) if change else None,
-            })  # fmt: skip
+            found.append(
+                {
+                    "dataset": problem,
+                    "attack": attack,
+                    "epsilon": draw.epsilon_of(scale),
+                    "method": method,
+                    "leakage": leak,
+                    "leakage_change": Measured({k: 100 * v for k, v in change.items()}, half) if change else None,
+                }
+            )
     return found
 
 
@@ -384,13 +376,17 @@ def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[ClaimFindi
         if attack == "mlc" or mlc is None:
             continue
         sign = 1 if theirs[attack] > theirs["mlc"] else -1
-        found.append(ClaimFinding(
-            f"From unprotected vectors {ATTACK_NAMES[attack]} recovers {'more' if sign > 0 else 'fewer'} of "
-            "the sensitive words than the classifier of words.", paper.source,
-            verdict(Tally.of([(sign * compare(ours, mlc), {})]), fewest=1),
-            f"{ours.value:.1f} against {mlc.value:.1f} % ({problem})",
-            f"{theirs[attack]:.1f} against {theirs['mlc']:.1f} %", SETTING,
-        ))  # fmt: skip
+        found.append(
+            ClaimFinding(
+                f"From unprotected vectors {ATTACK_NAMES[attack]} recovers {'more' if sign > 0 else 'fewer'} of "
+                "the sensitive words than the classifier of words.",
+                paper.source,
+                verdict(Tally.of([(sign * compare(ours, mlc), {})]), fewest=1),
+                f"{ours.value:.1f} against {mlc.value:.1f} % ({problem})",
+                f"{theirs[attack]:.1f} against {theirs['mlc']:.1f} %",
+                SETTING,
+            )
+        )
     order = Order("leakage", {"method": "subspace"}, {"method": "sparse"}, "lower")
     tally = order.tally(rows, _KEYS)
     if tally.cells:
@@ -405,9 +401,14 @@ def _own(records: Records, rows: Sequence[Mapping[str, Any]]) -> list[ClaimFindi
             written.append((compare(other, ours), {}))
     if written:
         tally = Tally.of(written)
-        found.append(ClaimFinding(
-            "On protected vectors token inference exceeds chance by more than text reconstruction.",
-            "own", verdict(tally), str(tally), "",
-            "Judge a defence by token inference first; a reconstruction that fails shows little.",
-        ))  # fmt: skip
+        found.append(
+            ClaimFinding(
+                "On protected vectors token inference exceeds chance by more than text reconstruction.",
+                "own",
+                verdict(tally),
+                str(tally),
+                "",
+                "Judge a defence by token inference first; a reconstruction that fails shows little.",
+            )
+        )
     return found

@@ -100,17 +100,8 @@ class Attributes(Experiment[AttributesSpec]):
 
     def settings(self, spec: AttributesSpec, cell: Cell) -> dict[str, Any]:
         one = spec.attributes[cell["attribute"]]
-        own = {
-            "data": one.data,
-            "keep": list(one.keep),
-            "labels": list(one.labels),
-            "texts": self._most(spec, one),
-        }
-        return {
-            **super().settings(spec, cell),
-            "attribute": own,
-            "options": spec.options.get(cell["method"], {}),
-        }
+        own = {"data": one.data, "keep": list(one.keep), "labels": list(one.labels), "texts": self._most(spec, one)}
+        return {**super().settings(spec, cell), "attribute": own, "options": spec.options.get(cell["method"], {})}
 
     def prepare(self, spec: AttributesSpec, bench: Bench, cells: Sequence[Cell]) -> None:
         for name in dict.fromkeys(cell["attribute"] for cell in cells):
@@ -135,11 +126,16 @@ class Attributes(Experiment[AttributesSpec]):
         if cell["method"] != "none":
             options: dict[str, Any] = dict(spec.options.get(cell["method"], {}))
             protector = fit_labels(
-                X[found.fit], [found.classes[i] for i in found.labels[found.fit]],
-                method=cell["method"], utility=tasks[one.keep[0]], groups=found.groups[found.fit],
-                seed=seed, show_progress=False, **parse_scale(cell["scale"]).arguments(cell["method"]),
+                X[found.fit],
+                [found.classes[i] for i in found.labels[found.fit]],
+                method=cell["method"],
+                utility=tasks[one.keep[0]],
+                groups=found.groups[found.fit],
+                seed=seed,
+                show_progress=False,
+                **parse_scale(cell["scale"]).arguments(cell["method"]),
                 **options,
-            )  # fmt: skip
+            )
         return {
             "kept": {kept: utility(task, protector, seed) for kept, task in tasks.items()},
             **self._inferred(spec, found, X, protector, seed),
@@ -167,21 +163,24 @@ class Attributes(Experiment[AttributesSpec]):
     def _texts(self, spec: AttributesSpec, bench: Bench, name: str) -> _Texts:
         one = spec.attributes[name]
         return bench.once(
-            ("texts", name),
-            lambda: _read(open_dataset(one.data, bench.data), one, self._most(spec, one)),
+            ("texts", name), lambda: _read(open_dataset(one.data, bench.data), one, self._most(spec, one))
         )
 
     def summary(self, spec: AttributesSpec, records: Records) -> Summary:
         kept = list(dict.fromkeys(name for row in records for name in row["found"]["kept"]))
-        found = draw.table("Attributes of whole texts", records.each("attribute", "scale", "method"), [
-            draw.axis("Attribute", 0),
-            draw.axis("Scale", 1),
-            draw.axis("Method", 2, draw.method_name),
-            draw.estimate("Accuracy of the strongest attack", "inferred"),
-            draw.percent("Chance", "inferred", "chance"),
-            draw.column("Attack", lambda key, rows: draw.strongest_names(rows), text=True),
-            *(draw.column(f"{name}, kept", partial(_kept, name), "%") for name in kept),
-        ])  # fmt: skip
+        found = draw.table(
+            "Attributes of whole texts",
+            records.each("attribute", "scale", "method"),
+            [
+                draw.axis("Attribute", 0),
+                draw.axis("Scale", 1),
+                draw.axis("Method", 2, draw.method_name),
+                draw.estimate("Accuracy of the strongest attack", "inferred"),
+                draw.percent("Chance", "inferred", "chance"),
+                draw.column("Attack", lambda key, rows: draw.strongest_names(rows), text=True),
+                *(draw.column(f"{name}, kept", partial(_kept, name), "%") for name in kept),
+            ],
+        )
         return Summary([found], notes=[ABOUT])
 
 
@@ -210,13 +209,16 @@ def _read(found: Any, one: AttributeSpec, most: int) -> _Texts:
         is_test = np.isin(found.groups, names[: max(1, len(names) // 4)])
     learnt = np.isin(found.groups, found.groups[wanted[is_test[wanted]]])
     train, test = wanted[~is_test[wanted] & ~learnt[wanted]], wanted[is_test[wanted]]
-    train, test = (
-        np.sort(rng.permutation(rows)[:count]) for rows, count in ((train, most), (test, most // 3))
-    )
+    train, test = (np.sort(rng.permutation(rows)[:count]) for rows, count in ((train, most), (test, most // 3)))
     rows = np.concatenate([train, test])
     index = {name: i for i, name in enumerate(classes)}
     fit, attack = split_groups(np.asarray(found.groups)[train], (0.5, 0.5), seed=0)
     return _Texts(
-        [found.texts[i] for i in rows], np.array([index[labels[i]] for i in rows], dtype=np.intp),
-        np.asarray(found.groups)[rows], fit, attack, np.arange(len(train), len(rows)), tuple(classes),
-    )  # fmt: skip
+        [found.texts[i] for i in rows],
+        np.array([index[labels[i]] for i in rows], dtype=np.intp),
+        np.asarray(found.groups)[rows],
+        fit,
+        attack,
+        np.arange(len(train), len(rows)),
+        tuple(classes),
+    )

@@ -113,14 +113,22 @@ def submitted_module(file: str, checksum: str) -> Any:
         DataFileError: the file is missing, has changed since the run was specified, or lacks a function.
     """
     if not Path(file).is_file() or checksum != file_checksum(Path(file)):
-        raise DataFileError.of("benchmark", "submitted", "files as they were when the run was specified",
-                               f"{Path(file).name!r}, which is missing or has changed",
-                               fix="Pass the file with --method again.")  # fmt: skip
+        raise DataFileError.of(
+            "benchmark",
+            "submitted",
+            "files as they were when the run was specified",
+            f"{Path(file).name!r}, which is missing or has changed",
+            fix="Pass the file with --method again.",
+        )
     module = import_file(Path(file).resolve())
     missing = [name for name in FUNCTIONS if not callable(getattr(module, name, None))]
     if missing:
-        raise DataFileError.of("benchmark", "submitted", f"files with the functions {', '.join(FUNCTIONS)}",
-                               f"{Path(file).name!r} without {missing[0]}")  # fmt: skip
+        raise DataFileError.of(
+            "benchmark",
+            "submitted",
+            f"files with the functions {', '.join(FUNCTIONS)}",
+            f"{Path(file).name!r} without {missing[0]}",
+        )
     return module
 
 
@@ -129,9 +137,7 @@ def file_checksum(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def strength_for(
-    module: Any, state: Any, task: UtilityTask, target: float, seed: int
-) -> SubmittedMethod:
+def strength_for(module: Any, state: Any, task: UtilityTask, target: float, seed: int) -> SubmittedMethod:
     """Return the method at the largest strength that keeps ``target`` of a task's clean figure.
 
     Every step draws the same noise, so that the share kept falls with the strength.
@@ -144,15 +150,17 @@ def strength_for(
     def kept(strength: float) -> float:
         own = SubmittedMethod(module, state, strength)
         drawn = [
-            task.protected(lambda X, rng: own.protect(X, rng), np.random.default_rng([seed, draw]))
-            for draw in range(3)
+            task.protected(lambda X, rng: own.protect(X, rng), np.random.default_rng([seed, draw])) for draw in range(3)
         ]
         return statistics.fmean(one.value for one in drawn) / clean
 
     low, high = map(math.log, STRENGTHS)
     if kept(math.exp(low)) < target:
-        raise wrong("protect", f"a function that keeps {target:.0%} of the similarity at strength {STRENGTHS[0]:g}",
-                    "one that keeps less")  # fmt: skip
+        raise wrong(
+            "protect",
+            f"a function that keeps {target:.0%} of the similarity at strength {STRENGTHS[0]:g}",
+            "one that keeps less",
+        )
     for _ in range(STEPS):
         middle = (low + high) / 2
         low, high = (middle, high) if kept(math.exp(middle)) >= target else (low, middle)
@@ -192,10 +200,14 @@ class Benchmark(Experiment[BenchmarkSpec]):
         expected = spec.checksums.get(cell["problem"], checksum)
         if checksum != expected:
             sets = ", ".join((*spec.problem(cell["problem"]).data, bench.utility_of(cell["problem"]), spec.search))
-            raise DataFileError.of("benchmark", "data", f"the data sets that the benchmark froze ({sets})",
-                                   f"others (checksum {checksum}, not {expected})",
-                                   "Rows measured on other data cannot be compared.",
-                                   "Fetch them as docs/benchmark.md says.")  # fmt: skip
+            raise DataFileError.of(
+                "benchmark",
+                "data",
+                f"the data sets that the benchmark froze ({sets})",
+                f"others (checksum {checksum}, not {expected})",
+                "Rows measured on other data cannot be compared.",
+                "Fetch them as docs/benchmark.md says.",
+            )
         return checksum
 
     def prepare(self, spec: BenchmarkSpec, bench: Bench, cells: Sequence[Cell]) -> None:
@@ -205,9 +217,10 @@ class Benchmark(Experiment[BenchmarkSpec]):
 
     def measure(self, spec: BenchmarkSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         name, seed, method = cell["problem"], cell["seed"], cell["method"]
-        held = bench.once(("benchmark", name, seed), lambda: WordSplit(
-            bench.problem(name), bench.encoder(), seed, listed=spec.listed, least=spec.least,
-        ))  # fmt: skip
+        held = bench.once(
+            ("benchmark", name, seed),
+            lambda: WordSplit(bench.problem(name), bench.encoder(), seed, listed=spec.listed, least=spec.least),
+        )
         task, judged = halves(bench.task(bench.utility_of(name), held.encoder))
         scale = parse_scale(cell["scale"])
         collection = bench.once(("collection", spec.search), lambda: _collection(spec.search, bench))
@@ -238,9 +251,15 @@ def _listed(held: WordSplit) -> Concept:
 
 def _protector(held: WordSplit, task: UtilityTask, method: str, scale: Scale) -> Any:
     return fit(
-        held.texts, _listed(held), held.encoder, method=method, utility=task, seed=held.seed,
-        show_progress=False, **scale.arguments(method),
-    )  # fmt: skip
+        held.texts,
+        _listed(held),
+        held.encoder,
+        method=method,
+        utility=task,
+        seed=held.seed,
+        show_progress=False,
+        **scale.arguments(method),
+    )
 
 
 def _fitted(module: Any, held: WordSplit) -> Any:
@@ -248,14 +267,10 @@ def _fitted(module: Any, held: WordSplit) -> Any:
     matches = _listed(held).find(held.texts, show_progress=False)
     positive, negative, background = (
         held.encoder.encode(texts)
-        for texts in (
-            matches.positives(), matches.negatives(), [held.texts[i] for i in matches.without_concept],
-        )
-    )  # fmt: skip
-    labels, _ = matches.token_labels(min_count=3)
-    return module.fit(
-        positive, negative, background, labels, seed=held.seed
+        for texts in (matches.positives(), matches.negatives(), [held.texts[i] for i in matches.without_concept])
     )
+    labels, _ = matches.token_labels(min_count=3)
+    return module.fit(positive, negative, background, labels, seed=held.seed)
 
 
 def _leaks(held: WordSplit, own: Any, attacks: Sequence[str]) -> dict[str, Any]:
@@ -265,7 +280,7 @@ def _leaks(held: WordSplit, own: Any, attacks: Sequence[str]) -> dict[str, Any]:
 
 def _rewritten(
     spec: BenchmarkSpec, bench: Bench, held: WordSplit, judged: UtilityTask, method: str, collection: Collection
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the result of a method that rewrites the listed words before texts are encoded."""
     terms = Concept.from_terms(held.problem.name, sorted(held.listed))
     own = fit(held.texts, terms, held.encoder, method=method, seed=held.seed, show_progress=False)

@@ -12,23 +12,9 @@ import numpy as np
 
 from research import tables as draw
 from research.bench import Bench, Material
-from research.catalogue.attacks import (
-    ATTACK_NAMES,
-    WriterGrid,
-    WriterSpec,
-    judged_texts,
-    label_of,
-)
+from research.catalogue.attacks import ATTACK_NAMES, WriterGrid, WriterSpec, judged_texts, label_of
 from research.catalogue.tradeoff import AXES
-from research.decoders import (
-    WRITERS,
-    Rewritten,
-    copied,
-    corpus_texts,
-    every_word,
-    rewrite,
-    target_words,
-)
+from research.decoders import WRITERS, Rewritten, copied, corpus_texts, every_word, rewrite, target_words
 from research.experiment import Cell, Records
 from research.judging import Tally, verdict
 from research.points import short
@@ -92,9 +78,8 @@ class CaseStudy(WriterGrid[CaseStudySpec]):
     def measure(self, spec: CaseStudySpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         material, protector, rows, common = self.defended(spec, cell, bench)
         written = rewrite(
-            bench, material, spec.attack, spec.decoder(spec.attack), protector, label_of(cell), rows,
-            spec.given,
-        )  # fmt: skip
+            bench, material, spec.attack, spec.decoder(spec.attack), protector, label_of(cell), rows, spec.given
+        )
         judge = _judge(spec, bench, material)
         before, after = judge.encode(list(written.texts)), judge.encode(list(written.written))
         groups, words_of = material.case.groups[rows], target_words(material)
@@ -110,11 +95,7 @@ class CaseStudy(WriterGrid[CaseStudySpec]):
 
     def summary(self, spec: CaseStudySpec, records: Records) -> Summary:
         names = records.values("problem")
-        judge = (
-            "an LSA encoder fitted on the problem's texts"
-            if spec.judge == LSA
-            else f"the encoder {spec.judge}"
-        )
+        judge = "an LSA encoder fitted on the problem's texts" if spec.judge == LSA else f"the encoder {spec.judge}"
         decoder = spec.decoder(spec.attack)
         given = " (given)" if decoder.start_from else ""
         notes = [
@@ -128,11 +109,9 @@ class CaseStudy(WriterGrid[CaseStudySpec]):
         keys = ("dataset", "epsilon", "method")
         return Summary(
             tables=[t for name in names for t in (*_sides(records, name), _means(records, name))],
-            findings=[
-                *draw.findings_of(self.name, _rows(records), keys, difference=ONE_TEXT), *_hidden(records)
-            ],
+            findings=[*draw.findings_of(self.name, _rows(records), keys, difference=ONE_TEXT), *_hidden(records)],
             notes=notes,
-        )  # fmt: skip
+        )
 
 
 def _judge(spec: CaseStudySpec, bench: Bench, material: Material) -> Any:
@@ -211,17 +190,21 @@ def _sides(records: Records, problem: str) -> list[Table]:
         original = f" {text['original']}" if "original" in text else ""
         sensitive = f" Sensitive: {', '.join(text['sensitive'])}." if text.get("sensitive") else ""
         caption = f"Original ({where}{learnt}):{original or ' not shown.'}{sensitive}"
-        groups = [
-            ((*key, at[0]["found"]["shown"][i]), at)
-            for key, at in draw.by_scale(first, "scale", "method")
-        ]
-        found.append(draw.table(f"{problem}: text {i + 1}", groups, [
-            draw.axis("Scale", 0),
-            draw.axis("Method", 1, draw.method_name),
-            draw.column("Reconstruction", lambda key, _: key[2].get("reconstruction"), text=True),
-            draw.axis("Sensitive words that survive", 2, _surviving),
-            draw.column("Semantic cosine", lambda key, _: Number(key[2]["semantic"], digits=2, percent=False)),
-        ], caption))  # fmt: skip
+        groups = [((*key, at[0]["found"]["shown"][i]), at) for key, at in draw.by_scale(first, "scale", "method")]
+        found.append(
+            draw.table(
+                f"{problem}: text {i + 1}",
+                groups,
+                [
+                    draw.axis("Scale", 0),
+                    draw.axis("Method", 1, draw.method_name),
+                    draw.column("Reconstruction", lambda key, _: key[2].get("reconstruction"), text=True),
+                    draw.axis("Sensitive words that survive", 2, _surviving),
+                    draw.column("Semantic cosine", lambda key, _: Number(key[2]["semantic"], digits=2, percent=False)),
+                ],
+                caption,
+            )
+        )
     return found
 
 
@@ -235,22 +218,23 @@ def _means(records: Records, problem: str) -> Table:
 
     def cosine(key: tuple[str, str], at: Records) -> Number | None:
         epsilon = draw.epsilon_of(key[0])
-        theirs = (
-            None
-            if epsilon is None
-            else draw.beside([PUBLISHED], "semantic", epsilon=epsilon, method=key[1])
-        )
+        theirs = None if epsilon is None else draw.beside([PUBLISHED], "semantic", epsilon=epsilon, method=key[1])
         return at.estimate("semantic", digits=2, percent=False, published=theirs)
 
-    return draw.table(f"{problem}: all judged texts", draw.by_scale(own, "scale", "method"), [
-        draw.axis("Scale", 0),
-        draw.axis("Method", 1, draw.method_name),
-        draw.column("Semantic cosine, mean", cosine),
-        draw.plain("Chance", "semantic", "chance", digits=2),
-        draw.estimate("Leakage (Eq. 13)", "leakage"),
-        draw.percent("Chance of leakage", "leakage", "chance"),
-        draw.percent("Utility kept", "utility", "relative"),
-    ], f"Means over {judged_texts(own)} judged texts; published is the paper's one text.")  # fmt: skip
+    return draw.table(
+        f"{problem}: all judged texts",
+        draw.by_scale(own, "scale", "method"),
+        [
+            draw.axis("Scale", 0),
+            draw.axis("Method", 1, draw.method_name),
+            draw.column("Semantic cosine, mean", cosine),
+            draw.plain("Chance", "semantic", "chance", digits=2),
+            draw.estimate("Leakage (Eq. 13)", "leakage"),
+            draw.percent("Chance of leakage", "leakage", "chance"),
+            draw.percent("Utility kept", "utility", "relative"),
+        ],
+        f"Means over {judged_texts(own)} judged texts; published is the paper's one text.",
+    )
 
 
 def _rows(records: Records) -> list[dict[str, Any]]:
@@ -260,7 +244,7 @@ def _rows(records: Records) -> list[dict[str, Any]]:
         for (problem, scale, method), at in draw.counted(records).each("problem", "scale", "method")
         if draw.epsilon_of(scale) is not None
         and draw.above_chance(records.where(problem=problem, scale="clean"), "semantic")
-    ]  # fmt: skip
+    ]
 
 
 def _hidden(records: Records) -> list[ClaimFinding]:
@@ -279,9 +263,11 @@ def _hidden(records: Records) -> list[ClaimFinding]:
     theirs = [row["hidden"] for row in paper.rows if row["method"] == "sparse"]
     return [
         ClaimFinding(
-            "Reconstructions from SPARSE's vectors lack the sensitive words.", paper.source,
+            "Reconstructions from SPARSE's vectors lack the sensitive words.",
+            paper.source,
             verdict(Tally(hidden, len(texts) - hidden, len(texts))),
             f"no sensitive word survives in {hidden} of {len(texts)} reconstructions",
-            f"in {sum(theirs)} of {len(theirs)}", ONE_TEXT,
+            f"in {sum(theirs)} of {len(theirs)}",
+            ONE_TEXT,
         )
-    ]  # fmt: skip
+    ]

@@ -34,38 +34,35 @@ class Categories(Grid[GridSpec]):
         rows = [row for name in problems for row in _rows(records, name)]
         return Summary(
             tables=[*(_table(records, name) for name in problems), _published()],
-            findings=draw.findings_of(
-                self.name, rows, keys, difference=f"{draw.SETTING} {STAND_INS}"
-            ),
+            findings=draw.findings_of(self.name, rows, keys, difference=f"{draw.SETTING} {STAND_INS}"),
             notes=[AXES, draw.SETTING, STAND_INS],
         )
 
 
 def _categories(records: Records) -> list[str]:
-    return list(
-        dict.fromkeys(name for row in records for name in row["found"].get("categories", {}))
-    )
+    return list(dict.fromkeys(name for row in records for name in row["found"].get("categories", {})))
 
 
 def _table(records: Records, problem: str) -> Table:
     own = records.where(problem=problem)
-    groups = [
-        ((name, *key), rows)
-        for name in _categories(own)
-        for key, rows in own.each("method", "scale")
-    ]
+    groups = [((name, *key), rows) for name in _categories(own) for key, rows in own.each("method", "scale")]
 
     def figure(column: str, name: str) -> draw.Drawn:
         return draw.column(column, lambda key, rows: rows.number("categories", key[0], name), "%")
 
-    return draw.table(draw.marked(own, problem), groups, [
-        draw.axis("Category", 0),
-        draw.axis("Method", 1, draw.method_name),
-        draw.axis("Scale", 2),
-        figure("Leakage, strongest attack", "value"),
-        figure("Chance", "chance"),
-        draw.column("Instances judged", lambda key, rows: rows.plain("categories", key[0], "n")),
-    ], notes=[f"Figures of fewer than {FEW} instances are unreliable."])  # fmt: skip
+    return draw.table(
+        draw.marked(own, problem),
+        groups,
+        [
+            draw.axis("Category", 0),
+            draw.axis("Method", 1, draw.method_name),
+            draw.axis("Scale", 2),
+            figure("Leakage, strongest attack", "value"),
+            figure("Chance", "chance"),
+            draw.column("Instances judged", lambda key, rows: rows.plain("categories", key[0], "n")),
+        ],
+        notes=[f"Figures of fewer than {FEW} instances are unreliable."],
+    )
 
 
 def _rows(records: Records, problem: str) -> list[dict[str, object]]:
@@ -80,9 +77,14 @@ def _rows(records: Records, problem: str) -> list[dict[str, object]]:
                 share = value.value / 100  # of one seed the interval is that of a share
                 half = 196 * math.sqrt(share * (1 - share) / min(n))
                 found.append(
-                    {"dataset": problem, "category": name, "method": method, "epsilon": parsed.value,
-                     "leakage": dataclasses.replace(value, half=half)}
-                )  # fmt: skip
+                    {
+                        "dataset": problem,
+                        "category": name,
+                        "method": method,
+                        "epsilon": parsed.value,
+                        "leakage": dataclasses.replace(value, half=half),
+                    }
+                )
     return found
 
 
@@ -98,6 +100,4 @@ def _published() -> Table:
         for row in theirs.rows
     ]
     columns = [Column(name, text=text) for name, text in is_text.items()]
-    return Table(
-        f"As published ({theirs.source})", columns, rows, theirs.caption, list(theirs.notes)
-    )
+    return Table(f"As published ({theirs.source})", columns, rows, theirs.caption, list(theirs.notes))

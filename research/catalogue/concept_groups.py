@@ -117,11 +117,9 @@ class ConceptGroups(Experiment[ConceptGroupsSpec]):
         for problem, seed in dict.fromkeys((cell["problem"], cell["seed"]) for cell in wanted):
             material = bench.material(problem, seed)
             own = [
-                _pairs(spec, material, word)[1]
-                for group in spec.groups
-                for word in _chosen(spec, material, group)[0]
+                _pairs(spec, material, word)[1] for group in spec.groups for word in _chosen(spec, material, group)[0]
             ]
-            bench.encoder().encode([t for part in own for t in part], show_progress=bench.show_progress)  # fmt: skip
+            bench.encoder().encode([t for part in own for t in part], show_progress=bench.show_progress)
 
     def measure(self, spec: ConceptGroupsSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         material = _by_word(bench.material(cell["problem"], cell["seed"]))
@@ -129,20 +127,13 @@ class ConceptGroups(Experiment[ConceptGroupsSpec]):
             found = leakage(material, None, spec.attacks)
             return {**found, "words": found.pop("categories")}
         chosen, left_out = _chosen(spec, material, cell["group"])
-        return {
-            "words": {word: self._word(spec, cell, bench, material, word) for word in chosen},
-            "left_out": left_out,
-        }
+        return {"words": {word: self._word(spec, cell, bench, material, word) for word in chosen}, "left_out": left_out}
 
-    def _word(
-        self, spec: ConceptGroupsSpec, cell: Cell, bench: Bench, material: Material, word: str
-    ) -> dict[str, Any]:
+    def _word(self, spec: ConceptGroupsSpec, cell: Cell, bench: Bench, material: Material, word: str) -> dict[str, Any]:
         method, scale = cell["method"], parse_scale(spec.scale)
         if method in PLAIN:
             key = ("plain", material.problem.name, method, material.seed)
-            found = bench.once(
-                key, lambda: _read(spec, material, defend(bench, material, method, scale))
-            )
+            found = bench.once(key, lambda: _read(spec, material, defend(bench, material, method, scale)))
             return _split(spec, cell["group"], word, found)
         rows, texts = _pairs(spec, material, word)
         P, N = material.positive[rows], np.asarray(bench.encoder().encode(texts))
@@ -152,9 +143,7 @@ class ConceptGroups(Experiment[ConceptGroupsSpec]):
             # Seeds differ from word to word: two masks of one seed agree in their start, whatever the words.
             seeds = [int(digest([word, material.seed, i])[:7], 16) for i in range(2)]
             options = mask_options(spec.recipes[method])
-            masks = [
-                fit_hard_concrete_mask(P, N, options, seed=i, show_progress=False) for i in seeds
-            ]
+            masks = [fit_hard_concrete_mask(P, N, options, seed=i, show_progress=False) for i in seeds]
             about["mask"] = [round(float(value), 4) for value in masks[0].mask]
             about["again"] = [round(float(value), 4) for value in masks[1].mask]
             shape = NoiseShape.from_diagonal(masks[0].mask, floor=FLOOR)
@@ -171,9 +160,7 @@ class ConceptGroups(Experiment[ConceptGroupsSpec]):
                 *(_changes(records, name, scale) for name in records.values("problem")),
                 *([_overlaps(masks, overlaps, top)] if masks else []),
             ],
-            figures=[
-                _heat(one, group, top) for one in masks for group in dict.fromkeys(one.groups)
-            ],
+            figures=[_heat(one, group, top) for one in masks for group in dict.fromkeys(one.groups)],
             findings=_findings(records, recipes, masks, overlaps, top, scale),
             notes=[*_left_out(records), *published(TABLE).notes],
         )
@@ -182,14 +169,10 @@ class ConceptGroups(Experiment[ConceptGroupsSpec]):
 def _by_word(material: Material) -> Material:
     """Return the material with every word as its own category."""
     own = {word: word for word in material.case.vocabulary}
-    return dataclasses.replace(
-        material, problem=dataclasses.replace(material.problem, categories=own)
-    )
+    return dataclasses.replace(material, problem=dataclasses.replace(material.problem, categories=own))
 
 
-def _chosen(
-    spec: ConceptGroupsSpec, material: Material, group: str
-) -> tuple[list[str], dict[str, str]]:
+def _chosen(spec: ConceptGroupsSpec, material: Material, group: str) -> tuple[list[str], dict[str, str]]:
     """Return the words of a group to protect, and why the others are left out."""
     case = material.case
     counts = dict(zip(case.vocabulary, case.labels.sum(axis=0).tolist(), strict=True))
@@ -224,7 +207,7 @@ def _pairs(spec: ConceptGroupsSpec, material: Material, word: str) -> tuple[Rows
 
 def _fitted(
     material: Material, word: str, rows: Rows, P: Embeddings, N: Embeddings, method: str, arguments: dict[str, Any]
-) -> Protector:  # fmt: skip
+) -> Protector:
     """Return a protector of one word; texts without the word are the background."""
     case = material.case
     held = case.labels[case.matches.with_concept[material.fit_rows], case.vocabulary.index(word)]
@@ -234,14 +217,20 @@ def _fitted(
     groups = case.groups[case.matches.with_concept][rows]
     name = "subspace" if method == "subspace" else "covariance"
     return fit_pairs(
-        P, N, None, background[order] if len(order) >= MIN_PAIRS else None, method=name, utility=material.task,
-        groups=groups, seed=material.seed, show_progress=False, **arguments,
-    )  # fmt: skip
+        P,
+        N,
+        None,
+        background[order] if len(order) >= MIN_PAIRS else None,
+        method=name,
+        utility=material.task,
+        groups=groups,
+        seed=material.seed,
+        show_progress=False,
+        **arguments,
+    )
 
 
-def _read(
-    spec: ConceptGroupsSpec, material: Material, protector: Protector | None
-) -> dict[str, Any]:
+def _read(spec: ConceptGroupsSpec, material: Material, protector: Protector | None) -> dict[str, Any]:
     found = leakage(material, protector, spec.attacks)
     kept = utility(material.task, protector, material.seed)
     return {"words": found["categories"], "worst": found["worst"], "utility": kept["relative"]}
@@ -253,9 +242,7 @@ def _split(spec: ConceptGroupsSpec, group: str, word: str, found: dict[str, Any]
     sums = {key: np.zeros(3) for key in ("target", "similar", "other")}
     for one, row in found["words"].items():
         key = "target" if one == word else "similar" if of.get(one) == group else "other"
-        sums[key] += np.array(
-            [row["value"] * row["n"], (row["chance"] or 0.0) * row["n"], row["n"]]
-        )
+        sums[key] += np.array([row["value"] * row["n"], (row["chance"] or 0.0) * row["n"], row["n"]])
     rounded = {key: [round(float(v), 4) for v in values] for key, values in sums.items()}
     return {**rounded, "utility": found["utility"], "worst": found["worst"]}
 
@@ -299,9 +286,7 @@ class _Masks:
         self.masks: list[Any] = []
         self.again: list[Any] = []
         for row in own:
-            if [row["cell"][k] for k in ("problem", "seed")] != [
-                own[0]["cell"][k] for k in ("problem", "seed")
-            ]:
+            if [row["cell"][k] for k in ("problem", "seed")] != [own[0]["cell"][k] for k in ("problem", "seed")]:
                 continue
             for word, found in row["found"]["words"].items():
                 self.words.append(word)
@@ -311,9 +296,7 @@ class _Masks:
 
     def agreement(self, top: int) -> float:
         """Return the share of the highest dimensions that a word's masks of two seeds have in common."""
-        return float(
-            np.mean([shared(a, b, top) for a, b in zip(self.masks, self.again, strict=True)])
-        )
+        return float(np.mean([shared(a, b, top) for a, b in zip(self.masks, self.again, strict=True)]))
 
 
 def change_of(records: Records, group: str, method: str, kind: str) -> Change:
@@ -333,9 +316,10 @@ def change_of(records: Records, group: str, method: str, kind: str) -> Change:
         similar = set(row["found"]["words"]) | set(row["found"]["left_out"])
         for word, found in row["found"]["words"].items():
             of = {
-                "target": [word], "similar": [w for w in hits if w in similar and w != word],
+                "target": [word],
+                "similar": [w for w in hits if w in similar and w != word],
                 "other": [w for w in hits if w not in similar],
-            }  # fmt: skip
+            }
             before.append(sum(hits[w] for w in of[kind] if w in hits))
             after.append(found[kind][0])
     if not sum(before):
@@ -380,16 +364,21 @@ def _changes(records: Records, problem: str, scale: str) -> Table:
         if key[1] != "none" and any(row["found"]["words"] for row in at)
     ]
     titles = zip(("Protected word", "Similar words", "Other words"), KINDS, strict=True)
-    return draw.table(f"{problem}: the protected word, similar words, other words", groups, [
-        draw.axis("Group", 0),
-        draw.axis("Method", 1, draw.method_name),
-        draw.column("Words", count_words),
-        draw.column("Instances", instances),
-        draw.column("Leakage without protection", unprotected, "%"),
-        *(draw.column(title, partial(change, kind=kind), "%") for title, kind in titles),
-        draw.column("Utility kept", utility_kept, "%"),
-    ], f"Change of leakage against no protection at scale '{scale}', protected words pooled; the interval is a "
-       f"bootstrap over these words. {DIFFERENCE}")  # fmt: skip
+    return draw.table(
+        f"{problem}: the protected word, similar words, other words",
+        groups,
+        [
+            draw.axis("Group", 0),
+            draw.axis("Method", 1, draw.method_name),
+            draw.column("Words", count_words),
+            draw.column("Instances", instances),
+            draw.column("Leakage without protection", unprotected, "%"),
+            *(draw.column(title, partial(change, kind=kind), "%") for title, kind in titles),
+            draw.column("Utility kept", utility_kept, "%"),
+        ],
+        f"Change of leakage against no protection at scale '{scale}', protected words pooled; the interval is a "
+        f"bootstrap over these words. {DIFFERENCE}",
+    )
 
 
 def _unprotected(records: Records, rows: Records) -> tuple[float, float]:
@@ -421,45 +410,54 @@ def _overlaps(masks: Sequence[_Masks], overlaps: dict[str, Overlap], top: int) -
 
     def mean(measure: Callable[[Vector], float], digits: int) -> Callable[[Any, Records], Number]:
         def cell(key: tuple[_Masks, Overlap], _: Records) -> Number:
-            return Number(
-                float(np.mean([measure(mask) for mask in key[0].masks])),
-                percent=False,
-                digits=digits,
-            )
+            return Number(float(np.mean([measure(mask) for mask in key[0].masks])), percent=False, digits=digits)
 
         return cell
 
     groups = [((one, overlaps[one.recipe]), Records([])) for one in masks]
-    return draw.table("Overlap of masks", groups, [
-        draw.axis("Mask", 0, lambda one: one.recipe),
-        draw.column("Words", lambda key, _: draw.count(len(key[0].words))),
-        draw.column("Same group", lambda key, _: number([key[1].within]), "%"),
-        draw.column("Other groups", lambda key, _: number([key[1].across]), "%"),
-        draw.axis("p, groups permuted", 1, lambda overlap: f"{overlap.p_value:.1e}"),
-        draw.column("Same word, other seed", lambda key, _: Number(key[0].agreement(top)), "%"),
-        draw.column("By chance", lambda key, _: Number(top / len(key[0].masks[0])), "%"),
-        draw.column("Deviation of a mask", mean(lambda mask: float(mask.std()), 3)),
-        draw.column("Effective dimensions", mean(size, 0)),
-    ], f"Share of the {top} highest dimensions of a mask that two masks have in common, of two words, or of one word "
-       "trained with another seed. Each word's mask has a different seed, so that no two share an initial state. The "
-       "p-value: how often random groups agree as much more within groups than across.")  # fmt: skip
+    return draw.table(
+        "Overlap of masks",
+        groups,
+        [
+            draw.axis("Mask", 0, lambda one: one.recipe),
+            draw.column("Words", lambda key, _: draw.count(len(key[0].words))),
+            draw.column("Same group", lambda key, _: number([key[1].within]), "%"),
+            draw.column("Other groups", lambda key, _: number([key[1].across]), "%"),
+            draw.axis("p, groups permuted", 1, lambda overlap: f"{overlap.p_value:.1e}"),
+            draw.column("Same word, other seed", lambda key, _: Number(key[0].agreement(top)), "%"),
+            draw.column("By chance", lambda key, _: Number(top / len(key[0].masks[0])), "%"),
+            draw.column("Deviation of a mask", mean(lambda mask: float(mask.std()), 3)),
+            draw.column("Effective dimensions", mean(size, 0)),
+        ],
+        f"Share of the {top} highest dimensions of a mask that two masks have in common, of two words, or of one word "
+        "trained with another seed. Each word's mask has a different seed, so that no two share an initial state. The "
+        "p-value: how often random groups agree as much more within groups than across.",
+    )
 
 
 def _heat(one: _Masks, group: str, top: int) -> Figure:
     own = [i for i, name in enumerate(one.groups) if name == group]
     columns = union_of_top([one.masks[i] for i in own], top)
     return Figure(
-        f"{one.recipe}: masks of {group}", kind="heat",
+        f"{one.recipe}: masks of {group}",
+        kind="heat",
         caption=f"Values of the masks in the union of the {top} highest dimensions of each word.",
-        x="dimension", y="protected word", rows=[one.words[i] for i in own], columns=[str(c) for c in columns],
+        x="dimension",
+        y="protected word",
+        rows=[one.words[i] for i in own],
+        columns=[str(c) for c in columns],
         values=[[float(one.masks[i][c]) for c in columns] for i in own],
-    )  # fmt: skip
+    )
 
 
 def _findings(
-    records: Records, recipes: Sequence[str], masks: Sequence[_Masks], overlaps: dict[str, Overlap], top: int,
+    records: Records,
+    recipes: Sequence[str],
+    masks: Sequence[_Masks],
+    overlaps: dict[str, Overlap],
+    top: int,
     scale: str,
-) -> list[ClaimFinding]:  # fmt: skip
+) -> list[ClaimFinding]:
     groups = [group for group in records.values("group") if group != "all"]
     rows: list[dict[str, Any]] = []
     if recipes:
@@ -480,9 +478,7 @@ def _findings(
                     outside.setdefault(group, {})[seed] = there
         for kind, found_by in (("same-group", inside), ("other-group", outside)):
             rows += [{"group": g, "words": kind, "mask_overlap": Measured(by)} for g, by in found_by.items()]
-    found = draw.findings_of(
-        "concept-groups", rows, ("group", "tokens", "words"), difference=DIFFERENCE
-    )
+    found = draw.findings_of("concept-groups", rows, ("group", "tokens", "words"), difference=DIFFERENCE)
     for name, one in overlaps.items():
         few = sum(len(own.words) for own in masks if own.recipe == name) < ENOUGH_WORDS
         told = one.p_value <= ALPHA and one.within > one.across
@@ -490,10 +486,12 @@ def _findings(
         found.append(
             ClaimFinding(
                 f"Masks of similar words ({name}) share more of their highest dimensions than words grouped at random.",
-                "SPARSE, Fig. 2", of_masks,
-                f"{one.within:.1%} in a group, {one.across:.1%} across, p = {one.p_value:.1e}", "shown in a picture",
+                "SPARSE, Fig. 2",
+                of_masks,
+                f"{one.within:.1%} in a group, {one.across:.1%} across, p = {one.p_value:.1e}",
+                "shown in a picture",
             )
-        )  # fmt: skip
+        )
     for one_recipe in masks:
         agreement = one_recipe.agreement(top)
         found.append(
@@ -501,9 +499,10 @@ def _findings(
                 f"The word, not the seed, decides the highest dimensions of its mask ({one_recipe.recipe}).",
                 "SPARSE, Fig. 2",
                 within(agreement, least=SAME),
-                f"{agreement:.0%} of the {top} are the same with another seed", "not tested",
+                f"{agreement:.0%} of the {top} are the same with another seed",
+                "not tested",
             )
-        )  # fmt: skip
+        )
     methods = records.values("method")
     for name in (*recipes, "subspace"):
         if name in methods and "laplace" in methods:
@@ -511,9 +510,7 @@ def _findings(
     return found
 
 
-def _beyond_noise(
-    records: Records, groups: list[str], method: str, scale: str
-) -> list[ClaimFinding]:
+def _beyond_noise(records: Records, groups: list[str], method: str, scale: str) -> list[ClaimFinding]:
     """Return whether protecting a word hides it more than noise of equal norm that is independent of the word."""
     pairs = [
         (one, other)
@@ -534,7 +531,7 @@ def _beyond_noise(
             f"{max(gaps):+.1f} points (scale '{scale}')",
             "not compared",
         )
-    ]  # fmt: skip
+    ]
 
 
 PERMUTATIONS = 2000
@@ -600,8 +597,6 @@ def mask_overlap(masks: Sequence[Vector], groups: Sequence[str], *, top: int) ->
     if np.isnan([within, across]).any():
         return Overlap(within, across, by_group, 1.0)
     rng = np.random.default_rng(0)
-    differences = [
-        one - other for one, other in (means(rng.permutation(index)) for _ in range(PERMUTATIONS))
-    ]
+    differences = [one - other for one, other in (means(rng.permutation(index)) for _ in range(PERMUTATIONS))]
     reached = sum(difference >= within - across - 1e-12 for difference in differences)
     return Overlap(within, across, by_group, (1 + reached) / (1 + PERMUTATIONS))

@@ -84,23 +84,13 @@ class EmbeddingModels(Experiment[EmbeddingModelsSpec]):
         if isinstance(encoder, str):
             return {"skipped": encoder}
         material = bench.material(cell["problem"], cell["seed"], encoder)
-        found = measure_point(
-            bench, material, cell["method"], parse_scale(cell["scale"]), spec.attacks
-        )
-        about = {
-            "name": encoder.name,
-            "dimension": material.positive.shape[1],
-            "fingerprint": encoder.fingerprint,
-        }
-        return {**found, "encoder": about}  # fmt: skip
+        found = measure_point(bench, material, cell["method"], parse_scale(cell["scale"]), spec.attacks)
+        about = {"name": encoder.name, "dimension": material.positive.shape[1], "fingerprint": encoder.fingerprint}
+        return {**found, "encoder": about}
 
     def summary(self, spec: EmbeddingModelsSpec, records: Records) -> Summary:
         measured = Records([row for row in records if "skipped" not in row["found"]])
-        missing = {
-            row["cell"]["encoder"]: row["found"]["skipped"]
-            for row in records
-            if "skipped" in row["found"]
-        }
+        missing = {row["cell"]["encoder"]: row["found"]["skipped"] for row in records if "skipped" in row["found"]}
         notes = [f"{name}: not measured. {reason}" for name, reason in missing.items()]
         return Summary(
             tables=[*(_table(records, name) for name in records.values("problem")), _paper()],
@@ -155,29 +145,39 @@ def _table(records: Records, problem: str) -> Table:
         elif [key[0]] != [known[0] for known, _ in groups[-1:]]:  # one row an encoder
             groups.append(((key[0], "not measured", ""), Records([])))
     dimension = ("encoder", "dimension")
-    return draw.table(f"{problem}: encoders", groups, [
-        draw.axis("Encoder", 0),
-        draw.column("Dimension", lambda key, rows: number(rows.figures(*dimension)[:1], percent=False, digits=0)),
-        draw.axis("Method", 1, draw.method_name),
-        draw.axis("Scale", 2),
-        draw.estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
-        draw.percent("Chance", "leakage", "chance"),
-        draw.estimate("Utility", "utility", published=paper("utility")),
-        draw.percent("Utility kept", "utility", "relative"),
-    ], f"{draw.SETTING} The notes say why an encoder could not be loaded.")  # fmt: skip
+    return draw.table(
+        f"{problem}: encoders",
+        groups,
+        [
+            draw.axis("Encoder", 0),
+            draw.column("Dimension", lambda key, rows: number(rows.figures(*dimension)[:1], percent=False, digits=0)),
+            draw.axis("Method", 1, draw.method_name),
+            draw.axis("Scale", 2),
+            draw.estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
+            draw.percent("Chance", "leakage", "chance"),
+            draw.estimate("Utility", "utility", published=paper("utility")),
+            draw.percent("Utility kept", "utility", "relative"),
+        ],
+        f"{draw.SETTING} The notes say why an encoder could not be loaded.",
+    )
 
 
 def _paper() -> Table:
     """Return the paper's figures, including encoders that are unavailable here."""
     theirs = published(TABLE)
     rows = [((row["encoder"], row["method"], row), Records([])) for row in theirs.rows]
-    return draw.table(f"As printed in {theirs.source}", rows, [
-        draw.axis("Encoder", 0),
-        draw.axis("Method", 1, draw.method_name),
-        draw.column("ε", lambda key, _: None if math.isinf(key[2]["epsilon"]) else draw.count(key[2]["epsilon"])),
-        draw.column("Leakage", lambda key, _: Number(key[2]["leakage"] / 100), "%"),
-        draw.column("Utility", lambda key, _: Number(key[2]["utility"] / 100), "%"),
-    ], theirs.caption)  # fmt: skip
+    return draw.table(
+        f"As printed in {theirs.source}",
+        rows,
+        [
+            draw.axis("Encoder", 0),
+            draw.axis("Method", 1, draw.method_name),
+            draw.column("ε", lambda key, _: None if math.isinf(key[2]["epsilon"]) else draw.count(key[2]["epsilon"])),
+            draw.column("Leakage", lambda key, _: Number(key[2]["leakage"] / 100), "%"),
+            draw.column("Utility", lambda key, _: Number(key[2]["utility"] / 100), "%"),
+        ],
+        theirs.caption,
+    )
 
 
 def _curve(records: Records, problem: str) -> Figure:
@@ -186,24 +186,25 @@ def _curve(records: Records, problem: str) -> Figure:
         draw.line(
             f"{encoder}, {draw.method_name(method)}",
             ((at.number(*kept), at.number(*leaks)) for _, at in own.each("scale")),
-            band=False, dashed=method == "none",
+            band=False,
+            dashed=method == "none",
         )
         for (encoder, method), own in records.where(problem=problem).each("encoder", "method")
-    ]  # fmt: skip
+    ]
     return Figure(
-        f"{problem}: leakage and utility by encoder", caption="Lower right is better.",
-        x="utility kept", y="leakage (R-precision)", series=series,
-    )  # fmt: skip
+        f"{problem}: leakage and utility by encoder",
+        caption="Lower right is better.",
+        x="utility kept",
+        y="leakage (R-precision)",
+        series=series,
+    )
 
 
 def _findings(records: Records, missing: list[str]) -> list[ClaimFinding]:
     rows = draw.paper_rows(records, "problem", "encoder", "method", "scale", within=("encoder",))
     without = f" Not measured: {', '.join(missing)}." if missing else ""
     axes = ("dataset", "encoder", "epsilon", "method")
-    return [
-        *draw.findings_of("encoders", rows, axes, difference=draw.SETTING + without),
-        *_ours(records),
-    ]
+    return [*draw.findings_of("encoders", rows, axes, difference=draw.SETTING + without), *_ours(records)]
 
 
 def _ours(records: Records) -> list[ClaimFinding]:

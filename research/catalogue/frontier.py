@@ -39,10 +39,7 @@ class Frontier(Grid[GridSpec]):
     def summary(self, spec: GridSpec, records: Records) -> Summary:
         problems = records.values("problem")
         return Summary(
-            tables=[
-                self._ratios(records),
-                *(draw.point_table(records, name) for name in problems),
-            ],
+            tables=[self._ratios(records), *(draw.point_table(records, name) for name in problems)],
             figures=[draw.curve(records, name) for name in problems],
             findings=[self._bar(records, name) for name in problems],
             notes=[ATTACKERS, AXES, SCALES],
@@ -74,17 +71,14 @@ class Frontier(Grid[GridSpec]):
             draw.column("Clean", lambda key, rows: clean[key[0]], "%"),
             draw.column("Excess over chance, share of SPARSE's", ratio, "%"),
         ]
-        return draw.table(
-            "At equal utility", groups, columns, "The strongest attack of each method."
-        )
+        return draw.table("At equal utility", groups, columns, "The strongest attack of each method.")
 
     def _bar(self, records: Records, problem: str) -> ClaimFinding:
         at = records.where(problem=problem, scale=AT)
         shares = draw.excess_shares(at.where(method="subspace"), at.where(method="sparse"))
         ratio = draw.excess_ratio(records, problem, "subspace", "sparse", AT)
         claim = (
-            "At 95 % utility subspace leaks at most a third of SPARSE's excess over chance "
-            f"({problem}, listed words)."
+            f"At 95 % utility subspace leaks at most a third of SPARSE's excess over chance ({problem}, listed words)."
         )
         if math.isnan(ratio) or not shares:
             return ClaimFinding(claim, "own", "not measured", "not measured")

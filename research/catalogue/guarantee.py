@@ -34,10 +34,7 @@ class ConceptGuarantee(Grid[GridSpec]):
     def measure(self, spec: GridSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         material = bench.material(cell["problem"], cell["seed"])
         protector = defend(bench, material, cell["method"], parse_scale(cell["scale"]))
-        return {
-            "utility": utility(material.task, protector, material.seed),
-            "protector": protector_record(protector),
-        }
+        return {"utility": utility(material.task, protector, material.seed), "protector": protector_record(protector)}
 
     def summary(self, spec: GridSpec, records: Records) -> Summary:
         problems = records.values("problem")
@@ -53,8 +50,7 @@ class ConceptGuarantee(Grid[GridSpec]):
         claim = f"At 95 % utility the noise alone keeps every attacker's mean advantage below {NEAR} ({problem})."
         at = records.where(problem=problem, scale="utility 0.95")
         means = {
-            draw.method_name(name): rows.measured(*DISTANCE, "mean_advantage")
-            for (name,), rows in at.each("method")
+            draw.method_name(name): rows.measured(*DISTANCE, "mean_advantage") for (name,), rows in at.each("method")
         }
         measured = {name: mean for name, mean in means.items() if mean}
         found = {name: mean.value for name, mean in measured.items()}
@@ -66,28 +62,37 @@ class ConceptGuarantee(Grid[GridSpec]):
 
     def _table(self, records: Records, problem: str) -> Table:
         groups = records.where(problem=problem).each("scale", "method")
-        return draw.table(problem, (one for one in groups if one[0][1] != "none"), [
-            draw.axis("Scale", 0),
-            draw.axis("Method", 1, draw.method_name),
-            draw.plain("Advantage, mean over pairs", *DISTANCE, "mean_advantage", digits=3),
-            draw.plain("5 % of pairs below", *DISTANCE, "advantages", "p5", digits=3),
-            draw.plain("Median", *DISTANCE, "advantages", "p50", digits=3),
-            draw.plain("95 % of pairs below", *DISTANCE, "advantages", "p95", digits=3),
-            draw.plain("Median distance", *DISTANCE, "distances", "p50", digits=3),
-            draw.plain("ε", "protector", "epsilon", digits=1),
-            draw.percent("Utility kept", "utility", "relative"),
-        ], "Distances in each mechanism's own norm.")  # fmt: skip
+        return draw.table(
+            problem,
+            (one for one in groups if one[0][1] != "none"),
+            [
+                draw.axis("Scale", 0),
+                draw.axis("Method", 1, draw.method_name),
+                draw.plain("Advantage, mean over pairs", *DISTANCE, "mean_advantage", digits=3),
+                draw.plain("5 % of pairs below", *DISTANCE, "advantages", "p5", digits=3),
+                draw.plain("Median", *DISTANCE, "advantages", "p50", digits=3),
+                draw.plain("95 % of pairs below", *DISTANCE, "advantages", "p95", digits=3),
+                draw.plain("Median distance", *DISTANCE, "distances", "p50", digits=3),
+                draw.plain("ε", "protector", "epsilon", digits=1),
+                draw.percent("Utility kept", "utility", "relative"),
+            ],
+            "Distances in each mechanism's own norm.",
+        )
 
     def _figure(self, records: Records, problem: str) -> Figure:
         kept, told = ("utility", "relative"), (*DISTANCE, "mean_advantage")
         series = [
             draw.line(
                 draw.method_name(method),
-                ((at.number(*kept), at.number(*told)) for _, at in rows.each("scale")), band=False,
+                ((at.number(*kept), at.number(*told)) for _, at in rows.each("scale")),
+                band=False,
             )
             for (method,), rows in records.where(problem=problem).each("method")
-        ]  # fmt: skip
+        ]
         return Figure(
-            problem, x="utility kept", y="advantage, mean over pairs", chance=0.0,
+            problem,
+            x="utility kept",
+            y="advantage, mean over pairs",
+            chance=0.0,
             series=[one for one in series if one.points],
-        )  # fmt: skip
+        )

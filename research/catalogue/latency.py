@@ -85,16 +85,8 @@ class Latency(Experiment[LatencySpec]):
         del found["attacks"]
         if cell["what"] == "protect":
             del found["encoder"]
-            return found | {
-                "methods": list(spec.methods),
-                "repeats": spec.repeats,
-                "vectors": spec.vectors,
-            }
-        return found | {
-            "pairs": list(spec.mask_pairs),
-            "repeats": spec.mask_repeats,
-            "mask": dict(spec.mask),
-        }
+            return found | {"methods": list(spec.methods), "repeats": spec.repeats, "vectors": spec.vectors}
+        return found | {"pairs": list(spec.mask_pairs), "repeats": spec.mask_repeats, "mask": dict(spec.mask)}
 
     def measure(self, spec: LatencySpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         if cell["what"] == "train":
@@ -111,20 +103,24 @@ class Latency(Experiment[LatencySpec]):
         loops = max(1, spec.vectors // batch)
         seconds = interleaved(calls, repeats=spec.repeats, loops=loops)
         return {
-            "methods": relative_to(seconds, BASE), "repeats": spec.repeats, "loops": loops, "batch": batch,
+            "methods": relative_to(seconds, BASE),
+            "repeats": spec.repeats,
+            "loops": loops,
+            "batch": batch,
             "threads": thread_count(),
-        }  # fmt: skip
+        }
 
     def summary(self, spec: LatencySpec, records: Records) -> Summary:
         protect, train = records.where(what="protect"), records.where(what="train")
         return Summary(
             tables=[
-                *([_protect_table(protect)] if len(protect) else []), *([_train_table(train)] if len(train) else [])
+                *([_protect_table(protect)] if len(protect) else []),
+                *([_train_table(train)] if len(train) else []),
             ],
             figures=[_bars(protect, n) for n in protect.values("dimension")],
             findings=_findings(protect, train),
             notes=[*published("sparse-table-11").notes, *published("sparse-training-time").notes],
-        )  # fmt: skip
+        )
 
 
 def _unit(X: Embeddings) -> Embeddings:
@@ -145,9 +141,7 @@ def _protector(method: str, n: int, seed: int) -> Protector:
         options = {"epochs": 1, "stability_seeds": 1, "initial_alpha_sd": 1.0}
     if method == "covariance":
         options = {"postprocess": "none"}
-    return fit_pairs(
-        positive, negative, method=method, noise_to_signal=1.0, seed=seed, show_progress=False, **options
-    )  # fmt: skip
+    return fit_pairs(positive, negative, method=method, noise_to_signal=1.0, seed=seed, show_progress=False, **options)
 
 
 def _training(spec: LatencySpec, bench: Bench, name: str, seed: int) -> dict[str, Any]:
@@ -155,11 +149,11 @@ def _training(spec: LatencySpec, bench: Bench, name: str, seed: int) -> dict[str
     encode = bench.encoder().encode
     sides = problem.matches.positives(), problem.matches.negatives()
     P, N = (np.asarray(encode(side)) for side in sides)
-    rng, options = np.random.default_rng([seed, 33]), mask_options(spec.mask)  # fmt: skip
+    rng, options = np.random.default_rng([seed, 33]), mask_options(spec.mask)
     rows = {
         count: rng.permutation(len(P))[:count] if count <= len(P) else rng.integers(0, len(P), count)
         for count in spec.mask_pairs
-    }  # fmt: skip
+    }
     train = partial(fit_hard_concrete_mask, options=options, seed=seed, show_progress=False)
     calls = {str(count): partial(train, P[own], N[own]) for count, own in rows.items()}
     first = str(spec.mask_pairs[0])
@@ -179,11 +173,7 @@ Clock = Callable[[], float]
 
 
 def interleaved(
-    calls: Mapping[str, Callable[[], Any]],
-    *,
-    repeats: int,
-    loops: int = 1,
-    clock: Clock = time.perf_counter,
+    calls: Mapping[str, Callable[[], Any]], *, repeats: int, loops: int = 1, clock: Clock = time.perf_counter
 ) -> dict[str, list[float]]:
     """Return the seconds of one call, ``repeats`` times for each name, after one call to warm up.
 
@@ -213,9 +203,12 @@ def relative_to(seconds: Mapping[str, list[float]], base: str) -> dict[str, dict
     for name, own in seconds.items():
         ratios = [one / other for one, other in zip(own, seconds[base], strict=True)]
         found[name] = {
-            "seconds": statistics.median(own), "least": min(own), "ratio": statistics.median(ratios),
-            "low": min(ratios), "high": max(ratios),
-        }  # fmt: skip
+            "seconds": statistics.median(own),
+            "least": min(own),
+            "ratio": statistics.median(ratios),
+            "low": min(ratios),
+            "high": max(ratios),
+        }
     return found
 
 
@@ -246,9 +239,7 @@ def _protect_table(records: Records) -> Table:
     base = draw.beside(["sparse-table-11"], "microseconds", method="laplace") or math.nan
 
     def paper(key: tuple[int, int, str]) -> float | None:
-        return (
-            draw.beside(["sparse-table-11"], "microseconds", method=key[2]) if key[1] == 1 else None
-        )
+        return draw.beside(["sparse-table-11"], "microseconds", method=key[2]) if key[1] == 1 else None
 
     def shortest(key: tuple[int, int, str], own: Records) -> Number | None:
         return number(_micro(own, key[2], key[1]), percent=False, published=paper(key))
@@ -257,21 +248,22 @@ def _protect_table(records: Records) -> Table:
         theirs = paper(key)
         return _ratio(own, "methods", key[2], published=None if theirs is None else theirs / base)
 
-    groups = [
-        ((*key, method), own)
-        for key, own in records.each("dimension", "batch")
-        for method in _methods(own)
-    ]
+    groups = [((*key, method), own) for key, own in records.each("dimension", "batch") for method in _methods(own)]
     rounds = records[0]["found"]
-    return draw.table("Time to protect one vector", groups, [
-        draw.column("Dimension", lambda key, _: draw.count(key[0])),
-        draw.column("Vectors in a call", lambda key, _: draw.count(key[1])),
-        draw.axis("Method", 2, draw.method_name),
-        draw.column("One vector", shortest, "µs"),
-        draw.column("Times Laplace", times),
-    ], f"The shortest of {rounds['repeats']} rounds, in each of which all methods were timed in turn; a ratio is the "
-       f"median over the rounds, its interval their range. Threads: {rounds['threads']}. Noise from the cryptographic "
-       "generator, checks of input and release, and the method's map are included.")  # fmt: skip
+    return draw.table(
+        "Time to protect one vector",
+        groups,
+        [
+            draw.column("Dimension", lambda key, _: draw.count(key[0])),
+            draw.column("Vectors in a call", lambda key, _: draw.count(key[1])),
+            draw.axis("Method", 2, draw.method_name),
+            draw.column("One vector", shortest, "µs"),
+            draw.column("Times Laplace", times),
+        ],
+        f"The shortest of {rounds['repeats']} rounds, in each of which all methods were timed in turn; a ratio is the "
+        f"median over the rounds, its interval their range. Threads: {rounds['threads']}. Noise from the cryptographic "
+        "generator, checks of input and release, and the method's map are included.",
+    )
 
 
 def _bars(records: Records, dimension: int) -> Figure:
@@ -283,11 +275,15 @@ def _bars(records: Records, dimension: int) -> Figure:
             band=False,
         )
         for method in _methods(own)
-    ]  # fmt: skip
+    ]
     return Figure(
-        f"Time of one vector, {dimension} dimensions", caption="By the number of vectors in one call.",
-        x="vectors in a call", y="µs a vector", log=True, series=series,
-    )  # fmt: skip
+        f"Time of one vector, {dimension} dimensions",
+        caption="By the number of vectors in one call.",
+        x="vectors in a call",
+        y="µs a vector",
+        log=True,
+        series=series,
+    )
 
 
 def _train_table(records: Records) -> Table:
@@ -312,18 +308,25 @@ def _train_table(records: Records) -> Table:
         notes.append(
             "With fewer epochs than the published 100, the time covers these epochs and is not compared with the paper."
         )
-    return draw.table("Time to train the mask", groups, [
-        draw.axis("Pairs from", 0),
-        draw.column("Pairs", lambda key, _: draw.count(int(key[1]))),
-        draw.column("Distinct pairs", lambda key, _: draw.count(min(int(key[1]), key[2]["distinct"]))),
-        draw.column("Epochs", lambda key, _: draw.count(key[2]["epochs"])),
-        draw.column("Time", minutes, "min"),
-        draw.column("Times the smallest", lambda key, own: _ratio(own, "pairs", key[1])),
-        draw.column("Time for as many pairs, times",
-              lambda key, own: number([_growth(row, key[1]) for row in own], percent=False, digits=2)),
-    ], "Time: processor time on one thread, the shortest of the rounds. Times the smallest: median and range. "
-       "Time for as many pairs: shortest time per pair, relative to the smallest size; 1 is growth in proportion.",
-       notes)  # fmt: skip
+    return draw.table(
+        "Time to train the mask",
+        groups,
+        [
+            draw.axis("Pairs from", 0),
+            draw.column("Pairs", lambda key, _: draw.count(int(key[1]))),
+            draw.column("Distinct pairs", lambda key, _: draw.count(min(int(key[1]), key[2]["distinct"]))),
+            draw.column("Epochs", lambda key, _: draw.count(key[2]["epochs"])),
+            draw.column("Time", minutes, "min"),
+            draw.column("Times the smallest", lambda key, own: _ratio(own, "pairs", key[1])),
+            draw.column(
+                "Time for as many pairs, times",
+                lambda key, own: number([_growth(row, key[1]) for row in own], percent=False, digits=2),
+            ),
+        ],
+        "Time: processor time on one thread, the shortest of the rounds. Times the smallest: median and range. "
+        "Time for as many pairs: shortest time per pair, relative to the smallest size; 1 is growth in proportion.",
+        notes,
+    )
 
 
 def _findings(protect: Records, train: Records) -> list[ClaimFinding]:
@@ -331,23 +334,23 @@ def _findings(protect: Records, train: Records) -> list[ClaimFinding]:
         {"dimension": dimension, "method": method, "microseconds": _measured(own, method)}
         for (dimension,), own in protect.where(batch=1).each("dimension")
         for method in _methods(own)
-    ]  # fmt: skip
+    ]
     only = ("sampling-costs-as-laplace", "purkayastha-is-slow")
-    found = draw.findings_of(
-        "latency", rows, ("dimension", "method"), difference=DIFFERENCE, only=only
-    )
+    found = draw.findings_of("latency", rows, ("dimension", "method"), difference=DIFFERENCE, only=only)
     growths = [_growth(row, size) for row in train for size in list(row["found"]["pairs"])[1:]]
     if growths:
         low, high = min(growths), max(growths)
         found.append(
             ClaimFinding(
-                "The time to train the mask grows in proportion to the number of samples.", "SPARSE, Appendix G",
+                "The time to train the mask grows in proportion to the number of samples.",
+                "SPARSE, Appendix G",
                 within(max(growths, key=lambda one: abs(one - 1)), least=1 - PROPORTIONAL, most=1 + PROPORTIONAL),
                 f"for as many pairs the larger size takes {low:.2f} to {high:.2f} times as long",
-                "25.3 minutes for 10,000, under 45 for 20,000: for as many samples 0.89 times as long", DIFFERENCE,
+                "25.3 minutes for 10,000, under 45 for 20,000: for as many samples 0.89 times as long",
+                DIFFERENCE,
                 id="training-time-is-linear",
             )
-        )  # fmt: skip
+        )
     return found
 
 

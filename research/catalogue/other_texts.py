@@ -103,9 +103,7 @@ class DefenceSpec:
         if own is not None:
             found["detector"] = bench.once(
                 ("detector", own),
-                lambda: Remembering(
-                    Concept.from_entities("entities", own.types, engine=own.engine, model=own.model)
-                ),
+                lambda: Remembering(Concept.from_entities("entities", own.types, engine=own.engine, model=own.model)),
             )
         return found
 
@@ -188,8 +186,7 @@ def halves(task: UtilityTask) -> tuple[UtilityTask, UtilityTask]:
     if not isinstance(task, StsTask):
         raise wrong("utility", "a data set of sentence pairs", type(task).__name__)
     first, second = (
-        StsTask(task.left[rows], task.right[rows], task.scores[rows])
-        for rows in rows_of_halves(len(task.scores))
+        StsTask(task.left[rows], task.right[rows], task.scores[rows]) for rows in rows_of_halves(len(task.scores))
     )
     return first, second
 
@@ -214,9 +211,7 @@ def searched(one: Collection, protector: Protector, candidates: int, seed: int) 
     documents, queries = one.documents, one.queries
     if protector.rewriter is not None:
         encode = protector.loaded_encoder().encode
-        documents, queries = (
-            encode(protector.rewrite(texts)) for texts in (one.document_texts, one.query_texts)
-        )
+        documents, queries = (encode(protector.rewrite(texts)) for texts in (one.document_texts, one.query_texts))
     rng = np.random.default_rng([seed, 31])
     store = protector.protect(documents, rng, rewritten=True)
     exact = one.exact["native"][1]
@@ -278,10 +273,15 @@ class OtherTexts(Experiment[OtherTextsSpec]):
         protector = None
         if defence.method != "none":
             protector = fit(
-                held.texts, held.concept(None if setup.listed == 1 else held.listed), held.encoder,
-                method=defence.method, utility=task, seed=seed, show_progress=False,
+                held.texts,
+                held.concept(None if setup.listed == 1 else held.listed),
+                held.encoder,
+                method=defence.method,
+                utility=task,
+                seed=seed,
+                show_progress=False,
                 **defence.arguments(bench),
-            )  # fmt: skip
+            )
         found: dict[str, Any] = {}
         kinds, seen = held.kinds(), held
         if protector is not None and protector.rewriter is not None:
@@ -303,9 +303,8 @@ class OtherTexts(Experiment[OtherTextsSpec]):
             if setup.inside is not None:
                 problem = listed_words(problem, setup.inside)
             return WordSplit(
-                problem, bench.encoder(), seed,
-                listed=setup.listed, least=setup.least, in_sample=setup.in_sample,
-            )  # fmt: skip
+                problem, bench.encoder(), seed, listed=setup.listed, least=setup.least, in_sample=setup.in_sample
+            )
 
         return bench.once(("held out", name, seed), split)
 
@@ -323,9 +322,7 @@ class OtherTexts(Experiment[OtherTextsSpec]):
             parts = (found.query_ids, found.queries, found.query_split)
             ids, queries, split = (tuple(part[i] for i in drawn) for part in parts)
             relevant = {key: found.relevant[key] for key in ids}
-            chosen = replace(
-                found, query_ids=ids, queries=queries, query_split=split, relevant=relevant
-            )
+            chosen = replace(found, query_ids=ids, queries=queries, query_split=split, relevant=relevant)
             return Collection(chosen, bench.encoder().encode, np.empty((0, 0)), ())
 
         return bench.once(("collection", setup.search, setup.problem, setup.queries), read)
@@ -401,8 +398,6 @@ def _finding(bar: BarSpec, records: Records) -> ClaimFinding:
     ours = f"{100 * mean:.1f} %"
     if len(found) > 1:
         ours += f" ({100 * min(found):.1f} to {100 * max(found):.1f} over {len(found)} seeds)"
-    least, most = (
-        math.inf * sign if x is None else x for x, sign in ((bar.at_least, -1), (bar.at_most, 1))
-    )
+    least, most = (math.inf * sign if x is None else x for x, sign in ((bar.at_least, -1), (bar.at_most, 1)))
     measured = Measured(dict(enumerate(found)))
     return ClaimFinding(bar.claim, "own", within(measured, least=least, most=most), ours)

@@ -85,9 +85,10 @@ class PiiTransforms(Grid[TransformSpec]):
         encoder = bench.encoder()
         Y = encoder.encode(rewriter.rewrite(material.problem.texts, show_progress=False))
         task = read_task(
-            bench.utility_of(cell["problem"]), bench.data,
+            bench.utility_of(cell["problem"]),
+            bench.data,
             lambda texts: encoder.encode(rewriter.rewrite(list(texts), show_progress=False)),
-        )  # fmt: skip
+        )
         kept = utility_record(task.clean(), material.task.clean())
         return {"utility": kept, **_leakage(material, Y, spec.attacks), "protector": None}
 
@@ -95,9 +96,7 @@ class PiiTransforms(Grid[TransformSpec]):
         problems = records.values("problem")
         enough = draw.counted(records)
         rows = [row for name in enough.values("problem") for row in _rows(enough, name)]
-        findings = draw.findings_of(
-            "pii-transforms", rows, ("dataset", "method", "epsilon"), difference=draw.SETTING
-        )
+        findings = draw.findings_of("pii-transforms", rows, ("dataset", "method", "epsilon"), difference=draw.SETTING)
         tables = [_table(records, name) for name in problems]
         return Summary(tables, findings=findings, notes=[ABOUT, AXES, draw.SETTING])
 
@@ -108,8 +107,12 @@ def _rewriter(bench: Bench, cell: Cell) -> Rewriter:
     matches = concept.find(problem.texts, show_progress=False)
     found = TEXT_METHODS[cell["method"]].build(matches, concept, cell["seed"], {})
     if found.needs_spans:
-        raise wrong("concept", "one that is found in any text", f"annotated spans, in problem {cell['problem']!r}",
-                    "The texts of the utility task are changed too, and have no annotation.")  # fmt: skip
+        raise wrong(
+            "concept",
+            "one that is found in any text",
+            f"annotated spans, in problem {cell['problem']!r}",
+            "The texts of the utility task are changed too, and have no annotation.",
+        )
     return found
 
 
@@ -123,9 +126,7 @@ def _leakage(material: Material, Y: Any, names: Sequence[str]) -> dict[str, Any]
     return judged_by(material, results)
 
 
-def _rate(
-    records: Records, problem: str, rows: Records, attack: str | None = None, *, assumed: bool
-) -> float:
+def _rate(records: Records, problem: str, rows: Records, attack: str | None = None, *, assumed: bool) -> float:
     """Return R from means over seeds: of the strongest attack's leakage, or of Eq. 13 of one ``attack``."""
     clean = records.where(problem=problem, method="none")
     leakage = ("leakage",) if attack is None else ("attacks", attack, "leakage")
@@ -143,11 +144,7 @@ def _table(records: Records, problem: str) -> Table:
         method, scale = key
         found = {"dataset": problem, "method": method}
         epsilon = None if scale == CHANGED else draw.epsilon_of(scale)
-        return (
-            found
-            if scale == CHANGED
-            else {**found, "epsilon": -1.0 if epsilon is None else epsilon}
-        )
+        return found if scale == CHANGED else {**found, "epsilon": -1.0 if epsilon is None else epsilon}
 
     own = records.where(problem=problem)
 
@@ -164,16 +161,20 @@ def _table(records: Records, problem: str) -> Table:
         theirs = draw.beside(TABLES, "rate", **keys(key)) if assumed or not changed else None
         return number(values, percent=False, published=theirs)
 
-    return draw.table(draw.marked(own, problem), own.each("method", "scale"), [
-        draw.axis("Method", 0, draw.method_name),
-        draw.axis("Scale", 1),
-        draw.estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
-        draw.percent("Chance", "leakage", "chance"),
-        draw.percent("Utility", "utility", "value", published=paper("utility")),
-        draw.percent("Utility kept", "utility", "relative"),
-        draw.column("R, leakage measured", partial(rate, assumed=False)),
-        draw.column("R, no leakage assumed", partial(rate, assumed=True)),
-    ])  # fmt: skip
+    return draw.table(
+        draw.marked(own, problem),
+        own.each("method", "scale"),
+        [
+            draw.axis("Method", 0, draw.method_name),
+            draw.axis("Scale", 1),
+            draw.estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
+            draw.percent("Chance", "leakage", "chance"),
+            draw.percent("Utility", "utility", "value", published=paper("utility")),
+            draw.percent("Utility kept", "utility", "relative"),
+            draw.column("R, leakage measured", partial(rate, assumed=False)),
+            draw.column("R, no leakage assumed", partial(rate, assumed=True)),
+        ],
+    )
 
 
 def _rows(records: Records, problem: str) -> list[dict[str, Any]]:
@@ -194,7 +195,12 @@ def _rows(records: Records, problem: str) -> list[dict[str, Any]]:
             if math.isfinite(rate := _rate(own.where(seed=seed), problem, at, live[0], assumed=scale == CHANGED))
         }
         found.append(
-            {"dataset": problem, "method": method, "epsilon": epsilon, "utility": rows.measured("utility", factor=100),
-             "rate": Measured(rates) if rates and method != "none" else None}
-        )  # fmt: skip
+            {
+                "dataset": problem,
+                "method": method,
+                "epsilon": epsilon,
+                "utility": rows.measured("utility", factor=100),
+                "rate": Measured(rates) if rates and method != "none" else None,
+            }
+        )
     return found

@@ -127,22 +127,25 @@ def _points(records: Records, problem: str) -> Table:
             recipe, weight, scale = key
             in_paper = recipe == "published" and parse_scale(scale).kind == "effective" and not draw.few_texts(own)
             epsilon = parse_scale(scale).value if in_paper else None
-            return draw.share_beside(
-                [TABLE], name, **{"dataset": problem, "lambda": weight, "epsilon": epsilon}
-            )
+            return draw.share_beside([TABLE], name, **{"dataset": problem, "lambda": weight, "epsilon": epsilon})
 
         return find
 
     title = draw.marked(own, f"{problem}: leakage and utility against λ")
-    return draw.table(title, own.each("recipe", "lambda", "scale"), [
-        draw.axis("Mask", 0),
-        draw.column("λ", lambda key, rows: "" if key[0] == "none" else f"{key[1]:g}", text=True),
-        draw.axis("Scale", 2),
-        draw.estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
-        draw.percent("Chance", "leakage", "chance"),
-        draw.estimate("Utility", "utility", published=paper("utility")),
-        draw.percent("Utility kept", "utility", "relative"),
-    ], draw.SETTING)  # fmt: skip
+    return draw.table(
+        title,
+        own.each("recipe", "lambda", "scale"),
+        [
+            draw.axis("Mask", 0),
+            draw.column("λ", lambda key, rows: "" if key[0] == "none" else f"{key[1]:g}", text=True),
+            draw.axis("Scale", 2),
+            draw.estimate("Leakage, strongest attack", "leakage", published=paper("leakage")),
+            draw.percent("Chance", "leakage", "chance"),
+            draw.estimate("Utility", "utility", published=paper("utility")),
+            draw.percent("Utility kept", "utility", "relative"),
+        ],
+        draw.SETTING,
+    )
 
 
 def _masks(records: Records) -> Table:
@@ -151,18 +154,23 @@ def _masks(records: Records) -> Table:
         for key, own in _masked(records).each("problem", "recipe", "lambda")
     )
     mask = ("protector", "mask")
-    return draw.table("The masks", groups, [
-        draw.axis("Data", 0),
-        draw.axis("Mask", 1),
-        draw.axis("λ", 2, "{:g}".format),
-        draw.plain("Mean", *mask, "mean", digits=3),
-        draw.plain("Deviation", *mask, "sd", digits=3),
-        draw.percent("Above one half", *mask, "density"),
-        draw.percent("Exactly 0", *mask, "zeros"),
-        draw.plain("Effective dimensions", *mask, "effective_dimensions"),
-        draw.plain("Agreement of seeds", *mask, "seed_stability", digits=2),
-    ], "The mask without its floor. Effective dimensions: (Σm)²/Σm², n for a uniform mask. Agreement: mean "
-       "Pearson correlation of masks of different seeds.")  # fmt: skip
+    return draw.table(
+        "The masks",
+        groups,
+        [
+            draw.axis("Data", 0),
+            draw.axis("Mask", 1),
+            draw.axis("λ", 2, "{:g}".format),
+            draw.plain("Mean", *mask, "mean", digits=3),
+            draw.plain("Deviation", *mask, "sd", digits=3),
+            draw.percent("Above one half", *mask, "density"),
+            draw.percent("Exactly 0", *mask, "zeros"),
+            draw.plain("Effective dimensions", *mask, "effective_dimensions"),
+            draw.plain("Agreement of seeds", *mask, "seed_stability", digits=2),
+        ],
+        "The mask without its floor. Effective dimensions: (Σm)²/Σm², n for a uniform mask. Agreement: mean "
+        "Pearson correlation of masks of different seeds.",
+    )
 
 
 def _curve(records: Records, problem: str) -> Figure:
@@ -176,16 +184,18 @@ def _curve(records: Records, problem: str) -> Figure:
     ]
     chances = records.where(problem=problem).figures("leakage", "chance")
     return Figure(
-        f"{problem}: leakage against λ", x="λ", y="leakage (R-precision)", log=True, series=series,
+        f"{problem}: leakage against λ",
+        x="λ",
+        y="leakage (R-precision)",
+        log=True,
+        series=series,
         chance=chances[0] if chances else None,
-    )  # fmt: skip
+    )
 
 
 def _findings(records: Records) -> list[ClaimFinding]:
     keys = ("dataset", "recipe", "axis", "epsilon", "lambda")
-    points = draw.paper_rows(
-        records, "problem", "recipe", "lambda", "scale", kinds=("literal", "effective")
-    )
+    points = draw.paper_rows(records, "problem", "recipe", "lambda", "scale", kinds=("literal", "effective"))
     rows = [row for row in points if row["recipe"] == "published"]
     found = draw.findings_of("lambda", rows, keys, difference=draw.SETTING)
     spans = _spans(records)
@@ -193,13 +203,15 @@ def _findings(records: Records) -> list[ClaimFinding]:
         largest, where = max(spans)
         found.append(
             ClaimFinding(
-                "λ decides how much leaks: at ε = 10 the paper's table goes from 0.91 % to 33.02 % on STS12.", SOURCE,
+                "λ decides how much leaks: at ε = 10 the paper's table goes from 0.91 % to 33.02 % on STS12.",
+                SOURCE,
                 "agrees" if min(spans)[0] > 5 * MATTERS else "disagrees" if largest <= MATTERS else "unclear",
                 f"with the published training the leakage at one scale moves by at most {100 * largest:.1f} points "
                 f"over all λ ({where})",
-                "0.91 to 33.02 %", draw.SETTING,
+                "0.91 to 33.02 %",
+                draw.SETTING,
             )
-        )  # fmt: skip
+        )
     others = [name for name in records.values("recipe") if name not in ("none", "published")]
     return [*found, *(one for name in others for one in _against_utility(records, name))]
 
@@ -225,18 +237,17 @@ def _against_utility(records: Records, recipe: str) -> list[ClaimFinding]:
         for _, rows in own.each("lambda"):
             mean = rows.measured("leakage")
             shape = rows.figures("protector", "mask", "effective_dimensions")
-            if (
-                mean is not None and min(shape, default=0.0) >= 1
-            ):  # a mask of zeros is isotropic by its floor
+            if mean is not None and min(shape, default=0.0) >= 1:  # a mask of zeros is isotropic by its floor
                 gaps.append((compare(at, mean), mean.value - at.value))
     if not gaps:
         return []
     tally, by = Tally.of([(outcome, {}) for outcome, _ in gaps]), [gap for _, gap in gaps]
     return [
         ClaimFinding(
-            f"A sparser mask ({recipe}) leaks less than the published one at the same utility.", SOURCE,
+            f"A sparser mask ({recipe}) leaks less than the published one at the same utility.",
+            SOURCE,
             verdict(tally, fewest=2),
             f"{tally}; between {100 * min(by):+.1f} and {100 * max(by):+.1f} points",
             "compared at equal ε only",
         )
-    ]  # fmt: skip
+    ]

@@ -16,27 +16,13 @@ from research.datasets import open_dataset
 from research.datasets.kinds import RetrievalSet, TextSet
 from research.decoders import target_words
 from research.experiment import Cell, Experiment, Records
-from research.points import (
-    attacks_named,
-    defend,
-    leakage,
-    protector_record,
-    released,
-    short,
-    utility,
-)
+from research.points import attacks_named, defend, leakage, protector_record, released, short, utility
 from research.results import ClaimFinding, Number, Summary, Table, number
 from research.scales import Scale, parse_scale
 from research.specification import Spec, check_names, digest, json_ready, whole_numbers
 from research.tasks import test_rows
 from research.word_split import WordSplit, strongest
-from vecveil.attacks import (
-    CandidateVectors,
-    GEIAAttack,
-    LikelihoodMatching,
-    PairedVectors,
-    TextVectors,
-)
+from vecveil.attacks import CandidateVectors, GEIAAttack, LikelihoodMatching, PairedVectors, TextVectors
 from vecveil.metrics import SealedSearchTask
 from vecveil.metrics.similarity import unit_rows
 from vecveil.protector import Candidate, FitData, Method, Protector, fit, register_method
@@ -64,13 +50,7 @@ def _prefix(data: FitData, options: dict[str, Any]) -> Candidate:
     return Candidate(NoiseShape.isotropic(data.dimension), lambda _: linear, {"kept": kept})
 
 
-PREFIX = Method(
-    "public-prefix",
-    "leading principal directions",
-    _prefix,
-    options=("kept",),
-    postprocess="own map",
-)
+PREFIX = Method("public-prefix", "leading principal directions", _prefix, options=("kept",), postprocess="own map")
 
 
 @contextlib.contextmanager
@@ -184,9 +164,7 @@ class Collection:
         exact = np.take_along_axis(self.scores, candidates, axis=1)
         top = np.take_along_axis(candidates, nearest(exact, NEAREST), axis=1)
         own = self.grades[:, :size]
-        held = np.take_along_axis(
-            np.pad(own, ((0, 0), (0, 1))), np.minimum(top, own.shape[1]), axis=1
-        )
+        held = np.take_along_axis(np.pad(own, ((0, 0), (0, 1))), np.minimum(top, own.shape[1]), axis=1)
         discounts = 1 / np.log2(np.arange(2, NEAREST + 2))
         ideal = np.sort(own, axis=1)[:, ::-1][:, :NEAREST] @ discounts
         blank = np.full(len(ideal), np.nan)
@@ -208,7 +186,7 @@ def nearest(scores: Rows, count: int) -> Rows:
 
 def searched(
     spec: SealedSearchSpec, collections: Mapping[str, Collection], added: Rows, protector: Protector, seed: int
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the figures of each collection by side and size of the store."""
     kept: dict[tuple[Any, ...], list[Rows]] = {}
     for turn in range(spec.draws):
@@ -229,15 +207,15 @@ def searched(
                         found = one.ndcg(ranked[:, :count], size)
                         kept.setdefault((of, side, name, count), []).append(found)
     return {
-        of: {side: {name: _figures(spec, one.exact[name][1], kept, (of, side, name)) for name in one.sizes}
-             for side in SIDES}
+        of: {
+            side: {name: _figures(spec, one.exact[name][1], kept, (of, side, name)) for name in one.sizes}
+            for side in SIDES
+        }
         for of, one in collections.items()
-    }  # fmt: skip
+    }
 
 
-def _figures(
-    spec: SealedSearchSpec, exact: Rows, kept: Mapping[Any, Any], at: tuple[str, ...]
-) -> dict[str, Any]:
+def _figures(spec: SealedSearchSpec, exact: Rows, kept: Mapping[Any, Any], at: tuple[str, ...]) -> dict[str, Any]:
     """Return rank, and recall and nDCG@10 by candidates."""
     ranks = np.stack(kept[*at, "rank"])
     found: dict[str, Any] = {"rank90": float(np.quantile(ranks, 0.9)) + 1}
@@ -259,7 +237,7 @@ def share_of(each: Rows, exact: Rows) -> dict[str, float]:
 
 def predicted(
     spec: SealedSearchSpec, collections: Mapping[str, Collection], added: Rows, protector: Protector, seed: int
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the nDCG@10 that a calibration expects with the sentences added, from the documents and a few of them."""
     rng = np.random.default_rng([seed, 32])
     few = added[rng.permutation(len(added))[:SAMPLE]]
@@ -271,9 +249,15 @@ def predicted(
     for name, one in collections.items():
         for side in SIDES:
             task = SealedSearchTask(
-                one.documents, candidates=spec.candidates[1], collection_size=one.sizes["added"],
-                queries=one.queries, relevance=one.grades, distractors=few, query_noise=side == "both", seed=seed,
-            )  # fmt: skip
+                one.documents,
+                candidates=spec.candidates[1],
+                collection_size=one.sizes["added"],
+                queries=one.queries,
+                relevance=one.grades,
+                distractors=few,
+                query_noise=side == "both",
+                seed=seed,
+            )
             got = task.protected(release, rng)
             ends = (("value", got.value), ("low", got.low), ("high", got.high))
             found[name][side] = {key: round(value / task.clean_value, 5) for key, value in ends}
@@ -292,8 +276,10 @@ def matched(material: Any, protector: Protector | None, seed: int) -> dict[str, 
     result = LikelihoodMatching().run(
         PairedVectors(X[rows], X[rows], case.groups[rows]),
         CandidateVectors(judged, versions.pool, versions.truth, versions.options, groups),
-        rng=seed, show_progress=False, **oracle,
-    )  # fmt: skip
+        rng=seed,
+        show_progress=False,
+        **oracle,
+    )
     return {"top_1": {**short(result.main), "chance": 1 / versions.options.shape[1]}}
 
 
@@ -308,9 +294,8 @@ def written(material: Any, protector: Protector | None, seed: int) -> dict[str, 
     judged, oracle = released(protector, case.embeddings[test], seed)
     attack = GEIAAttack("small", words_of=target_words(material), judged=200, device="cpu", **GEIA)
     result = attack.run(
-        evidence(case.embeddings[train], train), evidence(judged, test),
-        rng=seed, show_progress=False, **oracle,
-    )  # fmt: skip
+        evidence(case.embeddings[train], train), evidence(judged, test), rng=seed, show_progress=False, **oracle
+    )
     return {name: short(estimate) for name, estimate in result.estimates.items()}
 
 
@@ -334,10 +319,7 @@ class SealedSearch(Experiment[SealedSearchSpec]):
 
     def settings(self, spec: SealedSearchSpec, cell: Cell) -> dict[str, Any]:
         channel = json_ready(spec.channels[cell["channel"]])
-        found = {
-            **super().settings(spec, cell),
-            **{k: channel[k] for k in ("method", "scale", "options")},
-        }
+        found = {**super().settings(spec, cell), **{k: channel[k] for k in ("method", "scale", "options")}}
         if cell["part"] in SEARCHES:
             names = ("collections", "sentences", "without", "added", "sizes", "candidates", "draws")
             found |= {"attacks": [], **{name: json_ready(spec)[name] for name in names}}
@@ -381,9 +363,7 @@ class SealedSearch(Experiment[SealedSearchSpec]):
             "protector": protector_record(protector),
         }
 
-    def _unlisted(
-        self, spec: SealedSearchSpec, channel: ChannelSpec, cell: Cell, bench: Bench
-    ) -> dict[str, Any]:
+    def _unlisted(self, spec: SealedSearchSpec, channel: ChannelSpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         """Return the leakage of listed and unseen words if half of them are listed, on other texts than the fit's."""
         problem, seed = cell["problem"], cell["seed"]
         key = ("held out", problem, seed)
@@ -392,17 +372,21 @@ class SealedSearch(Experiment[SealedSearchSpec]):
         if channel.method != "none":
             with _prefix_known():
                 protector = fit(
-                    held.texts, held.concept(held.listed), held.encoder, method=channel.method, seed=seed,
-                    utility=bench.task(bench.utility_of(problem), held.encoder), show_progress=False,
-                    **channel.noise.arguments(channel.method), **channel.arguments,
-                )  # fmt: skip
+                    held.texts,
+                    held.concept(held.listed),
+                    held.encoder,
+                    method=channel.method,
+                    seed=seed,
+                    utility=bench.task(bench.utility_of(problem), held.encoder),
+                    show_progress=False,
+                    **channel.noise.arguments(channel.method),
+                    **channel.arguments,
+                )
         attacks = [name for name in spec.attacks if name != LARGE]
         kinds = held.kinds().items()
         return {kind: strongest(held, columns, protector, attacks) for kind, columns in kinds}
 
-    def _collections(
-        self, spec: SealedSearchSpec, bench: Bench
-    ) -> tuple[dict[str, Collection], Rows]:
+    def _collections(self, spec: SealedSearchSpec, bench: Bench) -> tuple[dict[str, Collection], Rows]:
         """Return the collections by name, and the vectors of the added sentences."""
 
         def read() -> tuple[dict[str, Collection], Rows]:
@@ -429,11 +413,7 @@ class SealedSearch(Experiment[SealedSearchSpec]):
         leaks = [((name,), records.where(channel=name)) for name in shown]
         tables = [_leaks(leaks, records)]
         for name in spec.collections:
-            tables.append(
-                _search(
-                    records, shown, name, stores, spec.candidates, "own size and with sentences"
-                )
-            )
+            tables.append(_search(records, shown, name, stores, spec.candidates, "own size and with sentences"))
             tables.append(_search(records, shown, name, sizes, (200, 500), "by size of the store"))
         tables.append(_model(spec, records, shown))
         findings = [*(_target(spec, records, *one) for one in TARGETS), _strong(spec, records)]
@@ -464,9 +444,7 @@ STRONG = ("npl", 1000, 0.96, 0.4)
 def _share(records: Records, part: str, base: str, channel: str, *path: str) -> Number | None:
     """Return the excess over chance as a share of another channel's, seed by seed."""
     rows = records.where(part=part)
-    return number(
-        draw.excess_shares(rows.where(channel=channel), rows.where(channel=base), *path), digits=0
-    )
+    return number(draw.excess_shares(rows.where(channel=channel), rows.where(channel=base), *path), digits=0)
 
 
 def _leaks(groups: Sequence[draw.Group], records: Records) -> Table:
@@ -474,50 +452,48 @@ def _leaks(groups: Sequence[draw.Group], records: Records) -> Table:
         return draw.column(title, lambda key, rows: rows.where(part=part).estimate(*path), "%")
 
     def chance(title: str, part: str, *path: str) -> draw.Drawn:
-        return draw.column(
-            title, lambda key, rows: rows.where(part=part).number(*path, "chance"), "%"
-        )
+        return draw.column(title, lambda key, rows: rows.where(part=part).number(*path, "chance"), "%")
 
     def share(title: str, part: str, base: str, *path: str) -> draw.Drawn:
         return draw.column(title, lambda key, rows: _share(records, part, base, key[0], *path), "%")
 
     small, large = (("attacks", name, "r_precision") for name in (SMALL, LARGE))
-    return draw.table("What each channel leaks", groups, [
-        draw.axis("Channel", 0),
-        draw.column("Seeds", lambda key, rows: draw.count(len(rows.values("seed")))),
-        column("Listed words, strongest attack", "leak", "leakage"),
-        draw.column("Strongest", lambda key, rows: draw.strongest_names(rows.where(part="leak")), text=True),
-        column("2,048 units", "leak", *large),
-        column("512 units", "leak", *small),
-        chance("Chance", "leak", "leakage"),
-        share("Strongest, of SPARSE's excess", "leak", BASE, "leakage"),
-        share("512 units, of SPARSE's excess", "leak", BASE, *small),
-        column("Listed, other texts", "unlisted", "listed"),
-        chance("Chance, listed", "unlisted", "listed"),
-        column("Unlisted, other texts", "unlisted", "unseen"),
-        chance("Chance, unlisted", "unlisted", "unseen"),
-        share("Unlisted, of isotropic noise's excess", "unlisted", ISOTROPIC, "unseen"),
-        column("Matching, 1 of 10", "matching", "top_1"),
-        column("Words in texts that a small GEIA writes", "geia", "leakage"),
-        chance("Chance, GEIA", "geia", "leakage"),
-    ])  # fmt: skip
+    return draw.table(
+        "What each channel leaks",
+        groups,
+        [
+            draw.axis("Channel", 0),
+            draw.column("Seeds", lambda key, rows: draw.count(len(rows.values("seed")))),
+            column("Listed words, strongest attack", "leak", "leakage"),
+            draw.column("Strongest", lambda key, rows: draw.strongest_names(rows.where(part="leak")), text=True),
+            column("2,048 units", "leak", *large),
+            column("512 units", "leak", *small),
+            chance("Chance", "leak", "leakage"),
+            share("Strongest, of SPARSE's excess", "leak", BASE, "leakage"),
+            share("512 units, of SPARSE's excess", "leak", BASE, *small),
+            column("Listed, other texts", "unlisted", "listed"),
+            chance("Chance, listed", "unlisted", "listed"),
+            column("Unlisted, other texts", "unlisted", "unseen"),
+            chance("Chance, unlisted", "unlisted", "unseen"),
+            share("Unlisted, of isotropic noise's excess", "unlisted", ISOTROPIC, "unseen"),
+            column("Matching, 1 of 10", "matching", "top_1"),
+            column("Words in texts that a small GEIA writes", "geia", "leakage"),
+            chance("Chance, GEIA", "geia", "leakage"),
+        ],
+    )
 
 
 def _search(
     records: Records, shown: Sequence[str], name: str, sizes: Mapping[str, str], counts: Sequence[int], title: str
-) -> Table:  # fmt: skip
+) -> Table:
     """Return rank, recall and nDCG@10 of channels and sides in one collection, in stores of some sizes."""
     found = records.where(part="search")
-    groups = [
-        ((one, side), rows) for one in shown if (rows := found.where(channel=one)) for side in SIDES
-    ]
+    groups = [((one, side), rows) for one in shown if (rows := found.where(channel=one)) for side in SIDES]
     columns = [draw.axis("Channel", 0), draw.axis("Queries", 1)]
 
     def column(title: str, *path: str, **options: Any) -> draw.Drawn:
         unit = "%" if options.get("percent", True) else None
-        return draw.column(
-            title, lambda key, rows: rows.number(name, key[1], *path, **options), unit
-        )
+        return draw.column(title, lambda key, rows: rows.number(name, key[1], *path, **options), unit)
 
     def ndcg(title: str, *path: str) -> draw.Drawn:
         return draw.column(title, lambda key, rows: rows.estimate(name, key[1], *path, "ndcg"), "%")
@@ -549,12 +525,19 @@ def _model(spec: SealedSearchSpec, records: Records, shown: Sequence[str]) -> Ta
         both = rows.number(key[0], key[2], "value"), measured(key)
         return number([both[0].value - both[1].value]) if both[0] and both[1] else None
 
-    return draw.table(f"The model of a calibration, {spec.added:,} sentences added, {count} candidates", groups, [
-        draw.axis("Collection", 0), draw.axis("Channel", 1), draw.axis("Queries", 2),
-        draw.column("nDCG, measured", lambda key, rows: measured(key), "%"),
-        draw.column("nDCG, predicted", lambda key, rows: rows.estimate(key[0], key[2]), "%"),
-        draw.column("Error", error, "%"),
-    ], f"Predicted from the collection's documents and {SAMPLE:,} sentences.")  # fmt: skip
+    return draw.table(
+        f"The model of a calibration, {spec.added:,} sentences added, {count} candidates",
+        groups,
+        [
+            draw.axis("Collection", 0),
+            draw.axis("Channel", 1),
+            draw.axis("Queries", 2),
+            draw.column("nDCG, measured", lambda key, rows: measured(key), "%"),
+            draw.column("nDCG, predicted", lambda key, rows: rows.estimate(key[0], key[2]), "%"),
+            draw.column("Error", error, "%"),
+        ],
+        f"Predicted from the collection's documents and {SAMPLE:,} sentences.",
+    )
 
 
 def _closest(claim: str, found: Sequence[tuple[Sequence[float], str]]) -> ClaimFinding:
@@ -597,9 +580,7 @@ def _strong(spec: SealedSearchSpec, records: Records) -> ClaimFinding:
     found = []
     for name in spec.channels:
         at = records.where(channel=name)
-        kept = at.where(part="search").number(
-            collection, "map", "native", str(count), "ndcg", "value"
-        )
+        kept = at.where(part="search").number(collection, "map", "native", str(count), "ndcg", "value")
         unlisted = _share(records, "unlisted", ISOTROPIC, name, "unseen")
         listed, chance = (at.where(part="leak").number("leakage", key) for key in ("low", "chance"))
         if kept and unlisted and listed and chance:

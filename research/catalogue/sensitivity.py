@@ -79,9 +79,7 @@ class SensitivityDeciles(Experiment[SensitivitySpec]):
     def prepare(self, spec: SensitivitySpec, bench: Bench, cells: Sequence[Cell]) -> None:
         for name in dict.fromkeys(cell["problem"] for cell in cells):
             texts = _texts(bench.problem(name), spec.pairs)
-            bench.encoder().encode(
-                [t for part in texts[:3] for t in part], show_progress=bench.show_progress
-            )
+            bench.encoder().encode([t for part in texts[:3] for t in part], show_progress=bench.show_progress)
 
     def measure(self, spec: SensitivitySpec, cell: Cell, bench: Bench) -> dict[str, Any]:
         problem, share = bench.problem(cell["problem"]), spec.share
@@ -100,7 +98,7 @@ class SensitivityDeciles(Experiment[SensitivitySpec]):
         permuted = permuted_tests(ranked, tested, draws=spec.draws, share=share, rng=rng)
         circular, held_out = noise_tests(
             sensitivity, min(len(P), NOISE_PAIRS), P.shape[1], draws=spec.draws, share=share, rng=rng
-        )  # fmt: skip
+        )
         relative = [(values / scale)[alive] for values in (ranked, tested)]
         return {
             "pairs": len(P),
@@ -111,11 +109,14 @@ class SensitivityDeciles(Experiment[SensitivitySpec]):
             "relative": decile_test(*relative, share=share).to_record(),
             "permuted": {"share": share_below(permuted), "median": _median(permuted)},
             "noise": {
-                "circular": _median(circular), "held_out": _median(held_out),
-                "circular_share": share_below(circular), "held_out_share": share_below(held_out),
+                "circular": _median(circular),
+                "held_out": _median(held_out),
+                "circular_share": share_below(circular),
+                "held_out_share": share_below(held_out),
             },
             "agreement": {
-                "halves": _agreement(ranked, tested), "other_words": _agreement(other, tested),
+                "halves": _agreement(ranked, tested),
+                "other_words": _agreement(other, tested),
                 "spread": _agreement(P.std(axis=0), tested),
             },
             "deciles": {
@@ -123,7 +124,7 @@ class SensitivityDeciles(Experiment[SensitivitySpec]):
                 "other_words": decile_means(other, tested),
                 "permuted": decile_means(rng.permutation(ranked), tested),
             },
-        }  # fmt: skip
+        }
 
     def summary(self, spec: SensitivitySpec, records: Records) -> Summary:
         return Summary(
@@ -149,18 +150,14 @@ def without_other_words(text: str, spans: Sequence[Span], rng: np.random.Generat
     return remove(text, [Span(a, b, "word", "") for a, b in chosen])
 
 
-def _texts(
-    problem: Problem, most: int
-) -> tuple[list[str], list[str], list[str], npt.NDArray[np.intp]]:
+def _texts(problem: Problem, most: int) -> tuple[list[str], list[str], list[str], npt.NDArray[np.intp]]:
     """Return D+, D-, the texts of D+ without other words, and groups; the same for every seed."""
     matches, rng = problem.matches, np.random.default_rng(0)
     groups = problem.groups[matches.with_concept]
     names, index = np.unique(groups, return_inverse=True)
     rows = np.sort(np.argsort(rng.permutation(len(names))[index], kind="stable")[:most])
     positive, negative = matches.positives(), matches.negatives()
-    others = [
-        without_other_words(positive[i], matches.spans[matches.with_concept[i]], rng) for i in rows
-    ]
+    others = [without_other_words(positive[i], matches.spans[matches.with_concept[i]], rng) for i in rows]
     return [positive[i] for i in rows], [negative[i] for i in rows], others, groups[rows]
 
 
@@ -220,9 +217,7 @@ def decile_test(ranked: Vector, tested: Vector, *, share: float = 0.1) -> Decile
     top, bottom = tested[order[:count]], tested[order[::-1][:count]]
     difference = top - bottom
     p_value = float(wilcoxon(difference).pvalue) if difference.any() else 1.0
-    return DecileTest(
-        float(top.mean()), float(bottom.mean()), p_value, int((difference > 0).sum()), count
-    )
+    return DecileTest(float(top.mean()), float(bottom.mean()), p_value, int((difference > 0).sum()), count)
 
 
 def decile_means(ranked: Vector, tested: Vector) -> list[float]:
@@ -264,12 +259,8 @@ def share_below(tests: Sequence[DecileTest]) -> float:
 
 
 TABLE = "sparse-appendix-a"
-OVER = {
-    "pairs": "largest over pairs", "sets": "largest over D+ × D- (Definition 7)", "mean": "mean over pairs",
-}  # fmt: skip
-RANKED_BY = {
-    "concept": "ranked by the concept", "other_words": "ranked by other words", "permuted": "permuted ranks",
-}  # fmt: skip
+OVER = {"pairs": "largest over pairs", "sets": "largest over D+ × D- (Definition 7)", "mean": "mean over pairs"}
+RANKED_BY = {"concept": "ranked by the concept", "other_words": "ranked by other words", "permuted": "permuted ranks"}
 SOURCE = "SPARSE, Appendix A"
 NEARLY_ZERO = 0.2  # of the mean of the top tenth
 DIFFERENCE = (
@@ -287,17 +278,22 @@ def _deciles(records: Records) -> Table:
     def top(key: tuple[str, str], own: Records) -> Number | None:
         return own.plain("held_out", "top", digits=4, published=paper if key[1] != "mean" else None)
 
-    return draw.table("Deciles", records.each("problem", "over"), [
-        *_NAMED,
-        draw.plain("Pairs", "pairs"),
-        draw.column("Mean of the top tenth", top),
-        draw.plain("Mean of the bottom tenth", "held_out", "bottom", digits=4),
-        _p("p, ranked on the other half", "held_out", "p_value"),
-        _p("p, ranked on the same (as the paper)", "circular", "p_value"),
-        _p("p of pure noise, ranked on the same", "noise", "circular"),
-    ], "Mean sensitivity of the top and the bottom tenth of the dimensions, and two-sided p-values of Wilcoxon's "
-       "signed-rank test between them; medians over seeds, and over draws of noise.",
-       [f"The paper's p-value is {_paper_p()}.", *published(TABLE).notes])  # fmt: skip
+    return draw.table(
+        "Deciles",
+        records.each("problem", "over"),
+        [
+            *_NAMED,
+            draw.plain("Pairs", "pairs"),
+            draw.column("Mean of the top tenth", top),
+            draw.plain("Mean of the bottom tenth", "held_out", "bottom", digits=4),
+            _p("p, ranked on the other half", "held_out", "p_value"),
+            _p("p, ranked on the same (as the paper)", "circular", "p_value"),
+            _p("p of pure noise, ranked on the same", "noise", "circular"),
+        ],
+        "Mean sensitivity of the top and the bottom tenth of the dimensions, and two-sided p-values of Wilcoxon's "
+        "signed-rank test between them; medians over seeds, and over draws of noise.",
+        [f"The paper's p-value is {_paper_p()}.", *published(TABLE).notes],
+    )
 
 
 def _paper_p() -> str:
@@ -305,18 +301,23 @@ def _paper_p() -> str:
 
 
 def _controls(records: Records) -> Table:
-    return draw.table("Controls", records.each("problem", "over"), [
-        *_NAMED,
-        draw.percent(f"Permuted ranks with p ≤ {ALPHA}", "permuted", "share"),
-        draw.percent(f"Noise, halves, p ≤ {ALPHA}", "noise", "held_out_share"),
-        _p("p, ranked by other words", "other_words", "p_value"),
-        _p("p, relative to each spread", "relative", "p_value"),
-        draw.plain("Rank correlation, halves", "agreement", "halves", digits=2),
-        draw.plain("with other words", "agreement", "other_words", digits=2),
-        draw.plain("with the spread", "agreement", "spread", digits=2),
-    ], "Controls. Permuted ranks and noise: false positives of the test by halves. Other words: the ranking comes from "
-       "removing as many random words that are not of the concept from the same texts. "
-       "Spread: the standard deviation of each dimension over the texts.")  # fmt: skip
+    return draw.table(
+        "Controls",
+        records.each("problem", "over"),
+        [
+            *_NAMED,
+            draw.percent(f"Permuted ranks with p ≤ {ALPHA}", "permuted", "share"),
+            draw.percent(f"Noise, halves, p ≤ {ALPHA}", "noise", "held_out_share"),
+            _p("p, ranked by other words", "other_words", "p_value"),
+            _p("p, relative to each spread", "relative", "p_value"),
+            draw.plain("Rank correlation, halves", "agreement", "halves", digits=2),
+            draw.plain("with other words", "agreement", "other_words", digits=2),
+            draw.plain("with the spread", "agreement", "spread", digits=2),
+        ],
+        "Controls. Permuted ranks and noise: false positives of the test by halves. Other words: the ranking comes "
+        "from removing as many random words that are not of the concept from the same texts. "
+        "Spread: the standard deviation of each dimension over the texts.",
+    )
 
 
 def _p(name: str, *path: str) -> draw.Drawn:
@@ -336,15 +337,16 @@ def _curve(name: str, records: Records) -> Figure:
     for key, title in RANKED_BY.items():
         lines = zip(*(row["found"]["deciles"][key] for row in rows), strict=True)
         points: list[Point] = [
-            (float(i), statistics.fmean(values), None, None)
-            for i, values in enumerate(lines, start=1)
+            (float(i), statistics.fmean(values), None, None) for i, values in enumerate(lines, start=1)
         ]
         series.append(Series(title, points, dashed=key == "permuted"))
     return Figure(
         f"{name}: sensitivity of the held-out half by decile",
         caption=f"Decile 1 has the dimensions that the other half ranks highest. Change: {OVER[first]}.",
-        x="decile", y="mean sensitivity", series=series,
-    )  # fmt: skip
+        x="decile",
+        y="mean sensitivity",
+        series=series,
+    )
 
 
 def _findings(records: Records) -> list[ClaimFinding]:
@@ -352,10 +354,8 @@ def _findings(records: Records) -> list[ClaimFinding]:
         {"problem": problem, "over": over, "decile": decile, "sensitivity": own.measured("held_out", decile)}
         for (problem, over), own in records.each("problem", "over")
         for decile in ("top", "bottom")
-    ]  # fmt: skip
-    found = draw.findings_of(
-        "sensitivity", rows, ("problem", "over", "decile"), difference=DIFFERENCE
-    )
+    ]
+    found = draw.findings_of("sensitivity", rows, ("problem", "over", "decile"), difference=DIFFERENCE)
     if not len(records):
         return found
     noise = statistics.median(records.figures("noise", "circular"))
@@ -368,24 +368,28 @@ def _findings(records: Records) -> list[ClaimFinding]:
     return [
         *found,
         ClaimFinding(
-            "A p-value from ranking and testing on the same figures shows that there are privacy neurons.", SOURCE,
+            "A p-value from ranking and testing on the same figures shows that there are privacy neurons.",
+            SOURCE,
             "disagrees" if noise <= ALPHA else "unclear",
-            f"the same test gives p = {noise:.1e} on pure noise, and {real:.1e} on the texts", f"p = {_paper_p()}",
+            f"the same test gives p = {noise:.1e} on pure noise, and {real:.1e} on the texts",
+            f"p = {_paper_p()}",
             "No data can satisfy the null hypothesis of this test: the top of a ranking is above its bottom.",
         ),
         ClaimFinding(
-            "Dimensions that are sensitive to the concept on some texts are sensitive on others.", SOURCE,
+            "Dimensions that are sensitive to the concept on some texts are sensitive on others.",
+            SOURCE,
             verdict(Tally(seen, cells - seen, cells), fewest=1),
             f"p ≤ {ALPHA} in {seen} of {cells} cells ranked on one half and tested on the other",
         ),
         ClaimFinding(
-            "The tenth with the least sensitivity has nearly none.", SOURCE,
+            "The tenth with the least sensitivity has nearly none.",
+            SOURCE,
             verdict(Tally.of([(compare(NEARLY_ZERO, share), {}) for share in shares]), fewest=1),
             f"it has {lowest:.0%} to {highest:.0%} of the top tenth's, on the half that did not rank",
             "nearly zero, against 0.04",
         ),
         *(_of_the_concept(over, own) for (over,), own in records.each("over")),
-    ]  # fmt: skip
+    ]
 
 
 def _of_the_concept(over: str, records: Records) -> ClaimFinding:
@@ -393,16 +397,14 @@ def _of_the_concept(over: str, records: Records) -> ClaimFinding:
     cells = len(records)
     halves, others = (records.figures("agreement", key) for key in ("halves", "other_words"))
     p_values = records.figures("other_words", "p_value")
-    same = sum(
-        p <= ALPHA and other >= 0.8 * half
-        for p, half, other in zip(p_values, halves, others, strict=True)
-    )
+    same = sum(p <= ALPHA and other >= 0.8 * half for p, half, other in zip(p_values, halves, others, strict=True))
     # The claim holds where other words do not rank the dimensions as well.
     tally = Tally(cells - same, same, cells)
     return ClaimFinding(
         f"The sensitive dimensions are those of the concept, not those that any removed word moves ({OVER[over]}).",
-        SOURCE, verdict(tally, fewest=1),
+        SOURCE,
+        verdict(tally, fewest=1),
         f"rank correlation with the concept on other texts: {statistics.fmean(halves):.2f} ranked by the concept, "
         f"{statistics.fmean(others):.2f} by other words; these rank as well in {same} of {cells} cells",
         "not tested",
-    )  # fmt: skip
+    )

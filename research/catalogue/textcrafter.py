@@ -13,14 +13,7 @@ from research.experiment import Cell, Experiment, Records
 from research.records import only_one
 from research.results import Summary
 from research.specification import digest
-from research.textcrafter.cells import (
-    base_sentences,
-    corpus_keys,
-    pii_cell,
-    sentence_cell,
-    task_cell,
-    train_base,
-)
+from research.textcrafter.cells import base_sentences, corpus_keys, pii_cell, sentence_cell, task_cell, train_base
 from research.textcrafter.data import (
     PairedTexts,
     Pii,
@@ -56,27 +49,15 @@ class TextCrafterSets(Experiment[TextCrafterSpec]):
 
         found = []
         if "curves" in spec.parts:
-            found += [
-                cell("curves", PII, d, 0)
-                for d in spec.defences
-                if _is_policy(spec, d) and _is_row(d)
-            ]
+            found += [cell("curves", PII, d, 0) for d in spec.defences if _is_policy(spec, d) and _is_row(d)]
         for seed in range(spec.seeds):
             for part, sets in (("pii", [PII]), ("utility", list(spec.problems))):
                 if part in spec.parts:
                     found += [
-                        cell(part, where, d, seed)
-                        for where in sets
-                        for d in spec.defences
-                        if seed < spec.seeds_of(d)
+                        cell(part, where, d, seed) for where in sets for d in spec.defences if seed < spec.seeds_of(d)
                     ]
         if "sentences" in spec.parts:
-            found += [
-                cell("sentences", where, d, 0)
-                for where in spec.problems
-                for d in spec.defences
-                if _is_row(d)
-            ]
+            found += [cell("sentences", where, d, 0) for where in spec.problems for d in spec.defences if _is_row(d)]
         return found
 
     def problems(self, spec: TextCrafterSpec, cell: Cell) -> tuple[str, ...]:
@@ -137,10 +118,16 @@ class TextCrafterSets(Experiment[TextCrafterSpec]):
             return {**found, "sizes": task.to_record(), "details": defence.details}
         own = digest([self.settings(spec, cell), self.data_digest(spec, bench, cell)])
         found = sentence_cell(
-            task, defence, bench.work / "decoders" / f"{cell['set']}-{name}-{seed}-{own}",
-            start_from=_base(bench), seen=spec.seen, judged=spec.judged, encode=bench.encoder().encode,
-            seed=seed, corpus=_corpus_keys(bench),
-        )  # fmt: skip
+            task,
+            defence,
+            bench.work / "decoders" / f"{cell['set']}-{name}-{seed}-{own}",
+            start_from=_base(bench),
+            seen=spec.seen,
+            judged=spec.judged,
+            encode=bench.encoder().encode,
+            seed=seed,
+            corpus=_corpus_keys(bench),
+        )
         return {**found, "details": {**defence.details, **found["details"]}}
 
     def _defence(self, bench: Bench, name: str, seed: int, material: PairedTexts) -> Applied:
@@ -166,7 +153,7 @@ class TextCrafterSets(Experiment[TextCrafterSpec]):
                 "vectors. It is weaker than the paper's Vec2Text: compare defences, not papers.",
                 "Records marked as converted come from an earlier benchmark with the same texts, settings and seeds.",
             ],
-        )  # fmt: skip
+        )
 
 
 def _is_policy(spec: TextCrafterSpec, name: str) -> bool:
@@ -224,9 +211,7 @@ def _pii(bench: Bench) -> Pii:
 
 def _sentences(bench: Bench) -> list[str]:
     spec = _spec(bench)
-    return bench.once(
-        "base sentences", lambda: base_sentences(spec.base_data, bench.data, spec.base_texts)
-    )
+    return bench.once("base sentences", lambda: base_sentences(spec.base_data, bench.data, spec.base_texts))
 
 
 def _base_digest(bench: Bench) -> str:

@@ -5,16 +5,7 @@ judgements) and :class:`TextSet` (texts with spans, labels, splits). Parquet nee
 """
 
 from research.datasets.entities import read_pii_masking
-from research.datasets.kinds import (
-    DataSet,
-    DatasetInfo,
-    MarkedSpan,
-    PairSet,
-    Place,
-    RetrievalSet,
-    TextSet,
-    group_ids,
-)
+from research.datasets.kinds import DataSet, DatasetInfo, MarkedSpan, PairSet, Place, RetrievalSet, TextSet, group_ids
 from research.datasets.pairs import read_beir, read_pair_table
 from research.datasets.reading import read_text_table
 from research.datasets.registry import DATASETS, open_dataset, register_dataset

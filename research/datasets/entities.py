@@ -28,9 +28,7 @@ from vecveil.data.files import not_usable
 DOCUMENT = "-DOCSTART-"
 
 
-def read_conll(
-    name: str, folder: Path, *, files: Mapping[str, str], encoding: str = "utf-8"
-) -> TextSet:
+def read_conll(name: str, folder: Path, *, files: Mapping[str, str], encoding: str = "utf-8") -> TextSet:
     """Return the sentences of files; equal sentences are one group.
 
     Args:
@@ -172,9 +170,7 @@ _OPTIONAL = ("privacy_mask", "span_labels", "language", "set", "split", "id")
 _LETTERED = re.compile(r"(\d+)[A-Z]+")
 
 
-def read_pii_masking(
-    name: str, folder: Path, *, languages: Sequence[str] | None = ("English", "en")
-) -> TextSet:
+def read_pii_masking(name: str, folder: Path, *, languages: Sequence[str] | None = ("English", "en")) -> TextSet:
     """Return the texts in ``languages`` of all .jsonl (.jsonl.gz) files below ``folder``, or of the .parquet files.
 
     Texts whose ids differ only in the final letter (40767A, 40767B) are one group.

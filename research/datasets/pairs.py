@@ -29,9 +29,7 @@ _INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt(?:\.gz)?")
 _Pair = tuple[str, str, float, str, str]
 
 
-def read_pair_table(
-    name: str, folder: Path, *, file: str, low: float = 0.0, high: float = HIGHEST
-) -> PairSet:
+def read_pair_table(name: str, folder: Path, *, file: str, low: float = 0.0, high: float = HIGHEST) -> PairSet:
     """Return the pairs of a table with sentence1, sentence2, score, and optionally split and source.
 
     Without a column split all pairs are the test split. A score outside ``low`` to ``high`` is an error.
@@ -41,10 +39,7 @@ def read_pair_table(
     """
     path = folder / file
     rows = read_columns(path, "sentence1", ("sentence2", "score"), ("split", "source"))
-    scores = [
-        as_number(value, path.name, "score", row, low, high)
-        for row, value in enumerate(rows["score"])
-    ]
+    scores = [as_number(value, path.name, "score", row, low, high) for row, value in enumerate(rows["score"])]
     return PairSet(
         name=name,
         left=tuple(rows["sentence1"]),
@@ -131,11 +126,7 @@ _GRADES = 1e6
 
 
 def read_beir(
-    name: str,
-    folder: Path,
-    *,
-    same_pool: bool = False,
-    splits: Sequence[str] = ("train", "dev", "test"),
+    name: str, folder: Path, *, same_pool: bool = False, splits: Sequence[str] = ("train", "dev", "test")
 ) -> RetrievalSet:
     """Return all documents in ``folder``, and the queries with a positive judgement.
 

@@ -21,12 +21,7 @@ _SPLITS = {"valid": "dev", "validation": "dev", "val": "dev", "development": "de
 
 
 def read_columns(
-    path: Path,
-    text: str,
-    others: Sequence[str] = (),
-    optional: Sequence[str] = (),
-    *,
-    format: str | None = None,
+    path: Path, text: str, others: Sequence[str] = (), optional: Sequence[str] = (), *, format: str | None = None
 ) -> dict[str, list[Any]]:
     """Return whole columns of a JSON lines, delimited or Parquet file.
 
@@ -51,9 +46,7 @@ def read_columns(
     return found
 
 
-def field_error(
-    source: str, field: str, constraint: str, got: object, row: int | str
-) -> DataFileError:
+def field_error(source: str, field: str, constraint: str, got: object, row: int | str) -> DataFileError:
     """Return the error for one value; ``row`` is a position from 0, or a place such as "line 3"."""
     where = row if isinstance(row, str) else row_number(row)
     return DataFileError.of(source, field, constraint, f"{got} in {where}")
@@ -62,9 +55,7 @@ def field_error(
 class Wrong(Protocol):
     """Returns the error for a field of one line or record."""
 
-    def __call__(
-        self, field: str, constraint: str, got: object = "something else", /
-    ) -> DataFileError: ...
+    def __call__(self, field: str, constraint: str, got: object = "something else", /) -> DataFileError: ...
 
 
 def _wrong_at(source: str, where: str) -> Wrong:
@@ -118,9 +109,7 @@ def split_name(name: str) -> str:
     return _SPLITS.get(name.lower(), name.lower())
 
 
-def as_classes(
-    values: Iterable[Any], names: Mapping[str, str], source: str, field: str = "label"
-) -> tuple[str, ...]:
+def as_classes(values: Iterable[Any], names: Mapping[str, str], source: str, field: str = "label") -> tuple[str, ...]:
     """Return the class name of each value, such as that of "1"."""
     return tuple(
         names[str(value)]
@@ -232,11 +221,7 @@ def read_text_table(
     labels = None
     if label is not None:
         found = rows[label]
-        labels = (
-            as_texts(found, path.name, label)
-            if classes is None
-            else as_classes(found, classes, path.name, label)
-        )
+        labels = as_texts(found, path.name, label) if classes is None else as_classes(found, classes, path.name, label)
     return TextSet(
         name=name,
         texts=tuple(rows[text]),

@@ -11,16 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from research.datasets import entities, pairs, reading, texts
-from research.datasets.kinds import (
-    KINDS,
-    DataSet,
-    DatasetInfo,
-    PairSet,
-    Place,
-    RetrievalSet,
-    TextSet,
-    is_folder,
-)
+from research.datasets.kinds import KINDS, DataSet, DatasetInfo, PairSet, Place, RetrievalSet, TextSet, is_folder
 from vecveil.concepts.concept_file import load_yaml
 from vecveil.data.files import readable
 from vecveil.errors import DataFileError, InvalidInputError, unknown_name
@@ -36,10 +27,7 @@ _READER_OF = {"pairs": "pair_table", "retrieval": "beir", "texts": "text_table"}
 _OPTIONS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "pairs": {"file": str, "low": (int, float), "high": (int, float)},
     "retrieval": {"same_pool": bool},
-    "texts": {
-        **dict.fromkeys(("file", "text", "split", "spans", "label", "group"), str),
-        "classes": dict,
-    },
+    "texts": {**dict.fromkeys(("file", "text", "split", "spans", "label", "group"), str), "classes": dict},
 }
 
 
@@ -75,9 +63,7 @@ def _checked(kind: str, found: dict[Any, Any]) -> dict[str, Any]:
         if key not in known:
             names = ", ".join(("kind", "what", *known))
             raise _wrong("keys", f"among {names} for {kind}", "an unknown one")
-        if not isinstance(value, known[key]) or (
-            known[key] is not bool and isinstance(value, bool)
-        ):
+        if not isinstance(value, known[key]) or (known[key] is not bool and isinstance(value, bool)):
             raise _wrong(key, "of the type that it should have", f"a {type(value).__name__}")
     if "classes" in found:
         if not all(isinstance(value, str) for value in found["classes"].values()):
@@ -116,8 +102,13 @@ def register_dataset(info: DatasetInfo, *, replace: bool = False) -> DatasetInfo
     if not isinstance(info, DatasetInfo):
         raise InvalidInputError.of("register_dataset", "info", "a DatasetInfo", type(info).__name__)
     if info.name in _known and not replace:
-        raise InvalidInputError.of("register_dataset", "info", "under a name that is not taken",
-                                   repr(info.name), fix="Choose another name, or pass replace=True.")  # fmt: skip
+        raise InvalidInputError.of(
+            "register_dataset",
+            "info",
+            "under a name that is not taken",
+            repr(info.name),
+            fix="Choose another name, or pass replace=True.",
+        )
     _known[info.name] = info
     return info
 
@@ -169,6 +160,10 @@ def _missing(info: DatasetInfo, folder: Path) -> DataFileError:
     parts += [f"Partly there: {part}." for place in info.places if (part := place.partly(folder))]
     fix = " ".join(f"Put it into one of these places. {info.source} {info.terms}".split())
     return DataFileError.of(
-        f"data set {info.name!r}", "data", "a folder that holds it", f"{folder.name!r}, where it is not",
-        " ".join(parts), fix,
-    )  # fmt: skip
+        f"data set {info.name!r}",
+        "data",
+        "a folder that holds it",
+        f"{folder.name!r}, where it is not",
+        " ".join(parts),
+        fix,
+    )

@@ -63,13 +63,9 @@ def read_ade(name: str, folder: Path) -> TextSet:
         tuple(text for _, text in keys),
         group_ids([pmid for pmid, _ in keys]),
         spans=tuple(
-            tuple(MarkedSpan(start=a, end=b, label=label) for a, b, label in sorted(marks[key]))
-            for key in keys
+            tuple(MarkedSpan(start=a, end=b, label=label) for a, b, label in sorted(marks[key])) for key in keys
         ),
-        labels=tuple(
-            "adverse_event" if any(m[2] == "ADVERSE_EFFECT" for m in marks[key]) else "none"
-            for key in keys
-        ),
+        labels=tuple("adverse_event" if any(m[2] == "ADVERSE_EFFECT" for m in marks[key]) else "none" for key in keys),
     )
 
 
@@ -82,9 +78,7 @@ def _relation(line: str, label: str, wrong: Wrong) -> tuple[_Key, list[_Mark]]:
     target, first, _, drug, second, _ = fields[1:]
     starts = [number_in(start, "offset", wrong, 0, 1e9) for start in (first, second)]
     places = [
-        (a, b)
-        for a in _occurrences(target, text, "mention", wrong)
-        for b in _occurrences(drug, text, "drug", wrong)
+        (a, b) for a in _occurrences(target, text, "mention", wrong) for b in _occurrences(drug, text, "drug", wrong)
     ]
     apart = starts[1] - starts[0]
     a, b = min(places, key=lambda pair: abs(pair[1] - pair[0] - apart))
@@ -137,11 +131,7 @@ _COLUMNS = ("TEXT", "CATEGORY", "SUBJECT_ID")
 
 
 def read_mimic_notes(
-    name: str,
-    folder: Path,
-    *,
-    categories: Sequence[str] | None = ("Discharge summary",),
-    most: int = 5_000,
+    name: str, folder: Path, *, categories: Sequence[str] | None = ("Discharge summary",), most: int = 5_000
 ) -> TextSet:
     """Return the first notes of ``categories`` in NOTEEVENTS.csv, labelled by category, without split and spans.
 

@@ -18,21 +18,17 @@ from research.judging import Bound, Order, Tally, Trend
 from vecveil.concepts.concept_file import load_yaml
 from vecveil.errors import InvalidInputError
 
-__all__ = [
-    "TABLES",
-    "Claim",
-    "PublishedColumn",
-    "PublishedTable",
-    "claims",
-    "published",
-]
+__all__ = ["TABLES", "Claim", "PublishedColumn", "PublishedTable", "claims", "published"]
 
 
 _FOLDER = importlib.resources.files("research.published")
-TABLES = tuple(sorted(
-    file.name.removesuffix(".yaml") for file in _FOLDER.iterdir()
-    if file.name.endswith(".yaml") and file.name != "claims.yaml"
-))  # fmt: skip
+TABLES = tuple(
+    sorted(
+        file.name.removesuffix(".yaml")
+        for file in _FOLDER.iterdir()
+        if file.name.endswith(".yaml") and file.name != "claims.yaml"
+    )
+)
 """Names of the tables."""
 
 
@@ -94,11 +90,10 @@ class PublishedTable:
         """
         if unknown := [name for name in keys if name not in self.columns]:
             known = ", ".join(self.columns)
-            raise InvalidInputError.of("PublishedTable.find", unknown[0], f"a column of {self.name} ({known})",
-                                       "another name")  # fmt: skip
-        return next(
-            (row for row in self.rows if all(row[name] == keys[name] for name in keys)), None
-        )
+            raise InvalidInputError.of(
+                "PublishedTable.find", unknown[0], f"a column of {self.name} ({known})", "another name"
+            )
+        return next((row for row in self.rows if all(row[name] == keys[name] for name in keys)), None)
 
 
 def _read(name: str) -> Any:
@@ -110,9 +105,7 @@ def _read(name: str) -> Any:
 def published(table: str) -> PublishedTable:
     """Return a table of `TABLES`."""
     if table not in TABLES:
-        raise InvalidInputError.of(
-            "published", "table", f"one of {', '.join(TABLES)}", repr(table)[:60]
-        )
+        raise InvalidInputError.of("published", "table", f"one of {', '.join(TABLES)}", repr(table)[:60])
     held = _read(table)
     columns = {
         name: PublishedColumn(name=name, key=about.pop("role") == "key", **about)

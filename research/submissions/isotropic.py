@@ -13,14 +13,7 @@ import numpy.typing as npt
 Rows = npt.NDArray[np.floating[Any]]
 
 
-def fit(
-    positive: Rows,
-    negative: Rows,
-    background: Rows,
-    labels: Rows,
-    *,
-    seed: int,
-) -> Any:
+def fit(positive: Rows, negative: Rows, background: Rows, labels: Rows, *, seed: int) -> Any:
     """Return what `protect` needs.
 
     Args:

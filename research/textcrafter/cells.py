@@ -46,9 +46,7 @@ _LEAST = 20  # texts that token inference learns from, or is judged on
 _NEVER = 1 << 20  # no seed of a run is as large: streams of one seed stay apart
 
 
-def task_cell(
-    task: Task, defence: Applied, seed: int, attacks: Sequence[str] = tuple(TOKEN_ATTACKS)
-) -> dict[str, Any]:
+def task_cell(task: Task, defence: Applied, seed: int, attacks: Sequence[str] = tuple(TOKEN_ATTACKS)) -> dict[str, Any]:
     """Return utility in both scenarios and R-precision of each token-inference attack."""
     rows = task.rows
     train, test = task.X[rows.train], task.X[rows.test]
@@ -75,9 +73,7 @@ def task_cell(
     return {**found, "token_inference": _token_inference(task, defence, seed, attacks)}
 
 
-def _token_inference(
-    task: Task, defence: Applied, seed: int, attacks: Sequence[str]
-) -> dict[str, Any]:
+def _token_inference(task: Task, defence: Applied, seed: int, attacks: Sequence[str]) -> dict[str, Any]:
     """Return the R-precision of each attack on test texts that hold a token."""
     rows = task.rows
     learn, learn_labels = task.tokens(rows.train)
@@ -93,8 +89,7 @@ def _token_inference(
     released = defence.protect(task.X[judge], rng)
     met = LabelledVectors(released, judge_labels, rows.groups[judge])
     results: list[AttackResult] = [
-        TOKEN_ATTACKS[name]().run(known, met, rng=seed, show_progress=False, **defence.oracle())
-        for name in attacks
+        TOKEN_ATTACKS[name]().run(known, met, rng=seed, show_progress=False, **defence.oracle()) for name in attacks
     ]
     return {
         "chance": results[0].main.chance,
@@ -161,11 +156,7 @@ class LongGEIA(GEIAAttack):
 
 
 def train_base(
-    texts: Sequence[str],
-    folder: Path,
-    encode: Callable[[Sequence[str]], Any],
-    *,
-    show_progress: bool | None = None,
+    texts: Sequence[str], folder: Path, encode: Callable[[Sequence[str]], Any], *, show_progress: bool | None = None
 ) -> None:
     """Train the base decoder on clean vectors of sentences; an interrupted training resumes."""
     held = min(BASE_HELD, len(texts) // 10)
@@ -183,9 +174,7 @@ def base_sentences(name: str, data: Path, texts: int) -> list[str]:
     """Return the first texts of a data set: the corpus of the base decoder."""
     found = open_dataset(name, data)
     if not isinstance(found, TextSet):
-        raise InvalidInputError.of(
-            "textcrafter", "base_data", "a data set of single texts", repr(name)[:60]
-        )
+        raise InvalidInputError.of("textcrafter", "base_data", "a data set of single texts", repr(name)[:60])
     return list(found.texts[:texts])
 
 
@@ -227,10 +216,7 @@ def sentence_cell(
     rng = np.random.default_rng([_NEVER_TOO, seed])
     train, test = (
         TextVectors(X, [rows.texts[i] for i in part], rows.groups[part])
-        for part, X in (
-            (rows.train, task.X[rows.train]),
-            (unseen, defence.protect(task.X[unseen], rng)),
-        )
+        for part, X in ((rows.train, task.X[rows.train]), (unseen, defence.protect(task.X[unseen], rng)))
     )
     attack = LongGEIA(
         "small",
@@ -242,13 +228,10 @@ def sentence_cell(
         **options,
     )
     result = attack.run(
-        train, test, release=defence.oracle()["release"], rng=seed,
-        show_progress=False, checkpoint=folder,
-    )  # fmt: skip
+        train, test, release=defence.oracle()["release"], rng=seed, show_progress=False, checkpoint=folder
+    )
     keys = ("value", "low", "high", "chance")
-    figures = {
-        name: {key: getattr(result.estimates[name], key) for key in keys} for name in _FIGURES
-    }
+    figures = {name: {key: getattr(result.estimates[name], key) for key in keys} for name in _FIGURES}
     kept = ("texts", "epochs", "epoch", "steps", "loss", "training_seconds", "processor_seconds")
     return {
         "figures": figures,

@@ -122,7 +122,7 @@ def _digest(texts: Sequence[str], matches: ConceptMatches, *numbers: npt.NDArray
 
 def _split_rows(
     found: TextSet, most: Sequence[int | None], name: str, concept: ConceptSpec, data: Path, *, dev_learns: bool
-) -> tuple[dict[str, Any], Rows, int]:  # fmt: skip
+) -> tuple[dict[str, Any], Rows, int]:
     """Return the fields of `SplitTexts`, the rows of ``found`` in them, and how many training rows were left out."""
     groups = text_groups(found.texts, found.groups.tolist())
     train, test = _sides(found, groups, dev_learns=dev_learns)
@@ -131,10 +131,12 @@ def _split_rows(
     rows, numbers = np.concatenate(parts), np.arange(sum(map(len, parts)))
     spans = None if found.spans is None else [found.spans[i] for i in rows]
     fields = {
-        "texts": [found.texts[i] for i in rows], "groups": groups[rows],
-        "train": numbers[: len(parts[0])], "test": numbers[len(parts[0]) :],
+        "texts": [found.texts[i] for i in rows],
+        "groups": groups[rows],
+        "train": numbers[: len(parts[0])],
+        "test": numbers[len(parts[0]) :],
         "concept": make_concept(name, concept, spans, data),
-    }  # fmt: skip
+    }
     return fields, rows, int(shared.sum())
 
 
@@ -161,9 +163,7 @@ def read_pii(spec: PiiSpec, data: Path) -> PiiTexts:
     corpus, caps = _texts(spec.data, data), (spec.texts, spec.texts)
     split, _, _ = _split_rows(corpus, caps, "pii", spec.concept, data, dev_learns=True)
     plain = _texts((spec.plain,), data)
-    train, test = (
-        plain_texts(plain, names)[: spec.texts] for names in (spec.plain_train, spec.plain_test)
-    )
+    train, test = (plain_texts(plain, names)[: spec.texts] for names in (spec.plain_train, spec.plain_test))
     return PiiTexts(plain_train=train, plain_test=test, **split)
 
 
@@ -172,8 +172,9 @@ def plain_texts(found: TextSet, names: Sequence[str]) -> list[str]:
     of = found.labels or found.split or ()
     chosen = [text for text, name in zip(found.texts, of, strict=False) if name in names]
     if not chosen:
-        raise DataFileError.of(f"data set {found.name!r}", "plain", "a set with the labels or splits asked for",
-                               "one without")  # fmt: skip
+        raise DataFileError.of(
+            f"data set {found.name!r}", "plain", "a set with the labels or splits asked for", "one without"
+        )
     return chosen
 
 
@@ -182,9 +183,7 @@ def _texts(names: Sequence[str], data: Path) -> TextSet:
     for name in names:
         found = open_dataset(name, data)
         if not isinstance(found, TextSet):
-            raise InvalidInputError.of(
-                "textcrafter", "data", "data sets of single texts", repr(name)[:60]
-            )
+            raise InvalidInputError.of("textcrafter", "data", "data sets of single texts", repr(name)[:60])
         parts.append(found)
     return parts[0] if len(parts) == 1 else joined("+".join(names), parts)
 
@@ -268,10 +267,7 @@ class Task:
         pairs = self._pairs(self.rows.train)
         own = self.rows.matches.with_concept[pairs]
         other = np.intersect1d(self.rows.matches.without_concept, self.rows.train)
-        return PairedTexts(
-            self.X[own], self.negative[pairs], self._labels[pairs], self.X[other],
-            self.rows.groups[own],
-        )  # fmt: skip
+        return PairedTexts(self.X[own], self.negative[pairs], self._labels[pairs], self.X[other], self.rows.groups[own])
 
     def to_record(self) -> dict[str, Any]:
         train, test = (len(self.tokens(rows)[0]) for rows in (self.rows.train, self.rows.test))
@@ -325,7 +321,5 @@ def pii_vectors(corpus: PiiTexts, encode: Callable[[Sequence[str]], Array]) -> P
     first_plain = len(sentences) - len(plain)
     moved = np.zeros(len(sentences), dtype=bool)
     moved[first_plain:] = contains_pii(plain, show_progress=False)
-    material = PairedTexts(
-        positive[own], negative[own], None, sentences[~moved], groups[own], sentences[moved]
-    )
+    material = PairedTexts(positive[own], negative[own], None, sentences[~moved], groups[own], sentences[moved])
     return Pii(material, parts[0][2], parts[1][2])

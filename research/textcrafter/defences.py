@@ -42,8 +42,7 @@ class Defence:
         share = radius / float(np.sqrt(dimension))
         values = {"radius": radius, "radius/√n": share, "2 radius/√n": 2 * share}
         return {
-            name: values.get(value, value) if isinstance(value, str) else value
-            for name, value in self.options.items()
+            name: values.get(value, value) if isinstance(value, str) else value for name, value in self.options.items()
         }
 
 
@@ -53,42 +52,39 @@ _FIXED = (1 << 20) + 5  # of the stream that a fixed direction is drawn from
 DEFENCES: dict[str, Defence] = {
     "none": Defence("none", "none", main=True),
     "shuffle": Defence("shuffling", "shuffle", main=True),
-    "gaussian": Defence(
-        "Gaussian, σ = r/√n", "gaussian", {"sigma": "radius/√n"}, main=True
-    ),
+    "gaussian": Defence("Gaussian, σ = r/√n", "gaussian", {"sigma": "radius/√n"}, main=True),
     # With these the noise has a norm of about 3: at the ε of a formal promise worth the name nothing is left.
     "ldp-gaussian": Defence(
         "LDP Gaussian, ε = 140, δ = 1e-5", "ldp-gaussian", {"epsilon": 140.0, "delta": 1e-5}, main=True
     ),
-    "textcrafter": Defence(
-        "TextCrafter, v learnt", "textcrafter", _TEXTCRAFTER, learns="pii", main=True
-    ),
+    "textcrafter": Defence("TextCrafter, v learnt", "textcrafter", _TEXTCRAFTER, learns="pii", main=True),
     "textcrafter-untrained": Defence(
-        "TextCrafter, literal (v as drawn)", "textcrafter",
-        {**_TEXTCRAFTER, "direction": "untrained"}, learns="pii", main=True,
+        "TextCrafter, literal (v as drawn)",
+        "textcrafter",
+        {**_TEXTCRAFTER, "direction": "untrained"},
+        learns="pii",
+        main=True,
     ),
     "textcrafter-embedding": Defence(
-        "TextCrafter, v = e (the abstract)", "textcrafter",
-        {**_TEXTCRAFTER, "direction": "embedding"}, learns="pii", main=True,
+        "TextCrafter, v = e (the abstract)",
+        "textcrafter",
+        {**_TEXTCRAFTER, "direction": "embedding"},
+        learns="pii",
+        main=True,
     ),
     "subspace": Defence("`subspace` (default)", "subspace", {"target_utility": 0.95}, main=True),
     "gaussian-2": Defence("Gaussian, σ = 2r/√n", "gaussian", {"sigma": "2 radius/√n"}),
     "textcrafter-set": Defence("TextCrafter, trained on the set's concept", "textcrafter", _TEXTCRAFTER),
     "textcrafter-subspace": Defence(
-        "`textcrafter-subspace`, on the set's concept", "textcrafter-subspace",
-        {**_TEXTCRAFTER, "rank": 60},
+        "`textcrafter-subspace`, on the set's concept", "textcrafter-subspace", {**_TEXTCRAFTER, "rank": 60}
     ),
     "orthogonal": Defence("random direction orthogonal to e, norm r", "orthogonal"),
     # What learning gains over the projection alone.
-    "orthogonal-fixed": Defence(
-        "random direction orthogonal to one fixed v, norm r", "orthogonal-fixed"
-    ),
+    "orthogonal-fixed": Defence("random direction orthogonal to one fixed v, norm r", "orthogonal-fixed"),
     # What k-means alone does: a step to the nearest of the same 8 centres, 60 % of it by length, the rest noise.
     "pull": Defence("not learnt: a pull to the nearest of 8 centres, norm r", "pull"),
-    "textcrafter-12": Defence(
-        "TextCrafter, 12 tokens", "textcrafter", {**_TEXTCRAFTER, "tokens": 12}, learns="pii"
-    ),
-}  # fmt: skip
+    "textcrafter-12": Defence("TextCrafter, 12 tokens", "textcrafter", {**_TEXTCRAFTER, "tokens": 12}, learns="pii"),
+}
 MADE_HERE = ("none", "orthogonal", "orthogonal-fixed", "pull")
 PULL = 0.6  # the share of the step that goes to the centre
 
@@ -127,9 +123,7 @@ def make(defence: Defence, material: PairedTexts, radius: float, seed: int) -> A
         radius = float(defence.options.get("radius", radius))
         details = {"noise_norm": radius, "radius": radius}
         if defence.method == "pull":
-            centres = plain_centroids(
-                np.concatenate([material.negative, material.background]), seed=seed
-            )
+            centres = plain_centroids(np.concatenate([material.negative, material.background]), seed=seed)
             return Applied(lambda X, rng: _pull(X, centres, radius, rng), None, True, details)
         fixed: Array | None = None
         if defence.method == "orthogonal-fixed":

@@ -71,9 +71,7 @@ class TextCrafterSpec(Spec):
                 raise wrong("problems", f"named otherwise than {PII!r}", repr(name))
             if one.texts is not None or one.utility is not None:
                 fix = "`rows` caps the sets, and each set's own classes are its utility."
-                raise wrong(
-                    f"problems.{name}"[:60], "without texts and utility", "one of them", fix=fix
-                )
+                raise wrong(f"problems.{name}"[:60], "without texts and utility", "one of them", fix=fix)
         if self.texts is not None:
             raise wrong("texts", "left out", "given", fix="`rows` caps the sets.")
 
@@ -85,9 +83,7 @@ class TextCrafterSpec(Spec):
             return base
         numbers = whole_numbers(own)
         shown = ", ".join(f"{key} = {value:g}" for key, value in own.items())
-        return dataclasses.replace(
-            base, title=f"{base.title}; {shown}", options={**base.options, **numbers}
-        )
+        return dataclasses.replace(base, title=f"{base.title}; {shown}", options={**base.options, **numbers})
 
     def seeds_of(self, name: str) -> int:
         is_row = name in DEFENCES and DEFENCES[name].main

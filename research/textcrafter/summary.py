@@ -13,15 +13,7 @@ from research import tables as draw
 from research.experiment import Records
 from research.judging import Tally, compare, verdict
 from research.published import claims, published
-from research.results import (
-    ClaimFinding,
-    Figure,
-    Number,
-    Point,
-    Series,
-    Table,
-    number,
-)
+from research.results import ClaimFinding, Figure, Number, Point, Series, Table, number
 from research.textcrafter.defences import DEFENCES
 from research.textcrafter.specification import PII, TextCrafterSpec
 
@@ -29,31 +21,48 @@ LABEL = "empirical, no formal privacy guarantee"
 TITLES = {"phrasebank": "Financial PhraseBank", "ade": "ADE", "sst2": "SST-2", "agnews": "AG News"}
 # The paper's TextCrafter is the literal one, whose direction v is as drawn.
 PAPER_ROWS = {
-    "none": "none", "shuffle": "shuffle", "gaussian": "gaussian", "ldp-gaussian": "ldp-gaussian",
+    "none": "none",
+    "shuffle": "shuffle",
+    "gaussian": "gaussian",
+    "ldp-gaussian": "ldp-gaussian",
     "textcrafter-untrained": "textcrafter",
-}  # fmt: skip
+}
 # Title, and whether it is a share, of each figure of the sentence-level attack.
 SENTENCE = {
-    "bleu": ("BLEU", True), "token_f1": ("T-F1", True), "exact_match": ("EM", True), "rouge_l": ("R-L", True),
+    "bleu": ("BLEU", True),
+    "token_f1": ("T-F1", True),
+    "exact_match": ("EM", True),
+    "rouge_l": ("R-L", True),
     "cosine": ("cosine", False),
-}  # fmt: skip
+}
 SCENARIOS = ("deployment", "development")
 EPOCHS = (0, 1, 2, 5, 10)
 CURVES = {
-    "reward": "reward", "reward_clean": "reward of clean vectors", "p_pii": "p(PII)", "drift": "drift",
-    "cluster_distance": "distance to c", "deterministic_share": "deterministic share",
+    "reward": "reward",
+    "reward_clean": "reward of clean vectors",
+    "p_pii": "p(PII)",
+    "drift": "drift",
+    "cluster_distance": "distance to c",
+    "deterministic_share": "deterministic share",
     "mean_resultant": "mean resultant",
-}  # fmt: skip
+}
 DRAWN_CURVES = ("reward", "p_pii", "cluster_distance")
 SIZES = {
-    "train": "training rows", "test": "test rows", "dropped": "left out as in test", "classes": "classes",
-    "tokens": "tokens", "token_train": "training texts with one", "token_test": "test texts with one",
-}  # fmt: skip
+    "train": "training rows",
+    "test": "test rows",
+    "dropped": "left out as in test",
+    "classes": "classes",
+    "tokens": "tokens",
+    "token_train": "training texts with one",
+    "token_test": "test texts with one",
+}
 CLASSIFIERS = {"policy": "policy's own", "benchmark": "benchmark's"}
 # The loss of the paper does not reach v: as printed it stays as drawn. The abstract has v along the user's embedding.
 READINGS = {
-    "textcrafter-untrained": "v as drawn", "textcrafter": "v learnt", "textcrafter-embedding": "v the embedding itself",
-}  # fmt: skip
+    "textcrafter-untrained": "v as drawn",
+    "textcrafter": "v learnt",
+    "textcrafter-embedding": "v the embedding itself",
+}
 DIFFERENCE = (
     "Encoder {encoder}, where the paper names none; GEIA trained here in minutes, where the paper's Vec2Text starts "
     "from pretrained models; logistic regression on samples of the sets; r = {radius:g}, where its r, σ and ε are "
@@ -104,12 +113,7 @@ def strongest(records: Records, *path: str) -> list[float]:
 
 
 def _sentence(
-    records: Records,
-    name: str,
-    *,
-    interval: bool = False,
-    key: str = "value",
-    published: float | None = None,
+    records: Records, name: str, *, interval: bool = False, key: str = "value", published: float | None = None
 ) -> Number | None:
     """Return a figure of the sentence-level attack, with its interval if ``interval``."""
     share = SENTENCE[name][1]
@@ -118,19 +122,15 @@ def _sentence(
     return read(*path, digits=1 if share else 3, percent=share, published=published)
 
 
-def _sentence_columns(
-    cell: Callable[[str, tuple[Any, ...], Records], Number | None],
-) -> list[draw.Drawn]:
+def _sentence_columns(cell: Callable[[str, tuple[Any, ...], Records], Number | None]) -> list[draw.Drawn]:
     return [
         draw.column(title, partial(cell, name), "%" if share else None) for name, (title, share) in SENTENCE.items()
-    ]  # fmt: skip
+    ]
 
 
 def tables(spec: TextCrafterSpec, records: Records) -> list[Table]:
     """Return the tables whose part was measured."""
-    utility, sentences, pii, curves = (
-        records.where(part=part) for part in ("utility", "sentences", "pii", "curves")
-    )
+    utility, sentences, pii, curves = (records.where(part=part) for part in ("utility", "sentences", "pii", "curves"))
     found = []
     if len(utility):
         found += [_four_sets(spec, records), _leakage(spec, utility), _sizes(utility)]
@@ -144,10 +144,7 @@ def _four_sets(spec: TextCrafterSpec, records: Records) -> Table:
     """Return the paper's table: reconstruction, then utility in both scenarios, of each set and main defence."""
     utility, sentences = (records.where(part=part) for part in ("utility", "sentences"))
     groups = [
-        (
-            (where, defence),
-            utility.where(set=where, defence="none" if defence == CHANCE else defence),
-        )
+        ((where, defence), utility.where(set=where, defence="none" if defence == CHANCE else defence))
         for where in sets_in(records)
         for defence in (*main_in(spec, utility), CHANCE)
     ]
@@ -171,18 +168,27 @@ def _four_sets(spec: TextCrafterSpec, records: Records) -> Table:
         theirs = _theirs(*key).get(figure) if scenario == "deployment" else None
         return own.number(scenario, figure, published=theirs)
 
-    return draw.table("TextCrafter's Table I", groups, [
-        draw.axis("set", 0, set_title),
-        draw.axis("defence", 1, lambda name: CHANCE if name == CHANCE else title(spec, name)),
-        draw.column("noise norm", norm),
-        *_sentence_columns(written),
-        *(draw.column(f"{name}, {scenario}", partial(scored, scenario=scenario, figure=figure), "%")
-          for scenario in SCENARIOS for name, figure in (("F1", "macro_f1"), ("Acc", "accuracy"))),
-    ], "Quality of the sentence-level reconstruction, and accuracy of a classifier, by set and defence; mean ± "
-       "standard deviation over seeds.", [
-        "Published: Table I of the paper, which does not name the scenario of its F1 and accuracy; they are compared "
-        "with deployment, and its TextCrafter row with the literal reading.",
-    ])  # fmt: skip
+    return draw.table(
+        "TextCrafter's Table I",
+        groups,
+        [
+            draw.axis("set", 0, set_title),
+            draw.axis("defence", 1, lambda name: CHANCE if name == CHANCE else title(spec, name)),
+            draw.column("noise norm", norm),
+            *_sentence_columns(written),
+            *(
+                draw.column(f"{name}, {scenario}", partial(scored, scenario=scenario, figure=figure), "%")
+                for scenario in SCENARIOS
+                for name, figure in (("F1", "macro_f1"), ("Acc", "accuracy"))
+            ),
+        ],
+        "Quality of the sentence-level reconstruction, and accuracy of a classifier, by set and defence; mean ± "
+        "standard deviation over seeds.",
+        [
+            "Published: Table I of the paper, which does not name the scenario of its F1 and accuracy; they are "
+            "compared with deployment, and its TextCrafter row with the literal reading."
+        ],
+    )
 
 
 def _theirs(where: str, defence: str) -> Mapping[str, float]:
@@ -255,14 +261,23 @@ def _pii(spec: TextCrafterSpec, records: Records) -> Table:
         return own.plain("frozen", model, figure, digits=3)
 
     groups = [((name,), records.where(defence=name)) for name in defences_in(spec, records)]
-    return draw.table("Whether a text holds PII", groups, [
-        draw.axis("defence", 0, partial(title, spec)),
-        *(draw.column(f"{name} classifier: {what}", partial(read, model=model, figure=figure))
-          for model, name in CLASSIFIERS.items() for figure, what in each.items()),
-        draw.column("AUC of the strongest probe",
-                    lambda _, own: number(strongest(own, "probes"), digits=3, percent=False)),
-    ], "The policy's own classifier is the one in its reward, the other is the same for every defence; both "
-       "learnt from clean vectors. The probes learn from protected vectors.")  # fmt: skip
+    return draw.table(
+        "Whether a text holds PII",
+        groups,
+        [
+            draw.axis("defence", 0, partial(title, spec)),
+            *(
+                draw.column(f"{name} classifier: {what}", partial(read, model=model, figure=figure))
+                for model, name in CLASSIFIERS.items()
+                for figure, what in each.items()
+            ),
+            draw.column(
+                "AUC of the strongest probe", lambda _, own: number(strongest(own, "probes"), digits=3, percent=False)
+            ),
+        ],
+        "The policy's own classifier is the one in its reward, the other is the same for every defence; both "
+        "learnt from clean vectors. The probes learn from protected vectors.",
+    )
 
 
 def _curves(spec: TextCrafterSpec, records: Records) -> Table:
@@ -276,21 +291,31 @@ def _curves(spec: TextCrafterSpec, records: Records) -> Table:
     def value(key: tuple[str, Mapping[str, Any]], _: Records, name: str) -> Number | None:
         return number([key[1][name]], digits=3, percent=False)
 
-    return draw.table("Learning curves", groups, [
-        draw.axis("policy", 0, partial(title, spec)),
-        draw.axis("epoch", 1, lambda epoch: str(epoch["epoch"])),
-        *(draw.column(shown, partial(value, name=name)) for name, shown in CURVES.items()),
-    ], f"Policies of the first seed ({LABEL}); of released vectors unless marked as clean.")  # fmt: skip
+    return draw.table(
+        "Learning curves",
+        groups,
+        [
+            draw.axis("policy", 0, partial(title, spec)),
+            draw.axis("epoch", 1, lambda epoch: str(epoch["epoch"])),
+            *(draw.column(shown, partial(value, name=name)) for name, shown in CURVES.items()),
+        ],
+        f"Policies of the first seed ({LABEL}); of released vectors unless marked as clean.",
+    )
 
 
 def _sizes(records: Records) -> Table:
     def size(key: tuple[str], own: Records, name: str) -> Number | None:
         return number(own.figures("sizes", name)[:1], digits=0, percent=False)
 
-    return draw.table("Sets", records.each("set"), [
-        draw.axis("set", 0, set_title),
-        *(draw.column(shown, partial(size, name=name)) for name, shown in SIZES.items()),
-    ], "Rows, and words of the concept that are frequent enough to be attacked.")  # fmt: skip
+    return draw.table(
+        "Sets",
+        records.each("set"),
+        [
+            draw.axis("set", 0, set_title),
+            *(draw.column(shown, partial(size, name=name)) for name, shown in SIZES.items()),
+        ],
+        "Rows, and words of the concept that are frequent enough to be attacked.",
+    )
 
 
 def figures(spec: TextCrafterSpec, records: Records) -> list[Figure]:
@@ -310,11 +335,13 @@ def _accuracy_against_bleu(spec: TextCrafterSpec, records: Records) -> list[Figu
         if series:
             found.append(
                 Figure(
-                    f"Accuracy against BLEU: {set_title(where)}", series=series, y="accuracy (%)",
+                    f"Accuracy against BLEU: {set_title(where)}",
+                    series=series,
+                    y="accuracy (%)",
                     caption="Deployment. Left: harder to reconstruct. Up: more useful.",
                     x="BLEU of the reconstruction (%)",
                 )
-            )  # fmt: skip
+            )
     return found
 
 
@@ -338,9 +365,7 @@ def _learning(spec: TextCrafterSpec, records: Records) -> list[Figure]:
             series.append(Series(title(spec, row["cell"]["defence"]), points))
         caption = f"Of released vectors held out from training, by epoch; {LABEL}."
         what = CURVES[name]
-        found.append(
-            Figure(f"Learning curves: {what}", caption=caption, x="epoch", y=what, series=series)
-        )
+        found.append(Figure(f"Learning curves: {what}", caption=caption, x="epoch", y=what, series=series))
     return found
 
 

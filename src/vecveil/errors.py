@@ -208,9 +208,7 @@ def out_of_range(
     return InvalidInputError.of(owner, param, constraint, got, why, fix, code="E-INPUT-RANGE")
 
 
-def unknown_name(
-    owner: str, param: str, names: Iterable[str], got: object, *, fix: str = ""
-) -> InvalidInputError:
+def unknown_name(owner: str, param: str, names: Iterable[str], got: object, *, fix: str = "") -> InvalidInputError:
     """Return the error for a name that is none of ``names``."""
     constraint = f"one of {', '.join(names)}"
     return InvalidInputError.of(owner, param, constraint, repr(got)[:60], fix=fix, code="E-INPUT-NAME")

@@ -57,9 +57,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def atomic_path(
-    target: str | os.PathLike[str], *, mode: int = PRIVATE, only_new: bool = False
-) -> Iterator[Path]:
+def atomic_path(target: str | os.PathLike[str], *, mode: int = PRIVATE, only_new: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside ``target``; on a clean exit it becomes ``target``.
 
     Args:
@@ -365,9 +363,10 @@ def check_identity(stored: Mapping[str, Any], expected: Mapping[str, Any], folde
     for key, value in expected.items():
         if stored.get(key) != value:
             raise checkpoint_error(
-                f"one with {key} {str(value)[:60]}", f"one with {key} {str(stored.get(key))[:60]}",
+                f"one with {key} {str(value)[:60]}",
+                f"one with {key} {str(stored.get(key))[:60]}",
                 f"Give another folder, or remove {str(folder)[:200]}.",
-            )  # fmt: skip
+            )
 
 
 def make_folder(folder: Path) -> None:
@@ -393,9 +392,12 @@ def checkpoint_error(constraint: str, got: str, fix: str = "") -> DataFileError:
 # Text encodings ------------------------------------------------------------------------------
 
 _MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32", codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf-8-sig",
-}  # fmt: skip
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF8: "utf-8-sig",
+}
 _CONTROLS = re.compile("[\x80-\x9f]")
 _NUL_SHARE = 0.2  # of the bytes at even or at odd offsets; a third is common in UTF-16 of European languages
 _WESTERN_SHARE = 0.3  # of bytes above 127; other code pages use more

@@ -111,9 +111,14 @@ def check_room(needed: int, *, owner: str) -> None:
     try:
         mmap.mmap(-1, needed).close()  # reserves addresses; no page is touched
     except (OSError, MemoryError, ValueError):
-        raise MemoryLimitError.of(owner, "memory", f"at least {needed >> 20:,} MiB",
-                                  f"less, under a limit of {limit >> 20:,} MiB", "Nothing was begun.",
-                                  "Raise the limit of this process (ulimit -v).") from None  # fmt: skip
+        raise MemoryLimitError.of(
+            owner,
+            "memory",
+            f"at least {needed >> 20:,} MiB",
+            f"less, under a limit of {limit >> 20:,} MiB",
+            "Nothing was begun.",
+            "Raise the limit of this process (ulimit -v).",
+        ) from None
 
 
 @contextlib.contextmanager
@@ -167,8 +172,9 @@ def resolve_device(device: str, *, owner: str) -> str:
     try:
         torch.empty(1, device=device)  # torch.device accepts devices that this machine lacks
     except (RuntimeError, AssertionError, ImportError):
-        raise InvalidInputError.of(owner, "device", "'auto', 'cpu', or a device that this machine has",
-                                   repr(str(device))[:40]) from None  # fmt: skip
+        raise InvalidInputError.of(
+            owner, "device", "'auto', 'cpu', or a device that this machine has", repr(str(device))[:40]
+        ) from None
     return device
 
 
@@ -183,9 +189,7 @@ class Batches:
         """Start with batches of at most ``rows`` rows."""
         self.rows = rows
 
-    def run(
-        self, total: int, work: Callable[[int, int], T], *, undo: Callable[[], None] | None = None
-    ) -> list[T]:
+    def run(self, total: int, work: Callable[[int, int], T], *, undo: Callable[[], None] | None = None) -> list[T]:
         """Return ``work(start, stop)`` for consecutive batches of ``total`` rows.
 
         When the device runs out of memory, the batch size is halved and all batches are computed again.

@@ -10,14 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import (
-    IncompatibleError,
-    InvalidInputError,
-    not_finite,
-    out_of_range,
-    wrong_shape,
-    wrong_type,
-)
+from vecveil.errors import IncompatibleError, InvalidInputError, not_finite, out_of_range, wrong_shape, wrong_type
 from vecveil.types import Embeddings, Texts
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -29,13 +22,7 @@ _noting = threading.Lock()
 
 
 def check_embeddings(
-    value: Any,
-    *,
-    owner: str,
-    param: str,
-    dimension: int | None = None,
-    min_rows: int = 0,
-    finite: bool = True,
+    value: Any, *, owner: str, param: str, dimension: int | None = None, min_rows: int = 0, finite: bool = True
 ) -> Embeddings:
     """Return ``value`` as a C-contiguous float32 or float64 array of shape (N, n), all finite.
 
@@ -50,8 +37,14 @@ def check_embeddings(
         raise wrong_type(owner, param, "a NumPy array", value, fix=fix)
     value = np.asarray(value)  # a subclass (matrix, masked array) could hide values from the checks
     if value.dtype not in _FLOATS:
-        raise InvalidInputError.of(owner, param, "a float32 or float64 array", f"dtype {value.dtype}",
-                                   fix="Convert it with .astype(numpy.float32).", code="E-INPUT-TYPE")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            param,
+            "a float32 or float64 array",
+            f"dtype {value.dtype}",
+            fix="Convert it with .astype(numpy.float32).",
+            code="E-INPUT-TYPE",
+        )
     if value.ndim != 2:
         fix = "Pass a single vector as vector[None, :]." if value.ndim == 1 else ""
         raise wrong_shape(owner, param, "(N, n)", value.shape, fix=fix)
@@ -62,16 +55,25 @@ def check_embeddings(
     if value.shape[1] == 0:
         raise wrong_shape(owner, param, "(N, n) with n ≥ 1", value.shape)
     if dimension is not None and value.shape[1] != dimension:
-        raise IncompatibleError.of(owner, param, f"of dimension {dimension}", f"dimension {value.shape[1]}",
-                                   "The protector was fitted for vectors of another encoder.",
-                                   "Use the encoder it was fitted with, or fit a new protector.")  # fmt: skip
+        raise IncompatibleError.of(
+            owner,
+            param,
+            f"of dimension {dimension}",
+            f"dimension {value.shape[1]}",
+            "The protector was fitted for vectors of another encoder.",
+            "Use the encoder it was fitted with, or fit a new protector.",
+        )
     if not finite:
         return np.ascontiguousarray(value)
     if not all_finite(value):
         bad = np.flatnonzero(~np.isfinite(value).all(axis=1))
         if bad.size:
-            raise not_finite(owner, param, f"{bad.size} rows with NaN or infinity, the first is row {bad[0]}",
-                             fix="Drop or repair these rows.")  # fmt: skip
+            raise not_finite(
+                owner,
+                param,
+                f"{bad.size} rows with NaN or infinity, the first is row {bad[0]}",
+                fix="Drop or repair these rows.",
+            )
     return np.ascontiguousarray(value)
 
 
@@ -136,9 +138,7 @@ def check_probability(value: Any, *, owner: str, param: str, open_interval: bool
     return number
 
 
-def check_count(
-    value: Any, *, owner: str, param: str, minimum: int = 1, maximum: int | None = None
-) -> int:
+def check_count(value: Any, *, owner: str, param: str, minimum: int = 1, maximum: int | None = None) -> int:
     """Return ``value`` as an integer of at least ``minimum`` and at most ``maximum``."""
     upper = "" if maximum is None else f" and ≤ {maximum}"
     constraint = f"an integer ≥ {minimum}{upper}"
@@ -191,8 +191,10 @@ def check_exact(X: Embeddings, *, owner: str, param: str) -> None:
     if not all(_noted.keys().isdisjoint(_compared(block)) for block in blocks):
         raise InvalidInputError(
             f"{owner}: the vectors in `{param}` are protected already. Give the store the plain embedding model: it "
-            "protects the vectors itself.", code="E-INPUT-PROTECTED", param=param,
-        )  # fmt: skip
+            "protects the vectors itself.",
+            code="E-INPUT-PROTECTED",
+            param=param,
+        )
 
 
 def _compared(X: Embeddings) -> list[int | None]:

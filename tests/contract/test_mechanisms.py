@@ -51,18 +51,14 @@ def fitted(method: str, **options: Any) -> Protector:
 SUBSPACE = {"rank": 2, "kept": 6, "flattening": 0.3, "pairs": True}
 MAKERS: dict[str, Callable[[], Any]] = {
     "Laplace": lambda: Laplace(N_DIM, 30.0),
-    "Mahalanobis diagonal": lambda: Mahalanobis(
-        NoiseShape.from_diagonal(np.arange(N_DIM), floor=0.1), 30.0
-    ),
+    "Mahalanobis diagonal": lambda: Mahalanobis(NoiseShape.from_diagonal(np.arange(N_DIM), floor=0.1), 30.0),
     "Mahalanobis full": lambda: Mahalanobis(NoiseShape.from_matrix(FULL), 30.0),
     "Mahalanobis low rank": lambda: Mahalanobis(
         NoiseShape.from_low_rank(np.eye(N_DIM)[:, :2], np.array([3.0, 1.0]), floor=0.1), 30.0
     ),
     "Laplace split": lambda: Laplace(N_DIM, 30.0, splits=3),
     "Gaussian": lambda: Gaussian(NoiseShape.isotropic(N_DIM), 0.1),
-    "Gaussian diagonal": lambda: Gaussian(
-        NoiseShape.from_diagonal(np.arange(N_DIM), floor=0.1), 0.1
-    ),
+    "Gaussian diagonal": lambda: Gaussian(NoiseShape.from_diagonal(np.arange(N_DIM), floor=0.1), 0.1),
     "Gaussian full": lambda: Gaussian(NoiseShape.from_matrix(FULL), 0.1),
     "LdpGaussian": lambda: LdpGaussian(N_DIM, 30.0, 1e-6),
     "Purkayastha": lambda: Purkayastha(N_DIM, 30.0),
@@ -164,9 +160,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "NaN": (np.full((3, N_DIM), np.nan, "f4"), InvalidInputError, "finite"),
     "infinite": (np.full((3, N_DIM), -np.inf), InvalidInputError, "finite"),
     "both infinities": (np.array([[np.inf, -np.inf] * 6]), InvalidInputError, "finite"),
-    "masked NaN": (
-        np.ma.masked_invalid(np.full((3, N_DIM), np.nan)), InvalidInputError, "finite"
-    ),
+    "masked NaN": (np.ma.masked_invalid(np.full((3, N_DIM), np.nan)), InvalidInputError, "finite"),
     "dimension": (np.zeros((3, N_DIM + 1), "f4"), IncompatibleError, "dimension"),
     "no dimension": (np.zeros((3, 0), "f4"), InvalidInputError, "shape"),
     "one vector": (np.zeros(N_DIM, "f4"), InvalidInputError, r"vector\[None, :\]"),
@@ -179,7 +173,7 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "strings": (np.full((3, N_DIM), "7.25"), InvalidInputError, "float32"),
     "list": ([[0.0] * N_DIM], InvalidInputError, "NumPy array"),
     "None": (None, InvalidInputError, "NumPy array"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", BAD)
@@ -223,9 +217,7 @@ def test_noise_that_leaves_the_dtype_releases_nothing(name: str) -> None:
     X = np.full((3, N_DIM), 3.3e38, dtype=np.float32)
     X[:, 1::2] *= -1
     longer = {"lengths": False} if isinstance(one, Protector) else {}  # else refused before
-    with contextlib.suppress(
-        ReleaseError, InvalidInputError
-    ):  # a map may lead out of the range: no value then
+    with contextlib.suppress(ReleaseError, InvalidInputError):  # a map may lead out of the range: no value then
         assert np.isfinite(one.protect(X, rng=0, **longer)).all()
 
 
@@ -272,9 +264,7 @@ def test_a_loaded_protector_protects_alike(name: str, dtype: Any, tmp_path: Any)
     assert again.fingerprint == one.fingerprint
     assert again.guarantee == one.guarantee
     assert again.report == one.report
-    np.testing.assert_array_equal(
-        again.released_noise_covariance(), one.released_noise_covariance()
-    )
+    np.testing.assert_array_equal(again.released_noise_covariance(), one.released_noise_covariance())
 
 
 @every

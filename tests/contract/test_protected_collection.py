@@ -37,9 +37,7 @@ class Hashed:
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         rows = [self._drawn(text) + 1.5 * self._drawn(text.split()[0]) for text in texts]
-        return np.array([row / np.linalg.norm(row) for row in rows], np.float32).reshape(
-            -1, DIMENSION
-        )
+        return np.array([row / np.linalg.norm(row) for row in rows], np.float32).reshape(-1, DIMENSION)
 
     def _drawn(self, text: str) -> np.ndarray:
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
@@ -118,9 +116,7 @@ def test_the_database_holds_protected_vectors_and_ciphertext(
             assert b"canary-" not in path.read_bytes()
 
 
-def test_rows_are_replaced_got_and_deleted(
-    collection: ProtectedCollection, database: VectorStore
-) -> None:
+def test_rows_are_replaced_got_and_deleted(collection: ProtectedCollection, database: VectorStore) -> None:
     collection.add(["canary-9 new"], ids=["5"])
     assert database.count() == 120
     got = collection.get(["5", "6"])
@@ -159,15 +155,9 @@ def test_adding_again_draws_noise_for_changed_rows_alone(
     assert not np.isclose(database.read(["8"]).vectors, after.vectors[7], atol=1e-6).all()
 
 
-def test_a_moved_blob_is_refused_or_skipped(
-    collection: ProtectedCollection, database: VectorStore
-) -> None:
+def test_a_moved_blob_is_refused_or_skipped(collection: ProtectedCollection, database: VectorStore) -> None:
     row = database.read(["1", "2"])
-    database.write(
-        type(row)(
-            row.ids, row.vectors, (row.fields[1], {**row.fields[0], SEALED_FIELD: "no base64!"})
-        )
-    )
+    database.write(type(row)(row.ids, row.vectors, (row.fields[1], {**row.fields[0], SEALED_FIELD: "no base64!"})))
     with raises("E-SEAL-OPEN"):
         collection.search("canary-1 x", top=100)
     ranking = collection.search("canary-1 x", top=100, on_invalid="skip")
@@ -178,11 +168,7 @@ def test_a_moved_blob_is_refused_or_skipped(
 def test_resealing_goes_on_after_an_interruption(
     collection: ProtectedCollection, database: VectorStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = {
-        name: row
-        for part in database.batches()
-        for name, row in zip(part.ids, part.vectors, strict=True)
-    }
+    before = {name: row for part in database.batches() for name, row in zip(part.ids, part.vectors, strict=True)}
     write, calls = type(database).write, itertools.count()
 
     def interrupted(self: VectorStore, batch: object) -> None:
@@ -203,19 +189,9 @@ def test_resealing_goes_on_after_an_interruption(
             np.testing.assert_allclose(row, before[name], atol=1e-6)
 
 
-def test_blobs_may_live_elsewhere(
-    database: VectorStore, protector: Protector, sealer: Sealer
-) -> None:
+def test_blobs_may_live_elsewhere(database: VectorStore, protector: Protector, sealer: Sealer) -> None:
     blobs: dict[str, bytes] = {}
-    made = ProtectedCollection(
-        database,
-        protector,
-        sealer,
-        candidates=120,
-        encoder=Hashed(),
-        blobs=blobs,
-        name="notes",
-    )
+    made = ProtectedCollection(database, protector, sealer, candidates=120, encoder=Hashed(), blobs=blobs, name="notes")
     made.add(TEXTS, ids=IDS)
     assert sorted(blobs) == sorted(IDS)
     assert all(set(row) == {"vecveil_protector"} for row in next(database.batches()).fields)
@@ -289,11 +265,24 @@ def test_a_sealed_copy_is_filtered(
     flat.write(Batch(tuple(IDS[:20]), Hashed().encode(TEXTS[:20]), rows))
 
     def copy(**options: object) -> None:
-        migrate(flat, database, ReleasePolicy(protector), tmp_path / "state.json", names=("clean", "notes"), batch=8,
-                options=MigrationOptions(**{"seal": True, **options}), sealer=sealer, show_progress=False)  # fmt: skip
+        migrate(
+            flat,
+            database,
+            ReleasePolicy(protector),
+            tmp_path / "state.json",
+            names=("clean", "notes"),
+            batch=8,
+            options=MigrationOptions(**{"seal": True, **options}),
+            sealer=sealer,
+            show_progress=False,
+        )
 
-    for wrong in ({"filter_fields": ("tags",)}, {"filter_fields": ("tenant",), "drop": ("tenant",)},
-                  {"filter_fields": ("none",)}, {"filter_fields": ("page", "PAGE")}):  # fmt: skip
+    for wrong in (
+        {"filter_fields": ("tags",)},
+        {"filter_fields": ("tenant",), "drop": ("tenant",)},
+        {"filter_fields": ("none",)},
+        {"filter_fields": ("page", "PAGE")},
+    ):
         with raises("E-SEAL-FILTER" if "tags" in wrong["filter_fields"] else "E-INPUT", "filter_fields"):
             copy(**wrong)
     copy(filter_fields=("tenant",))
@@ -368,8 +357,13 @@ def test_generations_detect_replayed_and_resurrected_rows(
 def test_reprotecting_draws_each_row_once_and_goes_on_after_a_kill(
     flat: VectorStore, protector: Protector, sealer: Sealer, monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
-    given = {"name": "notes", "candidates": 120, "encoder": Hashed(), "blobs": {} if apart else None,
-             "filter_fields": ("page",)}  # fmt: skip
+    given = {
+        "name": "notes",
+        "candidates": 120,
+        "encoder": Hashed(),
+        "blobs": {} if apart else None,
+        "filter_fields": ("page",),
+    }
     made = ProtectedCollection(flat, protector, sealer, **given)
     made.add(TEXTS, ids=IDS, metadata=[{"page": i % 4} for i in range(120)])
     stronger, seen = protector.rescaled(2.0), [flat.read(IDS).vectors]
@@ -565,9 +559,7 @@ def test_wrong_queries_are_refused(flat: VectorStore, protector: Protector, seal
         made.search("canary-1 x", candidates=0)
 
 
-def test_wrong_input_writes_nothing(
-    database: VectorStore, protector: Protector, sealer: Sealer
-) -> None:
+def test_wrong_input_writes_nothing(database: VectorStore, protector: Protector, sealer: Sealer) -> None:
     made = ProtectedCollection(database, protector, sealer, name="notes", encoder=Hashed())
     with raises("E-INPUT", "ids"):
         made.add(["a", "b"], ids=["1", "1"])

@@ -49,10 +49,13 @@ def vectors(rows: int, seed: int = 0) -> Vectors:
 def filled(index: SealedIndex, rows: int = 20) -> Vectors:
     X = vectors(rows)
     index.add(
-        [f"text {i}" for i in range(rows)], ids=[str(i) for i in range(rows)], vectors=X,
-        metadata=[{"year": 2000 + i, "tag": ["even", "odd"][i % 2], "place": {"name": f"Rome {i}"}}
-                  for i in range(rows)],
-    )  # fmt: skip
+        [f"text {i}" for i in range(rows)],
+        ids=[str(i) for i in range(rows)],
+        vectors=X,
+        metadata=[
+            {"year": 2000 + i, "tag": ["even", "odd"][i % 2], "place": {"name": f"Rome {i}"}} for i in range(rows)
+        ],
+    )
     return X
 
 
@@ -117,9 +120,11 @@ def test_a_selective_filter_over_many_rows_misses_none(tmp_path: Path, keys: Pat
     index = SealedIndex(tmp_path / "notes", keys)
     X = vectors(60_000)
     index.add(
-        None, ids=[str(i) for i in range(len(X))], vectors=X,
+        None,
+        ids=[str(i) for i in range(len(X))],
+        vectors=X,
         metadata=[{"half": i % 2, "few": i % 100} for i in range(len(X))],
-    )  # fmt: skip
+    )
     for where, step in (({"half": 1}, 2), ({"few": 1}, 100)):
         mine = X[1::step]
         cosines = mine @ X[5] / np.linalg.norm(mine, axis=1)
@@ -321,9 +326,9 @@ def test_equal_sizes_tell_nothing_of_the_content(tmp_path: Path) -> None:
     assert sizes[0] == sizes[1]
     assert len(sizes[0]) == 1
     assert _differ(counts) > 1e-6
-    plain = np.array([
-        np.bincount(np.frombuffer(b, np.uint8), minlength=256) for b in (b"a" * 4096, vectors(32).tobytes())
-    ])  # fmt: skip
+    plain = np.array(
+        [np.bincount(np.frombuffer(b, np.uint8), minlength=256) for b in (b"a" * 4096, vectors(32).tobytes())]
+    )
     assert _differ(plain) < 1e-6
 
 
@@ -433,8 +438,11 @@ def test_another_encoder_is_refused(tmp_path: Path, keys: Path) -> None:
 
 def notes(tmp_path: Path, keys: Path, precision: str = "float16", rows: int = 40) -> SealedIndex:
     index = SealedIndex(tmp_path / "notes", keys, encoder=Named("one"), max_staleness=0, precision=precision)
-    index.add(["a" * i for i in range(1, rows + 1)], ids=[str(i) for i in range(1, rows + 1)],
-              metadata=[{"year": 2000 + i} for i in range(rows)])  # fmt: skip
+    index.add(
+        ["a" * i for i in range(1, rows + 1)],
+        ids=[str(i) for i in range(1, rows + 1)],
+        metadata=[{"year": 2000 + i} for i in range(rows)],
+    )
     index.add(["replaced", "deleted"], ids=["1", "2"])
     index.delete(["2"])
     return index
@@ -556,15 +564,17 @@ def test_what_cannot_be_encoded_again_is_refused_at_once(tmp_path: Path, keys: P
         ({"ids": ["a"], "vectors": np.ones((1, N)), "metadata": [{"x": float("nan")}]}, "metadata"),
         ({"ids": ["a"], "vectors": np.ones((1, N)), "metadata": [["x"]]}, "metadata"),
         ({"ids": ["a"], "vectors": np.ones((1, N)), "metadata": iter([{}])}, "metadata"),
-        ({"ids": ["a"], "vectors": np.ones((1, N)), "metadata": [{"x": [[json.loads("[" * 200 + "]" * 200)]]}]},
-         "metadata"),
+        (
+            {"ids": ["a"], "vectors": np.ones((1, N)), "metadata": [{"x": [[json.loads("[" * 200 + "]" * 200)]]}]},
+            "metadata",
+        ),
         ({"ids": ["a"], "vectors": np.ones((1, N)), "metadata": [{"x": "\ud800"}]}, "metadata"),
         ({"ids": ["\ud800"], "vectors": np.ones((1, N))}, "ids"),
         ({"ids": ["a"], "vectors": np.ones((1, N)), "texts": ["\ud800"]}, "texts"),
         ({"ids": ["a"], "texts": ["no encoder"]}, "vectors"),
         ({"ids": ["a"]}, "texts"),
     ],
-)  # fmt: skip
+)
 def test_wrong_rows_are_refused_and_nothing_is_written(
     index: SealedIndex, arguments: dict[str, Any], param: str
 ) -> None:
@@ -600,10 +610,18 @@ def test_wrong_queries_are_refused(index: SealedIndex) -> None:
         with raises("E", param):
             index.search(query)
     for where in (
-        {"year": {"around": 1}}, ["year"], {"year": {"gt": True}}, {"year": {"in": "x"}}, {1: 2},
-        {"tag": {"contains": 1}}, {"$nor": []}, {"$or": ["year"]}, pc.field("year") > "x",
-        {"tag": "\ud800"}, json.loads('{"$not":' * 200 + "{}" + "}" * 200),
-    ):  # fmt: skip
+        {"year": {"around": 1}},
+        ["year"],
+        {"year": {"gt": True}},
+        {"year": {"in": "x"}},
+        {1: 2},
+        {"tag": {"contains": 1}},
+        {"$nor": []},
+        {"$or": ["year"]},
+        pc.field("year") > "x",
+        {"tag": "\ud800"},
+        json.loads('{"$not":' * 200 + "{}" + "}" * 200),
+    ):
         with raises("E-INPUT", "where"):
             index.search(np.ones(N), where=where)
     for options, param in (({"candidates": "x"}, "candidates"), ({"mode": "hybrid", "words": 1}, "words")):

@@ -42,9 +42,7 @@ def location(case: StoreCase, folder: Path) -> str:
 
 @pytest.fixture
 def store(location: str) -> Iterator[VectorStore]:
-    with in_this_process(
-        location
-    ) as opened:  # a process of its own answers alike: unit/databases/test_apart.py
+    with in_this_process(location) as opened:  # a process of its own answers alike: unit/databases/test_apart.py
         yield opened
 
 
@@ -73,8 +71,10 @@ def assert_same_rows(store: VectorStore, written: Batch, read: Batch) -> None:
     order = [place[name] for name in written.ids]
     assert read.vectors.dtype == np.float32
     if store.normalises:
-        A, B = (X / np.linalg.norm(X, axis=1, keepdims=True) for X in
-                (read.vectors[order].astype(np.float64), written.vectors.astype(np.float64)))  # fmt: skip
+        A, B = (
+            X / np.linalg.norm(X, axis=1, keepdims=True)
+            for X in (read.vectors[order].astype(np.float64), written.vectors.astype(np.float64))
+        )
         np.testing.assert_allclose(A, B, atol=1e-6)
     else:
         assert read.vectors[order].tobytes() == written.vectors.tobytes()
@@ -250,9 +250,7 @@ def test_an_error_repeats_nothing_of_the_rows(store: VectorStore) -> None:
 
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
-def test_a_search_returns_the_nearest_rows(
-    store: VectorStore, case: StoreCase, metric: str
-) -> None:
+def test_a_search_returns_the_nearest_rows(store: VectorStore, case: StoreCase, metric: str) -> None:
     if metric == "dot" and store.kind == "sqlite-vec":
         with pytest.raises(InvalidInputError):
             store.create(6, metric=metric)
@@ -281,10 +279,9 @@ def test_a_search_returns_the_nearest_rows(
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
 def test_a_search_takes_the_nearest_of_the_matching_rows(store: VectorStore, metric: str) -> None:
     batch = rows(60)
-    sources = [("a", "b", "it's \"c\"")[i % 3] for i in range(60)]
+    sources = [("a", "b", 'it\'s "c"')[i % 3] for i in range(60)]
     fields = tuple(
-        {"source": source, **({"Year": "2026"} if i < 30 else {}), "page": i}
-        for i, source in enumerate(sources)
+        {"source": source, **({"Year": "2026"} if i < 30 else {}), "page": i} for i, source in enumerate(sources)
     )
     batch = Batch(batch.ids, batch.vectors, fields)
     store.create(6, metric=metric, filter_fields=("source", "Year"))
@@ -298,10 +295,10 @@ def test_a_search_takes_the_nearest_of_the_matching_rows(store: VectorStore, met
     def nearest(k: int, where: dict[str, list[str]]) -> list[str]:
         return [str(hit.id) for hit in store.search(query, k, where)]
 
-    quoted = [i for i in order if sources[i] == "it's \"c\""]
-    assert nearest(20, {"source": ["it's \"c\""]}) == [batch.ids[i] for i in quoted]
+    quoted = [i for i in order if sources[i] == 'it\'s "c"']
+    assert nearest(20, {"source": ['it\'s "c"']}) == [batch.ids[i] for i in quoted]
     both = [i for i in order if sources[i] != "b" and i < 30]
-    where = {"source": ["a", "it's \"c\"", "z"], "Year": ["2026"]}
+    where = {"source": ["a", 'it\'s "c"', "z"], "Year": ["2026"]}
     assert nearest(7, where) == [batch.ids[i] for i in both[:7]]
     assert len(nearest(60, where)) == 20
     assert nearest(5, {"source": []}) == nearest(5, {"source": ["z"]}) == []

@@ -12,15 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.command_line import (
-    CANARY,
-    SECRET,
-    Outcome,
-    assert_one_clear_error,
-    run,
-    write_csv,
-    write_pairs,
-)
+from harness.command_line import CANARY, SECRET, Outcome, assert_one_clear_error, run, write_csv, write_pairs
 
 NOISE = ("--method", "laplace", "--noise-to-signal", 0.5)
 
@@ -39,19 +31,8 @@ def concept(folder: Path, body: str = f"terms: [{CANARY}]") -> Path:
     return path
 
 
-def fit_texts(
-    folder: Path, table: Path, *more: object, body: str = f"terms: [{CANARY}]"
-) -> Outcome:
-    return run(
-        "fit",
-        table,
-        "--concept",
-        concept(folder, body),
-        *NOISE,
-        "-o",
-        folder / "out.vecveil",
-        *more,
-    )
+def fit_texts(folder: Path, table: Path, *more: object, body: str = f"terms: [{CANARY}]") -> Outcome:
+    return run("fit", table, "--concept", concept(folder, body), *NOISE, "-o", folder / "out.vecveil", *more)
 
 
 def protect(folder: Path, protector: Path, source: Path, *more: object) -> Outcome:
@@ -96,16 +77,8 @@ class Case:
 
 CASES = [
     Case("empty file", lambda f, p: fit_texts(f, written(f / "empty.csv", b"")), ("empty.csv", "empty")),
-    Case(
-        "header alone",
-        lambda f, p: fit_texts(f, written(f / "bare.csv", b"id,text\n")),
-        ("bare.csv", "no rows"),
-    ),
-    Case(
-        "missing file",
-        lambda f, p: fit_texts(f, f / "nowhere.csv"),
-        ("nowhere.csv", "existing file"),
-    ),
+    Case("header alone", lambda f, p: fit_texts(f, written(f / "bare.csv", b"id,text\n")), ("bare.csv", "no rows")),
+    Case("missing file", lambda f, p: fit_texts(f, f / "nowhere.csv"), ("nowhere.csv", "existing file")),
     Case(
         "missing column",
         lambda f, p: fit_texts(f, texts(f), "--text-column", "txet"),
@@ -124,9 +97,7 @@ CASES = [
     ),
     Case(
         "mixed encodings",
-        lambda f, p: fit_texts(
-            f, written(f / "mixed.csv", b"text\n" + note(1).encode() + b"\ncaf\xc3\xa9\ncaf\xe9\n")
-        ),
+        lambda f, p: fit_texts(f, written(f / "mixed.csv", b"text\n" + note(1).encode() + b"\ncaf\xc3\xa9\ncaf\xe9\n")),
         ("mixed.csv", "utf-8"),
     ),
     Case("one row", lambda f, p: fit_texts(f, texts(f, 1)), ("1 of 1 texts hold the concept", "needs 20")),
@@ -138,8 +109,13 @@ CASES = [
     Case(
         "demo on duplicate rows",
         lambda f, p: run(
-            "demo", "--input", write_csv(f / "same.csv", ["text"], [[note(1)]] * 300),
-            "--concept", concept(f), "--out", f / "out",
+            "demo",
+            "--input",
+            write_csv(f / "same.csv", ["text"], [[note(1)]] * 300),
+            "--concept",
+            concept(f),
+            "--out",
+            f / "out",
         ),
         ("same.csv", "at least 40 that differ", "1 among 300 rows"),
     ),
@@ -164,12 +140,13 @@ CASES = [
         lambda f, p: fit_texts(f, texts(f), body=f"term: [{CANARY}]"),
         ("'term'", "Did you mean 'terms'?"),
     ),
-    Case("concept file that is not there", lambda f, p: run(
-        "fit", texts(f), "--concept", f / "no.yaml", *NOISE, "-o", f / "out.vecveil"), ("no.yaml",)),
     Case(
-        "NaN vector",
-        lambda f, p: protect(f, p, vectors(f, "nan.npy", spoilt(np.nan))),
-        ("nan.npy", "finite", "row 8"),
+        "concept file that is not there",
+        lambda f, p: run("fit", texts(f), "--concept", f / "no.yaml", *NOISE, "-o", f / "out.vecveil"),
+        ("no.yaml",),
+    ),
+    Case(
+        "NaN vector", lambda f, p: protect(f, p, vectors(f, "nan.npy", spoilt(np.nan))), ("nan.npy", "finite", "row 8")
     ),
     Case(
         "infinite vector",
@@ -179,8 +156,14 @@ CASES = [
     Case(
         "NaN in a fit",
         lambda f, p: run(
-            "fit", "--positive", vectors(f, "nan.npy", spoilt(np.nan)),
-            "--negative", vectors(f, "one.npy", spoilt(1)), *NOISE, "-o", f / "out.vecveil",
+            "fit",
+            "--positive",
+            vectors(f, "nan.npy", spoilt(np.nan)),
+            "--negative",
+            vectors(f, "one.npy", spoilt(1)),
+            *NOISE,
+            "-o",
+            f / "out.vecveil",
         ),
         ("nan.npy", "finite"),
     ),
@@ -192,9 +175,14 @@ CASES = [
     Case(
         "wrong dimension in a fit",
         lambda f, p: run(
-            "fit", "--positive", vectors(f, "a.npy", np.ones((50, 32), np.float32)),
-            "--negative", vectors(f, "b.npy", np.ones((50, 33), np.float32)), *NOISE,
-            "-o", f / "out.vecveil",
+            "fit",
+            "--positive",
+            vectors(f, "a.npy", np.ones((50, 32), np.float32)),
+            "--negative",
+            vectors(f, "b.npy", np.ones((50, 33), np.float32)),
+            *NOISE,
+            "-o",
+            f / "out.vecveil",
         ),
         ("negative", "dimension 32", "dimension 33"),
     ),
@@ -206,16 +194,20 @@ CASES = [
     Case(
         "labels that are none",
         lambda f, p: run(
-            "fit", "--positive", write_pairs(f)[0], "--negative", f / "negative.npy", *NOISE,
-            "--labels", written(f / "labels.npy", SECRET.encode()), "-o", f / "out.vecveil",
+            "fit",
+            "--positive",
+            write_pairs(f)[0],
+            "--negative",
+            f / "negative.npy",
+            *NOISE,
+            "--labels",
+            written(f / "labels.npy", SECRET.encode()),
+            "-o",
+            f / "out.vecveil",
         ),
         ("labels", "labels.npy"),
     ),
-    Case(
-        "text for a protector that knows no encoder",
-        lambda f, p: protect(f, p, texts(f)),
-        ("encoder", "--encoder"),
-    ),
+    Case("text for a protector that knows no encoder", lambda f, p: protect(f, p, texts(f)), ("encoder", "--encoder")),
     Case(
         "truncated protector",
         lambda f, p: protect(f, cut(f / "cut.vecveil", p), write_pairs(f)[0]),
@@ -232,9 +224,7 @@ CASES = [
         ("no.vecveil", "does not exist"),
     ),
     Case(
-        "truncated vectors",
-        lambda f, p: protect(f, p, cut(f / "cut.npy", write_pairs(f)[0])),
-        ("cut.npy", "truncated"),
+        "truncated vectors", lambda f, p: protect(f, p, cut(f / "cut.npy", write_pairs(f)[0])), ("cut.npy", "truncated")
     ),
     Case(
         "output of another kind",
@@ -265,7 +255,7 @@ CASES = [
         lambda f, p: fit_texts(f, texts(f), "--encoder", "./no-such-folder"),
         ("'minilm'", "folder does not exist"),
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -284,10 +274,7 @@ def test_a_protector_for_another_encoder_is_refused(tmp_path: Path, notes: Path)
     rng = np.random.default_rng(0)
     negative = rng.normal(size=(60, 384)).astype(np.float32)
     fitted = vecveil.fit_pairs(
-        negative + rng.normal(size=384).astype(np.float32),
-        negative,
-        method="laplace",
-        epsilon=300.0,
+        negative + rng.normal(size=384).astype(np.float32), negative, method="laplace", epsilon=300.0
     )
     other = Protector(
         method=fitted.method,
@@ -296,9 +283,11 @@ def test_a_protector_for_another_encoder_is_refused(tmp_path: Path, notes: Path)
         report=fitted.report,
     )
     other.save(tmp_path / "other.vecveil")
-    for arguments in (("protect", notes, "-o", tmp_path / "out.npy"),
-                      ("audit", notes, "--concept", notes.with_name("concept.yaml")),
-                      ("protect", notes, "--encoder", "minilm", "-o", tmp_path / "out.npy")):  # fmt: skip
+    for arguments in (
+        ("protect", notes, "-o", tmp_path / "out.npy"),
+        ("audit", notes, "--concept", notes.with_name("concept.yaml")),
+        ("protect", notes, "--encoder", "minilm", "-o", tmp_path / "out.npy"),
+    ):
         done = run(*arguments, "-p", tmp_path / "other.vecveil")
         line = assert_one_clear_error(done, tmp_path, set())
         assert "`--encoder` must be the one it was fitted for" in line

@@ -12,15 +12,7 @@ import numpy as np
 import pytest
 
 import vecveil
-from harness.command_line import (
-    ROWS,
-    command,
-    environment,
-    leftovers,
-    run,
-    spawn,
-    write_pairs,
-)
+from harness.command_line import ROWS, command, environment, leftovers, run, spawn, write_pairs
 from vecveil.cli.commands import COMMANDS
 
 OF_TEXTS = ("fit", "x.csv", "--concept", "c", "-o", "y", "--epsilon", "1")
@@ -53,13 +45,11 @@ SLOW = {"jinja2", "pyarrow", "scipy.optimize", "scipy.stats", "sklearn", "starle
         ("main(['--help'])", {"numpy", *(f"vecveil.cli.{module}" for module, _, _ in COMMANDS.values())}),
         ("[main([name, '--help']) for name in commands.COMMANDS]", SLOW),
     ],
-)  # fmt: skip
+)
 def test_help_loads_nothing_slow(code: str, absent: set[str]) -> None:
     code = f"import sys; from vecveil.cli.__main__ import main; from vecveil.cli import commands; {code}; "
     code += f"print(sorted({absent} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 
@@ -68,11 +58,7 @@ def test_without_click_the_pip_line_is_printed(tmp_path: Path) -> None:
     env = environment()
     env["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{env['PYTHONPATH']}"
     done = subprocess.run(
-        [sys.executable, "-m", "vecveil", "doctor"],
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-m", "vecveil", "doctor"], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
@@ -107,7 +93,7 @@ def test_without_click_the_pip_line_is_printed(tmp_path: Path) -> None:
         (["demo", "--input", "x.csv"], "together"),
         (["demo", "--text-column", "text"], "--input"),
     ],
-)  # fmt: skip
+)
 def test_misuse_exits_with_2_and_says_what_is_missing(arguments: list[object], says: str) -> None:
     done = run(*arguments)
     assert done.code == 2
@@ -143,9 +129,21 @@ def test_doctor_fails_where_protection_does(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_fit_for_sealed_search_tells_how_the_collection_may_grow(tmp_path: Path) -> None:
     positive, negative = write_pairs(tmp_path)
     command = (
-        "fit", "--positive", positive, "--negative", negative, "--method", "laplace", "--utility", "sealed-search",
-        "--collection-size", 2000, "--map-queries", "--json", "-v",
-    )  # fmt: skip
+        "fit",
+        "--positive",
+        positive,
+        "--negative",
+        negative,
+        "--method",
+        "laplace",
+        "--utility",
+        "sealed-search",
+        "--collection-size",
+        2000,
+        "--map-queries",
+        "--json",
+        "-v",
+    )
     few = (*command, "--candidates", 40, "-o", tmp_path / "few.vecveil")
     refused = run(*few)
     assert refused.code == 1
@@ -175,10 +173,28 @@ def test_vectors_go_all_the_way(tmp_path: Path) -> None:
     np.save(labels, np.random.default_rng(0).integers(0, 2, size=(200, 5)))
     out = tmp_path / "p.vecveil"
     done = run(
-        "fit", "--positive", positive, "--negative", negative, "--background", negative,
-        "--labels", labels, "--target-utility", 0.7, "--output", "reduced",
-        "--option", "rank=4", "--option", "kept=16", "--json", "--verbose", "-o", out,
-    )  # fmt: skip
+        "fit",
+        "--positive",
+        positive,
+        "--negative",
+        negative,
+        "--background",
+        negative,
+        "--labels",
+        labels,
+        "--target-utility",
+        0.7,
+        "--output",
+        "reduced",
+        "--option",
+        "rank=4",
+        "--option",
+        "kept=16",
+        "--json",
+        "--verbose",
+        "-o",
+        out,
+    )
     assert done.code == 0, done.err
     assert done.json["report"]["parameters"]["rank"] == 4
     assert done.json["released_dimension"] == 16
@@ -205,9 +221,7 @@ def test_no_noise_is_the_map_alone_and_warns(tmp_path: Path, vectors_protector: 
     assert np.array_equal(np.load(tmp_path / "q.npy"), expected)
 
 
-def test_texts_are_protected_without_the_text(
-    tmp_path: Path, notes: Path, notes_protector: Path
-) -> None:
+def test_texts_are_protected_without_the_text(tmp_path: Path, notes: Path, notes_protector: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     out = tmp_path / "protected.parquet"
     done = run("protect", notes, "-p", notes_protector, "-o", out, "--json")
@@ -253,18 +267,27 @@ def test_a_file_is_not_replaced_unasked(tmp_path: Path, vectors_protector: Path)
         assert out.read_bytes() != b"precious"
         out.write_bytes(b"precious")
     for target in (positive, negative):
-        done = run(
-            "fit", "--positive", positive, "--negative", negative, *FIT, "-o", target, "--force"
-        )
+        done = run("fit", "--positive", positive, "--negative", negative, *FIT, "-o", target, "--force")
         assert done.code == 1
         assert "another file than the inputs" in done.errors[0]
 
 
 def test_a_labelled_task_can_set_the_target(tmp_path: Path, notes: Path) -> None:
     done = run(
-        "fit", notes, "--concept", notes.with_name("concept.yaml"), "--method", "laplace",
-        "--label-column", "domain", "--target-utility", 0.9, "--json", "-o", tmp_path / "p.vecveil",
-    )  # fmt: skip
+        "fit",
+        notes,
+        "--concept",
+        notes.with_name("concept.yaml"),
+        "--method",
+        "laplace",
+        "--label-column",
+        "domain",
+        "--target-utility",
+        0.9,
+        "--json",
+        "-o",
+        tmp_path / "p.vecveil",
+    )
     assert done.code == 0, done.err
     assert done.json["report"]["utility_task"] == "classification"
     assert done.json["report"]["utility"]["classification"]["relative"] > 0.8
@@ -285,12 +308,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        command("methods"),
-        env=environment(),
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
+        command("methods"), env=environment(), stdout=writing, stderr=subprocess.PIPE, text=True, check=False
     )
     os.close(writing)
     assert done.returncode == 141

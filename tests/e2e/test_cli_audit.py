@@ -22,46 +22,53 @@ from harness.documents import ROOT
 def audited(notes: Path, notes_protector: Path) -> tuple[Path, Outcome]:
     """One audit with everything that can be asked of it."""
     folder = notes.parent
-    pairs = [
-        (f"a dog number {i}", f"a dog count {i}" if i % 2 else "the moon", i % 2 * 5)
-        for i in range(40)
-    ]
+    pairs = [(f"a dog number {i}", f"a dog count {i}" if i % 2 else "the moon", i % 2 * 5) for i in range(40)]
     write_csv(folder / "sts.csv", ["sentence1", "sentence2", "score"], pairs)
     beir = folder / "beir"
     beir.mkdir()
     texts = ["green tea", "red wine", "deep sea", "high hills"]
     (beir / "corpus.jsonl").write_text(
-        "".join(
-            json.dumps({"_id": str(i), "title": "", "text": t}) + "\n" for i, t in enumerate(texts)
-        )
+        "".join(json.dumps({"_id": str(i), "title": "", "text": t}) + "\n" for i, t in enumerate(texts))
     )
     (beir / "queries.jsonl").write_text(
         "".join(json.dumps({"_id": f"q{i}", "text": t}) + "\n" for i, t in enumerate(texts))
     )
-    (beir / "qrels.tsv").write_text(
-        "query-id\tcorpus-id\tscore\n" + "".join(f"q{i}\t{i}\t1\n" for i in range(3))
-    )
+    (beir / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(f"q{i}\t{i}\t1\n" for i in range(3)))
     done = run(
-        "audit", notes, "-p", notes_protector, "--concept", folder / "concept.yaml",
-        "--json", folder / "audit.json", "--html", folder / "audit.html", "--group-column", "id",
-        "--label-column", "domain", "--sts", folder / "sts.csv", "--retrieval", beir, "--limit", 300,
-        "--pack", folder / "pack",
-    )  # fmt: skip
+        "audit",
+        notes,
+        "-p",
+        notes_protector,
+        "--concept",
+        folder / "concept.yaml",
+        "--json",
+        folder / "audit.json",
+        "--html",
+        folder / "audit.html",
+        "--group-column",
+        "id",
+        "--label-column",
+        "domain",
+        "--sts",
+        folder / "sts.csv",
+        "--retrieval",
+        beir,
+        "--limit",
+        300,
+        "--pack",
+        folder / "pack",
+    )
     return folder, done
 
 
-def test_an_audit_writes_its_record_and_page_and_prints_the_table(
-    audited: tuple[Path, Outcome],
-) -> None:
+def test_an_audit_writes_its_record_and_page_and_prints_the_table(audited: tuple[Path, Outcome]) -> None:
     folder, done = audited
     assert done.code == 0, done.err
     assert "How many of the concept's words an attacker reads" in done.out
     record = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
     assert record["schema"] == "vecveil.audit/2"
     assert record["split"]["unit"] == "group of texts with one id"
-    assert {"similarity", "neighbours", "sts", "retrieval", "classification"} <= set(
-        record["utility"]
-    )
+    assert {"similarity", "neighbours", "sts", "retrieval", "classification"} <= set(record["utility"])
     assert record["utility"]["retrieval"]["n"] == 3
     files = json.loads((folder / "pack" / "pack.json").read_text(encoding="utf-8"))["data"]["files"]
     assert [file["name"] for file in files[3:]] == ["sts.csv", "corpus.jsonl", "qrels.tsv", "queries.jsonl"]
@@ -76,10 +83,27 @@ def test_a_record_on_stdout_is_pure_and_every_report_can_be_written(
     tmp_path: Path, notes: Path, notes_protector: Path
 ) -> None:
     done = run(
-        "audit", notes, "-p", notes_protector, "--concept", notes.with_name("concept.yaml"),
-        "--json", "-", "--show-terms", "--limit", 300, "--md", tmp_path / "a.md", "--csv", tmp_path / "a.csv",
-        "--pack", tmp_path / "pack", "--work", tmp_path / "work", *TOKEN_INFERENCE_ALONE,
-    )  # fmt: skip
+        "audit",
+        notes,
+        "-p",
+        notes_protector,
+        "--concept",
+        notes.with_name("concept.yaml"),
+        "--json",
+        "-",
+        "--show-terms",
+        "--limit",
+        300,
+        "--md",
+        tmp_path / "a.md",
+        "--csv",
+        tmp_path / "a.csv",
+        "--pack",
+        tmp_path / "pack",
+        "--work",
+        tmp_path / "work",
+        *TOKEN_INFERENCE_ALONE,
+    )
     assert done.code == 0, done.err
     assert done.json["texts"]["total"] == 300
     assert any(term["term"] for term in done.json["terms"])
@@ -103,14 +127,20 @@ def test_the_pack_is_a_folder(tmp_path: Path, notes: Path, notes_protector: Path
     assert "pack is a file" in done.err
 
 
-def test_two_reports_in_one_file_are_refused(
-    tmp_path: Path, notes: Path, notes_protector: Path
-) -> None:
+def test_two_reports_in_one_file_are_refused(tmp_path: Path, notes: Path, notes_protector: Path) -> None:
     both = tmp_path / "a"
     done = run(
-        "audit", notes, "-p", notes_protector, "--concept", notes.with_name("concept.yaml"),
-        "--html", both, "--md", both,
-    )  # fmt: skip
+        "audit",
+        notes,
+        "-p",
+        notes_protector,
+        "--concept",
+        notes.with_name("concept.yaml"),
+        "--html",
+        both,
+        "--md",
+        both,
+    )
     assert done.code == 2
     assert "--html and --md name the same file" in done.err
     assert not both.exists()
@@ -134,10 +164,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, notes: Path, lsa: Path) -> P
     vectors[rows] = X
     np.save(folder / "store.npy", vectors)
     write_csv(folder / "sample.csv", ["text", "row"], list(zip(texts, rows.tolist(), strict=True)))
-    table = {
-        "note": texts,
-        "embedding": pa.FixedSizeListArray.from_arrays(X.reshape(-1), X.shape[1]),
-    }
+    table = {"note": texts, "embedding": pa.FixedSizeListArray.from_arrays(X.reshape(-1), X.shape[1])}
     pq.write_table(pa.table(table), folder / "store.parquet")
     return folder
 
@@ -145,10 +172,22 @@ def store(tmp_path_factory: pytest.TempPathFactory, notes: Path, lsa: Path) -> P
 def test_a_store_is_audited_without_a_protector(store: Path, notes: Path, lsa: Path) -> None:
     concept = notes.with_name("concept.yaml")
     done = run(
-        "audit", store / "sample.csv", "--vectors", store / "store.npy", "--row-column", "row",
-        "--text-column", "text", "--concept", concept, "--json", "-", "--encoder", lsa,
+        "audit",
+        store / "sample.csv",
+        "--vectors",
+        store / "store.npy",
+        "--row-column",
+        "row",
+        "--text-column",
+        "text",
+        "--concept",
+        concept,
+        "--json",
+        "-",
+        "--encoder",
+        lsa,
         *TOKEN_INFERENCE_ALONE,
-    )  # fmt: skip
+    )
     assert done.code == 0, done.err
     record = done.json
     assert record["kind"] == "store"
@@ -159,9 +198,16 @@ def test_a_store_is_audited_without_a_protector(store: Path, notes: Path, lsa: P
 
 def test_texts_beside_their_vectors_are_warned_of(store: Path, notes: Path) -> None:
     done = run(
-        "audit", store / "store.parquet", "--concept", notes.with_name("concept.yaml"), "--json", "-",
-        "--text-column", "note", *TOKEN_INFERENCE_ALONE,
-    )  # fmt: skip
+        "audit",
+        store / "store.parquet",
+        "--concept",
+        notes.with_name("concept.yaml"),
+        "--json",
+        "-",
+        "--text-column",
+        "note",
+        *TOKEN_INFERENCE_ALONE,
+    )
     assert done.code == 0, done.err
     assert [each["code"] for each in done.json["lint"]] == ["plaintext-beside-vectors"]
     assert "plaintext" in done.err or "texts beside" in done.err
@@ -181,9 +227,8 @@ def test_texts_beside_their_vectors_are_warned_of(store: Path, notes: Path) -> N
 def test_bad_stores_are_refused(store: Path, notes: Path, arguments: list[str], match: str) -> None:
     given = [store / a if a.endswith(".npy") else a for a in arguments]
     done = run(
-        "audit", store / "sample.csv", "--text-column", "text",
-        "--concept", notes.with_name("concept.yaml"), *given,
-    )  # fmt: skip
+        "audit", store / "sample.csv", "--text-column", "text", "--concept", notes.with_name("concept.yaml"), *given
+    )
     assert done.code == 1
     assert match in done.err
     assert "Traceback" not in done.err
@@ -198,8 +243,11 @@ def test_the_workflow_fails_a_build_that_leaks_more_and_passes_another(
     monkeypatch.chdir(tmp_path)
     privacy = tmp_path / "privacy"
     privacy.mkdir()
-    for source, name in ((notes, "texts.csv"), (notes_protector, "protector.vecveil"),
-                         (notes.with_name("concept.yaml"), "concept.yaml")):  # fmt: skip
+    for source, name in (
+        (notes, "texts.csv"),
+        (notes_protector, "protector.vecveil"),
+        (notes.with_name("concept.yaml"), "concept.yaml"),
+    ):
         (privacy / name).symlink_to(source)
     record = json.loads((audited[0] / "audit.json").read_text(encoding="utf-8"))
     small = ["--text-column", "text", "--limit", 300, *TOKEN_INFERENCE_ALONE]
@@ -213,8 +261,12 @@ def test_the_workflow_fails_a_build_that_leaks_more_and_passes_another(
     assert "Gate failed: probe was not measured" in failed.err
     assert (tmp_path / "audit.html").exists()
     alone = [each for each in record["attacks"] if each["family"] == "token-inference"]
-    rest = {"attacks": alone, "families": record["families"][:1], "frameworks": [],
-            "anonymity": record["anonymity"] | {"criteria": []}}  # fmt: skip
+    rest = {
+        "attacks": alone,
+        "families": record["families"][:1],
+        "frameworks": [],
+        "anonymity": record["anonymity"] | {"criteria": []},
+    }
     passed = gate("--fail-above", 100, "--fail-if-worse-by", 50, **rest)
     assert passed.code == 0, passed.err
     assert "Gate passed." in passed.err

@@ -35,18 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def done(place: Path) -> Path:
-    found = spawn(
-        "experiment",
-        "run",
-        "mine.yaml",
-        "--data",
-        "data",
-        "--out",
-        "out",
-        "--workers",
-        "1",
-        cwd=place,
-    )
+    found = spawn("experiment", "run", "mine.yaml", "--data", "data", "--out", "out", "--workers", "1", cwd=place)
     assert found.code == 0, found.err
     assert found.out == "tradeoff: 2 cells, 2 measured, 0 were there, 0 failed\n"
     return place / "out"
@@ -62,65 +51,26 @@ def test_the_list_names_them_all() -> None:
 
 def test_a_run_goes_on_and_says_so(done: Path, place: Path) -> None:
     found = run(
-        "experiment",
-        "run",
-        place / "mine.yaml",
-        "--data",
-        place / "data",
-        "--out",
-        done,
-        "--workers",
-        0,
-        "--json",
+        "experiment", "run", place / "mine.yaml", "--data", place / "data", "--out", done, "--workers", 0, "--json"
     )
     assert found.code == 0
-    assert found.json["experiments"]["tradeoff"] == {
-        "asked": 2,
-        "kept": 2,
-        "measured": 0,
-        "failed": {},
-    }
+    assert found.json["experiments"]["tradeoff"] == {"asked": 2, "kept": 2, "measured": 0, "failed": {}}
     assert not leftovers(done)
 
 
 def test_the_table_in_every_format(done: Path, tmp_path: Path) -> None:
-    markdown = run(
-        "experiment", "table", "tradeoff", "--out", done, "--html", tmp_path / "page.html"
-    )
+    markdown = run("experiment", "table", "tradeoff", "--out", done, "--html", tmp_path / "page.html")
     assert markdown.code == 0
     assert markdown.out.startswith("# Experiment `tradeoff`")
     assert "too few to count" in markdown.out
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     rows = list(
-        csv.DictReader(
-            io.StringIO(
-                run("experiment", "table", "tradeoff", "--out", done, "--format", "csv").out
-            )
-        )
+        csv.DictReader(io.StringIO(run("experiment", "table", "tradeoff", "--out", done, "--format", "csv").out))
     )
     assert any(row["value"] for row in rows)
-    assert (
-        r"\begin{tabular}"
-        in run("experiment", "table", "tradeoff", "--out", done, "--format", "latex").out
-    )
-    assert (
-        run("experiment", "table", "tradeoff", "--out", done, "--json").json["cells"]["measured"]
-        == 2
-    )
-    assert (
-        run(
-            "experiment",
-            "table",
-            "all",
-            "--out",
-            done,
-            "--format",
-            "html",
-            "--to",
-            tmp_path / "pages",
-        ).code
-        == 0
-    )
+    assert r"\begin{tabular}" in run("experiment", "table", "tradeoff", "--out", done, "--format", "latex").out
+    assert run("experiment", "table", "tradeoff", "--out", done, "--json").json["cells"]["measured"] == 2
+    assert run("experiment", "table", "all", "--out", done, "--format", "html", "--to", tmp_path / "pages").code == 0
     assert [path.name for path in (tmp_path / "pages").iterdir()] == ["tradeoff.html"]
 
 
@@ -140,8 +90,8 @@ def test_of_all_one_that_cannot_be_run_stops_no_other(
     monkeypatch.setattr(research, "EXPERIMENTS", ("whitebox", "tradeoff"))
     monkeypatch.setattr(research, "run", small)
     found = run(
-        "experiment", "run", "all", "--data", place / "data", "--out", tmp_path / "out", "--workers", 0, "--quick",
-    )  # fmt: skip
+        "experiment", "run", "all", "--data", place / "data", "--out", tmp_path / "out", "--workers", 0, "--quick"
+    )
     assert found.code == 1
     assert found.out == "tradeoff: 1 cells, 1 measured, 0 were there, 0 failed\nnot run: whitebox\n"
     assert "whitebox: not run: data set 'sts12'" in found.err
@@ -171,11 +121,7 @@ def test_the_shipped_specification_can_be_edited_and_run(place: Path, tmp_path: 
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
-    arguments: tuple[str, ...],
-    code: int,
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...], code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     found = run("experiment", *arguments)
@@ -185,9 +131,7 @@ def test_what_is_wrong_is_said_in_one_line(
     assert found.out == ""
 
 
-def test_without_a_checkout_the_command_says_how_to_get_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_checkout_the_command_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Installed from a wheel, the command finds the folder in a checkout around the current folder, and no other."""
     import vecveil.cli.experiment as module
 

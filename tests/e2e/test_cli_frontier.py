@@ -41,10 +41,24 @@ def measured(notes: Path, lsa: Path) -> tuple[Path, Outcome]:
 
 def arguments(notes: Path, lsa: Path, *more: object) -> list[object]:
     return [
-        "frontier", notes, "--text-column", "text", "--concept", notes.with_name("concept.yaml"),
-        "--encoder", lsa, "--group-column", "id", "--out", notes.with_name("frontier"),
-        "--candidates", 40, "--candidates", 20, *more,
-    ]  # fmt: skip
+        "frontier",
+        notes,
+        "--text-column",
+        "text",
+        "--concept",
+        notes.with_name("concept.yaml"),
+        "--encoder",
+        lsa,
+        "--group-column",
+        "id",
+        "--out",
+        notes.with_name("frontier"),
+        "--candidates",
+        40,
+        "--candidates",
+        20,
+        *more,
+    ]
 
 
 def test_the_folder_holds_record_page_and_concept(measured: tuple[Path, Outcome], notes: Path) -> None:
@@ -67,9 +81,7 @@ def test_the_folder_holds_record_page_and_concept(measured: tuple[Path, Outcome]
     assert "--point" in refused.err
 
 
-def test_limits_print_the_number_of_a_point_for_scripts(
-    measured: tuple[Path, Outcome], notes: Path, lsa: Path
-) -> None:
+def test_limits_print_the_number_of_a_point_for_scripts(measured: tuple[Path, Outcome], notes: Path, lsa: Path) -> None:
     picked = run(*arguments(notes, lsa, "--at-least-search", 0.05))
     assert picked.code == 0, picked.err
     assert picked.out.strip() in ("1", "2", "3")
@@ -110,12 +122,7 @@ def test_a_point_is_fitted_from_its_folder(measured: tuple[Path, Outcome], notes
 
 @pytest.mark.parametrize(
     ("more", "code"),
-    [
-        (("--point", 9), 1),
-        (("--epsilon", 1), 2),
-        (("--method", "laplace"), 2),
-        (("--option", "rank=3"), 2),
-    ],
+    [(("--point", 9), 1), (("--epsilon", 1), 2), (("--method", "laplace"), 2), (("--option", "rank=3"), 2)],
 )
 def test_what_contradicts_the_folder_is_refused(
     measured: tuple[Path, Outcome], notes: Path, tmp_path: Path, more: tuple[object, ...], code: int
@@ -144,8 +151,9 @@ def test_another_encoder_and_other_texts_are_refused(
     measured: tuple[Path, Outcome], notes: Path, lsa: Path, tmp_path: Path
 ) -> None:
     LsaEncoder.fit(read_texts(notes).texts, 16).save(tmp_path / "lsa")
-    done = run("fit", notes, "--from", measured[0], "--point", 1, "--encoder", tmp_path / "lsa", "-o",
-               tmp_path / "p.vecveil")  # fmt: skip
+    done = run(
+        "fit", notes, "--from", measured[0], "--point", 1, "--encoder", tmp_path / "lsa", "-o", tmp_path / "p.vecveil"
+    )
     assert done.code == 1
     assert "`--encoder`" in done.err
     other = run(*arguments(notes, lsa, "--seed", 1))
@@ -173,9 +181,7 @@ def test_a_concept_with_a_terms_file_is_copied_with_its_terms(
     assert (measured[0] / "concept.yaml").stat().st_mode & 0o077 == 0
 
 
-def test_a_concept_that_matches_nothing_fails_before_a_model_is_loaded(
-    notes: Path, tmp_path: Path
-) -> None:
+def test_a_concept_that_matches_nothing_fails_before_a_model_is_loaded(notes: Path, tmp_path: Path) -> None:
     (tmp_path / "none.yaml").write_text("name: none\nterms: [qwertzuiop]\n", encoding="utf-8")
     given = (notes, "--text-column", "text", "--concept", tmp_path / "none.yaml", "--encoder", tmp_path / "no-model")
     fit, out = ("fit", *given, "--epsilon", 9, "-o", tmp_path / "p.vecveil"), ("--out", tmp_path / "folder")
@@ -192,14 +198,45 @@ def test_a_group_column_holds_in_a_fit_or_is_said_not_to(notes: Path, lsa: Path,
     said = []
     for column in ("id", "domain"):
         done = run(
-            "fit", notes, "--text-column", "text", "--concept", notes.with_name("concept.yaml"), "--encoder", lsa,
-            "--noise-to-signal", 0.5, "--option", "rank=8", "--option", "kept=16", "--option", "flattening=0",
-            "--group-column", column, "-o", tmp_path / f"{column}.vecveil",
-        )  # fmt: skip
+            "fit",
+            notes,
+            "--text-column",
+            "text",
+            "--concept",
+            notes.with_name("concept.yaml"),
+            "--encoder",
+            lsa,
+            "--noise-to-signal",
+            0.5,
+            "--option",
+            "rank=8",
+            "--option",
+            "kept=16",
+            "--option",
+            "flattening=0",
+            "--group-column",
+            column,
+            "-o",
+            tmp_path / f"{column}.vecveil",
+        )
         assert done.code == 0, done.err
         said.append("without regard to groups" in done.err)
     assert said == [False, True]
-    missing = run("fit", notes, "--concept", notes.with_name("concept.yaml"), "--encoder", lsa, "--epsilon", 9,
-                  "--text-column", "text", "--group-column", "patient", "-o", tmp_path / "p.vecveil")  # fmt: skip
+    missing = run(
+        "fit",
+        notes,
+        "--concept",
+        notes.with_name("concept.yaml"),
+        "--encoder",
+        lsa,
+        "--epsilon",
+        9,
+        "--text-column",
+        "text",
+        "--group-column",
+        "patient",
+        "-o",
+        tmp_path / "p.vecveil",
+    )
     assert missing.code != 0
     assert "patient" in missing.err

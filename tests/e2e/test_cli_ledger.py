@@ -123,7 +123,9 @@ def test_a_repair_says_what_is_lost(path: Path) -> None:
     assert "ledger repair" in run("ledger", "show", path).errors[0]
     done = run("ledger", "repair", path, "-o", path.with_name("new.ledger"), "--json")
     assert (done.code, done.json) == (
-        0, {"output": "new.ledger", "releases": 3, "lost": 1, "cap": 5, "cap_lost": False})  # fmt: skip
+        0,
+        {"output": "new.ledger", "releases": 3, "lost": 1, "cap": 5, "cap_lost": False},
+    )
     assert "1 rows are lost" in done.err
     assert run("ledger", "show", path.with_name("new.ledger")).code == 0
     assert run("ledger", "repair", path, "-o", path.with_name("new.ledger")).code == 1

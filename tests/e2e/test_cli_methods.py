@@ -13,8 +13,15 @@ import vecveil
 from harness.command_line import leftovers, run, write_pairs
 from vecveil.protector import METHODS, TEXT_METHODS
 
-SCALES = {"sigma": 0.2, "epsilon": 30.0, "noise_to_signal": 0.5, "target_utility": 0.8,
-          "target_cosine": 0.8, "target_advantage": 0.6, "radius": 0.9}  # fmt: skip
+SCALES = {
+    "sigma": 0.2,
+    "epsilon": 30.0,
+    "noise_to_signal": 0.5,
+    "target_utility": 0.8,
+    "target_cosine": 0.8,
+    "target_advantage": 0.6,
+    "radius": 0.9,
+}
 CHEAP = {
     "sparse": ("epochs=1", "stability_seeds=1"),
     "sparse-whitebox": ("epochs=1", "steps=2"),
@@ -31,9 +38,7 @@ def listed() -> list[dict[str, Any]]:
 
 
 def options_of(method: str) -> list[object]:
-    unit = (
-        ["--before", "normalise"] if method.startswith("textcrafter") else []
-    )  # the vectors here are longer
+    unit = ["--before", "normalise"] if method.startswith("textcrafter") else []  # the vectors here are longer
     return [*unit, *(part for option in CHEAP.get(method, ()) for part in ("--option", option))]
 
 
@@ -73,9 +78,17 @@ def test_every_method_fits_with_each_of_its_scales_and_protects(
     method = next(one for one in listed() if one["name"] == name)
     out = tmp_path / "p.vecveil"
     done = run(
-        "fit", *pairs, "--method", name, *scale_options(method, scale), *options_of(name),
-        "-o", out, "--json", "--verbose",
-    )  # fmt: skip
+        "fit",
+        *pairs,
+        "--method",
+        name,
+        *scale_options(method, scale),
+        *options_of(name),
+        "-o",
+        out,
+        "--json",
+        "--verbose",
+    )
     assert done.code == 0, done.err
     assert done.json["method"] == name
     assert f"Guarantee ({method['kind']})" in done.err
@@ -92,17 +105,12 @@ def test_every_method_fits_with_each_of_its_scales_and_protects(
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_method_refuses_scales_that_are_not_its_own(
-    name: str, tmp_path: Path, pairs: tuple[object, ...]
-) -> None:
+def test_a_method_refuses_scales_that_are_not_its_own(name: str, tmp_path: Path, pairs: tuple[object, ...]) -> None:
     method = next(one for one in listed() if one["name"] == name)
-    wrong = next(
-        scale for scale in ("sigma", "epsilon", "target_cosine") if scale not in method["scales"]
-    )
+    wrong = next(scale for scale in ("sigma", "epsilon", "target_cosine") if scale not in method["scales"])
     done = run(
-        "fit", *pairs, "--method", name, *scale_options(method, wrong), *options_of(name),
-        "-o", tmp_path / "p.vecveil",
-    )  # fmt: skip
+        "fit", *pairs, "--method", name, *scale_options(method, wrong), *options_of(name), "-o", tmp_path / "p.vecveil"
+    )
     assert done.code == 1
     assert f"`--{wrong.replace('_', '-')}` must be" in done.errors[0]
     assert not (tmp_path / "p.vecveil").exists()
@@ -110,16 +118,22 @@ def test_a_method_refuses_scales_that_are_not_its_own(
         assert run("fit", *pairs, "--method", name, "-o", tmp_path / "p.vecveil").code == 2
 
 
-def test_a_finished_training_removes_its_own_files_alone(
-    tmp_path: Path, pairs: tuple[object, ...]
-) -> None:
+def test_a_finished_training_removes_its_own_files_alone(tmp_path: Path, pairs: tuple[object, ...]) -> None:
     work = tmp_path / "p.vecveil.training"
     work.mkdir()
     (work / "thesis.txt").write_text("mine")
     done = run(
-        "fit", *pairs, "--method", "textcrafter", "--radius", 0.8, *options_of("textcrafter"),
-        "-o", tmp_path / "p.vecveil", "--verbose",
-    )  # fmt: skip
+        "fit",
+        *pairs,
+        "--method",
+        "textcrafter",
+        "--radius",
+        0.8,
+        *options_of("textcrafter"),
+        "-o",
+        tmp_path / "p.vecveil",
+        "--verbose",
+    )
     assert done.code == 0, done.err
     assert [path.name for path in work.iterdir()] == ["thesis.txt"]
     assert "empirical, no formal privacy guarantee" in done.err
@@ -127,29 +141,49 @@ def test_a_finished_training_removes_its_own_files_alone(
 
 
 # subspace is audited with every family in test_cli_audit.py.
-AUDITED = {
-    "shuffle": [],
-    "purkayastha": ["--epsilon", 800],
-    "textcrafter": ["--radius", 1.0, "--option", "epochs=1"],
-}  # fmt: skip
+AUDITED = {"shuffle": [], "purkayastha": ["--epsilon", 800], "textcrafter": ["--radius", 1.0, "--option", "epochs=1"]}
 
 
 @pytest.mark.parametrize("name", AUDITED)
-def test_methods_of_every_family_are_audited(
-    name: str, tmp_path: Path, notes: Path, lsa: Path
-) -> None:
+def test_methods_of_every_family_are_audited(name: str, tmp_path: Path, notes: Path, lsa: Path) -> None:
     concept, out = notes.with_name("concept.yaml"), tmp_path / "p.vecveil"
     encoder = ("--encoder", lsa, "--no-cache")
     done = run(
-        "fit", notes, "--text-column", "text", "--concept", concept, "--method", name,
-        *AUDITED[name], *encoder, "-o", out,
-    )  # fmt: skip
+        "fit",
+        notes,
+        "--text-column",
+        "text",
+        "--concept",
+        concept,
+        "--method",
+        name,
+        *AUDITED[name],
+        *encoder,
+        "-o",
+        out,
+    )
     assert done.code == 0, done.err
     done = run(
-        "audit", notes, "-p", out, "--concept", concept, "--json", tmp_path / "audit.json",
-        "--html", tmp_path / "audit.html", "--limit", 300, *encoder,
-        "--skip", "alignment", "--skip", "held-out-terms", "--skip", "averaging",
-    )  # fmt: skip
+        "audit",
+        notes,
+        "-p",
+        out,
+        "--concept",
+        concept,
+        "--json",
+        tmp_path / "audit.json",
+        "--html",
+        tmp_path / "audit.html",
+        "--limit",
+        300,
+        *encoder,
+        "--skip",
+        "alignment",
+        "--skip",
+        "held-out-terms",
+        "--skip",
+        "averaging",
+    )
     assert done.code == 0, done.err
     record = json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))
     assert record["method"] == name

@@ -12,13 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.command_line import (
-    CANARY,
-    Outcome,
-    assert_one_clear_error,
-    leftovers,
-    run,
-)
+from harness.command_line import CANARY, Outcome, assert_one_clear_error, leftovers, run
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -81,8 +75,10 @@ def test_keys_are_made_for_their_owner_alone_and_listed_by_id(tmp_path: Path) ->
     assert run("key", "new", path).code == 0  # named by the time
     named = json.loads(path.read_text())["current"]
     assert run("key", "list", path, "--json").json == {
-        "current": named, "ids": sorted(["2026-11", named]), "collections": {},
-    }  # fmt: skip
+        "current": named,
+        "ids": sorted(["2026-11", named]),
+        "collections": {},
+    }
     lines = run("key", "list", path).out.splitlines()
     assert sorted(lines) == sorted(["2026-11", f"{named}  (current)"])
     before = path.read_bytes()
@@ -105,20 +101,14 @@ def test_keyed_releases_repeat_and_others_do_not(
     assert about["key_id"] == "first"
     order = np.random.default_rng(0).permutation(ROWS)  # by id, not by place
     shuffled = write_table(tmp_path / "shuffled.parquet", order=order)
-    np.testing.assert_array_equal(
-        released(shuffled, vectors_protector, "s.parquet", *keyed), first[order]
-    )
+    np.testing.assert_array_equal(released(shuffled, vectors_protector, "s.parquet", *keyed), first[order])
     renamed = write_table(tmp_path / "renamed.parquet", [f"x{i}" for i in range(ROWS)])
-    for source, options in (
-        (table, ()), (table, ()), (renamed, keyed),
-    ):  # fmt: skip
+    for source, options in ((table, ()), (table, ()), (renamed, keyed)):
         other = released(source, vectors_protector, "other.parquet", *options, "--force")
         assert (other != first).any(axis=1).all()
     other = tmp_path / "other.key"
     assert run("key", "new", other, "--id", "first").code == 0  # another key of the same name
-    again = released(
-        table, vectors_protector, "three.parquet", "--key-file", other, "--id-column", "name"
-    )
+    again = released(table, vectors_protector, "three.parquet", "--key-file", other, "--id-column", "name")
     assert (again != first).any(axis=1).all()
 
 
@@ -139,14 +129,10 @@ def test_older_keys_repeat_older_releases(table: Path, keys: Path, vectors_prote
 def test_keys_come_from_the_environment_too(
     table: Path, keys: Path, vectors_protector: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = released(
-        table, vectors_protector, "f.parquet", "--key-file", keys, "--id-column", "name"
-    )
+    expected = released(table, vectors_protector, "f.parquet", "--key-file", keys, "--id-column", "name")
     monkeypatch.setenv("NOISE_KEYS", keys.read_text())
     options = ("--key-env", "NOISE_KEYS", "--id-column", "name")
-    np.testing.assert_array_equal(
-        released(table, vectors_protector, "e.parquet", *options), expected
-    )
+    np.testing.assert_array_equal(released(table, vectors_protector, "e.parquet", *options), expected)
     monkeypatch.setenv("NOISE_KEYS", keys.read_text()[:-40])
     for variable in ("NOISE_KEYS", "NOT_SET"):
         done = protect(table, vectors_protector, "no.parquet", *options[2:], "--key-env", variable)
@@ -190,9 +176,7 @@ def test_repeated_keyed_releases_count_once_and_new_ones_do_not(
     assert run("ledger", "show", tmp_path / "l.ledger", "--json").json["most_releases"] == 1
 
 
-def test_rows_of_an_array_are_named_by_their_number(
-    tmp_path: Path, keys: Path, vectors_protector: Path
-) -> None:
+def test_rows_of_an_array_are_named_by_their_number(tmp_path: Path, keys: Path, vectors_protector: Path) -> None:
     X = np.random.default_rng(4).normal(size=(ROWS, N)).astype(np.float32)
     for name, array in (("x.npy", X), ("more.npy", np.r_[X, X]), ("moved.npy", X[1:])):
         np.save(tmp_path / name, array)
@@ -202,13 +186,9 @@ def test_rows_of_an_array_are_named_by_their_number(
         assert done.code == 0, done.err
         found[name] = np.load(tmp_path / f"y-{name}")
     np.testing.assert_array_equal(found["more.npy"][:ROWS], found["x.npy"])
-    assert (
-        (found["more.npy"][ROWS:] != found["x.npy"]).any(axis=1).all()
-    )  # equal rows, other numbers
+    assert (found["more.npy"][ROWS:] != found["x.npy"]).any(axis=1).all()  # equal rows, other numbers
     assert (found["moved.npy"] != found["x.npy"][1:]).any(axis=1).all()
-    done = protect(
-        tmp_path / "x.npy", vectors_protector, "no.npy", "--key-file", keys, "--id-column", "name"
-    )
+    done = protect(tmp_path / "x.npy", vectors_protector, "no.npy", "--key-file", keys, "--id-column", "name")
     assert done.code == 1
     assert "`--id-column`" in done.errors[0]
 
@@ -226,17 +206,10 @@ def test_columns_that_name_nothing_are_refused(
             done = protect(source, vectors_protector, "out.parquet", "--id-column", name, *options)
             assert "`--id-column`" in assert_one_clear_error(done, tmp_path, before)
     whole = write_table(tmp_path / "whole.parquet", list(range(ROWS)))
-    assert (
-        protect(
-            whole, vectors_protector, "w.parquet", "--id-column", "name", "--key-file", keys
-        ).code
-        == 0
-    )
+    assert protect(whole, vectors_protector, "w.parquet", "--id-column", "name", "--key-file", keys).code == 0
 
 
-def test_texts_repeat_by_their_content_and_id(
-    tmp_path: Path, keys: Path, notes: Path, notes_protector: Path
-) -> None:
+def test_texts_repeat_by_their_content_and_id(tmp_path: Path, keys: Path, notes: Path, notes_protector: Path) -> None:
     """The last bits of a vector, which vary from batch to batch, hardly ever change its noise."""
     lines = notes.read_text(encoding="utf-8").splitlines(keepends=True)
     (tmp_path / "a.csv").write_text("".join(lines[:40]), encoding="utf-8")
@@ -251,9 +224,7 @@ def test_texts_repeat_by_their_content_and_id(
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
-def test_a_key_file_that_others_read_is_refused(
-    table: Path, keys: Path, vectors_protector: Path, mode: int
-) -> None:
+def test_a_key_file_that_others_read_is_refused(table: Path, keys: Path, vectors_protector: Path, mode: int) -> None:
     keys.chmod(mode)
     for done in (
         protect(table, vectors_protector, "out.parquet", "--key-file", keys, "--id-column", "name"),
@@ -268,11 +239,20 @@ def test_a_key_file_that_others_read_is_refused(
 
 @pytest.mark.parametrize(
     "options",
-    [("--key-file", "k", "--key-env", "E"), ("--key-id", "a"), ("--cap", "1"), ("--id-column", "name"),
-     ("--key-file", "k"), ("--ledger", "l"),  # the rows of a table have names, not numbers
-     ("--no-noise", "--key-file", "k"), ("--no-noise", "--key-env", "E"), ("--no-noise", "--ledger", "l"),
-     ("--cap", "0", "--ledger", "l"), ("--cap", "x", "--ledger", "l")],
-)  # fmt: skip
+    [
+        ("--key-file", "k", "--key-env", "E"),
+        ("--key-id", "a"),
+        ("--cap", "1"),
+        ("--id-column", "name"),
+        ("--key-file", "k"),
+        ("--ledger", "l"),  # the rows of a table have names, not numbers
+        ("--no-noise", "--key-file", "k"),
+        ("--no-noise", "--key-env", "E"),
+        ("--no-noise", "--ledger", "l"),
+        ("--cap", "0", "--ledger", "l"),
+        ("--cap", "x", "--ledger", "l"),
+    ],
+)
 def test_options_that_do_not_go_together_are_misuse(
     table: Path, vectors_protector: Path, options: tuple[str, ...]
 ) -> None:

@@ -28,12 +28,26 @@ def test_no_secret_and_no_id_is_said_or_written(
         (*named, "--carry", "name", "-o", "kept.parquet"),
         (*named, "-o", "out.npy", "--ledger", "l.ledger", "--cap", "1", "--json"),
         (*common, "-o", "no.npy", "--ledger", "l.ledger", "--id-column", "name", "--cap", "1", "--key-id", "x"),
-        ("protect", "clean.parquet", "-p", vectors_protector, "-o", "no.npy", "--ledger", "l.ledger",
-         "--id-column", "name", "--cap", "1"),
+        (
+            "protect",
+            "clean.parquet",
+            "-p",
+            vectors_protector,
+            "-o",
+            "no.npy",
+            "--ledger",
+            "l.ledger",
+            "--id-column",
+            "name",
+            "--cap",
+            "1",
+        ),
         (*common, "-o", "no.npy", "--id-column", "none"),
-        ("key", "list", "noise.key"), ("key", "list", "noise.key", "--json"),
-        ("ledger", "show", "l.ledger"), ("ledger", "export", "l.ledger", "-o", "rows.jsonl"),
-    ]  # fmt: skip
+        ("key", "list", "noise.key"),
+        ("key", "list", "noise.key", "--json"),
+        ("ledger", "show", "l.ledger"),
+        ("ledger", "export", "l.ledger", "-o", "rows.jsonl"),
+    ]
     monkeypatch.chdir(tmp_path)
     codes = []
     for number, arguments in enumerate(runs):

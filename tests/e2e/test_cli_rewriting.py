@@ -43,9 +43,7 @@ COMMON = ("texts.csv", "--concept", "concept.yaml", "--encoder", "lsa", "--no-ca
 
 
 @pytest.mark.parametrize("method", TEXT_METHODS)
-def test_fit_protect_and_refuse(
-    method: str, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_fit_protect_and_refuse(method: str, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(folder)
     file, out = tmp_path / "p.vecveil", tmp_path / "out.npy"
     fitted = run("fit", *COMMON, "--method", method, "-o", file, "--json", "--verbose")
@@ -120,9 +118,26 @@ def test_audit(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setattr(ladder, lambda *_, **__: (LinearAttack(),))
     file = tmp_path / "p.vecveil"
     assert run("fit", *COMMON, "--method", "redact", "-o", file).code == 0
-    audited = run("audit", *COMMON, "-p", file, "--json", tmp_path / "a.json", "--skip", "candidates",
-                  "--skip", "alignment", "--skip", "averaging", "--skip", "held-out-terms",
-                  "--skip", "probe", "--min-token-count", 5)  # fmt: skip
+    audited = run(
+        "audit",
+        *COMMON,
+        "-p",
+        file,
+        "--json",
+        tmp_path / "a.json",
+        "--skip",
+        "candidates",
+        "--skip",
+        "alignment",
+        "--skip",
+        "averaging",
+        "--skip",
+        "held-out-terms",
+        "--skip",
+        "probe",
+        "--min-token-count",
+        5,
+    )
     assert audited.code == 0, audited.err
     record = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
     assert record["method"] == "redact"

@@ -53,8 +53,14 @@ def fill_store(path: Path, vectors: np.ndarray, texts: list[str]) -> None:
 
 
 def migrate(folder: Path, *options: object) -> list[object]:
-    return ["migrate", f"sqlite-vec:{folder}/notes.db#notes", f"sealed:{folder}/index/",
-            "--seal-key", folder / "search.keys", *options]  # fmt: skip
+    return [
+        "migrate",
+        f"sqlite-vec:{folder}/notes.db#notes",
+        f"sealed:{folder}/index/",
+        "--seal-key",
+        folder / "search.keys",
+        *options,
+    ]
 
 
 @pytest.fixture
@@ -74,9 +80,12 @@ def test_a_store_is_copied_and_searched(filled: Path, lsa: Path, texts: list[str
     assert (hit["text"], hit["score"]) == (texts[7], pytest.approx(1, abs=1e-3))
     assert hit["metadata"].keys() == {"page"}
     for conditions, pages in (
-        (["page>=57"], {57, 58, 59}), (["page<3", "page!=1"], {0, 2}), (["page=3", "page=4"], {3, 4}),
-        (["page>2", "page<=4"], {3, 4}), (["note=x"], set()),
-    ):  # fmt: skip
+        (["page>=57"], {57, 58, 59}),
+        (["page<3", "page!=1"], {0, 2}),
+        (["page=3", "page=4"], {3, 4}),
+        (["page>2", "page<=4"], {3, 4}),
+        (["note=x"], set()),
+    ):
         done = run(*ask, *(word for one in conditions for word in ("--where", one)))
         assert {hit["metadata"]["page"] for hit in done.json["hits"]} == pages
     assert "No row has the field 'note'." in done.err
@@ -173,8 +182,18 @@ def tables(texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.jsonl.gz", "t.parquet", "v.parquet"])
 def test_a_table_is_copied(tables: Path, texts: list[str], lsa: Path, tmp_path: Path, name: str) -> None:
-    words = ["migrate", tables / name, f"sealed:{tmp_path}/index", "--seal-key", tables / "search.keys", "--json",
-             "--text-column", "body", "--id-column", "note"]  # fmt: skip
+    words = [
+        "migrate",
+        tables / name,
+        f"sealed:{tmp_path}/index",
+        "--seal-key",
+        tables / "search.keys",
+        "--json",
+        "--text-column",
+        "body",
+        "--id-column",
+        "note",
+    ]
     words += [] if name == "v.parquet" else ["--encoder", lsa]
     done = run(*words, "--batch", 7)
     assert done.code == 0, done.err
@@ -223,12 +242,41 @@ def test_mistakes_with_tables(tables: Path, lsa: Path, tmp_path: Path, arguments
         (["search", "sqlite-vec:{0}/notes.db#notes", "q", "--seal-key", "{0}/search.keys", "--hybrid"], "-p"),
         (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:{0}/index"], "--seal-key"),
         (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:", "--seal-key", "{0}/search.keys"], "sealed:FOLDER"),
-        (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:{0}/index", "--seal-key", "{0}/search.keys",
-          "--keep-text"], "--keep-text"),
-        (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:{0}/index", "--seal-key", "{0}/search.keys",
-          "--drop", "colour"], "drop"),
-        (["migrate", "sqlite-vec:{0}/notes.db#notes", "sealed:{0}/index", "--seal-key", "{0}/search.keys",
-          "--id-column", "x"], "--id-column"),
+        (
+            [
+                "migrate",
+                "sqlite-vec:{0}/notes.db#notes",
+                "sealed:{0}/index",
+                "--seal-key",
+                "{0}/search.keys",
+                "--keep-text",
+            ],
+            "--keep-text",
+        ),
+        (
+            [
+                "migrate",
+                "sqlite-vec:{0}/notes.db#notes",
+                "sealed:{0}/index",
+                "--seal-key",
+                "{0}/search.keys",
+                "--drop",
+                "colour",
+            ],
+            "drop",
+        ),
+        (
+            [
+                "migrate",
+                "sqlite-vec:{0}/notes.db#notes",
+                "sealed:{0}/index",
+                "--seal-key",
+                "{0}/search.keys",
+                "--id-column",
+                "x",
+            ],
+            "--id-column",
+        ),
         (["migrate", "{0}/t.csv", "sqlite-vec:{0}/n.db#n", "-p", "{protector}", "--text-column", "x"], "--text-column"),
         (["migrate", "sealed:{0}/index", "sqlite-vec:{0}/n.db#n", "-p", "{protector}"], "no database"),
         (["reprotect", "sealed:{0}/index", "-p", "{protector}", "--seal-key", "{0}/search.keys"], "reseal"),
@@ -246,7 +294,7 @@ def test_mistakes_with_tables(tables: Path, lsa: Path, tmp_path: Path, arguments
         (["audit", "--concept", "{0}/ids.txt"], "INPUT"),
         (["audit", "{0}/ids.txt"], "--concept"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_one_clear_sentence(
     filled_once: Path, lsa: Path, vectors_protector: Path, arguments: list[str], says: str
 ) -> None:

@@ -29,13 +29,18 @@ def work(vectors_protector: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("sealing")
     (folder / "p.vecveil").write_bytes(vectors_protector.read_bytes())
     X = np.random.default_rng(0).standard_normal((ROWS, N)).astype(np.float32)
-    table = pa.table({
-        "id": [f"n{i}" for i in range(ROWS)], "text": [f"{SECRET} {CANARY} {i}" for i in range(ROWS)],
-        "year": list(range(ROWS)), "when": pa.array([10**9 * i + 1 for i in range(ROWS)], pa.timestamp("ns")),
-        "tenant": ["a" if i % 3 else None for i in range(ROWS)],
-        "photo": [bytes([i]) for i in range(ROWS)], "scores": [[0.5, np.nan, np.inf]] * ROWS,
-        "embedding": pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), N),
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "id": [f"n{i}" for i in range(ROWS)],
+            "text": [f"{SECRET} {CANARY} {i}" for i in range(ROWS)],
+            "year": list(range(ROWS)),
+            "when": pa.array([10**9 * i + 1 for i in range(ROWS)], pa.timestamp("ns")),
+            "tenant": ["a" if i % 3 else None for i in range(ROWS)],
+            "photo": [bytes([i]) for i in range(ROWS)],
+            "scores": [[0.5, np.nan, np.inf]] * ROWS,
+            "embedding": pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), N),
+        }
+    )
     pq.write_table(table, folder / "clean.parquet", row_group_size=40)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -97,8 +102,12 @@ def test_rows_of_the_sealed_table_are_filtered_in_a_database(work: Path, tmp_pat
 
 
 def test_filter_fields_are_columns_of_single_values() -> None:
-    for field, words in (("nothing", "--filter-field"), ("text", "--filter-field"), ("scores", "filter fields"),
-                         ("TENANT", "--filter-field")):  # fmt: skip
+    for field, words in (
+        ("nothing", "--filter-field"),
+        ("text", "--filter-field"),
+        ("scores", "filter fields"),
+        ("TENANT", "--filter-field"),
+    ):
         done = run("seal", "clean.parquet", "-p", "p.vecveil", *NAMED, "--filter-field", field, "-o", "no.parquet")
         assert done.code == 1
         assert words in done.errors[0]
@@ -116,9 +125,12 @@ def test_the_opened_table_has_what_was_sealed() -> None:
         assert opened[name].to_pylist() == clean[name].to_pylist()
     np.testing.assert_allclose(vectors(opened), vectors(clean), atol=5e-3)  # float16
     assert json.loads(opened["metadata"][3].as_py()) == {
-        "year": 3, "when": "1970-01-01 00:00:03.000000001", "photo": base64.b64encode(b"\3").decode(),
-        "tenant": None, "scores": [0.5, None, None],
-    }  # fmt: skip
+        "year": 3,
+        "when": "1970-01-01 00:00:03.000000001",
+        "photo": base64.b64encode(b"\3").decode(),
+        "tenant": None,
+        "scores": [0.5, None, None],
+    }
 
 
 def test_a_folder_is_sealed_and_opened_in_parts_that_resume(work: Path) -> None:
@@ -131,9 +143,7 @@ def test_a_folder_is_sealed_and_opened_in_parts_that_resume(work: Path) -> None:
     before = (work / "folder" / "part-000000.parquet").stat().st_mtime_ns
     assert run(*seal, "--json").json["parts_already_there"] == 1
     assert (work / "folder" / "part-000000.parquet").stat().st_mtime_ns == before
-    assert (
-        run(*seal[:-4], "--seal-name", "others", *seal[-4:]).code == 1
-    )  # another collection in one folder
+    assert run(*seal[:-4], "--seal-name", "others", *seal[-4:]).code == 1  # another collection in one folder
     unseal = ("unseal", "folder", *NAMED, "-o", "opened", "--json")
     assert run(*unseal).json["rows"] == ROWS
     assert {path.stat().st_mode & 0o077 for path in (work / "opened", *(work / "opened").iterdir())} == {0}
@@ -144,10 +154,7 @@ def test_a_folder_is_sealed_and_opened_in_parts_that_resume(work: Path) -> None:
 def test_blobs_that_do_not_open_fail_or_are_reported(work: Path) -> None:
     rows = pq.read_table("sealed.parquet").slice(0, 4).to_pylist()
     rows[1]["vecveil_sealed"], rows[2]["vecveil_sealed"] = rows[2]["vecveil_sealed"], b"damaged"
-    lines = [
-        {"id": row["id"], "vecveil_sealed": base64.b64encode(row["vecveil_sealed"]).decode()}
-        for row in rows
-    ]
+    lines = [{"id": row["id"], "vecveil_sealed": base64.b64encode(row["vecveil_sealed"]).decode()} for row in rows]
     (work / "moved.jsonl").write_text("\n".join(map(json.dumps, lines)))
     unseal = ("unseal", "moved.jsonl", *NAMED, "-o", "rest.parquet")
     done = run(*unseal)
@@ -187,16 +194,7 @@ def test_wrong_arguments_are_one_error(work: Path, arguments: tuple[str, ...], c
 
 
 def test_erased_rows_open_no_more(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seal = (
-        "seal",
-        "clean.parquet",
-        "-p",
-        "p.vecveil",
-        "--seal-key",
-        "search.keys",
-        "--seal-name",
-        "gone",
-    )
+    seal = ("seal", "clean.parquet", "-p", "p.vecveil", "--seal-key", "search.keys", "--seal-name", "gone")
     assert run(*seal, "-o", "gone.parquet").code == 0
     about = run("key", "list", "search.keys", "--json").json["collections"]["gone"]
     assert about["data_keys"] == 1

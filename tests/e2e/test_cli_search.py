@@ -28,9 +28,7 @@ def texts(notes: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def sealed(
-    notes: Path, lsa: Path, texts: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def sealed(notes: Path, lsa: Path, texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a clean store, a protector, a key file and the sealed copy."""
     folder = tmp_path_factory.mktemp("sealed")
     vectors = np.asarray(load_encoder(lsa).encode(texts), np.float32)
@@ -40,30 +38,59 @@ def sealed(
         store.write(Batch(tuple(f"n{i}" for i in range(len(texts))), vectors, fields))
     for command in (
         ("key", "new", folder / "search.keys"),
-        ("fit", notes, "--text-column", "text", "--concept", notes.with_name("concept.yaml"), "--encoder", lsa,
-         "--method", "laplace", "--noise-to-signal", 0.5, "-o", folder / "p.vecveil"),
-        ("migrate", f"sqlite-vec:{folder}/clean.db#notes", f"sqlite-vec:{folder}/safe.db#notes",
-         "-p", folder / "p.vecveil", "--seal-key", folder / "search.keys"),
-    ):  # fmt: skip
+        (
+            "fit",
+            notes,
+            "--text-column",
+            "text",
+            "--concept",
+            notes.with_name("concept.yaml"),
+            "--encoder",
+            lsa,
+            "--method",
+            "laplace",
+            "--noise-to-signal",
+            0.5,
+            "-o",
+            folder / "p.vecveil",
+        ),
+        (
+            "migrate",
+            f"sqlite-vec:{folder}/clean.db#notes",
+            f"sqlite-vec:{folder}/safe.db#notes",
+            "-p",
+            folder / "p.vecveil",
+            "--seal-key",
+            folder / "search.keys",
+        ),
+    ):
         done = run(*command)
         assert done.code == 0, done.err
     return folder
 
 
-def test_hits_are_the_exact_neighbours_with_their_texts(
-    sealed: Path, lsa: Path, texts: list[str]
-) -> None:
-    done = run("search", f"sqlite-vec:{sealed}/safe.db#notes", QUERY, "-p", sealed / "p.vecveil", "--encoder", lsa,
-               "--seal-key", sealed / "search.keys", "--top", 5, "--json")  # fmt: skip
+def test_hits_are_the_exact_neighbours_with_their_texts(sealed: Path, lsa: Path, texts: list[str]) -> None:
+    done = run(
+        "search",
+        f"sqlite-vec:{sealed}/safe.db#notes",
+        QUERY,
+        "-p",
+        sealed / "p.vecveil",
+        "--encoder",
+        lsa,
+        "--seal-key",
+        sealed / "search.keys",
+        "--top",
+        5,
+        "--json",
+    )
     assert done.code == 0, done.err
     encoder = load_encoder(lsa)
     X, q = np.asarray(encoder.encode(texts)), np.asarray(encoder.encode([QUERY]))[0]
     cosines = X @ q / np.linalg.norm(X, axis=1) / np.linalg.norm(q)
     hits = done.json["hits"]
     # Equal notes tie: compare scores, and texts with their rows.
-    np.testing.assert_allclose(
-        [hit["score"] for hit in hits], np.sort(cosines)[::-1][:5], atol=2e-3
-    )
+    np.testing.assert_allclose([hit["score"] for hit in hits], np.sort(cosines)[::-1][:5], atol=2e-3)
     for hit in hits:
         row = int(hit["id"][1:])
         assert hit["text"] == texts[row]
@@ -77,8 +104,19 @@ def test_a_stored_text_cannot_control_the_terminal(sealed: Path, lsa: Path) -> N
     collection = ProtectedCollection(address, sealed / "p.vecveil", sealed / "search.keys", encoder=load_encoder(lsa))
     collection.add(texts=[text], ids=["x\x1b"])
     try:
-        done = run("search", address, QUERY, "-p", sealed / "p.vecveil", "--encoder", lsa,
-                   "--seal-key", sealed / "search.keys", "--top", 1)  # fmt: skip
+        done = run(
+            "search",
+            address,
+            QUERY,
+            "-p",
+            sealed / "p.vecveil",
+            "--encoder",
+            lsa,
+            "--seal-key",
+            sealed / "search.keys",
+            "--top",
+            1,
+        )
     finally:
         collection.delete(["x\x1b"])
     assert done.code == 0, done.err
@@ -93,8 +131,18 @@ def test_what_the_database_sees_of_rows_and_of_queries_is_audited(
     # Every text twice: equal queries are averaged, and their words are frequent enough to attack.
     rows = [(f"n{i % len(texts)}", texts[i % len(texts)]) for i in range(2 * len(texts))]
     write_csv(sealed / "sample.csv", ["id", "text"], rows)
-    common = (sealed / "sample.csv", "--text-column", "text", "--concept", notes.with_name("concept.yaml"),
-              "--min-token-count", 3, "--json", "-", *TOKEN_INFERENCE_ALONE)  # fmt: skip
+    common = (
+        sealed / "sample.csv",
+        "--text-column",
+        "text",
+        "--concept",
+        notes.with_name("concept.yaml"),
+        "--min-token-count",
+        3,
+        "--json",
+        "-",
+        *TOKEN_INFERENCE_ALONE,
+    )
     seen = run("audit", *common, "--store", store, "--id-column", "id")
     asked = run("audit", *common, "--store", store, "-p", sealed / "p.vecveil", "--encoder", lsa, "--candidates", 20)
     for done in (seen, asked):
@@ -175,22 +223,14 @@ def test_resealed_rows_are_found_with_the_new_key_alone(sealed: Path, lsa: Path)
 
 @pytest.mark.parametrize(
     ("change", "code"),
-    [
-        ({"--seal-key": "other.keys"}, 1),
-        ({"--seal-key": "absent.keys"}, 1),
-        ({"-p": "search.keys"}, 1),
-    ],
+    [({"--seal-key": "other.keys"}, 1), ({"--seal-key": "absent.keys"}, 1), ({"-p": "search.keys"}, 1)],
 )
-def test_wrong_arguments_are_one_error_line(
-    sealed: Path, lsa: Path, change: dict[str, object], code: int
-) -> None:
+def test_wrong_arguments_are_one_error_line(sealed: Path, lsa: Path, change: dict[str, object], code: int) -> None:
     if not (sealed / "other.keys").exists():
         assert run("key", "new", sealed / "other.keys").code == 0
     options = {"-p": "p.vecveil", "--seal-key": "search.keys", "--top": 3} | change
     given = [
-        part
-        for name, value in options.items()
-        for part in (name, sealed / value if isinstance(value, str) else value)
+        part for name, value in options.items() for part in (name, sealed / value if isinstance(value, str) else value)
     ]
     done = run("search", f"sqlite-vec:{sealed}/safe.db#notes", QUERY, "--encoder", lsa, *given)
     assert done.code == code

@@ -29,9 +29,7 @@ def limited_files(size: int) -> Callable[[], None]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are POSIX")
 @pytest.mark.parametrize("kind", ["npy", "parquet", "vecveil"])
-def test_a_full_disk(
-    kind: str, tmp_path: Path, vectors_protector: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk(kind: str, tmp_path: Path, vectors_protector: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Bytecode written under the limit would be cut, and break every later import of that module.
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     write_pairs(tmp_path)
@@ -49,22 +47,22 @@ def test_a_full_disk(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of a process are POSIX")
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "terminate"]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "terminate"])
 @pytest.mark.parametrize("kind", ["npy", "parquet"])
 def test_stopping_in_the_middle(
     number: signal.Signals, code: int, kind: str, tmp_path: Path, vectors_protector: Path
 ) -> None:
-    large = np.lib.format.open_memmap(
-        tmp_path / "large.npy", mode="w+", dtype=np.float32, shape=(2_000_000, 32)
-    )
+    large = np.lib.format.open_memmap(tmp_path / "large.npy", mode="w+", dtype=np.float32, shape=(2_000_000, 32))
     del large  # zeros, and on disk a hole
     out = tmp_path / f"out.{kind}"
     process = subprocess.Popen(
         command("protect", "large.npy", "-p", vectors_protector, "-o", out),
-        cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         deadline = time.monotonic() + 120
         while not any(path.stat().st_size > 0 for path in tmp_path.glob(".*.tmp")):

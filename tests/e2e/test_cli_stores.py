@@ -33,13 +33,7 @@ PASSWORD = "hunter2swordfish"
 TEXT = "chroma:document"
 
 
-def fill(
-    location: str,
-    vectors: np.ndarray,
-    fields: list[dict[str, Any]],
-    *,
-    metric: str | None = "euclidean",
-) -> None:
+def fill(location: str, vectors: np.ndarray, fields: list[dict[str, Any]], *, metric: str | None = "euclidean") -> None:
     """Write rows ``n0`` on to a new collection."""
     with in_this_process(location) as store:
         store.create(vectors.shape[1], metric=metric)
@@ -77,7 +71,7 @@ def source(folder: Path) -> str:
     fields = [
         {TEXT: f"{CANARY} number {i} is what {SECRET} was given", "page": i, "mail": f"{CANARY}{i}@example.org"}
         for i in range(ROWS)
-    ]  # fmt: skip
+    ]
     location = f"chroma:{folder}/clean#notes"
     fill(location, vectors, fields)
     return location
@@ -90,7 +84,7 @@ def table(folder: Path) -> str:
     fields = [
         {TEXT: f"{CANARY} number {i} is what {SECRET} was given", "page": i, "mail": f"{CANARY}{i}@example.org"}
         for i in range(ROWS)
-    ]  # fmt: skip
+    ]
     location = f"sqlite-vec:{folder}/clean.db#notes"
     fill(location, vectors, fields)
     return location
@@ -116,8 +110,10 @@ def test_a_collection_is_scanned(source: str, tmp_path: Path) -> None:
     assert (record["schema"], record["store"]["name"]) == ("vecveil.scan/1", "chroma:clean#notes")
     assert str(tmp_path.parent) not in text
     assert [one["code"] for one in record["findings"]] == [
-        "plaintext-beside-vectors", "personal-data-beside-vectors", "protection-unknown",
-    ]  # fmt: skip
+        "plaintext-beside-vectors",
+        "personal-data-beside-vectors",
+        "protection-unknown",
+    ]
     assert record["audit"] is None
     piped = run("scan", source, "--json", "-", "--limit", 50)
     assert (piped.json["rows"], piped.json["complete"]) == (50, False)
@@ -126,11 +122,7 @@ def test_a_collection_is_scanned(source: str, tmp_path: Path) -> None:
 
 def bags(texts: list[str], dimension: int = 96) -> np.ndarray:
     """Return unit vectors that are sums of a drawn vector for each word: an encoder that costs nothing."""
-    drawn = {
-        word: np.random.default_rng(zlib.crc32(word.encode()))
-        for text in texts
-        for word in text.split()
-    }
+    drawn = {word: np.random.default_rng(zlib.crc32(word.encode())) for text in texts for word in text.split()}
     of_word = {word: rng.standard_normal(dimension) for word, rng in drawn.items()}
     X = np.stack([sum(of_word[word] for word in text.split()) for text in texts])
     return np.asarray(X / np.linalg.norm(X, axis=1, keepdims=True), dtype=np.float32)
@@ -167,38 +159,41 @@ def test_vectors_of_the_encoder_are_told(
         done = run("scan", location, "--encoder", "bags", "--json", "-")
         assert done.code == 0, done.err
         codes = {one["code"] for one in done.json["findings"]}
-        assert ("vectors-not-protected" in codes, "protection-unknown" in codes) == (
-            is_clean,
-            not is_clean,
-        )
+        assert ("vectors-not-protected" in codes, "protection-unknown" in codes) == (is_clean, not is_clean)
 
 
-def test_a_sample_is_audited_with_texts_of_a_file(
-    notes: Path, known: tuple[Any, ...], tmp_path: Path
-) -> None:
+def test_a_sample_is_audited_with_texts_of_a_file(notes: Path, known: tuple[Any, ...], tmp_path: Path) -> None:
     rows, _, alone, _ = known
-    table = write_csv(
-        tmp_path / "t.csv",
-        ["key", "text"],
-        [(f"n{i}", row["text"]) for i, row in enumerate(rows)][:400],
-    )
+    table = write_csv(tmp_path / "t.csv", ["key", "text"], [(f"n{i}", row["text"]) for i, row in enumerate(rows)][:400])
     families = ("probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms")
     skipped = [word for family in families for word in ("--skip", family)]
     done = run(
-        "scan", alone, "--concept", notes.with_name("concept.yaml"), *skipped, "--texts", table, "--id-column", "key",
-        "--sample", 300, "--html", tmp_path / "a.html", "--audit-json", tmp_path / "a.json", "--json", "-",
-        "--group-field", "group",
-    )  # fmt: skip
+        "scan",
+        alone,
+        "--concept",
+        notes.with_name("concept.yaml"),
+        *skipped,
+        "--texts",
+        table,
+        "--id-column",
+        "key",
+        "--sample",
+        300,
+        "--html",
+        tmp_path / "a.html",
+        "--audit-json",
+        tmp_path / "a.json",
+        "--json",
+        "-",
+        "--group-field",
+        "group",
+    )
     assert done.code == 0, done.err
     assert "concept-leaks" in {one["code"] for one in done.json["findings"]}
     assert "300 that were attacked" in done.json["not_tested"][0]
     audit = json.loads((tmp_path / "a.json").read_text())
     assert done.json["audit"] == audit
-    assert (audit["schema"], audit["kind"], audit["texts"]["total"]) == (
-        "vecveil.audit/2",
-        "store",
-        300,
-    )
+    assert (audit["schema"], audit["kind"], audit["texts"]["total"]) == ("vecveil.audit/2", "store", 300)
     assert audit["split"]["unit"] == "group of texts with one id"
     assert "<html" in (tmp_path / "a.html").read_text()
     assert "'sqlite-vec:alone.db#alone'" in audit["command"]
@@ -225,19 +220,7 @@ def test_each_text_is_audited_with_its_own_vector(
         ["key", "text"],
         [(f"n{i}", rows[i]["text"]) for i in order] + [("x", "y"), ("", "y"), ("", "z")],
     )
-    joined = run(
-        "scan",
-        alone,
-        *concept,
-        "--texts",
-        table,
-        "--id-column",
-        "key",
-        "--sample",
-        90,
-        "--json",
-        "-",
-    )
+    joined = run("scan", alone, *concept, "--texts", table, "--id-column", "key", "--sample", 90, "--json", "-")
     assert (joined.code, joined.json["audit"]) == (1, None)
     assert "Too few texts." in joined.err  # what was counted is said all the same
     vectors, texts, more = asked.pop()
@@ -277,12 +260,15 @@ def test_misused_scans(table: str, arguments: list[str], code: int, match: str) 
 @pytest.mark.parametrize("name", ["scan", "migrate"])
 def test_locations_that_lead_nowhere(name: str, tmp_path: Path, vectors_protector: Path) -> None:
     for location in (
-        f"chroma:{tmp_path}/absent#c", "nonsense", f"oracle:{PASSWORD}", "chroma:",
+        f"chroma:{tmp_path}/absent#c",
+        "nonsense",
+        f"oracle:{PASSWORD}",
+        "chroma:",
         f"pgvector:postgresql://ann:{PASSWORD}@127.0.0.1:1/none#t",
         f"pgvector:postgresql://ann:{PASSWORD}x@y@127.0.0.1:1/none#t",
         f"pgvector:postgresql://ann:#{PASSWORD}@127.0.0.1:1/none#t",
         f"pgvector:host=127.0.0.1 port=1 user=ann password={PASSWORD}#t",
-    ):  # fmt: skip
+    ):
         more = () if name == "scan" else (f"chroma:{tmp_path}/out#c", "-p", vectors_protector)
         done = run(name, location, *more)
         assert done.code == 1, location
@@ -306,7 +292,7 @@ def test_a_collection_is_migrated_and_checked_again(
     before, after = rows_of(source), rows_of(dest)
     assert {one: fields for one, (_, fields) in after.items()} == {
         one: {name: value for name, value in fields.items() if name != TEXT} for one, (_, fields) in before.items()
-    }  # fmt: skip
+    }
     assert not any(before[one][0] == after[one][0] for one in before)
     state = (tmp_path / "safe.notes.migration.json").read_text()
     assert CANARY not in state
@@ -332,13 +318,8 @@ def test_a_protector_that_is_not_ready_is_used_after_a_yes(table: str, tmp_path:
     assert done.code == 0, done.err
 
 
-def test_texts_are_kept_only_when_asked_for(
-    table: str, tmp_path: Path, vectors_protector: Path
-) -> None:
-    for name, options, kept in (
-        ("a", ["--drop", "mail"], {"page"}),
-        ("b", ["--keep-text"], {"page", "mail", TEXT}),
-    ):
+def test_texts_are_kept_only_when_asked_for(table: str, tmp_path: Path, vectors_protector: Path) -> None:
+    for name, options, kept in (("a", ["--drop", "mail"], {"page"}), ("b", ["--keep-text"], {"page", "mail", TEXT})):
         dest = f"sqlite-vec:{tmp_path}/{name}.db#notes"
         done = run("migrate", table, dest, "-p", vectors_protector, *options)
         assert done.code == 0, done.err
@@ -358,21 +339,15 @@ def test_texts_are_kept_only_when_asked_for(
     assert "`--keep-text`" in other.err
 
 
-def test_stopped_in_the_middle_and_gone_on_with(
-    table: str, tmp_path: Path, vectors_protector: Path, key: Path
-) -> None:
+def test_stopped_in_the_middle_and_gone_on_with(table: str, tmp_path: Path, vectors_protector: Path, key: Path) -> None:
     """A process of its own gets Ctrl-C when its state counts a first batch; the same command ends it.
 
     tests/faults/test_kill_migrate.py kills migrations into each kind of store.
     """
     dest, state = f"sqlite-vec:{tmp_path}/safe.db#notes", tmp_path / "safe.db.notes.migration.json"
     given = ("migrate", table, dest, "-p", vectors_protector, "--key-file", key, "--batch", 1)
-    process = subprocess.Popen(
-        command(*given), env=environment(), stderr=subprocess.PIPE, text=True, cwd=tmp_path
-    )
-    while process.poll() is None and not (
-        state.exists() and json.loads(state.read_text())["rows"] > 5
-    ):
+    process = subprocess.Popen(command(*given), env=environment(), stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    while process.poll() is None and not (state.exists() and json.loads(state.read_text())["rows"] > 5):
         time.sleep(0.002)
     os.kill(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
@@ -429,12 +404,16 @@ def test_names_control_no_terminal(name: str, tmp_path: Path, vectors_protector:
     write_csv(tmp_path / "notes.csv", [f"column {HOSTILE}", "other"], [[text, text]])
     commands: dict[str, list[list[object]]] = {
         "scan": [["scan", location], ["scan", location, "--json", "-"]],
-        "migrate": [["migrate", location, f"sqlite-vec:{tmp_path}/to.db#notes", "-p", vectors_protector, *keep]
-                    for keep in ([], ["--drop", f"field {HOSTILE}"])],
+        "migrate": [
+            ["migrate", location, f"sqlite-vec:{tmp_path}/to.db#notes", "-p", vectors_protector, *keep]
+            for keep in ([], ["--drop", f"field {HOSTILE}"])
+        ],
         "reconcile": [["reconcile", location, "--ids", ids], ["reconcile", location, "--ids", ids, "--json"]],
-        "protect": [["protect", tmp_path / "notes.csv", "-p", vectors_protector, "-o", tmp_path / "out.parquet", *wrong]
-                    for wrong in ([], ["--text-column", HOSTILE], ["--text-column", "other", "--carry", HOSTILE])],
-    }  # fmt: skip
+        "protect": [
+            ["protect", tmp_path / "notes.csv", "-p", vectors_protector, "-o", tmp_path / "out.parquet", *wrong]
+            for wrong in ([], ["--text-column", HOSTILE], ["--text-column", "other", "--carry", HOSTILE])
+        ],
+    }
     said = ""
     for arguments in commands[name]:
         done = run(*arguments)

@@ -25,15 +25,26 @@ def demo(notes: Path, lsa: Path) -> tuple[Path, Outcome]:
     with contextlib.chdir(notes.parent), pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "CANDIDATES", 50)
         done = run(
-            "demo", "--input", "notes.csv", "--text-column", "text", "--concept", "concept.yaml",
-            "--out", "result", "--target-utility", 0.8, "--seed", 3, "--encoder", lsa,
-        )  # fmt: skip
+            "demo",
+            "--input",
+            "notes.csv",
+            "--text-column",
+            "text",
+            "--concept",
+            "concept.yaml",
+            "--out",
+            "result",
+            "--target-utility",
+            0.8,
+            "--seed",
+            3,
+            "--encoder",
+            lsa,
+        )
     return notes.parent / "result", done
 
 
-def test_the_demo_ends_with_a_table_and_says_where_the_files_are(
-    demo: tuple[Path, Outcome],
-) -> None:
+def test_the_demo_ends_with_a_table_and_says_where_the_files_are(demo: tuple[Path, Outcome]) -> None:
     folder, done = demo
     assert done.code == 0, done.err
     assert done.out.startswith("Mode ")
@@ -92,9 +103,7 @@ def test_the_files_of_the_demo_are_good(demo: tuple[Path, Outcome], notes: Path)
     assert CANARY not in (folder / "audit.json").read_text(encoding="utf-8")
 
 
-def test_protected_vectors_are_not_the_clean_ones(
-    demo: tuple[Path, Outcome], notes: Path, lsa: Path
-) -> None:
+def test_protected_vectors_are_not_the_clean_ones(demo: tuple[Path, Outcome], notes: Path, lsa: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     from vecveil.data import read_texts
 
@@ -110,16 +119,25 @@ def test_protected_vectors_are_not_the_clean_ones(
 def test_too_few_texts_are_refused_before_the_work(notes: Path, lsa: Path, tmp_path: Path) -> None:
     few = tmp_path / "few.csv"
     few.write_text("\n".join(notes.read_text(encoding="utf-8").splitlines()[:81]), encoding="utf-8")
-    done = run("demo", "--input", few, "--text-column", "text", "--concept", notes.parent / "concept.yaml",
-               "--out", tmp_path / "out", "--encoder", lsa)  # fmt: skip
+    done = run(
+        "demo",
+        "--input",
+        few,
+        "--text-column",
+        "text",
+        "--concept",
+        notes.parent / "concept.yaml",
+        "--out",
+        tmp_path / "out",
+        "--encoder",
+        lsa,
+    )
     assert done.code == 1
     assert "enough texts to attack one half of them" in done.errors[0]
     assert "2/5" not in done.err
 
 
-def test_the_demo_may_run_again_but_not_over_other_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demo_may_run_again_but_not_over_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "vecveil-demo"
     with job.staging(folder) as draft:
         for name in job.FILES:
@@ -150,9 +168,20 @@ def test_stopping_the_demo_leaves_nothing(
 
     monkeypatch.setattr(job, "audit", stop)
     done = run(
-        "demo", "--input", notes, "--concept", notes.with_name("concept.yaml"),
-        "--target-utility", 0.8, "--seed", 3, "--out", tmp_path / "result", "--encoder", lsa,
-    )  # fmt: skip
+        "demo",
+        "--input",
+        notes,
+        "--concept",
+        notes.with_name("concept.yaml"),
+        "--target-utility",
+        0.8,
+        "--seed",
+        3,
+        "--out",
+        tmp_path / "result",
+        "--encoder",
+        lsa,
+    )
     assert seen == [["protected.parquet"]]  # the run was stopped late
     assert done.code == 130
     assert done.err.splitlines()[-1].startswith("vecveil: stopped by Ctrl-C")
@@ -163,9 +192,7 @@ def test_bundled_notes_are_said_to_be_synthetic(
     tmp_path: Path, demo: tuple[Path, Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, _ = demo
-    result = job.DemoResult(
-        vecveil.AuditResult.load(folder / "audit.json"), folder, 3000, True, 1.0
-    )
+    result = job.DemoResult(vecveil.AuditResult.load(folder / "audit.json"), folder, 3000, True, 1.0)
     assert "synthetic" in result.summary()
     assert all(name in result.summary() for name in job.FILES)
     assert result.to_record()["synthetic"] is True

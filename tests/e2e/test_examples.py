@@ -29,14 +29,9 @@ def run(script: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "script", [one for one in EXAMPLES if one != OWN_PROCESS], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("script", [one for one in EXAMPLES if one != OWN_PROCESS], ids=lambda path: path.stem)
 def test_an_example_runs(
-    script: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(script), run_name="__main__")

@@ -11,10 +11,7 @@ from e2e.test_report_page import background, browser, pytestmark, requests, view
 from harness.sample_experiment import EXPERIMENTS, sample_experiment
 from research.report import experiment_to_html
 
-__all__ = [
-    "browser",
-    "pytestmark",
-]  # the fixture and the rule for skipping are those of the audit page
+__all__ = ["browser", "pytestmark"]  # the fixture and the rule for skipping are those of the audit page
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +24,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("variant", EXPERIMENTS)
-def test_it_asks_for_nothing_and_complains_of_nothing(
-    browser: Any, pages: dict[str, Path], variant: str
-) -> None:
+def test_it_asks_for_nothing_and_complains_of_nothing(browser: Any, pages: dict[str, Path], variant: str) -> None:
     requests(browser)
     browser.get_log("browser")
     view(browser, pages[variant])
@@ -60,9 +55,7 @@ def test_the_page_is_not_wider_than_its_window_and_wide_tables_scroll(
 
 
 @pytest.mark.parametrize("width", [360, 1200])
-def test_marks_and_lines_lie_where_the_figures_are(
-    browser: Any, pages: dict[str, Path], width: int
-) -> None:
+def test_marks_and_lines_lie_where_the_figures_are(browser: Any, pages: dict[str, Path], width: int) -> None:
     """What the browser draws is read off its own grid, whose lowest line is 0 and whose highest is 0.8."""
     view(browser, pages["full"], width=width)
     drawn = browser.execute_script(

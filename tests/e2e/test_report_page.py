@@ -21,9 +21,7 @@ from vecveil.report.pack import write_pack
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 axe = pytest.importorskip("axe_core_python.base", reason="axe-core-python is not installed")
 AXE = Path(axe.AXE_FILE_PATH).read_text(encoding="utf-8")
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMEDRIVER = shutil.which("chromedriver")
 
 pytestmark = pytest.mark.skipif(
@@ -45,9 +43,7 @@ ARGUMENTS = (
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    return {
-        name: write_audit_html(sample_audit(name), folder / f"{name}.html") for name in VARIANTS
-    }
+    return {name: write_audit_html(sample_audit(name), folder / f"{name}.html") for name in VARIANTS}
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +62,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         driver.quit()
 
 
-def view(
-    browser: Any, page: Path, *, width: int = 1200, media: str = "", dark: bool = False
-) -> None:
+def view(browser: Any, page: Path, *, width: int = 1200, media: str = "", dark: bool = False) -> None:
     """Open the page in a window of the given width, colour scheme and medium."""
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -84,14 +78,12 @@ def requests(browser: Any) -> list[str]:
     stopped = {
         entry["params"]["requestId"]
         for entry in entries
-        if entry["method"] == "Network.loadingFailed"
-        and entry["params"].get("blockedReason") == "csp"
+        if entry["method"] == "Network.loadingFailed" and entry["params"].get("blockedReason") == "csp"
     }
     asked = [
         entry["params"]["request"]["url"]
         for entry in entries
-        if entry["method"] == "Network.requestWillBeSent"
-        and entry["params"]["requestId"] not in stopped
+        if entry["method"] == "Network.requestWillBeSent" and entry["params"]["requestId"] not in stopped
     ]
     return [url for url in asked if not url.startswith(("data:", "chrome:", "chrome-untrusted:"))]
 
@@ -102,9 +94,7 @@ def background(browser: Any) -> str:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_it_asks_for_nothing_and_complains_of_nothing(
-    browser: Any, pages: dict[str, Path], variant: str
-) -> None:
+def test_it_asks_for_nothing_and_complains_of_nothing(browser: Any, pages: dict[str, Path], variant: str) -> None:
     requests(browser)
     browser.get_log("browser")
     view(browser, pages[variant])
@@ -179,10 +169,12 @@ def test_it_is_read_in_minutes(browser: Any, pages: dict[str, Path], variant: st
 def violations(browser: Any) -> list[list[Any]]:
     """Return what axe-core objects to: the rule and the elements."""
     browser.execute_script(AXE)
-    return list(browser.execute_async_script(
-        "const done = arguments[arguments.length - 1];"
-        "axe.run().then(r => done(r.violations.map(v => [v.id, v.nodes.map(n => n.html)])))"
-    ))  # fmt: skip
+    return list(
+        browser.execute_async_script(
+            "const done = arguments[arguments.length - 1];"
+            "axe.run().then(r => done(r.violations.map(v => [v.id, v.nodes.map(n => n.html)])))"
+        )
+    )
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -265,9 +257,7 @@ def test_warnings_are_seen_first(browser: Any, pages: dict[str, Path], width: in
 
 @pytest.mark.parametrize("width", [360, 1200])
 @pytest.mark.parametrize("variant", ["formal", "store", "many-attacks"])
-def test_no_column_of_words_is_squeezed(
-    browser: Any, pages: dict[str, Path], variant: str, width: int
-) -> None:
+def test_no_column_of_words_is_squeezed(browser: Any, pages: dict[str, Path], variant: str, width: int) -> None:
     view(browser, pages[variant], width=width)
     narrow = browser.execute_script(
         "return [...document.querySelectorAll('table:not(.series) tbody th')].filter(e => e.offsetParent !== null)"

@@ -22,9 +22,7 @@ from vecveil.encoders import LsaEncoder
 from vecveil.errors import InvalidInputError
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMEDRIVER = shutil.which("chromedriver")
 
 pytestmark = pytest.mark.skipif(
@@ -133,9 +131,7 @@ def set_slider(browser: Any, value: int) -> None:
 def hosts(browser: Any) -> set[str]:
     """Return the hosts that were asked for since the last call."""
     entries = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [
-        e["params"]["request"]["url"] for e in entries if e["method"] == "Network.requestWillBeSent"
-    ]
+    asked = [e["params"]["request"]["url"] for e in entries if e["method"] == "Network.requestWillBeSent"]
     return {urlsplit(url).netloc for url in asked if not url.startswith(("data:", "chrome:", "chrome-untrusted:"))}
 
 
@@ -156,17 +152,10 @@ def guessed(browser: Any, site: Site) -> Any:
     find(browser, "file").send_keys(str(site.file))
     wait(browser, lambda: "loaded" in find(browser, "status").text)
     assert find(browser, "protector").get_attribute("value") != "served"
-    fill(
-        browser,
-        "texts",
-        f"Zyxcanary has gout and takes colchicine.\n{HOSTILE}\nNothing of it here.",
-    )
+    fill(browser, "texts", f"Zyxcanary has gout and takes colchicine.\n{HOSTILE}\nNothing of it here.")
     fill(browser, "words", "gout\ncolchicine\nasthma\nmigraine\ninsomnia\nmalaria")
     find(browser, "run").click()
-    wait(
-        browser,
-        lambda: find(browser, "result").is_displayed() or find(browser, "error").is_displayed(),
-    )
+    wait(browser, lambda: find(browser, "result").is_displayed() or find(browser, "error").is_displayed())
     assert not find(browser, "error").is_displayed(), find(browser, "error").text
     return browser
 
@@ -207,9 +196,7 @@ def test_the_slider_moves_the_marker_the_label_and_the_guesses(guessed: Any) -> 
     assert most[0] < least[0], "less similarity is kept"
     assert most[1] > least[1], "less is read"
     assert find(guessed, "noise-label").text != label
-    assert (
-        find(guessed, "noise").get_attribute("aria-valuetext") == find(guessed, "noise-label").text
-    )
+    assert find(guessed, "noise").get_attribute("aria-valuetext") == find(guessed, "noise-label").text
     assert find(guessed, "guesses").text != guesses
 
 
@@ -244,9 +231,7 @@ def test_dark_differs_and_every_field_has_a_label(guessed: Any) -> None:
     for scheme in ("light", "dark"):
         feature = {"name": "prefers-color-scheme", "value": scheme}
         guessed.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": [feature]})
-        colours.add(
-            guessed.execute_script("return getComputedStyle(document.body).backgroundColor")
-        )
+        colours.add(guessed.execute_script("return getComputedStyle(document.body).backgroundColor"))
     assert len(colours) == 2
     unnamed = guessed.execute_script(
         "return [...document.querySelectorAll('input, select, textarea')].filter(e => !e.labels.length).map(e => e.id)"
@@ -318,13 +303,9 @@ def test_with_keys_the_page_asks_for_one(browser: Any, tmp_path: Path) -> None:
     def guess(*_: Any, **__: Any) -> dict[str, Any]:
         raise InvalidInputError("Preview: `words` must be other words; got these.")
 
-    router = page_router(
-        {"drug": (protector, upstream)}, guess, PageTexts(("gout", "lupus"), ("one",), "few")
-    )
+    router = page_router({"drug": (protector, upstream)}, guess, PageTexts(("gout", "lupus"), ("one",), "few"))
     service = Service([ServedPolicy("drug", ReleasePolicy(protector), upstream)])
-    with served(
-        service, routers=[router], keys=ApiKeys(str(file)), open_paths=PAGE_OPEN_PATHS
-    ) as url:
+    with served(service, routers=[router], keys=ApiKeys(str(file)), open_paths=PAGE_OPEN_PATHS) as url:
         browser.get(url)
         wait(browser, lambda: find(browser, "key").is_displayed())
         assert not find(browser, "form").is_displayed()
@@ -334,17 +315,13 @@ def test_with_keys_the_page_asks_for_one(browser: Any, tmp_path: Path) -> None:
             wait(
                 browser,
                 lambda form=form: (
-                    find(browser, "form").is_displayed()
-                    or (not form and "not take" in find(browser, "error").text)
+                    find(browser, "form").is_displayed() or (not form and "not take" in find(browser, "error").text)
                 ),
             )
             assert find(browser, "form").is_displayed() is form
         assert not find(browser, "access").is_displayed()
         assert (
-            browser.execute_script(
-                "return localStorage.length + sessionStorage.length + document.cookie.length"
-            )
-            == 0
+            browser.execute_script("return localStorage.length + sessionStorage.length + document.cookie.length") == 0
         )
         find(browser, "samples").click()
         find(browser, "run").click()

@@ -47,8 +47,13 @@ def lake(tmp_path_factory: pytest.TempPathFactory, clean: np.ndarray) -> Path:
     """A folder of Parquet files of some row groups each, with a column of ids."""
     folder = tmp_path_factory.mktemp("lake")
     for number, rows in enumerate(np.array_split(np.arange(len(clean)), FILES)):
-        pq.write_table(table_of(clean, rows), folder / f"{number:02d}.parquet", row_group_size=GROUP_ROWS,
-                       compression="none", use_dictionary=False)  # fmt: skip
+        pq.write_table(
+            table_of(clean, rows),
+            folder / f"{number:02d}.parquet",
+            row_group_size=GROUP_ROWS,
+            compression="none",
+            use_dictionary=False,
+        )
     return folder
 
 
@@ -61,8 +66,16 @@ def table_of(clean: np.ndarray, rows: np.ndarray) -> pa.Table:
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
     """A process with what protects tables imported."""
-    modules = ("vecveil.bulk", "vecveil.bulk.running", "vecveil.cli.protect", "vecveil.data.pipeline",
-               "pyarrow.parquet", "fsspec.implementations.local", "tqdm", "vecveil.accounting",
-               "vecveil.cli.tables")  # fmt: skip
+    modules = (
+        "vecveil.bulk",
+        "vecveil.bulk.running",
+        "vecveil.cli.protect",
+        "vecveil.data.pipeline",
+        "pyarrow.parquet",
+        "fsspec.implementations.local",
+        "tqdm",
+        "vecveil.accounting",
+        "vecveil.cli.tables",
+    )
     with WarmProcess(tmp_path_factory.mktemp("said"), modules) as process:
         yield process

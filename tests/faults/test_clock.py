@@ -50,8 +50,18 @@ def test_a_folder_is_resumed(
     keyed: bool, lake: Path, clean: np.ndarray, protector: Path, key: Path, tmp_path: Path
 ) -> None:
     """Two parts are gone and the manifest is older than the others; only those are made again."""
-    arguments: list[object] = ["protect", lake, "-p", protector, "-o", tmp_path / "out", "--id-column", "id",
-                               "--ledger", tmp_path / "releases.ledger"]  # fmt: skip
+    arguments: list[object] = [
+        "protect",
+        lake,
+        "-p",
+        protector,
+        "-o",
+        tmp_path / "out",
+        "--id-column",
+        "id",
+        "--ledger",
+        tmp_path / "releases.ledger",
+    ]
     arguments += ["--key-file", key] if keyed else []
     assert run(*arguments).code == 0
     manifest = tmp_path / "out" / "_manifest.json"
@@ -75,9 +85,7 @@ def test_a_folder_is_resumed(
     assert left_over(tmp_path) == []
 
 
-def test_outputs_older_than_their_inputs_are_not_made_again(
-    lake: Path, protector: Path, tmp_path: Path
-) -> None:
+def test_outputs_older_than_their_inputs_are_not_made_again(lake: Path, protector: Path, tmp_path: Path) -> None:
     """Times of files are compared with nothing but themselves."""
     import os
 
@@ -102,9 +110,7 @@ def test_a_ledger_keeps_its_order_and_its_cap(tmp_path: Path) -> None:
         assert ledger.total == 4
 
 
-def test_records_of_an_experiment(
-    tmp_path: Path, jumps: Callable[[], int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_of_an_experiment(tmp_path: Path, jumps: Callable[[], int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each cell finished "before" the one before it: all are kept, none is measured again."""
     data = small_data(tmp_path / "data", pairs=160)
     spec = tmp_path / "mine.yaml"

@@ -44,13 +44,10 @@ def test_into_a_folder(damaged: Path, clean: np.ndarray, protector: Path, tmp_pa
     assert DAMAGED in done.errors[0]
     assert "1 of 8 parts could not be protected; the others are finished" in done.errors[0]
     assert sorted(path.name for path in out.iterdir()) == [
-        "_manifest.json", *(f"part-{part:06d}.parquet" for part in range(8) if part != 3)
-    ]  # fmt: skip
-    ids = [
-        one
-        for path in sorted(out.glob("*.parquet"))
-        for one in pq.read_table(path)["id"].to_pylist()
+        "_manifest.json",
+        *(f"part-{part:06d}.parquet" for part in range(8) if part != 3),
     ]
+    ids = [one for path in sorted(out.glob("*.parquet")) for one in pq.read_table(path)["id"].to_pylist()]
     assert len(ids) == len(set(ids)) == len(clean) * 7 // 8
     assert clean_rows_in(out, clean) == []
     assert left_over(out) == []

@@ -28,9 +28,7 @@ def assert_one_error(done: Outcome, *words: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npy"])
-def test_one_file(
-    suffix: str, warm: WarmProcess, clean: np.ndarray, protector: Path, tmp_path: Path
-) -> None:
+def test_one_file(suffix: str, warm: WarmProcess, clean: np.ndarray, protector: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "clean.npy", clean)
     place = tmp_path / "place"
     place.mkdir()
@@ -44,9 +42,7 @@ def test_one_file(
     assert warm.run(*arguments, cwd=place).code == 0
 
 
-def test_a_folder(
-    warm: WarmProcess, lake: Path, clean: np.ndarray, protector: Path, tmp_path: Path
-) -> None:
+def test_a_folder(warm: WarmProcess, lake: Path, clean: np.ndarray, protector: Path, tmp_path: Path) -> None:
     """The first part that cannot be written ends the run; the input is not blamed."""
     out = tmp_path / "out"
     arguments = ("protect", lake, "-p", protector, "-o", out)
@@ -71,25 +67,12 @@ def test_a_folder_whose_manifest_does_not_fit(
     assert verify(out, show_progress=False).rows == len(clean)
 
 
-def test_a_ledger(
-    warm: WarmProcess, lake: Path, clean: np.ndarray, protector: Path, tmp_path: Path
-) -> None:
+def test_a_ledger(warm: WarmProcess, lake: Path, clean: np.ndarray, protector: Path, tmp_path: Path) -> None:
     """What cannot be counted is not released, and what was counted before stays."""
     ledger, out = tmp_path / "releases.ledger", tmp_path / "out"
     with Ledger(ledger) as opened:
         opened.record(["before"], protector="p", epsilon=1.0)
-    arguments = (
-        "protect",
-        lake,
-        "-p",
-        protector,
-        "-o",
-        out,
-        "--ledger",
-        ledger,
-        "--id-column",
-        "id",
-    )
+    arguments = ("protect", lake, "-p", protector, "-o", out, "--ledger", ledger, "--id-column", "id")
     done = warm.run(*arguments, cwd=tmp_path, limits={"FSIZE": ledger.stat().st_size + 8192})
     assert_one_error(done, "releases.ledger", "Nothing was recorded", "enough space")
     assert not list(out.glob("*.parquet"))
@@ -103,22 +86,9 @@ def test_a_ledger(
     assert left_over(tmp_path) == []
 
 
-def test_a_ledger_that_cannot_even_be_made(
-    warm: WarmProcess, lake: Path, protector: Path, tmp_path: Path
-) -> None:
+def test_a_ledger_that_cannot_even_be_made(warm: WarmProcess, lake: Path, protector: Path, tmp_path: Path) -> None:
     ledger = tmp_path / "releases.ledger"
-    arguments = (
-        "protect",
-        lake,
-        "-p",
-        protector,
-        "-o",
-        tmp_path / "out",
-        "--ledger",
-        ledger,
-        "--id-column",
-        "id",
-    )
+    arguments = ("protect", lake, "-p", protector, "-o", tmp_path / "out", "--ledger", ledger, "--id-column", "id")
     done = warm.run(*arguments, cwd=tmp_path, limits={"FSIZE": 4096})
     assert_one_error(done, "releases.ledger")
     assert list(tmp_path.iterdir()) == []
@@ -129,9 +99,7 @@ def test_migrate(warm: WarmProcess, clean: np.ndarray, protector: Path, tmp_path
     rows = clean[:600]
     with open_store(f"sqlite-vec:{tmp_path}/clean.db#notes") as store:
         store.create(rows.shape[1], metric="cosine")
-        store.write(
-            Batch(tuple(f"r{row}" for row in range(len(rows))), rows, tuple({} for _ in rows))
-        )
+        store.write(Batch(tuple(f"r{row}" for row in range(len(rows))), rows, tuple({} for _ in rows)))
     place = tmp_path / "place"
     place.mkdir()
     dest = f"sqlite-vec:{place}/rows.db#copy"
@@ -157,9 +125,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     mount = shutil.which("mount")
-    if mount is None or subprocess.run(
-        [mount, "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)], capture_output=True, check=False
-    ).returncode:  # fmt: skip
+    if (
+        mount is None
+        or subprocess.run(
+            [mount, "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)], capture_output=True, check=False
+        ).returncode
+    ):
         pytest.skip("no small file system can be mounted here")
     try:
         yield place
@@ -170,7 +141,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("name", ["out", "out.parquet", "out.npy"])
 def test_a_small_file_system(
     name: str, warm: WarmProcess, lake: Path, clean: np.ndarray, protector: Path, small_disk: Path, tmp_path: Path
-) -> None:  # fmt: skip
+) -> None:
     np.save(tmp_path / "clean.npy", clean)
     out = small_disk / name
     given = lake if name == "out" else tmp_path / "clean.npy"

@@ -34,17 +34,24 @@ problems:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("experiment")
     small_data(folder / "data", pairs=160)
-    (folder / "mine.yaml").write_text(
-        SPEC.format(encoder=lsa_folder(folder / "data", folder / "lsa"))
-    )
+    (folder / "mine.yaml").write_text(SPEC.format(encoder=lsa_folder(folder / "data", folder / "lsa")))
     return folder
 
 
 @pytest.fixture(scope="module")
 def warm_experiments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
-    modules = ("research.running", "research.catalogue", "vecveil.attacks", "vecveil.auditing",
-               "vecveil.encoders.lsa", "pyarrow.parquet", "sklearn.linear_model", "scipy.stats", "tqdm",
-               "research.catalogue.tradeoff")  # fmt: skip
+    modules = (
+        "research.running",
+        "research.catalogue",
+        "vecveil.attacks",
+        "vecveil.auditing",
+        "vecveil.encoders.lsa",
+        "pyarrow.parquet",
+        "sklearn.linear_model",
+        "scipy.stats",
+        "tqdm",
+        "research.catalogue.tradeoff",
+    )
     with WarmProcess(tmp_path_factory.mktemp("said"), modules) as process:
         yield process
 
@@ -63,29 +70,15 @@ def found_in(out: Path) -> dict[str, Any]:
 def without_times(found: Any) -> Any:
     """Return what was found but for what a clock says."""
     if isinstance(found, dict):
-        return {
-            k: without_times(v) for k, v in found.items() if "second" not in k and "time" not in k
-        }
+        return {k: without_times(v) for k, v in found.items() if "second" not in k and "time" not in k}
     return [without_times(one) for one in found] if isinstance(found, list) else found
 
 
 def test_experiment_run(warm_experiments: WarmProcess, place: Path, tmp_path: Path) -> None:
     rng = random.Random(seed("experiment run"))
     out = tmp_path / "out"
-    texts = np.asarray(
-        load_encoder(str(place / "lsa"), show_progress=False).encode(_texts(place / "data"))
-    )
-    arguments = [
-        "experiment",
-        "run",
-        place / "mine.yaml",
-        "--data",
-        place / "data",
-        "--out",
-        out,
-        "--workers",
-        0,
-    ]
+    texts = np.asarray(load_encoder(str(place / "lsa"), show_progress=False).encode(_texts(place / "data")))
+    arguments = ["experiment", "run", place / "mine.yaml", "--data", place / "data", "--out", out, "--workers", 0]
     undisturbed: list[Any] = []
     recorded: set[str] = set()
 
@@ -110,28 +103,13 @@ def test_experiment_run(warm_experiments: WarmProcess, place: Path, tmp_path: Pa
         shutil.rmtree(out)
         recorded.clear()
 
-    kills(
-        lambda: warm_experiments.start(*arguments, cwd=tmp_path),
-        rng, after_kill=after_kill, after_end=after_end,
-    )  # fmt: skip
+    kills(lambda: warm_experiments.start(*arguments, cwd=tmp_path), rng, after_kill=after_kill, after_end=after_end)
 
 
-def test_the_second_of_two_runs_is_refused(
-    warm_experiments: WarmProcess, place: Path, tmp_path: Path
-) -> None:
+def test_the_second_of_two_runs_is_refused(warm_experiments: WarmProcess, place: Path, tmp_path: Path) -> None:
     """The first is halted in the middle, so that it is there for sure."""
     out = tmp_path / "out"
-    arguments = (
-        "experiment",
-        "run",
-        place / "mine.yaml",
-        "--data",
-        place / "data",
-        "--out",
-        out,
-        "--workers",
-        0,
-    )
+    arguments = ("experiment", "run", place / "mine.yaml", "--data", place / "data", "--out", out, "--workers", 0)
     first = halted(warm_experiments.start(*arguments, cwd=tmp_path), out / "tradeoff" / "spec.yaml")
     try:
         second = warm_experiments.run(*arguments, cwd=tmp_path)

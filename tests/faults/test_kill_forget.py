@@ -118,13 +118,25 @@ def test_forget(kind: str, warm_stores: WarmProcess, vectors: np.ndarray, tmp_pa
     anew()
     kills(
         lambda: warm_stores.start(
-            "forget", where, "--ids", tmp_path / "gone.txt", "--receipt", receipt, "--blobs",
-            place / "beside" / "blobs.db", "--texts", tmp_path / "texts.txt", "--cache-folder",
-            place / "beside" / "cache", cwd=place,
+            "forget",
+            where,
+            "--ids",
+            tmp_path / "gone.txt",
+            "--receipt",
+            receipt,
+            "--blobs",
+            place / "beside" / "blobs.db",
+            "--texts",
+            tmp_path / "texts.txt",
+            "--cache-folder",
+            place / "beside" / "cache",
+            cwd=place,
         ),
-        random.Random(seed("forget")), after_kill=after_kill, after_end=after_end,
+        random.Random(seed("forget")),
+        after_kill=after_kill,
+        after_end=after_end,
         moments=MOMENTS if MOMENTS >= 10 else 2,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.timeout(420 if MOMENTS < 10 else 120 * MOMENTS)
@@ -159,6 +171,8 @@ def test_reconcile(kind: str, warm_stores: WarmProcess, vectors: np.ndarray, tmp
 
     kills(
         lambda: warm_stores.start("reconcile", where, "--ids", sources, "-o", out, cwd=beside),
-        random.Random(seed("reconcile")), after_kill=after_kill, after_end=after_end,
+        random.Random(seed("reconcile")),
+        after_kill=after_kill,
+        after_end=after_end,
         moments=MOMENTS if MOMENTS >= 10 else 2,
-    )  # fmt: skip
+    )

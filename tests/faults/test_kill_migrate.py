@@ -16,10 +16,7 @@ from harness.faults import MOMENTS, WarmProcess, clean_rows_in, kills, left_over
 from vecveil.databases import Batch, open_store
 
 ROWS, DIMENSION = 300, 32
-STORES = {
-    "sqlite-vec": ("sqlite_vec", "sqlite-vec:{}/rows.db#copy"),
-    "chroma": ("chromadb", "chroma:{}/chroma#copy"),
-}
+STORES = {"sqlite-vec": ("sqlite_vec", "sqlite-vec:{}/rows.db#copy"), "chroma": ("chromadb", "chroma:{}/chroma#copy")}
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +37,14 @@ def source(tmp_path_factory: pytest.TempPathFactory, vectors: np.ndarray) -> str
 
 @pytest.fixture(scope="module")
 def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
-    modules = ["vecveil.cli.migrate", "vecveil.databases.migrating", "vecveil.protector.policy",
-               "vecveil.databases.chroma", "vecveil.protector", "tqdm"]  # fmt: skip
+    modules = [
+        "vecveil.cli.migrate",
+        "vecveil.databases.migrating",
+        "vecveil.protector.policy",
+        "vecveil.databases.chroma",
+        "vecveil.protector",
+        "tqdm",
+    ]
     modules += [name for name, _ in STORES.values() if importlib.util.find_spec(name)]
     with WarmProcess(tmp_path_factory.mktemp("said"), modules) as process:
         yield process
@@ -50,9 +53,15 @@ def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProces
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "fresh"])
 def test_migrate(
-    kind: str, keyed: bool, warm_stores: WarmProcess, source: str, vectors: np.ndarray, protector: Path, key: Path,
+    kind: str,
+    keyed: bool,
+    warm_stores: WarmProcess,
+    source: str,
+    vectors: np.ndarray,
+    protector: Path,
+    key: Path,
     tmp_path: Path,
-) -> None:  # fmt: skip
+) -> None:
     module, where = STORES[kind]
     pytest.importorskip(module)
     if kind == "chroma" and not keyed and MOMENTS < 10:
@@ -91,5 +100,8 @@ def test_migrate(
     place.mkdir()
     kills(
         lambda: warm_stores.start(*arguments, cwd=place),
-        rng, after_kill=after_kill, after_end=after_end, moments=share(len(STORES) * 2),
-    )  # fmt: skip
+        rng,
+        after_kill=after_kill,
+        after_end=after_end,
+        moments=share(len(STORES) * 2),
+    )

@@ -46,28 +46,23 @@ def assert_released(found: dict[str, bytes], clean: np.ndarray) -> None:
 @pytest.mark.parametrize("ledger", [False, True], ids=["", "ledger"])
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "fresh"])
 def test_into_a_folder(
-    keyed: bool, ledger: bool, warm: WarmProcess, lake: Path, clean: np.ndarray, protector: Path, key: Path,
+    keyed: bool,
+    ledger: bool,
+    warm: WarmProcess,
+    lake: Path,
+    clean: np.ndarray,
+    protector: Path,
+    key: Path,
     tmp_path: Path,
-) -> None:  # fmt: skip
+) -> None:
     rng = random.Random(seed("into a folder"))
     place = tmp_path / "place"
-    arguments: list[object] = [
-        "protect",
-        lake,
-        "-p",
-        protector,
-        "-o",
-        place / "out",
-        "--part-size",
-        1,
-    ]
+    arguments: list[object] = ["protect", lake, "-p", protector, "-o", place / "out", "--part-size", 1]
     if keyed:
         arguments += ["--key-file", key]
     if ledger:
         arguments += ["--ledger", place / "releases.ledger"]
-        arguments += (
-            ["--cap", 1] if keyed else []
-        )  # a part that was cut off counts again with fresh noise
+        arguments += ["--cap", 1] if keyed else []  # a part that was cut off counts again with fresh noise
     if keyed or ledger:
         arguments += ["--id-column", "id"]
     undisturbed: list[tuple[list[str], dict[str, bytes]]] = []
@@ -97,17 +92,12 @@ def test_into_a_folder(
         place.mkdir()
 
     place.mkdir()
-    kills(
-        lambda: warm.start(*arguments, cwd=place),
-        rng, after_kill=after_kill, after_end=after_end, moments=share(4),
-    )  # fmt: skip
+    kills(lambda: warm.start(*arguments, cwd=place), rng, after_kill=after_kill, after_end=after_end, moments=share(4))
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npy"])
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "fresh"])
-def test_into_one_file(
-    suffix: str, keyed: bool, warm: WarmProcess, protector: Path, key: Path, tmp_path: Path
-) -> None:
+def test_into_one_file(suffix: str, keyed: bool, warm: WarmProcess, protector: Path, key: Path, tmp_path: Path) -> None:
     rng = random.Random(seed("into one file"))
     many = np.random.default_rng(13).normal(size=(20_000, 32)).astype(np.float32)
     np.save(tmp_path / "clean.npy", many)
@@ -142,10 +132,7 @@ def test_into_one_file(
             assert undisturbed[-1] == undisturbed[0]
         out.unlink()
 
-    kills(
-        lambda: warm.start(*arguments, cwd=place),
-        rng, after_kill=after_kill, after_end=after_end, moments=share(4),
-    )  # fmt: skip
+    kills(lambda: warm.start(*arguments, cwd=place), rng, after_kill=after_kill, after_end=after_end, moments=share(4))
 
 
 def test_control_the_search_finds_a_clean_row(tmp_path: Path, clean: np.ndarray) -> None:

@@ -34,20 +34,13 @@ def vectors() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
-    return [
-        f"patient {row} takes the same tablets twice a day and sleeps badly" for row in range(ROWS)
-    ]
+    return [f"patient {row} takes the same tablets twice a day and sleeps badly" for row in range(ROWS)]
 
 
 @pytest.fixture(scope="module")
 def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
     # LanceDB starts a thread on import, which a fork loses: its children import it themselves.
-    modules = [
-        "vecveil.cli.migrate",
-        "vecveil.databases.migrating",
-        "vecveil.protector",
-        "tqdm",
-    ]
+    modules = ["vecveil.cli.migrate", "vecveil.databases.migrating", "vecveil.protector", "tqdm"]
     if MOMENTS >= 10:
         modules += [f"vecveil.databases.{name}" for name in ("chroma", "sqlite_vec", "pgvector")]
         modules += ["pysqlite3", "sqlite_vec", "qdrant_client", "pymilvus"]
@@ -67,9 +60,8 @@ def fill(where: str, vectors: np.ndarray, texts: list[str]) -> None:
 @pytest.mark.timeout(420 if MOMENTS < 10 else 120 * MOMENTS)
 @pytest.mark.parametrize("kind", STORES)
 def test_sealed_rows(
-    kind: str, warm_stores: WarmProcess, vectors: np.ndarray, texts: list[str], protector: Path,
-    tmp_path: Path,
-) -> None:  # fmt: skip
+    kind: str, warm_stores: WarmProcess, vectors: np.ndarray, texts: list[str], protector: Path, tmp_path: Path
+) -> None:
     if MOMENTS < 10 and kind not in QUICK:
         pytest.skip("two databases in the short version")
     module, where = STORES[kind]
@@ -80,10 +72,7 @@ def test_sealed_rows(
     traces = traces_of(Batch(("",) * ROWS, vectors, ({},) * ROWS))
 
     def clean_in(folder: Path) -> list[str]:
-        return [
-            *clean_rows_in(folder, vectors),
-            *(path.name for path in files_with([str(folder)], traces)),
-        ]
+        return [*clean_rows_in(folder, vectors), *(path.name for path in files_with([str(folder)], traces))]
 
     if kind == "pgvector":
         from harness.postgres import fresh_database, server
@@ -128,16 +117,15 @@ def test_sealed_rows(
         for folder in scanned:
             assert clean_in(folder) == []
             held = b"tablets twice a day"
-            assert not [
-                path.name
-                for path in folder.rglob("*")
-                if path.is_file() and held in path.read_bytes()
-            ]
+            assert not [path.name for path in folder.rglob("*") if path.is_file() and held in path.read_bytes()]
         assert left_over(place) == []
         anew()
 
     anew()
     kills(
         lambda: warm_stores.start("migrate", source, dest, *given, cwd=place),
-        rng, after_kill=after_kill, after_end=after_end, moments=MOMENTS if MOMENTS >= 10 else 2,
-    )  # fmt: skip
+        rng,
+        after_kill=after_kill,
+        after_end=after_end,
+        moments=MOMENTS if MOMENTS >= 10 else 2,
+    )

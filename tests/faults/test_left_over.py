@@ -15,9 +15,7 @@ from vecveil import Ledger
 STALE = "0123456789ab.tmp"
 
 
-def test_a_folder_whose_manifest_was_being_written(
-    lake: Path, protector: Path, tmp_path: Path
-) -> None:
+def test_a_folder_whose_manifest_was_being_written(lake: Path, protector: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "_lock").touch()
@@ -38,9 +36,7 @@ def test_a_part_that_has_its_name_already(lake: Path, protector: Path, tmp_path:
     assert left_over(out) == []
 
 
-def test_a_folder_with_other_files_is_still_refused(
-    lake: Path, protector: Path, tmp_path: Path
-) -> None:
+def test_a_folder_with_other_files_is_still_refused(lake: Path, protector: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / f".other.{STALE}").touch()

@@ -37,9 +37,7 @@ def limited(size: int) -> Callable[[], None]:
 
 @pytest.mark.parametrize("mebibytes", [64, 400, 800])
 def test_from_the_start(mebibytes: int, lake: Path, protector: Path, tmp_path: Path) -> None:
-    done = spawn(
-        "protect", lake, "-p", protector, "-o", "out", cwd=tmp_path, preexec_fn=limited(mebibytes << 20)
-    )  # fmt: skip
+    done = spawn("protect", lake, "-p", protector, "-o", "out", cwd=tmp_path, preexec_fn=limited(mebibytes << 20))
     assert_memory_is_blamed(done)
     assert list(tmp_path.iterdir()) == []
 
@@ -48,7 +46,7 @@ def test_from_the_start(mebibytes: int, lake: Path, protector: Path, tmp_path: P
 @pytest.mark.parametrize("mebibytes", [0, 48, 300, 900])
 def test_in_a_process_that_runs(
     name: str, mebibytes: int, warm: WarmProcess, lake: Path, clean: np.ndarray, protector: Path, tmp_path: Path
-) -> None:  # fmt: skip
+) -> None:
     np.save(tmp_path / "clean.npy", clean)
     given = lake if name == "out" else tmp_path / "clean.npy"
     arguments = ("protect", given, "-p", protector, "-o", tmp_path / name)
@@ -61,15 +59,11 @@ def test_in_a_process_that_runs(
 
 def test_enough_is_enough(warm: WarmProcess, lake: Path, protector: Path, tmp_path: Path) -> None:
     """A limit as such is no reason to refuse."""
-    done = warm.run(
-        "protect", lake, "-p", protector, "-o", "out", cwd=tmp_path, limits={"MORE_MEMORY": 2000 << 20}
-    )  # fmt: skip
+    done = warm.run("protect", lake, "-p", protector, "-o", "out", cwd=tmp_path, limits={"MORE_MEMORY": 2000 << 20})
     assert done.code == 0, done.err
 
 
-def test_a_row_group_that_does_not_fit_is_not_called_damaged(
-    lake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_group_that_does_not_fit_is_not_called_damaged(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow as pa
 
     from vecveil.data import read_table
@@ -77,9 +71,7 @@ def test_a_row_group_that_does_not_fit_is_not_called_damaged(
     def fails(*given: object, **named: object) -> None:
         raise pa.lib.ArrowMemoryError("malloc of size 1 failed")
 
-    monkeypatch.setattr(
-        pa.parquet.ParquetFile, "iter_batches", lambda *given, **named: iter(fails, None)
-    )
+    monkeypatch.setattr(pa.parquet.ParquetFile, "iter_batches", lambda *given, **named: iter(fails, None))
     with raises("E-DATA-FILE", "path"):
         list(read_table(lake / "00.parquet"))
 
@@ -105,10 +97,8 @@ def _from(cause: BaseException, error: BaseException) -> BaseException:
         _from(MemoryError(), RuntimeError("a library's own")),
         MemoryLimitError("protect: `memory` must be more (ulimit -v)."),
     ],
-)  # fmt: skip
-def test_every_form_of_it_is_told_as_such(
-    error: BaseException, capsys: pytest.CaptureFixture[str]
-) -> None:
+)
+def test_every_form_of_it_is_told_as_such(error: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
     assert _failure(error, ["protect"]) == 1
     said = capsys.readouterr().err
     assert "memory" in said
@@ -117,11 +107,8 @@ def test_every_form_of_it_is_told_as_such(
 
 
 @pytest.mark.parametrize(
-    "error",
-    [MissingDependencyError("It", "x", "y"), ImportError("no module x"), RuntimeError("another")],
+    "error", [MissingDependencyError("It", "x", "y"), ImportError("no module x"), RuntimeError("another")]
 )
-def test_control_other_errors_are_not_memory(
-    error: BaseException, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_control_other_errors_are_not_memory(error: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
     _failure(error, ["protect"])
     assert "memory" not in capsys.readouterr().err

@@ -204,9 +204,12 @@ def test_damaged_copies_are_fetched_again(
     contents = [path.read_bytes() for path in copies]
     for path, content, foreign in zip(copies, contents, [*contents[1:], contents[0]], strict=True):
         damaged = {
-            "cut": content[:-50], "emptied": b"", "altered": bytes(1000) + content[1000:], "of another index": foreign,
+            "cut": content[:-50],
+            "emptied": b"",
+            "altered": bytes(1000) + content[1000:],
+            "of another index": foreign,
             "gone": None,
-        }[damage]  # fmt: skip
+        }[damage]
         if damaged is None:
             path.unlink()
         elif opened == "before":
@@ -401,7 +404,11 @@ def test_processes_share_a_trusted_state(remote: Callable[..., SealedIndex], tmp
 @pytest.mark.parametrize("point", ["write", "flush", "name"])
 @pytest.mark.parametrize("place", ["folder", "memory"])
 def test_a_full_disk(
-    remote: Callable[..., SealedIndex], tmp_path: Path, keys: Path, monkeypatch: pytest.MonkeyPatch, place: str,
+    remote: Callable[..., SealedIndex],
+    tmp_path: Path,
+    keys: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
     point: str,
 ) -> None:
     """The disk is full at writes of objects, copies, the key store and the trusted state."""

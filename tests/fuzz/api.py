@@ -14,8 +14,13 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-CHECKS = ("not_a_server_error", "status_code_conformance", "content_type_conformance",
-          "response_schema_conformance", "protected")  # fmt: skip
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+    "protected",
+)
 
 
 def main() -> int:
@@ -51,16 +56,34 @@ def main() -> int:
     page = page_router({"drug": (protector, upstream)}, preview, texts)
     # Run as a module, behind what is installed here: its own versions of shared packages come last.
     start = (
-        "import sys; sys.path += sys.argv.pop(1).split(':'); "
-        "from schemathesis.cli import schemathesis; schemathesis()"
-    )  # fmt: skip
+        "import sys; sys.path += sys.argv.pop(1).split(':'); from schemathesis.cli import schemathesis; schemathesis()"
+    )
     with folder, tempfile.TemporaryDirectory() as scratch, served(service, routers=[page]) as url:
         words = [
-            sys.executable, "-c", start, ":".join(tools) or ".", "run", str(HERE / "openapi.json"), "--url", url,
-            "--max-examples", examples, "--seed", seed, "--checks", ",".join(CHECKS), "--mode", "all",
-            "--phases", "examples,coverage,fuzzing", "--suppress-health-check", "all", "--no-color",
-            "--request-timeout", "20",
-        ]  # fmt: skip
+            sys.executable,
+            "-c",
+            start,
+            ":".join(tools) or ".",
+            "run",
+            str(HERE / "openapi.json"),
+            "--url",
+            url,
+            "--max-examples",
+            examples,
+            "--seed",
+            seed,
+            "--checks",
+            ",".join(CHECKS),
+            "--mode",
+            "all",
+            "--phases",
+            "examples,coverage,fuzzing",
+            "--suppress-health-check",
+            "all",
+            "--no-color",
+            "--request-timeout",
+            "20",
+        ]
         env = {**os.environ, "SCHEMATHESIS_HOOKS": "fuzz.api_checks"}
         return subprocess.run(words, env=env, cwd=scratch, check=False).returncode
 

@@ -15,19 +15,12 @@ from harness.serving import clean_vectors
 def protected(ctx: Any, response: Any, case: Any) -> None:
     if "traceback" in response.text.lower():
         raise AssertionError("an answer shows a traceback")
-    if (
-        case.path != "/v1/embeddings"
-        or case.method.upper() != "POST"
-        or response.status_code != 200
-    ):
+    if case.path != "/v1/embeddings" or case.method.upper() != "POST" or response.status_code != 200:
         return
     texts = case.body["input"]
     texts = [texts] if isinstance(texts, str) else texts
     rows = [one["embedding"] for one in response.json()["data"]]
-    vectors = [
-        np.frombuffer(base64.b64decode(row), "<f4") if isinstance(row, str) else np.float32(row)
-        for row in rows
-    ]
+    vectors = [np.frombuffer(base64.b64decode(row), "<f4") if isinstance(row, str) else np.float32(row) for row in rows]
     clean = clean_vectors(texts)
     assert len(vectors) == len(clean)
     assert (np.abs(np.array(vectors) - clean) > 1e-5).any(axis=1).all(), "a clean vector"

@@ -69,9 +69,15 @@ def guided(atheris: object, name: str, runs: int, seed: int, scratch: Path) -> N
             os._exit(0)
 
     given = [
-        sys.argv[0], str(corpus), f"-seed={seed}", f"-max_len={longest}", f"-timeout={SECONDS}",
-        f"-rss_limit_mb={MEMORY >> 20}", f"-artifact_prefix={scratch}/{name}-", "-verbosity=0",
-    ]  # fmt: skip
+        sys.argv[0],
+        str(corpus),
+        f"-seed={seed}",
+        f"-max_len={longest}",
+        f"-timeout={SECONDS}",
+        f"-rss_limit_mb={MEMORY >> 20}",
+        f"-artifact_prefix={scratch}/{name}-",
+        "-verbosity=0",
+    ]
     atheris.Setup(given, one)  # type: ignore[attr-defined]
     atheris.Fuzz()  # type: ignore[attr-defined]
 

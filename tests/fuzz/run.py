@@ -54,9 +54,14 @@ def main() -> int:
             words = [sys.executable, "-m", "fuzz.one", name, str(runs), str(given.seed), corpora]
             started = time.monotonic()
             done = subprocess.run(
-                words + ["--plain"] * given.plain, env=environment(given.tools), check=False,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            )  # fmt: skip
+                words + ["--plain"] * given.plain,
+                env=environment(given.tools),
+                check=False,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
             told = [line for line in done.stdout.splitlines() if line.startswith('{"target"')]
             if done.returncode or not told:
                 failed.append(name)

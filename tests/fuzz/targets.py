@@ -155,10 +155,7 @@ def _protector_files() -> tuple[bytes, ...]:
 
 
 def _forged_seeds() -> list[bytes]:
-    return [
-        bytes([i]) + json.dumps(parts(data)[0]).encode()
-        for i, data in enumerate(_protector_files())
-    ]
+    return [bytes([i]) + json.dumps(parts(data)[0]).encode() for i, data in enumerate(_protector_files())]
 
 
 # Tables ----------------------------------------------------------------------------------------
@@ -193,14 +190,7 @@ def _table_seeds() -> list[bytes]:
     parquet, npy = io.BytesIO(), io.BytesIO()
     pq.write_table(pa.table({"text": [CANARY, "b", "b"], "embedding": vectors}), parquet)
     np.save(npy, X)
-    files = [
-        csv,
-        b"id\ttext\n1\ta\n",
-        lines,
-        f"{CANARY}\nb\n".encode(),
-        parquet.getvalue(),
-        npy.getvalue(),
-    ]
+    files = [csv, b"id\ttext\n1\ta\n", lines, f"{CANARY}\nb\n".encode(), parquet.getvalue(), npy.getvalue()]
     seeds = [bytes([i]) + one for i, one in enumerate(files)]
     return [*seeds, b"\0" + gzip.compress(csv, mtime=0), b"\2" + gzip.compress(lines, mtime=0)]
 
@@ -269,8 +259,14 @@ def _manifest(data: bytes) -> None:
 
 
 def _manifest_seeds() -> list[bytes]:
-    part = {"index": 0, "output": "part-000000.parquet", "input": {"name": "a", "size": 1, "stamp": ""},
-            "start": 0, "stop": None, "planned_rows": None}  # fmt: skip
+    part = {
+        "index": 0,
+        "output": "part-000000.parquet",
+        "input": {"name": "a", "size": 1, "stamp": ""},
+        "start": 0,
+        "stop": None,
+        "planned_rows": None,
+    }
     empty = {"schema": "vecveil.manifest/1", "run": "x", "job": {}, "parts": []}
     full = {**empty, "parts": [{**part, "rows": 2, "bytes": 3, "sha256": "0" * 64}]}
     return [json.dumps(empty).encode(), json.dumps(full).encode()]
@@ -406,9 +402,7 @@ def _texts(*values: str) -> Callable[[], list[bytes]]:
     return lambda: [value.encode() for value in values]
 
 
-_CONCEPT = (
-    "name: drug\nterms: [alphamab, 'vitamin D']\npatterns: ['\\d+ ?mg']\ncase_sensitive: false\n"
-)
+_CONCEPT = "name: drug\nterms: [alphamab, 'vitamin D']\npatterns: ['\\d+ ?mg']\ncase_sensitive: false\n"
 _SERVE = (
     "port: 0\nupstream: {encoder: 'http://127.0.0.1:1/v1#m', key: none, timeout: 5}\n"
     "policies: {drug: {protector: drug.vecveil, key: noise.key}}\nlimits: {inputs: 5}\n"
@@ -417,10 +411,18 @@ _SPEC = (
     "experiment: tradeoff\nseeds: 2\nproblems:\n  p:\n    data: notes\n    concept: {terms: [a], "
     "gazetteer: {notes: [X]}}\nquick: {seeds: 1}\n"
 )
-_ANSWER = {"data": [{"index": 0, "embedding": [0.5, 1.0]}, {"index": 1, "embedding": "AAAAPwAAgD8="}],
-           "usage": {"prompt_tokens": 3, "total_tokens": 3}}  # fmt: skip
-_BODY = {"model": "drug:query", "input": ["a", CANARY], "encoding_format": "base64", "dimensions": 4,
-         "vecveil_ids": ["1", "2"], "input_type": "query"}  # fmt: skip
+_ANSWER = {
+    "data": [{"index": 0, "embedding": [0.5, 1.0]}, {"index": 1, "embedding": "AAAAPwAAgD8="}],
+    "usage": {"prompt_tokens": 3, "total_tokens": 3},
+}
+_BODY = {
+    "model": "drug:query",
+    "input": ["a", CANARY],
+    "encoding_format": "base64",
+    "dimensions": 4,
+    "vecveil_ids": ["1", "2"],
+    "input_type": "query",
+}
 _JOB = {"protector": "drug", "texts": ["a b"], "words": ["a", "c"]}
 
 TARGETS: dict[str, Target] = {
@@ -463,16 +465,40 @@ def mutated(data: bytes, other: bytes, numbers: Iterator[int]) -> bytes:
             start = next(numbers) % (len(other) + 1)
             data = data[:at] + other[start : start + 4 * size] + data[at:]
         elif kind == 6:
-            data = (
-                data[:at] + (next(numbers) % 256**size).to_bytes(size, "little") + data[at + size :]
-            )
+            data = data[:at] + (next(numbers) % 256**size).to_bytes(size, "little") + data[at + size :]
         else:
             data = data[:at] + b"\xff" * size + data[at:]
     return data
 
 
 _TOKENS = (
-    b"null", b"-1", b"1e999", b"NaN", b"9" * 400, b"[]", b"{}", b"[" * 200, b'"', b"\\", b"\n", b"\0", b": ", b"- ",
-    b"&a ", b"*a", b"<<: ", b"!!python/object/apply:os.system", b"../../x", b"\xed\xa0\x80", b"true", b"0", b",",
-    b"(?:a{99999})", b"{1,9}", b"(a+)+", b"\xff\xfe", b"PAR1", b"\x1f\x8b\x08",
-)  # fmt: skip
+    b"null",
+    b"-1",
+    b"1e999",
+    b"NaN",
+    b"9" * 400,
+    b"[]",
+    b"{}",
+    b"[" * 200,
+    b'"',
+    b"\\",
+    b"\n",
+    b"\0",
+    b": ",
+    b"- ",
+    b"&a ",
+    b"*a",
+    b"<<: ",
+    b"!!python/object/apply:os.system",
+    b"../../x",
+    b"\xed\xa0\x80",
+    b"true",
+    b"0",
+    b",",
+    b"(?:a{99999})",
+    b"{1,9}",
+    b"(a+)+",
+    b"\xff\xfe",
+    b"PAR1",
+    b"\x1f\x8b\x08",
+)

@@ -43,7 +43,7 @@ def test_damaged_inputs_are_read_or_refused(name: str, data: st.DataObject) -> N
     seeds = target.seeds()
     first, other = data.draw(st.sampled_from(seeds)), data.draw(st.sampled_from(seeds))
     numbers = data.draw(st.lists(st.integers(0, 2**64 - 1), min_size=8, max_size=24))
-    seen["accepted" if target.run(mutated(first, other, itertools.cycle(numbers))) else "refused"] += 1  # fmt: skip
+    seen["accepted" if target.run(mutated(first, other, itertools.cycle(numbers))) else "refused"] += 1
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -17,18 +17,30 @@ import pytest
 
 import vecveil
 from harness.contracts import GOLDEN, differences, read_contract
-from harness.small_attacks import (
-    small_attacks,
-)  # knows internal paths of the ladder, and nothing here does
+from harness.small_attacks import small_attacks  # knows internal paths of the ladder, and nothing here does
 
 DRUGS = ("aspirin", "codeine", "heparin", "insulin", "lithium", "metformin")
 TOPICS = ("knee", "heart", "sleep", "skin", "travel", "music", "garden", "school")
 ROWS, DIMENSION = 300, 8
 LEFT_OUT = {"created", "seconds", "vecveil"}
 PROSE = {
-    "conditional_on", "cost", "description", "finding", "label", "limits", "message", "not_promised", "promised",
-    "reason", "statement", "title", "guarantee / metric", "guarantee / neighbours", "guarantee / unit", "split / unit",
-}  # fmt: skip
+    "conditional_on",
+    "cost",
+    "description",
+    "finding",
+    "label",
+    "limits",
+    "message",
+    "not_promised",
+    "promised",
+    "reason",
+    "statement",
+    "title",
+    "guarantee / metric",
+    "guarantee / neighbours",
+    "guarantee / unit",
+    "split / unit",
+}
 """Keys, some with the key above, whose values are sentences or phrases for people."""
 TRAINED = ("mlp-512", "mlc-published", "network", "probe-mlp")
 """Attacks that train with torch, whose arithmetic depends on the processor."""
@@ -52,9 +64,7 @@ class WordEncoder:
     fingerprint = "word-encoder-1"
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        rows = np.array(
-            [np.sum([self._word(word) for word in text.split()], axis=0) for text in texts]
-        )
+        rows = np.array([np.sum([self._word(word) for word in text.split()], axis=0) for text in texts])
         return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
     @staticmethod

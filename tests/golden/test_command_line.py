@@ -18,25 +18,79 @@ from harness.command_line import run, write_csv
 from harness.contracts import GOLDEN, differences, read_contract
 
 COMMANDS = (
-    "demo", "fit", "frontier", "protect", "verify", "audit", "experiment", "serve", "scan", "migrate", "search",
-    "key", "ledger", "seal", "unseal", "reseal", "reprotect", "compact", "reencode", "reconcile",
-    "forget", "methods", "doctor",
-)  # fmt: skip
+    "demo",
+    "fit",
+    "frontier",
+    "protect",
+    "verify",
+    "audit",
+    "experiment",
+    "serve",
+    "scan",
+    "migrate",
+    "search",
+    "key",
+    "ledger",
+    "seal",
+    "unseal",
+    "reseal",
+    "reprotect",
+    "compact",
+    "reencode",
+    "reconcile",
+    "forget",
+    "methods",
+    "doctor",
+)
 PROTECTOR = str(GOLDEN / "laplace.vecveil")
 INVOCATIONS: tuple[str, ...] = (
-    "", "--help", "-h", "--version", "--no-such-option", "no-such-command", *(f"{name} --help" for name in COMMANDS),
-    "fit", "fit --no-such-option", "fit missing.csv", "fit missing.csv --concept drug.yaml -o out.vecveil --epsilon 1",
-    "fit notes.csv --concept missing.yaml -o out.vecveil --epsilon 1", "fit --epsilon 1 --sigma 1", "fit --epsilon 0",
+    "",
+    "--help",
+    "-h",
+    "--version",
+    "--no-such-option",
+    "no-such-command",
+    *(f"{name} --help" for name in COMMANDS),
+    "fit",
+    "fit --no-such-option",
+    "fit missing.csv",
+    "fit missing.csv --concept drug.yaml -o out.vecveil --epsilon 1",
+    "fit notes.csv --concept missing.yaml -o out.vecveil --epsilon 1",
+    "fit --epsilon 1 --sigma 1",
+    "fit --epsilon 0",
     "fit notes.csv --concept drug.yaml -o out.vecveil --epsilon 1 --method no-such-method",
-    "protect", "protect missing.npy -p PROTECTOR -o out.npy", "protect notes.csv -p missing.vecveil -o out.npy",
-    "protect notes.csv -p notes.csv -o out.npy", "protect notes.npy -p PROTECTOR -o out.npy", "verify",
-    "verify missing.npy", "audit", "audit missing.csv -p PROTECTOR", "audit notes.csv -p PROTECTOR --tier huge",
-    "audit missing.csv -p PROTECTOR --concept drug.yaml", "audit notes.csv -p PROTECTOR --concept missing.yaml",
-    "scan", "scan missing.db", "migrate", "migrate missing.db", "key",
-    "key new", "key no-such-command", "ledger", "ledger show missing.ledger", "experiment", "experiment list",
-    "experiment run no-such-experiment", "experiment run no-such-experiment --data missing", "methods",
-    "methods --json", "demo --seed minus", "serve", "serve -p missing.vecveil", "serve -p PROTECTOR --port 99999",
-)  # fmt: skip
+    "protect",
+    "protect missing.npy -p PROTECTOR -o out.npy",
+    "protect notes.csv -p missing.vecveil -o out.npy",
+    "protect notes.csv -p notes.csv -o out.npy",
+    "protect notes.npy -p PROTECTOR -o out.npy",
+    "verify",
+    "verify missing.npy",
+    "audit",
+    "audit missing.csv -p PROTECTOR",
+    "audit notes.csv -p PROTECTOR --tier huge",
+    "audit missing.csv -p PROTECTOR --concept drug.yaml",
+    "audit notes.csv -p PROTECTOR --concept missing.yaml",
+    "scan",
+    "scan missing.db",
+    "migrate",
+    "migrate missing.db",
+    "key",
+    "key new",
+    "key no-such-command",
+    "ledger",
+    "ledger show missing.ledger",
+    "experiment",
+    "experiment list",
+    "experiment run no-such-experiment",
+    "experiment run no-such-experiment --data missing",
+    "methods",
+    "methods --json",
+    "demo --seed minus",
+    "serve",
+    "serve -p missing.vecveil",
+    "serve -p PROTECTOR --port 99999",
+)
 """Words of one run each, in a folder with a few small files; PROTECTOR is a saved protector."""
 
 
@@ -92,9 +146,7 @@ def _parameter(one: click.Parameter, context: click.Context) -> dict[str, Any]:
         "envvar": one.envvar,
     }
     unsaid = (None, False, "", [])
-    return {
-        key: value for key, value in said.items() if not any(_same(value, one) for one in unsaid)
-    }
+    return {key: value for key, value in said.items() if not any(_same(value, one) for one in unsaid)}
 
 
 def _same(a: object, b: object) -> bool:
@@ -103,13 +155,7 @@ def _same(a: object, b: object) -> bool:
 
 def _plain(default: Any) -> str:
     """Return how a default is written, paths as on every system; False is left out like None."""
-    return (
-        ""
-        if default is False
-        else default.as_posix()
-        if isinstance(default, Path)
-        else repr(default)
-    )
+    return "" if default is False else default.as_posix() if isinstance(default, Path) else repr(default)
 
 
 def exit_codes(folder: Path) -> dict[str, int]:
@@ -148,9 +194,7 @@ def test_exit_codes_are_what_they_were(tmp_path: Path) -> None:
     assert not lines, "\n".join(lines)
 
 
-@pytest.mark.parametrize(
-    ("words", "code"), [("--help", 0), ("--version", 0), ("--no-such-option", 2), ("fit", 2)]
-)
+@pytest.mark.parametrize(("words", "code"), [("--help", 0), ("--version", 0), ("--no-such-option", 2), ("fit", 2)])
 def test_the_contract_itself_keeps_to_conventions(words: str, code: int) -> None:
     """A file that was written anew by mistake does not pass."""
     assert read_contract("command_line")["exit codes"][words] == code

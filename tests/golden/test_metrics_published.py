@@ -16,13 +16,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from vecveil.metrics.classification import macro_f1
 from vecveil.metrics.detection import auc
 from vecveil.metrics.ranking import ndcg_of_scores, retrieval_ndcg
-from vecveil.metrics.reconstruction import (
-    bleu_of_statistics,
-    bleu_statistics,
-    corpus_bleu,
-    rouge_l,
-    sentence_bleu,
-)
+from vecveil.metrics.reconstruction import bleu_of_statistics, bleu_statistics, corpus_bleu, rouge_l, sentence_bleu
 from vecveil.metrics.similarity import pearson, spearman
 from vecveil.metrics.token_inference import macro_auc
 from vecveil.metrics.trade_off import trade_off_rate
@@ -86,14 +80,13 @@ def test_bleu_of_given_statistics():
         ("testing one two", "", 0.0),
         # The example of rouge-score's README, which prints no figure. By hand: the common
         # subsequence is "the quick brown jumps the" (or "dog jumps"), so P = 5/8, R = 5/9.
-        ("The quick brown fox jumps over the lazy dog",
-         "The quick brown dog jumps on the log.", 10 / 17),
+        ("The quick brown fox jumps over the lazy dog", "The quick brown dog jumps on the log.", 10 / 17),
         # Lin (2004), section 3.1: S1 "police killed the gunman", F with beta = 1 is 3/4 for S2
         # "police kill the gunman" and 2/4 for S3 "the gunman kill police".
         ("police killed the gunman", "police kill the gunman", 3 / 4),
         ("police killed the gunman", "the gunman kill police", 2 / 4),
     ],
-)  # fmt: skip
+)
 def test_rouge_l_of_published_examples(target, prediction, expected):
     assert rouge_l([target], [prediction]).value == pytest.approx(expected)
 
@@ -132,9 +125,7 @@ def test_ndcg_of_sklearns_example():
 @pytest.mark.parametrize("k", [1, 5, 10, 100])
 def test_random_runs_agree_with_trec_eval(k):
     rng = np.random.default_rng(k)
-    scores = rng.permuted(
-        np.tile(np.arange(80.0), (25, 1)), axis=1
-    )  # no ties: trec_eval sorts them
+    scores = rng.permuted(np.tile(np.arange(80.0), (25, 1)), axis=1)  # no ties: trec_eval sorts them
     relevance = rng.integers(1, 4, (25, 80)) * (rng.random((25, 80)) < 0.15)
     relevance[:, 0] = 1
     qrels = {f"q{i}": {f"d{j}": int(g) for j, g in enumerate(r)} for i, r in enumerate(relevance)}

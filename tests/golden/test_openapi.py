@@ -22,16 +22,34 @@ from harness.serving import FakeEncoder, fake_protector, served
 
 KEY = "a-key-of-the-contract-tests"
 PATHS = (
-    "/", "/health", "/metrics", "/v1/embeddings", "/v1/rerank", "/v2/rerank",
-    "/v1/models", "/v1/models/drug", "/v1/models/none", "/v1/vector_stores", "/v1/vector_stores/notes",
-    "/v1/vector_stores/none", "/v1/vector_stores/notes/search", "/v1/vector_stores/none/search", "/page/state",
-    "/page/jobs", "/page/jobs/none", "/page/protectors", "/page/protectors/none", "/page/page.css", "/page/page.js",
-    "/openapi.json", "/docs", "/redoc", "/no/such/path",
-)  # fmt: skip
+    "/",
+    "/health",
+    "/metrics",
+    "/v1/embeddings",
+    "/v1/rerank",
+    "/v2/rerank",
+    "/v1/models",
+    "/v1/models/drug",
+    "/v1/models/none",
+    "/v1/vector_stores",
+    "/v1/vector_stores/notes",
+    "/v1/vector_stores/none",
+    "/v1/vector_stores/notes/search",
+    "/v1/vector_stores/none/search",
+    "/page/state",
+    "/page/jobs",
+    "/page/jobs/none",
+    "/page/protectors",
+    "/page/protectors/none",
+    "/page/page.css",
+    "/page/page.js",
+    "/openapi.json",
+    "/docs",
+    "/redoc",
+    "/no/such/path",
+)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-NAMES = {
-    "object", "type", "code", "param", "owned_by", "method", "query_protection", "status", "state", "model",
-}  # fmt: skip
+NAMES = {"object", "type", "code", "param", "owned_by", "method", "query_protection", "status", "state", "model"}
 """Keys of answers whose values are names that programs compare."""
 GOOD = {"model": "drug", "input": ["a text", "another"]}
 SEAL = {**GOOD, "seal": True, "ids": ["1", "2"], "collection": "notes"}
@@ -43,8 +61,7 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "one text": ("POST", "/v1/embeddings", {"json": {**GOOD, "input": "a text"}}),
     "base64": ("POST", "/v1/embeddings", {"json": {**GOOD, "encoding_format": "base64"}}),
     "query": ("POST", "/v1/embeddings", {"json": {**GOOD, "input_type": "query"}}),
-    "by header": ("POST", "/v1/embeddings",
-                  {"json": {**GOOD, "model": "x"}, "headers": {"X-Vecveil-Policy": "drug"}}),
+    "by header": ("POST", "/v1/embeddings", {"json": {**GOOD, "model": "x"}, "headers": {"X-Vecveil-Policy": "drug"}}),
     "unknown policy": ("POST", "/v1/embeddings", {"json": GOOD, "headers": {"X-Vecveil-Policy": "none"}}),
     "unknown side": ("POST", "/v1/embeddings", {"json": GOOD, "headers": {"X-Vecveil-Input": "none"}}),
     "unknown model": ("POST", "/v1/embeddings", {"json": {**GOOD, "model": "none"}}),
@@ -63,16 +80,21 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "document of no collection": ("POST", "/v1/rerank", {"json": RANK}),
     "rerank by a vector": ("POST", "/v2/rerank", {"json": {**RANK, "query": [1.0]}}),
     "search": ("POST", "/v1/vector_stores/notes/search", {"json": FIND}),
-    "search that finds nothing": ("POST", "/v1/vector_stores/notes/search",
-                                  {"json": {**FIND, "filters": {"type": "eq", "key": "year", "value": 1}}}),
+    "search that finds nothing": (
+        "POST",
+        "/v1/vector_stores/notes/search",
+        {"json": {**FIND, "filters": {"type": "eq", "key": "year", "value": 1}}},
+    ),
     "search without grant": ("POST", "/v1/vector_stores/none/search", {"json": FIND}),
     "search with another field": ("POST", "/v1/vector_stores/notes/search", {"json": {**FIND, "limit": 1}}),
-    "search with another filter": ("POST", "/v1/vector_stores/notes/search",
-                                   {"json": {**FIND, "filters": {"year": 1}}}),
+    "search with another filter": (
+        "POST",
+        "/v1/vector_stores/notes/search",
+        {"json": {**FIND, "filters": {"year": 1}}},
+    ),
     "vector stores": ("GET", "/v1/vector_stores", {}),
     "vector store": ("GET", "/v1/vector_stores/notes", {}),
-    "no JSON": ("POST", "/v1/embeddings",
-                {"content": b"{", "headers": {"Content-Type": "application/json"}}),
+    "no JSON": ("POST", "/v1/embeddings", {"content": b"{", "headers": {"Content-Type": "application/json"}}),
     "no object": ("POST", "/v1/embeddings", {"json": [1]}),
     "other content": ("POST", "/v1/embeddings", {"content": b"x", "headers": {"Content-Type": "text/plain"}}),
     "body too large": ("POST", "/v1/embeddings", {"json": {**GOOD, "input": "a" * 100_001}}),
@@ -87,9 +109,12 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "state for another site": ("GET", "/page/state", {"headers": {"Sec-Fetch-Site": "cross-site"}}),
     "job of an unknown protector": ("POST", "/page/jobs", {"json": {**JOB, "protector": "none"}}),
     "job without words": ("POST", "/page/jobs", {"json": {**JOB, "words": []}}),
-    "file that is no protector": ("POST", "/page/protectors",
-                                  {"content": b"x", "headers": {"Content-Type": "application/octet-stream"}}),
-}  # fmt: skip
+    "file that is no protector": (
+        "POST",
+        "/page/protectors",
+        {"content": b"x", "headers": {"Content-Type": "application/octet-stream"}},
+    ),
+}
 
 
 @contextlib.contextmanager
@@ -135,10 +160,7 @@ def shape(value: Any, name: str = "") -> Any:
         return {key: shape(inner, key) for key, inner in value.items()}
     if isinstance(value, list):
         shapes = [shape(one) for one in value]
-        return [
-            len(value),
-            *([shapes[0]] if shapes and all(one == shapes[0] for one in shapes) else shapes),
-        ]
+        return [len(value), *([shapes[0]] if shapes and all(one == shapes[0] for one in shapes) else shapes)]
     return value if name in NAMES else type(value).__name__
 
 
@@ -187,9 +209,7 @@ def figures(text: str) -> dict[str, Any]:
     for line in lines:
         if not line.startswith("#"):
             name, _, rest = line.partition("{")
-            given = [
-                one.partition("=")[0] for one in rest.partition("}")[0].split(",") if "=" in one
-            ]
+            given = [one.partition("=")[0] for one in rest.partition("}")[0].split(",") if "=" in one]
             labels.setdefault(name.split()[0], set()).update(given)
     return {"types": types, "labels": {name: sorted(given) for name, given in labels.items()}}
 
@@ -200,24 +220,14 @@ def observe() -> dict[str, Any]:
         method, path, given = REQUESTS["unknown model"]
         alone = {"unknown model": answer(opened.request(method, path, **given))}
     with client("drug", "other") as opened:
-        methods = {
-            path: {method: opened.request(method, path).status_code for method in METHODS}
-            for path in PATHS
-        }
+        methods = {path: {method: opened.request(method, path).status_code for method in METHODS} for path in PATHS}
         requests = {
-            name: answer(opened.request(method, path, **given))
-            for name, (method, path, given) in REQUESTS.items()
+            name: answer(opened.request(method, path, **given)) for name, (method, path, given) in REQUESTS.items()
         }
         requests |= ranked(opened)
         page = jobs(opened)
         metrics = figures(opened.get("/metrics").text)
-    return {
-        "methods": methods,
-        "requests": requests,
-        "one policy": alone,
-        "page": page,
-        "metrics": metrics,
-    }
+    return {"methods": methods, "requests": requests, "one policy": alone, "page": page, "metrics": metrics}
 
 
 @pytest.fixture(scope="module")
@@ -233,9 +243,7 @@ def test_the_server_answers_as_it_did(found: dict[str, Any], part: str) -> None:
 
 def test_every_path_of_the_schema_for_fuzzing_is_answered(found: dict[str, Any]) -> None:
     """``tests/fuzz/openapi.json`` names no path or method that the server refuses as unknown."""
-    schema = json.loads(
-        (Path(__file__).parents[1] / "fuzz" / "openapi.json").read_text(encoding="utf-8")
-    )
+    schema = json.loads((Path(__file__).parents[1] / "fuzz" / "openapi.json").read_text(encoding="utf-8"))
     for path, methods in schema["paths"].items():
         known = found["methods"][path.replace("{model}", "drug").replace("{id}", "none")]
         asked = {method.upper() for method in methods if method != "parameters"}

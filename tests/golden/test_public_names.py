@@ -29,16 +29,35 @@ FRAMEWORKS = [
 SIGNED = ["vecveil", "vecveil.accounting", "vecveil.attacks", "vecveil.metrics", *FRAMEWORKS]
 """Modules whose signatures are frozen."""
 NAMED = [
-    "vecveil.errors", "vecveil.concepts", "vecveil.encoders", "vecveil.protector", "vecveil.auditing",
-    "vecveil.randomness", "vecveil.mechanisms", "vecveil.sensitivity", "vecveil.textcrafter", "vecveil.report",
-    "vecveil.bulk", "vecveil.databases", "vecveil.data",
+    "vecveil.errors",
+    "vecveil.concepts",
+    "vecveil.encoders",
+    "vecveil.protector",
+    "vecveil.auditing",
+    "vecveil.randomness",
+    "vecveil.mechanisms",
+    "vecveil.sensitivity",
+    "vecveil.textcrafter",
+    "vecveil.report",
+    "vecveil.bulk",
+    "vecveil.databases",
+    "vecveil.data",
     "vecveil.serving",
-]  # fmt: skip
+]
 """Modules of which the names alone are frozen: those above and what the documentation imports from."""
 SPECIAL = {
-    "__init__", "__new__", "__call__", "__enter__", "__exit__", "__aenter__", "__aexit__", "__len__",
-    "__iter__", "__getitem__", "__contains__",
-}  # fmt: skip
+    "__init__",
+    "__new__",
+    "__call__",
+    "__enter__",
+    "__exit__",
+    "__aenter__",
+    "__aexit__",
+    "__len__",
+    "__iter__",
+    "__getitem__",
+    "__contains__",
+}
 """Methods with underscores that a caller uses by their syntax."""
 
 
@@ -89,9 +108,7 @@ def _member(member: Any) -> str:
     if inspect.isfunction(member):
         own = member.__module__.startswith("vecveil") or member.__name__ in SPECIAL
         return _signature(member) if own else ""
-    foreign = (
-        inspect.isroutine(member) or type(member).__name__ == "RequestMethod"
-    )  # scikit-learn's
+    foreign = inspect.isroutine(member) or type(member).__name__ == "RequestMethod"  # scikit-learn's
     return "" if foreign else "attribute"
 
 

@@ -23,9 +23,7 @@ KEY = NoiseKey("golden", bytes(range(64, 96)))
 IDS = [f"item {i}" for i in range(40)]
 WORDS = [f"word{a}{b}" for a in "abcde" for b in "abcde"]
 TEXTS = [
-    " ".join(
-        [("nothing", "aspirin", "codeine")[i % 3], *(WORDS[(i * k) % 25] for k in (1, 2, 3, 7))]
-    )
+    " ".join([("nothing", "aspirin", "codeine")[i % 3], *(WORDS[(i * k) % 25] for k in (1, 2, 3, 7))])
     for i in range(150)
 ]
 
@@ -62,20 +60,20 @@ def of_texts(method: str, **options: Any) -> vecveil.Protector:
 
 FILES: dict[str, Callable[[], vecveil.Protector]] = {
     "sparse-whitebox": lambda: of_pairs("sparse-whitebox", epsilon=30.0, epochs=1, steps=2),
-    "textcrafter-subspace": lambda: of_pairs(
-        "textcrafter-subspace", radius=0.9, epochs=1, before="normalise"
-    ),
+    "textcrafter-subspace": lambda: of_pairs("textcrafter-subspace", radius=0.9, epochs=1, before="normalise"),
     "gaussian-clip-project-float16": lambda: of_pairs(
-        "gaussian", sigma=0.2, before="clip:1.0",
+        "gaussian",
+        sigma=0.2,
+        before="clip:1.0",
         postprocess=[Step("project", matrix=np.eye(6, 8)[::-1].copy()), Step("float16")],
     ),
     "laplace-truncate-normalise-binary": lambda: of_pairs(
-        "laplace", epsilon=40.0, postprocess=[Step("truncate", 5), Step("normalise"), Step("binary")],
+        "laplace", epsilon=40.0, postprocess=[Step("truncate", 5), Step("normalise"), Step("binary")]
     ),
     "redact": lambda: of_texts("redact"),
     "replace-random": lambda: of_texts("replace-random"),
     "replace-semantic": lambda: of_texts("replace-semantic"),
-}  # fmt: skip
+}
 """What this version writes and no earlier golden file shows. A new schema gets new entries under new names."""
 
 

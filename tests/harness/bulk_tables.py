@@ -36,9 +36,7 @@ def write_parts(folder: Path, files: int, rows: int, dimension: int, group: int)
     ids = [f"item-{i}" for i in range(len(X))]
     for file in range(files):
         of = slice(file * rows, (file + 1) * rows)
-        pq.write_table(
-            table_of(X[of], ids[of]), folder / f"{file:03}.parquet", row_group_size=group
-        )
+        pq.write_table(table_of(X[of], ids[of]), folder / f"{file:03}.parquet", row_group_size=group)
     return X
 
 

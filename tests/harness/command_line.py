@@ -107,16 +107,10 @@ def write_notes(path: Path) -> Path:
     from vecveil.demo.corpus import load_notes
 
     notes = load_notes()
-    found = {
-        n.id: {s.value.lower() for s in n.spans if s.label in ("CONDITION", "DRUG")} for n in notes
-    }
-    common = [
-        term for term, _ in Counter(t for terms in found.values() for t in terms).most_common(24)
-    ]
+    found = {n.id: {s.value.lower() for s in n.spans if s.label in ("CONDITION", "DRUG")} for n in notes}
+    common = [term for term, _ in Counter(t for terms in found.values() for t in terms).most_common(24)]
     with_concept = [n for n in notes if found[n.id] and found[n.id] <= set(common)][:280]
-    chosen = sorted(
-        [*with_concept, *[n for n in notes if not found[n.id]][:150]], key=lambda n: n.id
-    )
+    chosen = sorted([*with_concept, *[n for n in notes if not found[n.id]][:150]], key=lambda n: n.id)
     return write_csv(path, ["id", "text", "domain"], [(n.id, n.text, n.domain) for n in chosen])
 
 
@@ -124,9 +118,7 @@ def write_pairs(folder: Path, *, rows: int = 200, dimension: int = 32) -> tuple[
     """Write vectors with and without a concept; return both paths."""
     rng = np.random.default_rng(7)
     negative = rng.normal(size=(rows, dimension)).astype(np.float32)
-    positive = negative + rng.normal(size=(rows, 3)).astype(np.float32) @ np.eye(
-        3, dimension
-    ).astype(np.float32)
+    positive = negative + rng.normal(size=(rows, 3)).astype(np.float32) @ np.eye(3, dimension).astype(np.float32)
     for name, array in (("positive", positive), ("negative", negative)):
         np.save(folder / f"{name}.npy", array)
     return folder / "positive.npy", folder / "negative.npy"

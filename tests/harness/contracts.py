@@ -25,9 +25,7 @@ def write_contract(name: str, content: Any) -> None:
     (GOLDEN / f"{name}.json").write_text(text + "\n", encoding="utf-8")
 
 
-def differences(
-    expected: Any, found: Any, *, at: str = "", tolerances: Mapping[str, float] | None = None
-) -> list[str]:
+def differences(expected: Any, found: Any, *, at: str = "", tolerances: Mapping[str, float] | None = None) -> list[str]:
     """Return one line for each value that vanished, appeared or changed, with the path to it.
 
     Args:
@@ -51,9 +49,7 @@ def differences(
     if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
         pairs = enumerate(zip(expected, found, strict=True))
         return [
-            line
-            for i, (old, new) in pairs
-            for line in differences(old, new, at=f"{at} / {i}", tolerances=tolerances)
+            line for i, (old, new) in pairs for line in differences(old, new, at=f"{at} / {i}", tolerances=tolerances)
         ]
     if isinstance(expected, float) and isinstance(found, float | int) and tolerances:
         prefixes = [one for one in tolerances if at.startswith(one)]

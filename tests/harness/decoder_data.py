@@ -26,9 +26,7 @@ def with_corpus(folder: Path) -> Path:
     """Write `small_data` and ``lm/sentences.parquet``, some of whose texts are the problem's own."""
     small_data(folder)
     own = pq.read_table(folder / "sts" / "sts12.parquet").to_pydict()["sentence1"][:20]
-    texts = list(
-        dict.fromkeys([*own, *(text.replace("The", "Every") for text in sentences(700, 7))])
-    )
+    texts = list(dict.fromkeys([*own, *(text.replace("The", "Every") for text in sentences(700, 7))]))
     (folder / "lm").mkdir()
     table = pa.table({"source": ["made"] * len(texts), "text": texts})
     pq.write_table(table, folder / "lm" / "sentences.parquet")

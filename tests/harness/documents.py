@@ -52,8 +52,4 @@ def environment() -> dict[str, str]:
     """Return the environment of a child process that runs this very package, with this cache."""
     source = str(Path(vecveil.__file__).parents[1])
     paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "OMP_NUM_THREADS": "1",
-    }
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}

@@ -11,20 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-TERMS = {
-    "city": ["paris", "london", "madrid", "oslo", "lima"],
-    "number": ["one", "two", "three", "four"],
-}
-SUBJECTS = (
-    "The council",
-    "A driver",
-    "The museum",
-    "My neighbour",
-    "The team",
-    "Our teacher",
-    "A singer",
-    "The court",
-)
+TERMS = {"city": ["paris", "london", "madrid", "oslo", "lima"], "number": ["one", "two", "three", "four"]}
+SUBJECTS = ("The council", "A driver", "The museum", "My neighbour", "The team", "Our teacher", "A singer", "The court")
 VERBS = ("visited", "left", "praised", "photographed", "described", "bought")
 OBJECTS = ("a bridge", "old books", "the market", "a painting", "new shoes", "the river")
 TIMES = ("in the morning", "after lunch", "last week", "during the storm", "before the vote")
@@ -55,9 +43,13 @@ def small_data(folder: Path, pairs: int = 220) -> Path:
     alike = [len(set(a.split()) & set(b.split())) / 2 for a, b in zip(left, right, strict=True)]
     split = ["train" if i % 2 else "test" for i in range(pairs)]
     columns = {
-        "split": split, "source": ["MSRpar"] * pairs, "sentence1": left, "sentence2": right,
-        "score": pa.array([min(5.0, a) for a in alike], pa.float32()), "attribution": pa.nulls(pairs, pa.string()),
-    }  # fmt: skip
+        "split": split,
+        "source": ["MSRpar"] * pairs,
+        "sentence1": left,
+        "sentence2": right,
+        "score": pa.array([min(5.0, a) for a in alike], pa.float32()),
+        "attribution": pa.nulls(pairs, pa.string()),
+    }
     (folder / "sts").mkdir(parents=True)
     pq.write_table(pa.table(columns), folder / "sts" / "sts12.parquet")
     (folder / "concepts").mkdir()

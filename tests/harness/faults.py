@@ -110,8 +110,11 @@ class WarmProcess:
         self._process = subprocess.Popen(
             [sys.executable, str(script), "vecveil.cli.commands", *self.modules],
             env={**warm, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
         self.answer()
         return self
 
@@ -136,11 +139,15 @@ class WarmProcess:
         out, err = (self.said / f"{self._started}.{name}" for name in ("out", "err"))
         answer = self.ask(
             {
-                "arguments": [str(each) for each in arguments], "cwd": str(cwd), "task": task,
-                "environment": variables, "limits": dict(limits or {}),
-                "out": str(out), "err": str(err),
+                "arguments": [str(each) for each in arguments],
+                "cwd": str(cwd),
+                "task": task,
+                "environment": variables,
+                "limits": dict(limits or {}),
+                "out": str(out),
+                "err": str(err),
             }
-        )  # fmt: skip
+        )
         return Child(self, answer["pid"], out, err)
 
     def run(self, *arguments: object, cwd: Path, **options: Any) -> Outcome:

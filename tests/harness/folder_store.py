@@ -39,17 +39,13 @@ class FolderStore(VectorStore):
     def exists(self) -> bool:
         return (self.folder / "about.json").exists()
 
-    def create(
-        self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()
-    ) -> None:
+    def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
         if self.exists():
             if self._about()["dimension"] != dimension:
                 raise StoreError("FolderStore: another dimension.")
             return
         self.folder.mkdir(parents=True)
-        (self.folder / "about.json").write_text(
-            json.dumps({"dimension": dimension, "metric": metric})
-        )
+        (self.folder / "about.json").write_text(json.dumps({"dimension": dimension, "metric": metric}))
 
     def _about(self) -> dict[str, Any]:
         if not self.exists():
@@ -59,9 +55,7 @@ class FolderStore(VectorStore):
 
     def info(self) -> StoreInfo:
         about = self._about()
-        return StoreInfo(
-            "folder", self.folder.name, len(self.rows()), about["dimension"], about["metric"]
-        )
+        return StoreInfo("folder", self.folder.name, len(self.rows()), about["dimension"], about["metric"])
 
     def rows(self) -> dict[str, Path]:
         """Return the file of each row by its id, in order."""
@@ -81,9 +75,7 @@ class FolderStore(VectorStore):
         for one, vector, fields in zip(batch.ids, batch.vectors, batch.fields, strict=True):
             self.before_row(self.written)
             if self._normalises:
-                vector = (
-                    vector.astype(np.float64) / np.linalg.norm(vector.astype(np.float64))
-                ).astype(np.float32)
+                vector = (vector.astype(np.float64) / np.linalg.norm(vector.astype(np.float64))).astype(np.float32)
             head = json.dumps({"id": one, "fields": dict(fields)}).encode()
             self.file_of(one).write_bytes(head + b"\n" + vector.astype(np.float32).tobytes())
             self.written += 1
@@ -109,10 +101,13 @@ class FolderStore(VectorStore):
 
     def search(self, vector: Any, k: int = 10, where: Where | None = None) -> list[Match]:
         batch = self.read(list(self.rows()))
-        batch = batch.rows([
-            i for i, row in enumerate(batch.fields)
-            if all(row.get(name) in values for name, values in (where or {}).items())
-        ])  # fmt: skip
+        batch = batch.rows(
+            [
+                i
+                for i, row in enumerate(batch.fields)
+                if all(row.get(name) in values for name, values in (where or {}).items())
+            ]
+        )
         distances = np.linalg.norm(batch.vectors - vector, axis=1)
         order = np.argsort(distances)[:k]
         return [Match(batch.ids[i], float(distances[i]), dict(batch.fields[i])) for i in order]
@@ -123,11 +118,7 @@ class FolderStore(VectorStore):
 
 
 def filled(
-    folder: Path,
-    vectors: np.ndarray,
-    fields: Sequence[dict[str, Any]] | None = None,
-    *,
-    metric: str = "cosine",
+    folder: Path, vectors: np.ndarray, fields: Sequence[dict[str, Any]] | None = None, *, metric: str = "cosine"
 ) -> FolderStore:
     """Return a new store of these rows, with the ids ``r0000`` on."""
     store = FolderStore(folder)

@@ -20,9 +20,7 @@ Answer = tuple[int, dict[str, str], bytes]
 
 def hashed_vectors(texts: list[str], dimension: int = 16) -> np.ndarray[Any, Any]:
     """Return unit vectors that depend on each text alone."""
-    rows = [
-        np.random.default_rng(list(text.encode()) or [0]).normal(size=dimension) for text in texts
-    ]
+    rows = [np.random.default_rng(list(text.encode()) or [0]).normal(size=dimension) for text in texts]
     X = np.array(rows).reshape(len(texts), dimension)
     return (X / np.linalg.norm(X, axis=1, keepdims=True)).astype(np.float32)
 
@@ -37,7 +35,7 @@ def answer_with(X: np.ndarray[Any, Any], request: dict[str, Any]) -> Answer:
             "embedding": base64.b64encode(row.astype("<f4").tobytes()).decode() if coded else row.tolist(),
         }
         for i, row in enumerate(X)
-    ]  # fmt: skip
+    ]
     usage = {"prompt_tokens": 1, "total_tokens": 1}
     body = {"object": "list", "data": data, "model": request["model"], "usage": usage}
     return 200, {"Content-Type": "application/json"}, json.dumps(body).encode()
@@ -76,9 +74,7 @@ def embedding_server(
             """Keep quiet."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(
-        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-    )
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/v1", seen

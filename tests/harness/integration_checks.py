@@ -32,11 +32,7 @@ def run_example(name: str, collection: Path, protector: Path) -> tuple[float, fl
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 40
     printed = io.StringIO()
     # In this process, where the libraries are loaded already: that takes most of a program's time.
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(printed),
-        warnings.catch_warnings(),
-    ):
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed), warnings.catch_warnings():
         warnings.simplefilter("default")
         patch.setattr(sys, "argv", [str(path), str(collection), str(protector)])
         patch.syspath_prepend(str(path.parent))
@@ -70,8 +66,12 @@ def index_of_many_segments(folder: Path, key_file: Path) -> tuple[SealedIndex, n
     draw = np.random.default_rng(3)
     for step in range(5):
         names = [f"r{i}" for i in range(20 * step, 20 * step + 40)]
-        index.add([f"{name} of {step}" for name in names], ids=names, vectors=draw.standard_normal((40, 16)),
-                  metadata=[{"year": 2000 + i} for i in range(40)])  # fmt: skip
+        index.add(
+            [f"{name} of {step}" for name in names],
+            ids=names,
+            vectors=draw.standard_normal((40, 16)),
+            metadata=[{"year": 2000 + i} for i in range(40)],
+        )
     index.delete([f"r{i}" for i in range(0, 120, 7)])
     return index, draw.standard_normal((12, 16)).astype(np.float32)
 

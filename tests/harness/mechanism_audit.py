@@ -136,9 +136,7 @@ class DeclaredPair:
         return max(0.0, 2 * self.tail(0.0) - 1)
 
 
-def declared_laplace(
-    x: Array, x_prime: Array, *, epsilon: float, covariance: Array | None = None
-) -> DeclaredPair:
+def declared_laplace(x: Array, x_prime: Array, *, epsilon: float, covariance: Array | None = None) -> DeclaredPair:
     """Return the laws of y = x + z, z with density ∝ exp(−ε‖z‖_Σ), n ≥ 2."""
     n, white = len(x), _whitener(covariance)
     rho = float(np.linalg.norm(white((x.astype(np.float64) - x_prime)[None])))
@@ -159,15 +157,17 @@ def declared_laplace(
         return float(shares @ np.where(radii + tau < 0, 1.0, _cosine_above(cosines, n)))
 
     return DeclaredPair(
-        x, x_prime, worst_case=epsilon * rho, tail=tail, length=length,
+        x,
+        x_prime,
+        worst_case=epsilon * rho,
+        tail=tail,
+        length=length,
         score=lambda Y: epsilon * (length(Y, x_prime) - length(Y, x)),
         normal_score=lambda r: _normal(special.gammainc(n, epsilon * r), special.gammaincc(n, epsilon * r)),
-    )  # fmt: skip
+    )
 
 
-def declared_gaussian(
-    x: Array, x_prime: Array, *, sigma: float, covariance: Array | None = None
-) -> DeclaredPair:
+def declared_gaussian(x: Array, x_prime: Array, *, sigma: float, covariance: Array | None = None) -> DeclaredPair:
     """Return the laws of y = x + σ N(0, Σ)."""
     n, white = len(x), _whitener(covariance)
     mu = float(np.linalg.norm(white((x - x_prime)[None]))) / sigma
@@ -176,13 +176,14 @@ def declared_gaussian(
         return np.asarray(np.linalg.norm(white(Y - centre), axis=1)) / sigma
 
     return DeclaredPair(
-        x, x_prime, worst_case=math.inf, length=length,
+        x,
+        x_prime,
+        worst_case=math.inf,
+        length=length,
         score=lambda Y: (length(Y, x_prime) ** 2 - length(Y, x) ** 2) / 2,
         tail=lambda t: float(special.ndtr(mu / 2 - t / mu)),
-        normal_score=lambda r: _normal(
-            special.gammainc(n / 2, r**2 / 2), special.gammaincc(n / 2, r**2 / 2)
-        ),
-    )  # fmt: skip
+        normal_score=lambda r: _normal(special.gammainc(n / 2, r**2 / 2), special.gammaincc(n / 2, r**2 / 2)),
+    )
 
 
 def declared_purkayastha(x: Array, x_prime: Array, *, epsilon: float) -> DeclaredPair:
@@ -214,10 +215,14 @@ def declared_purkayastha(x: Array, x_prime: Array, *, epsilon: float) -> Declare
         return float(weights @ further)
 
     return DeclaredPair(
-        x, x_prime, worst_case=epsilon * phi, tail=tail, length=_angle,
+        x,
+        x_prime,
+        worst_case=epsilon * phi,
+        tail=tail,
+        length=_angle,
         score=lambda Y: epsilon * (_angle(Y, x_prime) - _angle(Y, x)),
         normal_score=lambda a: _normal(np.interp(a, edges, below), np.interp(a, edges, above)),
-    )  # fmt: skip
+    )
 
 
 def _whitener(covariance: Array | None) -> Callable[[Array], Array]:
@@ -331,9 +336,7 @@ def _has_the_length(lengths: Array, declared: DeclaredPair, significance: float)
     return p >= significance / 2  # two tests
 
 
-def _repeats_no_more_than_chance(
-    lengths: Array, declared: DeclaredPair, significance: float, dtype: Any
-) -> bool:
+def _repeats_no_more_than_chance(lengths: Array, declared: DeclaredPair, significance: float, dtype: Any) -> bool:
     """Count lengths that agree, against the number that any log-concave law allows.
 
     A float32 radius takes one of a few million values, so some of thousands of releases agree to all digits; a

@@ -26,13 +26,17 @@ def main(given: dict[str, object]) -> None:
     dest.before_row = die
     key = given.get("key")
     policy = ReleasePolicy(
-        vecveil.load(str(given["protector"])),
-        key=None if key is None else vecveil.NoiseKeys.from_file(str(key)),
+        vecveil.load(str(given["protector"])), key=None if key is None else vecveil.NoiseKeys.from_file(str(key))
     )
     migrate(
-        FolderStore(Path(str(given["source"]))), dest, policy, Path(str(given["state"])),
-        names=("source", "dest"), batch=int(str(given["batch"])), show_progress=False,
-    )  # fmt: skip
+        FolderStore(Path(str(given["source"]))),
+        dest,
+        policy,
+        Path(str(given["state"])),
+        names=("source", "dest"),
+        batch=int(str(given["batch"])),
+        show_progress=False,
+    )
 
 
 if __name__ == "__main__":

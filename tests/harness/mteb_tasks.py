@@ -26,12 +26,25 @@ def texts_of(count: int, seed: int) -> list[str]:
 
 def _metadata(name: str, kind: str, score: str) -> Any:
     return mteb.TaskMetadata(
-        name=name, dataset={"path": "made/here", "revision": "1"}, description="Made by a test.",
-        reference=None, type=kind, category="t2t", modalities=["text"], eval_splits=["test"],
-        eval_langs=["eng-Latn"], main_score=score, date=None, domains=None, task_subtypes=None,
-        license=None, annotations_creators=None, dialect=None, sample_creation=None,
+        name=name,
+        dataset={"path": "made/here", "revision": "1"},
+        description="Made by a test.",
+        reference=None,
+        type=kind,
+        category="t2t",
+        modalities=["text"],
+        eval_splits=["test"],
+        eval_langs=["eng-Latn"],
+        main_score=score,
+        date=None,
+        domains=None,
+        task_subtypes=None,
+        license=None,
+        annotations_creators=None,
+        dialect=None,
+        sample_creation=None,
         bibtex_citation="",
-    )  # fmt: skip
+    )
 
 
 class MadeSts(mteb.abstasks.sts.AbsTaskSTS):
@@ -61,14 +74,10 @@ class MadeRetrieval(mteb.abstasks.retrieval.AbsTaskRetrieval):
 
     def load_data(self, **_: Any) -> None:
         texts = texts_of(60, 4)
-        corpus = Dataset.from_dict(
-            {"id": [f"d{i}" for i in range(60)], "text": texts, "title": [""] * 60}
-        )
+        corpus = Dataset.from_dict({"id": [f"d{i}" for i in range(60)], "text": texts, "title": [""] * 60})
         asked = [" ".join(text.split()[:3]) for text in texts[:20]]
         queries = Dataset.from_dict({"id": [f"q{i}" for i in range(20)], "text": asked})
         relevant = {f"q{i}": {f"d{i}": 1} for i in range(20)}
-        split = RetrievalSplitData(
-            corpus=corpus, queries=queries, relevant_docs=relevant, top_ranked=None
-        )
+        split = RetrievalSplitData(corpus=corpus, queries=queries, relevant_docs=relevant, top_ranked=None)
         self.dataset = {"default": {"test": split}}
         self.data_loaded = True

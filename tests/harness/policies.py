@@ -13,9 +13,7 @@ from vecveil.textcrafter import PolicySettings
 __all__ = ["crafter", "drawn_policy", "reward_lower_bound", "unit"]
 
 
-def drawn_policy(
-    n: int, *, tokens: int = 1, heads: int = 1, seed: int = 0, **given: Any
-) -> PolicyWeights:
+def drawn_policy(n: int, *, tokens: int = 1, heads: int = 1, seed: int = 0, **given: Any) -> PolicyWeights:
     """Return a policy with random weights; arrays in ``given`` take the place of drawn ones (``_`` for ``.``)."""
     rng = np.random.default_rng(seed)
     arrays: dict[str, np.ndarray] = {"log_sigma": 0.3 * rng.standard_normal(n)}
@@ -26,16 +24,12 @@ def drawn_policy(
     return PolicyWeights(n, tokens, heads, {**arrays, **given})
 
 
-def crafter(
-    n: int, radius: float = 0.7, policy: PolicyWeights | None = None, **shape: Any
-) -> TextCrafter:
+def crafter(n: int, radius: float = 0.7, policy: PolicyWeights | None = None, **shape: Any) -> TextCrafter:
     """Return the mechanism of a drawn policy."""
     rng = np.random.default_rng(n)
     policy = drawn_policy(n, **shape) if policy is None else policy
     centroids = unit(rng.standard_normal((3, n)))
-    return TextCrafter(
-        policy, radius, np.eye(n) * radius**2 / n, rng.standard_normal(n + 1), centroids
-    )
+    return TextCrafter(policy, radius, np.eye(n) * radius**2 / n, rng.standard_normal(n + 1), centroids)
 
 
 def unit(X: np.ndarray) -> np.ndarray:

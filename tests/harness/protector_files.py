@@ -12,14 +12,48 @@ from safetensors.numpy import save
 from vecveil.protector.serialisation import checksum
 
 VALUES: list[Any] = [
-    None, True, False, 0, -1, 1, 1.5, 7, -9.0, 1e308, float("nan"), float("inf"), 10**400, "", "x",
-    "9.0", "../../etc", [], [1], {}, {"a": 1}, "\ud800", "x" * 10_000, 2**63, 65_537,
-]  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1,
+    1.5,
+    7,
+    -9.0,
+    1e308,
+    float("nan"),
+    float("inf"),
+    10**400,
+    "",
+    "x",
+    "9.0",
+    "../../etc",
+    [],
+    [1],
+    {},
+    {"a": 1},
+    "\ud800",
+    "x" * 10_000,
+    2**63,
+    65_537,
+]
 KEYS = [
-    ("schema",), ("mechanism",), ("parameters",), ("parameters", "epsilon"), ("dimension",),
-    ("output",), ("encoder",), ("encoder", "name"), ("encoder", "fingerprint"), ("concept",),
-    ("report",), ("fingerprint",), ("method",), ("checksum",),
-]  # fmt: skip
+    ("schema",),
+    ("mechanism",),
+    ("parameters",),
+    ("parameters", "epsilon"),
+    ("dimension",),
+    ("output",),
+    ("encoder",),
+    ("encoder", "name"),
+    ("encoder", "fingerprint"),
+    ("concept",),
+    ("report",),
+    ("fingerprint",),
+    ("method",),
+    ("checksum",),
+]
 
 
 def parts(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -48,9 +82,28 @@ def odd_arrays(array: np.ndarray) -> list[np.ndarray]:
     tall, wide = array.reshape(-1, 1), array.reshape(1, -1)
     small, large = np.full(array.shape, 1e-320), np.full(array.shape, 1.7e308)
     return [
-        np.full(array.shape, np.nan), np.full(array.shape, np.inf), -array, 0 * array, array + 1e-3,
-        2 * array, shuffled, array[:0], array[..., :0], np.zeros(0), array.ravel(), tall, wide,
-        small, large, -large, array[None], np.array(1.0), array.astype(np.float32),
-        array.astype(np.float16), array.astype(np.int64), array > 0, np.vstack([array, array])
-        if array.ndim == 2 else np.concatenate([array, array]), array.T.copy() + 1e-4,
-    ]  # fmt: skip
+        np.full(array.shape, np.nan),
+        np.full(array.shape, np.inf),
+        -array,
+        0 * array,
+        array + 1e-3,
+        2 * array,
+        shuffled,
+        array[:0],
+        array[..., :0],
+        np.zeros(0),
+        array.ravel(),
+        tall,
+        wide,
+        small,
+        large,
+        -large,
+        array[None],
+        np.array(1.0),
+        array.astype(np.float32),
+        array.astype(np.float16),
+        array.astype(np.int64),
+        array > 0,
+        np.vstack([array, array]) if array.ndim == 2 else np.concatenate([array, array]),
+        array.T.copy() + 1e-4,
+    ]

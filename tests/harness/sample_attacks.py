@@ -7,9 +7,7 @@ from typing import Any
 __all__ = ["attack", "clean_of", "every_family", "figure", "settle"]
 
 
-def figure(
-    metric: str, value: float, clean: float, chance: float, half: float = 0.015
-) -> dict[str, Any]:
+def figure(metric: str, value: float, clean: float, chance: float, half: float = 0.015) -> dict[str, Any]:
     return {
         "metric": metric,
         "value": value,
@@ -51,9 +49,7 @@ def settle(record: dict[str, Any]) -> dict[str, Any]:
         best = strongest.setdefault(each["family"], each)
         if _strength(each) > _strength(best):
             strongest[each["family"]] = each
-    record["families"] = [
-        {"family": family, "worst": each["name"]} for family, each in strongest.items()
-    ]
+    record["families"] = [{"family": family, "worst": each["name"]} for family, each in strongest.items()]
     value = strongest.get("token-inference", {}).get("value") or 0.0
 
     def point(texts: int, share: float) -> dict[str, Any]:
@@ -204,10 +200,7 @@ def every_family() -> list[dict[str, Any]]:
             figure("R-precision", 0.581, 0.734, 0.199),
             adaptive=True,
             description="Half of the terms protected, the other half attacked.",
-            also=[
-                figure("Leakage", 0.504, 0.688, 0.19),
-                figure("R-precision of listed words", 0.211, 0.733, 0.077),
-            ],
+            also=[figure("Leakage", 0.504, 0.688, 0.19), figure("R-precision of listed words", 0.211, 0.733, 0.077)],
         ),
         attack(
             "unlisted-kernel",
@@ -215,9 +208,6 @@ def every_family() -> list[dict[str, Any]]:
             figure("R-precision", 0.632, 0.764, 0.199),
             adaptive=True,
             description="Half of the terms protected, the other half attacked.",
-            also=[
-                figure("Leakage", 0.604, 0.688, 0.19),
-                figure("R-precision of listed words", 0.221, 0.734, 0.077),
-            ],
+            also=[figure("Leakage", 0.604, 0.688, 0.19), figure("R-precision of listed words", 0.221, 0.734, 0.077)],
         ),
     ]

@@ -12,9 +12,7 @@ from typing import Any
 from harness.sample_attacks import attack, clean_of, figure, settle
 from harness.sample_record import formal
 
-HOSTILE = (
-    '</script></style></title><img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
-)
+HOSTILE = '</script></style></title><img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 
 _TERMS = [
     "ibuprofen",
@@ -35,13 +33,7 @@ _TERMS = [
 def empirical() -> dict[str, Any]:
     """Return obfuscation: seeded, on vectors alone, no attack adaptive, no gain."""
     record = formal()
-    record |= {
-        "method": "shuffle",
-        "encoder": None,
-        "command": None,
-        "randomness": "seeded",
-        "worst": "linear",
-    }
+    record |= {"method": "shuffle", "encoder": None, "command": None, "randomness": "seeded", "worst": "linear"}
     record["parameters"] = {"epsilon": None, "noise_to_signal": None, "dimension": 384}
     record["guarantee"] |= {
         "kind": "obfuscation",
@@ -65,11 +57,7 @@ def empirical() -> dict[str, Any]:
 def at_chance() -> dict[str, Any]:
     """Return a record whose worst attack has chance within its interval."""
     record = formal()
-    record["attacks"] = [
-        attack(
-            "linear", "token-inference", figure("R-precision", 0.125, 0.601, 0.122), adaptive=True
-        )
-    ]
+    record["attacks"] = [attack("linear", "token-inference", figure("R-precision", 0.125, 0.601, 0.122), adaptive=True)]
     record["worst"] = "linear"
     return settle(record)
 
@@ -100,9 +88,7 @@ def many_terms(number: int = 225, named: bool = True) -> dict[str, Any]:
     record = formal()
     record["terms"] = [
         {
-            "term": f"{_TERMS[i % len(_TERMS)]}{'' if i < len(_TERMS) else f' {i}'}"
-            if named
-            else None,
+            "term": f"{_TERMS[i % len(_TERMS)]}{'' if i < len(_TERMS) else f' {i}'}" if named else None,
             "count": 900 // (i + 1) + 15,
             "clean": round(0.9 - 0.003 * i, 4),
             "value": round(0.05 + (i * 37 % 50) / 100, 4),
@@ -128,8 +114,7 @@ def hostile() -> dict[str, Any]:
         record["guarantee"][key] = [evil]
     record["limits"] = [evil]
     record["utility"] = {
-        f"{evil}{i}": each | {"label": evil, "metric": evil}
-        for i, each in enumerate(record["utility"].values())
+        f"{evil}{i}": each | {"label": evil, "metric": evil} for i, each in enumerate(record["utility"].values())
     }
     for i, each in enumerate(record["attacks"]):
         each |= {
@@ -142,12 +127,9 @@ def hostile() -> dict[str, Any]:
     record["worst"] = record["attacks"][1]["name"]
     record["lint"] = [{"code": evil, "message": evil}]
     record["frameworks"] = [
-        dict.fromkeys(("framework", "item", "title", "finding"), evil)
-        | {"attacks": [record["worst"]]}
+        dict.fromkeys(("framework", "item", "title", "finding"), evil) | {"attacks": [record["worst"]]}
     ]
-    record["reconstructions"] = [
-        {"attack": record["worst"], "original": evil, "clean": evil, "protected": evil}
-    ]
+    record["reconstructions"] = [{"attack": record["worst"], "original": evil, "clean": evil, "protected": evil}]
     record["skipped"] = [{"attack": evil, "family": "probe", "reason": evil, "code": evil}]
     for each in record["terms"]:
         each["term"] = evil
@@ -166,8 +148,7 @@ def store() -> dict[str, Any]:
         "lint": [
             {
                 "code": "plaintext-beside-vectors",
-                "message": "The column `text` lies beside the vectors: whoever reads the store needs "
-                "no attack.",
+                "message": "The column `text` lies beside the vectors: whoever reads the store needs no attack.",
             },
             {"code": "file-readable", "message": "Everybody on this machine may read the file."},
         ],

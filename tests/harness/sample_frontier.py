@@ -25,37 +25,91 @@ def sample_frontier(variant: str = "full") -> dict[str, Any]:
     designs = [
         ({"method": "laplace", "noise_to_signal": 1.0}, 0.5, 0.55, 0.45, 1.004),
         ({"method": "sparse", "noise_to_signal": 2.0}, 0.34, 0.4, 0.1, 0.7),
-        ({"method": "subspace", "noise_to_signal": 0.5, "rank": 46, "kept": 338, "flattening": 0.0,
-          "pairs": True, "gradients": 14}, 0.2, 0.41, 0.6, 0.985),
-        ({"method": "subspace", "noise_to_signal": 2.0, "rank": 115, "kept": 269, "flattening": 0.9,
-          "pairs": True, "gradients": 34}, 0.12, 0.2, 0.02, 0.3),
-    ]  # fmt: skip
+        (
+            {
+                "method": "subspace",
+                "noise_to_signal": 0.5,
+                "rank": 46,
+                "kept": 338,
+                "flattening": 0.0,
+                "pairs": True,
+                "gradients": 14,
+            },
+            0.2,
+            0.41,
+            0.6,
+            0.985,
+        ),
+        (
+            {
+                "method": "subspace",
+                "noise_to_signal": 2.0,
+                "rank": 115,
+                "kept": 269,
+                "flattening": 0.9,
+                "pairs": True,
+                "gradients": 34,
+            },
+            0.12,
+            0.2,
+            0.02,
+            0.3,
+        ),
+    ]
     points = [
         {
-            "number": i, "arguments": arguments, "listed": leak(listed), "left_out": None if bare else leak(left),
-            "similarity": kept(0.9, "Pearson"), "store": None if bare else kept(alone),
+            "number": i,
+            "arguments": arguments,
+            "listed": leak(listed),
+            "left_out": None if bare else leak(left),
+            "similarity": kept(0.9, "Pearson"),
+            "store": None if bare else kept(alone),
             "sealed": [] if bare else [kept(sealed - 0.05, candidates=100), kept(sealed, candidates=200)],
             "seconds": 3.5,
             "audited": {"leak": leak(listed + 0.08), "clean": 0.7, "chance": 0.1} if i > 2 else None,
         }
         for i, (arguments, listed, left, alone, sealed) in enumerate(designs, start=1)
-    ]  # fmt: skip
+    ]
     record = {
-        "schema": "vecveil.frontier/1", "vecveil": "0.1.0", "created": "2026-01-15T09:30:00+00:00",
-        "settings": "ab" * 32, "concept": "drug",
+        "schema": "vecveil.frontier/1",
+        "vecveil": "0.1.0",
+        "created": "2026-01-15T09:30:00+00:00",
+        "settings": "ab" * 32,
+        "concept": "drug",
         "encoder": {
-            "name": "minilm", "fingerprint": "f" * 64, "precision": "fp32", "options": {}, "probe": [], "norms": [],
+            "name": "minilm",
+            "fingerprint": "f" * 64,
+            "precision": "fp32",
+            "options": {},
+            "probe": [],
+            "norms": [],
         },
-        "table": {"text_column": "text"}, "seed": 0,
-        "counts": {"texts": 3000, "with_concept": 2400, "fitted": 1200, "learnt": 1050, "judged": 750,
-                   "words": 1026, "listed": 135, "left_out": 0 if bare else 44, "rows": 3000, "queries": None,
-                   "query_noise": True},
-        "readers": ["linear", "kernel", "mlp-512"], "clean_listed": leak(0.65),
-        "clean_left_out": None if bare else leak(0.68), "chance_listed": 0.1,
+        "table": {"text_column": "text"},
+        "seed": 0,
+        "counts": {
+            "texts": 3000,
+            "with_concept": 2400,
+            "fitted": 1200,
+            "learnt": 1050,
+            "judged": 750,
+            "words": 1026,
+            "listed": 135,
+            "left_out": 0 if bare else 44,
+            "rows": 3000,
+            "queries": None,
+            "query_noise": True,
+        },
+        "readers": ["linear", "kernel", "mlp-512"],
+        "clean_listed": leak(0.65),
+        "clean_left_out": None if bare else leak(0.68),
+        "chance_listed": 0.1,
         "chance_left_out": None if bare else 0.12,
         "missing": {"left_out": "Too few words.", "search": "Too few texts."} if bare else {},
-        "designs": 4, "points": points, "seconds": 60.0, "ceiling": 0.5,
-    }  # fmt: skip
+        "designs": 4,
+        "points": points,
+        "seconds": 60.0,
+        "ceiling": 0.5,
+    }
     if variant == "hostile":
         record |= {"concept": HOSTILE, "readers": [HOSTILE], "missing": {"mlp": HOSTILE}, "vecveil": HOSTILE}
         record["encoder"]["name"] = HOSTILE

@@ -81,13 +81,7 @@ def formal() -> dict[str, Any]:
                 "vocabulary": 104,
                 "token_instances": 9921,
             },
-            "split": {
-                "unit": "text group",
-                "groups": 6630,
-                "train": 4419,
-                "validation": 539,
-                "test": 2114,
-            },
+            "split": {"unit": "text group", "groups": 6630, "train": 4419, "validation": 539, "test": 2114},
             "guarantee": {
                 "kind": "formal",
                 "statement": "The released vector of a text satisfies metric differential privacy: for "

@@ -23,14 +23,11 @@ class ServerProcess:
         env = environment()
         env["PYTHONPATH"] += os.pathsep + str(ROOT / "tests")
         self.lines: list[str] = []
-        self.process = subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
-        )
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
         self._ready = threading.Event()
         self.port = 0
         self._threads = [
-            threading.Thread(target=self._read, args=(name, stream), daemon=True)
-            for name in ("stdout", "stderr")
+            threading.Thread(target=self._read, args=(name, stream), daemon=True) for name in ("stdout", "stderr")
         ]
         for thread in self._threads:
             thread.start()
@@ -55,14 +52,10 @@ class ServerProcess:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
         code = self.process.wait(60)
-        for thread, stream in zip(
-            self._threads, (self.process.stdout, self.process.stderr), strict=True
-        ):
+        for thread, stream in zip(self._threads, (self.process.stdout, self.process.stderr), strict=True):
             thread.join(10)
             assert stream is not None
-            if (
-                not thread.is_alive()
-            ):  # else somebody else holds the pipe, and closing would wait for the reader
+            if not thread.is_alive():  # else somebody else holds the pipe, and closing would wait for the reader
                 stream.close()
         return code
 

@@ -57,9 +57,7 @@ def fake_protector(method: str = "laplace", **given: Any) -> vecveil.Protector:
     texts = [f"note {i} takes alphamab" if i % 2 else f"note {i}" for i in range(200)]
     concept = vecveil.Concept.from_terms("drug", ["alphamab"])
     scale = {} if method in ("redact", "shuffle") else {"noise_to_signal": 0.5}
-    protector = vecveil.fit(
-        texts, concept, FakeEncoder(), method=method, show_progress=False, **{**scale, **given}
-    )
+    protector = vecveil.fit(texts, concept, FakeEncoder(), method=method, show_progress=False, **{**scale, **given})
     probe = probe_cosines(FakeEncoder().encode, owner="test")
     return replace(protector, encoder_info=EncoderInfo("fake", "fake:1", "api", probe, (1.0, 1.0)))
 
@@ -95,9 +93,7 @@ class Misbehaving:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 length = next(
-                    int(line.split(":")[1])
-                    for line in head.splitlines()
-                    if line.lower().startswith("content-length:")
+                    int(line.split(":")[1]) for line in head.splitlines() if line.lower().startswith("content-length:")
                 )
                 body = await reader.readexactly(length)
                 self.heads.append(head)
@@ -139,9 +135,7 @@ class Misbehaving:
             loop.close()
 
 
-def respond(
-    writer: asyncio.StreamWriter, content: Any, *, status: str = "200 OK", headers: str = ""
-) -> None:
+def respond(writer: asyncio.StreamWriter, content: Any, *, status: str = "200 OK", headers: str = "") -> None:
     """Write a whole answer."""
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"

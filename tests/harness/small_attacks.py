@@ -23,10 +23,13 @@ def small_attacks() -> Iterator[None]:
 
     def ladder(tier: Any = "quick", *, device: str = "auto") -> tuple[Any, ...]:
         return tuple(
-            type(attack)(rows=ROWS) if isinstance(attack, KernelAttack | EnsembleAttack)
-            else NetworkAttack(64, device=device) if isinstance(attack, NetworkAttack) else attack
+            type(attack)(rows=ROWS)
+            if isinstance(attack, KernelAttack | EnsembleAttack)
+            else NetworkAttack(64, device=device)
+            if isinstance(attack, NetworkAttack)
+            else attack
             for attack in ladder_attacks(tier, device=device)
-        )  # fmt: skip
+        )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vecveil.auditing.families.ladder_attacks", ladder)

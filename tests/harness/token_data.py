@@ -25,9 +25,7 @@ class TokenData:
         return self.positive, self.negative, self.labels, self.background
 
 
-def token_data(
-    rows: int = 400, n: int = 32, tokens: int = 6, *, seed: int = 0, dtype: Any = np.float32
-) -> TokenData:
+def token_data(rows: int = 400, n: int = 32, tokens: int = 6, *, seed: int = 0, dtype: Any = np.float32) -> TokenData:
     """Return embeddings in which each concept token adds a direction of its own to a topic."""
     rng = np.random.default_rng(seed)
     topics, directions = rng.standard_normal((12, n)), rng.standard_normal((tokens, n))

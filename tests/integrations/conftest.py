@@ -50,10 +50,7 @@ def collection_folder(notes: list[str], tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("beir")
     (folder / "qrels").mkdir()
     rows = ["query-id\tcorpus-id\tscore"]
-    with (
-        (folder / "corpus.jsonl").open("w") as corpus,
-        (folder / "queries.jsonl").open("w") as asked,
-    ):
+    with (folder / "corpus.jsonl").open("w") as corpus, (folder / "queries.jsonl").open("w") as asked:
         for i, text in enumerate(notes):
             corpus.write(json.dumps({"_id": f"d{i}", "title": "", "text": text}) + "\n")
             if i % 10 == 0:

@@ -41,18 +41,18 @@ def test_the_example_runs(collection_folder: Path, protector_file: Path) -> None
     assert protected > 0.5
 
 
-def test_own_sqlalchemy_code_changes_in_one_line(
-    url: str, protector: vecveil.Protector, clean: np.ndarray
-) -> None:
+def test_own_sqlalchemy_code_changes_in_one_line(url: str, protector: vecveil.Protector, clean: np.ndarray) -> None:
     sqlalchemy = pytest.importorskip("sqlalchemy")
     from pgvector.sqlalchemy import Vector
 
     policy = open_policy(protector)
     engine = sqlalchemy.create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
     notes = sqlalchemy.Table(
-        "orm", sqlalchemy.MetaData(),
-        sqlalchemy.Column("id", sqlalchemy.Text, primary_key=True), sqlalchemy.Column("embedding", Vector(384)),
-    )  # fmt: skip
+        "orm",
+        sqlalchemy.MetaData(),
+        sqlalchemy.Column("id", sqlalchemy.Text, primary_key=True),
+        sqlalchemy.Column("embedding", Vector(384)),
+    )
     with engine.begin() as session:
         notes.create(session)
         vectors = policy.documents(clean)

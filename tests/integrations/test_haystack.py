@@ -130,9 +130,7 @@ def test_pipelines_are_written_down_without_secrets(protector_file, key_file, tm
     loaded = [load((tmp_path / f"{i}.yaml").read_text()) for i in range(2)]
     query = {"c0": {"embedding": embed(TEXTS[0])}}
     assert loaded[1].run(query) == made[1].run(query)
-    assert loaded[0].run({"c0": {"documents": documents()}}) == made[0].run(
-        {"c0": {"documents": documents()}}
-    )
+    assert loaded[0].run({"c0": {"documents": documents()}}) == made[0].run({"c0": {"documents": documents()}})
     assert [pipeline.dumps() for pipeline in loaded] == [pipeline.dumps() for pipeline in made]
 
 
@@ -183,9 +181,7 @@ def test_one_warning_about_content_that_is_kept(protector):
 
 def test_ids_that_are_hashes_of_dropped_texts_give_a_warning(protector):
     plain = [Document(content=text) for text in TEXTS]
-    hashed = [
-        Document(id=one.id, content=one.content, embedding=embed(one.content)) for one in plain
-    ]
+    hashed = [Document(id=one.id, content=one.content, embedding=embed(one.content)) for one in plain]
     with pytest.warns(PlaintextWarning, match="hash"):
         DocumentProtector(protector, keep_content=False).run(hashed)
 
@@ -224,9 +220,7 @@ def test_texts_are_rewritten_before_the_embedder_sees_them(redactor):
         return embed(text)
 
     store = InMemoryDocumentStore()
-    ingest = chain(
-        DocumentProtector(redactor), MockDocumentEmbedder(embedding_fn=spy), DocumentWriter(store)
-    )
+    ingest = chain(DocumentProtector(redactor), MockDocumentEmbedder(embedding_fn=spy), DocumentWriter(store))
     ingest.run({"c0": {"documents": [Document(id=t, content=t) for t in TEXTS]}})
     ask = chain(QueryRewriter(redactor), MockTextEmbedder(embedding_fn=spy))
     ask.run({"c0": {"text": TEXTS[0]}})
@@ -248,10 +242,7 @@ def test_a_document_that_does_not_fit_stops_them_all(protector, embedding, param
     if embedding:
         with pytest.raises((InvalidInputError, IncompatibleError)):
             QueryProtector(protector).run(embedding)
-    pipeline = chain(
-        DocumentProtector(protector, keep_content=False),
-        DocumentWriter(store := InMemoryDocumentStore()),
-    )
+    pipeline = chain(DocumentProtector(protector, keep_content=False), DocumentWriter(store := InMemoryDocumentStore()))
     with pytest.raises(PipelineRuntimeError):
         pipeline.run({"c0": {"documents": given}})
     assert store.count_documents() == 0

@@ -20,11 +20,16 @@ from vecveil.randomness import NoiseKeys
 
 DIMENSION = 24
 THEIR_TESTS = [
-    "test_count_empty", "test_count_not_empty", "test_delete_documents", "test_delete_documents_empty_document_store",
-    "test_delete_documents_non_existing_document", "test_write_documents_duplicate_fail",
-    "test_write_documents_duplicate_overwrite", "test_write_documents_duplicate_skip",
+    "test_count_empty",
+    "test_count_not_empty",
+    "test_delete_documents",
+    "test_delete_documents_empty_document_store",
+    "test_delete_documents_non_existing_document",
+    "test_write_documents_duplicate_fail",
+    "test_write_documents_duplicate_overwrite",
+    "test_write_documents_duplicate_skip",
     "test_write_documents_invalid_input",
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,10 +69,15 @@ def clean(index: int) -> list[float]:
 
 def documents(count: int = 30, **fields: Any) -> list[Any]:
     return [
-        Document(id=f"d{i}", content=f"canary text {i}", embedding=clean(i), meta={"page": i % 3, "even": i % 2 == 0},
-                 **fields)
+        Document(
+            id=f"d{i}",
+            content=f"canary text {i}",
+            embedding=clean(i),
+            meta={"page": i % 3, "even": i % 2 == 0},
+            **fields,
+        )
         for i in range(count)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -232,9 +242,11 @@ def test_filters_compare_with_equality(store: Any) -> None:
         assert pages(either) == {(0, False), (1, False), (2, True), (2, False)}
         return
     for filters in (
-        {**one, "operator": ">"}, {"operator": "OR", "conditions": [one]},
-        {"operator": "AND", "conditions": [{**one, "operator": "not in", "value": [1]}]}, {**one, "field": "meta.name"},
-    ):  # fmt: skip
+        {**one, "operator": ">"},
+        {"operator": "OR", "conditions": [one]},
+        {"operator": "AND", "conditions": [{**one, "operator": "not in", "value": [1]}]},
+        {**one, "field": "meta.name"},
+    ):
         with raises("E-INPUT-NAME", "where"):
             store.filter_documents(filters)
 
@@ -242,8 +254,12 @@ def test_filters_compare_with_equality(store: Any) -> None:
 def test_whole_documents_come_back(store: Any) -> None:
     from haystack.dataclasses import ByteStream, SparseEmbedding
 
-    image = Document(id="image", blob=ByteStream(b"canary", mime_type="image/png"), embedding=clean(0),
-                     meta={"nested": {"list": [1, None]}})  # fmt: skip
+    image = Document(
+        id="image",
+        blob=ByteStream(b"canary", mime_type="image/png"),
+        embedding=clean(0),
+        meta={"nested": {"list": [1, None]}},
+    )
     sparse = Document(id="sparse", content="", embedding=clean(1), sparse_embedding=SparseEmbedding([1], [0.5]))
     store.write_documents([image, sparse])
     found = {one.id: one for one in store.filter_documents()}

@@ -98,9 +98,7 @@ def test_vectors_leave_protected_and_queries_as_they_are_told(protector, inner):
         embeddings = wrap(protector, inner, query_protection=side, query_noise=4.0)
         drawn = np.array([embeddings.embed_query(TEXTS[0]) for _ in range(20)])
         noise[side] = np.linalg.norm(drawn - mapped[0], axis=1).mean()
-    assert (
-        noise["stronger"] > 2 * noise["same"] > 0
-    )  # 4 to 1; one of 20 means varies by a few percent
+    assert noise["stronger"] > 2 * noise["same"] > 0  # 4 to 1; one of 20 means varies by a few percent
 
 
 def test_without_waiting_the_same_vectors(protector, key_file):

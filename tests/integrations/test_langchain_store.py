@@ -93,8 +93,11 @@ def sealed_index(folder: Path, embeddings: Embeddings) -> Iterator[vecveil.Seale
 
 
 STORES: dict[str, Callable[[Path, Embeddings], Iterator[Any]]] = {
-    "in memory": in_memory, "chroma": chroma, "qdrant": qdrant, "pgvector": pgvector,
-}  # fmt: skip
+    "in memory": in_memory,
+    "chroma": chroma,
+    "qdrant": qdrant,
+    "pgvector": pgvector,
+}
 EITHER = {**STORES, "sealed index": sealed_index}
 
 
@@ -344,9 +347,7 @@ def test_openais_embeddings_fit_protect_and_search(keys: Path) -> None:
     from langchain_openai import OpenAIEmbeddings
 
     with embedding_server() as (url, requests):
-        openai = OpenAIEmbeddings(
-            model="hashed", base_url=url, api_key="none", check_embedding_ctx_length=False
-        )
+        openai = OpenAIEmbeddings(model="hashed", base_url=url, api_key="none", check_embedding_ctx_length=False)
         concept = vecveil.Concept.from_terms("bank", ["loan", "rent"])
         texts = [f"{text}, again" for text in TEXTS] + TEXTS
         protector = vecveil.fit(texts, concept, openai, method="laplace", noise_to_signal=0.5, seed=0)
@@ -391,12 +392,24 @@ def test_rows_of_migrate_langchain_llama_index_haystack_and_search_are_of_one_fo
     X = unit_rows(np.array(Topical().embed_documents(TEXTS), np.float32))
     with open_store(source) as clean, open_store(location) as copy:
         clean.create(DIMENSION, metric="cosine")
-        rows = tuple({"document": f"{text} as it was written", "_node_content": '{"text": "five words and one more"}',
-                      "tenant": "ab"[i % 2]} for i, text in enumerate(TEXTS))  # fmt: skip
+        rows = tuple(
+            {
+                "document": f"{text} as it was written",
+                "_node_content": '{"text": "five words and one more"}',
+                "tenant": "ab"[i % 2],
+            }
+            for i, text in enumerate(TEXTS)
+        )
         clean.write(Batch(tuple(f"note-{i}" for i in range(30)), X, rows))
-        migrate(clean, copy, ReleasePolicy(small), tmp_path / "state.json", names=("clean", "notes"),
-                options=MigrationOptions(seal=True, filter_fields=("tenant",), drop=("_node_content",)),
-                sealer=vecveil.Sealer(keys))  # fmt: skip
+        migrate(
+            clean,
+            copy,
+            ReleasePolicy(small),
+            tmp_path / "state.json",
+            names=("clean", "notes"),
+            options=MigrationOptions(seal=True, filter_fields=("tenant",), drop=("_node_content",)),
+            sealer=vecveil.Sealer(keys),
+        )
     small.save(tmp_path / "p.vecveil")
     embeddings = ProtectedEmbeddings(small, Topical(), text_stored=False)
     with langchain_over(kind, tmp_path, embeddings) as inner:
@@ -429,8 +442,9 @@ def test_rows_of_migrate_langchain_llama_index_haystack_and_search_are_of_one_fo
     haystack.write_documents([HaystackDocument(id="hay", content="canary-visa hay", embedding=vector)])
     haystack.collection.database.close()
     if kind != "sqlite-vec":  # which cannot get a further column to filter by
-        llama = SealedVectorStore(vecveil.ProtectedCollection(
-            location, small, keys, name="notes", filter_fields=("ref_doc_id",)))  # fmt: skip
+        llama = SealedVectorStore(
+            vecveil.ProtectedCollection(location, small, keys, name="notes", filter_fields=("ref_doc_id",))
+        )
         assert [n.get_content() for n in llama.get_nodes(["later", "hay"])] == ["canary-loan later", "canary-visa hay"]
         llama.add([TextNode(id_="node", text="canary-visa node", metadata={"tenant": "b"}, embedding=vector)])
         llama.client.database.close()

@@ -74,9 +74,7 @@ def test_queries_are_protected_as_they_are_told(protector, wrapped):
         embedding = wrap(protector, inner, query_protection=side, query_noise=4.0)
         drawn = np.array([embedding.get_query_embedding(TEXTS[0]) for _ in range(20)])
         noise[side] = np.linalg.norm(drawn - mapped[0], axis=1).mean()
-    assert (
-        noise["stronger"] > 2 * noise["same"] > 0
-    )  # 4 to 1; one of 20 means varies by a few percent
+    assert noise["stronger"] > 2 * noise["same"] > 0  # 4 to 1; one of 20 means varies by a few percent
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["own encoder", "wrapped"])
@@ -85,11 +83,7 @@ def test_without_waiting_the_same_vectors(protector, key_file, wrapped):
 
     async def all_of_them() -> Any:
         batch = await embedding.aget_text_embedding_batch(TEXTS)
-        return (
-            batch,
-            await embedding.aget_text_embedding(TEXTS[2]),
-            await embedding.aget_query_embedding(TEXTS[1]),
-        )
+        return (batch, await embedding.aget_text_embedding(TEXTS[2]), await embedding.aget_query_embedding(TEXTS[1]))
 
     documents, one, query = asyncio.run(all_of_them())
     assert documents == embedding.get_text_embedding_batch(TEXTS)
@@ -110,10 +104,7 @@ def test_no_event_shows_a_clean_vector(protector, key_file):
     dispatcher.add_event_handler(Listener())
     try:
         embedding = wrap(protector, Inner(), key=key_file)
-        released = [
-            *embedding.get_text_embedding_batch(TEXTS),
-            embedding.get_query_embedding(TEXTS[0]),
-        ]
+        released = [*embedding.get_text_embedding_batch(TEXTS), embedding.get_query_embedding(TEXTS[0])]
         assert seen == released
         Inner().get_query_embedding(TEXTS[0])
         assert same_direction(seen[-1:], minilm(TEXTS[:1]))[0] > 0.999
@@ -143,9 +134,7 @@ def test_texts_are_rewritten_before_the_wrapped_embedding_sees_them(redactor):
 
 def test_no_key_in_what_is_written_down(protector_file, key_file, tmp_path: Path):
     embedding = wrap(protector_file, key=key_file, query_protection="stronger")
-    (tmp_path / "json").write_text(
-        embedding.to_json() + repr(embedding) + str(embedding.to_payload())
-    )
+    (tmp_path / "json").write_text(embedding.to_json() + repr(embedding) + str(embedding.to_payload()))
     (tmp_path / "pickle").write_bytes(pickle.dumps(embedding))
     index = VectorStoreIndex(nodes(TEXTS), embed_model=embedding)
     index.storage_context.persist(tmp_path / "index")
@@ -176,9 +165,7 @@ def test_objects_are_given_again(protector, protector_file, key_file, redactor, 
         TEXTS[0]
     ) == embedding.get_query_embedding(TEXTS[0])
     with raises("E-INCOMPATIBLE", "protector"):
-        ProtectedEmbedding.from_dict(
-            embedding.to_dict(), **{**again, "protector": redactor, "key": None}
-        )
+        ProtectedEmbedding.from_dict(embedding.to_dict(), **{**again, "protector": redactor, "key": None})
     with raises("E-INPUT-TYPE", "protector"):
         pickle.dumps(embedding)
 
@@ -217,10 +204,7 @@ def test_an_embedding_that_does_not_fit_releases_nothing(protector, vectors, cod
     inner = Inner()
     inner._vectors = vectors
     embedding = wrap(protector, inner)
-    for call in (
-        embedding.get_text_embedding_batch,
-        lambda texts: embedding.get_query_embedding(texts[0]),
-    ):
+    for call in (embedding.get_text_embedding_batch, lambda texts: embedding.get_query_embedding(texts[0])):
         with raises(code, param):
             call(TEXTS)
     with raises(code, param):

@@ -31,12 +31,7 @@ def _imports() -> None:
     from llama_index.core import Document, StorageContext, VectorStoreIndex
     from llama_index.core.llms import MockLLM
     from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
-    from llama_index.core.vector_stores import (
-        MetadataFilter,
-        MetadataFilters,
-        SimpleVectorStore,
-        VectorStoreQuery,
-    )
+    from llama_index.core.vector_stores import MetadataFilter, MetadataFilters, SimpleVectorStore, VectorStoreQuery
 
     from harness.llama_embedding import Inner
     from vecveil.integrations.llama_index import SealedVectorStore
@@ -69,12 +64,15 @@ KINDS = {"collection": collection_in, "index": index_in}
 def nodes() -> list[Any]:
     return [
         TextNode(
-            id_=f"node-{i}", text=text, embedding=row.tolist(), relationships=related(f"doc-{i // 4}"),
+            id_=f"node-{i}",
+            text=text,
+            embedding=row.tolist(),
+            relationships=related(f"doc-{i // 4}"),
             metadata={"page": i % 3, "word": text.split()[1], "secret": f"canary-{i}"},
             excluded_embed_metadata_keys=["page", "word", "secret"],
         )
         for i, (text, row) in enumerate(zip(TEXTS, vectors_of(TEXTS), strict=True))
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture(params=sorted(KINDS))

@@ -28,12 +28,7 @@ import vecveil
 from harness.bulk_tables import expected, laplace_file, rows_of, table_of, write_parts
 from harness.command_line import run
 from harness.errors import raises
-from harness.integration_checks import (
-    assert_no_secret,
-    index_of_many_segments,
-    rows_of_hits,
-    run_example,
-)
+from harness.integration_checks import assert_no_secret, index_of_many_segments, rows_of_hits, run_example
 from vecveil.bulk import BulkJob, protect_files, verify
 from vecveil.bulk.places import Folder
 from vecveil.bulk.running import Run
@@ -41,9 +36,11 @@ from vecveil.encoders import LsaEncoder
 
 # Ray 2.60 warns of its own deprecated settings, of its files and of a coming default for GPUs.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning",
+    "ignore::DeprecationWarning",
+    "ignore::ResourceWarning",
+    "ignore::FutureWarning",
     "ignore::pytest.PytestUnhandledThreadExceptionWarning",
-)  # fmt: skip
+)
 
 DIMENSION = 16
 KEYS = "VECVEIL_TEST_RAY_KEYS"
@@ -59,12 +56,7 @@ def _imports() -> None:
     import ray.data
 
     from vecveil.integrations import ray as engine
-    from vecveil.integrations.ray import (
-        protect_dataset,
-        run_on_ray,
-        search_dataset,
-        unseal_dataset,
-    )
+    from vecveil.integrations.ray import protect_dataset, run_on_ray, search_dataset, unseal_dataset
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +76,13 @@ def session(_imports: None, key_file: Path) -> Iterator[Path]:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
         patch.setenv(KEYS, key_file.read_text())
         ray.init(
-            num_cpus=2, object_store_memory=100 * 2**20, include_dashboard=False, log_to_driver=False,
-            logging_level=logging.CRITICAL, _temp_dir=str(folder),
-        )  # fmt: skip
+            num_cpus=2,
+            object_store_memory=100 * 2**20,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.CRITICAL,
+            _temp_dir=str(folder),
+        )
         # Of so few rows, two hundred blocks would be two hundred tasks.
         patch.setattr(ray.data.DataContext.get_current(), "read_op_min_num_blocks", 4)
         try:
@@ -146,9 +142,13 @@ def test_a_damaged_part_is_named_and_the_others_are_done(tmp_path: Path, keyed: 
         file.write(b"\xff" * 64)
     with pytest.raises(vecveil.errors.DataFileError, match="1 of 8 parts") as caught:
         protect_files(
-            [tmp_path / "in"], tmp_path / "out", keyed, engine=run_on_ray, part_bytes=1,
+            [tmp_path / "in"],
+            tmp_path / "out",
+            keyed,
+            engine=run_on_ray,
+            part_bytes=1,
             storage_options={"password": MARK},
-        )  # fmt: skip
+        )
     assert "000.parquet" in str(caught.value)
     assert "Traceback" not in str(caught.value)
     names = sorted(files_of(tmp_path / "out"))
@@ -210,9 +210,7 @@ def test_killed_workers_change_nothing(tmp_path: Path, keyed: BulkJob) -> None:
     assert not list(out.glob(".*.tmp"))
 
 
-def test_texts_are_encoded_by_actors(
-    tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_are_encoded_by_actors(tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"the {a} of {b}" for a in ("roof", "train", "noon") for b in ("tin", "oak", "clay")]
     encoder = LsaEncoder.fit(texts * 5, 4, min_texts=1)
     encoder.save(tmp_path / "lsa")
@@ -286,9 +284,7 @@ def test_noise_is_fresh_in_every_worker(laplace: Path) -> None:
 
 def test_tensors_and_empty_datasets(laplace: Path) -> None:
     X = np.random.default_rng(2).standard_normal((30, DIMENSION))
-    out = protect_dataset(
-        ray.data.from_numpy(X), laplace, embedding_column="data", noise=False, concurrency=1
-    )
+    out = protect_dataset(ray.data.from_numpy(X), laplace, embedding_column="data", noise=False, concurrency=1)
     rows = out.take_all()
     assert [set(row) for row in rows] == [{"embedding"}] * 30
     np.testing.assert_array_equal(np.stack([row["embedding"] for row in rows]), X)
@@ -340,9 +336,7 @@ def test_a_ray_of_our_own_is_quiet_and_ends(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     said: list[Any] = []
-    monkeypatch.setattr(
-        ray, "init", lambda **given: said.append((given, os.environ["RAY_USAGE_STATS_ENABLED"]))
-    )
+    monkeypatch.setattr(ray, "init", lambda **given: said.append((given, os.environ["RAY_USAGE_STATS_ENABLED"])))
     monkeypatch.setattr(ray, "shutdown", lambda: said.append("down"))
     with pytest.raises(KeyError), engine._connected():
         raise KeyError
@@ -351,9 +345,7 @@ def test_a_ray_of_our_own_is_quiet_and_ends(monkeypatch: pytest.MonkeyPatch) -> 
     assert "RAY_USAGE_STATS_ENABLED" not in os.environ
 
 
-def test_the_example_searches(
-    collection_folder: Path, protector: vecveil.Protector, tmp_path: Path
-) -> None:
+def test_the_example_searches(collection_folder: Path, protector: vecveil.Protector, tmp_path: Path) -> None:
     protector.save(tmp_path / "health.vecveil")
     clean, protected = run_example("ray", collection_folder, tmp_path / "health.vecveil")
     # The same noise law gives 0.85 to 0.86 of 1, and rows in no order under 0.05: no draw comes near the bound.

@@ -67,10 +67,7 @@ def test_a_stronger_query(protector, model, clean):
     mapped = protector.protect(clean[:1], noise=False)
     protect_model(model, protector, query_protection="stronger", query_noise=4.0)
     many = TEXTS[:1] * 20
-    noise = [
-        np.linalg.norm(encode(many) - mapped, axis=1).mean()
-        for encode in (model.encode_query, model.encode)
-    ]
+    noise = [np.linalg.norm(encode(many) - mapped, axis=1).mean() for encode in (model.encode_query, model.encode)]
     assert noise[0] > 2 * noise[1] > 0
 
 
@@ -229,9 +226,7 @@ def test_what_cannot_be_is_refused(protector, redactor, key_file):
 
 
 def test_rewritten_texts_are_what_the_model_sees(redactor, loaded):
-    assert np.allclose(
-        loaded.encode(redactor.rewrite(TEXTS)), redactor.encode(TEXTS), rtol=0, atol=0.02
-    )
+    assert np.allclose(loaded.encode(redactor.rewrite(TEXTS)), redactor.encode(TEXTS), rtol=0, atol=0.02)
 
 
 def test_the_example(collection_folder, protector_file):

@@ -72,9 +72,7 @@ def local(*policies: tuple[str, ReleasePolicy], **given: Any) -> Service:
 
 
 @pytest.fixture(scope="module")
-def url(
-    laplace: vecveil.Protector, subspace: vecveil.Protector, keys: vecveil.NoiseKeys
-) -> Iterator[str]:
+def url(laplace: vecveil.Protector, subspace: vecveil.Protector, keys: vecveil.NoiseKeys) -> Iterator[str]:
     """A server of three policies over one encoder."""
     service = local(
         ("drug", ReleasePolicy(laplace, key=keys)),
@@ -128,9 +126,7 @@ def test_the_asynchronous_client_too(url: str, drug: Callable[..., np.ndarray]) 
     np.testing.assert_array_equal(rows(asyncio.run(ask())), drug(TEXTS))
 
 
-def test_litellm_calls_the_server_as_the_documents_say(
-    url: str, drug: Callable[..., np.ndarray]
-) -> None:
+def test_litellm_calls_the_server_as_the_documents_say(url: str, drug: Callable[..., np.ndarray]) -> None:
     page = (ROOT / "docs" / "serving.md").read_text("utf-8").replace("http://127.0.0.1:8080", url)
     (lines,) = [block.code for block in blocks(page, "text") if "litellm.embedding" in block.code]
     (proxy,) = [block.code for block in blocks(page, "yaml") if "litellm_params" in block.code]
@@ -162,9 +158,7 @@ def test_langchain_needs_its_base_url_changed(url: str, drug: Callable[..., np.n
     np.testing.assert_array_equal(query, drug(TEXTS)[0])
 
 
-def test_langchain_by_default_sends_token_ids_and_is_told(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_langchain_by_default_sends_token_ids_and_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import langchain_openai.embeddings.base as module
 
     class Tokens:
@@ -190,30 +184,23 @@ def test_langchain_by_default_sends_token_ids_and_is_told(
 def test_llama_index_needs_its_base_url_changed(url: str, drug: Callable[..., np.ndarray]) -> None:
     from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 
-    embedding = OpenAILikeEmbedding(
-        model_name="drug", api_base=f"{url}/v1", api_key="unused", max_retries=0
-    )
+    embedding = OpenAILikeEmbedding(model_name="drug", api_base=f"{url}/v1", api_key="unused", max_retries=0)
     found = np.array(embedding.get_text_embedding_batch(TEXTS), dtype=np.float32)
     np.testing.assert_array_equal(found, drug(TEXTS))
     query = np.array(embedding.get_query_embedding(TEXTS[1]), dtype=np.float32)
     np.testing.assert_array_equal(query, drug(TEXTS)[1])
 
 
-def test_a_header_or_the_models_name_chooses_the_policy(
-    client: openai.OpenAI, subspace: vecveil.Protector
-) -> None:
+def test_a_header_or_the_models_name_chooses_the_policy(client: openai.OpenAI, subspace: vecveil.Protector) -> None:
     assert rows(client.embeddings.create(model="drug", input="a")).shape == (1, DIMENSION)
     named = client.embeddings.create(model="reduced", input="a")
     assert rows(named).shape == (1, subspace.released_dimension) == (1, 12)
-    by_header = client.embeddings.create(
-        model="drug", input="a", extra_headers={"X-Vecveil-Policy": "reduced"}
-    )
+    by_header = client.embeddings.create(model="drug", input="a", extra_headers={"X-Vecveil-Policy": "reduced"})
     assert rows(by_header).shape == (1, 12)
 
 
 @pytest.mark.parametrize(
-    ("name", "values"),
-    [("X-Vecveil-Input", ("document", "query")), ("X-Vecveil-Policy", ("drug", "reduced"))],
+    ("name", "values"), [("X-Vecveil-Input", ("document", "query")), ("X-Vecveil-Policy", ("drug", "reduced"))]
 )
 def test_a_header_that_chooses_is_given_once(url: str, name: str, values: tuple[str, str]) -> None:
     """A gateway that forces a side or policy may read the first, and this server would the last."""
@@ -222,10 +209,7 @@ def test_a_header_that_chooses_is_given_once(url: str, name: str, values: tuple[
         answer = httpx.post(f"{url}/v1/embeddings", json=sent, headers=headers, timeout=60)
         assert answer.status_code == 400
         assert answer.json()["error"]["code"] == "invalid_header"
-    assert (
-        httpx.post(f"{url}/v1/embeddings", json=sent, headers=headers[:1], timeout=60).status_code
-        == 200
-    )
+    assert httpx.post(f"{url}/v1/embeddings", json=sent, headers=headers[:1], timeout=60).status_code == 200
 
 
 def test_unknown_models_are_refused_when_there_are_several(client: openai.OpenAI) -> None:
@@ -237,9 +221,7 @@ def test_unknown_models_are_refused_when_there_are_several(client: openai.OpenAI
     assert caught.value.code == "policy_not_found"
 
 
-def test_queries_pass_the_map_and_documents_the_noise(
-    client: openai.OpenAI, subspace: vecveil.Protector
-) -> None:
+def test_queries_pass_the_map_and_documents_the_noise(client: openai.OpenAI, subspace: vecveil.Protector) -> None:
     expected = subspace.protect(clean_vectors(TEXTS), noise=False)
     headers = {"X-Vecveil-Input": "query"}
     for given in (
@@ -295,32 +277,32 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
 
 def test_every_answer_has_an_id_of_ours(url: str) -> None:
     sent = {"X-Request-ID": "zyxcanary"}
-    found = {
-        httpx.get(f"{url}/{path}", headers=sent, timeout=60).headers["x-request-id"]
-        for path in ("health", "no")
-    }
+    found = {httpx.get(f"{url}/{path}", headers=sent, timeout=60).headers["x-request-id"] for path in ("health", "no")}
     assert len(found) == 2
     assert all(one.startswith("req-") for one in found)
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/v1/embeddings", 405), ("POST", "/v1/chat/completions", 404), ("GET", "/openapi.json", 404),
-     ("GET", "/docs", 404), ("POST", "/v1/embeddings/", 404),
-     ("GET", "/health/", 404), ("GET", "/v1/zyxcanary?q=zyxcanary", 404), ("DELETE", "/health", 405)],
-)  # fmt: skip
-def test_other_paths_are_errors_in_openais_shape(
-    url: str, method: str, path: str, status: int
-) -> None:
+    [
+        ("GET", "/v1/embeddings", 405),
+        ("POST", "/v1/chat/completions", 404),
+        ("GET", "/openapi.json", 404),
+        ("GET", "/docs", 404),
+        ("POST", "/v1/embeddings/", 404),
+        ("GET", "/health/", 404),
+        ("GET", "/v1/zyxcanary?q=zyxcanary", 404),
+        ("DELETE", "/health", 405),
+    ],
+)
+def test_other_paths_are_errors_in_openais_shape(url: str, method: str, path: str, status: int) -> None:
     answer = httpx.request(method, url + path, timeout=60)
     assert answer.status_code == status
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
     assert "zyxcanary" not in answer.text
 
 
-def test_the_ledgers_cap_is_an_error_that_clients_do_not_repeat(
-    laplace: vecveil.Protector, tmp_path: Path
-) -> None:
+def test_the_ledgers_cap_is_an_error_that_clients_do_not_repeat(laplace: vecveil.Protector, tmp_path: Path) -> None:
     ledger = vecveil.Ledger(tmp_path / "releases.ledger", cap=2)
     service = local(("drug", ReleasePolicy(laplace, ledger=ledger)))
     with served(service) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="x") as client:
@@ -334,9 +316,7 @@ def test_the_ledgers_cap_is_an_error_that_clients_do_not_repeat(
     assert 'vecveil_errors_total{code="release_cap_reached"} 1.0' in metrics
 
 
-def test_clients_name_items_only_where_they_may(
-    laplace: vecveil.Protector, keys: vecveil.NoiseKeys
-) -> None:
+def test_clients_name_items_only_where_they_may(laplace: vecveil.Protector, keys: vecveil.NoiseKeys) -> None:
     service = local(("drug", ReleasePolicy(laplace, key=keys)), client_ids=True)
     with served(service) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="x") as client:
 
@@ -375,10 +355,7 @@ def test_a_key_is_asked_for_where_keys_are_set(laplace: vecveil.Protector, tmp_p
         assert status("another-key-of-a-client") == status(None) == status(None, "/metrics") == 401
         assert status(None, "/nothing") == 401  # what is there is not told
         assert status(None, "/health") == 200
-        with (
-            openai.OpenAI(base_url=f"{url}/v1", api_key="wrong") as client,
-            pytest.raises(openai.AuthenticationError),
-        ):
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="wrong") as client, pytest.raises(openai.AuthenticationError):
             client.embeddings.create(model="any", input="a")
 
 
@@ -459,8 +436,10 @@ def test_a_second_head_on_a_connection_is_bounded_too(url: str) -> None:
 
 def test_trailers_are_bounded_too(url: str) -> None:
     body = json.dumps({"model": "drug", "input": "a"}).encode()
-    head = (b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nConnection: close\r\n"
-            b"Transfer-Encoding: chunked\r\n\r\n")  # fmt: skip
+    head = (
+        b"POST /v1/embeddings HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n"
+    )
     chunked = head + b"%x\r\n%s\r\n0\r\n" % (len(body), body)
     assert answered(url, chunked + b"X-Short: a\r\n\r\n").startswith(b"HTTP/1.1 200 ")
     # The connection is closed without an answer; otherwise the server would wait for the trailer's end.
@@ -489,9 +468,7 @@ def test_more_requests_at_once_than_allowed_are_told_to_wait(laplace: vecveil.Pr
         target = f"{url}/v1/embeddings"
         body = {"model": "m", "input": "slow"}
         statuses: list[int] = []
-        thread = threading.Thread(
-            target=lambda: statuses.append(httpx.post(target, json=body, timeout=60).status_code)
-        )
+        thread = threading.Thread(target=lambda: statuses.append(httpx.post(target, json=body, timeout=60).status_code))
         thread.start()
         assert encoder.waiting.wait(60)
         refused = httpx.post(target, json={"model": "m", "input": "b"}, timeout=60)
@@ -517,17 +494,12 @@ def test_a_client_that_goes_away_takes_its_work_with_it(laplace: vecveil.Protect
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(target, json={"model": "m", "input": "given up"}, timeout=0.5)
         deadline = time.monotonic() + 60
-        while (
-            'errors_total{code="client_gone"} 1.0'
-            not in httpx.get(f"{url}/metrics", timeout=60).text
-        ):
+        while 'errors_total{code="client_gone"} 1.0' not in httpx.get(f"{url}/metrics", timeout=60).text:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         encoder.go.set()
         blocker.join(60)
-        assert (
-            httpx.post(target, json={"model": "m", "input": "next"}, timeout=60).status_code == 200
-        )
+        assert httpx.post(target, json={"model": "m", "input": "next"}, timeout=60).status_code == 200
     assert encoder.seen[-2:] == ["slow", "next"]
 
 

@@ -24,19 +24,33 @@ from vecveil.serving.upstreams import LocalUpstream
 BODIES = 400
 TEXTS = ["a", "zyxcanary", "two words", "ünïcödé", "\x00", "💊" * 50, " ", "x" * 3000]
 ODD: list[Any] = [
-    None, True, False, 0, -1, 1.5, 10**400, "", "float", "base64", "query", [], [[]], {}, [None], [1, 2],
-    [[1], [2]], ["a", 1], ["a", None], ["a", ""], {"a": ["zyxcanary"]}, "\ud800", ["\udfff"], [["a"]], 1e308,
-]  # fmt: skip
-FIELDS = [
-    "input",
-    "model",
-    "encoding_format",
-    "dimensions",
-    "user",
-    "input_type",
-    "vecveil_ids",
-    "zyxcanary",
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1.5,
+    10**400,
+    "",
+    "float",
+    "base64",
+    "query",
+    [],
+    [[]],
+    {},
+    [None],
+    [1, 2],
+    [[1], [2]],
+    ["a", 1],
+    ["a", None],
+    ["a", ""],
+    {"a": ["zyxcanary"]},
+    "\ud800",
+    ["\udfff"],
+    [["a"]],
+    1e308,
 ]
+FIELDS = ["input", "model", "encoding_format", "dimensions", "user", "input_type", "vecveil_ids", "zyxcanary"]
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +68,7 @@ def url(policy: ReleasePolicy) -> Iterator[str]:
 def drawn(rng: random.Random) -> tuple[bytes, dict[str, str]]:
     """Return a body and headers: a good request with something else in it, or cut, or other bytes."""
     body: dict[str, Any] = {"model": rng.choice(["drug", "m:query", "any"])}
-    body["input"] = (
-        rng.choices(TEXTS, k=rng.randint(1, 14)) if rng.random() < 0.7 else rng.choice(TEXTS)
-    )
+    body["input"] = rng.choices(TEXTS, k=rng.randint(1, 14)) if rng.random() < 0.7 else rng.choice(TEXTS)
     if rng.random() < 0.5:
         body["encoding_format"] = rng.choice(["float", "base64"])
     for _ in range(rng.choice([0, 0, 1, 1, 2])):
@@ -79,12 +91,7 @@ def drawn(rng: random.Random) -> tuple[bytes, dict[str, str]]:
 
 def decoded(answer: dict[str, Any]) -> np.ndarray:
     rows = [one["embedding"] for one in answer["data"]]
-    return np.array(
-        [
-            np.frombuffer(base64.b64decode(r), "<f4") if isinstance(r, str) else np.float32(r)
-            for r in rows
-        ]
-    )
+    return np.array([np.frombuffer(base64.b64decode(r), "<f4") if isinstance(r, str) else np.float32(r) for r in rows])
 
 
 def test_no_body_gets_a_clean_vector_or_another_answer(url: str, policy: ReleasePolicy) -> None:

@@ -46,17 +46,13 @@ class Setting:
             "retries: 1}\n"
             "policies: {drug: {protector: drug.vecveil, key: noise.key}}\n"
         )
-        self.server = ServerProcess(
-            command("serve", "--config", folder / "serve.yaml", "--json"), "stderr"
-        )
+        self.server = ServerProcess(command("serve", "--config", folder / "serve.yaml", "--json"), "stderr")
         self.url = f"http://127.0.0.1:{self.server.port}"
 
     def expected(self, texts: list[str]) -> np.ndarray:
         return self.policy.documents(clean_vectors(texts), texts=texts)
 
-    def post(
-        self, content: Any, key: str = API_KEY, path: str = "/v1/embeddings"
-    ) -> httpx.Response:
+    def post(self, content: Any, key: str = API_KEY, path: str = "/v1/embeddings") -> httpx.Response:
         headers = {"Authorization": f"Bearer {key}"}
         return httpx.post(self.url + path, json=content, headers=headers, timeout=30)
 
@@ -140,11 +136,7 @@ def test_no_text_key_or_vector_in_logs_errors_and_metrics(setting: Setting) -> N
     said = [
         setting.post(content, path=path, key=key)
         for content, path, key in [
-            (
-                {"model": CANARY, "input": CANARY, "user": CANARY, CANARY: CANARY},
-                "/v1/embeddings",
-                API_KEY,
-            ),
+            ({"model": CANARY, "input": CANARY, "user": CANARY, CANARY: CANARY}, "/v1/embeddings", API_KEY),
             ({"model": "m", "input": [CANARY, ""]}, "/v1/embeddings", API_KEY),
             ({"model": "m", "input": CANARY, "dimensions": CANARY}, "/v1/embeddings", API_KEY),
             ({"model": "m", "input": CANARY, "vecveil_ids": [CANARY]}, "/v1/embeddings", API_KEY),
@@ -211,13 +203,9 @@ def test_misuse_is_one_sentence(
 def test_a_metrics_folder_that_does_not_exist_is_one_sentence(tmp_path: Path) -> None:
     """prometheus-client keeps its metrics there, if the variable was set before it is imported."""
     fake_protector().save(tmp_path / "drug.vecveil")
-    words = command(
-        "serve", "-p", "drug.vecveil", "--port", 0, "--upstream", "http://127.0.0.1:9/v1#m"
-    )
+    words = command("serve", "-p", "drug.vecveil", "--port", 0, "--upstream", "http://127.0.0.1:9/v1#m")
     variables = {**environment(), "prometheus_multiproc_dir": ""}
-    done = subprocess.run(
-        words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stderr
     assert "PROMETHEUS_MULTIPROC_DIR" in done.stderr
     assert "Traceback" not in done.stderr

@@ -59,9 +59,7 @@ class Server:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         return httpx.post(self.url + path, json=body, headers=headers, timeout=30)
 
-    def sealed(
-        self, texts: list[str], ids: list[str], collection: str = "notes", key: str = WRITER
-    ) -> Any:
+    def sealed(self, texts: list[str], ids: list[str], collection: str = "notes", key: str = WRITER) -> Any:
         return self.seal({"input": texts, "ids": ids, "collection": collection}, key)
 
     def seal(self, given: Any, key: str = WRITER) -> httpx.Response:
@@ -75,21 +73,12 @@ class Server:
     def rerank(
         self, documents: Any, key: str | None = READER, path: str = "/v1/rerank", **given: Any
     ) -> httpx.Response:
-        return self.post(
-            path, {"model": "any", "query": QUERY, "documents": documents, **given}, key
-        )
+        return self.post(path, {"model": "any", "query": QUERY, "documents": documents, **given}, key)
 
 
-def service(
-    protector: vecveil.Protector, key_file: Path, encoder: Any = None, **given: Any
-) -> Service:
+def service(protector: vecveil.Protector, key_file: Path, encoder: Any = None, **given: Any) -> Service:
     policy = ServedPolicy("drug", ReleasePolicy(protector), LocalUpstream(encoder or FakeEncoder()))
-    return Service(
-        [policy],
-        limits=Limits(results=12, reranks_per_minute=10_000),
-        sealer=Sealer(key_file),
-        **given,
-    )
+    return Service([policy], limits=Limits(results=12, reranks_per_minute=10_000), sealer=Sealer(key_file), **given)
 
 
 @pytest.fixture(scope="module")
@@ -148,9 +137,7 @@ def test_rows_that_openais_client_sealed_are_those_of_a_protected_collection(
     vectors = np.array([row.embedding for row in data], np.float32)
     fields = tuple({SEALED_FIELD: row.sealed, **row.filter_tokens} for row in data)  # type: ignore[attr-defined]
     store.write(Batch(tuple(IDS), vectors, fields))
-    collection = vecveil.ProtectedCollection(
-        location, protector, server.key_file, name="notes", candidates=12
-    )
+    collection = vecveil.ProtectedCollection(location, protector, server.key_file, name="notes", candidates=12)
     hits = collection.search(clean_vectors([QUERY])[0], top=3)
     assert hits.ids == [IDS[i] for i in order[:3]]
     assert hits.texts == [TEXTS[i] for i in order[:3]]
@@ -220,43 +207,30 @@ def llama_index(reranker: Any, documents: list[str]) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore")  # of the imported packages
-@pytest.mark.parametrize(
-    "reranked", [langchain_cohere, langchain_jina, llama_index_cohere, llama_index_jina]
-)
+@pytest.mark.parametrize("reranked", [langchain_cohere, langchain_jina, llama_index_cohere, llama_index_jina])
 def test_rerankers_give_the_exact_order(
-    reranked: Callable[[str, list[str]], list[str]],
-    server: Server,
-    documents: list[str],
-    order: list[int],
+    reranked: Callable[[str, list[str]], list[str]], server: Server, documents: list[str], order: list[int]
 ) -> None:
     assert reranked(server.url, documents) == [documents[i] for i in order[:5]]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_both_clients_of_jina_show_the_reason_of_a_refusal(
-    server: Server, documents: list[str]
-) -> None:
+def test_both_clients_of_jina_show_the_reason_of_a_refusal(server: Server, documents: list[str]) -> None:
     for reranked in (langchain_jina, llama_index_jina):
         with pytest.raises(RuntimeError, match="A document does not open"):
             reranked(server.url, [documents[0], documents[1][:-8] + "AAAAAAA="])
 
 
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
-def test_a_score_tells_the_place_alone(
-    server: Server, documents: list[str], order: list[int], path: str
-) -> None:
+def test_a_score_tells_the_place_alone(server: Server, documents: list[str], order: list[int], path: str) -> None:
     answer = server.rerank(documents, path=path, model="any").json()
     assert [row["index"] for row in answer["results"]] == order
-    assert [row["relevance_score"] for row in answer["results"]] == [
-        1 - place / 12 for place in range(12)
-    ]
+    assert [row["relevance_score"] for row in answer["results"]] == [1 - place / 12 for place in range(12)]
     assert all(set(row) == {"index", "relevance_score"} for row in answer["results"])
     assert answer["model"] == "any"
 
 
-def test_exact_scores_and_texts_are_grants_of_their_own(
-    server: Server, documents: list[str], order: list[int]
-) -> None:
+def test_exact_scores_and_texts_are_grants_of_their_own(server: Server, documents: list[str], order: list[int]) -> None:
     answer = server.rerank(documents, ANALYST, top_n=4, return_documents=True).json()
     cosines = clean_vectors(TEXTS) @ clean_vectors([QUERY])[0]
     shown = [row["relevance_score"] for row in answer["results"]]
@@ -276,9 +250,7 @@ def test_names_of_collections_are_percent_encoded_in_the_key_file(server: Server
 
 
 @pytest.mark.parametrize("key", [WRITER, STRANGER, NOBODY])
-def test_a_key_opens_what_it_was_granted_alone(
-    server: Server, documents: list[str], key: str
-) -> None:
+def test_a_key_opens_what_it_was_granted_alone(server: Server, documents: list[str], key: str) -> None:
     for given in ({}, {"collection": "notes"}, {"collection": "no such collection"}):
         assert code(server.rerank(documents, key, **given)) == (403, "not_granted")
     if key != WRITER:
@@ -298,8 +270,10 @@ def test_a_removed_key_opens_nothing(
 
 
 def damaged(documents: list[str], server: Server) -> dict[str, list[str]]:
-    foreign = [f"{name}:{row['sealed']}" for name, row in zip(
-        IDS, server.sealed(TEXTS, IDS, "other", STRANGER).json()["data"], strict=True)]  # fmt: skip
+    foreign = [
+        f"{name}:{row['sealed']}"
+        for name, row in zip(IDS, server.sealed(TEXTS, IDS, "other", STRANGER).json()["data"], strict=True)
+    ]
     blobs = [document.rpartition(":")[2] for document in documents]
     raw = bytearray(base64.b64decode(blobs[0]))
     raw[40] ^= 1
@@ -318,9 +292,7 @@ def damaged(documents: list[str], server: Server) -> dict[str, list[str]]:
     }
 
 
-def test_a_document_that_does_not_open_fails_the_request_without_a_cause(
-    server: Server, documents: list[str]
-) -> None:
+def test_a_document_that_does_not_open_fails_the_request_without_a_cause(server: Server, documents: list[str]) -> None:
     answers = {name: server.rerank(given) for name, given in damaged(documents, server).items()}
     assert {name: code(answer) for name, answer in answers.items()} == dict.fromkeys(
         answers, (400, "document_not_opened")
@@ -358,7 +330,7 @@ def test_a_document_that_does_not_open_fails_the_request_without_a_cause(
         ({"collection": ["notes"]}, "invalid_collection"),
         ({"model": 5}, "invalid_model"),
     ],
-)  # fmt: skip
+)
 def test_malformed_requests_are_refused(
     server: Server, documents: list[str], given: dict[str, Any], expected: str
 ) -> None:
@@ -388,22 +360,18 @@ def test_a_body_beyond_the_limit_is_refused(server: Server) -> None:
         ({"filter_fields": [1]}, "invalid_filter_fields"),
         ({"filter_fields": ["a b"], "collection": "drafts"}, "invalid_filter_fields"),
         ({"filter_fields": [f"f{i}" for i in range(17)]}, "invalid_filter_fields"),
-        (
-            {"filter_fields": ["tags"], "metadata": [{"tags": ["x"]}, None], "collection": "drafts"},
-            "invalid_metadata",
-        ),
+        ({"filter_fields": ["tags"], "metadata": [{"tags": ["x"]}, None], "collection": "drafts"}, "invalid_metadata"),
         ({"metadata": [{"a": json.loads("[" * 200 + "]" * 200)}, None], "collection": "drafts"}, "invalid_metadata"),
         ({"input_type": "query"}, "invalid_seal"),
         ({"input": ["a", LONG]}, "row_too_long"),
         ({"metadata": [{"a": LONG}, None]}, "row_too_long"),
     ],
 )
-def test_malformed_requests_to_seal_are_refused(
-    server: Server, given: dict[str, Any], expected: str
-) -> None:
-    assert code(
-        server.seal({"input": ["a", "b"], "ids": ["1", "2"], "collection": "notes", **given})
-    ) == (400, expected)
+def test_malformed_requests_to_seal_are_refused(server: Server, given: dict[str, Any], expected: str) -> None:
+    assert code(server.seal({"input": ["a", "b"], "ids": ["1", "2"], "collection": "notes", **given})) == (
+        400,
+        expected,
+    )
 
 
 def test_the_first_request_of_a_collection_names_its_filter_fields(server: Server) -> None:
@@ -467,12 +435,9 @@ def test_an_erased_collection_opens_no_more(server: Server) -> None:
     assert code(server.rerank([document], STRANGER, collection="other")) == (403, "not_granted")
 
 
-def test_a_collection_of_another_protector_is_refused(
-    server: Server, documents: list[str], keys: ApiKeys
-) -> None:
+def test_a_collection_of_another_protector_is_refused(server: Server, documents: list[str], keys: ApiKeys) -> None:
     with served(
-        service(fake_protector("gaussian", sigma=0.3, noise_to_signal=None), server.key_file),
-        keys=keys,
+        service(fake_protector("gaussian", sigma=0.3, noise_to_signal=None), server.key_file), keys=keys
     ) as url:
         other = Server(url, server.key_file)
         assert code(other.rerank(documents)) == (409, "another_protector")
@@ -491,9 +456,7 @@ def test_a_collection_that_is_being_reprotected_is_refused(
         assert code(server.sealed(["a"], ["1"])) == (409, "another_protector")
 
 
-def test_a_policy_that_rewrites_texts_does_not_show_its_upstream_the_original(
-    keys: ApiKeys, tmp_path: Path
-) -> None:
+def test_a_policy_that_rewrites_texts_does_not_show_its_upstream_the_original(keys: ApiKeys, tmp_path: Path) -> None:
     vecveil.NoiseKeys.create(tmp_path / "search.keys", "2026-11")
     with served(service(fake_protector("redact"), tmp_path / "search.keys"), keys=keys) as url:
         assert code(Server(url, tmp_path).sealed(["a"], ["1"])) == (400, "sealing_not_supported")
@@ -513,9 +476,7 @@ def test_a_text_stage_rewrites_the_candidates_and_seals_the_originals(keys: ApiK
     assert ranked["results"][0]["relevance_score"] == pytest.approx(exact, abs=1e-2)
 
 
-def test_without_a_seal_key_nothing_is_sealed_and_nothing_ranked(
-    protector: vecveil.Protector, keys: ApiKeys
-) -> None:
+def test_without_a_seal_key_nothing_is_sealed_and_nothing_ranked(protector: vecveil.Protector, keys: ApiKeys) -> None:
     plain = Service([ServedPolicy("drug", ReleasePolicy(protector), LocalUpstream(FakeEncoder()))])
     with served(plain, keys=keys) as url:
         server = Server(url, Path())
@@ -531,17 +492,11 @@ def test_a_server_without_api_keys_seals_and_ranks_and_shows_no_score_and_no_tex
         answer = open_server.rerank(documents, None).json()
         assert [row["index"] for row in answer["results"]] == order
         assert answer["results"][1]["relevance_score"] == 1 - 1 / 12
-        assert code(open_server.rerank(documents, None, return_documents=True)) == (
-            403,
-            "not_granted",
-        )
+        assert code(open_server.rerank(documents, None, return_documents=True)) == (403, "not_granted")
 
 
 def test_api_keys_are_needed_where_others_reach_the_server() -> None:
-    given: dict[str, Any] = {
-        "policies": {"drug": ServedPolicySettings("p")},
-        "seal_key": "env:SEAL",
-    }
+    given: dict[str, Any] = {"policies": {"drug": ServedPolicySettings("p")}, "seal_key": "env:SEAL"}
     for host in ("127.0.0.1", "::1", "localhost"):
         ServeSettings(host=host, **given)
     ServeSettings(host="0.0.0.0", api_keys="env:KEYS", **given)
@@ -549,9 +504,7 @@ def test_api_keys_are_needed_where_others_reach_the_server() -> None:
         ServeSettings(host="0.0.0.0", **given)
 
 
-@pytest.mark.parametrize(
-    "line", [f"{READER} rank", f"{READER} rank:", f"{READER} read:notes", f"{READER},{READER}"]
-)
+@pytest.mark.parametrize("line", [f"{READER} rank", f"{READER} rank:", f"{READER} read:notes", f"{READER},{READER}"])
 def test_a_wrong_grant_stops_the_start(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.setenv("WRONG_KEYS", line)
     with raises("E-KEY-FILE", "api_keys"):
@@ -566,11 +519,7 @@ def test_each_key_has_its_own_rate(monkeypatch: pytest.MonkeyPatch) -> None:
         limit.take(client)
     with pytest.raises(ApiError) as caught:
         limit.take(reader)
-    assert (caught.value.status, caught.value.code, caught.value.retry_after) == (
-        429,
-        "rerank_limit_reached",
-        30.0,
-    )
+    assert (caught.value.status, caught.value.code, caught.value.retry_after) == (429, "rerank_limit_reached", 30.0)
     clock[0] = 30.0
     limit.take(reader)
 
@@ -582,23 +531,18 @@ def test_the_log_counts_and_quotes_nothing(
         server.rerank(documents)
         server.rerank([documents[0], "planted-id:AAAA"])
     lines = [getattr(record, "fields", {}) for record in caplog.records if record.msg == "request"]
-    assert [
-        (line["route"], line["api_key"], line["documents"], line["status"]) for line in lines
-    ] == [
+    assert [(line["route"], line["api_key"], line["documents"], line["status"]) for line in lines] == [
         ("/v1/rerank", 2, 12, 200),
         ("/v1/rerank", 2, 2, 400),
     ]
-    said = json.dumps([[record.getMessage(), getattr(record, "fields", {})] for record in caplog.records
-                       if record.name.startswith("vecveil")])  # fmt: skip
-    for secret in (
-        QUERY,
-        "alphamab",
-        "planted-id",
-        "urn:notes",
-        documents[0][-40:],
-        READER,
-        "notes",
-    ):
+    said = json.dumps(
+        [
+            [record.getMessage(), getattr(record, "fields", {})]
+            for record in caplog.records
+            if record.name.startswith("vecveil")
+        ]
+    )
+    for secret in (QUERY, "alphamab", "planted-id", "urn:notes", documents[0][-40:], READER, "notes"):
         assert secret not in said
 
 

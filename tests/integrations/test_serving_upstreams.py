@@ -19,14 +19,7 @@ import pytest
 
 import vecveil
 from harness.errors import raises
-from harness.serving import (
-    Misbehaving,
-    answer_to,
-    clean_vectors,
-    fake_protector,
-    respond,
-    served,
-)
+from harness.serving import Misbehaving, answer_to, clean_vectors, fake_protector, respond, served
 from vecveil.encoders.protocol import PROBE_SENTENCES
 from vecveil.errors import EncoderError
 from vecveil.protector.policy import ReleasePolicy
@@ -135,7 +128,10 @@ LONG = json.dumps({"error": {"message": CANARY, "code": "context_length_exceeded
 BAD: dict[str, tuple[Callable[..., Any], int, str]] = {
     "wrong dimension": (vectors(lambda X: X[:, :8]), 502, "upstream_invalid"),
     "one row shorter": (
-        sent(data=lambda data, _: [data[0], {**data[1], "embedding": "AAAAAA=="}]), 502, "upstream_invalid"),
+        sent(data=lambda data, _: [data[0], {**data[1], "embedding": "AAAAAA=="}]),
+        502,
+        "upstream_invalid",
+    ),
     "NaN": (vectors(set_nan), 502, "upstream_invalid"),
     "zeros": (vectors(lambda X: X * np.array([[1], [0]], np.float32)), 502, "upstream_invalid"),
     "short": (vectors(lambda X: X / 2), 502, "another_encoder"),
@@ -143,12 +139,9 @@ BAD: dict[str, tuple[Callable[..., Any], int, str]] = {
     "fewer": (sent(data=lambda data, _: data[:-1]), 502, "upstream_invalid"),
     "more": (sent(data=lambda data, _: [*data, {**data[0], "index": 2}]), 502, "upstream_invalid"),
     "none": (sent(data=lambda data, _: []), 502, "upstream_invalid"),
-    "the same index twice": (
-        sent(data=lambda data, _: [{**one, "index": 0} for one in data]), 502, "upstream_invalid"),
-    "not base64": (
-        sent(data=lambda data, _: [{**one, "embedding": "%%%"} for one in data]), 502, "upstream_invalid"),
-    "words": (
-        sent(data=lambda data, _: [{**one, "embedding": ["a"]} for one in data]), 502, "upstream_invalid"),
+    "the same index twice": (sent(data=lambda data, _: [{**one, "index": 0} for one in data]), 502, "upstream_invalid"),
+    "not base64": (sent(data=lambda data, _: [{**one, "embedding": "%%%"} for one in data]), 502, "upstream_invalid"),
+    "words": (sent(data=lambda data, _: [{**one, "embedding": ["a"]} for one in data]), 502, "upstream_invalid"),
     "HTML": (sent(raw=f"<html>{CANARY}</html>".encode()), 502, "upstream_invalid"),
     "empty": (sent(raw=b""), 502, "upstream_invalid"),
     "a list": (sent(raw=b"[1, 2]"), 502, "upstream_invalid"),
@@ -161,14 +154,13 @@ BAD: dict[str, tuple[Callable[..., Any], int, str]] = {
     "no HTTP": (no_http, 502, "upstream_unreachable"),
     "huge": (endless, 502, "upstream_invalid"),
     "compressed": (sent(headers="Content-Encoding: gzip\r\n"), 502, "upstream_invalid"),
-    "redirect": (
-        sent("302 Found", "Location: http://127.0.0.1:9/steal\r\n"), 502, "upstream_failed"),
+    "redirect": (sent("302 Found", "Location: http://127.0.0.1:9/steal\r\n"), 502, "upstream_failed"),
     "500": (sent("500 Oops", raw=ECHO), 502, "upstream_failed"),
     "429": (sent("429 Slow", "Retry-After: 17\r\n", raw=ECHO), 429, "upstream_rate_limited"),
     "401": (sent("401 Who", raw=ECHO), 401, "upstream_authentication"),
     "404": (sent("404 No", raw=ECHO), 404, "upstream_refused"),
     "too long": (sent("400 Bad", raw=LONG), 400, "upstream_refused"),
-}  # fmt: skip
+}
 
 
 def posted(url: str, **given: Any) -> httpx.Response:
@@ -256,8 +248,7 @@ def test_indices_in_another_order_are_put_right(running: Running, policy: Releas
 
 
 @pytest.mark.parametrize(
-    "failing",
-    [sent("500 Oops", raw=b"{}"), sent("429 Slow", "Retry-After: 0\r\n", raw=b"{}"), close],
+    "failing", [sent("500 Oops", raw=b"{}"), sent("429 Slow", "Retry-After: 0\r\n", raw=b"{}"), close]
 )
 def test_what_passes_is_tried_again(running: Running, failing: Callable[..., Any]) -> None:
     asked = 0
@@ -310,28 +301,19 @@ def started(policy: ReleasePolicy, url: str, model: str | None = "up", **given: 
 
 
 @pytest.mark.parametrize("make", [lambda X: X[:, :8], lambda X: X[:, ::-1] ** 2])
-def test_another_encoder_is_refused_at_the_start(
-    policy: ReleasePolicy, make: Callable[..., Any]
-) -> None:
-    with (
-        Misbehaving(vectors(make)).running() as up,
-        raises("E-INCOMPATIBLE", "upstream"),
-    ):
+def test_another_encoder_is_refused_at_the_start(policy: ReleasePolicy, make: Callable[..., Any]) -> None:
+    with Misbehaving(vectors(make)).running() as up, raises("E-INCOMPATIBLE", "upstream"):
         started(policy, up.url)
 
 
 @pytest.mark.parametrize("wrong", [sent(raw=b"<html>"), sent("404 No", raw=b"<html>")])
-def test_what_is_no_embeddings_server_is_refused_at_the_start(
-    policy: ReleasePolicy, wrong: Callable[..., Any]
-) -> None:
+def test_what_is_no_embeddings_server_is_refused_at_the_start(policy: ReleasePolicy, wrong: Callable[..., Any]) -> None:
     with Misbehaving(wrong).running() as up, pytest.raises(EncoderError):
         started(policy, up.url)
 
 
 @pytest.mark.parametrize("wrong", [close, sent("503 Later", raw=b""), sent("401 Who", raw=b"")])
-def test_what_is_not_there_yet_is_checked_later(
-    policy: ReleasePolicy, wrong: Callable[..., Any]
-) -> None:
+def test_what_is_not_there_yet_is_checked_later(policy: ReleasePolicy, wrong: Callable[..., Any]) -> None:
     with Misbehaving(wrong).running() as up:
         assert started(policy, up.url).checked == 0
 
@@ -394,16 +376,11 @@ def test_a_protector_without_a_probe_has_its_dimension_checked(
         with caplog.at_level("WARNING", logger="vecveil.serving"):
             started(unknown, up.url)
         assert "encoder verified by its dimension only" in caplog.messages
-    with (
-        Misbehaving(vectors(lambda X: X[:, :8])).running() as up,
-        raises("E-INCOMPATIBLE", "upstream"),
-    ):
+    with Misbehaving(vectors(lambda X: X[:, :8])).running() as up, raises("E-INCOMPATIBLE", "upstream"):
         started(unknown, up.url)
 
 
-def test_clean_queries_are_told_at_the_start(
-    protector: vecveil.Protector, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_clean_queries_are_told_at_the_start(protector: vecveil.Protector, caplog: pytest.LogCaptureFixture) -> None:
     with Misbehaving(well).running() as up, caplog.at_level("WARNING", logger="vecveil.serving"):
         started(ReleasePolicy(protector, query_protection="map-only"), up.url)
     said = [getattr(record, "fields", {}).get("message", "") for record in caplog.records]

@@ -55,8 +55,11 @@ class Encoder(FakeEncoder):
 
 def filled(place: Path, **given: Any) -> SealedIndex:
     index = SealedIndex(place, KEY, encoder=FakeEncoder(), **given)
-    index.add(TEXTS, ids=[f"row-{i}" for i in range(40)], metadata=[{**row, "filename": f"{i}.txt"}
-              for i, row in enumerate(ROWS)])  # fmt: skip
+    index.add(
+        TEXTS,
+        ids=[f"row-{i}" for i in range(40)],
+        metadata=[{**row, "filename": f"{i}.txt"} for i, row in enumerate(ROWS)],
+    )
     index.add(None, ids=["bare"], vectors=-clean_vectors([QUERY]), metadata=[None])
     return index
 
@@ -90,8 +93,12 @@ def url(place: Path, keys: ApiKeys) -> Iterator[str]:
 
 def post(url: str, body: Any, key: str | None = READER, name: str = "notes") -> httpx.Response:
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-    return httpx.post(f"{url}/v1/vector_stores/{name}/search", content=json.dumps(body), timeout=60,
-                      headers={**headers, "Content-Type": "application/json"})  # fmt: skip
+    return httpx.post(
+        f"{url}/v1/vector_stores/{name}/search",
+        content=json.dumps(body),
+        timeout=60,
+        headers={**headers, "Content-Type": "application/json"},
+    )
 
 
 def code(answer: httpx.Response) -> tuple[int, str]:
@@ -112,27 +119,44 @@ def test_the_official_client_searches(url: str) -> None:
             "type": "and",
             "filters": [
                 {"type": "gte", "key": "year", "value": 2010},
-                {"type": "or", "filters": [{"type": "eq", "key": "draft", "value": True},
-                                           {"type": "in", "key": "place.town", "value": ["t1", "t2"]}]},
+                {
+                    "type": "or",
+                    "filters": [
+                        {"type": "eq", "key": "draft", "value": True},
+                        {"type": "in", "key": "place.town", "value": ["t1", "t2"]},
+                    ],
+                },
             ],
-        }  # fmt: skip
+        }
         page = client.vector_stores.search(
-            "notes", query=QUERY, filters=chosen, max_num_results=7, rewrite_query=False,
+            "notes",
+            query=QUERY,
+            filters=chosen,
+            max_num_results=7,
+            rewrite_query=False,
             ranking_options={"ranker": "auto", "score_threshold": 0.0},
-        )  # fmt: skip
+        )
         rows = [i for i in range(10, 40) if i % 5 == 0 or i % 4 in (1, 2)]
         assert [hit.file_id for hit in page.data] == order(QUERY, rows)[:7]
         first = page.data[0]
         i = int(first.file_id.removeprefix("row-"))
         assert [(part.type, part.text) for part in first.content] == [("text", TEXTS[i])]
         assert first.filename == f"{i}.txt"
-        assert first.attributes == {"year": 2000 + i, "tenant": "ab"[i % 2], "draft": i % 5 == 0,
-                                    "place.town": f"t{i % 4}", "filename": f"{i}.txt"}  # fmt: skip
+        assert first.attributes == {
+            "year": 2000 + i,
+            "tenant": "ab"[i % 2],
+            "draft": i % 5 == 0,
+            "place.town": f"t{i % 4}",
+            "filename": f"{i}.txt",
+        }
         assert first.score == pytest.approx(float(clean_vectors([TEXTS[i]])[0] @ clean_vectors([QUERY])[0]), abs=2e-3)
         assert page.to_dict() == {
-            "object": "vector_store.search_results.page", "search_query": [QUERY], "has_more": False,
-            "next_page": None, "data": [hit.to_dict() for hit in page.data],
-        }  # fmt: skip
+            "object": "vector_store.search_results.page",
+            "search_query": [QUERY],
+            "has_more": False,
+            "next_page": None,
+            "data": [hit.to_dict() for hit in page.data],
+        }
         assert len(list(client.vector_stores.search("notes", query=[QUERY, TEXTS[3]]))) == 10  # as iteration has it
         listed = list(client.vector_stores.list())
         assert [(store.id, store.name, store.file_counts.total) for store in listed] == [("notes", "notes", 41)]
@@ -164,9 +188,11 @@ def test_the_official_javascript_client_searches(url: str, tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     ids = order(QUERY, list(range(0, 40, 2)))[:3]
     assert json.loads(done.stdout) == {
-        "ids": ids, "texts": [TEXTS[int(name.removeprefix("row-"))] for name in ids], "stores": ["notes"],
+        "ids": ids,
+        "texts": [TEXTS[int(name.removeprefix("row-"))] for name in ids],
+        "stores": ["notes"],
         "refused": [404, "vector_store_not_found"],
-    }  # fmt: skip
+    }
 
 
 def test_several_queries_words_and_a_threshold(url: str) -> None:
@@ -187,33 +213,64 @@ def test_several_queries_words_and_a_threshold(url: str) -> None:
 
 COMPARED = {"type": "eq", "key": "year", "value": 2001}
 BAD_FILTERS: list[Any] = [
-    [], "year", {}, {"year": 2001}, {**COMPARED, "type": "contains"}, {**COMPARED, "type": ["eq"]},
-    {**COMPARED, "key": ""}, {**COMPARED, "key": "$or"}, {**COMPARED, "key": 1}, {**COMPARED, "key": "\ud800"},
-    {**COMPARED, "value": None}, {**COMPARED, "value": {}}, {**COMPARED, "value": [1]}, {**COMPARED, "value": "\udfff"},
-    {**COMPARED, "value": 10**400}, {**COMPARED, "type": "in"}, {**COMPARED, "type": "nin", "value": [[1]]},
-    {**COMPARED, "type": "gt", "value": True}, {**COMPARED, "more": CANARY}, {"type": "eq", "key": "year"},
-    {"type": "and"}, {"type": "and", "filters": []}, {"type": "or", "filters": COMPARED},
-    {"type": "and", "filters": [7]}, {"type": "not", "filters": [COMPARED]},
+    [],
+    "year",
+    {},
+    {"year": 2001},
+    {**COMPARED, "type": "contains"},
+    {**COMPARED, "type": ["eq"]},
+    {**COMPARED, "key": ""},
+    {**COMPARED, "key": "$or"},
+    {**COMPARED, "key": 1},
+    {**COMPARED, "key": "\ud800"},
+    {**COMPARED, "value": None},
+    {**COMPARED, "value": {}},
+    {**COMPARED, "value": [1]},
+    {**COMPARED, "value": "\udfff"},
+    {**COMPARED, "value": 10**400},
+    {**COMPARED, "type": "in"},
+    {**COMPARED, "type": "nin", "value": [[1]]},
+    {**COMPARED, "type": "gt", "value": True},
+    {**COMPARED, "more": CANARY},
+    {"type": "eq", "key": "year"},
+    {"type": "and"},
+    {"type": "and", "filters": []},
+    {"type": "or", "filters": COMPARED},
+    {"type": "and", "filters": [7]},
+    {"type": "not", "filters": [COMPARED]},
     {"type": "in", "key": "year", "value": list(range(1001))},
     json.loads('{"type": "and", "filters": [' * 40 + json.dumps(COMPARED) + "]}" * 40),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        *(({"query": value}, "invalid_query") for value in
-          (None, "", " \n", [], [""], [CANARY, 1], 7, {}, [["a"]], "\ud800", ["a"] * 33)),
+        *(
+            ({"query": value}, "invalid_query")
+            for value in (None, "", " \n", [], [""], [CANARY, 1], 7, {}, [["a"]], "\ud800", ["a"] * 33)
+        ),
         *(({"max_num_results": value}, "invalid_max_num_results") for value in (0, 51, -1, 1.5, "10", True)),
         *(({"filters": value}, "invalid_filters") for value in BAD_FILTERS),
-        *(({"ranking_options": value}, "invalid_ranking_options") for value in
-          ([], 7, {"ranker": CANARY}, {"score_threshold": 1.5}, {"score_threshold": "0"}, {"score_threshold": 10**400},
-           {"hybrid_search": {"embedding_weight": 1, "text_weight": 2}}, {"hybrid_search": {}}, {"hybrid_search": 1})),
+        *(
+            ({"ranking_options": value}, "invalid_ranking_options")
+            for value in (
+                [],
+                7,
+                {"ranker": CANARY},
+                {"score_threshold": 1.5},
+                {"score_threshold": "0"},
+                {"score_threshold": 10**400},
+                {"hybrid_search": {"embedding_weight": 1, "text_weight": 2}},
+                {"hybrid_search": {}},
+                {"hybrid_search": 1},
+            )
+        ),
         ({"ranking_options": {CANARY: 1}}, "unsupported_field"),
         ({"rewrite_query": True}, "unsupported_field"),
         ({CANARY: 1}, "unsupported_field"),
     ],
-)  # fmt: skip
+)
 def test_what_a_search_does_not_take_is_said_and_not_quoted(given: Any, expected: str) -> None:
     with pytest.raises(ApiError) as caught:
         parse_search(json.dumps({"query": QUERY, **given}).encode())
@@ -242,8 +299,12 @@ def test_a_key_without_the_grant_learns_nothing(url: str) -> None:
     for path in ("notes", "notes/search"):
         method = "POST" if path.endswith("search") else "GET"
         answers = []
-        for key, name in ((NOBODY, path), (OTHER, path), (READER, path.replace("notes", "absent")),
-                          (READER, path.replace("notes", "minutes"))):  # fmt: skip
+        for key, name in (
+            (NOBODY, path),
+            (OTHER, path),
+            (READER, path.replace("notes", "absent")),
+            (READER, path.replace("notes", "minutes")),
+        ):
             content = None if method == "GET" else b'{"query": "a"}'
             headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
             target = f"{url}/v1/vector_stores/{name}"
@@ -267,11 +328,17 @@ def test_logs_and_metrics_hold_no_content(url: str, caplog: pytest.LogCaptureFix
         assert httpx.get(f"{url}/{CANARY}", headers=headers, timeout=60).status_code == 404
     lines = [getattr(record, "fields", {}) for record in caplog.records if record.msg == "request"]
     assert [(line["route"], line.get("index"), line.get("api_key")) for line in lines] == [
-        *[("/v1/vector_stores/{name}/search", "notes", 1)] * 2, ("/v1/vector_stores/{name}/search", None, 1),
+        *[("/v1/vector_stores/{name}/search", "notes", 1)] * 2,
+        ("/v1/vector_stores/{name}/search", None, 1),
         ("other", None, None),
-    ]  # fmt: skip
-    said = json.dumps([[record.getMessage(), getattr(record, "fields", {})] for record in caplog.records
-                       if record.name.startswith("vecveil")])  # fmt: skip
+    ]
+    said = json.dumps(
+        [
+            [record.getMessage(), getattr(record, "fields", {})]
+            for record in caplog.records
+            if record.name.startswith("vecveil")
+        ]
+    )
     metrics = httpx.get(f"{url}/metrics", headers=headers, timeout=60).text
     for stage in ("encode", "search", "texts"):
         assert f'vecveil_search_seconds_count{{stage="{stage}"}}' in metrics
@@ -280,8 +347,11 @@ def test_logs_and_metrics_hold_no_content(url: str, caplog: pytest.LogCaptureFix
 
 def test_an_index_and_a_protector_share_a_server_and_each_alone_offers_its_own(place: Path) -> None:
     protector, notes = fake_protector(), ("notes", place)
-    for protects, places, statuses in ((True, (notes,), (200, 200)), (False, (notes,), (404, 200)),
-                                       (True, (), (200, 404))):  # fmt: skip
+    for protects, places, statuses in (
+        (True, (notes,), (200, 200)),
+        (False, (notes,), (404, 200)),
+        (True, (), (200, 404)),
+    ):
         policy = ServedPolicy("drug", ReleasePolicy(protector), LocalUpstream(FakeEncoder()))
         with served(stores(*places, policies=[policy] if protects else ())) as url:
             embedded = httpx.post(f"{url}/v1/embeddings", json={"model": "drug", "input": "a"}, timeout=60)
@@ -310,8 +380,12 @@ def test_an_index_in_a_bucket_with_an_encoder_in_a_folder(tmp_path: Path, monkey
 
     server = ThreadedMotoServer(port=0, verbose=False)
     server.start()
-    variables = {"ENDPOINT_URL": "http://{}:{}".format(*server.get_host_and_port()), "ACCESS_KEY_ID": "test",
-                 "SECRET_ACCESS_KEY": "test", "MAX_ATTEMPTS": "1"}  # fmt: skip
+    variables = {
+        "ENDPOINT_URL": "http://{}:{}".format(*server.get_host_and_port()),
+        "ACCESS_KEY_ID": "test",
+        "SECRET_ACCESS_KEY": "test",
+        "MAX_ATTEMPTS": "1",
+    }
     for name, value in {**variables, "DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setenv("VECVEIL_CACHE", str(tmp_path / "cache"))
@@ -331,9 +405,7 @@ def test_an_index_in_a_bucket_with_an_encoder_in_a_folder(tmp_path: Path, monkey
         assert 503 in {answer.status_code for answer in answers}
 
 
-def test_a_storage_that_hangs_delays_neither_others_nor_the_end(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_storage_that_hangs_delays_neither_others_nor_the_end(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vecveil.serving.service._FILE_SECONDS", 0.2)
     service, over = stores(("notes", place)), threading.Event()
     with served(service) as url:
@@ -348,8 +420,12 @@ def test_a_storage_that_hangs_delays_neither_others_nor_the_end(
 def test_what_cannot_be_served_stops_the_start(place: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {"policies": {}, "indexes": {"notes": str(place)}, "seal_key": "env:SEAL"}
     ServeSettings(**given)
-    for change, param in (({"indexes": {}}, "policies"), ({"seal_key": None}, "seal_key"),
-                          ({"indexes": {"a/b": "x"}}, "indexes"), ({"host": "0.0.0.0"}, "api_keys")):  # fmt: skip
+    for change, param in (
+        ({"indexes": {}}, "policies"),
+        ({"seal_key": None}, "seal_key"),
+        ({"indexes": {"a/b": "x"}}, "indexes"),
+        ({"host": "0.0.0.0"}, "api_keys"),
+    ):
         with raises("E-INPUT", param):
             ServeSettings(**{**given, **change})
     with raises("E-INDEX-MISSING", "indexes"):

@@ -105,9 +105,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
                 process.end(signal.SIGTERM)
 
 
-def test_every_worker_gives_a_text_the_same_keyed_vector_and_their_metrics_are_added_up(
-    setting: Setting,
-) -> None:
+def test_every_worker_gives_a_text_the_same_keyed_vector_and_their_metrics_are_added_up(setting: Setting) -> None:
     until(lambda: setting.started() == WORKERS)
     before = setting.answered()
     text = "a note that takes alphamab"
@@ -131,9 +129,7 @@ def test_workers_together_keep_to_a_cap(setting: Setting) -> None:
     assert len(set(released)) == CAP  # no two workers draw the same noise
 
 
-def test_a_worker_that_is_killed_is_replaced_and_its_requests_are_forgotten(
-    setting: Setting,
-) -> None:
+def test_a_worker_that_is_killed_is_replaced_and_its_requests_are_forgotten(setting: Setting) -> None:
     started = setting.started()
     workers = workers_of(setting.pid)
     setting.upstream.process.send_signal(signal.SIGUSR1)
@@ -221,8 +217,19 @@ def test_requests_are_answered_before_all_workers_end(setting: Setting) -> None:
 def serve_on_the_fake_encoder(folder: Path, port: int) -> list[str]:
     fake_protector().save(folder / "drug.vecveil")
     upstream = f"http://127.0.0.1:{port}/v1#up"
-    return command("serve", "-p", folder / "drug.vecveil", "--port", 0, "--workers", WORKERS,
-                   "--upstream", upstream, "--upstream-key", "none")  # fmt: skip
+    return command(
+        "serve",
+        "-p",
+        folder / "drug.vecveil",
+        "--port",
+        0,
+        "--workers",
+        WORKERS,
+        "--upstream",
+        upstream,
+        "--upstream-key",
+        "none",
+    )
 
 
 def test_ctrl_c_ends_all_and_a_protector_that_cannot_be_read_is_refused_once(tmp_path: Path) -> None:
@@ -242,9 +249,7 @@ def test_ctrl_c_ends_all_and_a_protector_that_cannot_be_read_is_refused_once(tmp
             assert process.wait(PATIENCE) == 0
         assert "Traceback" not in "".join(lines)
         (tmp_path / "drug.vecveil").write_bytes(b"no protector")
-        done = subprocess.run(
-            words, capture_output=True, text=True, env=environment(), timeout=120, check=False
-        )
+        done = subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=120, check=False)
     finally:
         upstream.end()
     assert done.returncode == 1

@@ -77,9 +77,7 @@ def y(protector, notes: list[str]) -> np.ndarray:
 def test_a_pipeline_hides_the_label(protector_file, X, y):
     """The control: the same classifier reads the label from clean vectors."""
     clean = LogisticRegression(C=100).fit(X[:100], y[:100]).score(X[100:], y[100:])
-    model = make_pipeline(
-        ProtectorTransformer(protector_file, random_state=0), LogisticRegression(C=100)
-    )
+    model = make_pipeline(ProtectorTransformer(protector_file, random_state=0), LogisticRegression(C=100))
     protected = model.fit(X[:100], y[:100]).score(X[100:], y[100:])
     assert protected < clean
     fitted = ProtectorTransformer(method="subspace", target_utility=0.9).fit(X, y)
@@ -106,9 +104,7 @@ def test_noise_is_fresh_unless_it_is_seeded(protector, X):
     seeded = ProtectorTransformer(protector, random_state=7).fit(X)
     assert np.array_equal(seeded.transform(X), clone(seeded).fit(X).transform(X))
     mapped = protector.protect(X, noise=False)
-    first, second = (
-        seeded.transform(part) - protector.protect(part, noise=False) for part in (X[:100], X[100:])
-    )
+    first, second = (seeded.transform(part) - protector.protect(part, noise=False) for part in (X[:100], X[100:]))
     assert not np.isclose(first, second).all(axis=1).any()  # rows of two calls share no noise
     moving = ProtectorTransformer(protector, random_state=np.random.RandomState(7)).fit(X)
     assert not np.array_equal(moving.transform(X), moving.transform(X))
@@ -167,9 +163,7 @@ def test_texts_are_rewritten_before_a_vectoriser_sees_them(redactor, notes):
     pipeline.fit(texts)
     assert not {"amoxicillin", "asthma"} & set(pipeline[-1].vocabulary_)
     assert "train" in pipeline[-1].vocabulary_
-    assert ProtectorTransformer(redactor).fit(texts).transform_queries(texts) == redactor.rewrite(
-        texts
-    )
+    assert ProtectorTransformer(redactor).fit(texts).transform_queries(texts) == redactor.rewrite(texts)
 
 
 def test_what_cannot_be_is_refused(protector, protector_file, redactor, X, tmp_path: Path):

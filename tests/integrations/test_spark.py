@@ -29,21 +29,17 @@ with warnings.catch_warnings():
 import vecveil
 from harness.bulk_tables import expected, laplace_file, rows_of, table_of
 from harness.errors import raises
-from harness.integration_checks import (
-    assert_no_secret,
-    index_of_many_segments,
-    rows_of_hits,
-    run_example,
-)
+from harness.integration_checks import assert_no_secret, index_of_many_segments, rows_of_hits, run_example
 from vecveil.bulk import ArrowProtection, BulkJob
 from vecveil.encoders import LsaEncoder
 from vecveil.integrations.spark import protect_dataframe, search_dataframe, unseal_dataframe
 
 # py4j leaves its sockets to the garbage collector; pyspark 4.3 warns of pandas 3.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
     "ignore:PySpark does not yet fully support pandas:FutureWarning",
-)  # fmt: skip
+)
 
 DIMENSION = 16
 
@@ -127,9 +123,7 @@ def test_keyed_noise_is_that_of_the_protector_though_a_worker_dies(
     assert all(np.array_equal(released[item], row) for item, row in same.items())
 
 
-def test_the_schema_has_what_is_carried_and_no_text(
-    spark: SparkSession, keyed: dict[str, Any], laplace: Path
-) -> None:
+def test_the_schema_has_what_is_carried_and_no_text(spark: SparkSession, keyed: dict[str, Any], laplace: Path) -> None:
     rows = [(f"i{i}", 2000 + i, "a secret", [0.5] * DIMENSION) for i in range(3)]
     df = spark.createDataFrame(rows, "id string, year int, text string, embedding array<double>")
     out = protect_dataframe(df, **keyed, carry=["year"])
@@ -145,9 +139,7 @@ def test_the_schema_has_what_is_carried_and_no_text(
     assert protect_dataframe(df.where("year < 0"), **keyed).count() == 0
 
 
-def test_a_sealed_frame_is_opened_with_its_texts(
-    spark: SparkSession, keyed: dict[str, Any]
-) -> None:
+def test_a_sealed_frame_is_opened_with_its_texts(spark: SparkSession, keyed: dict[str, Any]) -> None:
     rows = [(f"i{i}", 2000 + i, f"a secret {i}", [0.5 + i] * DIMENSION) for i in range(4)]
     df = spark.createDataFrame(rows, "id string, year int, text string, embedding array<float>").coalesce(1)
     given = {"seal_key": keyed["key"], "seal_name": "notes"}
@@ -199,9 +191,7 @@ def test_texts_are_encoded_by_workers(
     df = spark.createDataFrame(rows, "id string, text string")
     out = protect_dataframe(df, protector, **given).toArrow()
     assert out.schema.names == ["id", "embedding"]
-    same = ArrowProtection(BulkJob.of(protector, **given))(
-        pa.table({"id": [row[0] for row in rows], "text": texts})
-    )
+    same = ArrowProtection(BulkJob.of(protector, **given))(pa.table({"id": [row[0] for row in rows], "text": texts}))
     released = rows_of(out)
     assert all(np.array_equal(released[item], row) for item, row in rows_of(same).items())
 
@@ -209,17 +199,13 @@ def test_texts_are_encoded_by_workers(
 def test_nan_is_our_error(spark: SparkSession, laplace: Path) -> None:
     rows = [([1.0] * DIMENSION,)] * 9 + [([float("nan")] * DIMENSION,)]
     df = spark.createDataFrame(rows, "embedding array<float>").coalesce(1)
-    with pytest.raises(
-        PythonException, match="`embedding_column` must be finite; got 1 with NaN"
-    ) as said:
+    with pytest.raises(PythonException, match="`embedding_column` must be finite; got 1 with NaN") as said:
         protect_dataframe(df, laplace).collect()
     assert "DataFileError" in str(said.value)
 
 
 def test_what_cannot_be_is_refused(spark: SparkSession, laplace: Path, key_file: Path) -> None:
-    df = spark.createDataFrame(
-        [([1.0] * DIMENSION, [2.0])], "embedding array<float>, more array<double>"
-    )
+    df = spark.createDataFrame([([1.0] * DIMENSION, [2.0])], "embedding array<float>, more array<double>")
     assert protect_dataframe(df, laplace).columns == ["embedding"]
     key = vecveil.NoiseKeys.from_file(key_file).key()
     with raises("E-INPUT", "key"):

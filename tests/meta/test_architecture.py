@@ -183,4 +183,3 @@ def test_control_a_forbidden_import_is_found(file: str, code: str, target: str) 
 )
 def test_control_an_allowed_import_is_not_found(file: str, code: str) -> None:
     assert violations(code, SOURCE / file, RULES) == []
-

@@ -75,9 +75,4 @@ def test_every_path_of_the_page_exists() -> None:
 
 def test_a_name_that_does_not_exist_is_noticed() -> None:
     page = "`LinearMap` `recalibration` and `vecveil.fit_nothing`\n\n```text\nclass Gone:\nx = LinearMap.reduced\n```\n"
-    assert missing(page, source_names()) == [
-        "Gone",
-        "LinearMap.reduced",
-        "recalibration",
-        "vecveil.fit_nothing",
-    ]
+    assert missing(page, source_names()) == ["Gone", "LinearMap.reduced", "recalibration", "vecveil.fit_nothing"]

@@ -38,9 +38,7 @@ def _reason(test: ast.expr, *, whole: bool = False) -> str:
         return _reason(test.operand)
     if whole and _is_constant(test) and not _is_false(test):
         return "a constant"
-    if isinstance(test, ast.Compare) and all(
-        isinstance(part, ast.Constant) for part in (test.left, *test.comparators)
-    ):
+    if isinstance(test, ast.Compare) and all(isinstance(part, ast.Constant) for part in (test.left, *test.comparators)):
         return "a comparison of constants"
     return ""
 
@@ -72,11 +70,22 @@ def test_no_assertion_is_decided_by_a_constant() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "assert f(x) == [1] or True", "assert x or 'text'", "assert x and False", "assert not (x or True)",
-        "assert (x == 1) and (y or 1)", "assert True", "assert 'text'", "assert 1 == 1", "assert (x, 'said')",
-        "assert x or [1]", "assert not False", "assert x or not None", "assert (y := 3)", "assert lambda: x",
+        "assert f(x) == [1] or True",
+        "assert x or 'text'",
+        "assert x and False",
+        "assert not (x or True)",
+        "assert (x == 1) and (y or 1)",
+        "assert True",
+        "assert 'text'",
+        "assert 1 == 1",
+        "assert (x, 'said')",
+        "assert x or [1]",
+        "assert not False",
+        "assert x or not None",
+        "assert (y := 3)",
+        "assert lambda: x",
     ],
-)  # fmt: skip
+)
 def test_an_assertion_that_is_decided_by_a_constant_is_found(source: str) -> None:
     """Negative control, at the top and inside of a function."""
     inside = f"def test() -> None:\n    if y:\n        {source}\n"
@@ -87,10 +96,18 @@ def test_an_assertion_that_is_decided_by_a_constant_is_found(source: str) -> Non
 @pytest.mark.parametrize(
     "source",
     [
-        "assert x", "assert x == 1, 'said'", "assert False, 'not reached'", "assert x or y", "assert not x",
-        "assert x in (1, 2)", "assert f(True)", "assert 1 < x < 2", "assert [*x]", "assert x is True",
+        "assert x",
+        "assert x == 1, 'said'",
+        "assert False, 'not reached'",
+        "assert x or y",
+        "assert not x",
+        "assert x in (1, 2)",
+        "assert f(True)",
+        "assert 1 < x < 2",
+        "assert [*x]",
+        "assert x is True",
         "assert x == (y or 'none')",
     ],
-)  # fmt: skip
+)
 def test_an_assertion_that_can_fail_is_left_alone(source: str) -> None:
     assert idle_assertions(source) == []

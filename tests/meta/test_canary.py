@@ -70,9 +70,7 @@ def test_control_the_search_finds_what_is_planted() -> None:
     assert not found("nothing of it")
 
 
-def test_the_protector_file_and_what_a_protector_says(
-    protector: vecveil.Protector, tmp_path: Path
-) -> None:
+def test_the_protector_file_and_what_a_protector_says(protector: vecveil.Protector, tmp_path: Path) -> None:
     protector.save(tmp_path / "p")
     assert not found((tmp_path / "p").read_bytes())
     said = [repr(protector), str(protector), str(protector.guarantee), repr(protector.guarantee)]
@@ -90,9 +88,7 @@ class NamesItsFinds:
 
 def spans_with_terms_for_labels() -> list[list[dict[str, Any]]]:
     found_at = [text.find(TERM) for text in TEXTS]
-    return [
-        [] if at < 0 else [{"start": at, "end": at + len(TERM), "label": TERM}] for at in found_at
-    ]
+    return [[] if at < 0 else [{"start": at, "end": at + len(TERM), "label": TERM}] for at in found_at]
 
 
 @pytest.mark.parametrize(
@@ -103,9 +99,7 @@ def spans_with_terms_for_labels() -> list[list[dict[str, Any]]]:
     ],
     ids=["spans", "detector"],
 )
-def test_labels_that_are_terms_stay_out_of_the_protector(
-    concept: vecveil.Concept, tmp_path: Path
-) -> None:
+def test_labels_that_are_terms_stay_out_of_the_protector(concept: vecveil.Concept, tmp_path: Path) -> None:
     fitted = vecveil.fit(TEXTS, concept, Encoder(), epsilon=30.0, show_progress=False)
     fitted.save(tmp_path / "p")
     assert fitted.report["texts"]["span_labels"] == 1
@@ -140,10 +134,9 @@ FAILURES: dict[str, Callable[[], Any]] = {
     "no text holds it": lambda: vecveil.fit([TEXT] * 40, CONCEPT, Encoder(), epsilon=1.0),
     "nothing else": lambda: vecveil.fit([TERM] * 40, CONCEPT, Encoder(), epsilon=1.0),
     "audit": lambda: vecveil.audit(
-        vecveil.fit_pairs(P, N, epsilon=1.0, method="laplace"), TEXTS[:30], CONCEPT,
-        embeddings=planted_rows(30),
+        vecveil.fit_pairs(P, N, epsilon=1.0, method="laplace"), TEXTS[:30], CONCEPT, embeddings=planted_rows(30)
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FAILURES)
@@ -162,10 +155,17 @@ def test_reprs_of_what_a_fit_works_with() -> None:
     moments = Moments.of(P, N, token_labels=L, background=planted_rows())
     task = ClassificationTask.of(planted_rows(), np.arange(40) % 2)
     things = [
-        moments, concept_directions(moments), LinearMap(down=planted_rows(N_DIM)), task, task.train,
-        NoiseShape(diagonal=np.full(4, VALUE)), NoiseShape(matrix=VALUE * np.eye(4)),
-        CONCEPT, CONCEPT.find(TEXTS, min_texts=20), LabelledVectors(planted_rows(), L),
-    ]  # fmt: skip
+        moments,
+        concept_directions(moments),
+        LinearMap(down=planted_rows(N_DIM)),
+        task,
+        task.train,
+        NoiseShape(diagonal=np.full(4, VALUE)),
+        NoiseShape(matrix=VALUE * np.eye(4)),
+        CONCEPT,
+        CONCEPT.find(TEXTS, min_texts=20),
+        LabelledVectors(planted_rows(), L),
+    ]
     for thing in things:
         assert not found(repr(thing)), type(thing).__name__
         assert "array(" not in repr(thing), type(thing).__name__
@@ -178,10 +178,7 @@ def test_an_audit_record_without_terms(protector: vecveil.Protector) -> None:
     with small_audits(), pytest.MonkeyPatch.context() as patch:
         from vecveil.attacks import LinearAttack
 
-        patch.setattr(
-            "vecveil.auditing.families.ladder_attacks",
-            lambda tier, device: (LinearAttack(),),
-        )
+        patch.setattr("vecveil.auditing.families.ladder_attacks", lambda tier, device: (LinearAttack(),))
         result = vecveil.audit(protector, texts, concept, show_progress=False)
     assert isinstance(result, AuditResult)
     said = json.dumps(result.to_record()) + repr(result) + str(result)

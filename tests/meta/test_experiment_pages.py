@@ -40,9 +40,7 @@ def test_the_pages_are_drawn_from_the_records(maker: ModuleType) -> None:
     assert not stale, "run python benchmarks/experiment_pages.py"
 
 
-def test_a_stale_page_would_be_noticed(
-    maker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stale_page_would_be_noticed(maker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maker, "EXPERIMENTS", ("latency",))  # drawing all of them once is enough
     docs = tmp_path / "docs"
     docs.mkdir()
@@ -52,8 +50,11 @@ def test_a_stale_page_would_be_noticed(
         (tmp_path / name).write_text("".join(blocks))
     found = maker.pages(RECORDS, docs)
     assert {path.relative_to(tmp_path).as_posix() for path in found if tmp_path in path.parents} == {
-        "docs/experiments.md", "docs/claims.md", "README.md", "docs/experiments/latency.html"
-    }  # fmt: skip
+        "docs/experiments.md",
+        "docs/claims.md",
+        "README.md",
+        "docs/experiments/latency.html",
+    }
     assert not any("old\n" in text for text in found.values())
     page = found[docs / "claims.md"]
     assert "The Purkayastha mechanism is slower by orders of magnitude" in page

@@ -61,11 +61,7 @@ tables: Any = _load_tables()
 
 def commands(markdown: str) -> list[list[str]]:
     """Return the calls of vecveil in the console blocks of a document, as words."""
-    lines = [
-        line
-        for block in blocks(markdown, "console")
-        for line in block.code.replace("\\\n", " ").splitlines()
-    ]
+    lines = [line for block in blocks(markdown, "console") for line in block.code.replace("\\\n", " ").splitlines()]
     return [shlex.split(line, comments=True) for line in lines if line.startswith("vecveil ")]
 
 
@@ -139,10 +135,7 @@ def test_the_concept_file_can_be_read(tmp_path: Path) -> None:
 
     path = tmp_path / "concept.yaml"
     path.write_text(next(blocks(INDEX, "yaml")).code, encoding="utf-8")
-    assert [len(row) for row in Concept.from_file(path).detect(["Asthma: 5 mg.", "None."])] == [
-        2,
-        0,
-    ]
+    assert [len(row) for row in Concept.from_file(path).detect(["Asthma: 5 mg.", "None."])] == [2, 0]
 
 
 def demo_settings() -> list[dict[str, Any]]:
@@ -158,8 +151,12 @@ def test_the_output_of_the_demo_is_of_the_record() -> None:
     listed = [f"{demo[key]:.0%}" for key in ("clean", "protected", "protected", "chance")]
     recalls = ["100%", "100%", f"{demo['sealed']:.0%}", f"{demo['store_alone']:.0%}"]
     assert figures[1:] == [
-        [listed[0], recalls[0]], [recalls[1]], [listed[1], recalls[2]], [listed[2], recalls[3]], [listed[3]],
-    ]  # fmt: skip
+        [listed[0], recalls[0]],
+        [recalls[1]],
+        [listed[1], recalls[2]],
+        [listed[2], recalls[3]],
+        [listed[3]],
+    ]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -209,10 +206,7 @@ def test_seeds_are_averaged_and_the_strongest_attack_counts(tmp_path: Path) -> N
     row = {"concept": "sts", "method": "subspace", "split": "shared", "chance": 0.1}
     first = {"linear": [0.2, 0.1, 0.3], "kernel": [0.3, 0.25, 0.35]}
     second = {"linear": [0.5, 0.45, 0.55], "kernel": [0.4, 0.3, 0.5]}
-    rows = [
-        {**row, "seed": 0, "sts12": 0.95, "attacks": first},
-        {**row, "seed": 1, "sts12": 0.97, "attacks": second},
-    ]
+    rows = [{**row, "seed": 0, "sts12": 0.95, "attacks": first}, {**row, "seed": 1, "sts12": 0.97, "attacks": second}]
     (tmp_path / "leakage.json").write_text(json.dumps({"rows": rows}), encoding="utf-8")
     line = next(line for line in tables.leakage(tmp_path).splitlines() if "subspace" in line)
     assert f"| 96.0% | {tables.MISSING} | 40.0% (25.0–55.0) | 10.0% |" in line

@@ -13,16 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vecveil.concepts import Concept, TermDetector, merge_spans, redact, remove
-from vecveil.concepts.folding import (
-    canonical,
-    fold,
-    free_space,
-    is_boundary,
-    offsets,
-    plain,
-    plain_offsets,
-    words,
-)
+from vecveil.concepts.folding import canonical, fold, free_space, is_boundary, offsets, plain, plain_offsets, words
 
 ALPHABET = (
     "abBsStTiIßẞİıéÉe\u0301\u0323\u0307\u0345ᾳᾴſﬁﬃŉǰΐΣσςΆ한\u1112\u1161がか\u3099東京का"
@@ -77,9 +68,7 @@ def slow_spans(terms: list[str], text: str, **options: bool) -> set[tuple[int, i
                 and is_boundary(whole, after)
             ):
                 hits.add((start, end))
-    return {
-        (a, b) for a, b in hits if not any(c <= a and b <= d and (c, d) != (a, b) for c, d in hits)
-    }
+    return {(a, b) for a, b in hits if not any(c <= a and b <= d and (c, d) != (a, b) for c, d in hits)}
 
 
 def _seen(stretch: str, options: dict[str, bool]) -> str:
@@ -106,10 +95,7 @@ def test_agrees_with_trying_every_stretch(case: tuple[list[str], str], options: 
 @settings(max_examples=500, deadline=None)
 @given(TEXT, OPTIONS)
 def test_each_folded_character_has_its_origin(text: str, options: dict[str, bool]) -> None:
-    for folded, origin in (
-        (fold(text, **options), offsets(text, **options)),
-        (plain(text), plain_offsets(text)),
-    ):
+    for folded, origin in ((fold(text, **options), offsets(text, **options)), (plain(text), plain_offsets(text))):
         assert len(origin) == len(folded) + 1
         assert origin[-1] == len(text)
         assert origin == sorted(origin)
@@ -145,10 +131,7 @@ def test_folding_is_idempotent_and_composition_blind(text: str) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(
-    st.lists(st.text("ab cß-", min_size=1, max_size=5), min_size=1, max_size=5),
-    st.text("ab cß-.,(", max_size=25),
-)
+@given(st.lists(st.text("ab cß-", min_size=1, max_size=5), min_size=1, max_size=5), st.text("ab cß-.,(", max_size=25))
 def test_removal_leaves_no_term(terms: list[str], text: str) -> None:
     terms = [term for term in terms if usable(term)] or ["a"]
     concept = Concept.from_terms("x", terms)
@@ -184,9 +167,19 @@ def test_the_slow_matcher_notices_a_wrong_one() -> None:
 
 
 LISTED = [
-    "aspirin", "vitamin D", "St. John's wort", "Crohn's disease", "co-trimoxazole", "5-FU", "Sjögren", "naïve T cell",
-    "C++", "東京", "p53 (mutant)", "l'Hôpital",
-]  # fmt: skip
+    "aspirin",
+    "vitamin D",
+    "St. John's wort",
+    "Crohn's disease",
+    "co-trimoxazole",
+    "5-FU",
+    "Sjögren",
+    "naïve T cell",
+    "C++",
+    "東京",
+    "p53 (mutant)",
+    "l'Hôpital",
+]
 INSERTED = "\u034f\ufe0f\u180b\u0332\ufffd\ue000\u200b\u00ad\x00\x0b\x0c\x85\u0301\u2060\U000e0101"
 INSERTED += " \t\r\n\u00a0\u2009\u202f\u3000"
 ANY = st.characters(exclude_categories=["Cs"])

@@ -47,9 +47,7 @@ def protectors() -> dict[str, Protector]:
 
 
 @pytest.fixture(scope="module")
-def files(
-    protectors: dict[str, Protector], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, bytes]:
+def files(protectors: dict[str, Protector], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("sound")
     for name, protector in protectors.items():
         protector.save(folder / name)
@@ -76,13 +74,9 @@ def attempt(tmp_path: Path) -> Callable[[bytes, Protector], bool]:
         assert found.fingerprint == sound.fingerprint
         assert found.report == sound.report
         assert found.encoder_info == sound.encoder_info
-        assert (found.concept, found.method, found.output) == (
-            sound.concept, sound.method, sound.output,
-        )  # fmt: skip
+        assert (found.concept, found.method, found.output) == (sound.concept, sound.method, sound.output)
         X = np.ones((2, N_DIM), dtype=np.float32)
-        np.testing.assert_array_equal(
-            found.protect(X, 0, lengths=False), sound.protect(X, 0, lengths=False)
-        )
+        np.testing.assert_array_equal(found.protect(X, 0, lengths=False), sound.protect(X, 0, lengths=False))
         return False
 
     return load
@@ -99,9 +93,7 @@ def test_sound_files_load_and_rebuild(name: str, files: Any, protectors: Any, at
 
 
 @every
-def test_truncated_at_every_class_of_position(
-    name: str, files: Any, protectors: Any, attempt: Any
-) -> None:
+def test_truncated_at_every_class_of_position(name: str, files: Any, protectors: Any, attempt: Any) -> None:
     data = files[name]
     header = 8 + struct.unpack("<Q", data[:8])[0]
     cuts = {*range(12), header - 1, header, header + 1, len(data) - 8, len(data) - 1}
@@ -113,9 +105,7 @@ def test_truncated_at_every_class_of_position(
 
 
 @every
-def test_flipped_bits_are_refused_or_change_nothing(
-    name: str, files: Any, protectors: Any, attempt: Any
-) -> None:
+def test_flipped_bits_are_refused_or_change_nothing(name: str, files: Any, protectors: Any, attempt: Any) -> None:
     data = files[name]
     rng = np.random.default_rng(1)
     kept = 0
@@ -198,9 +188,7 @@ def reforged(record: dict[str, Any], protector: Protector) -> dict[str, Any]:
     return {**record, "fingerprint": protector.fingerprint}
 
 
-def test_a_forger_cannot_change_what_epsilon_means(
-    files: Any, protectors: Any, attempt: Any
-) -> None:
+def test_a_forger_cannot_change_what_epsilon_means(files: Any, protectors: Any, attempt: Any) -> None:
     """A shape of another trace, or a map that is not what it says, does not load at all."""
     record, arrays = parts(files["diagonal"])
     doubled = Mahalanobis(NoiseShape(diagonal=2 * arrays["shape.diagonal"]), 3.0)
@@ -217,9 +205,7 @@ def test_a_map_of_lower_rank_than_its_rows_is_refused(files: Any, attempt: Any) 
     down, up = arrays["map.down"], arrays["map.up"]
 
     def forged(rows: np.ndarray) -> bytes:
-        other = Protector(
-            method="subspace", mechanism=Laplace(N_DIM, 9.0), map=LinearMap(down=rows, up=up)
-        )
+        other = Protector(method="subspace", mechanism=Laplace(N_DIM, 9.0), map=LinearMap(down=rows, up=up))
         sealed = {**record, "fingerprint": other.fingerprint, "output": "full"}
         return built(sealed, arrays | {"map.down": rows})
 
@@ -231,10 +217,7 @@ def test_an_epsilon_without_a_finite_guarantee_is_refused(files: Any, attempt: A
     record, arrays = parts(files["laplace"])
     for epsilon in (1e-308, 5e-324):
         other = Protector(method="laplace", mechanism=Laplace(N_DIM, epsilon))
-        changed = {
-            "fingerprint": other.fingerprint,
-            "parameters": {"epsilon": epsilon, "splits": 1},
-        }
+        changed = {"fingerprint": other.fingerprint, "parameters": {"epsilon": epsilon, "splits": 1}}
         assert attempt(built({**record, **changed}, arrays), None)
     record, arrays = parts(files["diagonal"])
     thin = {"shape.diagonal": np.array([1e-300, 1e-300, 1.5, 1.5, 1.5, 1.5])}
@@ -298,9 +281,11 @@ def test_hostile_headers(files: Any, protectors: Any, attempt: Any) -> None:
         {"dimension": {"dtype": "F64", "shape": [1], "data_offsets": [8, 0]}},
         {"dimension": {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]}},
         {"dimension": {"dtype": "F99", "shape": [1], "data_offsets": [0, 8]}},
-        {"dimension": None}, {"dimension": []}, {"__metadata__": 1},
+        {"dimension": None},
+        {"dimension": []},
+        {"__metadata__": 1},
         {"__metadata__": {"vecveil": 1}},
-    ]  # fmt: skip
+    ]
     for entry in odd:
         text = json.dumps(header | entry).encode()
         assert attempt(struct.pack("<Q", len(text)) + text + body, sound), entry

@@ -55,9 +55,7 @@ def off_grid(Y: np.ndarray, one: Mechanism) -> float:
 
 @few
 @given(families, dimensions, epsilons, seeds, st.sampled_from([0.0, 1e-30, 1e-3, 1.0, 1e6, 1e30]))
-def test_noise_is_added_whatever_the_vector_is(
-    family: str, n: int, epsilon: float, seed: int, size: float
-) -> None:
+def test_noise_is_added_whatever_the_vector_is(family: str, n: int, epsilon: float, seed: int, size: float) -> None:
     """y(x) is x + (y(0) before its rounding), rounded: within a step and the rounding of doubles."""
     one, X = mechanism(family, n, epsilon), vectors(n, size)
     assume(size < 2**50 * one.step)  # longer vectors are refused
@@ -75,9 +73,7 @@ def test_noise_is_added_whatever_the_vector_is(
 
 @few
 @given(families, dimensions, st.floats(-5, 8).map(lambda power: 10.0**power), seeds)
-def test_twice_the_epsilon_is_half_the_noise(
-    family: str, n: int, epsilon: float, seed: int
-) -> None:
+def test_twice_the_epsilon_is_half_the_noise(family: str, n: int, epsilon: float, seed: int) -> None:
     first, second = mechanism(family, n, epsilon), mechanism(family, n, 2 * epsilon)
     X = np.zeros((5, n))
     Y, half = first.protect(X, rng=seed), second.protect(X, rng=seed)
@@ -127,9 +123,7 @@ def test_permuted_axes_permute_the_noise(n: int, epsilon: float, seed: int, rand
 
 @few
 @given(st.integers(2, 40), epsilons, seeds)
-def test_turned_vectors_are_turned_releases_where_noise_is_not_turned(
-    n: int, epsilon: float, seed: int
-) -> None:
+def test_turned_vectors_are_turned_releases_where_noise_is_not_turned(n: int, epsilon: float, seed: int) -> None:
     """Isotropic noise does not see x: y(Qx) − Qx is y(x) − x up to the grid, for every rotation Q."""
     one, X = Laplace(n, epsilon), vectors(n, 1.0)
     Q = np.linalg.qr(np.random.default_rng(seed % 1000).standard_normal((n, n)))[0]
@@ -139,9 +133,7 @@ def test_turned_vectors_are_turned_releases_where_noise_is_not_turned(
 
 @few
 @given(st.integers(2, 40), epsilons, seeds)
-def test_the_angle_of_a_sphere_release_does_not_depend_on_the_vector(
-    n: int, epsilon: float, seed: int
-) -> None:
+def test_the_angle_of_a_sphere_release_does_not_depend_on_the_vector(n: int, epsilon: float, seed: int) -> None:
     one = Purkayastha(n, epsilon)
     found = []
     for X in (vectors(n, 1.0), vectors(n, 1.0)[::-1], np.tile(np.eye(n)[0], (4, 1))):
@@ -153,9 +145,7 @@ def test_the_angle_of_a_sphere_release_does_not_depend_on_the_vector(
 
 @few
 @given(families, dimensions, epsilons, seeds, st.integers(0, 9))
-def test_rows_do_not_depend_on_the_rows_behind_them(
-    family: str, n: int, epsilon: float, seed: int, rows: int
-) -> None:
+def test_rows_do_not_depend_on_the_rows_behind_them(family: str, n: int, epsilon: float, seed: int, rows: int) -> None:
     """Row i has the words of row i, whatever follows (a matrix product may round differently: one step)."""
     one, X = mechanism(family, n, epsilon), vectors(n, 1.0, rows=10)
     all_rows, some = one.protect(X, rng=seed), one.protect(X[:rows], rng=seed)
@@ -176,9 +166,7 @@ def test_saved_parameters_make_the_same_mechanism(family: str, n: int, epsilon: 
 
 @few
 @given(st.integers(1, 40), st.floats(-3, 6).map(lambda p: 10.0**p), st.floats(-12, -1), seeds)
-def test_local_dp_takes_the_unit_ball_alone(
-    n: int, epsilon: float, log_delta: float, seed: int
-) -> None:
+def test_local_dp_takes_the_unit_ball_alone(n: int, epsilon: float, log_delta: float, seed: int) -> None:
     one = LdpGaussian(n, epsilon, 10.0**log_delta)
     Y, Z = one.protect(vectors(n, 1.0), rng=seed), one.protect(np.zeros((4, n)), rng=seed)
     assert (np.abs(Y - vectors(n, 1.0) - Z) <= 1.01 * one.step + 1e-15 * (1 + np.abs(Z))).all()

@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 
 import vecveil
 from harness.token_data import TokenData, token_data
-from vecveil.sensitivity import (
-    ConceptDirections,
-    Moments,
-    NoiseShape,
-    concept_directions,
-    optimal_shape,
-    subspace_map,
-)
+from vecveil.sensitivity import ConceptDirections, Moments, NoiseShape, concept_directions, optimal_shape, subspace_map
 
 seeds = st.integers(0, 10**6)
 quick = settings(max_examples=25, deadline=None)
@@ -24,9 +17,8 @@ quick = settings(max_examples=25, deadline=None)
 
 def directions_of(data: TokenData, *, labels: bool = True) -> tuple[ConceptDirections, Moments]:
     moments = Moments.of(
-        data.positive, data.negative,
-        token_labels=data.labels if labels else None, background=data.background,
-    )  # fmt: skip
+        data.positive, data.negative, token_labels=data.labels if labels else None, background=data.background
+    )
     return concept_directions(moments), moments
 
 
@@ -59,9 +51,7 @@ def test_differences_in_the_kernel_are_invisible(seed: int, k: int, p: float) ->
 
 @quick
 @given(seeds, st.integers(1, 8), st.floats(0, 1.2))
-def test_reduced_and_full_releases_have_the_same_inner_products(
-    seed: int, k: int, p: float
-) -> None:
+def test_reduced_and_full_releases_have_the_same_inner_products(seed: int, k: int, p: float) -> None:
     data = token_data(60, 12, seed=seed, dtype=float)
     found, moments = directions_of(data)
     T = subspace_map(found, erased=k, kept=min(4, 12 - k), flattening=p)
@@ -75,19 +65,13 @@ def test_reduced_and_full_releases_have_the_same_inner_products(
 @given(seeds)
 def test_labels_alone_are_uncorrelated_after_erasing_their_rank(seed: int) -> None:
     data = token_data(80, 12, tokens=4, seed=seed, dtype=float)
-    protector = vecveil.fit_pairs(
-        *data.arguments(), rank=4, kept=8, flattening=0.4, pairs=False, epsilon=50.0
-    )
+    protector = vecveil.fit_pairs(*data.arguments(), rank=4, kept=8, flattening=0.4, pairs=False, epsilon=50.0)
     Y = protector.protect(data.positive, noise=False)
     L = data.labels - data.labels.mean(axis=0)
-    np.testing.assert_allclose(
-        (Y - Y.mean(axis=0)).T @ L / len(Y), 0, atol=1e-4
-    )  # on the grid of the map
+    np.testing.assert_allclose((Y - Y.mean(axis=0)).T @ L / len(Y), 0, atol=1e-4)  # on the grid of the map
     assert protector.report["residual_after_erasure"] == pytest.approx(0, abs=1e-8)
     # Control: with one direction fewer something of the labels is left.
-    less = vecveil.fit_pairs(
-        *data.arguments(), rank=3, kept=9, flattening=0.4, pairs=False, epsilon=50.0
-    )
+    less = vecveil.fit_pairs(*data.arguments(), rank=3, kept=9, flattening=0.4, pairs=False, epsilon=50.0)
     Y = less.protect(data.positive, noise=False)
     assert np.abs((Y - Y.mean(axis=0)).T @ L / len(Y)).max() > 1e-4
     assert less.report["residual_after_erasure"] > 1e-4
@@ -100,10 +84,14 @@ def test_oblique_erasure_leaves_a_linear_probe_at_chance_and_orthogonal_does_not
     only_labels = Moments.of(data.positive, data.negative, token_labels=data.labels)
     found = concept_directions(
         Moments(
-            K=only_labels.K, M=only_labels.M, C=np.zeros_like(only_labels.C), B=only_labels.B,
-            mean=only_labels.mean, rms_norm=only_labels.rms_norm,
+            K=only_labels.K,
+            M=only_labels.M,
+            C=np.zeros_like(only_labels.C),
+            B=only_labels.B,
+            mean=only_labels.mean,
+            rms_norm=only_labels.rms_norm,
         )
-    )  # fmt: skip
+    )
     oblique = found.erasure(4)
     Q = np.linalg.qr(found.vectors[:, :4])[0]
     orthogonal = np.eye(24) - Q @ Q.T
@@ -142,15 +130,10 @@ def test_optimal_shape_beats_every_other_at_equal_distortion(seed: int, n: int) 
 
 @quick
 @given(seeds, st.integers(1, 9), st.floats(1e-6, 1.0))
-def test_shapes_have_trace_n_and_their_root_squared_is_sigma(
-    seed: int, n: int, floor: float
-) -> None:
+def test_shapes_have_trace_n_and_their_root_squared_is_sigma(seed: int, n: int, floor: float) -> None:
     rng = np.random.default_rng(seed)
     A = rng.standard_normal((n, max(1, n // 2)))
-    for shape in (
-        NoiseShape.from_matrix(A @ A.T, floor=floor),
-        NoiseShape.from_diagonal(np.abs(A[:, 0]), floor=floor),
-    ):
+    for shape in (NoiseShape.from_matrix(A @ A.T, floor=floor), NoiseShape.from_diagonal(np.abs(A[:, 0]), floor=floor)):
         Sigma = shape.covariance()
         assert np.trace(Sigma) == pytest.approx(n)
         assert shape.smallest_eigenvalue > 0

@@ -18,18 +18,11 @@ from harness.store_factories import STORES
 from vecveil.databases import Batch, VectorStore
 from vecveil.databases.locations import in_this_process
 
-WHOLE = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(
-    [0, -1, 1, 9, 10, 99, 100, 2**63 - 1, -(2**63)]
-)
+WHOLE = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1, 1, 9, 10, 99, 100, 2**63 - 1, -(2**63)])
 NUMBERS = WHOLE.map(str)
 UUIDS = st.uuids().map(str)
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=9)
-MIXED = (
-    NUMBERS
-    | UUIDS
-    | TEXTS
-    | st.sampled_from(["007", "7", "a", "A", "ab", "a b", "é", "e\u0301", "ß", "ss", "Z"])
-)
+MIXED = NUMBERS | UUIDS | TEXTS | st.sampled_from(["007", "7", "a", "A", "ab", "a b", "é", "e\u0301", "ß", "ss", "Z"])
 
 
 def table(kind: str) -> Callable[[Path, str], VectorStore]:

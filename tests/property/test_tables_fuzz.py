@@ -79,10 +79,7 @@ def outcome(path: Path, data: bytes) -> str:
     """Read ``data`` and say how it ended; any exception but the expected ones fails the test."""
     path.write_bytes(data)
     with no_hang():
-        for call in (
-            lambda: read_all(path),
-            lambda: read_texts(path, columns=["spans"], embeddings=True),
-        ):
+        for call in (lambda: read_all(path), lambda: read_texts(path, columns=["spans"], embeddings=True)):
             try:
                 call()
                 result = "read"
@@ -161,9 +158,7 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
                 half = data[place:].decode("utf-8", "ignore").encode(codec, "ignore")
                 data = half if rng.random() < 0.3 else data[:place] + half
             case 7:
-                mark = rng.choice(
-                    [b'"', b"\r", b"\n", b",", b"\\", b"[", b"{", b"\xff", b"\xed\xa0\x80"]
-                )
+                mark = rng.choice([b'"', b"\r", b"\n", b",", b"\\", b"[", b"{", b"\xff", b"\xed\xa0\x80"])
                 data = data[:place] + mark * rng.choice([1, 1, 3, 500]) + data[place:]
             case 8:
                 size = rng.choice([1, 2, 4, 8])
@@ -187,19 +182,9 @@ def test_control_the_valid_files_are_read(tmp_path, suffix):
 @given(
     suffix=st.sampled_from(SUFFIXES),
     magic=st.sampled_from(
-        [
-            b"",
-            b"",
-            b"text\n",
-            b'{"text": ',
-            b"PAR1",
-            b"\x93NUMPY\x01\0",
-            b"\x1f\x8b\x08",
-            b"\xff\xfe",
-        ]
+        [b"", b"", b"text\n", b'{"text": ', b"PAR1", b"\x93NUMPY\x01\0", b"\x1f\x8b\x08", b"\xff\xfe"]
     ),
-    body=st.binary(max_size=400)
-    | st.text(max_size=200).map(lambda s: s.encode("utf-8", "replace")),
+    body=st.binary(max_size=400) | st.text(max_size=200).map(lambda s: s.encode("utf-8", "replace")),
     zipped=st.booleans(),
 )
 def test_random_bytes(tmp_path, suffix, magic, body, zipped):
@@ -229,12 +214,37 @@ def test_mutations_of_valid_files(tmp_path, suffix):
 def hostile(rng: random.Random, depth: int = 0) -> str:
     """Return a JSON value, or nearly one, that a careless reader trips over."""
     simple = [
-        "null", "true", "NaN", "-Infinity", "1e999", "-0.0", "1" * 30, "9" * 5000, str(2**63),
-        str(-(2**63)), "1e-400", '""', '"\\ud800"', '"\\ud83d\\ude00"', '"\\u0000"', '"\0"', "\\",
-        f'"{CANARY}"', "'a'", '"' + "[" * 300 + '"', "[]", "{}", "[1, [2, {}]]", "0x1F", "01",
-        "[" * 90 + "]" * 90, "[" * 3000 + "]" * 3000, '{"a":' * 2000 + "1" + "}" * 2000, "tru",
+        "null",
+        "true",
+        "NaN",
+        "-Infinity",
+        "1e999",
+        "-0.0",
+        "1" * 30,
+        "9" * 5000,
+        str(2**63),
+        str(-(2**63)),
+        "1e-400",
+        '""',
+        '"\\ud800"',
+        '"\\ud83d\\ude00"',
+        '"\\u0000"',
+        '"\0"',
+        "\\",
+        f'"{CANARY}"',
+        "'a'",
+        '"' + "[" * 300 + '"',
+        "[]",
+        "{}",
+        "[1, [2, {}]]",
+        "0x1F",
+        "01",
+        "[" * 90 + "]" * 90,
+        "[" * 3000 + "]" * 3000,
+        '{"a":' * 2000 + "1" + "}" * 2000,
+        "tru",
         '{"start": 1e400}',
-    ]  # fmt: skip
+    ]
     if depth < 3 and rng.random() < 0.2:
         parts = [hostile(rng, depth + 1) for _ in range(rng.randint(0, 3))]
         return "[" + ", ".join(parts) + "]"
@@ -285,7 +295,7 @@ def parquet_columns(rng: random.Random) -> dict[str, pa.Array]:
         pa.array([{"a": CANARY}] * rows, pa.struct([("a", pa.string())])),
         pa.array([1] * rows, pa.int64()),
         pa.array([[{"start": 0, "end": rng.choice([1, 99])}]] * rows, pa.list_(span)),
-    ]  # fmt: skip
+    ]
     names = rng.sample(["text", "embedding", "spans", "other", "a.b", ""], 3)
     return {name: rng.choice(vectors + texts) for name in names}
 
@@ -307,17 +317,27 @@ def test_strange_parquet_tables(tmp_path):
 
 def test_hostile_npy_headers(tmp_path):
     shapes = [
-        "(2, 2)", "(-1, 4)", "(2**70, 4)", f"({10**30}, 4)", "(True, 4)", "(4,)", "()", "4",
-        "(1.5, 2)", "[2, 2]", f"({10**9}, {10**9})", "(0, 0)", "('a', 2)", "(" * 200,
-    ]  # fmt: skip
+        "(2, 2)",
+        "(-1, 4)",
+        "(2**70, 4)",
+        f"({10**30}, 4)",
+        "(True, 4)",
+        "(4,)",
+        "()",
+        "4",
+        "(1.5, 2)",
+        "[2, 2]",
+        f"({10**9}, {10**9})",
+        "(0, 0)",
+        "('a', 2)",
+        "(" * 200,
+    ]
     types = ["'<f4'", "'|O'", "'<i8'", "'<f99'", "'f4, f8'", "[('a', '<f4')]", "'<U9'", "None", "1"]
     orders = ["False", "True", "None", "'x'"]
     for shape in shapes:
         for kind in types:
             for order in orders:
-                text = (
-                    f"{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}\n".encode()
-                )
+                text = f"{{'descr': {kind}, 'fortran_order': {order}, 'shape': {shape}, }}\n".encode()
                 head = b"\x93NUMPY\x01\0" + len(text).to_bytes(2, "little") + text
                 outcome(tmp_path / "a.npy", head + b"\0" * 16)
 

@@ -22,9 +22,7 @@ from vecveil.textcrafter import PolicySettings
 ROWS = 300
 few = settings(deadline=None, max_examples=40)
 radii = st.floats(-3, 2).map(lambda power: 10.0**power)
-shapes = st.sampled_from(
-    [(2, 1, 1), (3, 1, 1), (8, 1, 2), (24, 3, 4), (24, 24, 1), (64, 4, 2), (384, 1, 8)]
-)
+shapes = st.sampled_from([(2, 1, 1), (3, 1, 1), (8, 1, 2), (24, 3, 4), (24, 24, 1), (64, 4, 2), (384, 1, 8)])
 dtypes = st.sampled_from([np.float32, np.float64])
 
 
@@ -69,18 +67,21 @@ def test_the_reward_has_its_lower_bound(
 
 @few
 @given(st.integers(2, 40), st.integers(0, 2**20), st.sampled_from(["along", "nearly", "zero"]))
-def test_a_perturbation_along_the_direction_is_drawn_again_or_replaced(
-    n: int, seed: int, kind: str
-) -> None:
+def test_a_perturbation_along_the_direction_is_drawn_again_or_replaced(n: int, seed: int, kind: str) -> None:
     """With σ at its least and μ ∥ v every draw is degenerate: norm and direction still hold."""
     tiny = np.full(n, -700.0 if kind != "nearly" else -40.0)
     zeros = {f"{branch}.head.weight": np.zeros((n, n)) for branch in ("mean", "direction")}
     bias = np.random.default_rng(seed).standard_normal(n)
     policy = drawn_policy(
-        n, seed=seed,
-        **{**zeros, "log_sigma": tiny, "direction.head.bias": bias,
-           "mean.head.bias": np.zeros(n) if kind == "zero" else 3 * bias},
-    )  # fmt: skip
+        n,
+        seed=seed,
+        **{
+            **zeros,
+            "log_sigma": tiny,
+            "direction.head.bias": bias,
+            "mean.head.bias": np.zeros(n) if kind == "zero" else 3 * bias,
+        },
+    )
     one = crafter(n, 1.3, policy)
     X = vectors(n, seed, np.float64)
     moved = one.protect(X, rng=seed) - X
@@ -90,9 +91,7 @@ def test_a_perturbation_along_the_direction_is_drawn_again_or_replaced(
 
 def test_a_branch_that_gives_no_direction_still_gives_one() -> None:
     n = 6
-    policy = drawn_policy(
-        n, **{"direction.head.weight": np.zeros((n, n)), "direction.head.bias": np.zeros(n)}
-    )
+    policy = drawn_policy(n, **{"direction.head.weight": np.zeros((n, n)), "direction.head.bias": np.zeros(n)})
     one = crafter(n, 1.0, policy)
     X = vectors(n, 0, np.float64)
     np.testing.assert_array_equal(one.direction(X), np.eye(n)[[0] * ROWS])
@@ -125,10 +124,7 @@ def test_draws_differ_and_their_law_is_the_policys(dtype: Any) -> None:
     Power: a mean of .02 r would give 17.
     """
     n, rows = 64, 40_000
-    heads = {
-        f"mean.head.{part}": np.zeros((n, n) if part == "weight" else n)
-        for part in ("weight", "bias")
-    }
+    heads = {f"mean.head.{part}": np.zeros((n, n) if part == "weight" else n) for part in ("weight", "bias")}
     free = crafter(n, 1.0, drawn_policy(n, **{**heads, "log_sigma": np.zeros(n)}))
     X = np.repeat(vectors(n, 1, dtype)[:1], rows, axis=0)
     moved = free.protect(X, rng=5).astype(np.float64) - X

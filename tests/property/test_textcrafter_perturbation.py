@@ -33,9 +33,7 @@ def unit(rng: np.random.Generator, n: int) -> Any:
 
 @given(dtypes, dimensions, radii, near, scales, seeds)
 @some
-def test_norm_and_orthogonality(
-    dtype: Any, n: int, radius: float, along: float, scale: float, seed: int
-) -> None:
+def test_norm_and_orthogonality(dtype: Any, n: int, radius: float, along: float, scale: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     v = torch.from_numpy(unit(rng, n)).to(dtype)
     v = v / v.norm(dim=1, keepdim=True)
@@ -57,9 +55,7 @@ def test_no_reward_falls_below_its_bound(
     classifier = PiiClassifier(10 * rng.standard_normal(n), float(rng.standard_normal()))
     e, v = (torch.from_numpy(unit(rng, n)).to(dtype) for _ in range(2))
     c = 2 * torch.from_numpy(rng.standard_normal((ROWS, n))).to(dtype)
-    protected = e + perturbation(
-        torch.from_numpy(rng.standard_normal((ROWS, n))).to(dtype), v, radius
-    )
+    protected = e + perturbation(torch.from_numpy(rng.standard_normal((ROWS, n))).to(dtype), v, radius)
     reward = Reward(classifier, asked, dtype=dtype)
     found = reward.total(reward.terms(e, protected, c)).double().numpy()
     bound = reward_lower_bound(e.double().numpy(), c.double().numpy(), asked)

@@ -21,13 +21,25 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 LONG = os.environ.get("VECVEIL_TEST_DISTRIBUTION") == "long"
 CORE = {"numpy", "scipy", "safetensors", "cryptography"}
-PLANTED = ("benchmarks/results/experiments/planted/cells/1.json", "tests/__pycache__/planted.pyc",
-           "benchmarks/results/experiments/planted/work/a.npy", "tests/.hypothesis/planted",
-           "benchmarks/results/experiments/planted/.lock", "src/vecveil/__pycache__/planted.pyc",
-           "tests/planted.db")  # fmt: skip
+PLANTED = (
+    "benchmarks/results/experiments/planted/cells/1.json",
+    "tests/__pycache__/planted.pyc",
+    "benchmarks/results/experiments/planted/work/a.npy",
+    "tests/.hypothesis/planted",
+    "benchmarks/results/experiments/planted/.lock",
+    "src/vecveil/__pycache__/planted.pyc",
+    "tests/planted.db",
+)
 """What runs leave in a checkout, and no archive may hold."""
-OFFLINE = ("No matching distribution", "Could not fetch", "Failed to fetch", "error sending request",
-           "Connection", "Temporary failure", "dns error")  # fmt: skip
+OFFLINE = (
+    "No matching distribution",
+    "Could not fetch",
+    "Failed to fetch",
+    "error sending request",
+    "Connection",
+    "Temporary failure",
+    "dns error",
+)
 PROTECT = """
 import hashlib, json, sys
 from pathlib import Path
@@ -56,16 +68,19 @@ def run(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VECVEIL_"))}
     environment |= dict(options.pop("env", {}))  # type: ignore[call-overload]
     return subprocess.run(
-        [str(word) for word in words], capture_output=True, text=True, check=False, timeout=600,
-        env=environment, **options,
-    )  # type: ignore[call-overload,no-any-return]  # fmt: skip
+        [str(word) for word in words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env=environment,
+        **options,
+    )  # type: ignore[call-overload,no-any-return]
 
 
 def sources(folder: Path) -> Path:
     """Return a copy of what is built from, so that nothing is written into the checkout."""
-    skip = shutil.ignore_patterns(
-        "__pycache__", "*.egg-info", "*.so", "cells", "work", ".mypy_cache", ".hypothesis"
-    )
+    skip = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so", "cells", "work", ".mypy_cache", ".hypothesis")
     folder.mkdir()
     for name in ("src", "research", "tests", "docs", "examples", "benchmarks"):
         shutil.copytree(ROOT / name, folder / name, ignore=skip)
@@ -122,9 +137,7 @@ def environment_with(folder: Path, *packages: object) -> Path:
 @pytest.fixture(scope="module")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and what it asks for, and nothing else."""
-    return environment_with(
-        tmp_path_factory.mktemp("bare") / "venv", "-c", ROOT / "constraints.txt", wheel
-    )
+    return environment_with(tmp_path_factory.mktemp("bare") / "venv", "-c", ROOT / "constraints.txt", wheel)
 
 
 def members(archive: Path) -> set[str]:
@@ -146,8 +159,13 @@ def of_the_package() -> set[str]:
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = {name for name in members(wheel) if ".dist-info/" not in name}
     assert {name for name in names if not name.endswith((".so", ".pyd"))} == of_the_package()
-    for needed in ("py.typed", "randomness/_kernel.c", "demo/notes.jsonl.gz", "report/templates/style.css",
-                   "records/controls.toml"):
+    for needed in (
+        "py.typed",
+        "randomness/_kernel.c",
+        "demo/notes.jsonl.gz",
+        "report/templates/style.css",
+        "records/controls.toml",
+    ):
         assert f"vecveil/{needed}" in names
     assert any(n.startswith("vecveil/serving/page/") and n.endswith("html") for n in names)
 
@@ -155,31 +173,37 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
 def test_the_sdist_holds_sources_tests_and_documents_without_what_was_made(sdist: Path) -> None:
     names = members(sdist)
     assert {f"src/{name}" for name in of_the_package()} <= names
-    for needed in ("LICENSE", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt", "setup.py",
-                   "docs/index.md", "tests/golden/laplace.vecveil", "tests/conftest.py",
-                   "research/__init__.py", "research/specs/tradeoff.yaml",
-                   "research/published/claims.yaml"):  # fmt: skip
+    for needed in (
+        "LICENSE",
+        "README.md",
+        "CHANGELOG.md",
+        "Makefile",
+        "constraints.txt",
+        "setup.py",
+        "docs/index.md",
+        "tests/golden/laplace.vecveil",
+        "tests/conftest.py",
+        "research/__init__.py",
+        "research/specs/tradeoff.yaml",
+        "research/published/claims.yaml",
+    ):
         assert needed in names
     unwanted = (".so", ".pyc", ".db", ".lock", ".log")
     assert [name for name in names if name.endswith(unwanted) or "__pycache__" in name] == []
-    made = [
-        n for n in names if "/cells/" in n or "/work/" in n or n.startswith((".venv", "build/"))
-    ]
+    made = [n for n in names if "/cells/" in n or "/work/" in n or n.startswith((".venv", "build/"))]
     assert made == []
 
 
 def test_the_wheel_protects_with_the_core_alone(bare: Path, tmp_path: Path) -> None:
     """Nothing warns, nothing optional is imported, and both forms of the kernel give the golden bits."""
-    listed = run(bare, "-c", "from importlib import metadata as m\n"
-                 "print(*{d.metadata['Name'].lower() for d in m.distributions()})")  # fmt: skip
-    assert (
-        CORE
-        < set(listed.stdout.split())
-        <= CORE | {"vecveil", "cffi", "pycparser", "pip", "setuptools"}
+    listed = run(
+        bare,
+        "-c",
+        "from importlib import metadata as m\nprint(*{d.metadata['Name'].lower() for d in m.distributions()})",
     )
+    assert CORE < set(listed.stdout.split()) <= CORE | {"vecveil", "cffi", "pycparser", "pip", "setuptools"}
     for form in ("", "numpy"):
-        done = run(bare, "-W", "error", "-c", PROTECT, GOLDEN, cwd=tmp_path,
-                   env={"VECVEIL_KERNEL": form})  # fmt: skip
+        done = run(bare, "-W", "error", "-c", PROTECT, GOLDEN, cwd=tmp_path, env={"VECVEIL_KERNEL": form})
         assert done.returncode == 0, done.stderr[-2000:]
         used, _, file = done.stdout.strip().partition(" ")
         assert Path(file).is_relative_to(bare.parents[1])
@@ -198,9 +222,7 @@ long = pytest.mark.skipif(not LONG, reason="VECVEIL_TEST_DISTRIBUTION is not lon
 
 @long
 def test_the_cli_extra_brings_all_that_the_command_line_needs(wheel: Path, tmp_path: Path) -> None:
-    python = environment_with(
-        tmp_path / "venv", "-c", ROOT / "constraints.txt", f"vecveil[cli] @ {wheel.as_uri()}"
-    )
+    python = environment_with(tmp_path / "venv", "-c", ROOT / "constraints.txt", f"vecveil[cli] @ {wheel.as_uri()}")
     vecveil = python.with_name("vecveil")
     doctor = run(vecveil, "doctor", cwd=tmp_path)
     assert doctor.returncode == 0, doctor.stdout + doctor.stderr
@@ -211,9 +233,7 @@ def test_the_cli_extra_brings_all_that_the_command_line_needs(wheel: Path, tmp_p
 
 
 @long
-def test_the_sdist_builds_a_wheel_of_the_same_files(
-    sdist: Path, wheel: Path, tmp_path: Path
-) -> None:
+def test_the_sdist_builds_a_wheel_of_the_same_files(sdist: Path, wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(sdist) as tar:
         tar.extractall(tmp_path / "unpacked", filter="data")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
@@ -222,11 +242,18 @@ def test_the_sdist_builds_a_wheel_of_the_same_files(
 
 @long
 def test_without_a_compiler_the_wheel_is_for_every_platform(source: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(
-        source, tmp_path / "source", ignore=shutil.ignore_patterns("build", "*.so")
+    copy = shutil.copytree(source, tmp_path / "source", ignore=shutil.ignore_patterns("build", "*.so"))
+    done = run(
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--wheel",
+        "-o",
+        tmp_path / "out",
+        copy,
+        env={"CC": "/bin/false"},
     )
-    done = run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "-o", tmp_path / "out", copy,
-               env={"CC": "/bin/false"})  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     (made,) = (tmp_path / "out").iterdir()
     assert made.name.endswith("-py3-none-any.whl")

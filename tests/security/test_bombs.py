@@ -46,9 +46,7 @@ def grown() -> float:
 
 
 @pytest.mark.parametrize("suffix", ["txt", "csv", "jsonl"])
-def test_a_gzip_bomb_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
-) -> None:
+def test_a_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
     monkeypatch.setattr("vecveil.data.files.UNZIPPED_FREELY", MiB)
     line = {"txt": b"a\n", "csv": b"a\n", "jsonl": b'{"text":"a"}\n'}[suffix]
     head = b"text\n" if suffix == "csv" else b""
@@ -59,14 +57,10 @@ def test_a_gzip_bomb_is_refused(
         read_texts(path)
 
 
-def test_compressed_texts_that_people_have_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compressed_texts_that_people_have_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vecveil.data.files.UNZIPPED_FREELY", 1)
     path = tmp_path / "a.txt.gz"
-    path.write_bytes(
-        gzip.compress("".join(f"a note, number {i}\n" for i in range(20_000)).encode())
-    )
+    path.write_bytes(gzip.compress("".join(f"a note, number {i}\n" for i in range(20_000)).encode()))
     assert len(read_texts(path).texts) == 20_000
 
 
@@ -92,9 +86,7 @@ def test_one_row_that_is_a_list_of_millions(tmp_path: Path) -> None:
         next(iter(read_table(path, max_memory=MiB)))
 
 
-def test_more_rows_than_a_file_has_room_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_rows_than_a_file_has_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vecveil.data.parquet.FREELY", 1000)
     path = parquet(pa.table({"text": ["a"] * 2_000_000}), tmp_path / "a.parquet")
     with raises("E-DATA-FILE", "path"):
@@ -190,9 +182,7 @@ def test_a_damaged_footer_does_not_end_the_process(tmp_path: Path) -> None:
     data = file.getvalue()
     length = int.from_bytes(data[-8:-4], "little")
     for at in range(len(data) - 8 - length, len(data) - 8):  # in the order of damage to each byte
-        (tmp_path / f"{at}.parquet").write_bytes(
-            data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :]
-        )
+        (tmp_path / f"{at}.parquet").write_bytes(data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :])
     script = (
         "import sys, pathlib\nfrom vecveil.errors import VecveilError\nfrom vecveil.data import read_table\n"
         "for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):\n"
@@ -200,9 +190,7 @@ def test_a_damaged_footer_does_not_end_the_process(tmp_path: Path) -> None:
         "    except VecveilError:\n        pass\n"
         "print('all read')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert done.stdout == "all read\n", done.stderr[-500:]
 
 
@@ -282,10 +270,10 @@ def test_the_limit_covers_every_table_of_texts_that_a_command_names(tmp_path: Pa
 
 LAUGHS = "a: &a [x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join(['*' + old] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
-)  # fmt: skip
+)
 MERGES = "a: &a {x: 1}\n" + "".join(
     f"{new}: &{new} {{<<: [{', '.join(['*' + old] * 9)}]}}\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
-)  # fmt: skip
+)
 CODE = "name: !!python/object/apply:os.mkdir [PLACE]\n"
 
 
@@ -298,9 +286,10 @@ def readers(path: Path) -> list[Callable[[], object]]:
 
 
 @pytest.mark.parametrize(
-    "text", [LAUGHS, MERGES, "[" * 3_000, "a: 2001-99-99\n", f"a: {'1' * 6000}\n", "experiment: [x]\n", CODE],
+    "text",
+    [LAUGHS, MERGES, "[" * 3_000, "a: 2001-99-99\n", f"a: {'1' * 6000}\n", "experiment: [x]\n", CODE],
     ids=["laughs", "merges", "deep", "date", "digits", "list", "code"],
-)  # fmt: skip
+)
 def test_yaml_that_grows_or_runs(tmp_path: Path, text: str) -> None:
     proof, path = tmp_path / "ran", tmp_path / "a.yaml"
     path.write_text(text.replace("PLACE", str(proof)))
@@ -311,9 +300,7 @@ def test_yaml_that_grows_or_runs(tmp_path: Path, text: str) -> None:
     assert not proof.exists()
 
 
-def test_a_concept_of_a_device_or_of_any_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_concept_of_a_device_or_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with raises("E-DATA-FILE", "path"):
         Concept.from_file("/dev/zero")
     monkeypatch.setattr("vecveil.concepts.concept_file.LARGEST_FILE", 1)
@@ -328,10 +315,21 @@ def test_a_concept_of_a_device_or_of_any_size(
 
 @pytest.mark.parametrize(
     "pattern",
-    ["a{4000000000}", "(?:a|b|c){10000000}", "(?:(?:a{1000}){1000})", "(?:" * 50 + "a" + "){10}" * 50,
-     "(?:[)](?:a{1000})){1000}", r"(?:\)(?:a{1000})){1000}", "((?:a{1000})[(]){1000}", "((?:a{1000})[](]){1000}",
-     "(?#()(?:a{1000}){1000}", "(?x)(?:a{1000}#)\n){1000}", "(?V1)([[(]](?:a{1000})){1000}", "a{1000000,}"],
-)  # fmt: skip
+    [
+        "a{4000000000}",
+        "(?:a|b|c){10000000}",
+        "(?:(?:a{1000}){1000})",
+        "(?:" * 50 + "a" + "){10}" * 50,
+        "(?:[)](?:a{1000})){1000}",
+        r"(?:\)(?:a{1000})){1000}",
+        "((?:a{1000})[(]){1000}",
+        "((?:a{1000})[](]){1000}",
+        "(?#()(?:a{1000}){1000}",
+        "(?x)(?:a{1000}#)\n){1000}",
+        "(?V1)([[(]](?:a{1000})){1000}",
+        "a{1000000,}",
+    ],
+)
 def test_a_pattern_that_fills_memory_while_it_is_compiled(pattern: str) -> None:
     with raises("E-INPUT", "patterns"):
         PatternDetector([pattern])
@@ -339,9 +337,16 @@ def test_a_pattern_that_fills_memory_while_it_is_compiled(pattern: str) -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    [r"\b\d{1,4} ?mg\b", r"[A-Z]{2}\d{2}(?: ?\w{4}){3,7}", r"(?:\d{3}-){2}\d{4}|" * 12 + "x", r"\w{1,90000}x",
-     r"(?i)(?:[a-z]{2,40} ){1,8}[a-z]+", r"a\{99999999\}b", r"\p{Lu}{5}"],
-)  # fmt: skip
+    [
+        r"\b\d{1,4} ?mg\b",
+        r"[A-Z]{2}\d{2}(?: ?\w{4}){3,7}",
+        r"(?:\d{3}-){2}\d{4}|" * 12 + "x",
+        r"\w{1,90000}x",
+        r"(?i)(?:[a-z]{2,40} ){1,8}[a-z]+",
+        r"a\{99999999\}b",
+        r"\p{Lu}{5}",
+    ],
+)
 def test_patterns_that_people_write(pattern: str) -> None:
     assert unrolled_size(pattern) <= LARGEST_PATTERN or "\\{" in pattern
     if "\\{" not in pattern:
@@ -364,39 +369,44 @@ def test_patterns_in_a_protector_are_bounded_too() -> None:
     record, arrays = parts(Protector("laplace", Laplace(6, 9.0)).to_bytes())
     concept = {
         "name": "x",
-        "detectors": [
-            {
-                "kind": "patterns",
-                "patterns": ["(?:a|b|c){10000000}"],
-                "time_limit": 60.0,
-                "label": "x",
-            }
-        ],
+        "detectors": [{"kind": "patterns", "patterns": ["(?:a|b|c){10000000}"], "time_limit": 60.0, "label": "x"}],
     }
     rewriter = {"concept": concept, "seed": 0, "kind": "redact"}
-    forged = {
-        **record,
-        "mechanism": "texts-only",
-        "method": "redact",
-        "parameters": {},
-        "rewriter": rewriter,
-    }
+    forged = {**record, "mechanism": "texts-only", "method": "redact", "parameters": {}, "rewriter": rewriter}
     with pytest.raises(ProtectorFileError):
         Protector.from_bytes(built(forged, arrays))
 
 
 # Folders -----------------------------------------------------------------------------------------
 
-PART = {"index": 0, "output": "part-000000.parquet", "input": {"name": "a", "size": 1, "stamp": ""},
-        "start": 0, "stop": None, "planned_rows": None, "rows": 1, "bytes": 3, "sha256": "0" * 64}  # fmt: skip
+PART = {
+    "index": 0,
+    "output": "part-000000.parquet",
+    "input": {"name": "a", "size": 1, "stamp": ""},
+    "start": 0,
+    "stop": None,
+    "planned_rows": None,
+    "rows": 1,
+    "bytes": 3,
+    "sha256": "0" * 64,
+}
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"output": "../secret"}, {"output": "/etc/hostname"}, {"output": ["x"]}, {"output": None}, {"index": [0]},
-     {"index": 1e999}, {"rows": 1e999}, {"bytes": "x"}, {"output": "_manifest.json/../../secret"}],
+    [
+        {"output": "../secret"},
+        {"output": "/etc/hostname"},
+        {"output": ["x"]},
+        {"output": None},
+        {"index": [0]},
+        {"index": 1e999},
+        {"rows": 1e999},
+        {"bytes": "x"},
+        {"output": "_manifest.json/../../secret"},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_manifest_that_leads_out_of_its_folder(
     tmp_path: Path, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,18 +64,7 @@ class Planted:
         (folder / "out").mkdir()
         rng = np.random.default_rng(0)
         drugs = [CANARY, *OTHERS]
-        words = [
-            "rest",
-            "pain",
-            "cough",
-            "fever",
-            "sleep",
-            "walk",
-            "visit",
-            "call",
-            "again",
-            "home",
-        ]
+        words = ["rest", "pain", "cough", "fever", "sleep", "walk", "visit", "call", "again", "home"]
         self.texts = []
         for i in range(ROWS):
             said = " ".join(rng.choice(words, 6))
@@ -138,47 +127,12 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     concept = ("--concept", clean / "concept.yaml")
     encoder = ("--encoder", lsa, "--no-cache")
     one.tell("fit", "fit", notes, *concept, *encoder, "--noise-to-signal", "0.3", "-o", protector)
-    one.tell(
-        "redact",
-        "fit",
-        notes,
-        *concept,
-        *encoder,
-        "--method",
-        "redact",
-        "-o",
-        out / "redact.vecveil",
-    )
+    one.tell("redact", "fit", notes, *concept, *encoder, "--method", "redact", "-o", out / "redact.vecveil")
     keyed = ("--key-file", key, "--id-column", "id")
     ledger = ("--ledger", out / "l.ledger", "--cap", "3")
-    one.tell(
-        "protect", "protect", notes, "-p", protector, "--encoder", lsa, "-o", out / "texts.npy"
-    )
-    one.tell(
-        "keyed",
-        "protect",
-        vectors,
-        "-p",
-        protector,
-        *keyed,
-        *ledger,
-        "--carry",
-        "id",
-        "-o",
-        out / "kept.parquet",
-    )
-    one.tell(
-        "folder",
-        "protect",
-        vectors,
-        "-p",
-        protector,
-        *keyed,
-        "--carry",
-        "id",
-        "-o",
-        f"{out / 'folder'}/",
-    )
+    one.tell("protect", "protect", notes, "-p", protector, "--encoder", lsa, "-o", out / "texts.npy")
+    one.tell("keyed", "protect", vectors, "-p", protector, *keyed, *ledger, "--carry", "id", "-o", out / "kept.parquet")
+    one.tell("folder", "protect", vectors, "-p", protector, *keyed, "--carry", "id", "-o", f"{out / 'folder'}/")
     one.tell(
         "bad column",
         "protect",
@@ -197,15 +151,31 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
     with pytest.MonkeyPatch.context() as patch:  # one attack of a family writes what all write
         attacks = "vecveil.auditing.families.ladder_attacks"
         patch.setattr(attacks, lambda tier, device: (LinearAttack(),))
-        one.tell("audit", "audit", notes, "-p", protector, *concept, *encoder, "--json", out / "audit.json",
-                 "--html", out / "audit.html", "--csv", out / "audit.csv", "--md", out / "audit.md")  # fmt: skip
+        one.tell(
+            "audit",
+            "audit",
+            notes,
+            "-p",
+            protector,
+            *concept,
+            *encoder,
+            "--json",
+            out / "audit.json",
+            "--html",
+            out / "audit.html",
+            "--csv",
+            out / "audit.csv",
+            "--md",
+            out / "audit.md",
+        )
     name = ("--seal-key", key, "--seal-name", "notes")
     sealing = (notes, "-p", protector, "--encoder", lsa, *name)
     one.tell("seal", "seal", *sealing, "--no-cache", "-o", out / "sealed.parquet")
     one.tell("seal folder", "seal", *sealing, "-o", f"{out / 'sealed'}/", "--json")
     one.tell("unseal", "unseal", out / "sealed.parquet", *name, "-o", clean / "opened.parquet", "--json")
-    one.tell("wrong column", "seal", *sealing, "--id-column", "text", "--carry", CANARY[:3], "-o", out / "x.parquet",
-             code=1)  # fmt: skip
+    one.tell(
+        "wrong column", "seal", *sealing, "--id-column", "text", "--carry", CANARY[:3], "-o", out / "x.parquet", code=1
+    )
     one.tell("wrong key", "unseal", notes, *name, "-o", out / "x.parquet", code=1)
     where, closed = f"sqlite-vec:{clean}/store.db#notes", f"sqlite-vec:{out}/closed.db#notes"
     with open_store(where) as store:

@@ -64,7 +64,7 @@ USES: dict[str, Callable[[Path], Any]] = {
     "serve": lambda at: open_service(ServeSettings({"drug": ServedPolicySettings(str(at / "p.vecveil"))})),
     "langchain": lambda at: ProtectedEmbeddings(at / "p.vecveil").embed_query(TEXTS[0]),
     "llama_index": lambda at: ProtectedEmbedding(at / "p.vecveil").get_query_embedding(TEXTS[0]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=list(USES))
@@ -76,11 +76,15 @@ def test_a_server_that_only_a_protector_names_is_not_called(
     assert spy[1] == []
 
 
-@pytest.mark.parametrize("words", [
-    ["protect", "notes.txt", "-p", "p.vecveil", "-o", "out.parquet"],
-    ["audit", "notes.txt", "-p", "p.vecveil", "--concept", "concept.yaml"],
-    ["serve", "-p", "p.vecveil"],
-], ids=lambda words: str(words[0]))  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["protect", "notes.txt", "-p", "p.vecveil", "-o", "out.parquet"],
+        ["audit", "notes.txt", "-p", "p.vecveil", "--concept", "concept.yaml"],
+        ["serve", "-p", "p.vecveil"],
+    ],
+    ids=lambda words: str(words[0]),
+)
 def test_nor_by_the_command_line(
     spy: tuple[str, list[Any]], forged: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
@@ -125,9 +129,9 @@ def test_a_model_with_pickled_weights_is_not_loaded(tmp_path: Path) -> None:
     torch.save(model.state_dict(), tmp_path / "model" / "pytorch_model.bin")
     entities = {"kind": "entities", "engine": "huggingface", "types": ["LABEL_0"], "min_score": 0.0}
     with raises("E-INPUT", "model"):
-        concept_from_record(
-            {"name": "people", "detectors": [entities | {"model": str(tmp_path / "model")}]}
-        ).detect(["Anna"])
+        concept_from_record({"name": "people", "detectors": [entities | {"model": str(tmp_path / "model")}]}).detect(
+            ["Anna"]
+        )
 
 
 def test_a_concept_file_reads_terms_in_its_own_folder_alone(tmp_path: Path) -> None:

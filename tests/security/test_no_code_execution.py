@@ -17,10 +17,20 @@ SOURCE = ROOT / "src" / "vecveil"
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "code", "pty"}
 CALLS = {"eval", "exec", "compile", "__import__"}
 ENDINGS = {
-    "os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput", "yaml.load", "yaml.load_all",
-    "yaml.unsafe_load", "yaml.full_load", "pandas.read_pickle", "joblib.load", "exec_module", "torch.hub.load",
+    "os.system",
+    "os.popen",
+    "subprocess.getoutput",
+    "subprocess.getstatusoutput",
+    "yaml.load",
+    "yaml.load_all",
+    "yaml.unsafe_load",
+    "yaml.full_load",
+    "pandas.read_pickle",
+    "joblib.load",
+    "exec_module",
+    "torch.hub.load",
     "xml.etree.ElementTree.parse",
-}  # fmt: skip
+}
 EXCEPTIONS = {
     ("research/specification.py", "exec_module"): "a user's own modules, named in a specification: documented to run",
     ("research/specification.py", "import_module of a variable"): "the same",
@@ -32,14 +42,11 @@ EXCEPTIONS = {
     ("attacks/__init__.py", "import_module of a variable"): "public names, of a table in the source",
     ("protector/__init__.py", "import_module of a variable"): "public names, of a table in the source",
     ("serving/__init__.py", "import_module of a variable"): "public names, of a table in the source",
-}  # fmt: skip
+}
 
 
 # Between the processes of one job, which its engine or the server starts: those exchange pickles themselves.
-OF_ONE_JOB = {
-    ("integrations/ray.py", "import pickle"),
-    ("integrations/workers.py", "import pickle"),
-}
+OF_ONE_JOB = {("integrations/ray.py", "import pickle"), ("integrations/workers.py", "import pickle")}
 
 
 def name_of(node: ast.expr) -> str:
@@ -116,12 +123,21 @@ def test_nothing_in_the_package_runs_what_it_loads() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "import pickle", "from marshal import loads", "eval(text)", "yaml.load(text)", "torch.load(path)",
-        "torch.load(path, weights_only=False)", "np.load(path, allow_pickle=True)", "subprocess.run(x, shell=True)",
-        "import os\nos.system(x)", "yaml.parse(text)", "AutoModel.from_pretrained(x, trust_remote_code=flag)",
-        "importlib.import_module(name)", "def f():\n    import dill",
+        "import pickle",
+        "from marshal import loads",
+        "eval(text)",
+        "yaml.load(text)",
+        "torch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "np.load(path, allow_pickle=True)",
+        "subprocess.run(x, shell=True)",
+        "import os\nos.system(x)",
+        "yaml.parse(text)",
+        "AutoModel.from_pretrained(x, trust_remote_code=flag)",
+        "importlib.import_module(name)",
+        "def f():\n    import dill",
     ],
-)  # fmt: skip
+)
 def test_control_what_must_not_be_is_found(source: str) -> None:
     assert list(found_in(source))
 
@@ -129,10 +145,15 @@ def test_control_what_must_not_be_is_found(source: str) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "torch.load(path, weights_only=True)", "np.load(path, allow_pickle=False)", "yaml.safe_load(text)",
-        "importlib.import_module('pysqlite3')", "re.compile(x)", "model.eval()", "subprocess.run([x])",
+        "torch.load(path, weights_only=True)",
+        "np.load(path, allow_pickle=False)",
+        "yaml.safe_load(text)",
+        "importlib.import_module('pysqlite3')",
+        "re.compile(x)",
+        "model.eval()",
+        "subprocess.run([x])",
     ],
-)  # fmt: skip
+)
 def test_control_what_is_harmless_is_not(source: str) -> None:
     assert not list(found_in(source))
 

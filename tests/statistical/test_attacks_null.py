@@ -44,9 +44,7 @@ def _run(attack, X, which):
     moved = train.X.copy()
     moved[np.arange(ROWS), other] += X.std()
     further = FurtherVectors(moved, np.eye(TOKENS)[other], np.full(ROWS, 0.5))
-    train = LabelledVectors(
-        train.X, train.L, None, train.X - L[:ROWS] @ np.eye(TOKENS, X.shape[1]), further
-    )
+    train = LabelledVectors(train.X, train.L, None, train.X - L[:ROWS] @ np.eye(TOKENS, X.shape[1]), further)
     return attack.run(train, test, show_progress=False).value
 
 

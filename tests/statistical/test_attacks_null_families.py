@@ -26,12 +26,7 @@ PROBES = [
     MLPProbe((32,), epochs=8, batch=64),
     Denoised(MLPProbe((32,), epochs=8, batch=64)),
 ]
-MATCHING = [
-    CosineMatching(),
-    LikelihoodMatching(),
-    FixedNormMatching(),
-    Denoised(CosineMatching()),
-]
+MATCHING = [CosineMatching(), LikelihoodMatching(), FixedNormMatching(), Denoised(CosineMatching())]
 WORLDS = ("pure noise", "permuted labels")
 FALSE_FAILURE = 1e-6 / (len(WORLDS) * len(TOKEN_ATTACKS + PROBES + MATCHING))
 TOKENS, ROWS, DIMENSION, OPTIONS = 8, 500, 16, 10

@@ -114,10 +114,7 @@ PURKAYASTHA = declared_purkayastha(X, Y, epsilon=EPSILON)
 RIGHT = {
     "Laplace": (lambda X, rng: Laplace(N_DIM, EPSILON).protect(X, rng=rng), LAPLACE),
     "Mahalanobis": (lambda X, rng: Mahalanobis(SHAPE, EPSILON).protect(X, rng=rng), MAHALANOBIS),
-    "elliptical": (
-        elliptical(EPSILON, stretch=np.linalg.cholesky(SHAPE.covariance()).T),
-        MAHALANOBIS,
-    ),
+    "elliptical": (elliptical(EPSILON, stretch=np.linalg.cholesky(SHAPE.covariance()).T), MAHALANOBIS),
     "Gaussian": (gaussian(0.15), WIDE),
     "wide Gaussian": (gaussian(1.5), UNIT),
     "Purkayastha": (purkayastha(EPSILON), PURKAYASTHA),
@@ -142,30 +139,23 @@ def test_right_float32_releases_pass() -> None:
 BUGS: dict[str, tuple[Any, DeclaredPair, set[str]]] = {
     "sigma² for sigma below 1": (gaussian(0.15**2), WIDE, {"advantage", "privacy loss", "noise"}),
     "sigma² for sigma above 1": (gaussian(1.5**2), UNIT, {"privacy loss", "noise"}),
-    "half the noise": (
-        elliptical(EPSILON, factor=0.5), LAPLACE, {"advantage", "privacy loss", "noise"},
-    ),
+    "half the noise": (elliptical(EPSILON, factor=0.5), LAPLACE, {"advantage", "privacy loss", "noise"}),
     "twice the noise": (elliptical(EPSILON, factor=2.0), LAPLACE, {"privacy loss", "noise"}),
     "nine tenths of the noise": (elliptical(EPSILON, factor=0.9), LAPLACE, {"noise"}),
     "1/epsilon for epsilon": (elliptical(1 / EPSILON), LAPLACE, {"privacy loss", "noise"}),
-    "Sigma for its square root": (
-        elliptical(EPSILON, stretch=SHAPE.covariance()), MAHALANOBIS, {"noise"},
-    ),
+    "Sigma for its square root": (elliptical(EPSILON, stretch=SHAPE.covariance()), MAHALANOBIS, {"noise"}),
     "no Sigma": (elliptical(EPSILON), MAHALANOBIS, {"noise"}),
     "Gamma(n − 1)": (elliptical(EPSILON, gamma=N_DIM - 1), LAPLACE, {"noise"}),
-    "Gaussian noise of the same covariance": (
-        gaussian(np.sqrt(N_DIM + 1) / EPSILON), LAPLACE, {"noise"},
-    ),
+    "Gaussian noise of the same covariance": (gaussian(np.sqrt(N_DIM + 1) / EPSILON), LAPLACE, {"noise"}),
     "a radius in float32": (elliptical(EPSILON, dtype=np.float32), LAPLACE, {"ties"}),
     "noise on every other coordinate": (
         lambda X, rng: X + (np.arange(N_DIM) % 2) * (elliptical(EPSILON)(X, rng) - X),
-        LAPLACE, {"noise"},
+        LAPLACE,
+        {"noise"},
     ),
     "sine to the n − 1": (purkayastha(EPSILON, power=N_DIM - 1), PURKAYASTHA, {"noise"}),
-    "twice the epsilon on the sphere": (
-        purkayastha(2 * EPSILON), PURKAYASTHA, {"advantage", "privacy loss", "noise"},
-    ),
-}  # fmt: skip
+    "twice the epsilon on the sphere": (purkayastha(2 * EPSILON), PURKAYASTHA, {"advantage", "privacy loss", "noise"}),
+}
 
 
 @pytest.mark.parametrize("name", BUGS)
@@ -195,8 +185,7 @@ def test_noise_that_is_used_for_both_inputs_is_found() -> None:
     """Every length occurs twice; a continuous law allows a handful. Power: certain."""
     audit = run(lambda X, rng: elliptical(EPSILON)(X, np.random.default_rng(3)), LAPLACE)
     assert "ties" in audit.failed
-    fresh = run(lambda X, rng: elliptical(EPSILON)(X, np.random.default_rng(rng.integers(2**60))),
-                LAPLACE)  # fmt: skip
+    fresh = run(lambda X, rng: elliptical(EPSILON)(X, np.random.default_rng(rng.integers(2**60))), LAPLACE)
     assert not fresh.failed  # control: fresh seeds
 
 
@@ -236,9 +225,7 @@ def test_gamma_of_n_minus_1_is_too_small_for_few_samples_in_high_dimension() -> 
     assert run(release, declared, samples=30_000).failed == {"noise"}
 
 
-def laplace_scores(
-    epsilon: float, rows: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def laplace_scores(epsilon: float, rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """One-dimensional Laplace releases of 1 and of 0: exactly ε-DP, reached in both tails."""
     return 1 + rng.laplace(size=rows) / epsilon, rng.laplace(size=rows) / epsilon
 

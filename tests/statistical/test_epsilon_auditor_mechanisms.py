@@ -66,32 +66,26 @@ def mechanisms(n: int) -> dict[str, tuple[Any, Any]]:
     epsilon = epsilon_of(n)
     found: dict[str, tuple[Any, Any]] = {
         "Laplace": (Laplace(n, epsilon), lambda x, y: declared_laplace(x, y, epsilon=epsilon)),
-        "Laplace split": (
-            Laplace(n, epsilon, splits=3), lambda x, y: declared_laplace(x, y, epsilon=epsilon),
-        ),
+        "Laplace split": (Laplace(n, epsilon, splits=3), lambda x, y: declared_laplace(x, y, epsilon=epsilon)),
         "LdpGaussian": (
             LdpGaussian(n, 40.0, 1e-6),
             lambda x, y: declared_gaussian(
                 x, y, sigma=analytic_gaussian_sigma(epsilon=40.0, delta=1e-6, sensitivity=2.0)
             ),
         ),
-    }  # fmt: skip
+    }
     for kind in ("diagonal", "full", "low rank"):
         shape = shape_of(n, kind)
         found[f"Mahalanobis {kind}"] = (
             Mahalanobis(shape, epsilon),
-            lambda x, y, S=shape: declared_laplace(
-                x, y, epsilon=epsilon, covariance=S.covariance()
-            ),
+            lambda x, y, S=shape: declared_laplace(x, y, epsilon=epsilon, covariance=S.covariance()),
         )
         found[f"Gaussian {kind}"] = (
             Gaussian(shape, SIGMA),
             lambda x, y, S=shape: declared_gaussian(x, y, sigma=SIGMA, covariance=S.covariance()),
         )
     if n > 2:
-        found["Purkayastha"] = (
-            Purkayastha(n, epsilon), lambda x, y: declared_purkayastha(x, y, epsilon=epsilon),
-        )  # fmt: skip
+        found["Purkayastha"] = (Purkayastha(n, epsilon), lambda x, y: declared_purkayastha(x, y, epsilon=epsilon))
     return found
 
 
@@ -124,9 +118,13 @@ def test_the_declared_advantage_is_that_of_the_mechanism(n: int) -> None:
 
 
 def put_together(
-    n: int, scale: Callable[[np.ndarray], np.ndarray], *, root: np.ndarray | None = None,
-    gamma: int | None = None, same_words: bool = False,
-) -> Callable[..., np.ndarray]:  # fmt: skip
+    n: int,
+    scale: Callable[[np.ndarray], np.ndarray],
+    *,
+    root: np.ndarray | None = None,
+    gamma: int | None = None,
+    same_words: bool = False,
+) -> Callable[..., np.ndarray]:
     """Return Laplace noise of the package's own parts, with room for bugs."""
 
     def release(X: np.ndarray, rng: Any) -> np.ndarray:
@@ -177,9 +175,7 @@ def test_bugs_of_the_laplace_mechanism_are_rejected(n: int, bug: str) -> None:
 
 
 @pytest.mark.parametrize("n", [8, 64])
-@pytest.mark.parametrize(
-    "bug", ["none", "half angle", "dimension", "epsilon of degrees", "clipped"]
-)
+@pytest.mark.parametrize("bug", ["none", "half angle", "dimension", "epsilon of degrees", "clipped"])
 def test_bugs_of_the_purkayastha_mechanism_are_rejected(n: int, bug: str) -> None:
     x, y = pair(n)
     epsilon = epsilon_of(n)

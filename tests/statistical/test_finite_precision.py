@@ -33,11 +33,12 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "zero and a third": (np.zeros(N_DIM), np.full(N_DIM, 1e-7 / 3)),
     "one and its neighbour": (np.ones(N_DIM), np.full(N_DIM, 1 + 2.0**-22)),
     "a fraction of the grid": (np.full(N_DIM, 0.5), np.full(N_DIM, 0.5 + 2.0**-19)),
-    "magnitudes": (np.resize([1e-20, 1.0, 1e6, -3.0], N_DIM),
-                   np.resize([0.0, 1 + 2.0**-23, 1e6 + 2.0**-30, -3.0 - 2.0**-22], N_DIM)),
-}  # fmt: skip
-NAMES = ("laplace", "diagonal", "full", "low rank", "gaussian", "gaussian full", "split", "local",
-         "purkayastha")  # fmt: skip
+    "magnitudes": (
+        np.resize([1e-20, 1.0, 1e6, -3.0], N_DIM),
+        np.resize([0.0, 1 + 2.0**-23, 1e6 + 2.0**-30, -3.0 - 2.0**-22], N_DIM),
+    ),
+}
+NAMES = ("laplace", "diagonal", "full", "low rank", "gaussian", "gaussian full", "split", "local", "purkayastha")
 KINDS = (("f4", False), ("f8", False), ("f8", True))  # fresh noise, and that of a secret key
 CASES = [(name, dtype, keyed) for name in NAMES for dtype, keyed in KINDS]
 LEVEL = threshold(len(CASES) * len(PAIRS) + 100)
@@ -85,9 +86,7 @@ def reachable(Z: np.ndarray, scale: float) -> np.ndarray:
 def uniform32(Z: np.ndarray, scale: float) -> np.ndarray:
     """Return whether z is what the logarithm of some 32-bit uniform gives."""
     k = np.rint(np.exp(np.maximum(-np.abs(Z) / scale, -700)) * 2.0**32 - 0.5)
-    near = [
-        np.abs(Z) == -scale * np.log((np.maximum(k + d, 0) + 0.5) / 2.0**32) for d in (-1, 0, 1)
-    ]
+    near = [np.abs(Z) == -scale * np.log((np.maximum(k + d, 0) + 0.5) / 2.0**32) for d in (-1, 0, 1)]
     return np.any(near, axis=0).astype(int)
 
 
@@ -211,9 +210,7 @@ def releases(one: Any, dtype: str, keyed: bool) -> Callable[[np.ndarray], np.nda
 
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize(("name", "dtype", "keyed"), CASES)
-def test_the_bits_of_a_release_do_not_tell_the_input(
-    name: str, dtype: str, keyed: bool, pair: str
-) -> None:
+def test_the_bits_of_a_release_do_not_tell_the_input(name: str, dtype: str, keyed: bool, pair: str) -> None:
     one, inputs = mechanism(name), PAIRS[pair]
     if name in ("local", "purkayastha"):  # within the unit ball, and directions
         longest = max(np.linalg.norm(inputs[0]), np.linalg.norm(inputs[1]), 1.0)
@@ -228,9 +225,7 @@ def test_the_bits_of_a_release_do_not_tell_the_input(
 
 @pytest.mark.parametrize("base", [0.0, 1.0])
 @pytest.mark.parametrize("name", ["diagonal", "full", "gaussian", "low rank"])
-def test_bits_do_not_tell_where_noise_is_a_thousand_times_wider_than_the_grid_expects(
-    name: str, base: float
-) -> None:
+def test_bits_do_not_tell_where_noise_is_a_thousand_times_wider_than_the_grid_expects(name: str, base: float) -> None:
     """With a floor of 1e-6 the grid follows the least noise; the inputs differ where there is most."""
     turned = np.linalg.qr(np.random.default_rng(0).standard_normal((N_DIM, N_DIM)))[0]
     mask = np.arange(N_DIM) < N_DIM // 2

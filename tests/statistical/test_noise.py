@@ -68,15 +68,18 @@ def test_blocks_are_independent() -> None:
 def test_released_noise_of_a_protector_has_the_declared_covariance(output: str) -> None:
     """Projections of the released noise on random directions have the declared variance."""
     protector = vecveil.fit_pairs(
-        *token_data(200, 16).arguments(), rank=3, kept=8, flattening=0.3, pairs=True,
-        epsilon=20.0, output=output,  # type: ignore[arg-type]
-    )  # fmt: skip
+        *token_data(200, 16).arguments(),
+        rank=3,
+        kept=8,
+        flattening=0.3,
+        pairs=True,
+        epsilon=20.0,
+        output=output,  # type: ignore[arg-type]
+    )
     Z = protector.protect(np.zeros((40_000, 16)), 3)
     S = protector.released_noise_covariance()
     U = np.random.default_rng(0).standard_normal((S.shape[0], 10))
     squares = (Z @ U) ** 2
-    error = (squares.mean(axis=0) - np.einsum("ij,ik,kj->j", U, S, U)) / (
-        squares.std(axis=0) / np.sqrt(len(Z))
-    )
+    error = (squares.mean(axis=0) - np.einsum("ij,ik,kj->j", U, S, U)) / (squares.std(axis=0) / np.sqrt(len(Z)))
     assert np.abs(error).max() < 6.5
     assert np.abs(0.81 * squares.mean(axis=0) / np.einsum("ij,ik,kj->j", U, S, U) - 1).min() > 0.1

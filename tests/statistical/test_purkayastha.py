@@ -68,9 +68,7 @@ class AngleLaw:
         """Return standard normal numbers, from whichever tail keeps its digits."""
         p, q = self.cdf(theta), np.interp(theta, self.edges, self.above)
         tiny = 1e-300
-        return np.where(
-            p < 0.5, special.ndtri(np.maximum(p, tiny)), -special.ndtri(np.maximum(q, tiny))
-        )
+        return np.where(p < 0.5, special.ndtri(np.maximum(p, tiny)), -special.ndtri(np.maximum(q, tiny)))
 
     def p_values(self, theta: np.ndarray) -> dict[str, float]:
         scores, N = self.scores(theta), len(theta)
@@ -94,9 +92,7 @@ def angles(n: int, epsilon: float, rows: int, seed: int = 0) -> np.ndarray:
     return draw_angles(resolve_stream(seed, rows), n, epsilon, (n + 1) // 2)
 
 
-@pytest.mark.parametrize(
-    ("n", "epsilon"), [(2, 0.7), (3, 1e-3), (8, 3.0), (768, 620.0), (4096, 1e6)]
-)
+@pytest.mark.parametrize(("n", "epsilon"), [(2, 0.7), (3, 1e-3), (8, 3.0), (768, 620.0), (4096, 1e6)])
 def test_the_law_of_this_module_is_that_of_mpmath(n: int, epsilon: float) -> None:
     law = AngleLaw(n, epsilon)
     points = np.interp([0.01, 0.3, 0.5, 0.99], law.below, law.edges)
@@ -104,9 +100,9 @@ def test_the_law_of_this_module_is_that_of_mpmath(n: int, epsilon: float) -> Non
 
     def density(t: mpmath.mpf) -> mpmath.mpf:
         return mpmath.exp(
-            -mpmath.mpf(epsilon) * (t - float(points[2])) + (n - 2)
-            * mpmath.log(mpmath.sin(t) / mpmath.sin(mpmath.mpf(float(points[2]))))
-        )  # fmt: skip
+            -mpmath.mpf(epsilon) * (t - float(points[2]))
+            + (n - 2) * mpmath.log(mpmath.sin(t) / mpmath.sin(mpmath.mpf(float(points[2]))))
+        )
 
     with mpmath.workdps(30):
         ends = [mpmath.mpf(float(points[2])) + k * width for k in range(-12, 13)]
@@ -138,9 +134,17 @@ def shift(n: int, epsilon: float, other: AngleLaw) -> float:
 
 @pytest.mark.parametrize(
     ("n", "epsilon", "rows"),
-    [(2, 10.0, 400_000), (2, 1e5, 400_000), (3, 10.0, 400_000), (8, 8.0, 200_000), (384, 300.0, 10_000),
-     (768, 620.0, 10_000), (1024, 1e4, 10_000), (4096, 1e6, 10_000)],
-)  # fmt: skip
+    [
+        (2, 10.0, 400_000),
+        (2, 1e5, 400_000),
+        (3, 10.0, 400_000),
+        (8, 8.0, 200_000),
+        (384, 300.0, 10_000),
+        (768, 620.0, 10_000),
+        (1024, 1e4, 10_000),
+        (4096, 1e6, 10_000),
+    ],
+)
 def test_control_another_epsilon_is_rejected(n: int, epsilon: float, rows: int) -> None:
     other = AngleLaw(n, 1.03 * epsilon)
     assert abs(shift(n, epsilon, other)) * np.sqrt(rows) > LIMIT + 5
@@ -152,7 +156,7 @@ def test_control_another_epsilon_is_rejected(n: int, epsilon: float, rows: int) 
 @pytest.mark.parametrize(
     ("n", "epsilon", "rows"),
     [(3, 1.0, 10_000), (8, 8.0, 10_000), (64, 1e3, 10_000), (384, 1e4, 100_000), (768, 1e5, 200_000)],
-)  # fmt: skip
+)
 def test_control_another_dimension_is_rejected(n: int, epsilon: float, rows: int) -> None:
     """At a small ε the angle says little of n; at ε ≫ n it is Gamma(n − 1)/ε."""
     other = AngleLaw(n - 1, epsilon)

@@ -20,8 +20,21 @@ from harness.statistics import threshold
 from statistical.white_noise import direction_p
 from vecveil.mechanisms import Purkayastha
 
-CASES = [(2, 1.0), (2, 300.0), (3, 0.1), (3, 30.0), (8, 5.0), (64, 1e-3), (64, 64.0), (384, 400.0),
-         (768, 600.0), (768, 620.0), (768, 621.0), (1024, 1e6), (3072, 3e3)]  # fmt: skip
+CASES = [
+    (2, 1.0),
+    (2, 300.0),
+    (3, 0.1),
+    (3, 30.0),
+    (8, 5.0),
+    (64, 1e-3),
+    (64, 64.0),
+    (384, 400.0),
+    (768, 600.0),
+    (768, 620.0),
+    (768, 621.0),
+    (1024, 1e6),
+    (3072, 3e3),
+]
 LEVEL = threshold(5 * len(CASES) + 40)
 
 

@@ -62,7 +62,7 @@ def same_p(first: np.ndarray, second: np.ndarray, bits: int = 3) -> float:
     tables = [
         np.stack([np.bincount(np.mod(g[:, j], 2**bits).astype(int), minlength=2**bits) for j in range(N)])
         for g in (first, second)
-    ]  # fmt: skip
+    ]
     table = np.stack([t.ravel() for t in tables])
     return float(stats.chi2_contingency(table[:, table.any(axis=0)]).pvalue)
 
@@ -103,9 +103,7 @@ def test_control_coarse_or_uneven_grids_are_rejected() -> None:
     grid = one.protect(rows(one)) / one.step
     assert residue_p(2 * np.rint(grid / 2)) < LEVEL
     assert residue_p(16 * np.rint(grid / 16)) < LEVEL
-    uneven = np.where(
-        np.random.default_rng(0).random(grid.shape) < 0.2, 2 * np.rint(grid / 2), grid
-    )
+    uneven = np.where(np.random.default_rng(0).random(grid.shape) < 0.2, 2 * np.rint(grid / 2), grid)
     assert residue_p(uneven) < LEVEL
     # Noise on a coarse grid of its own: the input's place shows in the residue.
     coarse = [16 * np.rint(grid / 16) + offset for offset in (0, 3)]

@@ -17,13 +17,38 @@ from harness.token_data import token_data
 
 ROOT = Path(__file__).parents[2]
 PUBLIC = {
-    "AuditResult", "Concept", "Protector", "VecveilError", "__version__", "accounting", "attacks",
-    "audit", "errors", "fit", "fit_pairs", "load", "load_encoder", "metrics",
-}  # fmt: skip
+    "AuditResult",
+    "Concept",
+    "Protector",
+    "VecveilError",
+    "__version__",
+    "accounting",
+    "attacks",
+    "audit",
+    "errors",
+    "fit",
+    "fit_pairs",
+    "load",
+    "load_encoder",
+    "metrics",
+}
 HEAVY = {
-    "torch", "pyarrow", "sklearn", "transformers", "sentence_transformers", "click", "tqdm", "yaml",
-    "jaxtyping", "beartype", "matplotlib", "pandas", "regex", "spacy", "ahocorasick_rs",
-}  # fmt: skip
+    "torch",
+    "pyarrow",
+    "sklearn",
+    "transformers",
+    "sentence_transformers",
+    "click",
+    "tqdm",
+    "yaml",
+    "jaxtyping",
+    "beartype",
+    "matplotlib",
+    "pandas",
+    "regex",
+    "spacy",
+    "ahocorasick_rs",
+}
 
 
 def loaded_by(code: str) -> set[str]:
@@ -31,9 +56,12 @@ def loaded_by(code: str) -> set[str]:
     show = "import sys, json; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\n{show}"],
-        capture_output=True, text=True, check=True, timeout=120,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
         env={"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -52,9 +80,21 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 @pytest.mark.parametrize(
     "part",
-    ["accounting", "attacks", "auditing", "concepts", "encoders", "mechanisms", "metrics",
-     "protector", "report", "sensitivity", "data", "textcrafter"],
-)  # fmt: skip
+    [
+        "accounting",
+        "attacks",
+        "auditing",
+        "concepts",
+        "encoders",
+        "mechanisms",
+        "metrics",
+        "protector",
+        "report",
+        "sensitivity",
+        "data",
+        "textcrafter",
+    ],
+)
 def test_every_part_exports_what_it_lists(part: str) -> None:
     module = importlib.import_module(f"vecveil.{part}")
     for name in module.__all__:
@@ -79,9 +119,7 @@ def test_import_loads_numpy_and_scipy_at_most() -> None:
 
 
 def test_the_protect_path_loads_nothing_heavy(tmp_path: Path) -> None:
-    one = vecveil.fit_pairs(
-        *token_data(60, 8).arguments(), epsilon=20.0, rank=1, kept=4, flattening=0.0, pairs=True
-    )
+    one = vecveil.fit_pairs(*token_data(60, 8).arguments(), epsilon=20.0, rank=1, kept=4, flattening=0.0, pairs=True)
     one.save(tmp_path / "one.vecveil")
     np.save(tmp_path / "X.npy", np.zeros((4, 8), dtype=np.float32))
     code = (

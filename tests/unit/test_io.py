@@ -33,9 +33,7 @@ def test_writes_and_replaces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, OSError, SystemExit])
-def test_a_failure_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, error: type[BaseException]
-) -> None:
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, error: type[BaseException]) -> None:
     target = tmp_path / "a"
     write_text(target, "old")
 
@@ -119,9 +117,7 @@ def test_a_lock_is_closed_to_others_and_waits_for_a_limited_time(
     os.close(folder)
 
 
-def test_the_umask_of_the_process_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_umask_of_the_process_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def touched(mask: int) -> int:
         raise AssertionError("the umask belongs to every thread of the process")
 

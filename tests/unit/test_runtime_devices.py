@@ -61,9 +61,7 @@ def test_a_row_that_does_not_fit_is_an_error() -> None:
         batches.run(4, SmallDevice(0).work)
 
 
-def test_an_attack_goes_on_with_smaller_batches_and_learns_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_attack_goes_on_with_smaller_batches_and_learns_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients of pieces add up to that of the batch: only rounding differs, and what is learnt."""
     train, test = planted(300, seed=0), planted(200, seed=1)
     attack = MLPAttack((32,), epochs=6, batch=64, dropout=0.0, device="cpu")

@@ -135,10 +135,14 @@ def test_an_error_keeps_its_attributes_between_processes(protocol: int) -> None:
 @pytest.mark.parametrize(
     ("value", "code"),
     [
-        (["a"], "E-INPUT-TYPE"), ([[1], [1, 2]], "E-INPUT-TYPE"), ([1j], "E-INPUT-TYPE"),
-        (None, "E-INPUT-TYPE"), ([1.0, np.nan], "E-INPUT-FINITE"), ([np.inf], "E-INPUT-FINITE"),
+        (["a"], "E-INPUT-TYPE"),
+        ([[1], [1, 2]], "E-INPUT-TYPE"),
+        ([1j], "E-INPUT-TYPE"),
+        (None, "E-INPUT-TYPE"),
+        ([1.0, np.nan], "E-INPUT-FINITE"),
+        ([np.inf], "E-INPUT-FINITE"),
     ],
-)  # fmt: skip
+)
 def test_numbers_are_finite_and_real(value: object, code: str) -> None:
     with raises(code, "x"):
         check_numbers(value, owner="f", param="x")

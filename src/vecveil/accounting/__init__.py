@@ -8,10 +8,7 @@ from vecveil.accounting.calibration import (
     sigma_of_advantage,
 )
 from vecveil.accounting.composition import ComposedPrivacyLoss, compose
-from vecveil.accounting.gaussian import (
-    GaussianPrivacyLoss,
-    analytic_gaussian_sigma,
-)
+from vecveil.accounting.gaussian import GaussianPrivacyLoss, analytic_gaussian_sigma
 from vecveil.accounting.guarantee import (
     Guarantee,
     distortion_guarantee,

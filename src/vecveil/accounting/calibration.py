@@ -113,9 +113,7 @@ def epsilon_of_cosine(n: int, target_cosine: float) -> float:
     """
     owner = "epsilon_of_cosine"
     count = check_count(n, owner=owner, param="n")
-    target = check_probability(
-        target_cosine, owner=owner, param="target_cosine", open_interval=True
-    )
+    target = check_probability(target_cosine, owner=owner, param="target_cosine", open_interval=True)
     # Noise of length n/ε orthogonal to x would give cosine 1/√(1 + (n/ε)²); solved for ε.
     guess = count * target / math.sqrt((1 - target) * (1 + target))
     root = _root(lambda s: expected_cosine(count, math.exp(s)) - target, math.log(guess))
@@ -124,9 +122,7 @@ def epsilon_of_cosine(n: int, target_cosine: float) -> float:
     return math.exp(root)
 
 
-def epsilon_of_advantage(
-    distances: Vector, *, n: int, target_advantage: float, quantile: float = 0.95
-) -> float:
+def epsilon_of_advantage(distances: Vector, *, n: int, target_advantage: float, quantile: float = 0.95) -> float:
     """Return the ε of Laplace noise at which the best attacker's advantage over a pair is the target.
 
     The pair is at this quantile of the distances: that share of the pairs is protected at least as
@@ -145,17 +141,13 @@ def epsilon_of_advantage(
     rho = _distance_at(distances, quantile, owner)
     # The total variation depends on ερ alone; it is near Gaussian DP's with μ = ερ/√n.
     guess = math.log(2 * math.sqrt(2 * count) * float(special.erfinv(target)))
-    root = _root(
-        lambda s: LaplacePrivacyLoss(count, 1.0, math.exp(s)).total_variation - target, guess
-    )
+    root = _root(lambda s: LaplacePrivacyLoss(count, 1.0, math.exp(s)).total_variation - target, guess)
     if root is None:
         raise _unreachable(owner, "target_advantage", target)
     return math.exp(root) / rho
 
 
-def sigma_of_advantage(
-    distances: Vector, *, target_advantage: float, quantile: float = 0.95
-) -> float:
+def sigma_of_advantage(distances: Vector, *, target_advantage: float, quantile: float = 0.95) -> float:
     """Return the σ of Gaussian noise at which the best attacker's advantage over a pair is the target.
 
     σ = ρ/(2Φ⁻¹((1 + target)/2)), ρ the distance at this quantile. See `epsilon_of_advantage` for
@@ -175,9 +167,14 @@ def _distance_at(distances: Vector, quantile: float, owner: str) -> float:
     share = check_probability(quantile, owner=owner, param="quantile")
     rho = float(np.quantile(check_distances(distances, owner=owner), share))
     if rho == 0:
-        raise CalibrationError.of(owner, "distances", f"above 0 at the quantile {share:g}", "0",
-                                  "Inputs at distance 0 are equal, whatever the noise.",
-                                  "Raise the quantile, or check that the concept changes the vectors.")  # fmt: skip
+        raise CalibrationError.of(
+            owner,
+            "distances",
+            f"above 0 at the quantile {share:g}",
+            "0",
+            "Inputs at distance 0 are equal, whatever the noise.",
+            "Raise the quantile, or check that the concept changes the vectors.",
+        )
     return rho
 
 
@@ -201,6 +198,4 @@ def _root(f: Callable[[float], float], guess: float) -> float | None:
 
 
 def _unreachable(owner: str, param: str, target: float) -> CalibrationError:
-    return CalibrationError.of(
-        owner, param, "far enough from 0 and 1 to be reached in floating point", target
-    )
+    return CalibrationError.of(owner, param, "far enough from 0 and 1 to be reached in floating point", target)

@@ -36,9 +36,7 @@ class ComposedPrivacyLoss(PrivacyLoss):
 
     _PARAMETERS = ("releases",)
 
-    def __init__(
-        self, *, releases: int, worst_case: float, gaussian_mu: float, exact: bool
-    ) -> None:
+    def __init__(self, *, releases: int, worst_case: float, gaussian_mu: float, exact: bool) -> None:
         self._releases = releases
         self._worst = worst_case
         self._mu = gaussian_mu
@@ -98,11 +96,7 @@ def _log_pure_delta(epsilon: Array, worst: float) -> Array:
     """Return log δ(ε) of the worst mechanism with pure ``worst``-DP, randomised response."""
     # log(e^ε − e^ε') − log(1 + e^ε), divided by e^ε in both so that nothing overflows.
     inside = epsilon < worst
-    over = (
-        np.where(inside, epsilon - worst, -1.0)
-        if worst < math.inf
-        else np.full(epsilon.shape, -math.inf)
-    )
+    over = np.where(inside, epsilon - worst, -1.0) if worst < math.inf else np.full(epsilon.shape, -math.inf)
     return np.where(inside, np.log(-np.expm1(over)) - math.log1p(math.exp(-worst)), -math.inf)
 
 

@@ -40,9 +40,7 @@ class GaussianPrivacyLoss(PrivacyLoss):
         self._mu = self._distance / self._sigma
         # log_gaussian_delta squares μ and ε/μ: 1e150 keeps both squares finite.
         if not self._mu < 1e150:
-            raise InvalidInputError.of(
-                owner, "distance", "less than 1e150 times sigma", self._distance
-            )
+            raise InvalidInputError.of(owner, "distance", "less than 1e150 times sigma", self._distance)
 
     @property
     def worst_case(self) -> float:
@@ -82,9 +80,7 @@ def log_gaussian_delta(epsilon: Array, mu: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         # wide: where low < 0, Φ(h − c) − φ(c − h) M(c + h), since M(low) would overflow
         wide = np.where(
-            low < 0,
-            special.ndtr(-low) - np.exp(_log_density(low)) * _mills(high),
-            _mills(near) - _mills(high),
+            low < 0, special.ndtr(-low) - np.exp(_log_density(low)) * _mills(high), _mills(near) - _mills(high)
         )
         log_wide = np.log(wide) + np.where(low < 0, 0.0, _log_density(low))
     # narrow: ∫ −M' over the interval, since the difference of two near values has no digits

@@ -157,11 +157,15 @@ def _conditions(fitted_on: str, step: float | None, *, repeated: str) -> tuple[s
     ``step`` is the grid that releases are rounded to, or None for real arithmetic; ``repeated`` is the cost of
     one more release of the same text.
     """
-    precision = "ε is proved for real numbers." if step is None else (
-        f"ε is proved for real numbers, rounded to multiples of {step:.3g} (2⁻¹⁶ of the noise). The noise is drawn "
-        "with 53 bits, on a far finer grid, and its tails of probability below 10⁻¹⁵ a vector are cut off, which "
-        "counts as δ. The rest of floating point is argued and tested, not proved."
-    )  # fmt: skip
+    precision = (
+        "ε is proved for real numbers."
+        if step is None
+        else (
+            f"ε is proved for real numbers, rounded to multiples of {step:.3g} (2⁻¹⁶ of the noise). The noise is drawn "
+            "with 53 bits, on a far finer grid, and its tails of probability below 10⁻¹⁵ a vector are cut off, which "
+            "counts as δ. The rest of floating point is argued and tested, not proved."
+        )
+    )
     return (
         *((f"the parameters were fitted on {fitted_on}.",) if fitted_on else ()),
         "the mechanism's parameters (shape, map, scale) are taken as fixed; they were fitted on texts, and the "
@@ -202,12 +206,7 @@ def euclidean_factors(covariance: Matrix, down: Matrix | None) -> tuple[float, f
 
 
 def elliptical_laplace_guarantee(
-    *,
-    epsilon: float,
-    covariance: Matrix,
-    down: Matrix | None = None,
-    fitted_on: str = "",
-    step: float | None = None,
+    *, epsilon: float, covariance: Matrix, down: Matrix | None = None, fitted_on: str = "", step: float | None = None
 ) -> Guarantee:
     """Return the guarantee of y = T(x + z), z with density ∝ exp(−ε‖z‖_Σ).
 
@@ -242,10 +241,14 @@ def elliptical_laplace_guarantee(
         f"from the other: e^{exponent_text(0.1 * worst)} at a Euclidean distance of 0.1 in the least protected "
         "direction.",
     )
-    limit = _MEASURED if worst <= WEAK_EPSILON else (
-        f"A worst-case factor of e^{exponent_text(worst)} per unit of distance is no protection by itself: two "
-        "ordinary texts may be distinguishable. What attackers find is measured, not proved."
-    )  # fmt: skip
+    limit = (
+        _MEASURED
+        if worst <= WEAK_EPSILON
+        else (
+            f"A worst-case factor of e^{exponent_text(worst)} per unit of distance is no protection by itself: two "
+            "ordinary texts may be distinguishable. What attackers find is measured, not proved."
+        )
+    )
     more: tuple[str, ...] = ()
     if hidden:
         more = (
@@ -345,12 +348,7 @@ def gaussian_guarantee(
 
 
 def purkayastha_guarantee(
-    *,
-    epsilon: float,
-    dimension: int,
-    down: Matrix | None = None,
-    fitted_on: str = "",
-    step: float | None = None,
+    *, epsilon: float, dimension: int, down: Matrix | None = None, fitted_on: str = "", step: float | None = None
 ) -> Guarantee:
     """Return the guarantee of the Purkayastha mechanism: ε per radian between the inputs.
 
@@ -393,9 +391,7 @@ def obfuscation_guarantee(*, dimension: int, what: str, broken_by: str) -> Guara
     )
 
 
-def distortion_guarantee(
-    *, dimension: int, radius: float, fitted_on: str = "", behind_map: bool = False
-) -> Guarantee:
+def distortion_guarantee(*, dimension: int, radius: float, fitted_on: str = "", behind_map: bool = False) -> Guarantee:
     """Return TextCrafter's theorem as a guarantee of distortion, which is none of privacy.
 
     ``radius`` is r, the norm of every perturbation. With ``behind_map`` a linear map follows; norm and direction
@@ -434,9 +430,7 @@ def distortion_guarantee(
     )
 
 
-def rewriting_guarantee(
-    *, dimension: int, what: str, same: str, shows: tuple[str, ...]
-) -> Guarantee:
+def rewriting_guarantee(*, dimension: int, what: str, same: str, shows: tuple[str, ...]) -> Guarantee:
     """Return the guarantee of rewriting texts before they are encoded: nothing is proved.
 
     ``what`` replaces the concept; mentions with the ``same`` property are rewritten alike; ``shows`` are

@@ -138,12 +138,7 @@ class Ledger:
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        cap: int | None = None,
-        raise_cap: bool = False,
-        create: bool = True,
+        self, path: str | os.PathLike[str], *, cap: int | None = None, raise_cap: bool = False, create: bool = True
     ) -> None:
         self._path = Path(os.path.realpath(path))
         if cap is not None:
@@ -160,9 +155,14 @@ class Ledger:
             stored = _stored_cap(opened)
         if self._cap is not None and stored is not None and self._cap > stored:
             if not raise_cap:
-                raise LedgerError.of("Ledger", "cap", f"at most the stored cap of {stored}", self._cap,
-                                     "Every further release of an item weakens its protection.",
-                                     "Store the larger cap with raise_cap=True (--raise-cap).")  # fmt: skip
+                raise LedgerError.of(
+                    "Ledger",
+                    "cap",
+                    f"at most the stored cap of {stored}",
+                    self._cap,
+                    "Every further release of an item weakens its protection.",
+                    "Store the larger cap with raise_cap=True (--raise-cap).",
+                )
             with self._transaction(write=True) as opened:
                 _append_cap(opened, self._salt, self._cap)
 
@@ -173,10 +173,7 @@ class Ledger:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
@@ -317,16 +314,15 @@ class Ledger:
         The checksums show changed, inserted and removed rows, but not rows cut off at the end.
         """
         with self._transaction() as opened:
-            for noun, query, checksum in (
-                ("cap", _CAPS, cap_checksum),
-                ("row", _EVENTS, event_checksum),
-            ):
+            for noun, query, checksum in (("cap", _CAPS, cap_checksum), ("row", _EVENTS, event_checksum)):
                 rows = _checked_rows(opened.execute(query), self._salt, checksum)
                 for expected, (row, fits, _) in enumerate(rows, start=1):
                     if not fits or row != expected:
-                        raise self._damaged("a ledger whose rows match their checksums",
-                                            f"one that breaks at {noun} {expected}",
-                                            "A row was changed, inserted or removed there.")  # fmt: skip
+                        raise self._damaged(
+                            "a ledger whose rows match their checksums",
+                            f"one that breaks at {noun} {expected}",
+                            "A row was changed, inserted or removed there.",
+                        )
             if opened.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
                 raise self._damaged("an intact ledger", "one whose pages or indexes are damaged")
 
@@ -352,8 +348,13 @@ class Ledger:
         caps = [(fits, values[0]) for _, fits, values in _checked_rows(cap_rows, salt, cap_checksum)]
         # A damaged salt would hash each id to an item that the ledger does not know.
         if len(salt) != SALT_BYTES or (checked and not events):
-            raise LedgerError.of(owner, "path", "a ledger with a row that verifies", f"none ({source.name!r})",
-                                 fix="Restore the ledger from a copy.")  # fmt: skip
+            raise LedgerError.of(
+                owner,
+                "path",
+                "a ledger with a row that verifies",
+                f"none ({source.name!r})",
+                fix="Restore the ledger from a copy.",
+            )
         cap = max((cap for fits, cap in caps if fits), default=None)
         create_file(new, cap=cap, salt=salt, events=events)
         lost = len(checked) - len(events) + unread
@@ -374,13 +375,15 @@ class Ledger:
             query = "SELECT row, chain FROM events WHERE row = ?"
             # The salt identifies the ledger, the last row its age: a replaced or restored file forgets releases.
             same = len(salts) == 1 and isinstance(salts[0], bytes) and self._salt in (b"", salts[0])
-            if not same or (
-                self._last[0] and opened.execute(query, self._last[:1]).fetchone() != self._last
-            ):
-                raise LedgerError.of("Ledger", "path", "the ledger that it was so far",
-                                     f"another or an older one ({self._path.name!r})",
-                                     "Releases recorded since would be forgotten. Nothing was recorded.",
-                                     "Put the former file back, or open the new one with Ledger(path).")  # fmt: skip
+            if not same or (self._last[0] and opened.execute(query, self._last[:1]).fetchone() != self._last):
+                raise LedgerError.of(
+                    "Ledger",
+                    "path",
+                    "the ledger that it was so far",
+                    f"another or an older one ({self._path.name!r})",
+                    "Releases recorded since would be forgotten. Nothing was recorded.",
+                    "Put the former file back, or open the new one with Ledger(path).",
+                )
             self._salt, self._last = salts[0], _last_row(opened)
             yield opened
 
@@ -470,11 +473,16 @@ def _check_cap(opened: sqlite3.Connection, cap: int | None, more: Counter[bytes]
     beyond = sum(_count(opened, item) + number > cap for item, number in more.items())
     if beyond:
         raise LedgerCapError(
-            message("Ledger.record", "ids", f"items with at most {cap} releases each",
-                    f"{beyond} of {len(more)} items that would have more", "Nothing was recorded.",
-                    "Leave these items out (Ledger.count tells which), or raise the cap."),
+            message(
+                "Ledger.record",
+                "ids",
+                f"items with at most {cap} releases each",
+                f"{beyond} of {len(more)} items that would have more",
+                "Nothing was recorded.",
+                "Leave these items out (Ledger.count tells which), or raise the cap.",
+            ),
             beyond,
-        )  # fmt: skip
+        )
 
 
 def _checked_rows(

@@ -27,12 +27,7 @@ SALT_BYTES = 32
 
 
 def event_checksum(
-    salt: bytes,
-    row: int,
-    item: bytes,
-    protector: str,
-    epsilon: float | None,
-    release: bytes | None,
+    salt: bytes, row: int, item: bytes, protector: str, epsilon: float | None, release: bytes | None
 ) -> bytes:
     """Return the SHA-256 of one event under the ledger's salt."""
     name = protector.encode("utf-8", "surrogatepass")
@@ -97,9 +92,7 @@ def _schema_script() -> str:
 _LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):
     # A fork waits for the lock, so no child inherits an open connection.
-    os.register_at_fork(
-        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
-    )
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 def create_file(
@@ -136,9 +129,7 @@ def create_file(
         sync_folder(path.parent)  # the new directory entry is durable too
 
 
-def insert_events(
-    opened: sqlite3.Connection, salt: bytes, first: int, events: Iterable[tuple[Any, ...]]
-) -> None:
+def insert_events(opened: sqlite3.Connection, salt: bytes, first: int, events: Iterable[tuple[Any, ...]]) -> None:
     """Append events (item, protector, ε, release), numbered from ``first`` on."""
     opened.executemany(
         "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
@@ -179,9 +170,7 @@ def transaction(path: Path, *, write: bool = False) -> Iterator[sqlite3.Connecti
 
 def _connect(path: Path) -> sqlite3.Connection:
     """Return a connection to an existing file; by default SQLite would create an empty one."""
-    opened = sqlite3.connect(
-        f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None
-    )
+    opened = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None)
     try:
         opened.execute("PRAGMA synchronous = EXTRA")
         opened.execute("PRAGMA trusted_schema = OFF")  # functions in an altered schema must not run
@@ -195,8 +184,13 @@ def _check_regular(path: Path) -> None:
     with _system_explained(path):
         mode = path.stat().st_mode if path.exists() else None
     if mode is None:
-        raise _refusal(path, "a ledger", "no file", "It was moved or deleted, or never made.",
-                       "Put the ledger back; a new one would forget all releases.")  # fmt: skip
+        raise _refusal(
+            path,
+            "a ledger",
+            "no file",
+            "It was moved or deleted, or never made.",
+            "Put the ledger back; a new one would forget all releases.",
+        )
     if not stat.S_ISREG(mode):
         got = "a folder" if stat.S_ISDIR(mode) else "something that is no regular file"
         raise _refusal(path, "a ledger file", got)
@@ -206,16 +200,26 @@ def _check_schema(opened: sqlite3.Connection, path: Path) -> None:
     (application,) = opened.execute("PRAGMA application_id").fetchone()
     (version,) = opened.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
-        raise _refusal(path, "a ledger of vecveil", "another file",
-                       "A ledger that was truncated to nothing looks like this too.",
-                       "Name the ledger, or restore it from a copy.")  # fmt: skip
+        raise _refusal(
+            path,
+            "a ledger of vecveil",
+            "another file",
+            "A ledger that was truncated to nothing looks like this too.",
+            "Name the ledger, or restore it from a copy.",
+        )
     if version != SCHEMA_VERSION:
-        raise _refusal(path, f"a ledger of version {SCHEMA_VERSION}", f"version {version}",
-                       fix="Use the vecveil that made it.")  # fmt: skip
+        raise _refusal(
+            path, f"a ledger of version {SCHEMA_VERSION}", f"version {version}", fix="Use the vecveil that made it."
+        )
     # A missing trigger would make the file writable without trace, so the schema is compared whole.
     if _schema_of(opened) != _expected_schema():
-        raise _refusal(path, "a ledger with its tables and triggers as made", "altered ones",
-                       "The triggers keep it append-only.", "Restore it from a copy.")  # fmt: skip
+        raise _refusal(
+            path,
+            "a ledger with its tables and triggers as made",
+            "altered ones",
+            "The triggers keep it append-only.",
+            "Restore it from a copy.",
+        )
 
 
 def _schema_of(opened: sqlite3.Connection) -> frozenset[tuple[str, ...]]:
@@ -231,23 +235,28 @@ def _expected_schema() -> frozenset[tuple[str, ...]]:
 
 _REASONS: dict[int, tuple[str, str, str]] = {
     sqlite3.SQLITE_BUSY: (
-        "free for writing", f"one that others kept locked for {BUSY_SECONDS:.0f} s",
+        "free for writing",
+        f"one that others kept locked for {BUSY_SECONDS:.0f} s",
         "Try again; if it stays locked, a process that uses it hangs.",
     ),
     sqlite3.SQLITE_READONLY: (
-        "writable", "a read-only file or folder", "Change its permissions, or use another ledger.",
+        "writable",
+        "a read-only file or folder",
+        "Change its permissions, or use another ledger.",
     ),
     sqlite3.SQLITE_CANTOPEN: (
-        "in a folder that you may read and write", "one that cannot be opened",
+        "in a folder that you may read and write",
+        "one that cannot be opened",
         "Check the permissions of the file and of its folder.",
     ),
     sqlite3.SQLITE_FULL: ("on a disk with enough space", "a full disk", "Free some space."),
     sqlite3.SQLITE_IOERR: (
-        "on a working disk with enough space", "an input/output error",
+        "on a working disk with enough space",
+        "an input/output error",
         "Check the disk, and a limit on the size of files.",
     ),
     sqlite3.SQLITE_NOTADB: ("a ledger", "a file of another kind", "Name the ledger."),
-}  # fmt: skip
+}
 _DAMAGED = ("an intact ledger", "a damaged file", "Restore it from a copy.")
 
 
@@ -272,10 +281,12 @@ def _system_explained(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
         raise _refusal(
-            path, "a ledger in a folder that you may use", f"the error {reason!r}",
+            path,
+            "a ledger in a folder that you may use",
+            f"the error {reason!r}",
             "Nothing was recorded.",
             "A ledger needs a file system with hard links and locks.",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _refusal(path: Path, constraint: str, got: str, why: str = "", fix: str = "") -> LedgerError:

@@ -131,9 +131,7 @@ class PrivacyLoss(ABC):
         return self.worst_case
 
 
-def _numbers(
-    value: Any, owner: str, param: str, constraint: str, low: float, high: float = math.inf
-) -> Array:
+def _numbers(value: Any, owner: str, param: str, constraint: str, low: float, high: float = math.inf) -> Array:
     array = check_numbers(value, owner=owner, param=param)
     bad = (array < low) | (array > high)
     if bad.any():

@@ -22,9 +22,7 @@ _GRID = np.linspace(0.0, 1.0, 97)
 _ROWS = 128  # integrals per block: bounds the memory
 
 
-def log_integral(
-    log_integrand: Callable[[Array, Any], Array], limits: Array, *, levels: int = 12
-) -> Array:
+def log_integral(log_integrand: Callable[[Array, Any], Array], limits: Array, *, levels: int = 12) -> Array:
     """Return log ∫₀^limit exp(log_integrand(t)) dt for many integrals; −∞ where it is zero.
 
     Args:

@@ -24,9 +24,7 @@ _LINEAR = 1e-9  # where the worst-case loss is below this, the total variation i
 _FEW = 150  # grid points besides those that the range of distances needs
 
 
-def over_many_pairs(
-    total_variation: Callable[[Array], Array], distances: Array, *, epsilon: float
-) -> Array:
+def over_many_pairs(total_variation: Callable[[Array], Array], distances: Array, *, epsilon: float) -> Array:
     """Return ``total_variation`` at all distances (N,), evaluated at a few hundred of them.
 
     log(1 − TV)/distance is interpolated by a cubic spline in log distance: it is constant at one end and
@@ -70,9 +68,7 @@ def check_distances(value: Any, *, owner: str, scalar: bool = False) -> Array:
         distances = np.atleast_1d(distances)
     empty = not distances.size and not scalar
     if distances.ndim != 1 or empty or (distances < 0).any():
-        constraint = "finite and ≥ 0, " + (
-            "a number or of shape (N,)" if scalar else "of shape (N,), N ≥ 1"
-        )
+        constraint = "finite and ≥ 0, " + ("a number or of shape (N,)" if scalar else "of shape (N,), N ≥ 1")
         got = "no pairs" if empty else f"shape {distances.shape} with other values"
         raise InvalidInputError.of(owner, "distances", constraint, got)
     return distances
@@ -139,8 +135,9 @@ def purkayastha_total_variation(angles: Vector | float, *, n: int, epsilon: floa
     eps = check_positive(epsilon, owner=owner, param="epsilon")
     psi = np.atleast_1d(check_numbers(angles, owner=owner, param="angles"))
     if psi.ndim != 1 or not ((psi >= 0) & (psi <= math.pi * (1 + 1e-12))).all():
-        raise InvalidInputError.of(owner, "angles", "in [0, π], a number or of shape (N,)",
-                                   f"shape {psi.shape} with other values")  # fmt: skip
+        raise InvalidInputError.of(
+            owner, "angles", "in [0, π], a number or of shape (N,)", f"shape {psi.shape} with other values"
+        )
     return over_many_pairs(
         lambda some: _sphere_total_variation(np.minimum(some, math.pi), count, eps),
         psi,
@@ -179,17 +176,13 @@ def _sphere_total_variation(psi: Array, n: int, epsilon: float) -> Array:
             return np.asarray(log_difference(theta) + np.log(inside))
 
     total = log_integral(lambda t, _: log_law(t), np.array([math.pi / 2]))
-    total = np.logaddexp(
-        total, log_integral(lambda t, _: log_law(math.pi - t), np.array([math.pi / 2]))
-    )
+    total = np.logaddexp(total, log_integral(lambda t, _: log_law(math.pi - t), np.array([math.pi / 2])))
     # First part, θ < h: there |c| ≤ 1 ≤ tan h / tan θ, so the event is certain.
     value = log_integral(lambda theta, _: log_difference(theta), half)
     open_ = np.flatnonzero(half < math.pi / 2)
     if n > 2 and open_.size:
         # Second part, θ > h: P(|c| ≤ …) varies on a much shorter scale near h.
-        more = log_integral(
-            lambda t, r: possible(t, open_[r]), math.pi / 2 - half[open_], levels=_DEEP
-        )
+        more = log_integral(lambda t, r: possible(t, open_[r]), math.pi / 2 - half[open_], levels=_DEEP)
         value[open_] = np.logaddexp(value[open_], more)
     return np.asarray(np.exp(np.minimum(value - total, 0.0)))
 
@@ -251,9 +244,7 @@ class ConceptLevel:
         )
 
 
-def concept_level(
-    distances: Vector, *, advantage: Callable[[Vector], Vector], exact: bool = True
-) -> ConceptLevel:
+def concept_level(distances: Vector, *, advantage: Callable[[Vector], Vector], exact: bool = True) -> ConceptLevel:
     """Return the distribution over pairs of their distance and of the largest possible advantage.
 
     Args:
@@ -266,9 +257,12 @@ def concept_level(
     checked = check_distances(distances, owner=owner)
     values = np.asarray(advantage(checked), dtype=np.float64)
     if values.shape != checked.shape or not ((values >= 0) & (values <= 1)).all():
-        raise InvalidInputError.of(owner, "advantage",
-                                   "a function that returns one value in [0, 1] per distance",
-                                   f"shape {values.shape} for {checked.shape}, or values out of range")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "advantage",
+            "a function that returns one value in [0, 1] per distance",
+            f"shape {values.shape} for {checked.shape}, or values out of range",
+        )
     return ConceptLevel(
         pairs=int(checked.size),
         distances=Quantiles.of(checked),

@@ -60,9 +60,7 @@ def check_reach(epsilon: float, distance: float, *, owner: str, param: str) -> f
     """
     reach = epsilon * distance
     if not math.isfinite(reach):
-        raise InvalidInputError.of(
-            owner, param, "so small that epsilon times it is finite", distance
-        )
+        raise InvalidInputError.of(owner, param, "so small that epsilon times it is finite", distance)
     return max(reach, 1e-290) if distance > 0 else 0.0
 
 

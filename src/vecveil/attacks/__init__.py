@@ -10,25 +10,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from vecveil.attacks.access_patterns import AccessPatternAttack
-from vecveil.attacks.alignment import (
-    AlignmentAttack,
-    PermutationAlignment,
-    ProcrustesAlignment,
-    RidgeAlignment,
-)
+from vecveil.attacks.alignment import AlignmentAttack, PermutationAlignment, ProcrustesAlignment, RidgeAlignment
 from vecveil.attacks.attack import FAMILIES, Attack, AttackFinding, AttackResult, Session
-from vecveil.attacks.averaging import (
-    AveragingAttack,
-    MultilaterationAttack,
-    RepeatedVectors,
-    mean_of_releases,
-)
-from vecveil.attacks.candidates import (
-    CandidateAttack,
-    CosineMatching,
-    FixedNormMatching,
-    LikelihoodMatching,
-)
+from vecveil.attacks.averaging import AveragingAttack, MultilaterationAttack, RepeatedVectors, mean_of_releases
+from vecveil.attacks.candidates import CandidateAttack, CosineMatching, FixedNormMatching, LikelihoodMatching
 from vecveil.attacks.denoising import Denoised
 from vecveil.attacks.evidence import (
     CandidateVectors,
@@ -46,18 +31,8 @@ from vecveil.attacks.membership import MembershipAttack
 from vecveil.attacks.probes import KernelProbe, LinearProbe, MLPProbe, ProbeAttack
 from vecveil.attacks.release_model import Denoiser, fit_denoiser
 from vecveil.attacks.token_inference.base import TokenInferenceAttack
-from vecveil.attacks.token_inference.kernel import (
-    EnsembleAttack,
-    FurtherKernelAttack,
-    KernelAttack,
-    TransplantAttack,
-)
-from vecveil.attacks.token_inference.ladder import (
-    LadderResult,
-    ladder_attacks,
-    register_attack,
-    token_inference_ladder,
-)
+from vecveil.attacks.token_inference.kernel import EnsembleAttack, FurtherKernelAttack, KernelAttack, TransplantAttack
+from vecveil.attacks.token_inference.ladder import LadderResult, ladder_attacks, register_attack, token_inference_ladder
 from vecveil.attacks.token_inference.linear import FaintDirectionsAttack, LinearAttack
 from vecveil.attacks.token_inference.neighbours import BayesPosteriorAttack, NearestNeighboursAttack
 from vecveil.attacks.token_inference.perceptrons import MLCAttack, MLPAttack, NetworkAttack

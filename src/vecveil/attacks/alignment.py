@@ -93,9 +93,7 @@ def folds(rows: int) -> list[npt.NDArray[np.bool_]]:
 
 
 def choose_map(
-    Y: FloatArray,
-    clean: FloatArray,
-    variants: Callable[[FloatArray, FloatArray], dict[str, AffineMap]],
+    Y: FloatArray, clean: FloatArray, variants: Callable[[FloatArray, FloatArray], dict[str, AffineMap]]
 ) -> AffineMap:
     """Return the variant, fitted on all pairs, that separates held-out pairs best from the others.
 
@@ -112,9 +110,7 @@ def choose_map(
     return fitted[max(full, key=lambda name: full[name])]
 
 
-def _separation(
-    fitted: AffineMap, Y: FloatArray, clean: FloatArray, others: FloatArray
-) -> FloatArray:
+def _separation(fitted: AffineMap, Y: FloatArray, clean: FloatArray, others: FloatArray) -> FloatArray:
     """Return for each pair by how many deviations the true cosine exceeds the cosines of ``others``.
 
     It grows with top-1 accuracy, and a few pairs measure it where they could not measure a share.
@@ -193,18 +189,14 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
         return AffineMap(state.weights[-1], state.source[-1], state.target[-1])(Y)
 
     @final
-    def learn(
-        self, known: PairedVectors, knowledge: Knowledge, rng: np.random.Generator
-    ) -> Alignments:
+    def learn(self, known: PairedVectors, knowledge: Knowledge, rng: np.random.Generator) -> Alignments:
         """Return the maps learnt from ``known``, for callers that need the recovered vectors."""
         Y = knowledge.draw(known.X, rng).astype(np.float64)
         clean = known.clean.astype(np.float64)
         # One order for all counts: every larger set of pairs contains the smaller ones.
         order = rng.permutation(len(known))
         counts = self._counts(len(known))
-        return Alignments.of(
-            counts, [self._align(Y[order[:k]], clean[order[:k]], rng) for k in counts]
-        )
+        return Alignments.of(counts, [self._align(Y[order[:k]], clean[order[:k]], rng) for k in counts])
 
     @final
     def _fit(self, train: PairedVectors, validation: PairedVectors, session: Session) -> Alignments:
@@ -253,9 +245,13 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
         owner = type(self).__name__
         expected = train.clean.shape[1]
         if expected != test.pool.shape[1]:
-            raise InvalidInputError.of(owner, "test", f"with a pool of dimension {expected}",
-                                       f"dimension {test.pool.shape[1]}",
-                                       "Known and candidate clean vectors must come from one encoder.")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "test",
+                f"with a pool of dimension {expected}",
+                f"dimension {test.pool.shape[1]}",
+                "Known and candidate clean vectors must come from one encoder.",
+            )
         if len(train) < _LEAST:
             raise InvalidInputError.of(owner, "train", f"at least {_LEAST} pairs", f"{len(train)}")
 
@@ -286,9 +282,7 @@ def _true_rows(test: CandidateVectors) -> npt.NDArray[np.intp]:
     return rows
 
 
-def _ranks(
-    fitted: AffineMap, test: CandidateVectors, rng: np.random.Generator
-) -> npt.NDArray[np.int64]:
+def _ranks(fitted: AffineMap, test: CandidateVectors, rng: np.random.Generator) -> npt.NDArray[np.int64]:
     """Return the rank of each right candidate, from 1; equal scores are put into random order."""
     recovered, pool = fitted.views(test.X, test.pool)
     true = _true_rows(test)
@@ -437,9 +431,7 @@ class RidgeAlignment(AlignmentAttack):
         return AffineMap(weights, source, target, f"penalty {penalty:.6g}")
 
 
-def _left_out_error(
-    left: FloatArray, square: FloatArray, turned: FloatArray, x: FloatArray, penalty: float
-) -> float:
+def _left_out_error(left: FloatArray, square: FloatArray, turned: FloatArray, x: FloatArray, penalty: float) -> float:
     """Return the squared error when each row is predicted by the fit to the others.
 
     Formula: residual / (1 - h), h the row's leverage, with 1/k for the intercept (Allen 1974).

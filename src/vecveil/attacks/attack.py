@@ -24,15 +24,7 @@ from vecveil.metrics.token_inference import TermTable
 from vecveil.randomness import resolve_generator
 from vecveil.types import Embeddings, Matrix, RandomSource, Release
 
-FAMILIES = (
-    "token-inference",
-    "probe",
-    "candidates",
-    "averaging",
-    "alignment",
-    "reconstruction",
-    "held-out-terms",
-)
+FAMILIES = ("token-inference", "probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms")
 SCHEMA = "vecveil.attack/1"
 # Values that `attack.json` keeps; arrays and nested dataclasses go elsewhere.
 _SCALARS = (bool, int, float, str, type(None))
@@ -80,9 +72,7 @@ class Checkpoint:
             return None
         record = self._read(path)
         if record.get("schema") != SCHEMA:
-            raise checkpoint_error(
-                f"of the schema {SCHEMA!r}", repr(str(record.get("schema"))[:40])
-            )
+            raise checkpoint_error(f"of the schema {SCHEMA!r}", repr(str(record.get("schema"))[:40]))
         try:
             # Compared first: the state of another attack would be reported as damaged.
             check_identity(dict(record["identity"]), self.identity, self.folder)
@@ -91,9 +81,7 @@ class Checkpoint:
                 for name, part in parts.items():
                     if part is None:
                         constraint = f"a folder with the parts {', '.join(kind)}"
-                        raise checkpoint_error(
-                            constraint, f"one without {name}", "Remove the folder."
-                        )
+                        raise checkpoint_error(constraint, f"one without {name}", "Remove the folder.")
                 return parts
             if hasattr(kind, "load"):
                 return kind.load(self.folder)
@@ -160,9 +148,7 @@ def _collect(state: Any, prefix: str, arrays: dict[str, Any], values: dict[str, 
             _collect(value, f"{name}.", arrays, values)
 
 
-def _build(
-    kind: type[Any], arrays: Mapping[str, Any], values: Mapping[str, Any], prefix: str
-) -> Any:
+def _build(kind: type[Any], arrays: Mapping[str, Any], values: Mapping[str, Any], prefix: str) -> Any:
     """Return the dataclass that `_collect` took apart."""
     hints = get_type_hints(kind)
     given: dict[str, Any] = {}
@@ -177,9 +163,7 @@ def _build(
                 raise TypeError(name)
             given[each.name] = value
         elif hasattr(hint, "of_arrays"):
-            parts = {
-                k.removeprefix(f"{name}/"): a for k, a in arrays.items() if k.startswith(f"{name}/")
-            }
+            parts = {k.removeprefix(f"{name}/"): a for k, a in arrays.items() if k.startswith(f"{name}/")}
             given[each.name] = hint.of_arrays(parts)
         else:
             given[each.name] = _build(hint, arrays, values, f"{name}.")
@@ -397,9 +381,7 @@ class Attack(ABC, Generic[Train, Test]):
         # Private attributes do not identify a state: callables, for example, cannot be compared.
         return {k: v for k, v in sorted(vars(self).items()) if not k.startswith("_")}
 
-    def _identity(
-        self, train: Train, test: Test, knowledge: Knowledge, seeds: str
-    ) -> dict[str, Any]:
+    def _identity(self, train: Train, test: Test, knowledge: Knowledge, seeds: str) -> dict[str, Any]:
         return {
             "attack": type(self).__name__,
             "dimension": test.dimension,
@@ -437,6 +419,11 @@ def _refuse_shared_groups(train: Evidence, test: Evidence, owner: str) -> None:
         return
     shared = np.intersect1d(train.groups, test.groups)
     if len(shared):
-        raise InvalidInputError.of(owner, "test", "of other groups than `train`", f"{len(shared)} groups in both",
-                                   "An attack that has seen a text does not measure a leak of it.",
-                                   "Split with `vecveil.attacks.split_groups`.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "test",
+            "of other groups than `train`",
+            f"{len(shared)} groups in both",
+            "An attack that has seen a text does not measure a leak of it.",
+            "Split with `vecveil.attacks.split_groups`.",
+        )

@@ -112,20 +112,19 @@ class RepeatedVectors(LabelledVectors):
         super().__post_init__()
         shape = np.shape(self.releases)
         if len(shape) != 3 or (shape[0], shape[2]) != self.X.shape or not shape[1]:
-            raise wrong_shape("RepeatedVectors", "releases", "(N, k, n) for X of shape (N, n)", shape,
-                              fix="Make them with `RepeatedVectors.of`.")  # fmt: skip
+            raise wrong_shape(
+                "RepeatedVectors",
+                "releases",
+                "(N, k, n) for X of shape (N, n)",
+                shape,
+                fix="Make them with `RepeatedVectors.of`.",
+            )
         if not np.isfinite(self.releases).all():
             raise InvalidInputError.of("RepeatedVectors", "releases", "finite", "nan or inf")
 
     @classmethod
     def of(
-        cls,
-        X: Embeddings,
-        L: Any,
-        k: int,
-        release: Release,
-        rng: np.random.Generator,
-        groups: Any = None,
+        cls, X: Embeddings, L: Any, k: int, release: Release, rng: np.random.Generator, groups: Any = None
     ) -> RepeatedVectors:
         """Return ``k`` releases of the clean vectors ``X``, (N, n), with the labels ``L``, (N, V)."""
         count = check_count(k, owner="RepeatedVectors", param="k")
@@ -150,9 +149,7 @@ class MultilaterationAttack(_RepeatedReleases):
             f"On the clean vector as {self._releases} of each text locate it, by their mean and "
             f"their distances: {self.inner.description}"
         )
-        self.source = (
-            "Own: multilateration from ‖e' − e‖ = r, as TextCrafter states it of its releases."
-        )
+        self.source = "Own: multilateration from ‖e' − e‖ = r, as TextCrafter states it of its releases."
         self.state_type = {"locator": Locator, "inner": self.inner.state_type}
 
     def _fit(self, train: Any, validation: Any, session: Session) -> Any:
@@ -178,12 +175,21 @@ class MultilaterationAttack(_RepeatedReleases):
     def _check(self, train: LabelledVectors, test: Any, knowledge: Knowledge) -> None:
         owner = type(self).__name__
         if not isinstance(test, RepeatedVectors) or test.releases.shape[1] != self.k:
-            raise InvalidInputError.of(owner, "test", f"`RepeatedVectors` of {self.k} releases each",
-                                       type(test).__name__, "The mean alone does not give the distances.")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "test",
+                f"`RepeatedVectors` of {self.k} releases each",
+                type(test).__name__,
+                "The mean alone does not give the distances.",
+            )
         if not knowledge.adaptive or train.dimension != test.dimension:
-            raise InvalidInputError.of(owner, "release", "an oracle whose releases have the dimension of clean vectors",
-                                       "none, or another dimension",
-                                       "Distances are taken between released and clean training vectors.")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "release",
+                "an oracle whose releases have the dimension of clean vectors",
+                "none, or another dimension",
+                "Distances are taken between released and clean training vectors.",
+            )
         self.inner._check(train, test, knowledge)
 
 
@@ -268,9 +274,7 @@ class Locator:
         return Knowledge(len(axes), like_estimates, (axes * spread**2) @ axes.T)
 
 
-def repeated_releases(
-    X: Embeddings, k: int, knowledge: Knowledge, rng: np.random.Generator
-) -> Embeddings:
+def repeated_releases(X: Embeddings, k: int, knowledge: Knowledge, rng: np.random.Generator) -> Embeddings:
     """Return k releases of each vector, (N, k, n)."""
     return np.stack([knowledge.draw(X, rng) for _ in range(k)], axis=1)
 
@@ -282,9 +286,7 @@ def blocks(N: int, k: int, n: int) -> Iterator[slice]:
         yield slice(start, start + step)
 
 
-def fit_locator(
-    X: Embeddings, held: Embeddings, k: int, knowledge: Knowledge, rng: np.random.Generator
-) -> Locator:
+def fit_locator(X: Embeddings, held: Embeddings, k: int, knowledge: Knowledge, rng: np.random.Generator) -> Locator:
     """Return the estimator from k releases, fitted on clean vectors ``X``, (N, n).
 
     The penalty, the use of the equations and the error are measured on the first 64 to 256 of the clean vectors
@@ -312,9 +314,20 @@ def fit_locator(
     # Gain, spread and errors are placeholders until held-out estimates are measured below.
     nothing = np.zeros(len(axes))
     locator = Locator(
-        seen.mean, centre, weights, factor, seen.level, seen.between, seen.within, False, axes,
-        nothing, nothing, 1.0, 1.0,
-    )  # fmt: skip
+        seen.mean,
+        centre,
+        weights,
+        factor,
+        seen.level,
+        seen.between,
+        seen.within,
+        False,
+        axes,
+        nothing,
+        nothing,
+        1.0,
+        1.0,
+    )
     plain, moved = np.empty(truth.shape), np.empty(truth.shape)
     for rows in blocks(len(held), k, held.shape[1]):
         releases = repeated_releases(held[rows], k, knowledge, rng)
@@ -330,9 +343,8 @@ def fit_locator(
     spread = np.sqrt(((got - gain * given) ** 2).mean(axis=0))
     total = max(float(squares.sum()), _TINY)
     return replace(
-        locator, spheres=spheres, gain=gain, spread=spread,
-        error=min(errors) / total, averaged=errors[0] / total,
-    )  # fmt: skip
+        locator, spheres=spheres, gain=gain, spread=spread, error=min(errors) / total, averaged=errors[0] / total
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -377,9 +389,7 @@ def _covariance_of_means(seen: _Seen, k: int) -> FloatArray:
     """Return the covariance of means of k releases, from the covariance of means of `_DRAWS` releases."""
     covariance = seen.means.T @ seen.means / len(seen.means)
     noise = seen.noise.copy()
-    noise[np.diag_indices_from(noise)] += (
-        1e-9 * max(float(np.trace(covariance)), _TINY) / len(noise)
-    )
+    noise[np.diag_indices_from(noise)] += 1e-9 * max(float(np.trace(covariance)), _TINY) / len(noise)
     # Whitened by the noise, the covariance is signal + I/d: replace 1/d by 1/k.
     L = np.linalg.cholesky(noise)
     whitened = np.linalg.solve(L, np.linalg.solve(L, covariance).T)

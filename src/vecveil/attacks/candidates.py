@@ -36,9 +36,7 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
     family = "candidates"
 
     @abstractmethod
-    def _places(
-        self, state: Any, test: CandidateVectors, session: Session
-    ) -> tuple[FloatArray, FloatArray]:
+    def _places(self, state: Any, test: CandidateVectors, session: Session) -> tuple[FloatArray, FloatArray]:
         """Return the released vectors, (M, r), and the pool, (P, r), in a space with Euclidean distances."""
 
     def _misfit(self, state: Any, squares: FloatArray) -> FloatArray:
@@ -53,9 +51,7 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
         """Return the fitted values, for the result: numbers and names only."""
 
     @final
-    def _judge(
-        self, state: Any, train: PairedVectors, test: CandidateVectors, session: Session
-    ) -> AttackFinding:
+    def _judge(self, state: Any, train: PairedVectors, test: CandidateVectors, session: Session) -> AttackFinding:
         released, places = self._places(state, test, session)
         rng = session.rng
         seed = int(rng.integers(2**31))
@@ -110,9 +106,7 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
         return ranks
 
 
-def _option_distances(
-    released: FloatArray, places: FloatArray, options: npt.NDArray[np.intp]
-) -> FloatArray:
+def _option_distances(released: FloatArray, places: FloatArray, options: npt.NDArray[np.intp]) -> FloatArray:
     """Return squared distances to each vector's options, (M, C); equal options get equal ones."""
     distances = np.empty(options.shape)
     rows = max(1, _CELLS // (options.shape[1] * released.shape[1]))
@@ -137,16 +131,12 @@ class _ExpectedReleaseMatching(CandidateAttack):
         """Return released vectors, or expected ones, in the space of Euclidean distances, (N, r)."""
 
     @final
-    def _fit(
-        self, train: PairedVectors, validation: PairedVectors, session: Session
-    ) -> ReleaseModel:
+    def _fit(self, train: PairedVectors, validation: PairedVectors, session: Session) -> ReleaseModel:
         knowledge, rng = session.knowledge, session.rng
         return fit_release_model(train, validation, knowledge, rng, draws=self.draws)
 
     @final
-    def _places(
-        self, state: ReleaseModel, test: CandidateVectors, session: Session
-    ) -> tuple[FloatArray, FloatArray]:
+    def _places(self, state: ReleaseModel, test: CandidateVectors, session: Session) -> tuple[FloatArray, FloatArray]:
         expected = state.expected(test.pool, session.knowledge, session.rng)
         return self._embed(state, test.X.astype(np.float64)), self._embed(state, expected)
 
@@ -221,9 +211,7 @@ class FixedNormMatching(CandidateAttack):
         low, norm, high = (float(q) for q in np.quantile(norms, (0.25, 0.5, 0.75)))
         return _FixedNorm(norm, (high - low) / norm if norm else 0.0)
 
-    def _places(
-        self, state: _FixedNorm, test: CandidateVectors, session: Session
-    ) -> tuple[FloatArray, FloatArray]:
+    def _places(self, state: _FixedNorm, test: CandidateVectors, session: Session) -> tuple[FloatArray, FloatArray]:
         return test.X.astype(np.float64), test.pool.astype(np.float64)
 
     def _misfit(self, state: _FixedNorm, squares: FloatArray) -> FloatArray:
@@ -238,10 +226,14 @@ class FixedNormMatching(CandidateAttack):
         super()._check(train, test, knowledge)
         expected = test.pool.shape[1]
         if test.dimension != expected:
-            raise InvalidInputError.of(type(self).__name__, "test",
-                                       f"of released vectors with the dimension {expected} of its pool",
-                                       f"dimension {test.dimension}", "Distances need vectors of one space.",
-                                       "Match reduced releases by cosine or by likelihood.")  # fmt: skip
+            raise InvalidInputError.of(
+                type(self).__name__,
+                "test",
+                f"of released vectors with the dimension {expected} of its pool",
+                f"dimension {test.dimension}",
+                "Distances need vectors of one space.",
+                "Match reduced releases by cosine or by likelihood.",
+            )
 
 
 def _norms(pairs: PairedVectors, session: Session) -> FloatArray:

@@ -21,13 +21,7 @@ from vecveil.errors import InvalidInputError, wrong_shape
 from vecveil.metrics.estimates import group_index
 from vecveil.metrics.token_inference import check_labels
 from vecveil.types import Embeddings, Matrix, Release, Texts
-from vecveil.validation import (
-    check_count,
-    check_embeddings,
-    check_positive,
-    check_same_length,
-    check_texts,
-)
+from vecveil.validation import check_count, check_embeddings, check_positive, check_same_length, check_texts
 
 Rows = npt.NDArray[np.intp]
 Self = TypeVar("Self", bound="Evidence")
@@ -61,9 +55,7 @@ def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> Rows:
         if joined.size == 0:
             joined = np.empty((0, 2), dtype=np.intp)
         if joined.ndim != 2 or joined.shape[1] != 2 or joined.dtype.kind not in "iu":
-            raise wrong_shape(
-                owner, "pairs", "(P, 2), integers", f"{joined.shape}, dtype {joined.dtype}"
-            )
+            raise wrong_shape(owner, "pairs", "(P, 2), integers", f"{joined.shape}, dtype {joined.dtype}")
         edges.append(_indices(joined, len(given), owner, "pairs"))
     both = np.concatenate(edges)
     size = (len(given), len(given))
@@ -106,9 +98,15 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
     sizes = np.array([check_positive(share, owner=owner, param="shares") for share in shares])
     values, index, counts = np.unique(given, return_inverse=True, return_counts=True)
     if len(values) < parts:
-        raise InvalidInputError.of(owner, "groups", f"at least {parts} groups, one for each part",
-                                   f"{len(values)} groups", "Texts of one group must not be in two parts.",
-                                   "Give more texts that differ.", code="E-INPUT-GROUPS")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "groups",
+            f"at least {parts} groups, one for each part",
+            f"{len(values)} groups",
+            "Texts of one group must not be in two parts.",
+            "Give more texts that differ.",
+            code="E-INPUT-GROUPS",
+        )
     sizes = sizes / sizes.sum() * len(given)
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     shuffled = np.random.default_rng(seed).permutation(len(values))
@@ -180,7 +178,6 @@ class FurtherVectors:
         """Return the given rows."""
         groups = None if self.groups is None else self.groups[rows]
         return FurtherVectors(self.X[rows], self.L[rows], self.weight[rows], groups)
-
 
     def collected(self, groups: Sequence[npt.NDArray[Any] | None]) -> FurtherVectors | None:
         """Return the rows made from no text of these parts, none where their origin is unknown."""
@@ -274,9 +271,7 @@ def _hash_fields(hashed: Any, record: Any) -> None:
 
 def _same_length(owner: str, name: str, got: int, rows: int) -> None:
     if got != rows:
-        raise wrong_shape(
-            owner, name, f"(N, …), a row for each of the {rows} vectors", f"{got} rows"
-        )
+        raise wrong_shape(owner, name, f"(N, …), a row for each of the {rows} vectors", f"{got} rows")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -311,7 +306,6 @@ class LabelledVectors(Evidence):
             if got != (self.dimension, L.shape[1]):
                 expected = f"of dimension {self.dimension} with {L.shape[1]} labels"
                 raise InvalidInputError.of(owner, "further", expected, f"{got[0]} and {got[1]}")
-
 
     @property
     def texts_known(self) -> int:
@@ -450,9 +444,13 @@ class Knowledge:
             return X
         released = check_embeddings(self.release(X, rng), owner="Attack", param="release")
         if released.shape != (len(X), self.dimension):
-            raise InvalidInputError.of("Attack", "release", f"a function that returns shape {(len(X), self.dimension)}",
-                                       f"shape {released.shape}",
-                                       "Training and test vectors must be released alike.")  # fmt: skip
+            raise InvalidInputError.of(
+                "Attack",
+                "release",
+                f"a function that returns shape {(len(X), self.dimension)}",
+                f"shape {released.shape}",
+                "Training and test vectors must be released alike.",
+            )
         return released
 
     def repeats(self, X: Embeddings, rng: np.random.Generator) -> bool:
@@ -464,10 +462,14 @@ class Knowledge:
     def check(self, train: Evidence, *, owner: str) -> None:
         """Raise `InvalidInputError` if training vectors or the covariance do not fit the released vectors."""
         if self.release is None and train.dimension != self.dimension:
-            raise InvalidInputError.of(owner, "train", f"of the released dimension {self.dimension}",
-                                       f"dimension {train.dimension}",
-                                       "Without a release oracle the attack learns from released vectors.",
-                                       code="E-INPUT-SHAPE")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "train",
+                f"of the released dimension {self.dimension}",
+                f"dimension {train.dimension}",
+                "Without a release oracle the attack learns from released vectors.",
+                code="E-INPUT-SHAPE",
+            )
         if self.noise_covariance is None:
             return
         S = np.asarray(self.noise_covariance)
@@ -478,8 +480,9 @@ class Knowledge:
         values = np.linalg.eigvalsh((S + S.T) / 2)
         slack = 1e-6 * float(np.abs(values).max(initial=0.0))
         if float(np.abs(S - S.T).max(initial=0.0)) > slack or values.min(initial=0.0) < -slack:
-            raise InvalidInputError.of(owner, "noise_covariance", "symmetric, with eigenvalues of at least 0",
-                                       "another matrix")  # fmt: skip
+            raise InvalidInputError.of(
+                owner, "noise_covariance", "symmetric, with eigenvalues of at least 0", "another matrix"
+            )
 
     def digest(self, X: Embeddings) -> str:
         """Return a hash of the declaration and of the oracle's releases of two rows of ``X``.

@@ -100,9 +100,7 @@ class LinkingAttack(Attack[PairedVectors, CandidateVectors]):
         assert chosen is not None
         return chosen
 
-    def _judge(
-        self, state: _Link, train: PairedVectors, test: CandidateVectors, session: Session
-    ) -> AttackFinding:
+    def _judge(self, state: _Link, train: PairedVectors, test: CandidateVectors, session: Session) -> AttackFinding:
         rng = session.rng
         scores = state.scores(test.X, test.pool)
         seed = int(rng.integers(2**31))

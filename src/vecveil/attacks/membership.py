@@ -87,4 +87,3 @@ def _log_likelihood(places: FloatArray, rows: FloatArray) -> FloatArray:
     squares = np.einsum("pr,pr->p", places, places)[:, None] + np.einsum("mr,mr->m", rows, rows)
     result: FloatArray = places @ rows.T - squares / 2
     return np.minimum(result, 0.0)  # the expansion cancels
-

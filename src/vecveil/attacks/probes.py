@@ -94,16 +94,19 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
         if parts[1]:  # else both classes form one group each, and no split helps
             train, validation = (everything.take(np.sort(np.concatenate(p))) for p in parts)
         if _one_class(train.L) or _one_class(validation.L):
-            raise InvalidInputError.of(type(self).__name__, "train",
-                                       "of at least two groups of texts with the concept and two without it", "fewer",
-                                       "Training and the choice of thresholds need a group of each.",
-                                       "Give more texts that differ.", code="E-INPUT-GROUPS")  # fmt: skip
+            raise InvalidInputError.of(
+                type(self).__name__,
+                "train",
+                "of at least two groups of texts with the concept and two without it",
+                "fewer",
+                "Training and the choice of thresholds need a group of each.",
+                "Give more texts that differ.",
+                code="E-INPUT-GROUPS",
+            )
         return train, validation
 
     @final
-    def _judge(
-        self, state: Any, train: LabelledVectors, test: LabelledVectors, session: Session
-    ) -> AttackFinding:
+    def _judge(self, state: Any, train: LabelledVectors, test: LabelledVectors, session: Session) -> AttackFinding:
         model, known = state["model"], state["validation"]
         scores = np.asarray(self._scores(model, test.X), dtype=np.float64)
         labels, groups = test.L[:, 0], test.groups
@@ -153,9 +156,7 @@ class LinearProbe(ProbeAttack):
     """
 
     name = "probe-linear"
-    description = (
-        "Regularised linear discriminant between texts with the concept and texts without."
-    )
+    description = "Regularised linear discriminant between texts with the concept and texts without."
     cost = "a second on one core"
     source = "Fisher (1936), regularised; as a probe Alain and Bengio (2016)."
     state_type = _state_of(_LinearModel)
@@ -164,12 +165,8 @@ class LinearProbe(ProbeAttack):
         """Keep the number of oracle draws; more of them bring the moments closer to their limit."""
         self.draws = check_count(draws, owner="LinearProbe", param="draws")
 
-    def _learn(
-        self, train: LabelledVectors, validation: LabelledVectors, session: Session
-    ) -> _LinearModel:
-        moments, penalty, weights = fit_linear(
-            train, validation, session, validation_auc, draws=self.draws
-        )
+    def _learn(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> _LinearModel:
+        moments, penalty, weights = fit_linear(train, validation, session, validation_auc, draws=self.draws)
         return _LinearModel(moments.mean, weights[:, 0], penalty)
 
     def _scores(self, model: _LinearModel, X: Embeddings) -> FloatArray:
@@ -199,9 +196,7 @@ class KernelProbe(ProbeAttack):
         """Keep the most training rows to use: time grows with their cube, memory with their square."""
         self.rows = check_count(rows, owner="KernelProbe", param="rows", minimum=2)
 
-    def _learn(
-        self, train: LabelledVectors, validation: LabelledVectors, session: Session
-    ) -> KernelModel:
+    def _learn(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> KernelModel:
         knowledge, rng = session.knowledge, session.rng
         # Choosing on a part of the rows saves most of the cubic cost.
         pilot = train.take(np.sort(rng.permutation(len(train))[:_PILOT_ROWS]))
@@ -247,14 +242,19 @@ class MLPProbe(ProbeAttack):
     ) -> None:
         """Keep the network's shape and training, as `Schedule` describes them."""
         self.schedule = Schedule(
-            tuple(hidden), epochs, batch, learning_rate,
-            dropout=0.2, cosine=True, input_noise=0.5, weight_decay=0.1, device=device,
-        )  # fmt: skip
+            tuple(hidden),
+            epochs,
+            batch,
+            learning_rate,
+            dropout=0.2,
+            cosine=True,
+            input_noise=0.5,
+            weight_decay=0.1,
+            device=device,
+        )
         self.name = "-".join(["probe-mlp", *map(str, self.schedule.hidden)])
 
-    def _learn(
-        self, train: LabelledVectors, validation: LabelledVectors, session: Session
-    ) -> Perceptron:
+    def _learn(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> Perceptron:
         inputs, epochs = perceptron_epochs(train, validation, self.schedule, session, self.name)
         best, course = -1.0, []
         for epoch, (network, logits) in enumerate(epochs, start=1):

@@ -90,12 +90,7 @@ class ReleaseMoments:
 
 
 def release_moments(
-    X: Embeddings,
-    target: npt.NDArray[np.floating],
-    knowledge: Knowledge,
-    rng: np.random.Generator,
-    *,
-    draws: int = 8,
+    X: Embeddings, target: npt.NDArray[np.floating], knowledge: Knowledge, rng: np.random.Generator, *, draws: int = 8
 ) -> ReleaseMoments:
     """Return the moments over ``draws`` releases of each text.
 
@@ -141,10 +136,7 @@ def ridge(target: FloatArray, values: FloatArray, penalty: float) -> FloatArray:
 
 
 def choose_penalty(
-    moments: ReleaseMoments,
-    held: Embeddings,
-    judge: Callable[[FloatArray], float],
-    penalties: Sequence[float],
+    moments: ReleaseMoments, held: Embeddings, judge: Callable[[FloatArray], float], penalties: Sequence[float]
 ) -> tuple[float, FloatArray]:
     """Return the ridge penalty that ``judge`` prefers, of equals the largest, and its weights, (m, T).
 
@@ -181,12 +173,7 @@ class Denoiser:
 
 
 def fit_denoiser(
-    X: Embeddings,
-    validation: Embeddings,
-    knowledge: Knowledge,
-    rng: np.random.Generator,
-    *,
-    draws: int = 8,
+    X: Embeddings, validation: Embeddings, knowledge: Knowledge, rng: np.random.Generator, *, draws: int = 8
 ) -> Denoiser:
     """Return the Wiener filter Cov(y)⁻¹ Cov(y, x), the linear map of least mean squared error.
 
@@ -254,9 +241,7 @@ class ReleaseModel:
         white: FloatArray = (Y - self.mean) @ (self.basis / np.sqrt(self.variance))
         return white
 
-    def expected(
-        self, clean: Embeddings, knowledge: Knowledge, rng: np.random.Generator
-    ) -> FloatArray:
+    def expected(self, clean: Embeddings, knowledge: Knowledge, rng: np.random.Generator) -> FloatArray:
         """Return the expected releases of clean vectors, (P, m)."""
         if self.draws:
             return mean_release(clean, knowledge, rng, draws=self.draws)
@@ -265,9 +250,7 @@ class ReleaseModel:
         return expected
 
 
-def mean_release(
-    clean: Embeddings, knowledge: Knowledge, rng: np.random.Generator, *, draws: int
-) -> FloatArray:
+def mean_release(clean: Embeddings, knowledge: Knowledge, rng: np.random.Generator, *, draws: int) -> FloatArray:
     """Return the mean of ``draws`` releases of each clean vector, (P, m)."""
     total = np.zeros((len(clean), knowledge.dimension))
     for i in range(0, len(clean), _ROWS):
@@ -278,12 +261,7 @@ def mean_release(
 
 
 def fit_release_model(
-    train: PairedVectors,
-    validation: PairedVectors,
-    knowledge: Knowledge,
-    rng: np.random.Generator,
-    *,
-    draws: int = 16,
+    train: PairedVectors, validation: PairedVectors, knowledge: Knowledge, rng: np.random.Generator, *, draws: int = 16
 ) -> ReleaseModel:
     """Return the model under which the releases of the validation texts are likeliest.
 
@@ -326,9 +304,7 @@ def fit_release_model(
             expected = inputs @ weights + mean
         squares = (((held - expected) @ basis) ** 2).mean(axis=0)
         for floor in _FLOORS:
-            model = ReleaseModel(
-                clean_mean, weights, mean, basis, scatter, spread, count, penalty, floor
-            )
+            model = ReleaseModel(clean_mean, weights, mean, basis, scatter, spread, count, penalty, floor)
             # Twice the mean log-likelihood, without its constant.
             likelihood = -float((squares / model.variance + np.log(model.variance)).sum())
             models.append((likelihood, model))

@@ -206,9 +206,7 @@ def train_network(
     drawing = generator if device == "cpu" else torch.Generator(device).manual_seed(generator.initial_seed())
     module = _perceptron(torch, sizes, schedule.dropout, schedule.residual, generator, drawing).to(device)
     # Without weight decay AdamW is Adam, so one optimiser serves both.
-    optimiser = torch.optim.AdamW(
-        module.parameters(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay
-    )
+    optimiser = torch.optim.AdamW(module.parameters(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay)
     decay = None
     if schedule.cosine:
         steps = schedule.epochs * -(-rows // schedule.batch)
@@ -393,9 +391,7 @@ def weights_of(model: Any) -> dict[str, Any]:
 def load_weights(model: Any, weights: Mapping[str, Any]) -> None:
     """Copy ``weights`` into ``model``; raise `ValueError` if names or shapes differ."""
     own = dict(model.named_parameters())
-    if {k: tuple(p.shape) for k, p in own.items()} != {
-        k: tuple(t.shape) for k, t in weights.items()
-    }:
+    if {k: tuple(p.shape) for k, p in own.items()} != {k: tuple(t.shape) for k, t in weights.items()}:
         raise ValueError("the weights are of another model")
     with import_torch().no_grad():
         for name, parameter in own.items():
@@ -550,17 +546,14 @@ class _Training:
 
     def __init__(
         self, model: Any, loss_of: LossOf, recipe: TrainingRecipe, seed: int, folder: Path | None, name: str
-    ) -> None:  # fmt: skip
+    ) -> None:
         torch = import_torch()
         self.torch, self.loss_of, self.recipe, self.seed = torch, loss_of, recipe, seed
         self.folder, self.name = folder, name
         self.device = torch.device(resolve_device(recipe.device, owner="fit_model"))
         self.model = model.to(self.device)
         self.optimiser = torch.optim.AdamW(
-            model.parameters(),
-            lr=recipe.learning_rate,
-            weight_decay=recipe.weight_decay,
-            fused=True,
+            model.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
         )
         # GPT-2 and T5 trained from scratch have no dropout; pretrained ones do.
         self.has_dropout = any(isinstance(m, torch.nn.Dropout) and m.p > 0 for m in model.modules())
@@ -573,9 +566,7 @@ class _Training:
         self.best: dict[str, Any] | None = None
 
     def steps(
-        self,
-        epoch_batches: Callable[[int, np.random.Generator], Sequence[Batch]],
-        validate: Callable[[Any], float],
+        self, epoch_batches: Callable[[int, np.random.Generator], Sequence[Batch]], validate: Callable[[Any], float]
     ) -> Iterator[None]:
         """Yield after each step, until training ends."""
         self.clock = _now()

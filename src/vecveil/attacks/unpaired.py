@@ -38,16 +38,12 @@ class UnpairedAlignment(AlignmentAttack):
     """
 
     name = "unpaired-alignment"
-    description = (
-        "A rotation found without any known pair, from vectors of other texts of the domain."
-    )
+    description = "A rotation found without any known pair, from vectors of other texts of the domain."
     cost = "a minute on one core, and thousands of own texts like those in the store"
     source = "After Dar (2025), mini-vec2vec: scaling universal geometry alignment with linear transformations."
     learns_from = "unpaired vectors"
 
-    def __init__(
-        self, *, rows: int = 8000, clusters: int = 20, runs: int = 10, rounds: int = 30
-    ) -> None:
+    def __init__(self, *, rows: int = 8000, clusters: int = 20, runs: int = 10, rounds: int = 30) -> None:
         """Set the sizes of the search.
 
         Args:
@@ -200,13 +196,7 @@ def _mean_of_nearest(
 
 
 def _refine(
-    A: FloatArray,
-    B: FloatArray,
-    weights: FloatArray,
-    rng: np.random.Generator,
-    *,
-    rounds: int,
-    neighbours: int,
+    A: FloatArray, B: FloatArray, weights: FloatArray, rng: np.random.Generator, *, rounds: int, neighbours: int
 ) -> tuple[float, FloatArray]:
     """Return how near mapped rows come to clean ones, and the map refitted to nearest rows."""
     best, best_weights, waited = -np.inf, weights, 0

@@ -113,11 +113,25 @@ def audit(
     check_kind(concept, Concept, owner=_OWNER, param="concept")
     texts = check_texts(texts, owner=_OWNER, min_rows=2)
     options = check_options(
-        texts, groups=groups, subjects=subjects, tier=tier, min_token_count=min_token_count, show_terms=show_terms,
-        show_reconstructions=show_reconstructions, attacker_texts=attacker_texts, skip=skip, attacks=attacks,
-        language_model=language_model, device=device, seed=seed, work=work, lint=lint,
-        command=command, show_progress=show_progress, owner=_OWNER,
-    )  # fmt: skip
+        texts,
+        groups=groups,
+        subjects=subjects,
+        tier=tier,
+        min_token_count=min_token_count,
+        show_terms=show_terms,
+        show_reconstructions=show_reconstructions,
+        attacker_texts=attacker_texts,
+        skip=skip,
+        attacks=attacks,
+        language_model=language_model,
+        device=device,
+        seed=seed,
+        work=work,
+        lint=lint,
+        command=command,
+        show_progress=show_progress,
+        owner=_OWNER,
+    )
     n = protector.dimension
     if embeddings is not None:
         embeddings = check_rows(embeddings, texts, owner=_OWNER, param="embeddings", dimension=n)
@@ -134,21 +148,19 @@ def audit(
         assert encode is not None
         embeddings = encode(texts)
     case = make_case(
-        matches, groups, embeddings=embeddings, encode=encode, options=options,
-        min_token_count=min_token_count, detect=concept.detect,
-    )  # fmt: skip
-    seen = _rewritten(protector, case)
-    sides = (
-        Side("clean", embeddings, embeddings, is_clean=True),
-        protected_side(protector, embeddings, seen, seed),
+        matches,
+        groups,
+        embeddings=embeddings,
+        encode=encode,
+        options=options,
+        min_token_count=min_token_count,
+        detect=concept.detect,
     )
+    seen = _rewritten(protector, case)
+    sides = (Side("clean", embeddings, embeddings, is_clean=True), protected_side(protector, embeddings, seen, seed))
     folder = work_folder(case, embeddings, protector.fingerprint, encoder_name(loaded))
     results, skipped = run_families(
-        case,
-        sides,
-        folder,
-        keyed=_keyed(protector, case),
-        refit=Refit(protector, options.seed),
+        case, sides, folder, keyed=_keyed(protector, case), refit=Refit(protector, options.seed)
     )
     curve = learning_curve(case, sides[-1], strongest_result(results), folder)
     result = assemble(
@@ -200,8 +212,9 @@ def check_options(
     if (tier := settings["tier"]) not in ("quick", "full"):
         raise InvalidInputError.of(owner, "tier", "'quick' or 'full'", repr(tier)[:40])
     if groups is not None and subjects is not None:
-        raise InvalidInputError.of(owner, "subjects", "given in place of groups", "both",
-                                   "The texts of one subject stay together.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner, "subjects", "given in place of groups", "both", "The texts of one subject stay together."
+        )
     given, groups = "groups" if subjects is None else "subjects", groups if subjects is None else subjects
     if groups is not None:
         if len(groups) != len(texts):
@@ -213,13 +226,23 @@ def check_options(
     families = list(skip) if isinstance(skip, list | tuple | set | frozenset) else [None]
     may_skip = [family for family in FAMILIES if family != "token-inference"]
     if any(family not in may_skip for family in families):
-        raise InvalidInputError.of(owner, "skip", f"a list of families of attacks ({', '.join(may_skip)})",
-                                   repr(skip)[:60],
-                                   "Token inference gives the verdict and cannot be left out.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "skip",
+            f"a list of families of attacks ({', '.join(may_skip)})",
+            repr(skip)[:60],
+            "Token inference gives the verdict and cannot be left out.",
+        )
     named = list(attacks) if isinstance(attacks, list | tuple | set | frozenset) else [None]
     if any(name not in NAMED for name in named):
-        raise InvalidInputError.of(owner, "attacks", f"a list of {', '.join(NAMED)}", repr(attacks)[:60],
-                                   "Token inference always runs.", code="E-INPUT-NAME")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "attacks",
+            f"a list of {', '.join(NAMED)}",
+            repr(attacks)[:60],
+            "Token inference always runs.",
+            code="E-INPUT-NAME",
+        )
     # A missing GPU fails now, not after the texts are encoded.
     if settings["device"] != "auto":
         resolve_device(settings["device"], owner=owner)
@@ -258,9 +281,7 @@ def _writable(work: str | os.PathLike[str] | None, owner: str) -> Path | None:
     return folder
 
 
-def work_folder(
-    case: Case, vectors: Embeddings, protector: str, encoder: str | None
-) -> WorkFolder | None:
+def work_folder(case: Case, vectors: Embeddings, protector: str, encoder: str | None) -> WorkFolder | None:
     """Return the folder for finished attacks of this audit, or None where nothing is saved."""
     o = case.options
     if o.work is None:
@@ -301,9 +322,7 @@ def _rewritten(protector: Protector, case: Case) -> Case | None:
     return case.rewritten(lambda texts: rewriter.rewrite(texts, spans=spans))
 
 
-def protected_side(
-    protector: Protector, embeddings: Embeddings, seen: Case | None, seed: int
-) -> Side:
+def protected_side(protector: Protector, embeddings: Embeddings, seen: Case | None, seed: int) -> Side:
     """Return the release of the protector with what an attacker knows of it."""
     X = embeddings if seen is None or seen.embeddings is None else seen.embeddings
     if protector.text_only:
@@ -339,11 +358,7 @@ def _parameters(protector: Protector) -> dict[str, Any]:
 
 
 def _utility(
-    protector: Protector,
-    X: Embeddings,
-    seen: Case | None,
-    tasks: Sequence[UtilityTask],
-    seed: int,
+    protector: Protector, X: Embeddings, seen: Case | None, tasks: Sequence[UtilityTask], seed: int
 ) -> dict[str, UtilityRecord]:
     """Return utility by task: similarity and neighbours of the texts, and ``tasks``.
 

@@ -330,15 +330,25 @@ def make_case(
         raise ConceptError(str(error)) from None
     # Each attack splits its training texts once more, to validate: that takes two groups.
     if len(np.unique(groups[holding[learn]])) < 2:
-        raise ConceptError.of(owner, "groups", "at least three groups of texts with the concept", "fewer",
-                              "Two are learnt from and one is judged on.", "Give more texts that differ.")  # fmt: skip
+        raise ConceptError.of(
+            owner,
+            "groups",
+            "at least three groups of texts with the concept",
+            "fewer",
+            "Two are learnt from and one is judged on.",
+            "Give more texts that differ.",
+        )
     thresholds = MIN_TOKEN_COUNTS if min_token_count is None else (min_token_count,)
     vocabulary = matches.frequent_tokens(thresholds, learn)
     if len(vocabulary) == 0:
-        raise ConceptError.of(owner, "texts",
-                              f"enough to see a concept word in {thresholds[-1]} training texts",
-                              "no word in so many", "Rarer words cannot be attacked reliably.",
-                              _lower_count(matches, learn, judge))  # fmt: skip
+        raise ConceptError.of(
+            owner,
+            "texts",
+            f"enough to see a concept word in {thresholds[-1]} training texts",
+            "no word in so many",
+            "Rarer words cannot be attacked reliably.",
+            _lower_count(matches, learn, judge),
+        )
     own, _ = matches.token_labels(vocabulary)
     labels = np.zeros((len(groups), len(vocabulary)), dtype=np.uint8)
     labels[holding] = own
@@ -351,14 +361,22 @@ def make_case(
         groups, matches.without_concept, holding[learn], holding[judge], options.seed
     )
     return Case(
-        matches, groups, train, test, ordinary_train, ordinary_test, vocabulary, labels,
-        embeddings, encode, options, detect,
-    )  # fmt: skip
+        matches,
+        groups,
+        train,
+        test,
+        ordinary_train,
+        ordinary_test,
+        vocabulary,
+        labels,
+        embeddings,
+        encode,
+        options,
+        detect,
+    )
 
 
-def _split_ordinary(
-    groups: Rows, ordinary: Rows, learn: Rows, judge: Rows, seed: int
-) -> tuple[Rows, Rows]:
+def _split_ordinary(groups: Rows, ordinary: Rows, learn: Rows, judge: Rows, seed: int) -> tuple[Rows, Rows]:
     """Return ordinary rows for learning and judging; a group joins the part of its texts with the concept."""
     in_learn = np.isin(groups[ordinary], groups[learn])
     in_judge = np.isin(groups[ordinary], groups[judge])
@@ -379,15 +397,11 @@ def _lower_count(matches: ConceptMatches, learn: Rows, judge: Rows) -> str:
     return f"Give more texts, or lower min_token_count (--min-token-count) to {enough}." if enough else MORE_TEXTS
 
 
-def check_rows(
-    X: Any, texts: Texts, *, owner: str, param: str, dimension: int | None
-) -> Embeddings:
+def check_rows(X: Any, texts: Texts, *, owner: str, param: str, dimension: int | None) -> Embeddings:
     """Return the checked vectors: one for each text, and not all equal."""
     checked = check_embeddings(X, owner=owner, param=param, dimension=dimension)
     if len(checked) != len(texts):
-        raise InvalidInputError.of(
-            owner, param, f"of {len(texts)} rows, one for each text", f"{len(checked)} rows"
-        )
+        raise InvalidInputError.of(owner, param, f"of {len(texts)} rows, one for each text", f"{len(checked)} rows")
     if not np.any(checked != checked[0]):
         raise InvalidInputError.of(owner, param, "of rows that differ", "one row, repeated")
     return checked
@@ -429,11 +443,7 @@ def _exchanged(case: Case) -> tuple[list[str], Labels, Rows]:
     """Return training texts with one span exchanged for another attacked term, their labels and rows."""
     rng = np.random.default_rng([case.options.seed, 4])
     vocabulary = case.vocabulary
-    forms = {
-        term: form
-        for term, form in _forms(case)[None].items()
-        if any(word in vocabulary for word in words(term))
-    }
+    forms = {term: form for term, form in _forms(case)[None].items() if any(word in vocabulary for word in words(term))}
     # Sorted: the draws below must not depend on the order in which texts hold the terms.
     terms = sorted(forms)
     count = min(MOST_EXCHANGED, 2 * len(case.train))

@@ -63,14 +63,7 @@ from vecveil.protector.fitting import fit_pairs
 from vecveil.protector.pairs import MIN_PAIRS, PairTexts, equal_vectors, sample
 from vecveil.protector.protector import EncoderInfo
 from vecveil.records.audit import FAMILIES, EncoderRecord
-from vecveil.records.frontier import (
-    AuditedLeak,
-    FrontierCounts,
-    FrontierPoint,
-    FrontierRecord,
-    Kept,
-    Leak,
-)
+from vecveil.records.frontier import AuditedLeak, FrontierCounts, FrontierPoint, FrontierRecord, Kept, Leak
 from vecveil.records.verdict import PART
 from vecveil.runtime import one_blas_thread, progress
 from vecveil.sensitivity.kernel_reader import near_duplicate_groups
@@ -107,21 +100,22 @@ def designs(dimension: int) -> list[dict[str, Any]]:
     They depend on the dimension alone, so that equal numbers mean equal designs on any texts.
     """
     plain = [("laplace", 0.5), ("laplace", 1.0), ("laplace", 2.0), ("sparse", 1.0), ("sparse", 2.0)]
-    made: list[dict[str, Any]] = [
-        {"method": name, "noise_to_signal": noise} for name, noise in plain
-    ]
+    made: list[dict[str, Any]] = [{"method": name, "noise_to_signal": noise} for name, noise in plain]
 
     def subspace(share: float, noise: float, *, flat: bool) -> dict[str, Any]:
         rank = max(1, round(dimension * share))
         kept = max(1, round(dimension / 3) if flat else dimension - rank)
         return {
-            "method": "subspace", "noise_to_signal": noise, "rank": rank, "kept": min(kept, dimension - rank),
-            "flattening": FLATTENING if flat else 0.0, "pairs": True, "gradients": 0,
-        }  # fmt: skip
+            "method": "subspace",
+            "noise_to_signal": noise,
+            "rank": rank,
+            "kept": min(kept, dimension - rank),
+            "flattening": FLATTENING if flat else 0.0,
+            "pairs": True,
+            "gradients": 0,
+        }
 
-    made += [
-        subspace(share, noise, flat=False) for share, noises in ERASED.items() for noise in noises
-    ]
+    made += [subspace(share, noise, flat=False) for share, noises in ERASED.items() for noise in noises]
     made += [subspace(share, noise, flat=True) for share, noise in FLATTENED]
     # In a few dimensions shares round to the same numbers.
     return [design for i, design in enumerate(made) if design not in made[:i]]
@@ -188,9 +182,7 @@ def frontier(
         least = len(rows if retrieval is None else retrieval.documents)
         size = check_count(collection_size, owner=OWNER, param="collection_size")
         if size < least:
-            raise out_of_range(
-                OWNER, "collection_size", f"at least {least}, the texts at hand", size
-            )
+            raise out_of_range(OWNER, "collection_size", f"at least {least}, the texts at hand", size)
     if long_texts not in ("cut", "split"):
         raise unknown_name(OWNER, "long_texts", ["cut", "split"], long_texts)
     if not isinstance(candidates, Sequence):
@@ -201,8 +193,14 @@ def frontier(
     # Copies reach the count but add no information.
     if (different := len(set(map(canonical, matches.positives())))) < 3 * MIN_PAIRS:
         needed = f"at least {3 * MIN_PAIRS} different texts that hold the concept {concept.name!r}"
-        raise ConceptError.of(OWNER, "texts", f"{needed} and something beside it", f"{different} of {len(texts)}",
-                              fix=MORE_TEXTS, code="E-CONCEPT-FEW")  # fmt: skip
+        raise ConceptError.of(
+            OWNER,
+            "texts",
+            f"{needed} and something beside it",
+            f"{different} of {len(texts)}",
+            fix=MORE_TEXTS,
+            code="E-CONCEPT-FEW",
+        )
     loaded = load_encoder(encoder)
     if (same := concept.for_encoder(loaded)) is not concept:
         concept, matches = same, same.find(texts, show_progress=show_progress)
@@ -232,11 +230,19 @@ def frontier(
     encode = encode_with(loaded, X.shape[1], show_progress=show_progress)
     bench = bench.with_pairs(encode)
     record = earlier or FrontierRecord(
-        vecveil=__version__, created=datetime.now(UTC).isoformat(timespec="seconds"), settings=settings,
-        concept=concept.name, encoder=EncoderRecord(**info.to_record()), table=dict(table or {}),
-        seed=seed, **bench.facts(), designs=len(designs(X.shape[1])), points=(), seconds=0.0,
+        vecveil=__version__,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        settings=settings,
+        concept=concept.name,
+        encoder=EncoderRecord(**info.to_record()),
+        table=dict(table or {}),
+        seed=seed,
+        **bench.facts(),
+        designs=len(designs(X.shape[1])),
+        points=(),
+        seconds=0.0,
         ceiling=leak_ceiling,
-    )  # fmt: skip
+    )
     spent = record.seconds
     for number, design in bench.remaining(record, show_progress):
         # Small problems: with several BLAS threads they take longer, many times so on a busy machine.
@@ -310,13 +316,14 @@ class Bench:
         labels[holding] = matches.token_labels(vocabulary)[0] if len(vocabulary) else 0
         listed, left_out = _words(len(vocabulary), seed)
         missing: dict[str, str] = {}
-        judged = {name: int(labels[judge][:, part].any(axis=1).sum()) for name, part in
-                  (("listed", listed), ("left_out", left_out))}  # fmt: skip
+        judged = {
+            name: int(labels[judge][:, part].any(axis=1).sum())
+            for name, part in (("listed", listed), ("left_out", left_out))
+        }
         if len(listed) < 2 or judged["listed"] < MIN_TEST_TEXTS:
             got = f"{len(listed)} words, and {judged['listed']} texts to judge on that hold one"
             needed = f"2 words of the concept in {MIN_TOKEN_COUNTS[-1]} texts each, and {MIN_TEST_TEXTS} to judge on"
-            raise ConceptError.of(OWNER, "texts", f"enough for {needed}", got, fix=MORE_TEXTS,
-                                  code="E-CONCEPT-FEW")  # fmt: skip
+            raise ConceptError.of(OWNER, "texts", f"enough for {needed}", got, fix=MORE_TEXTS, code="E-CONCEPT-FEW")
         if len(left_out) < 2 or judged["left_out"] < MIN_TEST_TEXTS:
             missing["left_out"] = (
                 f"Leak of words left out of the fit: of {len(vocabulary)} frequent words a quarter is too few, or "
@@ -328,8 +335,22 @@ class Bench:
         if find_spec("torch") is None:
             missing["mlp"] = "The MLP among the attackers: torch is not installed."
             missing["audited"] = "The attackers of an audit need torch, which is not installed."
-        return cls(matches, X, groups, (fit, learn, judge), vocabulary, labels, listed, left_out, retrieval,
-                   collection_size, query_noise, seed, missing, candidates)  # fmt: skip
+        return cls(
+            matches,
+            X,
+            groups,
+            (fit, learn, judge),
+            vocabulary,
+            labels,
+            listed,
+            left_out,
+            retrieval,
+            collection_size,
+            query_noise,
+            seed,
+            missing,
+            candidates,
+        )
 
     def with_pairs(self, encode: Encode) -> Bench:
         """Return the bench with the arguments of `fit_pairs` on the fitting part, without the words left out."""
@@ -341,10 +362,7 @@ class Bench:
 
     def _pairs(self, encode: Encode, unlisted: set[str]) -> dict[str, Any]:
         # A span with a word that is left out stays in its text: to the fit it is ordinary text.
-        spans = [
-            tuple(s for s in row if not unlisted & set(words_of(s.term)))
-            for row in self.matches.spans
-        ]
+        spans = [tuple(s for s in row if not unlisted & set(words_of(s.term))) for row in self.matches.spans]
         part = _part(self.matches, self.parts[0], spans, min_texts=MIN_PAIRS)
         made = PairTexts.of(part, part.texts, min_token_count=None, seed=self.seed)
         rows = dict(zip(part.texts, self.parts[0], strict=True))
@@ -363,11 +381,7 @@ class Bench:
     @property
     def readers(self) -> list[TokenInferenceAttack]:
         """The attacks on every design: regressions, nearest neighbours, and a perceptron where torch is installed."""
-        own: list[TokenInferenceAttack] = [
-            LinearAttack(),
-            KernelAttack(rows=KERNEL_ROWS),
-            NearestNeighboursAttack(),
-        ]
+        own: list[TokenInferenceAttack] = [LinearAttack(), KernelAttack(rows=KERNEL_ROWS), NearestNeighboursAttack()]
         return own if "mlp" in self.missing else [*own, MLPAttack(device="cpu")]
 
     def facts(self) -> dict[str, Any]:
@@ -377,52 +391,58 @@ class Bench:
         queries = None if self.retrieval is None else len(self.retrieval.queries)
         words = {word for held in self.matches.tokens() for word in held}
         counts = FrontierCounts(
-            texts=len(self.X), with_concept=len(self.matches.with_concept), fitted=fit, learnt=learn, judged=judge,
-            words=len(words), listed=len(self.listed), left_out=len(self.left_out), rows=self.rows, queries=queries,
+            texts=len(self.X),
+            with_concept=len(self.matches.with_concept),
+            fitted=fit,
+            learnt=learn,
+            judged=judge,
+            words=len(words),
+            listed=len(self.listed),
+            left_out=len(self.left_out),
+            rows=self.rows,
+            queries=queries,
             query_noise=self.query_noise,
-        )  # fmt: skip
+        )
         return {
-            "counts": counts, "readers": tuple(reader.name for reader in self.readers), "missing": self.missing,
-            "clean_listed": clean["listed"][0], "chance_listed": clean["listed"][1],
+            "counts": counts,
+            "readers": tuple(reader.name for reader in self.readers),
+            "missing": self.missing,
+            "clean_listed": clean["listed"][0],
+            "chance_listed": clean["listed"][1],
             "clean_left_out": clean["left_out"][0] if "left_out" in clean else None,
             "chance_left_out": clean["left_out"][1] if "left_out" in clean else None,
-        }  # fmt: skip
+        }
 
     @property
     def rows(self) -> int:
         """Rows of the collection that search is measured for."""
-        return self.collection_size or len(
-            self.X if self.retrieval is None else self.retrieval.documents
-        )
+        return self.collection_size or len(self.X if self.retrieval is None else self.retrieval.documents)
 
-    def remaining(
-        self, record: FrontierRecord, show_progress: bool | None
-    ) -> Iterator[tuple[int, dict[str, Any]]]:
+    def remaining(self, record: FrontierRecord, show_progress: bool | None) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield number and arguments of the designs that are not in ``record``, with a progress bar."""
         done = {point.number for point in record.points}
-        left = [
-            each for each in enumerate(designs(self.X.shape[1]), start=1) if each[0] not in done
-        ]
-        return progress(
-            left, "Measuring designs", total=len(left), show=show_progress, unit="design"
-        )
+        left = [each for each in enumerate(designs(self.X.shape[1]), start=1) if each[0] not in done]
+        return progress(left, "Measuring designs", total=len(left), show=show_progress, unit="design")
 
     def measure(self, number: int, design: dict[str, Any]) -> FrontierPoint:
         """Return the figures of one design."""
         started = time.perf_counter()
         assert self.pairs is not None
         protector = self._fitted(self.pairs, design)
-        judged = protector.protect(
-            self.X[self.parts[2]], np.random.default_rng([self.seed, number])
-        )
+        judged = protector.protect(self.X[self.parts[2]], np.random.default_rng([self.seed, number]))
         leak = self._read(self.X, judged, protector)
         similarity, search = self._kept(protector)
         return FrontierPoint(
-            number=number, arguments=design, listed=leak["listed"][0],
+            number=number,
+            arguments=design,
+            listed=leak["listed"][0],
             left_out=leak["left_out"][0] if "left_out" in leak else None,
-            similarity=similarity, store=search[0] if search else None, sealed=tuple(search[1:]),
-            seconds=time.perf_counter() - started, audited=None,
-        )  # fmt: skip
+            similarity=similarity,
+            store=search[0] if search else None,
+            sealed=tuple(search[1:]),
+            seconds=time.perf_counter() - started,
+            audited=None,
+        )
 
     def _fitted(self, pairs: dict[str, Any], design: Mapping[str, Any]) -> Protector:
         # One mask: the others of a fit only measure how much a mask depends on its seed.
@@ -440,10 +460,18 @@ class Bench:
         others = frozenset(family for family in FAMILIES if family != "token-inference")
         learn, judge = self.parts[1:]
         case = Case(
-            self.matches, self.groups, learn[held[learn]], judge[held[judge]], np.setdiff1d(learn, holding),
-            np.setdiff1d(judge, holding), self.vocabulary, self.labels, self.X, encode,
+            self.matches,
+            self.groups,
+            learn[held[learn]],
+            judge[held[judge]],
+            np.setdiff1d(learn, holding),
+            np.setdiff1d(judge, holding),
+            self.vocabulary,
+            self.labels,
+            self.X,
+            encode,
             Options(seed=self.seed, skip=others, show_progress=show_progress),
-        )  # fmt: skip
+        )
         sides = (Side("clean", self.X, self.X, is_clean=True), protected_side(protector, self.X, None, self.seed))
         results, _ = run_families(case, sides)
         found = {name: result for (side, name), result in results.items() if side == "protected"}
@@ -465,18 +493,12 @@ class Bench:
         rates = train.L.mean(axis=0)
         best: dict[str, tuple[Leak, float]] = {}
         for reader in self.readers:
-            scores = reader.scores(
-                train, test, release=release, noise_covariance=covariance, seed=self.seed
-            )
+            scores = reader.scores(train, test, release=release, noise_covariance=covariance, seed=self.seed)
             for name, part in (("listed", self.listed), ("left_out", self.left_out)):
                 if not len(part):
                     continue
                 estimate = r_precision(
-                    scores[:, part],
-                    test.L[:, part],
-                    test.groups,
-                    base_rates=rates[part],
-                    seed=self.seed,
+                    scores[:, part], test.L[:, part], test.groups, base_rates=rates[part], seed=self.seed
                 )
                 leak = Leak(estimate.value, estimate.low, estimate.high, reader.name, estimate.n)
                 if name not in best or leak.value > best[name][0].value:
@@ -497,9 +519,7 @@ class Bench:
         own = self.X[sample(len(self.X), STORE_ROWS, np.random.default_rng(self.seed))]
         task = self.retrieval
         documents = own if task is None else task.documents
-        given: dict[str, Any] = {
-            "collection_size": self.rows, "query_noise": self.query_noise, "seed": self.seed,
-        }  # fmt: skip
+        given: dict[str, Any] = {"collection_size": self.rows, "query_noise": self.query_noise, "seed": self.seed}
         if task is not None:
             given |= {"queries": task.queries, "relevance": task.relevance}
             # The texts model the collection's further rows where they are more than the judged documents.
@@ -553,9 +573,7 @@ def _words(count: int, seed: int) -> tuple[Rows, Rows]:
     return np.setdiff1d(np.arange(count), left_out), left_out
 
 
-def _part(
-    matches: ConceptMatches, rows: Rows, spans: Sequence[Any], *, min_texts: int
-) -> ConceptMatches:
+def _part(matches: ConceptMatches, rows: Rows, spans: Sequence[Any], *, min_texts: int) -> ConceptMatches:
     """Return the matches of some rows, with ``spans`` (of all rows) in place of theirs."""
     texts = [matches.texts[i] for i in rows]
     chosen = [tuple(spans[i]) for i in rows]
@@ -577,8 +595,17 @@ def _settings(
     """Return a SHA-256 of everything that decides the figures."""
     digest = hashlib.sha256()
     given = None if groups is None else list(groups)
-    for part in (__version__, matches.texts, matches.spans, given, info.fingerprint, info.precision, search,
-                 seed, designs(1000)):  # fmt: skip
+    for part in (
+        __version__,
+        matches.texts,
+        matches.spans,
+        given,
+        info.fingerprint,
+        info.precision,
+        search,
+        seed,
+        designs(1000),
+    ):
         # `surrogatepass`: texts from files with lone surrogates have no strict UTF-8 form.
         digest.update(repr(part).encode("utf-8", "surrogatepass"))
     if retrieval is not None:
@@ -594,7 +621,12 @@ def _earlier(folder: Path, settings: str) -> FrontierRecord | None:
         return None
     record = FrontierRecord.load(folder / FILE, owner=OWNER)
     if record.settings != settings:
-        raise InvalidInputError.of(OWNER, "out", "a folder without a frontier of other texts or settings",
-                                   f"one in {folder.name!r}", fix="Give another folder, or remove it.",
-                                   code="E-INPUT-EXISTS")  # fmt: skip
+        raise InvalidInputError.of(
+            OWNER,
+            "out",
+            "a folder without a frontier of other texts or settings",
+            f"one in {folder.name!r}",
+            fix="Give another folder, or remove it.",
+            code="E-INPUT-EXISTS",
+        )
     return record

@@ -27,15 +27,7 @@ from vecveil.io import make_folders, write_bytes
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.token_inference import TermTable
 from vecveil.records.audit import Family, SkippedAttack
-from vecveil.runtime import (
-    import_torch,
-    one_blas_thread,
-    one_thread,
-    progress,
-    resolve_device,
-    stopping,
-    thread_count,
-)
+from vecveil.runtime import import_torch, one_blas_thread, one_thread, progress, resolve_device, stopping, thread_count
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 
@@ -100,9 +92,7 @@ def attack_job(
     knowledge = side.knowledge if oracle else {}
 
     def once(folder: Path | None) -> AttackResult:
-        return attack.run(
-            train, test, rng=options.seed, checkpoint=folder, show_progress=False, **knowledge
-        )
+        return attack.run(train, test, rng=options.seed, checkpoint=folder, show_progress=False, **knowledge)
 
     def run(checkpoint: Path | None) -> AttackResult:
         try:
@@ -153,9 +143,7 @@ def run_jobs(
     pool = ThreadPoolExecutor(max(1, thread_count()), thread_name_prefix="vecveil-audit")
     with one_blas_thread():
         futures = [pool.submit(run, job) for job in todo]
-        finished = progress(
-            _finished(futures), "Attacks", total=len(futures), show=show_progress, unit="attack"
-        )
+        finished = progress(_finished(futures), "Attacks", total=len(futures), show=show_progress, unit="attack")
         try:
             for future in finished:
                 job, result = future.result()
@@ -212,9 +200,7 @@ class WorkFolder:
             if terms is not None:
                 counts, hits, chance = (terms[name] for name in ("counts", "hits", "chance"))
                 terms = TermTable(
-                    np.array(counts, dtype=np.int64),
-                    np.array(hits),
-                    None if chance is None else np.array(chance),
+                    np.array(counts, dtype=np.int64), np.array(hits), None if chance is None else np.array(chance)
                 )
             return AttackResult(estimates=estimates, terms=terms, examples=examples, **record)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -273,9 +259,16 @@ def fingerprint(case: Case, vectors: Embeddings, protector: str, encoder: str | 
     device = resolve_device(o.device, owner="audit")
     # `show_terms`, `lint` and `command` are absent: they change the record, not the attacks.
     settings = (
-        o.by_subject, o.tier, o.seed, sorted(o.skip), sorted(o.attacks), o.language_model, device,
-        o.show_reconstructions, o.attacker_texts,
-    )  # fmt: skip
+        o.by_subject,
+        o.tier,
+        o.seed,
+        sorted(o.skip),
+        sorted(o.attacks),
+        o.language_model,
+        device,
+        o.show_reconstructions,
+        o.attacker_texts,
+    )
     concept = (case.vocabulary.tokens, case.matches.spans, case.matches.labels, case.texts)
     digest = hashlib.sha256()
     for part in (__version__, protector, encoder, *settings, *concept):

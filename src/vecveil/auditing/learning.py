@@ -27,9 +27,7 @@ _EDGE = 2e-3  # R-precision this close to 0 or 1 has no useful logit
 _STEADY = 0.5  # least error of a point beside its neighbours, relative to that of the test texts, which they share
 
 
-def learning_curve(
-    case: Case, side: Side, worst: AttackResult, work: WorkFolder | None = None
-) -> list[LearningPoint]:
+def learning_curve(case: Case, side: Side, worst: AttackResult, work: WorkFolder | None = None) -> list[LearningPoint]:
     """Return the R-precision of the strongest attack on an eighth, a quarter, half and all of its training texts."""
     jobs = {job.name: job for job in token_inference_jobs(side.seen or case, side)[0]}
     of_part = jobs[worst.name].of_part
@@ -39,8 +37,10 @@ def learning_curve(
     parts = [part for part in map(of_part, SHARES) if part[0] >= FEWEST]
     results = run_jobs([job for _, job in parts], work, show_progress=case.options.show_progress)
     measured = [(count, results[job.side, job.name]) for count, job in parts]
-    return [LearningPoint(count, each.main.value, each.main.low, each.main.high)
-            for count, each in [*measured, (texts, worst)]]  # fmt: skip
+    return [
+        LearningPoint(count, each.main.value, each.main.low, each.main.high)
+        for count, each in [*measured, (texts, worst)]
+    ]
 
 
 def forecast(curve: Sequence[LearningPoint], ahead: float = AHEAD) -> LearningPoint | None:

@@ -16,13 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks import (
-    KernelAttack,
-    LabelledVectors,
-    TransplantAttack,
-    split_groups,
-    text_groups,
-)
+from vecveil.attacks import KernelAttack, LabelledVectors, TransplantAttack, split_groups, text_groups
 from vecveil.attacks.evidence import Knowledge
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical
@@ -298,8 +292,9 @@ class Preview:
         seed: int = 0,
     ) -> None:
         if protector.rewriter is not None and protector.rewriter.needs_spans:
-            raise InvalidInputError.of(_OWNER, "protector", "one that finds its concept in any text",
-                                       repr(protector.method))  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER, "protector", "one that finds its concept in any text", repr(protector.method)
+            )
         self.protector = protector
         self.words = WordList(words)
         self.seed = check_count(seed, owner=_OWNER, param="seed", minimum=0)
@@ -331,9 +326,7 @@ class Preview:
             share = _ENCODING + (1 - _ENCODING) * i / steps
             say(share, f"training an attacker on protected vectors ({i} of {len(self.factors)})")
             protector = self.protector if factor == 1 else self.protector.rescaled(factor)
-            levels.append(
-                self._level(factor, clean, given, parts, None if protector.text_only else protector)
-            )
+            levels.append(self._level(factor, clean, given, parts, None if protector.text_only else protector))
         say(1.0, "done")
         labels = self.words.labels(self.words.find(texts))
         return PreviewResult(
@@ -366,8 +359,7 @@ class Preview:
         release: Release = (lambda X, rng: X) if protector is None else protector.release()
         labels, groups = self._practice.labels, self._practice.groups
         train, validation = (
-            LabelledVectors(given.texts[r], labels[r], groups[r], given.without[r])
-            for r in (learn, choose)
+            LabelledVectors(given.texts[r], labels[r], groups[r], given.without[r]) for r in (learn, choose)
         )
         judged, previewed = release(given.texts[judge], rng), release(given.previewed, rng)
         knowledge = Knowledge(
@@ -395,11 +387,7 @@ class Preview:
         return PreviewLevel(factor, utility, leakage, _best(model(previewed)))
 
     def _utility(
-        self,
-        clean: _Vectors,
-        given: _Vectors,
-        protector: Protector | None,
-        rng: np.random.Generator,
+        self, clean: _Vectors, given: _Vectors, protector: Protector | None, rng: np.random.Generator
     ) -> Estimate:
         task = SimilarityTask.of(clean.ordinary, seed=self.seed)
         if protector is None and given is clean:
@@ -409,9 +397,7 @@ class Preview:
             return task.protected(rewritten, rng, sides="both")
         return task.protected(lambda V, g: protector.protect(rewritten(V, rng), g, rewritten=True), rng)
 
-    def _encoded(
-        self, previewed: Texts, say: Report, rewrite: Callable[[Texts], list[str]] | None = None
-    ) -> _Vectors:
+    def _encoded(self, previewed: Texts, say: Report, rewrite: Callable[[Texts], list[str]] | None = None) -> _Vectors:
         """Return the vectors of background and previewed texts, after ``rewrite`` if it is given."""
         made = self._practice
         texts = [*made.ordinary, *made.texts, *made.without]
@@ -429,9 +415,7 @@ class Preview:
 
     def _vectors(self, texts: Sequence[str]) -> Embeddings:
         vectors = np.asarray(self._encode(list(texts)))
-        X = check_embeddings(
-            vectors, owner=_OWNER, param="encode", dimension=self.protector.dimension
-        )
+        X = check_embeddings(vectors, owner=_OWNER, param="encode", dimension=self.protector.dimension)
         if len(X) != len(texts):
             got = f"{len(X)} of {len(texts)}"
             raise InvalidInputError.of(_OWNER, "encode", "one vector for each text", got)

@@ -39,14 +39,7 @@ from vecveil.records.audit import (
     TextCounts,
 )
 from vecveil.records.reading import load_json
-from vecveil.records.verdict import (
-    NBSP,
-    against_chance,
-    against_clean,
-    controls,
-    percent,
-    strongest,
-)
+from vecveil.records.verdict import NBSP, against_chance, against_clean, controls, percent, strongest
 from vecveil.version import __version__
 
 Results = Mapping[tuple[str, str], AttackResult]
@@ -272,10 +265,15 @@ def _anonymity(
             rivals = [(each, attack) for attack in tried for each in attack.also if each.metric == metric]
             measured += sorted(rivals, key=lambda pair: pair[0].over_chance or 0.0)[-1:]
         figures = [
-            _anonymity_figure(figure, attack, "text" if figure is attack and attack not in of_groups else "subject",
-                              sizes[attack.name, figure.metric])
-            for figure, attack in measured if figure.value is not None
-        ]  # fmt: skip
+            _anonymity_figure(
+                figure,
+                attack,
+                "text" if figure is attack and attack not in of_groups else "subject",
+                sizes[attack.name, figure.metric],
+            )
+            for figure, attack in measured
+            if figure.value is not None
+        ]
         reasons = [each.reason for each in skipped if each.attack.startswith(members) or each.family in members]
         missing = None if figures else (reasons or ["No attack of this kind was run."])[0]
         criteria.append(AnonymityCriterion(criterion, figures, missing))
@@ -335,16 +333,13 @@ def _terms(worst: AttackResult, clean: AttackResult | None, case: Case) -> list[
     ]
 
 
-def _reconstructions(
-    protected: Sequence[AttackResult], results: Results
-) -> list[ReconstructionRecord]:
+def _reconstructions(protected: Sequence[AttackResult], results: Results) -> list[ReconstructionRecord]:
     texts = []
     for result in protected:
         other = results.get(("clean", result.name))
         clean = dict(other.examples) if other is not None else {}
         texts += [
-            ReconstructionRecord(result.name, text, clean.get(text), written)
-            for text, written in result.examples
+            ReconstructionRecord(result.name, text, clean.get(text), written) for text, written in result.examples
         ]
     return texts
 

@@ -121,11 +121,25 @@ def audit_store(
     check_kind(concept, Concept, owner=_OWNER, param="concept")
     texts = check_texts(texts, owner=_OWNER, min_rows=2)
     options = check_options(
-        texts, groups=groups, subjects=subjects, tier=tier, min_token_count=min_token_count, show_terms=show_terms,
-        show_reconstructions=show_reconstructions, attacker_texts=attacker_texts, skip=skip, attacks=attacks,
-        language_model=language_model, device=device, seed=seed, work=work, lint=lint,
-        command=command, show_progress=show_progress, owner=_OWNER,
-    )  # fmt: skip
+        texts,
+        groups=groups,
+        subjects=subjects,
+        tier=tier,
+        min_token_count=min_token_count,
+        show_terms=show_terms,
+        show_reconstructions=show_reconstructions,
+        attacker_texts=attacker_texts,
+        skip=skip,
+        attacks=attacks,
+        language_model=language_model,
+        device=device,
+        seed=seed,
+        work=work,
+        lint=lint,
+        command=command,
+        show_progress=show_progress,
+        owner=_OWNER,
+    )
     # Any dimension: a store may hold vectors reduced to fewer coordinates.
     vectors = check_rows(vectors, texts, owner=_OWNER, param="vectors", dimension=None)
     if beside is not None:
@@ -150,9 +164,15 @@ def audit_store(
         about = EncoderRecord(loaded.name, loaded.model_fingerprint, loaded.precision)
         dimensions = {"dimension": int(embeddings.shape[1]), **dimensions}
     case = make_case(
-        matches, groups, embeddings=embeddings, encode=encode, options=options,
-        min_token_count=min_token_count, detect=concept.detect, owner=_OWNER,
-    )  # fmt: skip
+        matches,
+        groups,
+        embeddings=embeddings,
+        encode=encode,
+        options=options,
+        min_token_count=min_token_count,
+        detect=concept.detect,
+        owner=_OWNER,
+    )
     if sealed is not None:
         embeddings = check_rows(sealed.exact, texts, owner=_OWNER, param="sealed", dimension=None)
         case = replace(case, embeddings=embeddings)
@@ -205,25 +225,39 @@ def _storage_results(sealed: SealedStorage, seed: int) -> dict[tuple[str, str], 
         for attack, name in zip((LinearProbe(), KernelProbe()), OBJECT_ATTACKS, strict=True):
             result = attack.run(train, test, rng=seed, show_progress=False)
             results["protected", name] = replace(
-                result, name=name, description="Tells indexes whose texts hold the concept from others of as many rows "
+                result,
+                name=name,
+                description="Tells indexes whose texts hold the concept from others of as many rows "
                 "and bytes, by the number of objects, their sizes and the shares of byte values.",
-            )  # fmt: skip
+            )
     numbers = {"values": tuple(map(sum, zip(*sealed.found.values(), strict=True))), **sealed.found}
 
     def search(side: str, estimates: Mapping[str, Estimate]) -> None:
         results[side, "search-bytes"] = AttackResult(
-            "search-bytes", estimates, None, False, 0.0,
+            "search-bytes",
+            estimates,
+            None,
+            False,
+            0.0,
             "Looks in every object, and in its name, for texts, ids, metadata and vectors of rows, these as float16, "
-            "float32, float64 and int8 in both byte orders.", family="candidates", cost="one reading of the storage",
-        )  # fmt: skip
+            "float32, float64 and int8 in both byte orders.",
+            family="candidates",
+            cost="one reading of the storage",
+        )
 
-    search("protected", {
-        kind: Estimate(f"{kind} found", found / sought, *clopper_pearson(found, sought), sought, 0.0)
-        for kind, (found, sought) in numbers.items()
-    })  # fmt: skip
+    search(
+        "protected",
+        {
+            kind: Estimate(f"{kind} found", found / sought, *clopper_pearson(found, sought), sought, 0.0)
+            for kind, (found, sought) in numbers.items()
+        },
+    )
     # With the key every value was read: that is how it is known what to look for.
-    search("clean", {
-        kind: Estimate(f"{kind} found", 1.0, *clopper_pearson(sought, sought), sought, 0.0)
-        for kind, (_, sought) in numbers.items()
-    })  # fmt: skip
+    search(
+        "clean",
+        {
+            kind: Estimate(f"{kind} found", 1.0, *clopper_pearson(sought, sought), sought, 0.0)
+            for kind, (_, sought) in numbers.items()
+        },
+    )
     return results

@@ -11,13 +11,4 @@ from vecveil.bulk.manifest import MANIFEST, Manifest, verify
 from vecveil.bulk.places import Part, plan
 from vecveil.bulk.running import protect_files
 
-__all__ = [
-    "MANIFEST",
-    "ArrowProtection",
-    "BulkJob",
-    "Manifest",
-    "Part",
-    "plan",
-    "protect_files",
-    "verify",
-]
+__all__ = ["MANIFEST", "ArrowProtection", "BulkJob", "Manifest", "Part", "plan", "protect_files", "verify"]

@@ -13,27 +13,13 @@ from vecveil.accounting import Ledger
 from vecveil.bulk.manifest import PartResult
 from vecveil.bulk.places import Folder, Part, open_input, source_of, unchanged
 from vecveil.data import RowItems, TableReader, open_writer, read_table
-from vecveil.data.columns import (
-    ColumnBatch,
-    TableSource,
-    as_type,
-    check_names,
-    import_pyarrow,
-    undictionaried,
-)
+from vecveil.data.columns import ColumnBatch, TableSource, as_type, check_names, import_pyarrow, undictionaried
 from vecveil.data.files import NoRowsError
 from vecveil.data.parquet import metadata_in
 from vecveil.data.pipeline import SealedColumns, TableProtection
 from vecveil.data.writing import ArrowWriter
 from vecveil.encoders import TextEncoder
-from vecveil.errors import (
-    DataFileError,
-    IncompatibleError,
-    InvalidInputError,
-    KeyFileError,
-    LedgerCapError,
-    wrong_type,
-)
+from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, KeyFileError, LedgerCapError, wrong_type
 from vecveil.io import PRIVATE, PUBLIC
 from vecveil.protector import Protector, load
 from vecveil.randomness import NoiseKey, NoiseKeys
@@ -102,14 +88,24 @@ class BulkJob:
 
     def __post_init__(self) -> None:
         if self.seal_key is not None and None in (self.seal_name, self.id_column):
-            raise InvalidInputError.of("seal", "seal_name", "given with `seal_key` and `id_column`", "None",
-                                       "A blob is bound to its collection and id.")  # fmt: skip
+            raise InvalidInputError.of(
+                "seal",
+                "seal_name",
+                "given with `seal_key` and `id_column`",
+                "None",
+                "A blob is bound to its collection and id.",
+            )
         if self.filter_fields and self.seal_key is None:
             raise InvalidInputError.of("seal", "filter_fields", "given with `seal_key`", "given alone")
         if self.key is not None and self.id_column is None:
-            raise InvalidInputError.of("protect", "id_column", "given for keyed noise", "None",
-                                       "Row numbers change when somebody sorts the files.",
-                                       "Name the column that names the item of each row.")  # fmt: skip
+            raise InvalidInputError.of(
+                "protect",
+                "id_column",
+                "given for keyed noise",
+                "None",
+                "Row numbers change when somebody sorts the files.",
+                "Name the column that names the item of each row.",
+            )
         if self.key is not None and not self.noise:
             raise InvalidInputError.of("protect", "key", "left out without noise", "a key")
 
@@ -202,11 +198,23 @@ def metadata_of(protector: Protector, key: NoiseKey | None, *, noise: bool) -> M
 
 
 def already_protected(name: str, *, sealing: bool) -> DataFileError:
-    why, fix = ("Its noise would be sealed as the exact vectors.", "Seal the clean table.") if sealing else (
-        "A second noise costs utility and adds little protection.", "Protect the clean table, or insist with --again."
-    )  # fmt: skip
-    return DataFileError.of(name, "path", "a table of clean vectors or texts", "one that vecveil has protected",
-                            why, fix, code="E-DATA-FILE-PROTECTED")  # fmt: skip
+    why, fix = (
+        ("Its noise would be sealed as the exact vectors.", "Seal the clean table.")
+        if sealing
+        else (
+            "A second noise costs utility and adds little protection.",
+            "Protect the clean table, or insist with --again.",
+        )
+    )
+    return DataFileError.of(
+        name,
+        "path",
+        "a table of clean vectors or texts",
+        "one that vecveil has protected",
+        why,
+        fix,
+        code="E-DATA-FILE-PROTECTED",
+    )
 
 
 def sealed_columns(protector: Protector, job: BulkJob) -> tuple[SealedColumns, str]:
@@ -221,8 +229,14 @@ def sealed_columns(protector: Protector, job: BulkJob) -> tuple[SealedColumns, s
     sealer.keys.check_protector(collection, protector.fingerprint, adding=uuid is None, encoder=encoder)
     present = str(sealer.keys.read(collection).uuid)
     if uuid not in (None, present):
-        raise KeyFileError.of("seal", "seal_key", "the key store in which the run began", "another one",
-                              fix="Give all workers one key file.", code="E-SEAL-COLLECTION")  # fmt: skip
+        raise KeyFileError.of(
+            "seal",
+            "seal_key",
+            "the key store in which the run began",
+            "another one",
+            fix="Give all workers one key file.",
+            code="E-SEAL-COLLECTION",
+        )
     fields = tuple(dict.fromkeys([*sealer.keys.read(collection).filter_fields, *job.filter_fields]))
     tokens = dict(zip(fields, token_fields(fields, owner="seal"), strict=True))
 
@@ -267,9 +281,15 @@ def row_protection(
         try:
             # lengths=False: checked above, or not wanted.
             released = protector.protect(
-                X, noise=noise, ids=ids, key=key, texts=texts, ledger=ledger, lengths=False,
+                X,
+                noise=noise,
+                ids=ids,
+                key=key,
+                texts=texts,
+                ledger=ledger,
+                lengths=False,
                 rewritten=rows.texts is not None,  # `table_protection` rewrites the texts that it encodes
-            )  # fmt: skip
+            )
         except LedgerCapError as error:
             if not counted:
                 raise
@@ -296,13 +316,24 @@ def table_protection(opened: OpenJob, ledger: Ledger | None = None) -> TableProt
     # Rewriting belongs to the released vectors alone: sealed ones are of the original texts.
     originals = protector.rewriter is not None and opened.sealed is not None
     protect = row_protection(
-        protector, key=opened.key, ledger=ledger, noise=job.noise, lengths=job.check_lengths,
+        protector,
+        key=opened.key,
+        ledger=ledger,
+        noise=job.noise,
+        lengths=job.check_lengths,
         encode=encode_rewritten if originals else None,
-    )  # fmt: skip
+    )
     return TableProtection(
-        protect, encode=encode if originals else encode_rewritten, dimension=protector.dimension, carry=job.carry,
-        keep_text=job.keep_text, with_items=True, id_column=job.id_column, owned=True, sealed=opened.sealed,
-    )  # fmt: skip
+        protect,
+        encode=encode if originals else encode_rewritten,
+        dimension=protector.dimension,
+        carry=job.carry,
+        keep_text=job.keep_text,
+        with_items=True,
+        id_column=job.id_column,
+        owned=True,
+        sealed=opened.sealed,
+    )
 
 
 # Parts of files ----------------------------------------------------------------------------------
@@ -371,10 +402,14 @@ class PartWorker:
 def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReader:
     file = open_input(part.input, inputs, format=job.format)
     return read_table(
-        file, source=source_of(part, file, job.max_memory), text_column=job.text_column,
-        embedding_column=job.embedding_column, encoding=job.encoding, delimiter=job.delimiter,
+        file,
+        source=source_of(part, file, job.max_memory),
+        text_column=job.text_column,
+        embedding_column=job.embedding_column,
+        encoding=job.encoding,
+        delimiter=job.delimiter,
         max_memory=job.max_memory,
-    )  # fmt: skip
+    )
 
 
 def _finished(out: Folder, part: Part, run: str) -> PartResult | None:
@@ -389,8 +424,14 @@ def _finished(out: Folder, part: Part, run: str) -> PartResult | None:
         except (pa.ArrowException, OSError, ValueError):
             about, rows = {}, 0
         if (about.get("run"), about.get("part")) != (run, part.index) or part.rows not in (None, rows):
-            raise DataFileError.of("protect", "out", "a folder of this run alone", f"another file named {part.output}",
-                                   "It was not written by this run.", "Give another folder.")  # fmt: skip
+            raise DataFileError.of(
+                "protect",
+                "out",
+                "a folder of this run alone",
+                f"another file named {part.output}",
+                "It was not written by this run.",
+                "Give another folder.",
+            )
         file.seek(0)
         return PartResult.of(part.index, rows, file)
 
@@ -428,9 +469,12 @@ class ArrowProtection:
             self._ready = opened, table_protection(opened), about
         opened, protection, about = self._ready
         reader = TableReader(
-            _ArrowSource(rows), text_column=self.job.text_column, embedding_column=self.job.embedding_column,
-            columns=[], chunk_rows=None,
-        )  # fmt: skip
+            _ArrowSource(rows),
+            text_column=self.job.text_column,
+            embedding_column=self.job.embedding_column,
+            columns=[],
+            chunk_rows=None,
+        )
         prepared = protection.of(opened.check_clean(reader, "rows"))
         writer = ArrowWriter("protect", prepared.types, about)
         if rows.num_rows:

@@ -25,12 +25,21 @@ _LARGEST = 2**28
 _RESULT = 200  # bytes of the result of a part
 _CHUNK = 1 << 20
 _OPTIONS = {
-    "key_check": "noise key", "key_id": "noise key", "randomness": "kind of noise", "noise": "kind of noise",
-    "protected": "kind of noise", "protector": "protector", "vecveil": "version of vecveil",
-    "carry": "choice of columns to carry", "keep_text": "choice of --keep-text", "text_column": "column of texts",
-    "embedding_column": "column of vectors", "id_column": "column of ids",
-    "seal_name": "sealed collection", "seal_uuid": "sealed collection",
-}  # fmt: skip
+    "key_check": "noise key",
+    "key_id": "noise key",
+    "randomness": "kind of noise",
+    "noise": "kind of noise",
+    "protected": "kind of noise",
+    "protector": "protector",
+    "vecveil": "version of vecveil",
+    "carry": "choice of columns to carry",
+    "keep_text": "choice of --keep-text",
+    "text_column": "column of texts",
+    "embedding_column": "column of vectors",
+    "id_column": "column of ids",
+    "seal_name": "sealed collection",
+    "seal_uuid": "sealed collection",
+}
 _OF_A_PROTECTOR = {"method", "concept", "encoder", "guarantee", "conditional_on", "not_promised"}
 """Fields of a job that its protector and key determine."""
 _PROSE = {"guarantee", "conditional_on", "not_promised"}
@@ -108,9 +117,14 @@ class Manifest:
         text = json.dumps(self.to_record(), indent=1)
         # Each part that is still to do adds its result.
         if len(text) + _RESULT * (len(self.parts) - len(self.results)) > _LARGEST:
-            raise DataFileError.of("protect", "inputs", f"files in fewer than {len(self.parts):,} parts", "more",
-                                   f"A manifest has at most {_LARGEST >> 20} MiB.",
-                                   "Use a larger --part-size, or several folders.")  # fmt: skip
+            raise DataFileError.of(
+                "protect",
+                "inputs",
+                f"files in fewer than {len(self.parts):,} parts",
+                "more",
+                f"A manifest has at most {_LARGEST >> 20} MiB.",
+                "Use a larger --part-size, or several folders.",
+            )
         with folder.writing(MANIFEST) as path:
             write_bytes(path, text.encode(), mode=PUBLIC)
 
@@ -139,9 +153,15 @@ class Manifest:
                 parts.append(part)
             return cls(dict(record["job"]), parts, results)
         except (ValueError, KeyError, TypeError, RecursionError, AttributeError, OverflowError):
-            raise DataFileError.of("protect", "out", f"a folder whose {MANIFEST} is of schema {SCHEMA}", "another one",
-                                   "It lists the rows of each file.", "Give another folder.",
-                                   code="E-DATA-FILE-MANIFEST") from None  # fmt: skip
+            raise DataFileError.of(
+                "protect",
+                "out",
+                f"a folder whose {MANIFEST} is of schema {SCHEMA}",
+                "another one",
+                "It lists the rows of each file.",
+                "Give another folder.",
+                code="E-DATA-FILE-MANIFEST",
+            ) from None
 
 
 # Going on ----------------------------------------------------------------------------------------
@@ -163,8 +183,15 @@ def check_same(known: Manifest, now: Manifest) -> None:
         fix = f"Nothing is in it yet: remove its {MANIFEST}, or give another folder."
     elif not names:
         fix = "Protect only the new or repaired files, into another folder: the rows in this one are already released."
-    raise DataFileError.of("protect", "out", f"the folder of this run, as its {MANIFEST} says", got,
-                           "The folder would mix the rows of two runs.", fix, code="E-DATA-FILE-OTHER-RUN")  # fmt: skip
+    raise DataFileError.of(
+        "protect",
+        "out",
+        f"the folder of this run, as its {MANIFEST} says",
+        got,
+        "The folder would mix the rows of two runs.",
+        fix,
+        code="E-DATA-FILE-OTHER-RUN",
+    )
 
 
 def _difference(names: list[str], former: Mapping[str, Any], now: Mapping[str, Any]) -> str:
@@ -186,19 +213,27 @@ def _further_files(names: Iterable[str], manifest: Manifest) -> list[str]:
 def check_files(manifest: Manifest, here: Mapping[str, int]) -> None:
     """Raise DataFileError for files that are not of the run, and parts of another size than in ``here``."""
     if further := _further_files(here, manifest):
-        raise DataFileError.of("protect", "out", "a folder of this run alone",
-                               f"one with other files, such as {further[0]!r}",
-                               "Readers of the folder would take their rows for protected ones.",
-                               "Move them elsewhere.", code="E-DATA-FILE-FURTHER")  # fmt: skip
+        raise DataFileError.of(
+            "protect",
+            "out",
+            "a folder of this run alone",
+            f"one with other files, such as {further[0]!r}",
+            "Readers of the folder would take their rows for protected ones.",
+            "Move them elsewhere.",
+            code="E-DATA-FILE-FURTHER",
+        )
     for index, result in manifest.results.items():
         name = Part.output_of(index)
         if here.get(name, result.bytes) != result.bytes:
             raise DataFileError.of(
-                "protect", "out", "the folder with its parts as they were written", f"another {name}",
+                "protect",
+                "out",
+                "the folder with its parts as they were written",
+                f"another {name}",
                 "It was damaged or replaced.",
                 "Put the right one back; or remove it, and release its rows a second time with --again.",
                 code="E-DATA-FILE-PART",
-            )  # fmt: skip
+            )
 
 
 def forget_gone(manifest: Manifest, here: Mapping[str, int], *, allowed: bool) -> None:
@@ -210,11 +245,15 @@ def forget_gone(manifest: Manifest, here: Mapping[str, int], *, allowed: bool) -
     # Somebody may hold the lost file: two fresh noises of one row average out.
     if gone and not allowed:
         names = Part.output_of(gone[0]) + (", ..." if len(gone) > 1 else "")
-        raise DataFileError.of("protect", "out", "the folder with all parts that were finished",
-                               f"one without {len(gone)} of them ({names})",
-                               "With fresh noise they would be released a second time, and both together tell more.",
-                               "Put them back; or accept that with --again (in Python again=True).",
-                               code="E-DATA-FILE-PART")  # fmt: skip
+        raise DataFileError.of(
+            "protect",
+            "out",
+            "the folder with all parts that were finished",
+            f"one without {len(gone)} of them ({names})",
+            "With fresh noise they would be released a second time, and both together tell more.",
+            "Put them back; or accept that with --again (in Python again=True).",
+            code="E-DATA-FILE-PART",
+        )
     for index in gone:
         del manifest.results[index]
 
@@ -223,10 +262,7 @@ def forget_gone(manifest: Manifest, here: Mapping[str, int], *, allowed: bool) -
 
 
 def verify(
-    out: str | os.PathLike[str],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    show_progress: bool | None = None,
+    out: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None, show_progress: bool | None = None
 ) -> Manifest:
     """Return the manifest of a folder after comparing every file with it.
 

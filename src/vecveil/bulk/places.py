@@ -80,9 +80,7 @@ class Part:
         }
 
 
-def list_files(
-    inputs: Sequence[str], options: Mapping[str, Any], *, format: str | None = None
-) -> list[InputEntry]:
+def list_files(inputs: Sequence[str], options: Mapping[str, Any], *, format: str | None = None) -> list[InputEntry]:
     """Return the files of paths, URLs, folders and patterns, each once and in order.
 
     Folders and patterns skip names that begin with ``_`` or ``.``, and other formats.
@@ -97,8 +95,13 @@ def list_files(
                 url = each if _speaks(fs, _LOCAL) else cast(str, fs.unstrip_protocol(each))
                 files[url] = InputEntry(url, os.path.basename(each), *_size_and_stamp(info))
         if not paths:
-            raise DataFileError.of("protect", "input", "existing files", f"{_short(entry)!r}, which names none",
-                                   "Names that begin with _ or . are left out.")  # fmt: skip
+            raise DataFileError.of(
+                "protect",
+                "input",
+                "existing files",
+                f"{_short(entry)!r}, which names none",
+                "Names that begin with _ or . are left out.",
+            )
     if format is None:
         for file in files.values():
             format_of(file.name)
@@ -142,9 +145,7 @@ def plan(
     """
     part_bytes = check_count(part_bytes, owner="protect", param="part_bytes")
     options = options or {}
-    files = [
-        file for file in list_files(inputs, options, format=format) if out is None or not out.holds(file.url)
-    ]
+    files = [file for file in list_files(inputs, options, format=format) if out is None or not out.holds(file.url)]
 
     def pieces(file: InputEntry) -> list[tuple[int, int | None, int | None]]:
         try:
@@ -280,8 +281,13 @@ def _filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     try:
         fs, path = fsspec.core.url_to_fs(url, **dict(options))
     except ImportError as error:  # fsspec names the package that speaks this protocol
-        raise DataFileError.of("protect", "input", "a URL of a file system that is installed", protocol,
-                               fix=f"Install the package that it needs: {error}.") from None  # fmt: skip
+        raise DataFileError.of(
+            "protect",
+            "input",
+            "a URL of a file system that is installed",
+            protocol,
+            fix=f"Install the package that it needs: {error}.",
+        ) from None
     except ValueError:
         raise DataFileError.of("protect", "input", "a path or a URL that fsspec knows", protocol) from None
     return fs, cast(str, path).rstrip("/") or "/"

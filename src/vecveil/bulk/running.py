@@ -120,26 +120,37 @@ def protect_files(
     if not inputs:
         raise InvalidInputError.of("protect", "input", "at least one path or URL", "none")
     if ledger is not None and job.id_column is None:
-        raise InvalidInputError.of("protect", "id_column", "given with a ledger", "None",
-                                   "Row 0 of every file would be one item.",
-                                   "Name the column that names the item of each row.")  # fmt: skip
+        raise InvalidInputError.of(
+            "protect",
+            "id_column",
+            "given with a ledger",
+            "None",
+            "Row 0 of every file would be one item.",
+            "Name the column that names the item of each row.",
+        )
     job = job.pinned()
     with _locked(folder, job.mode):
         here = folder.sizes()
         # Before the plan, which may take long: reject a foreign folder at once.
         known = Manifest.read(folder)
         if known is None and not all(map(left_by_a_start, here)):
-            raise DataFileError.of("protect", "out", "an empty folder, a new one, or one of the same run",
-                                   "one with other files", fix="Give another folder.",
-                                   code="E-DATA-FILE-FURTHER")  # fmt: skip
+            raise DataFileError.of(
+                "protect",
+                "out",
+                "an empty folder, a new one, or one of the same run",
+                "one with other files",
+                fix="Give another folder.",
+                code="E-DATA-FILE-FURTHER",
+            )
         paths = [os.fspath(path) for path in inputs]
         try:
             parts = plan(paths, options, part_bytes=part_bytes, format=job.format, out=folder)
         except DataFileError as error:
             raise DataFileError(f"{error} This run has released nothing.", code=error.code, param=error.param) from None
         if not parts:
-            raise DataFileError.of("protect", "input", "files with rows, outside the output", "none",
-                                   code="E-DATA-FILE-NO-ROWS")  # fmt: skip
+            raise DataFileError.of(
+                "protect", "input", "files with rows, outside the output", "none", code="E-DATA-FILE-NO-ROWS"
+            )
         manifest = Manifest.of(job.to_record(), parts)
         if known is not None:
             check_same(known, manifest)
@@ -181,19 +192,21 @@ def _collect(
     """Add results to the manifest as they come, write it periodically, and return the failures."""
     failures: list[PartFailure] = []
     due = monotonic() + _SECONDS
-    bar = progress(
-        outcomes, "Protecting", total=total, show=show, unit="part", note=lambda: f"{manifest.rows:,} rows"
-    )
+    bar = progress(outcomes, "Protecting", total=total, show=show, unit="part", note=lambda: f"{manifest.rows:,} rows")
     try:
         for outcome in bar:
             if isinstance(outcome, PartFailure):
                 failures.append(outcome)
                 continue
             if outcome.rows and not folder.has(Part.output_of(outcome.index)):
-                raise DataFileError.of("protect", "out", "a folder that every worker reaches",
-                                       "one without a finished part",
-                                       fix="Name a folder that all machines share, or a URL.",
-                                       code="E-DATA-FILE-PART")  # fmt: skip
+                raise DataFileError.of(
+                    "protect",
+                    "out",
+                    "a folder that every worker reaches",
+                    "one without a finished part",
+                    fix="Name a folder that all machines share, or a URL.",
+                    code="E-DATA-FILE-PART",
+                )
             manifest.results[outcome.index] = outcome
             if monotonic() >= due:
                 began = monotonic()
@@ -223,9 +236,13 @@ def _locked(folder: Folder, mode: int) -> Iterator[None]:
             stack.enter_context(exclusive(local / LOCK))
         except LockedError:
             raise DataFileError.of(
-                "protect", "out", "a folder that no other run writes to", "one in which another process runs",
-                fix="Wait for it, or give another folder.", code="E-DATA-FILE-LOCKED",
-            ) from None  # fmt: skip
+                "protect",
+                "out",
+                "a folder that no other run writes to",
+                "one in which another process runs",
+                fix="Wait for it, or give another folder.",
+                code="E-DATA-FILE-LOCKED",
+            ) from None
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
             constraint = "a folder that you may write to"

@@ -92,9 +92,11 @@ class Unsealing:
         """Write the opened rows; return the ids of the others."""
         self._sealer = self._sealer or Sealer(self.seal_key)
         opened = self._sealer.unseal(
-            [decoded(blob) for blob in python_values(blobs)], ids=ids_of(ids, source=source, first_row=first_row),
-            collection=self.seal_name, on_invalid=self.on_invalid,
-        )  # fmt: skip
+            [decoded(blob) for blob in python_values(blobs)],
+            ids=ids_of(ids, source=source, first_row=first_row),
+            collection=self.seal_name,
+            on_invalid=self.on_invalid,
+        )
         if opened.ids:
             columns = {"id": opened.ids, "text": opened.texts, "metadata": opened.metadata}
             writer.write(opened.vectors, columns, owned=True)

@@ -14,15 +14,7 @@ from vecveil.auditing.families import NAMED
 from vecveil.auditing.lint import plaintext_beside
 from vecveil.auditing.store import OWN_WORDS, SealedStorage, frequent_words
 from vecveil.cli import options as shared
-from vecveil.cli.output import (
-    as_typed,
-    block,
-    data_json,
-    note,
-    report_files,
-    write_reports,
-    writing,
-)
+from vecveil.cli.output import as_typed, block, data_json, note, report_files, write_reports, writing
 from vecveil.cli.tables import (
     Rows,
     TableFormat,
@@ -40,12 +32,7 @@ from vecveil.concepts import Concept
 from vecveil.concepts.concept_file import read_concept_file
 from vecveil.data.columns import is_text
 from vecveil.databases import open_store
-from vecveil.databases.exposure import (
-    read_query_log,
-    visible_accesses,
-    visible_queries,
-    visible_rows,
-)
+from vecveil.databases.exposure import read_query_log, visible_accesses, visible_queries, visible_rows
 from vecveil.databases.locations import index_place
 from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError, VecveilError
@@ -73,101 +60,133 @@ EXAMINED_ROWS = 1000
 
 attack_options = shared.stacked(
     click.option(
-        "--tier", type=click.Choice(["quick", "full"]), default="quick", show_default=True,
+        "--tier",
+        type=click.Choice(["quick", "full"]),
+        default="quick",
+        show_default=True,
         help="full: larger attackers and text reconstruction; minutes to an hour.",
     ),
     click.option(
         "--skip", type=click.Choice(FAMILIES), multiple=True, help="Leave out a family of attacks; may be repeated."
     ),
     click.option(
-        "--attacks", type=click.Choice(NAMED), multiple=True,
+        "--attacks",
+        type=click.Choice(NAMED),
+        multiple=True,
         help="Run only this attack or family besides token inference; may be repeated.",
     ),
     click.option(
-        "--language-model", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="FOLDER",
+        "--language-model",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        metavar="FOLDER",
         help="Language model of the zero-shot attack [default: trigrams of the texts].",
     ),
     click.option(
-        "--attacker-texts", type=shared.FILE,
+        "--attacker-texts",
+        type=shared.FILE,
         help="Texts that an attacker has besides, to learn from: one a line, or a table.",
     ),
     click.option("--device", default="auto", show_default=True, help="Device of trained attacks: auto, cpu, cuda."),
     click.option(
-        "--min-token-count", type=click.IntRange(min=1),
+        "--min-token-count",
+        type=click.IntRange(min=1),
         help="Attack words that at least so many training texts have [default: 15; 10 or 5 if words are few].",
     ),
     click.option(
-        "--work", type=shared.FILE, metavar="FOLDER",
-        help="Folder of finished attacks, from which the same command continues [default: beside the embedding "
-        "cache].",
+        "--work",
+        type=shared.FILE,
+        metavar="FOLDER",
+        help="Folder of finished attacks, from which the same command continues [default: beside the embedding cache].",
     ),
-)  # fmt: skip
+)
 
 GATE_FAILED = 3
 gate_options = shared.stacked(
     click.option(
-        "--fail-above", type=click.FloatRange(0, 100), metavar="PERCENT",
+        "--fail-above",
+        type=click.FloatRange(0, 100),
+        metavar="PERCENT",
         help="Exit with code 3 if an attack recovers more of the concept's words.",
     ),
     click.option(
-        "--baseline", type=shared.FILE,
+        "--baseline",
+        type=shared.FILE,
         help="Record of an earlier audit of the same concept, kind and tier, for --fail-if-worse-by.",
     ),
     click.option(
-        "--fail-if-worse-by", type=click.FloatRange(0, 100), metavar="POINTS",
+        "--fail-if-worse-by",
+        type=click.FloatRange(0, 100),
+        metavar="POINTS",
         help="Exit with code 3 if a family of attacks exceeds --baseline by so many percentage points, or was left "
         "out.",
     ),
-)  # fmt: skip
+)
 
 
-@click.command("audit", epilog=EXAMPLE, cls=shared.Sections, sections={
-    "What is audited": "--protector --concept --vectors --store --id-column --seal-key",
-    "Texts": "--text-column --group-column --encoder",
-    "Attacks": "--tier --limit",
-    "Output": "--json --html",
-})  # fmt: skip
+@click.command(
+    "audit",
+    epilog=EXAMPLE,
+    cls=shared.Sections,
+    sections={
+        "What is audited": "--protector --concept --vectors --store --id-column --seal-key",
+        "Texts": "--text-column --group-column --encoder",
+        "Attacks": "--tier --limit",
+        "Output": "--json --html",
+    },
+)
 @click.argument("input", type=shared.FILE, required=False)
 @click.option(
-    "-p", "--protector", "protector_file", type=shared.PROTECTOR,
+    "-p",
+    "--protector",
+    "protector_file",
+    type=shared.PROTECTOR,
     help="Protector file; without it the vectors given are audited as a store.",
-)  # fmt: skip
+)
 @click.option(
-    "--concept", type=shared.FILE,
+    "--concept",
+    type=shared.FILE,
     help="Concept file (YAML) [default with a sealed index: frequent words of its texts].",
-)  # fmt: skip
+)
 @click.option(
-    "--vectors", "vectors_file", type=shared.FILE,
+    "--vectors",
+    "vectors_file",
+    type=shared.FILE,
     help="The store: .npy, or Parquet with a vector column [default: the vectors in INPUT].",
-)  # fmt: skip
+)
 @click.option("--row-column", metavar="NAME", help="Column of INPUT with the row (from 0) of each text in --vectors.")
 @click.option(
-    "--store", metavar="DATABASE",
+    "--store",
+    metavar="DATABASE",
     help="Audit rows of this database: vectors, lengths of blobs, filter tokens; or the storage of a sealed index "
     "(sealed:PLACE), without INPUT.",
-)  # fmt: skip
+)
 @click.option(
     "--seal-key", type=shared.SEAL_KEY, help="Key file of the sealed index, to compare its contents with the storage."
-)  # fmt: skip
+)
 @click.option(
-    "--id-column", metavar="NAME",
+    "--id-column",
+    metavar="NAME",
     help="Column of INPUT with the id of each text in --store. Without it, -p takes the texts as queries: audit"
     " what --store sees of them.",
-)  # fmt: skip
+)
 @click.option(
-    "--candidates", type=click.IntRange(min=1),
+    "--candidates",
+    type=click.IntRange(min=1),
     help="Rows that a query fetches from --store [default: those the protector was fitted for, or 200].",
-)  # fmt: skip
+)
 @click.option(
-    "--query-log", type=shared.FILE,
+    "--query-log",
+    type=shared.FILE,
     help="With --id-column: JSON lines of the ids that each query fetched, to attack rows that are fetched together.",
-)  # fmt: skip
+)
 @click.option("--map-queries", is_flag=True, help="The queries are sent to --store without noise.")
 @shared.report_options
 @click.option(
-    "--pack", type=shared.FILE, metavar="FOLDER",
+    "--pack",
+    type=shared.FILE,
+    metavar="FOLDER",
     help="Write a review pack: summary, report, record, hashes, versions, control mapping.",
-)  # fmt: skip
+)
 @gate_options
 @shared.table_options
 @click.option(
@@ -175,9 +194,10 @@ gate_options = shared.stacked(
 )
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
 @click.option(
-    "--subject-column", metavar="NAME",
+    "--subject-column",
+    metavar="NAME",
     help="Column of the persons that the texts are about, as --group-column; reports the leakage of each.",
-)  # fmt: skip
+)
 @click.option("--limit", type=click.IntRange(min=2), help="Read at most this many rows.")
 @shared.task_options
 @shared.encoder_options
@@ -231,9 +251,14 @@ def command(
         result = _audit_store(input, concept, vectors_file, form, options, attacks)
     elif vectors_file is not None or options["row_column"] is not None:
         name = "vectors" if vectors_file is not None else "row_column"
-        raise InvalidInputError.of("audit", name, "given without a protector", "both",
-                                   "With a protector the audit protects clean vectors itself.",
-                                   "Leave out -p to audit the vectors of a store.")  # fmt: skip
+        raise InvalidInputError.of(
+            "audit",
+            name,
+            "given without a protector",
+            "both",
+            "With a protector the audit protects clean vectors itself.",
+            "Leave out -p to audit the vectors of a store.",
+        )
     else:
         result = _audit_protector(input, protector_file, concept, form, options, attacks)
     write_reports(result, files)
@@ -258,9 +283,11 @@ def command(
     if (above := options["fail_above"]) is None and baseline is None:
         return
     gate = check_gate(
-        AuditRecord.read(result.to_record(), owner="audit"), above=None if above is None else above / 100,
-        baseline=baseline, worse_by=(options["fail_if_worse_by"] or 0.0) / 100,
-    )  # fmt: skip
+        AuditRecord.read(result.to_record(), owner="audit"),
+        above=None if above is None else above / 100,
+        baseline=baseline,
+        worse_by=(options["fail_if_worse_by"] or 0.0) / 100,
+    )
     for sentence in gate.notes:
         note(f"Gate: {sentence}")
     for sentence in gate.failures:
@@ -290,8 +317,17 @@ def attack_arguments(options: dict[str, Any]) -> dict[str, Any]:
     work = options["work"]
     if work is None and options["cache"]:
         work = default_cache_folder() / "audits"
-    names = ("tier", "min_token_count", "show_terms", "show_reconstructions", "skip", "attacks", "language_model",
-             "device", "seed")  # fmt: skip
+    names = (
+        "tier",
+        "min_token_count",
+        "show_terms",
+        "show_reconstructions",
+        "skip",
+        "attacks",
+        "language_model",
+        "device",
+        "seed",
+    )
     texts = read_corpus(options["attacker_texts"])
     return {**{name: options[name] for name in names}, "attacker_texts": texts, "work": work}
 
@@ -311,17 +347,27 @@ def _groups(rows: Rows, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _audit_protector(
-    input: Path, protector_file: Path, concept: Path, form: TableFormat, options: dict[str, Any],
+    input: Path,
+    protector_file: Path,
+    concept: Path,
+    form: TableFormat,
+    options: dict[str, Any],
     attacks: dict[str, Any],
-) -> AuditResult:  # fmt: skip
+) -> AuditResult:
     protector = load(protector_file)
     if is_protected(input, form):
-        raise DataFileError(f"{input.name}: the vectors are protected already. Leave out "
-                            "-p to audit what is in the file.", param="path")  # fmt: skip
+        raise DataFileError(
+            f"{input.name}: the vectors are protected already. Leave out -p to audit what is in the file.", param="path"
+        )
     rows = read_rows(
-        input, concept, form, columns=(*_group_columns(options), options["label_column"]),
-        limit=options["limit"], embeddings=True, embedding_column=options["embedding_column"],
-    )  # fmt: skip
+        input,
+        concept,
+        form,
+        columns=(*_group_columns(options), options["label_column"]),
+        limit=options["limit"],
+        embeddings=True,
+        embedding_column=options["embedding_column"],
+    )
     require_matches(rows, MIN_TEST_TEXTS)
     vectors = rows.table.embeddings
     beside = [] if vectors is None else plaintext_beside({rows.table.text_column: rows.texts})
@@ -334,9 +380,16 @@ def _audit_protector(
         assert encoder is not None
         vectors = encoder.encode(rows.texts)
     return audit(
-        protector, rows.texts, rows.concept, encoder=encoder, embeddings=vectors, lint=beside,
-        tasks=_tasks(options, encoder, rows, vectors, input), **_groups(rows, options), **attacks,
-    )  # fmt: skip
+        protector,
+        rows.texts,
+        rows.concept,
+        encoder=encoder,
+        embeddings=vectors,
+        lint=beside,
+        tasks=_tasks(options, encoder, rows, vectors, input),
+        **_groups(rows, options),
+        **attacks,
+    )
 
 
 def _tasks(options: dict[str, Any], encoder: Any, rows: Rows, vectors: Embeddings, input: Path) -> list[UtilityTask]:
@@ -355,22 +408,41 @@ def _tasks(options: dict[str, Any], encoder: Any, rows: Rows, vectors: Embedding
 
 
 def _audit_store(
-    input: Path, concept: Path, vectors_file: Path | None, form: TableFormat, options: dict[str, Any],
+    input: Path,
+    concept: Path,
+    vectors_file: Path | None,
+    form: TableFormat,
+    options: dict[str, Any],
     attacks: dict[str, Any],
-) -> AuditResult:  # fmt: skip
+) -> AuditResult:
     for name in ("sts", "retrieval", "label_column"):
         if options[name] is not None:
-            raise InvalidInputError.of("audit", name, "given with a protector (-p)", "no protector",
-                                       "Utility is measured on vectors that the audit protects itself.")  # fmt: skip
+            raise InvalidInputError.of(
+                "audit",
+                name,
+                "given with a protector (-p)",
+                "no protector",
+                "Utility is measured on vectors that the audit protects itself.",
+            )
     row_column, column = options["row_column"], options["embedding_column"]
     if row_column is not None and vectors_file is None:
-        raise InvalidInputError.of("audit", "row_column", "given with --vectors", "no --vectors",
-                                   "It says which row of that file a text belongs to.")  # fmt: skip
+        raise InvalidInputError.of(
+            "audit",
+            "row_column",
+            "given with --vectors",
+            "no --vectors",
+            "It says which row of that file a text belongs to.",
+        )
     in_table = vectors_file is None
     rows = read_rows(
-        input, concept, form, columns=(*_group_columns(options), row_column), limit=options["limit"],
-        embeddings=in_table, embedding_column=column if in_table else None,
-    )  # fmt: skip
+        input,
+        concept,
+        form,
+        columns=(*_group_columns(options), row_column),
+        limit=options["limit"],
+        embeddings=in_table,
+        embedding_column=column if in_table else None,
+    )
     if vectors_file is not None:
         vectors = _rows_of_texts(read_array(vectors_file, column), rows, row_column, vectors_file)
         lint = plaintext_beside(_text_columns(vectors_file))
@@ -382,28 +454,40 @@ def _audit_store(
         constraint = "a table of texts with a column of vectors"
         raise DataFileError.of(input.name, "path", constraint, "one without vectors", fix=fix)
     return audit_store(
-        vectors, rows.texts, rows.concept, encoder=load_encoder_named(options), lint=lint,
-        **_groups(rows, options), **attacks,
-    )  # fmt: skip
+        vectors,
+        rows.texts,
+        rows.concept,
+        encoder=load_encoder_named(options),
+        lint=lint,
+        **_groups(rows, options),
+        **attacks,
+    )
 
 
 def _audit_database(
-    input: Path, protector_file: Path | None, concept: Path, form: TableFormat, options: dict[str, Any],
+    input: Path,
+    protector_file: Path | None,
+    concept: Path,
+    form: TableFormat,
+    options: dict[str, Any],
     attacks: dict[str, Any],
-) -> AuditResult:  # fmt: skip
+) -> AuditResult:
     id_column = options["id_column"]
     if (protector_file is None) == (id_column is None) or options["store"] is None:
-        raise InvalidInputError.of("audit", "id_column", "given with --store, or -p in its place", "other options",
-                                   "It says which row of the database each text is.",
-                                   "With -p the texts are queries.")  # fmt: skip
+        raise InvalidInputError.of(
+            "audit",
+            "id_column",
+            "given with --store, or -p in its place",
+            "other options",
+            "It says which row of the database each text is.",
+            "With -p the texts are queries.",
+        )
     for name in ("sts", "retrieval", "label_column", "row_column", "vectors"):
         if options[name] is not None:
             raise InvalidInputError.of("audit", name, "given without --store", "both")
     if options["query_log"] is not None and id_column is None:
         raise InvalidInputError.of("audit", "query_log", "given with --id-column", "no column of ids")
-    rows = read_rows(
-        input, concept, form, columns=(*_group_columns(options), id_column), limit=options["limit"]
-    )
+    rows = read_rows(input, concept, form, columns=(*_group_columns(options), id_column), limit=options["limit"])
     accesses = None
     encoder = load_encoder_named(options) if protector_file is None else None
     with open_store(options["store"]) as database:
@@ -421,9 +505,15 @@ def _audit_database(
                 database, policy, rows.texts, encoder.encode_query, candidates=options["candidates"]
             )
     return audit_store(
-        vectors, rows.texts, rows.concept, beside=beside, accesses=accesses, encoder=encoder,
-        **_groups(rows, options), **attacks,
-    )  # fmt: skip
+        vectors,
+        rows.texts,
+        rows.concept,
+        beside=beside,
+        accesses=accesses,
+        encoder=encoder,
+        **_groups(rows, options),
+        **attacks,
+    )
 
 
 def _audit_sealed(concept: Path | None, options: dict[str, Any], attacks: dict[str, Any]) -> AuditResult:
@@ -431,10 +521,28 @@ def _audit_sealed(concept: Path | None, options: dict[str, Any], attacks: dict[s
     from vecveil.cli import sealed
 
     sealed.refuse_other_options(
-        "store", "seal_key", "concept", "limit", "json_file", "html_file", "md_file", "csv_file", "pack", "work",
-        "cache", "baseline", "fail_above", "fail_if_worse_by",
-        "tier", "min_token_count", "show_terms", "skip", "attacks", "device", "seed",
-    )  # fmt: skip
+        "store",
+        "seal_key",
+        "concept",
+        "limit",
+        "json_file",
+        "html_file",
+        "md_file",
+        "csv_file",
+        "pack",
+        "work",
+        "cache",
+        "baseline",
+        "fail_above",
+        "fail_if_worse_by",
+        "tier",
+        "min_token_count",
+        "show_terms",
+        "skip",
+        "attacks",
+        "device",
+        "seed",
+    )
     place = index_place(options["store"])
     assert place is not None
     with sealed.opened(options["store"], options["seal_key"]) as index:
@@ -446,17 +554,22 @@ def _audit_sealed(concept: Path | None, options: dict[str, Any], attacks: dict[s
         if len(texts) < FEWEST_ROWS:
             raise ConceptError(
                 f"The index has {len(texts)} rows with a text; attackers need {FEWEST_ROWS} to learn from. `vecveil "
-                "scan` lists what its storage shows.", code="E-CONCEPT", param="store",
-            )  # fmt: skip
+                "scan` lists what its storage shows.",
+                code="E-CONCEPT",
+                param="store",
+            )
         hidden = frequent_words(texts) if concept is None else Concept.from_file(concept)
         holds = np.isin(np.arange(len(texts)), hidden.find(texts, min_texts=MIN_TEST_TEXTS).with_concept)
         built = None if holds.all() else exposure.built_indexes(rows.vectors, texts, holds, seed=options["seed"])
         seen = look(place)
         facts = {name: seen[name] for name in ("segments", "commits", "bytes", "first_written", "last_written")}
         return audit_store(
-            exposure.stored_vectors(index, rows.ids).astype(np.float32), texts, hidden,
-            sealed=SealedStorage(rows.vectors, facts, exposure.values_found(place, rows), built), **attacks,
-        )  # fmt: skip
+            exposure.stored_vectors(index, rows.ids).astype(np.float32),
+            texts,
+            hidden,
+            sealed=SealedStorage(rows.vectors, facts, exposure.values_found(place, rows), built),
+            **attacks,
+        )
 
 
 def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: Path) -> Embeddings:
@@ -465,18 +578,26 @@ def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: 
     if row_column is None:
         if len(store) != texts:
             raise DataFileError.of(
-                path.name, "vectors", f"of {texts} rows, one for each text", f"{len(store)} rows",
+                path.name,
+                "vectors",
+                f"of {texts} rows, one for each text",
+                f"{len(store)} rows",
                 "Row i of the vectors belongs to text i.",
                 "For a sample, say in a column of INPUT which row each text is: --row-column NAME.",
-            )  # fmt: skip
+            )
         return store
     try:
         numbers = np.array([int(str(value)) for value in rows.table.columns[row_column]], dtype=np.int64)
     except ValueError:
         numbers = np.array([-1])
     if numbers.min() < 0 or numbers.max() >= len(store):
-        raise DataFileError.of(row_column, "row_column", f"whole numbers from 0 to {len(store) - 1}",
-                               "another value", f"They are rows of {path.name}.")  # fmt: skip
+        raise DataFileError.of(
+            row_column,
+            "row_column",
+            f"whole numbers from 0 to {len(store) - 1}",
+            "another value",
+            f"They are rows of {path.name}.",
+        )
     if len(np.unique(numbers)) < len(numbers):
         raise DataFileError.of(row_column, "row_column", "a different row for each text", "one row twice")
     return store[numbers]

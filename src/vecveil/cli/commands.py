@@ -128,9 +128,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _shown(
-    error: VecveilError | str, values: Mapping[str, Any] | None, arguments: Sequence[str] = ()
-) -> str:
+def _shown(error: VecveilError | str, values: Mapping[str, Any] | None, arguments: Sequence[str] = ()) -> str:
     """Return a message without secrets, and with the options of a command in place of Python's parameters."""
     try:
         from vecveil.cli.options import (  # loads NumPy, which no help needs

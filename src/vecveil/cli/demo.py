@@ -19,28 +19,38 @@ Examples:
 """
 
 
-@click.command("demo", epilog=EXAMPLE, cls=shared.Sections, sections={
-    "Your own texts": "--input --text-column --concept --group-column --encoder",
-    "Run": "--target-utility --seed",
-    "Output": "--out --force --json",
-})  # fmt: skip
+@click.command(
+    "demo",
+    epilog=EXAMPLE,
+    cls=shared.Sections,
+    sections={
+        "Your own texts": "--input --text-column --concept --group-column --encoder",
+        "Run": "--target-utility --seed",
+        "Output": "--out --force --json",
+    },
+)
 @click.option("--input", type=shared.FILE, help="Your own texts [default: the bundled synthetic notes].")
 @shared.table_options
 @click.option("--concept", type=shared.FILE, help="Concept file (YAML) for your own texts.")
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
 @shared.encoder_options
 @click.option("--target-utility", type=shared.SHARE, help="Share of the similarity to keep.")
-@click.option(
-    "--out", type=shared.FILE, default=Path("vecveil-demo"), show_default=True, help="Folder to write."
-)
+@click.option("--out", type=shared.FILE, default=Path("vecveil-demo"), show_default=True, help="Folder to write.")
 @shared.seed_option
 @click.option("--force", is_flag=True, help="Replace files of these names that the demo did not write.")
 @shared.json_option
 def command(
-    input: Path | None, concept: Path | None, group_column: str | None, encoder: str | None,
-    encoder_options: tuple[tuple[str, Any], ...], precision: str | None,
-    target_utility: float | None, out: Path, as_json: bool, **options: Any,
-) -> None:  # fmt: skip
+    input: Path | None,
+    concept: Path | None,
+    group_column: str | None,
+    encoder: str | None,
+    encoder_options: tuple[tuple[str, Any], ...],
+    precision: str | None,
+    target_utility: float | None,
+    out: Path,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Read texts, learn the concept, protect the embeddings, attack them, and say what leaks.
 
     Half of the texts teach the protector, the other half is audited. Without --input the notes are
@@ -54,10 +64,19 @@ def command(
         raise click.UsageError("Options that describe a table need --input.")
     with writing(out):
         result = run_demo(
-            out, input=input, concept_file=concept, group_column=group_column, table=vars(form),
-            encoder=encoder or "minilm", encoder_options=dict(encoder_options), precision=precision or "auto",
-            target_utility=target_utility or DEMO_TARGET_UTILITY, command=as_typed(), say=note, **options,
-        )  # fmt: skip
+            out,
+            input=input,
+            concept_file=concept,
+            group_column=group_column,
+            table=vars(form),
+            encoder=encoder or "minilm",
+            encoder_options=dict(encoder_options),
+            precision=precision or "auto",
+            target_utility=target_utility or DEMO_TARGET_UTILITY,
+            command=as_typed(),
+            say=note,
+            **options,
+        )
     if as_json:
         data_json(result.to_record())
     else:

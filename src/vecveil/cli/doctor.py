@@ -33,9 +33,17 @@ from vecveil.version import __version__
 CORE = ""
 """Name of the packages that are needed without any extra."""
 SHOWN = (
-    "VECVEIL_CACHE", "VECVEIL_DEBUG", "VECVEIL_KERNEL", "VECVEIL_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HUB_OFFLINE", "JAVA_HOME",
-)  # fmt: skip
+    "VECVEIL_CACHE",
+    "VECVEIL_DEBUG",
+    "VECVEIL_KERNEL",
+    "VECVEIL_THREADS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+    "HF_HUB_OFFLINE",
+    "JAVA_HOME",
+)
 """Variables whose values are shown. Others that begin with VECVEIL_ may hold keys: only their name is."""
 NOT_SHOWN = "set (value not shown)"
 
@@ -43,13 +51,16 @@ NOT_SHOWN = "set (value not shown)"
 @click.command("doctor", epilog="\b\nExample:\n  vecveil doctor\n  vecveil doctor --seal-key search.keys\n")
 @click.option("--key-file", type=shared.KEY_FILE, help="Say whether others can read this key file.")
 @click.option("--seal-key", type=shared.SEAL_KEY, metavar="FILE|env:NAME:FILE", help="The same of a seal's key file.")
-@click.option("--encoder", "named", type=shared.ENCODER, metavar="NAME|FOLDER|URL#MODEL",
-              help="Say whether a change of this encoder would be noticed; nothing is loaded.")  # fmt: skip
+@click.option(
+    "--encoder",
+    "named",
+    type=shared.ENCODER,
+    metavar="NAME|FOLDER|URL#MODEL",
+    help="Say whether a change of this encoder would be noticed; nothing is loaded.",
+)
 @shared.json_option
 @click.pass_context
-def command(
-    ctx: click.Context, key_file: Path | None, seal_key: str | None, named: str | None, as_json: bool
-) -> None:
+def command(ctx: click.Context, key_file: Path | None, seal_key: str | None, named: str | None, as_json: bool) -> None:
     """Say what is installed and test what protection rests on; exit code 0 if the core works."""
     seal_file = None if seal_key is None else shared.SealKey.file(seal_key)
     files = {"--key-file": key_file, "--seal-key": seal_file}
@@ -140,9 +151,7 @@ def _version_of(package: str) -> str | None:
         return None
 
 
-def examine_extras(
-    lines: Iterable[str], version: Callable[[str], str | None] = _version_of
-) -> list[dict[str, Any]]:
+def examine_extras(lines: Iterable[str], version: Callable[[str], str | None] = _version_of) -> list[dict[str, Any]]:
     """Return for each extra, the core first, what it needs, what is installed and how to get the rest.
 
     Each has ``extra`` (None for the core), ``state`` (``"installed"``, ``"missing"`` where no package is installed,
@@ -328,15 +337,21 @@ def _machine(report: dict[str, Any]) -> list[str]:
     return [
         _row("noise kernel", "compiled" if kernel["why"] is None else f"NumPy, slower: {kernel['why']}"),
         _row("encoder minilm", "present" if encoder["present"] else missing),
-        _row("cores", f"{cpu['cores']}; threads of noise and batches {cpu['noise_threads']}, "
-             f"of torch {cpu['torch_threads'] or 'none'}"),
+        _row(
+            "cores",
+            f"{cpu['cores']}; threads of noise and batches {cpu['noise_threads']}, "
+            f"of torch {cpu['torch_threads'] or 'none'}",
+        ),
         _row("bf16", bf16[cpu["bf16"]]),
         _row("GPU", devices),
         _row("Java (for Spark)", java["version"] or ("not found" if java["path"] is None else "unknown")),
         _row("experiments", "in this checkout" if report["experiments"] else "need a checkout of the repository"),
-        _row("cache", f"{cache['folder']}: {cache['bytes'] / 1e6:.1f} MB, {cache['free'] / 1e9:.1f} GB free"
-             f"{'' if cache['writable'] else ', not writable'}"),
-    ]  # fmt: skip
+        _row(
+            "cache",
+            f"{cache['folder']}: {cache['bytes'] / 1e6:.1f} MB, {cache['free'] / 1e9:.1f} GB free"
+            f"{'' if cache['writable'] else ', not writable'}",
+        ),
+    ]
 
 
 def _packages(extra: dict[str, Any]) -> str:

@@ -104,18 +104,31 @@ def spec(name: str) -> None:
 @click.option("--seeds", type=click.IntRange(min=1), help="Seeds, in place of the specification's.")
 @click.option("--workers", type=click.IntRange(min=0), help="Processes [default: cores, at most 4].")
 @click.option(
-    "--resume/--fresh", default=True, show_default=True,
+    "--resume/--fresh",
+    default=True,
+    show_default=True,
     help="Continue with the records in --out, or measure everything again.",
-)  # fmt: skip
+)
 @click.option(
-    "--method", "methods", type=shared.FILE, multiple=True, metavar="FILE",
+    "--method",
+    "methods",
+    type=shared.FILE,
+    multiple=True,
+    metavar="FILE",
     help="File of your own method for the experiment benchmark; its code runs. May be repeated.",
-)  # fmt: skip
+)
 @shared.json_option
 def run(
-    name: str, data: Path, out: Path, quick: bool, seeds: int | None, workers: int | None, resume: bool,
-    methods: tuple[Path, ...], as_json: bool,
-) -> None:  # fmt: skip
+    name: str,
+    data: Path,
+    out: Path,
+    quick: bool,
+    seeds: int | None,
+    workers: int | None,
+    resume: bool,
+    methods: tuple[Path, ...],
+    as_json: bool,
+) -> None:
     """Measure what has no record yet: an experiment, a specification in a YAML file, or all of them.
 
     Records lie in a folder of the experiment's name in --out; `vecveil experiment table` shows them.
@@ -130,9 +143,16 @@ def run(
         note(f"experiment {experiment}")
         try:
             outcome = experiments.run(
-                experiment, data, out, quick=quick, seeds=seeds, workers=processes, resume=resume,
-                methods=methods, report=None if sys.stderr.isatty() else note,
-            )  # fmt: skip
+                experiment,
+                data,
+                out,
+                quick=quick,
+                seeds=seeds,
+                workers=processes,
+                resume=resume,
+                methods=methods,
+                report=None if sys.stderr.isatty() else note,
+            )
         except VecveilError as error:
             if name != "all":
                 raise
@@ -160,9 +180,13 @@ def run(
 @click.argument("name", metavar="NAME|FILE|all")
 @click.option("--out", type=shared.FILE, required=True, help="Folder of the records.")
 @click.option(
-    "--format", "form", type=click.Choice(list(FORMATS)), default="markdown", show_default=True,
+    "--format",
+    "form",
+    type=click.Choice(list(FORMATS)),
+    default="markdown",
+    show_default=True,
     help="Format of the output.",
-)  # fmt: skip
+)
 @click.option("--html", "html_file", type=shared.FILE, help="Also draw tables and figures in this HTML file.")
 @click.option("--to", "folder", type=shared.FILE, help="Write NAME.SUFFIX to this folder, print nothing.")
 @shared.json_option
@@ -176,18 +200,14 @@ def table(name: str, out: Path, form: str, html_file: Path | None, folder: Path 
     if name == "all" and not names:
         raise click.UsageError(f"No experiment was run in {out.name!r}.")
     if len(names) > 1 and html_file is not None:
-        raise click.UsageError(
-            "--html is one page: name one experiment, or use --format html --to FOLDER."
-        )
+        raise click.UsageError("--html is one page: name one experiment, or use --format html --to FOLDER.")
     if Path(name).suffix in (".yaml", ".yml"):
         names = [experiments.load_spec(name)[0].experiment]
     if len(names) > 1 and folder is None and form == "json":
         data_json({"experiments": [experiments.summarise(experiment, out) for experiment in names]})
         return
     if len(names) > 1 and folder is None and form != "markdown":
-        raise click.UsageError(
-            f"--format {form} is a file for each: name one experiment, or add --to FOLDER."
-        )
+        raise click.UsageError(f"--format {form} is a file for each: name one experiment, or add --to FOLDER.")
     for experiment in names:
         record = experiments.summarise(experiment, out)
         text = _drawn(record, form)

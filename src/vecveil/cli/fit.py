@@ -57,15 +57,14 @@ scale_options = shared.stacked(
     click.option("--noise-to-signal", type=shared.POSITIVE, help="Norm of the noise over the vectors'."),
     click.option("--target-cosine", type=shared.SHARE, help="Mean cosine of a vector and its noisy self."),
     click.option(
-        "--target-advantage", type=shared.SHARE,
-        help="Largest advantage of any attacker at detecting the concept.",
+        "--target-advantage", type=shared.SHARE, help="Largest advantage of any attacker at detecting the concept."
     ),
     click.option("--sigma", type=shared.POSITIVE, help="Standard deviation per coordinate (gaussian)."),
     click.option(
         "--radius", type=shared.POSITIVE, help="Norm of every perturbation (textcrafter); vectors have norm 1."
     ),
     click.option("--delta", type=shared.SHARE, help="δ beside --epsilon (ldp-gaussian)."),
-)  # fmt: skip
+)
 
 
 def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -77,7 +76,8 @@ def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 stage_options = shared.stacked(
     click.option(
-        "--rewrite", type=click.Choice(get_args(Rewrite)),
+        "--rewrite",
+        type=click.Choice(get_args(Rewrite)),
         help="Before encoding, replace what --detector finds: by its type, nothing, or another member. For unlisted"
         " words under sealed search.",
     ),
@@ -85,23 +85,33 @@ stage_options = shared.stacked(
         "--detector", type=shared.FILE, help="Concept file of what --rewrite rewrites [default: that of --concept]."
     ),
     click.option(
-        "--hypernym", "hypernyms", type=shared.Assignment(), multiple=True,
+        "--hypernym",
+        "hypernyms",
+        type=shared.Assignment(),
+        multiple=True,
         help="Noun of a label, such as DRUG='a drug', for --rewrite hypernym; may be repeated.",
     ),
     click.option(
-        "--surrogate-key", type=shared.KEY_SOURCE, metavar="SOURCE",
-        help="Key file or env:NAME for --rewrite surrogate; only named when saved."
+        "--surrogate-key",
+        type=shared.KEY_SOURCE,
+        metavar="SOURCE",
+        help="Key file or env:NAME for --rewrite surrogate; only named when saved.",
     ),
-)  # fmt: skip
+)
 
 
-@click.command("fit", epilog=EXAMPLE, cls=shared.Sections, sections={
-    "What to hide": "--text-column --concept --group-column --encoder",
-    "What the vectors are for, and how much of it to keep":
-        "--utility --retrieval --target-utility --candidates --collection-size",
-    "Design": "--method --from",
-    "Output": "--out --json",
-})  # fmt: skip
+@click.command(
+    "fit",
+    epilog=EXAMPLE,
+    cls=shared.Sections,
+    sections={
+        "What to hide": "--text-column --concept --group-column --encoder",
+        "What the vectors are for, and how much of it to keep": "--utility --retrieval --target-utility --candidates "
+        "--collection-size",
+        "Design": "--method --from",
+        "Output": "--out --json",
+    },
+)
 @click.argument("input", type=shared.FILE, required=False)
 @shared.table_options
 @click.option("--concept", type=shared.FILE, help="Concept file (YAML): what to hide.")
@@ -110,7 +120,10 @@ stage_options = shared.stacked(
 @click.option("--background", type=shared.FILE, help="Vectors of ordinary texts (.npy).")
 @click.option("--labels", type=shared.FILE, help="0/1 array (.npy): which concept words each positive row holds.")
 @click.option(
-    "--from", "frontier_folder", type=shared.FILE, metavar="FOLDER",
+    "--from",
+    "frontier_folder",
+    type=shared.FILE,
+    metavar="FOLDER",
     help="Fit a design of `vecveil frontier`, with its concept, encoder and table options.",
 )
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
@@ -118,7 +131,8 @@ stage_options = shared.stacked(
 @click.option("--method", default="subspace", show_default=True, callback=_method, help="See `vecveil methods`.")
 @scale_options
 @click.option(
-    "--utility", type=click.Choice(["similarity", "neighbours", "sealed-search"]),
+    "--utility",
+    type=click.Choice(["similarity", "neighbours", "sealed-search"]),
     help="What --target-utility keeps: similarity (clustering, duplicates), neighbours (search in the store alone),"
     " sealed-search (exact ranking of --candidates) [default: the labelled task, sealed-search with "
     "--candidates, else similarity].",
@@ -138,23 +152,35 @@ stage_options = shared.stacked(
     "--before", metavar="STEP", help="Before the noise: none, normalise or clip:RADIUS [default: the method's own]."
 )
 @click.option(
-    "--postprocess", metavar="STEPS",
+    "--postprocess",
+    metavar="STEPS",
     help="After the noise, such as wiener,normalise,float16 [default: the method's own].",
 )
 @click.option(
-    "--output", "released", type=click.Choice(["full", "reduced"]), default="full", show_default=True,
+    "--output",
+    "released",
+    type=click.Choice(["full", "reduced"]),
+    default="full",
+    show_default=True,
     help="reduced: release only the kept coordinates.",
 )
 @click.option(
-    "--option", "method_options", type=shared.Assignment(), multiple=True,
+    "--option",
+    "method_options",
+    type=shared.Assignment(),
+    multiple=True,
     help="Option of the method, such as rank=80; may be repeated.",
 )
 @click.option(
-    "--preserve", metavar="COLUMN",
+    "--preserve",
+    metavar="COLUMN",
     help="Column of a task's classes: erase nothing that correlates with them (subspace).",
 )
 @click.option(
-    "--min-texts", type=click.IntRange(min=1), default=20, show_default=True,
+    "--min-texts",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
     help="Fewest texts that must hold the concept; at least 20 for methods that change vectors.",
 )
 @shared.long_texts_option
@@ -162,15 +188,14 @@ stage_options = shared.stacked(
 @shared.seed_option
 @click.option("-o", "--out", type=shared.FILE, required=True, help="Protector file to write.")
 @click.option(
-    "--accept-leak", is_flag=True,
+    "--accept-leak",
+    is_flag=True,
     help="Write a protector for sealed search that leaves an attacker nearly what clean vectors tell.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.option("-v", "--verbose", is_flag=True, help="Print all figures of the fit, and the guarantee.")
 @shared.json_option
-def command(
-    input: Path | None, out: Path, force: bool, verbose: bool, as_json: bool, **options: Any
-) -> None:
+def command(input: Path | None, out: Path, force: bool, verbose: bool, as_json: bool, **options: Any) -> None:
     """Write a protector for one use: search (--candidates 200 --collection-size ROWS), or clustering and duplicates
     (--target-utility 0.95). It hides a concept that it learns from texts.
 
@@ -336,9 +361,14 @@ def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Prot
     encoder = load_encoder_named(options, default="minilm", recorded=measured)
     assert encoder is not None
     if measured is not None and measured.fingerprint not in (None, encoder_fingerprint(encoder)):
-        raise IncompatibleError.of("fit", "encoder", f"that of the frontier ({measured.name})", encoder.name,
-                                   "Its designs were measured on vectors of that encoder.",
-                                   code="E-INCOMPATIBLE-ENCODER")  # fmt: skip
+        raise IncompatibleError.of(
+            "fit",
+            "encoder",
+            f"that of the frontier ({measured.name})",
+            encoder.name,
+            "Its designs were measured on vectors of that encoder.",
+            code="E-INCOMPATIBLE-ENCODER",
+        )
     if column is None:
         utility = chosen_task(options, encoder)
     else:
@@ -360,9 +390,14 @@ def _from_vectors(options: dict[str, Any]) -> Protector:
     labels = None if options["labels"] is None else read_labels(options["labels"])
     encoder = load_encoder_named(options)
     return fit_pairs(
-        read_array(options["positive"]), read_array(options["negative"]), labels, background,
-        encoder=encoder, utility=chosen_task(options, encoder), **_common(options),
-    )  # fmt: skip
+        read_array(options["positive"]),
+        read_array(options["negative"]),
+        labels,
+        background,
+        encoder=encoder,
+        utility=chosen_task(options, encoder),
+        **_common(options),
+    )
 
 
 def describe(protector: Protector, frontier: tuple[FrontierRecord, FrontierPoint] | None, *, verbose: bool) -> None:
@@ -456,9 +491,13 @@ def _leaks(
         if leak is None or clean is None:
             return None
         return {
-            "value": leak.value, "low": leak.low, "high": leak.high, "chance": chance, "clean": clean,
+            "value": leak.value,
+            "low": leak.low,
+            "high": leak.high,
+            "chance": chance,
+            "clean": clean,
             "by": f"{leak.reader} in the frontier, whose fit had {fewer}",
-        }  # fmt: skip
+        }
 
     listed = figures(point.listed, record.clean_listed.value, record.chance_listed)
     if (audited := point.audited) is not None:
@@ -563,9 +602,11 @@ def sealed_lines(outlook: dict[str, Any]) -> list[str]:
         figure = f"{outlook['metric']} {share(entry['value'])} of clean ({interval})"
         lines.append(f"  At {entry['collection_size']:,} rows: {figure}.")
     restored = outlook["candidates_after_growth"]
-    lines[-1] += " No number of candidates tried reaches the target." if restored is None else (
-        f" {restored:,} candidates reach the target there."
-    )  # fmt: skip
+    lines[-1] += (
+        " No number of candidates tried reaches the target."
+        if restored is None
+        else (f" {restored:,} candidates reach the target there.")
+    )
     lines.append(f"  Largest error of the model on sizes within these texts: {share(outlook['model_error'])}.")
     if outlook["distractors"]:
         lines.append(

@@ -37,13 +37,18 @@ Example:
       --texts gone-texts.txt --ledger releases.ledger
 """
 ids_option = click.option(
-    "--ids", "ids_file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True,
+    "--ids",
+    "ids_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    required=True,
     help="Text file with one id on each line.",
-)  # fmt: skip
+)
 blobs_option = click.option(
-    "--blobs", "blobs_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    "--blobs",
+    "blobs_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="SQLite file of the sealed blobs, where they are apart from DATABASE.",
-)  # fmt: skip
+)
 
 
 @click.command("reconcile", epilog=RECONCILE_EXAMPLE)
@@ -55,9 +60,14 @@ blobs_option = click.option(
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @shared.json_option
 def reconcile_command(
-    database: str, ids_file: Path, blobs_file: Path | None, seal_key: str | None, out: Path | None, force: bool,
+    database: str,
+    ids_file: Path,
+    blobs_file: Path | None,
+    seal_key: str | None,
+    out: Path | None,
+    force: bool,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """List the vectors of DATABASE whose source is gone, and the sources without a vector.
 
     --ids has the ids of all sources. Nothing is changed.
@@ -82,8 +92,11 @@ def reconcile_command(
         # Read back, an id with a line break or a byte order mark would be another, whose row forget would delete.
         content = "".join(f"{name}\n" for name in differences.without_source).encode("utf-8", "surrogatepass")
         if _lines(content) != list(differences.without_source):
-            raise DataFileError("Some ids hold a line break or a byte order mark, which a list cannot. List them with "
-                                "--json, and delete them in Python.", param="out")  # fmt: skip
+            raise DataFileError(
+                "Some ids hold a line break or a byte order mark, which a list cannot. List them with "
+                "--json, and delete them in Python.",
+                param="out",
+            )
         with writing(out):
             write_bytes(out, content)
     if as_json:
@@ -92,8 +105,10 @@ def reconcile_command(
         for kind in ("without_source", "without_vector"):
             for name in getattr(differences, kind):
                 data(f"{kind.replace('_', ' ')}: {name}")
-    note(f"{differences.rows:,} vectors; {len(differences.without_source):,} without a source, "
-         f"{len(differences.without_vector):,} sources without a vector.")  # fmt: skip
+    note(
+        f"{differences.rows:,} vectors; {len(differences.without_source):,} without a source, "
+        f"{len(differences.without_vector):,} sources without a vector."
+    )
 
 
 @click.command("forget", epilog=FORGET_EXAMPLE)
@@ -101,20 +116,35 @@ def reconcile_command(
 @ids_option
 @click.option("--receipt", "receipt_file", type=shared.FILE, required=True, help="Receipt (JSON) to write.")
 @blobs_option
-@click.option("--seal-key", type=shared.SEAL_KEY,
-              help="Key file of the sealed rows, or env:NAME:FILE: their texts name the cached embeddings.")
+@click.option(
+    "--seal-key",
+    type=shared.SEAL_KEY,
+    help="Key file of the sealed rows, or env:NAME:FILE: their texts name the cached embeddings.",
+)
 @click.option("--seal-name", metavar="NAME", help="Name in the key file [default: the location of DATABASE].")
 @click.option("--texts", "texts_file", type=shared.FILE, help="Texts of the ids, one a line, to delete from the cache.")
 @click.option("--cache-folder", type=shared.FILE, help="Folder of the embedding cache [default: that of this user].")
 @click.option("--ledger", "ledger_file", type=shared.FILE, help="Ledger of releases; it is read and keeps its counts.")
-@click.option("--compact/--no-compact", default=True, show_default=True,
-              help="Let the database overwrite deleted bytes; may lock the whole collection.")
+@click.option(
+    "--compact/--no-compact",
+    default=True,
+    show_default=True,
+    help="Let the database overwrite deleted bytes; may lock the whole collection.",
+)
 @shared.json_option
 def forget_command(
-    database: str, ids_file: Path, receipt_file: Path, blobs_file: Path | None, seal_key: str | None,
-    seal_name: str | None, texts_file: Path | None, cache_folder: Path | None, ledger_file: Path | None, compact: bool,
+    database: str,
+    ids_file: Path,
+    receipt_file: Path,
+    blobs_file: Path | None,
+    seal_key: str | None,
+    seal_name: str | None,
+    texts_file: Path | None,
+    cache_folder: Path | None,
+    ledger_file: Path | None,
+    compact: bool,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Delete the rows of the ids from DATABASE, sealed blobs and embedding cache, and write a receipt.
 
     The receipt counts what was deleted where, how it was verified by reading again, and what remains: backups,
@@ -135,10 +165,18 @@ def forget_command(
         if seal_name is None and sealer is not None and isinstance(sealer.keys, KeyStore):
             name = sealed_name(store, name, sealer.keys, blobs)[0] or name
         done = forget(
-            store, _ids(ids_file), receipt_file, name=short_name(database), blobs=blobs, ledger=opened, compact=compact,
-            sealer=sealer, collection=name,
-            cache=cache_folder or default_cache_folder(), texts=read_corpus(texts_file),
-        )  # fmt: skip
+            store,
+            _ids(ids_file),
+            receipt_file,
+            name=short_name(database),
+            blobs=blobs,
+            ledger=opened,
+            compact=compact,
+            sealer=sealer,
+            collection=name,
+            cache=cache_folder or default_cache_folder(),
+            texts=read_corpus(texts_file),
+        )
     _report(done, receipt_file, as_json)
 
 

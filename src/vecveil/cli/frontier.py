@@ -11,13 +11,7 @@ import yaml
 from vecveil.auditing.frontier import CANDIDATES, FILE, frontier
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note, share, writing
-from vecveil.cli.tables import (
-    TableFormat,
-    load_encoder_named,
-    read_rows,
-    require_matches,
-    retrieval_task,
-)
+from vecveil.cli.tables import TableFormat, load_encoder_named, read_rows, require_matches, retrieval_task
 from vecveil.concepts.concept_file import LARGEST_FILE, read_concept_file
 from vecveil.errors import CalibrationError, InvalidInputError
 from vecveil.io import write_bytes
@@ -36,20 +30,23 @@ Examples:
 """
 
 
-@click.command("frontier", epilog=EXAMPLE, cls=shared.Sections, sections={
-    "Texts": "--text-column --concept --group-column --encoder",
-    "Search": "--retrieval --candidates --collection-size --store-alone",
-    "Choice of a point": "--at-most-leak --at-least-search",
-    "Output": "--out --json",
-})  # fmt: skip
+@click.command(
+    "frontier",
+    epilog=EXAMPLE,
+    cls=shared.Sections,
+    sections={
+        "Texts": "--text-column --concept --group-column --encoder",
+        "Search": "--retrieval --candidates --collection-size --store-alone",
+        "Choice of a point": "--at-most-leak --at-least-search",
+        "Output": "--out --json",
+    },
+)
 @click.argument("input", type=shared.FILE)
 @shared.table_options
-@click.option(
-    "--concept", type=shared.FILE, required=True, help="Concept file (YAML): what to hide."
-)
+@click.option("--concept", type=shared.FILE, required=True, help="Concept file (YAML): what to hide.")
 @click.option(
     "--out", type=shared.FILE, metavar="FOLDER", required=True, help="Folder to write; an unfinished one is continued."
-)  # fmt: skip
+)
 @click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
 @shared.long_texts_option
 @click.option(
@@ -64,9 +61,12 @@ Examples:
     help="Rows of the collection to come [default: the texts, or the judged documents].",
 )
 @click.option(
-    "--candidates", type=click.IntRange(min=10), multiple=True, metavar="NUMBER",
+    "--candidates",
+    type=click.IntRange(min=10),
+    multiple=True,
+    metavar="NUMBER",
     help="Rows that a sealed search ranks exactly; may be repeated [default: 100, 200 and 500].",
-)  # fmt: skip
+)
 @click.option(
     "--at-most-leak",
     type=shared.SHARE,
@@ -80,13 +80,17 @@ Examples:
     help="Print the point of least leak that keeps this share of clean search.",
 )
 @click.option(
-    "--leak-ceiling", type=click.FloatRange(0, 1), default=PART, show_default=True, metavar="SHARE",
+    "--leak-ceiling",
+    type=click.FloatRange(0, 1),
+    default=PART,
+    show_default=True,
+    metavar="SHARE",
     help="Recommend a point only if the attackers of an audit leave at most this share of what clean vectors tell over "
     "chance.",
-)  # fmt: skip
+)
 @click.option(
     "--map-queries", is_flag=True, help="Measure search for queries without noise, as `vecveil search --map-queries`."
-)  # fmt: skip
+)
 @click.option(
     "--store-alone",
     is_flag=True,
@@ -128,28 +132,35 @@ def command(
     if b"terms_file" in copied:  # a copy would name a file that is not in the folder
         copied = yaml.safe_dump(read_concept_file(concept), allow_unicode=True).encode()
     if len(copied) > LARGEST_FILE:
-        raise InvalidInputError(f"The concept takes more than {LARGEST_FILE >> 20} MiB, which `vecveil fit --from` "
-                                "does not read. Shorten its list of terms.", param="concept")  # fmt: skip
+        raise InvalidInputError(
+            f"The concept takes more than {LARGEST_FILE >> 20} MiB, which `vecveil fit --from` "
+            "does not read. Shorten its list of terms.",
+            param="concept",
+        )
     column = options["group_column"]
     encoder = load_encoder_named(options, default="minilm")
     assert encoder is not None
-    retrieval = (
-        None if options["retrieval"] is None else retrieval_task(options["retrieval"], encoder)
-    )
+    retrieval = None if options["retrieval"] is None else retrieval_task(options["retrieval"], encoder)
     with writing(out):
         record = frontier(
-            rows.texts, rows.concept, encoder, retrieval=retrieval, collection_size=options["collection_size"],
-            query_noise=not options["map_queries"], candidates=options["candidates"] or CANDIDATES,
-            leak_ceiling=options["leak_ceiling"], groups=None if column is None else rows.table.columns[column],
-            out=out, long_texts=options["long_texts"],
-            table={name: value for name, value in vars(form).items() if value is not None}, seed=options["seed"],
-        )  # fmt: skip
+            rows.texts,
+            rows.concept,
+            encoder,
+            retrieval=retrieval,
+            collection_size=options["collection_size"],
+            query_noise=not options["map_queries"],
+            candidates=options["candidates"] or CANDIDATES,
+            leak_ceiling=options["leak_ceiling"],
+            groups=None if column is None else rows.table.columns[column],
+            out=out,
+            long_texts=options["long_texts"],
+            table={name: value for name, value in vars(form).items() if value is not None},
+            seed=options["seed"],
+        )
         if concept.resolve() != (out / CONCEPT).resolve():
             write_bytes(out / CONCEPT, copied)
         write_frontier_html(record, out / "frontier.html")
-    picked = record.pick(
-        at_most_leak=at_most_leak, at_least_search=at_least_search, store_alone=store_alone
-    )
+    picked = record.pick(at_most_leak=at_most_leak, at_least_search=at_least_search, store_alone=store_alone)
     for line in frontier_lines(record):
         (note if limits or as_json else data)(line)
     note(f"Wrote {out / FILE} and {out / 'frontier.html'}.")
@@ -163,9 +174,7 @@ def command(
         data(str(chosen.number))
 
 
-def _none(
-    record: FrontierRecord, leak: float | None, search: float | None, store_alone: bool
-) -> CalibrationError:
+def _none(record: FrontierRecord, leak: float | None, search: float | None, store_alone: bool) -> CalibrationError:
     """Return the error for limits that no point meets, with the nearest."""
 
     def kept(point: FrontierPoint) -> float:

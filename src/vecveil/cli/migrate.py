@@ -16,13 +16,7 @@ from vecveil.cli.output import data_json, note, warn
 from vecveil.cli.releases import Release
 from vecveil.databases import VectorStore, open_store
 from vecveil.databases.locations import default_state_file, index_place, public_name, short_name
-from vecveil.databases.migrating import (
-    Migration,
-    MigrationOptions,
-    SourceCheck,
-    migrate,
-    verify_migration,
-)
+from vecveil.databases.migrating import Migration, MigrationOptions, SourceCheck, migrate, verify_migration
 from vecveil.errors import InvalidInputError, StoreError
 from vecveil.protector import Protector, load
 from vecveil.protector.policy import ReleasePolicy
@@ -45,12 +39,17 @@ client reads, such as PGPASSWORD: command lines are seen by others on the machin
 _TABLE = ("text_column", "id_column", "embedding_column", "format", "encoding", "delimiter")
 
 
-@click.command("migrate", epilog=EXAMPLE, cls=shared.Sections, sections={
-    "Protection": "--protector --encoder --seal-key --filter-field",
-    "Fields": "--keep-text --keep --drop",
-    "Table": "--text-column --id-column --embedding-column",
-    "Run": "--skip-bad --verify-only --json",
-})  # fmt: skip
+@click.command(
+    "migrate",
+    epilog=EXAMPLE,
+    cls=shared.Sections,
+    sections={
+        "Protection": "--protector --encoder --seal-key --filter-field",
+        "Fields": "--keep-text --keep --drop",
+        "Table": "--text-column --id-column --embedding-column",
+        "Run": "--skip-bad --verify-only --json",
+    },
+)
 @click.argument("source")
 @click.argument("dest")
 @click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, help="Protector file.")
@@ -58,8 +57,11 @@ _TABLE = ("text_column", "id_column", "embedding_column", "format", "encoding", 
 @click.option("--keep", multiple=True, metavar="FIELD", help="Write this field whatever it holds; may be repeated.")
 @click.option("--drop", multiple=True, metavar="FIELD", help="Leave out this field; may be repeated.")
 @click.option("--skip-bad", is_flag=True, help="Leave out rows without a finite vector of the right dimension.")
-@click.option("--seal-key", type=shared.SEAL_KEY,
-              help="Also write exact vectors and all fields, sealed under this key file or env:NAME:FILE.")
+@click.option(
+    "--seal-key",
+    type=shared.SEAL_KEY,
+    help="Also write exact vectors and all fields, sealed under this key file or env:NAME:FILE.",
+)
 @shared.filter_field_option
 @click.option("--batch", type=click.IntRange(min=1), help="Rows per write [default: 1,000; into sealed: 20,000].")
 @click.option("--state", "state_file", type=shared.FILE, help="Progress file [default: beside DEST].")
@@ -72,9 +74,17 @@ _TABLE = ("text_column", "id_column", "embedding_column", "format", "encoding", 
 @shared.named_options
 @shared.json_option
 def command(
-    source: str, dest: str, protector_file: Path | None, batch: int | None, state_file: Path | None, verify_only: bool,
-    as_json: bool, seal_key: str | None, yes: bool, **options: Any,
-) -> None:  # fmt: skip
+    source: str,
+    dest: str,
+    protector_file: Path | None,
+    batch: int | None,
+    state_file: Path | None,
+    verify_only: bool,
+    as_json: bool,
+    seal_key: str | None,
+    yes: bool,
+    **options: Any,
+) -> None:
     """Copy the rows of SOURCE to DEST with protected vectors, and verify the copy.
 
     DEST is made, or must be empty. Fields of texts, lists of numbers and binary values are left out; other fields and
@@ -92,9 +102,11 @@ def command(
         from vecveil.cli import sealed
 
         given: dict[str, Any] = {
-            "encoder": (options["encoder"], options["encoder_options"]), "drop": options["drop"], "batch": batch,
+            "encoder": (options["encoder"], options["encoder_options"]),
+            "drop": options["drop"],
+            "batch": batch,
             "as_json": as_json,
-        }  # fmt: skip
+        }
         taken = ("seal_key", "encoder", "encoder_options", "drop", "batch", "as_json")
         if ":" not in source or os.path.exists(source):  # otherwise a location, which may hold a password
             sealed.refuse_other_options(*taken, *table, "max_memory")
@@ -126,8 +138,18 @@ def command(
         protector = load(protector_file)
         if not yes:
             _ask(protector, protector_file.name)
-        done = _migrate(source, dest, protector, release, state_file, names, batch,
-                        MigrationOptions(**options, seal=sealer is not None), sealer, encoder)  # fmt: skip
+        done = _migrate(
+            source,
+            dest,
+            protector,
+            release,
+            state_file,
+            names,
+            batch,
+            MigrationOptions(**options, seal=sealer is not None),
+            sealer,
+            encoder,
+        )
         if sealer is None:
             _say_how_to_query(protector, protector_file)
     _report(done, short_name(dest), state_file, verify_only=verify_only)
@@ -169,22 +191,33 @@ def _if_exists(source: VectorStore) -> VectorStore | None:
 
 
 def _migrate(
-    source: str, dest: str, protector: Protector, release: Release, state_file: Path,
-    names: tuple[str, str], batch: int, options: MigrationOptions, sealer: Sealer | None,
+    source: str,
+    dest: str,
+    protector: Protector,
+    release: Release,
+    state_file: Path,
+    names: tuple[str, str],
+    batch: int,
+    options: MigrationOptions,
+    sealer: Sealer | None,
     encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
-) -> Migration:  # fmt: skip
+) -> Migration:
     if encoder[0] is not None:
         protector = replace(protector, encoder=protector.encoder_for(encoder[0], options=dict(encoder[1])))
     given: dict[str, Any] = {
-        "batch": batch, "options": options, "on_checked": lambda checked: _plan(checked, state_file),
-    }  # fmt: skip
+        "batch": batch,
+        "options": options,
+        "on_checked": lambda checked: _plan(checked, state_file),
+    }
     with release.ledger() as ledger:
         policy = ReleasePolicy(protector, key=release.key(), ledger=ledger)
         with open_store(source) as opened, _destination(dest) as made:
             done = migrate(opened, made, policy, state_file, names=names, sealer=sealer, **given)
     if sealer is not None:
-        note("Search the copy with `vecveil search`, or vecveil.ProtectedCollection. Keep the key file: without it "
-             "no blob opens.")  # fmt: skip
+        note(
+            "Search the copy with `vecveil search`, or vecveil.ProtectedCollection. Keep the key file: without it "
+            "no blob opens."
+        )
     return done
 
 
@@ -207,8 +240,10 @@ def _plan(checked: SourceCheck, state_file: Path) -> None:
     note(f"State: {state_file}")
     metric, other = checked.info.metric, checked.dest_metric
     if metric is None and other is None:
-        warn("the source does not say by which metric it ranks; the copy gets the default of its database. Make DEST "
-             "beforehand to choose another.")  # fmt: skip
+        warn(
+            "the source does not say by which metric it ranks; the copy gets the default of its database. Make DEST "
+            "beforehand to choose another."
+        )
     elif other not in (None, metric):
         warn(f"the source ranks by {metric or 'a metric that it does not say'}, and DEST by {other}.")
     for name in checked.texts_kept:

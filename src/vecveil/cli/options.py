@@ -28,9 +28,7 @@ else:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _remember(
-    value: Any, expected: str, param: click.Parameter | None, ctx: click.Context | None
-) -> None:
+def _remember(value: Any, expected: str, param: click.Parameter | None, ctx: click.Context | None) -> None:
     if ctx is not None and param is not None:
         ctx.meta.setdefault(VALUES, {})[str(value)] = (_name(param), expected)
 
@@ -188,9 +186,13 @@ class Sections(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters, with ``--help-all`` before ``--help``."""
         everything = click.Option(
-            ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=self._show_all,
+            ["--help-all"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=self._show_all,
             help="Show every option and exit.",
-        )  # fmt: skip
+        )
         *given, shown = super().get_params(ctx)
         return [*given, everything, shown]
 
@@ -221,10 +223,22 @@ class Sections(click.Command):
 
 # Options in messages -----------------------------------------------------------------------------
 
-_ALIASES = {"texts": "input", "input": "inputs", "query_noise": "map_queries", "output": "out",
-            "key": "key_file", "variable": "key_env", "embeddings": "vectors",
-            "database": "source", "store": "database", "location": "store", "words": "concept",
-            "source": "input", "encoder": "upstream", "out": "folder"}  # fmt: skip
+_ALIASES = {
+    "texts": "input",
+    "input": "inputs",
+    "query_noise": "map_queries",
+    "output": "out",
+    "key": "key_file",
+    "variable": "key_env",
+    "embeddings": "vectors",
+    "database": "source",
+    "store": "database",
+    "location": "store",
+    "words": "concept",
+    "source": "input",
+    "encoder": "upstream",
+    "out": "folder",
+}
 _OF_OWNER = {("load_encoder", "name"): "encoder", ("serve", "name"): "encoder"}
 _SUFFIXES = {suffix for some in INPUT_SUFFIXES.values() for suffix in some} | {".json", ".yaml", ".yml"}
 _FILES = ("path", "embeddings", "output")
@@ -326,77 +340,94 @@ seed_option = click.option(
 )
 file_options = stacked(
     click.option(
-        "--format", "format", type=click.Choice(["csv", "tsv", "jsonl", "txt", "parquet", "npy"]),
+        "--format",
+        "format",
+        type=click.Choice(["csv", "tsv", "jsonl", "txt", "parquet", "npy"]),
         help="Format of INPUT [default: by its suffix].",
     ),
     click.option("--encoding", default="utf-8", show_default=True, help="Encoding of a text file."),
     click.option("--delimiter", metavar="CHARACTER", help="CSV delimiter [default: from the header]."),
     click.option(
-        "--max-memory", type=MemorySize(), metavar="SIZE", callback=_limit_memory, expose_value=False,
+        "--max-memory",
+        type=MemorySize(),
+        metavar="SIZE",
+        callback=_limit_memory,
+        expose_value=False,
         help="Largest decoded table, such as 500M or 4G [default: 1G, at most a quarter of the memory].",
     ),
-)  # fmt: skip
+)
 table_options = stacked(
     click.option("--text-column", metavar="NAME", help="Column of the texts [default: text, or the only one]."),
     file_options,
 )
 encoder_name_options = stacked(
     click.option(
-        "--encoder", type=ENCODER, metavar="NAME|FOLDER|URL#MODEL",
+        "--encoder",
+        type=ENCODER,
+        metavar="NAME|FOLDER|URL#MODEL",
         help="minilm, a sentence-transformers folder, a Hugging Face model, or https://HOST/v1#MODEL of an OpenAI-"
         "compatible server (key in OPENAI_API_KEY).",
     ),
     click.option(
-        "--encoder-option", "encoder_options", type=Assignment(), multiple=True,
+        "--encoder-option",
+        "encoder_options",
+        type=Assignment(),
+        multiple=True,
         help="Option of the encoder, such as truncate_dim=64; may be repeated [default: the protector's].",
     ),
-)  # fmt: skip
+)
 encoder_options = stacked(
     encoder_name_options,
     click.option(
-        "--precision", type=click.Choice(["auto", "fp32", "bf16"]),
+        "--precision",
+        type=click.Choice(["auto", "fp32", "bf16"]),
         help="Precision of the encoder [default: auto, or the protector's].",
     ),
     click.option(
-        "--cache/--no-cache", default=True, show_default=True,
+        "--cache/--no-cache",
+        default=True,
+        show_default=True,
         help="Keep embeddings on disk for the next run; they are as sensitive as the texts.",
     ),
-)  # fmt: skip
+)
 task_options = stacked(
     click.option(
-        "--sts", type=FILE, metavar="FILE",
+        "--sts",
+        type=FILE,
+        metavar="FILE",
         help="Scored sentence pairs: a table with the columns sentence1, sentence2, score.",
     ),
     click.option(
-        "--retrieval", type=FILE, metavar="FOLDER",
+        "--retrieval",
+        type=FILE,
+        metavar="FOLDER",
         help="Retrieval in BEIR layout: corpus.jsonl[.gz], queries.jsonl[.gz], qrels.tsv.",
     ),
     click.option(
         "--label-column", metavar="NAME", help="Column of INPUT with the class of each text (classification)."
     ),
-)  # fmt: skip
+)
 page_options = stacked(
     _file("--html", "html_file", help="Write the report page to this file."),
     _file("--md", "md_file", help="Write the report as Markdown to this file."),
     _file("--csv", "csv_file", help="Write every figure to this CSV file."),
     click.option("--show-terms", is_flag=True, help="Write the concept's words into record and reports."),
     click.option(
-        "--show-reconstructions", is_flag=True,
+        "--show-reconstructions",
+        is_flag=True,
         help="Write reconstructed texts beside the originals into record and reports (tier full).",
     ),
-)  # fmt: skip
-report_options = stacked(
-    _file("--json", "json_file", help="Write the record to this file; - is stdout."), page_options
 )
+report_options = stacked(_file("--json", "json_file", help="Write the record to this file; - is stdout."), page_options)
 long_texts_option = click.option(
-    "--long-texts", type=click.Choice(["cut", "split"]), default="cut", show_default=True,
+    "--long-texts",
+    type=click.Choice(["cut", "split"]),
+    default="cut",
+    show_default=True,
     help="Cut texts that are longer than the encoder reads, or split them into windows.",
-)  # fmt: skip
+)
 named_options = stacked(
-    click.option(
-        "--key-file", type=KEY_FILE,
-        help="Keyed noise: the same item always gets the same release.",
-    ),
+    click.option("--key-file", type=KEY_FILE, help="Keyed noise: the same item always gets the same release."),
     click.option("--key-env", metavar="VARIABLE", help="Keyed noise with the keys in this environment variable."),
     click.option("--key-id", metavar="ID", help="Which of the keys [default: the current one]."),
     click.option(
@@ -408,13 +439,18 @@ named_options = stacked(
 """For commands whose rows have ids of their own."""
 SEAL_KEY = SealKey("a key file, which `vecveil key new` wrote, or env:NAME:FILE")
 seal_key_option = click.option(
-    "--seal-key", type=SEAL_KEY, required=True,
+    "--seal-key",
+    type=SEAL_KEY,
+    required=True,
     help="Key file of the sealed rows, or env:NAME:FILE for a master key in a variable.",
 )
 filter_field_option = click.option(
-    "--filter-field", "filter_fields", multiple=True, metavar="FIELD",
+    "--filter-field",
+    "filter_fields",
+    multiple=True,
+    metavar="FIELD",
     help="With --seal-key: let `vecveil search --where` select by this field; may be repeated.",
-)  # fmt: skip
+)
 database_seal_options = stacked(
     seal_key_option,
     click.option("--seal-name", metavar="NAME", help="Name in the key file [default: the location of DATABASE]."),
@@ -423,14 +459,18 @@ file_seal_options = stacked(
     seal_key_option,
     click.option("--seal-name", metavar="NAME", required=True, help="Name of the collection in the key file."),
     click.option(
-        "--id-column", metavar="NAME", default="id", show_default=True,
+        "--id-column",
+        metavar="NAME",
+        default="id",
+        show_default=True,
         help="Column of ids; a blob opens under its id alone.",
     ),
-)  # fmt: skip
+)
 release_options = stacked(
     click.option(
-        "--id-column", metavar="NAME",
+        "--id-column",
+        metavar="NAME",
         help="Column that names each row's item, for keys and ledger [of .npy: the row's number].",
     ),
     named_options,
-)  # fmt: skip
+)

@@ -127,9 +127,12 @@ def report_files(reports: Mapping[str, Path | None], *, inputs: tuple[Path | Non
 def write_reports(result: AuditResult, files: Mapping[str, Path]) -> None:
     """Write the reports that `report_files` returned."""
     draw = {
-        "--json": result.save, "--audit-json": result.save, "--html": result.to_html, "--md": result.to_markdown,
+        "--json": result.save,
+        "--audit-json": result.save,
+        "--html": result.to_html,
+        "--md": result.to_markdown,
         "--csv": result.to_csv,
-    }  # fmt: skip
+    }
     for option, path in files.items():
         with writing(path):
             draw[option](path)

@@ -49,42 +49,51 @@ Examples:
 inputs_options = shared.stacked(
     click.argument("inputs", nargs=-1, required=True, metavar="INPUT..."),
     click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, required=True, help="Protector file."),
-    click.option(
-        "-o", "--out", required=True,
-        help="*.parquet, *.npy for vectors alone, or a folder (path or URL).",
-    ),
+    click.option("-o", "--out", required=True, help="*.parquet, *.npy for vectors alone, or a folder (path or URL)."),
     shared.table_options,
     click.option(
-        "--embedding-column", metavar="NAME",
+        "--embedding-column",
+        metavar="NAME",
         help="Parquet column of clean vectors [default: embedding, if there is one].",
     ),
-)  # fmt: skip
+)
 run_options = shared.stacked(
     click.option(
-        "--again", is_flag=True,
-        help="Accept an input that is protected already, and missing parts of a folder.",
+        "--again", is_flag=True, help="Accept an input that is protected already, and missing parts of a folder."
     ),
     click.option("--force", is_flag=True, help="Replace an existing file."),
     click.option(
-        "--engine", type=click.Choice(["local", "ray"]),
+        "--engine",
+        type=click.Choice(["local", "ray"]),
         help="Engine that protects the parts of a folder [default: local, this machine].",
     ),
     click.option(
-        "--part-size", type=click.IntRange(1), default=256, show_default=True, metavar="MIB",
+        "--part-size",
+        type=click.IntRange(1),
+        default=256,
+        show_default=True,
+        metavar="MIB",
         help="Size of a part of a folder, before compression.",
     ),
     shared.json_option,
-)  # fmt: skip
+)
 
 
-@click.command("protect", epilog=EXAMPLE, cls=shared.Sections, sections={
-    "Input": "--protector --text-column --embedding-column --encoder",
-    "Output": "--out --carry --force --again --json",
-    "Noise": "--key-file --id-column --ledger --no-noise",
-})  # fmt: skip
+@click.command(
+    "protect",
+    epilog=EXAMPLE,
+    cls=shared.Sections,
+    sections={
+        "Input": "--protector --text-column --embedding-column --encoder",
+        "Output": "--out --carry --force --again --json",
+        "Noise": "--key-file --id-column --ledger --no-noise",
+    },
+)
 @inputs_options
 @click.option(
-    "--carry", multiple=True, metavar="NAME",
+    "--carry",
+    multiple=True,
+    metavar="NAME",
     help="Column to copy unchanged; the ids are copied always; may be repeated.",
 )
 @click.option("--keep-text", is_flag=True, help="Also write the column of texts.")
@@ -107,11 +116,16 @@ def command(
     _run(inputs, protector_file, out, Release.of(options, noise=not no_noise), force, as_json, options)
 
 
-@click.command("seal", epilog=SEAL_EXAMPLE, cls=shared.Sections, sections={
-    "Input": "--protector --text-column --embedding-column --encoder",
-    "Sealing": "--seal-key --seal-name --id-column --filter-field",
-    "Output": "--out --carry --force --again --json",
-})  # fmt: skip
+@click.command(
+    "seal",
+    epilog=SEAL_EXAMPLE,
+    cls=shared.Sections,
+    sections={
+        "Input": "--protector --text-column --embedding-column --encoder",
+        "Sealing": "--seal-key --seal-name --id-column --filter-field",
+        "Output": "--out --carry --force --again --json",
+    },
+)
 @inputs_options
 @click.option("--carry", multiple=True, metavar="NAME", help="Column to copy readable, beside its sealed value.")
 @shared.encoder_options
@@ -120,9 +134,8 @@ def command(
 @shared.named_options
 @run_options
 def seal_command(
-    inputs: tuple[str, ...], protector_file: Path, out: str, id_column: str, force: bool, as_json: bool,
-    **options: Any,
-) -> None:  # fmt: skip
+    inputs: tuple[str, ...], protector_file: Path, out: str, id_column: str, force: bool, as_json: bool, **options: Any
+) -> None:
     """Write the protected vectors of INPUT, and its clean vectors, texts and other columns sealed.
 
     The output has the ids, the column vecveil_sealed, a column vecveil_filter_FIELD for each --filter-field, and the
@@ -138,9 +151,14 @@ def seal_command(
 
 
 def _run(
-    inputs: tuple[str, ...], protector_file: Path, out: str, release: Release, force: bool, as_json: bool,
+    inputs: tuple[str, ...],
+    protector_file: Path,
+    out: str,
+    release: Release,
+    force: bool,
+    as_json: bool,
     options: dict[str, Any],
-) -> None:  # fmt: skip
+) -> None:
     into_folder = _is_folder(inputs, out) or options["engine"] is not None
     if into_folder and force:
         raise click.UsageError("--force replaces a file; a folder is finished or left alone: give another one.")
@@ -159,9 +177,13 @@ def _load(protector_file: Path, release: Release) -> Protector:
     """Return the protector; refuse keys, ledgers and --no-noise for a method without noise."""
     protector = load(protector_file)
     if protector.text_only and (release.named or not release.noise):
-        raise InvalidInputError.of("protect", "protector", "of a method with noise for keys, ledgers and --no-noise",
-                                   repr(protector.method),
-                                   "It rewrites texts, and the same text always gives the same vector.")  # fmt: skip
+        raise InvalidInputError.of(
+            "protect",
+            "protector",
+            "of a method with noise for keys, ledgers and --no-noise",
+            repr(protector.method),
+            "It rewrites texts, and the same text always gives the same vector.",
+        )
     if not release.noise:
         warn("--no-noise writes vectors without noise: for trusted queries; it protects nothing.")
     return protector
@@ -171,9 +193,14 @@ def _load(protector_file: Path, release: Release) -> Protector:
 
 
 def _protect_file(
-    input: Path, out: Path, protector_file: Path, form: TableFormat, release: Release, force: bool,
+    input: Path,
+    out: Path,
+    protector_file: Path,
+    form: TableFormat,
+    release: Release,
+    force: bool,
     options: dict[str, Any],
-) -> tuple[dict[str, Any], Protector]:  # fmt: skip
+) -> tuple[dict[str, Any], Protector]:
     format = form.of_path(input)
     release.check_ids(format)
     check_output(out, overwrite=force, source=input)
@@ -194,11 +221,22 @@ def _protect_file(
     with release.ledger() as ledger:
         work = table_protection(opened, ledger)
         counts = protect_table(
-            input, out, work.protect, encode=work.encode, dimension=work.dimension, carry=work.carry,
-            keep_text=work.keep_text, with_items=True, id_column=work.id_column, sealed=work.sealed,
-            embedding_column=options["embedding_column"], metadata=metadata_of(protector, key, noise=release.noise),
-            chunk_rows=None if vectors_inside else TEXT_ROWS, overwrite=force, **vars(form),
-        )  # fmt: skip
+            input,
+            out,
+            work.protect,
+            encode=work.encode,
+            dimension=work.dimension,
+            carry=work.carry,
+            keep_text=work.keep_text,
+            with_items=True,
+            id_column=work.id_column,
+            sealed=work.sealed,
+            embedding_column=options["embedding_column"],
+            metadata=metadata_of(protector, key, noise=release.noise),
+            chunk_rows=None if vectors_inside else TEXT_ROWS,
+            overwrite=force,
+            **vars(form),
+        )
     verb = "encoded and protected" if counts.encoded else "protected"
     note(f"{counts.rows:,} rows {verb}, from column {counts.source!r}.")
     others = "Left out" if work.sealed is None else "Sealed, with the exact vectors"
@@ -221,13 +259,22 @@ def _listed(names: tuple[str, ...]) -> str:
 
 def _job(protector: Protector, form: TableFormat, release: Release, options: dict[str, Any], **given: Any) -> BulkJob:
     return BulkJob.of(
-        protector, embedding_column=options["embedding_column"], carry=options["carry"],
-        keep_text=options["keep_text"], id_column=release.id_column, noise=release.noise,
-        check_lengths=not options["again"], encoder=options["encoder"], precision=options["precision"],
+        protector,
+        embedding_column=options["embedding_column"],
+        carry=options["carry"],
+        keep_text=options["keep_text"],
+        id_column=release.id_column,
+        noise=release.noise,
+        check_lengths=not options["again"],
+        encoder=options["encoder"],
+        precision=options["precision"],
         encoder_options=options["encoder_options"],
-        seal_key=options.get("seal_key"), seal_name=options.get("seal_name"),
-        filter_fields=options.get("filter_fields", ()), **vars(form), **given,
-    )  # fmt: skip
+        seal_key=options.get("seal_key"),
+        seal_name=options.get("seal_name"),
+        filter_fields=options.get("filter_fields", ()),
+        **vars(form),
+        **given,
+    )
 
 
 # Into a folder -----------------------------------------------------------------------------------
@@ -257,9 +304,8 @@ def _is_folder(inputs: Sequence[str], out: str) -> bool:
 
 
 def _protect_folder(
-    inputs: Sequence[str], out: str, protector_file: Path, form: TableFormat, release: Release,
-    options: dict[str, Any],
-) -> tuple[dict[str, Any], Protector]:  # fmt: skip
+    inputs: Sequence[str], out: str, protector_file: Path, form: TableFormat, release: Release, options: dict[str, Any]
+) -> tuple[dict[str, Any], Protector]:
     engine = options["engine"] or "local"
     # For one file the cache is the default; with many it would fill a disk, so it must be asked for.
     source = click.get_current_context().get_parameter_source("cache")
@@ -269,14 +315,27 @@ def _protect_folder(
             raise click.UsageError(f"{option} is a {kind} of one machine: leave it out, or use --engine local.")
     release.check_ids()
     protector = _load(protector_file, release)
-    job = _job(protector, form, release, options, key=release.source, key_id=release.key_id, cache=cache,
-               max_memory=memory_limit.get())  # fmt: skip
+    job = _job(
+        protector,
+        form,
+        release,
+        options,
+        key=release.source,
+        key_id=release.key_id,
+        cache=cache,
+        max_memory=memory_limit.get(),
+    )
     with release.ledger() as ledger:
         try:
             manifest = protect_files(
-                inputs, out, job, engine=_engine(engine), ledger=ledger, part_bytes=options["part_size"] * 2**20,
+                inputs,
+                out,
+                job,
+                engine=_engine(engine),
+                ledger=ledger,
+                part_bytes=options["part_size"] * 2**20,
                 again=options["again"],
-            )  # fmt: skip
+            )
         except KeyboardInterrupt:
             note("Finished parts stay; run the same command again to write the others.")
             raise

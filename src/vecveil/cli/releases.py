@@ -185,8 +185,10 @@ def erase_keys(file: str, collection: str | None, key_id: str | None, yes: bool,
         note(f"Deleted {erased}. It is still in {backups}: destroy them too.")
     else:
         store.erase(collection)
-        note(f"The sealed rows of {collection!r} open no more. Their protected vectors stay readable, and {backups} "
-             "still open the rows: destroy them too.")  # fmt: skip
+        note(
+            f"The sealed rows of {collection!r} open no more. Their protected vectors stay readable, and {backups} "
+            "still open the rows: destroy them too."
+        )
     if as_json:
         data_json({"key_file": str(file), "erased": collection or key_id})
 
@@ -251,22 +253,30 @@ def repair(ledger: Path, output: Path, as_json: bool) -> None:
     if as_json:
         data_json({"output": output.name, **asdict(result)})
     cap = "" if not result.cap_lost else f" A stored cap is lost: the new ledger has {number(result.cap)}."
-    note(f"Wrote {result.releases} releases to {output.name}. {result.lost} rows are lost: their releases no longer "
-         f"count.{cap}")  # fmt: skip
+    note(
+        f"Wrote {result.releases} releases to {output.name}. {result.lost} rows are lost: their releases no longer "
+        f"count.{cap}"
+    )
 
 
 def _ledger_lines(summary: LedgerSummary) -> list[str]:
     rows: list[tuple[object, object]] = [
-        ("items", summary.items), ("releases", summary.releases), ("most of one item", summary.most_releases),
-        ("cap", number(summary.cap)), ("checksums", "right"),
-    ]  # fmt: skip
+        ("items", summary.items),
+        ("releases", summary.releases),
+        ("most of one item", summary.most_releases),
+        ("cap", number(summary.cap)),
+        ("checksums", "right"),
+    ]
     if summary.histogram:
         rows += [("", ""), ("releases of an item", "items"), *summary.histogram.items()]
     for row in summary.protectors:
         spent = "none" if row.most_epsilon is None else f"{row.most_epsilon:.6g}"
         rows += [
-            ("", ""), (f"protector {row.protector}", ""), ("  items", row.items), ("  releases", row.releases),
+            ("", ""),
+            (f"protector {row.protector}", ""),
+            ("  items", row.items),
+            ("  releases", row.releases),
             ("  most of one item", row.most_releases),
             ("  most ε of one item", f"{spent} (per unit of its own metric)"),
-        ]  # fmt: skip
+        ]
     return [f"{name:<24}{value}".rstrip() for name, value in rows]

@@ -15,16 +15,7 @@ from vecveil.auditing import AuditResult, audit_store
 from vecveil.auditing.lint import clean_vectors, plaintext_beside
 from vecveil.cli import options as shared
 from vecveil.cli.audit import attack_arguments, attack_options
-from vecveil.cli.output import (
-    as_typed,
-    block,
-    data,
-    data_json,
-    note,
-    report_files,
-    write_reports,
-    writing,
-)
+from vecveil.cli.output import as_typed, block, data, data_json, note, report_files, write_reports, writing
 from vecveil.cli.tables import TableFormat, load_encoder_named
 from vecveil.concepts import Concept
 from vecveil.data import read_table
@@ -63,12 +54,17 @@ Milvus ?database=NAME.
 """
 
 
-@click.command("scan", epilog=EXAMPLE, cls=shared.Sections, sections={
-    "Rows": "--sample --limit",
-    "Texts": "--concept --text-field --group-field --texts --id-column --encoder",
-    "Attacks": "--tier",
-    "Output": "--json --audit-json --html --csv",
-})  # fmt: skip
+@click.command(
+    "scan",
+    epilog=EXAMPLE,
+    cls=shared.Sections,
+    sections={
+        "Rows": "--sample --limit",
+        "Texts": "--concept --text-field --group-field --texts --id-column --encoder",
+        "Attacks": "--tier",
+        "Output": "--json --audit-json --html --csv",
+    },
+)
 @click.argument("store")
 @click.option("--sample", type=click.IntRange(min=2), default=2000, show_default=True, help="Rows to draw at random.")
 @click.option("--limit", type=click.IntRange(min=1), help="Scan only the first N rows.")
@@ -129,9 +125,13 @@ def command(
         texts = _TextsFile(texts_file, form, id_column)
     with open_store(store) as opened:
         seen = scan(
-            opened, sample=options["sample"], limit=options["limit"], batch=options["batch"], seed=options["seed"],
+            opened,
+            sample=options["sample"],
+            limit=options["limit"],
+            batch=options["batch"],
+            seed=options["seed"],
             among=None if texts is None else texts.ids(),
-        )  # fmt: skip
+        )
     if texts is None:
         known = _texts_beside(seen, options["text_field"])
     else:
@@ -240,9 +240,13 @@ class _TextsFile:
                     matches[row] = (text, [column[i] for column in values])
         rows = sorted(matches)
         if not rows:
-            raise InvalidInputError.of("scan", "texts", "a table of texts of this store's rows",
-                                       "one with none of their ids",
-                                       fix="See that --id-column names the ids that the store has.")  # fmt: skip
+            raise InvalidInputError.of(
+                "scan",
+                "texts",
+                "a table of texts of this store's rows",
+                "one with none of their ids",
+                fix="See that --id-column names the ids that the store has.",
+            )
         beside = {name: [matches[row][1][i] for row in rows] for i, name in enumerate(names)}
         return SampleTexts([matches[row][0] for row in rows], scan.sample.vectors[rows], rows, beside)
 
@@ -291,9 +295,15 @@ def _audit_sample(
     columns = {name: known.columns[name] if name in known.columns else of_known(name) for name in concept.columns}
     beside = {each.name: _values_of(scan, each.name) for each in scan.survey.fields}
     return audit_store(
-        known.vectors, known.texts, concept.with_columns(columns), encoder=load_encoder_named(options),
-        groups=groups, lint=plaintext_beside(beside), command=command, **attack_arguments(options),
-    )  # fmt: skip
+        known.vectors,
+        known.texts,
+        concept.with_columns(columns),
+        encoder=load_encoder_named(options),
+        groups=groups,
+        lint=plaintext_beside(beside),
+        command=command,
+        **attack_arguments(options),
+    )
 
 
 def _is_clean(known: SampleTexts, options: dict[str, Any]) -> bool:
@@ -307,25 +317,33 @@ def _findings_of_audit(result: AuditResult | None, *, clean: bool) -> list[ScanF
     """Return the findings of the attacks and of the comparison with an encoder."""
     findings = []
     if clean:
-        findings.append(ScanFinding(
-            "vectors-not-protected", "high", "These are the encoder's own vectors: nothing protects them.",
-            _REMEDY,
-        ))  # fmt: skip
+        findings.append(
+            ScanFinding(
+                "vectors-not-protected", "high", "These are the encoder's own vectors: nothing protects them.", _REMEDY
+            )
+        )
     if result is None:
         return findings
     worst = result.worst
     reads = f"{worst['value']:.0%} of the concept's words (guessing: {worst['chance']:.0%})"
     if worst["low"] > worst["chance"]:
-        findings.append(ScanFinding(
-            "concept-leaks", "high",
-            f"Somebody who knows the texts of some rows recovers {reads} from the vectors of the others.",
-            _REMEDY,
-        ))  # fmt: skip
+        findings.append(
+            ScanFinding(
+                "concept-leaks",
+                "high",
+                f"Somebody who knows the texts of some rows recovers {reads} from the vectors of the others.",
+                _REMEDY,
+            )
+        )
     else:
-        findings.append(ScanFinding(
-            "concept-not-read", "info", f"The attacks on words read {reads}, no more than guessing within the error.",
-            "Look at the other attacks in the report, and give more rows (--sample) for narrower intervals.",
-        ))  # fmt: skip
+        findings.append(
+            ScanFinding(
+                "concept-not-read",
+                "info",
+                f"The attacks on words read {reads}, no more than guessing within the error.",
+                "Look at the other attacks in the report, and give more rows (--sample) for narrower intervals.",
+            )
+        )
     return findings
 
 
@@ -355,9 +373,7 @@ def _not_tested(
 # The report --------------------------------------------------------------------------------------
 
 
-def _record(
-    seen: Scan, name: str, findings: Sequence[ScanFinding], untested: list[str], typed: str
-) -> dict[str, Any]:
+def _record(seen: Scan, name: str, findings: Sequence[ScanFinding], untested: list[str], typed: str) -> dict[str, Any]:
     record = seen.to_record(name=name)
     return {
         "schema": record.pop("schema"),

@@ -41,7 +41,7 @@ def refuse_other_options(*allowed: str) -> None:
 
 def opened(
     location: str, seal_key: str | None, encoder: TextEncoder | None = None, *, new: bool = False
-) -> SealedIndex:  # fmt: skip
+) -> SealedIndex:
     """Return the index at ``location``; without ``new`` it must exist."""
     if seal_key is None:
         raise click.UsageError("A sealed index (sealed:) needs --seal-key.")
@@ -54,8 +54,10 @@ def opened(
         index.close()
         raise StoreError(
             f"There is no sealed index at {short_name(location)}. Make it with `vecveil migrate SOURCE "
-            "sealed:FOLDER --seal-key FILE`.", code="E-INDEX-MISSING", param="database",
-        )  # fmt: skip
+            "sealed:FOLDER --seal-key FILE`.",
+            code="E-INDEX-MISSING",
+            param="database",
+        )
     return index
 
 
@@ -65,9 +67,16 @@ def _encoder(name: str | None, options: Sequence[tuple[str, Any]]) -> TextEncode
 
 
 def migrate_command(
-    source: str, dest: str, seal_key: str | None, *, encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
-    drop: tuple[str, ...], skip_bad: bool, batch: int | None, as_json: bool,
-) -> None:  # fmt: skip
+    source: str,
+    dest: str,
+    seal_key: str | None,
+    *,
+    encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
+    drop: tuple[str, ...],
+    skip_bad: bool,
+    batch: int | None,
+    as_json: bool,
+) -> None:
     """Copy the rows of ``source`` to the index at ``dest``."""
     with open_store(source) as store, opened(dest, seal_key, _encoder(*encoder), new=True) as index:
         from vecveil.search.filling import fill
@@ -77,9 +86,17 @@ def migrate_command(
 
 
 def migrate_table_command(
-    source: str, dest: str, seal_key: str | None, *, encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
-    drop: tuple[str, ...], batch: int | None, as_json: bool, id_column: str | None, **table: Any,
-) -> None:  # fmt: skip
+    source: str,
+    dest: str,
+    seal_key: str | None,
+    *,
+    encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
+    drop: tuple[str, ...],
+    batch: int | None,
+    as_json: bool,
+    id_column: str | None,
+    **table: Any,
+) -> None:
     """Copy the rows of the table ``source`` to the index at ``dest``."""
     reader = read_table(source, **table)
     with opened(dest, seal_key, _encoder(*encoder), new=True) as index:
@@ -97,8 +114,10 @@ def _copied(done: Filling, source: str, dest: str, as_json: bool) -> None:
     if done.skipped:
         note(f"{done.skipped:,} bad rows are left out.")
     note(f"{done.written:,} rows written to {short_name(dest)}; {done.rows - done.written:,} were there already.")
-    note(f"Verified: count and ids of all {done.rows:,} rows; vectors, texts and metadata of {done.compared:,} rows. "
-         "Keep the key file: without it nothing opens.")  # fmt: skip
+    note(
+        f"Verified: count and ids of all {done.rows:,} rows; vectors, texts and metadata of {done.compared:,} rows. "
+        "Keep the key file: without it nothing opens."
+    )
     if as_json:
         data_json({"source": source, "dest": short_name(dest), **done.to_record()})
 
@@ -115,9 +134,17 @@ def _plan(checked: SourceCheck) -> None:
 
 
 def search_command(
-    location: str, query: str, seal_key: str, *, encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
-    top: int, candidates: int | None, where: Sequence[tuple[str, str, Any]], hybrid: bool, as_json: bool,
-) -> None:  # fmt: skip
+    location: str,
+    query: str,
+    seal_key: str,
+    *,
+    encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
+    top: int,
+    candidates: int | None,
+    where: Sequence[tuple[str, str, Any]],
+    hybrid: bool,
+    as_json: bool,
+) -> None:
     """Print the rows of the index at ``location`` that are nearest to ``query``."""
     conditions = _conditions(where)
     # Nothing that only the index names is loaded: without --encoder it is the built-in one, or none.
@@ -197,9 +224,11 @@ def scan_command(location: str, json_file: Path | None) -> dict[str, Any]:
     seen = {"store": short_name(location), **look(place)}
     if str(json_file) != "-":
         written = " to ".join(seen[name] or "unknown" for name in ("first_written", "last_written"))
-        data(f"{seen['store']}: protected: {seen['protected']}. Segments: {seen['segments']:,}. Commits: "
-             f"{seen['commits']:,}. Bytes: {seen['bytes']:,}, of the largest object {seen['largest']:,}. "
-             f"Written: {written}.")  # fmt: skip
+        data(
+            f"{seen['store']}: protected: {seen['protected']}. Segments: {seen['segments']:,}. Commits: "
+            f"{seen['commits']:,}. Bytes: {seen['bytes']:,}, of the largest object {seen['largest']:,}. "
+            f"Written: {written}."
+        )
         data("It shows no text, id, metadata or vector; the sizes show about how many rows there are.")
         for name in seen["others"]:
             if name != "index.json":
@@ -207,10 +236,13 @@ def scan_command(location: str, json_file: Path | None) -> dict[str, Any]:
     return seen
 
 
-@click.command("compact", epilog="""\b
+@click.command(
+    "compact",
+    epilog="""\b
 Example:
   vecveil compact sealed:notes/ --seal-key search.keys
-""")  # fmt: skip
+""",
+)
 @click.argument("index", metavar="sealed:PLACE")
 @shared.seal_key_option
 @shared.json_option
@@ -229,10 +261,13 @@ def compact_command(index: str, seal_key: str, as_json: bool) -> None:
         data_json({"database": short_name(index), "rows": rows})
 
 
-@click.command("reencode", epilog="""\b
+@click.command(
+    "reencode",
+    epilog="""\b
 Example:
   vecveil reencode sealed:notes/ --encoder BAAI/bge-small-en-v1.5 --seal-key search.keys
-""")  # fmt: skip
+""",
+)
 @click.argument("index", metavar="sealed:PLACE")
 @shared.encoder_name_options
 @shared.seal_key_option

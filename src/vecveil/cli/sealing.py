@@ -37,16 +37,26 @@ Examples:
 @click.option("-o", "--out", type=shared.FILE, required=True, help="*.parquet, *.npy for vectors alone, or a folder.")
 @shared.file_seal_options
 @click.option(
-    "--on-invalid", type=click.Choice(["raise", "skip"]), default="raise", show_default=True,
+    "--on-invalid",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    show_default=True,
     help="Fail at a blob that does not open, or skip its row.",
 )
 @shared.file_options
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @shared.json_option
 def unseal_command(
-    inputs: tuple[str, ...], out: Path, seal_key: str, seal_name: str, id_column: str, on_invalid: Any, force: bool,
-    as_json: bool, **options: Any,
-) -> None:  # fmt: skip
+    inputs: tuple[str, ...],
+    out: Path,
+    seal_key: str,
+    seal_name: str,
+    id_column: str,
+    on_invalid: Any,
+    force: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Write the exact vectors, texts and metadata of the sealed rows of INPUT: clean data.
 
     INPUT is what `vecveil seal` wrote, or any table with ids and the column vecveil_sealed, in base64 in text formats.
@@ -125,8 +135,9 @@ def reseal_command(database: str, seal_key: str, seal_name: str | None, batch: i
 
 @click.command("reprotect", epilog=REPROTECT_EXAMPLE)
 @click.argument("database")
-@click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR, required=True,
-              help="The new protector file.")
+@click.option(
+    "-p", "--protector", "protector_file", type=shared.PROTECTOR, required=True, help="The new protector file."
+)
 @shared.database_seal_options
 @shared.named_options
 @click.option("--batch", type=click.IntRange(min=1), default=1000, show_default=True, help="Rows per write.")
@@ -154,8 +165,11 @@ def _renew(
     collection = ProtectedCollection(database, None, seal_key, name=seal_name)
     with collection.database:
         rows = work(collection)
-    renewed = f"{rows:,} rows of {short_name(database)} are renewed, under a new data key" if rows else \
-        f"Every row of {short_name(database)} was renewed already"
+    renewed = (
+        f"{rows:,} rows of {short_name(database)} are renewed, under a new data key"
+        if rows
+        else f"Every row of {short_name(database)} was renewed already"
+    )
     note(f"{renewed}; the older keys are deleted.")
     if as_json:
         data_json({"database": short_name(database), "collection": collection.name, "rows": rows})

@@ -26,27 +26,47 @@ Example:
 @click.command("search", epilog=EXAMPLE)
 @click.argument("database")
 @click.argument("query")
-@click.option("-p", "--protector", "protector_file", type=shared.PROTECTOR,
-              help="Protector file; a sealed index (sealed:) has none.")
+@click.option(
+    "-p",
+    "--protector",
+    "protector_file",
+    type=shared.PROTECTOR,
+    help="Protector file; a sealed index (sealed:) has none.",
+)
 @shared.database_seal_options
 @shared.encoder_name_options
 @click.option("--top", type=click.IntRange(min=1), default=10, show_default=True, help="Rows to print.")
-@click.option("--candidates", type=click.IntRange(min=1),
-              help="Rows to open and rank [default: what the protector was fitted for, or 200].")
+@click.option(
+    "--candidates",
+    type=click.IntRange(min=1),
+    help="Rows to open and rank [default: what the protector was fitted for, or 200].",
+)
 @click.option("--map-queries", is_flag=True, help="Send the query without noise: finds more, tells the database more.")
 @click.option(
-    "--where", type=shared.Condition(), multiple=True, metavar="FIELD=VALUE",
+    "--where",
+    type=shared.Condition(),
+    multiple=True,
+    metavar="FIELD=VALUE",
     help="Rows with this value in a filter field: a number, true, false or else a text ('\"2024\"' is a text). Of "
     "sealed: any field, also with != > >= < <= (quote the condition).",
-)  # fmt: skip
+)
 @click.option("--hybrid", is_flag=True, help="Of sealed: rank by the query's words as well.")
 @shared.json_option
 def command(
-    database: str, query: str, protector_file: Path | None, seal_key: str, seal_name: str | None,
-    encoder: str | None, encoder_options: tuple[tuple[str, Any], ...],
-    top: int, candidates: int | None, map_queries: bool, where: tuple[tuple[str, str, Any], ...],
-    hybrid: bool, as_json: bool,
-) -> None:  # fmt: skip
+    database: str,
+    query: str,
+    protector_file: Path | None,
+    seal_key: str,
+    seal_name: str | None,
+    encoder: str | None,
+    encoder_options: tuple[tuple[str, Any], ...],
+    top: int,
+    candidates: int | None,
+    map_queries: bool,
+    where: tuple[tuple[str, str, Any], ...],
+    hybrid: bool,
+    as_json: bool,
+) -> None:
     """Print the rows of DATABASE whose exact vectors are nearest to QUERY.
 
     The database proposes candidates by protected vectors; their sealed rows are opened and ranked here.
@@ -60,9 +80,16 @@ def command(
             "seal_key", "encoder", "encoder_options", "top", "candidates", "where", "hybrid", "as_json"
         )
         return sealed.search_command(
-            database, query, seal_key, encoder=(encoder, encoder_options), top=top, candidates=candidates, where=where,
-            hybrid=hybrid, as_json=as_json,
-        )  # fmt: skip
+            database,
+            query,
+            seal_key,
+            encoder=(encoder, encoder_options),
+            top=top,
+            candidates=candidates,
+            where=where,
+            hybrid=hybrid,
+            as_json=as_json,
+        )
     if protector_file is None:
         raise click.UsageError("Missing option '-p' / '--protector'.")
     if hybrid:
@@ -70,8 +97,10 @@ def command(
     values: dict[str, list[Any]] = {}
     for field, operator, value in where:
         if operator != "=":
-            raise click.UsageError(f"--where: {operator} needs a sealed index (sealed:). A database is asked for equal "
-                                   "values only: FIELD=VALUE.")  # fmt: skip
+            raise click.UsageError(
+                f"--where: {operator} needs a sealed index (sealed:). A database is asked for equal "
+                "values only: FIELD=VALUE."
+            )
         values.setdefault(field, []).append(value)
     protector = load(protector_file)
     named = None
@@ -83,9 +112,15 @@ def command(
     with collection.database:
         ranking = collection.search(query, top=top, where=values, on_invalid="skip")
     if ranking.skipped and not ranking.ids:
-        raise SealingError.of("search", "database", "a store of rows sealed with this key", "other rows",
-                              "No candidate has a blob that opens.",
-                              "Fill it with `vecveil migrate --seal-key`.", code="E-SEAL-OPEN")  # fmt: skip
+        raise SealingError.of(
+            "search",
+            "database",
+            "a store of rows sealed with this key",
+            "other rows",
+            "No candidate has a blob that opens.",
+            "Fill it with `vecveil migrate --seal-key`.",
+            code="E-SEAL-OPEN",
+        )
     if ranking.skipped:
         note(f"{len(ranking.skipped)} candidates have no sealed row that opens with this key; they are left out.")
     hits = list(zip(ranking.ids, ranking.scores.tolist(), ranking.texts, ranking.metadata, strict=True))

@@ -24,56 +24,81 @@ Examples:
 """
 
 
-@click.command("serve", epilog=EXAMPLE, cls=shared.Sections, sections={
-    "Protection": "--protector --config --query-protection --key-file --ledger",
-    "Search": "--index --seal-key",
-    "Upstream": "--upstream --upstream-key",
-    "Server": "--host --port --api-keys --page",
-})  # fmt: skip
+@click.command(
+    "serve",
+    epilog=EXAMPLE,
+    cls=shared.Sections,
+    sections={
+        "Protection": "--protector --config --query-protection --key-file --ledger",
+        "Search": "--index --seal-key",
+        "Upstream": "--upstream --upstream-key",
+        "Server": "--host --port --api-keys --page",
+    },
+)
 @click.option(
-    "-p", "--protector", "protectors", type=shared.Source(shared.PROTECTOR.expected), multiple=True,
+    "-p",
+    "--protector",
+    "protectors",
+    type=shared.Source(shared.PROTECTOR.expected),
+    multiple=True,
     metavar="[NAME=]FILE",
     help="Protector file; NAME is the model that clients ask for [default: the file's name].",
-)  # fmt: skip
+)
 @click.option("--config", type=shared.FILE, help="YAML file with everything, in place of -p.")
 @click.option(
-    "--upstream", metavar="NAME|URL[#MODEL]",
+    "--upstream",
+    metavar="NAME|URL[#MODEL]",
     help="Encoder, or OpenAI-compatible server [default: each protector's own encoder; of indexes minilm].",
-)  # fmt: skip
+)
 @click.option(
-    "--upstream-key", type=shared.Source("a file with the key, or env:NAME"), metavar="env:NAME|FILE|forward|none",
-    help="Key for a server [default: the client's]."
+    "--upstream-key",
+    type=shared.Source("a file with the key, or env:NAME"),
+    metavar="env:NAME|FILE|forward|none",
+    help="Key for a server [default: the client's].",
 )
 @click.option("--host", help="Address to listen on [default: 127.0.0.1].")
 @click.option(
-    "--host-names", metavar="NAME,NAME",
+    "--host-names",
+    metavar="NAME,NAME",
     help="Permitted Host headers [default: without keys on 127.0.0.1 this machine's, else any].",
-)  # fmt: skip
+)
 @click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on; 0 takes a free one [default: 8080].")
 @click.option(
-    "--query-protection", type=click.Choice(["same", "stronger", "map-only"]),
+    "--query-protection",
+    type=click.Choice(["same", "stronger", "map-only"]),
     help="Protection of queries [default: same].",
-)  # fmt: skip
+)
 @click.option("--query-noise", type=float, help="Noise factor of --query-protection stronger [default: 2].")
 @click.option("--key-file", type=shared.KEY_FILE, help="Keyed noise: equal texts get equal vectors.")
 @click.option("--key-env", metavar="VARIABLE", help="Keyed noise with keys in this variable.")
 @click.option("--ledger", type=shared.LEDGER, help="Count releases of each text and keep to its cap.")
-@click.option("--api-keys", type=shared.Source("a file of client keys, or env:NAME"), metavar="env:NAME|FILE",
-    help="Client keys with grants, one a line [default: no key].")
 @click.option(
-    "--index", "indexes", multiple=True, metavar="NAME=LOCATION",
+    "--api-keys",
+    type=shared.Source("a file of client keys, or env:NAME"),
+    metavar="env:NAME|FILE",
+    help="Client keys with grants, one a line [default: no key].",
+)
+@click.option(
+    "--index",
+    "indexes",
+    multiple=True,
+    metavar="NAME=LOCATION",
     help="Sealed index that clients search as the vector store NAME; may be repeated.",
-)  # fmt: skip
+)
 @click.option(
-    "--seal-key", type=shared.SEAL_KEY, metavar="env:NAME:FILE|FILE",
+    "--seal-key",
+    type=shared.SEAL_KEY,
+    metavar="env:NAME:FILE|FILE",
     help="Keys of sealed search: open indexes, seal rows, and rank sealed documents.",
-)  # fmt: skip
+)
 @click.option("--workers", type=click.IntRange(min=1), help="Server processes, each with an encoder [default: 1].")
 @click.option("--no-access-log", is_flag=True, help="Do not log each request.")
 @click.option(
-    "--page/--no-page", default=True, show_default=True,
+    "--page/--no-page",
+    default=True,
+    show_default=True,
     help="At /, show what an attacker recovers before and after protection; one worker only.",
-)  # fmt: skip
+)
 @click.option("--page-texts", type=shared.FILE, help="Texts for the page's attacker to learn from [default: notes].")
 @shared.json_option
 def command(config: Path | None, page: bool, page_texts: Path | None, as_json: bool, **options: Any) -> None:
@@ -95,9 +120,10 @@ def command(config: Path | None, page: bool, page_texts: Path | None, as_json: b
         source = click.get_current_context().get_parameter_source("page")
         if page and (source is not ParameterSource.DEFAULT or page_texts is not None):
             raise click.UsageError(
-                "The page needs one worker: it keeps its state in one process." if settings.policies
+                "The page needs one worker: it keeps its state in one process."
+                if settings.policies
                 else "The page needs a protector: give -p FILE."
-            )  # fmt: skip
+            )
         page = False
     if not page:
         if page_texts is not None:

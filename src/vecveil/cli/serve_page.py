@@ -30,7 +30,6 @@ def page_routers(texts_file: Path | None) -> Callable[[Service], Sequence[Router
     background = [note.text for note in notes if note.text not in samples]
     description = "the synthetic notes that come with vecveil"
     if texts_file is not None:
-
         background, description = read_texts(texts_file).texts, "the corpus that this server was given"
         if len(background) < FEWEST_TEXTS:
             constraint = f"a file of at least {FEWEST_TEXTS} texts"
@@ -67,9 +66,7 @@ def _preview(background: Sequence[str]) -> Any:
         encoder: str,
         report: Callable[[float, str], None],
     ) -> dict[str, Any]:
-        preview = Preview(
-            protector, background, words, encode=encode, memory=memory, encoder=encoder
-        )
+        preview = Preview(protector, background, words, encode=encode, memory=memory, encoder=encoder)
         return preview.run(texts, report=report).to_record()
 
     return guess

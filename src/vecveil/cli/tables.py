@@ -118,8 +118,13 @@ def read_array(path: Path, embedding_column: str | None = None) -> np.ndarray[An
             chunks.append(chunk.vectors)
     if not chunks:
         names = ", ".join(reader.types) or "none"
-        raise DataFileError.of(path.name, "path", "a file with a column of vectors", f"the columns {names}",
-                               fix="Name it with --embedding-column.")  # fmt: skip
+        raise DataFileError.of(
+            path.name,
+            "path",
+            "a file with a column of vectors",
+            f"the columns {names}",
+            fix="Name it with --embedding-column.",
+        )
     return np.concatenate(chunks)
 
 
@@ -195,8 +200,12 @@ def retrieval_task(folder: Path, encoder: TextEncoder) -> RetrievalTask:
         if query in query_row and str(document) in document_row and value > 0:
             entries.append((query_row[query], document_row[str(document)], value))
     if not entries:
-        raise DataFileError.of(folder.name, "retrieval", "a task with judged documents",
-                               "judgements that name none of its queries and documents")  # fmt: skip
+        raise DataFileError.of(
+            folder.name,
+            "retrieval",
+            "a task with judged documents",
+            "judgements that name none of its queries and documents",
+        )
     rows, columns, values = zip(*entries, strict=True)
     shape = (len(rows_of_queries), len(documents))
     relevance = coo_array((values, (rows, columns)), shape=shape).tocsr()

@@ -24,9 +24,7 @@ class AnnotatedSpans:
 
     positional = True  # must see all texts at once, in their order
 
-    def __init__(
-        self, rows: Sequence[Any], *, column: str | None = None, owner: str = "AnnotatedSpans"
-    ) -> None:
+    def __init__(self, rows: Sequence[Any], *, column: str | None = None, owner: str = "AnnotatedSpans") -> None:
         if isinstance(rows, str | bytes | Mapping) or not hasattr(rows, "__iter__"):
             raise wrong_type(owner, "spans", "a list of spans for each text", rows)
         self.column = column
@@ -47,8 +45,13 @@ class AnnotatedSpans:
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
         """Return the given spans; raise for another number of texts or a span outside its text."""
         if len(texts) != len(self):
-            raise InvalidInputError.of(self._owner, "spans", f"one list for each of {len(texts)} texts",
-                                       len(self), "Given spans belong to their texts by position.")  # fmt: skip
+            raise InvalidInputError.of(
+                self._owner,
+                "spans",
+                f"one list for each of {len(texts)} texts",
+                len(self),
+                "Given spans belong to their texts by position.",
+            )
         for i, (text, row) in enumerate(zip(texts, self._rows, strict=True)):
             for span in row:
                 start, end = span.start, span.end
@@ -87,9 +90,7 @@ class AnnotatedSpans:
         return InvalidInputError.of(self._owner, "spans", constraint, f"{got} in row {row}")
 
 
-def checked_labels(
-    labels: Sequence[Any], *, owner: str, param: str = "labels"
-) -> tuple[str | None, ...]:
+def checked_labels(labels: Sequence[Any], *, owner: str, param: str = "labels") -> tuple[str | None, ...]:
     """Return one string or None for each text; an empty string counts as None."""
     if isinstance(labels, str | bytes | Mapping) or not hasattr(labels, "__iter__"):
         raise wrong_type(owner, param, "a sequence, one label a text", labels)

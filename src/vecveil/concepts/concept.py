@@ -51,13 +51,22 @@ class Concept:
         object.__setattr__(self, "detectors", tuple(self.detectors))
         for i, detector in enumerate(self.detectors):
             if not isinstance(detector, Detector):
-                raise InvalidInputError.of("Concept", "detectors", "objects with a method detect(texts)",
-                                           f"{type(detector).__name__} at position {i}")  # fmt: skip
+                raise InvalidInputError.of(
+                    "Concept",
+                    "detectors",
+                    "objects with a method detect(texts)",
+                    f"{type(detector).__name__} at position {i}",
+                )
         # A label states that a text holds the concept, not where: there is no span to remove.
         by_label = self.labels is not None or self.labels_column is not None
         if by_label and (self.detectors or self.spans_column is not None):
-            raise InvalidInputError.of("Concept", "labels", "alone", "labels together with detectors",
-                                       "A label does not locate the concept in its text.")  # fmt: skip
+            raise InvalidInputError.of(
+                "Concept",
+                "labels",
+                "alone",
+                "labels together with detectors",
+                "A label does not locate the concept in its text.",
+            )
         if not by_label and not self.detectors and self.spans_column is None:
             raise InvalidInputError.of("Concept", "detectors", "at least one", "none")
 
@@ -70,37 +79,22 @@ class Concept:
 
     @classmethod
     def from_terms(
-        cls,
-        name: str,
-        terms: Iterable[str],
-        *,
-        case_sensitive: bool = False,
-        accent_sensitive: bool | None = None,
+        cls, name: str, terms: Iterable[str], *, case_sensitive: bool = False, accent_sensitive: bool | None = None
     ) -> Concept:
         """Return a concept of words and phrases; :class:`TermDetector` defines equal spellings."""
         owner = "Concept.from_terms"
-        detector = TermDetector(
-            terms, case_sensitive=case_sensitive, accent_sensitive=accent_sensitive, owner=owner
-        )
+        detector = TermDetector(terms, case_sensitive=case_sensitive, accent_sensitive=accent_sensitive, owner=owner)
         return cls(name, (detector,))
 
     @classmethod
-    def from_patterns(
-        cls, name: str, patterns: Iterable[str], *, time_limit: float = 2.0
-    ) -> Concept:
+    def from_patterns(cls, name: str, patterns: Iterable[str], *, time_limit: float = 2.0) -> Concept:
         """Return a concept of regular expressions; see :class:`PatternDetector`."""
         owner = "Concept.from_patterns"
         return cls(name, (PatternDetector(patterns, time_limit=time_limit, owner=owner),))
 
     @classmethod
     def from_entities(
-        cls,
-        name: str,
-        entities: Iterable[str],
-        *,
-        engine: str = "presidio",
-        model: Any = None,
-        language: str = "en",
+        cls, name: str, entities: Iterable[str], *, engine: str = "presidio", model: Any = None, language: str = "en"
     ) -> Concept:
         """Return a concept of entity types.
 
@@ -119,9 +113,7 @@ class Concept:
         elif engine == "huggingface":
             detector = HuggingFaceDetector(entities, model=model, owner=owner)
         else:
-            raise InvalidInputError.of(
-                owner, "engine", f"one of {', '.join(_ENGINES)}", repr(engine)
-            )
+            raise InvalidInputError.of(owner, "engine", f"one of {', '.join(_ENGINES)}", repr(engine))
         return cls(name, (detector,))
 
     @classmethod
@@ -144,21 +136,14 @@ class Concept:
         settings = read_concept_file(path)
         detectors: list[Detector] = []
         if "terms" in settings:
-            spelling = {
-                key: settings[key] for key in ("case_sensitive", "accent_sensitive") if key in settings
-            }
+            spelling = {key: settings[key] for key in ("case_sensitive", "accent_sensitive") if key in settings}
             detectors.append(TermDetector(settings["terms"], owner=owner, **spelling))
         if "patterns" in settings:
             detectors.append(PatternDetector(settings["patterns"], owner=owner))
         if "entities" in settings:
             options = dict(settings["entities"])
             detectors += cls.from_entities("entities", options.pop("types"), **options).detectors
-        return cls(
-            settings["name"],
-            tuple(detectors),
-            settings.get("spans_column"),
-            settings.get("labels_column"),
-        )
+        return cls(settings["name"], tuple(detectors), settings.get("spans_column"), settings.get("labels_column"))
 
     @classmethod
     def combined(cls, name: str, concepts: Sequence[Concept]) -> Concept:
@@ -168,9 +153,7 @@ class Concept:
         if labels or len(columns) > 1:
             # Labels give no spans to unite, and two span columns would need two sets of values.
             got = "one given by labels" if labels else f"{len(columns)} columns"
-            raise InvalidInputError.of(
-                "Concept.combined", "concepts", "concepts with spans, of one column", got
-            )
+            raise InvalidInputError.of("Concept.combined", "concepts", "concepts with spans, of one column", got)
         return cls(name, tuple(d for c in concepts for d in c.detectors), next(iter(columns), None))
 
     @property
@@ -222,9 +205,7 @@ class Concept:
         kinds += [{"kind": "labels", "texts": len(self.labels)}] if self.labels is not None else []
         return {"name": self.name, "detectors": kinds}
 
-    def detect(
-        self, texts: Sequence[str], *, show_progress: bool | None = None
-    ) -> list[list[Span]]:
+    def detect(self, texts: Sequence[str], *, show_progress: bool | None = None) -> list[list[Span]]:
         """Return the spans of each text, sorted and merged; a concept given by labels raises `ConceptError`."""
         checked = check_texts(texts, owner="Concept.detect", min_rows=0)
         self._require_columns("Concept.detect")
@@ -232,11 +213,7 @@ class Concept:
         return detect_all(self.name, self.detectors, checked, show_progress)
 
     def find(
-        self,
-        texts: Sequence[str],
-        *,
-        min_texts: int = LEAST_TEXTS,
-        show_progress: bool | None = None,
+        self, texts: Sequence[str], *, min_texts: int = LEAST_TEXTS, show_progress: bool | None = None
     ) -> ConceptMatches:
         """Return the matches of the concept in ``texts``: spans, pairs D+ / D-, token labels.
 
@@ -249,13 +226,15 @@ class Concept:
         self._require_columns(owner)
         if self.labels is not None:
             if len(self.labels) != len(checked):
-                raise InvalidInputError.of(owner, "texts",
-                                           f"as many as the concept's labels ({len(self.labels)})",
-                                           len(checked), "Labels belong to their texts by position.")  # fmt: skip
+                raise InvalidInputError.of(
+                    owner,
+                    "texts",
+                    f"as many as the concept's labels ({len(self.labels)})",
+                    len(checked),
+                    "Labels belong to their texts by position.",
+                )
             none: list[list[Span]] = [[] for _ in checked]
-            return build_matches(
-                self.name, checked, none, [], self.labels, min_texts=minimum, owner=owner
-            )
+            return build_matches(self.name, checked, none, [], self.labels, min_texts=minimum, owner=owner)
         spans = detect_all(self.name, self.detectors, checked, show_progress)
         rests = [remove(text, row) for text, row in zip(checked, spans, strict=True) if row]
         # Removal can join two halves of a term into a new match, which D- must not hold.
@@ -265,15 +244,24 @@ class Concept:
     def require_spans(self, owner: str) -> None:
         """Raise ConceptError if the concept is given by labels, which name no words."""
         if self.labels is not None or self.labels_column is not None:
-            raise ConceptError.of(owner, "concept", "one with spans",
-                                  f"{self.name!r}, which is given by labels",
-                                  "A label does not locate the concept in its text.",
-                                  "Give terms, patterns, entity types or spans.")  # fmt: skip
+            raise ConceptError.of(
+                owner,
+                "concept",
+                "one with spans",
+                f"{self.name!r}, which is given by labels",
+                "A label does not locate the concept in its text.",
+                "Give terms, patterns, entity types or spans.",
+            )
 
     def _require_columns(self, owner: str) -> None:
         if self.columns:
-            raise InvalidInputError.of(owner, "concept", f"given its column {self.columns[0]!r}", "none",
-                        fix="Call concept.with_columns({...}) with the values of the table.")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "concept",
+                f"given its column {self.columns[0]!r}",
+                "none",
+                fix="Call concept.with_columns({...}) with the values of the table.",
+            )
 
 
 LONGEST_TIME_LIMIT = 60.0  # seconds; a record from a file must not stall a reader
@@ -286,10 +274,14 @@ def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
     """
     detectors = [_record(detector) for detector in concept.detectors]
     if concept.columns or concept.labels is not None or None in detectors:
-        raise ConceptError.of(owner, "concept", "of terms, patterns, or entities without a model or with a named one",
-                              "one with other detectors",
-                              "A file holds no code and no model, and spans belong to their texts.",
-                              "Give the detector the name or folder of its model.")  # fmt: skip
+        raise ConceptError.of(
+            owner,
+            "concept",
+            "of terms, patterns, or entities without a model or with a named one",
+            "one with other detectors",
+            "A file holds no code and no model, and spans belong to their texts.",
+            "Give the detector the name or folder of its model.",
+        )
     return {"name": concept.name, "detectors": detectors}
 
 
@@ -336,7 +328,5 @@ def _detector(record: dict[str, Any]) -> Detector:
     if kind == "entities" and "model" in record:
         return NamedModelDetector(record)
     if kind == "entities":
-        return PresidioDetector(
-            record["types"], language=record["language"], min_score=record["min_score"]
-        )
+        return PresidioDetector(record["types"], language=record["language"], min_score=record["min_score"])
     raise ValueError("kind")

@@ -24,13 +24,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from vecveil.errors import (
-    DataFileError,
-    InvalidInputError,
-    VecveilError,
-    optional_import,
-    wrong_type,
-)
+from vecveil.errors import DataFileError, InvalidInputError, VecveilError, optional_import, wrong_type
 from vecveil.io import decode_text
 
 DEEPEST = 100  # far below Python's recursion limit, far above any concept file
@@ -81,9 +75,7 @@ def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
         settings["entities"] = entity_options(content["entities"])
     if not settings.keys() - {"name", "case_sensitive", "accent_sensitive"}:
         known = ", ".join(key for key in _KEYS if key not in ("name", "case_sensitive", "accent_sensitive"))
-        raise InvalidInputError.of(
-            _OWNER, "path", f"a concept file with at least one of {known}", "none"
-        )
+        raise InvalidInputError.of(_OWNER, "path", f"a concept file with at least one of {known}", "none")
     return settings
 
 
@@ -127,10 +119,13 @@ def load_yaml(text: str, name: str, *, owner: str) -> Any:
     try:
         shared = _shared_line(yaml, text, SafeLoader)
         if shared is not None:
-            raise DataFileError.of(owner, "path",
-                                   "a YAML file without anchors (&), aliases (*) and merge keys (<<)",
-                                   f"{name}, one in line {shared}",
-                                   fix="Write the values out; quote texts that begin with & or *.")  # fmt: skip
+            raise DataFileError.of(
+                owner,
+                "path",
+                "a YAML file without anchors (&), aliases (*) and merge keys (<<)",
+                f"{name}, one in line {shared}",
+                fix="Write the values out; quote texts that begin with & or *.",
+            )
         # The node tree shows repeated keys, which construction would silently drop.
         loader = SafeLoader(text)
         try:
@@ -161,13 +156,14 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path", named_b
     try:
         # A concept file from somebody else must not turn another file of this user into terms.
         if named_by is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(named_by.parent)):
-            raise InvalidInputError(f"`{param}` lies outside the folder of {named_by.name}. Copy it there.",
-                                    code="E-CONCEPT-PATH", param=param)  # fmt: skip
+            raise InvalidInputError(
+                f"`{param}` lies outside the folder of {named_by.name}. Copy it there.",
+                code="E-CONCEPT-PATH",
+                param=param,
+            )
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise DataFileError.of(
-                owner, param, "a readable file", f"{path.name!r}, not a regular file"
-            )
+            raise DataFileError.of(owner, param, "a readable file", f"{path.name!r}, not a regular file")
         if status.st_size > most:
             got = f"{path.name!r} of {status.st_size >> 20} MiB"
             raise DataFileError.of(owner, param, f"a file of at most {most >> 20} MiB", got)

@@ -58,9 +58,7 @@ class EntityDetector:
         missing = [entity for entity in self.entities if entity not in known]
         if missing:
             constraint = f"among {', '.join(sorted(known))}"
-            raise InvalidInputError.of(
-                self._owner, "entities", constraint, ", ".join(sorted(missing))
-            )
+            raise InvalidInputError.of(self._owner, "entities", constraint, ", ".join(sorted(missing)))
 
 
 class PresidioDetector(EntityDetector):
@@ -107,10 +105,15 @@ class PresidioDetector(EntityDetector):
         wanting = set(self.entities) - known  # before _check_known: a better message
         if model is None and (wanting := wanting & _model_entities(language)):
             constraint = f"a spaCy pipeline for the types {', '.join(sorted(wanting))}"
-            raise InvalidInputError.of(owner, "model", constraint, None,
-                                       "Presidio needs a model for these types and downloads none.",
-                                       "Install one (python -m spacy download en_core_web_lg) and pass its name, "
-                                       "or use engine='huggingface' and a model (vecveil[huggingface]).")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "model",
+                constraint,
+                None,
+                "Presidio needs a model for these types and downloads none.",
+                "Install one (python -m spacy download en_core_web_lg) and pass its name, "
+                "or use engine='huggingface' and a model (vecveil[huggingface]).",
+            )
         self._check_known(known)
 
     def describe(self) -> dict[str, Any]:
@@ -189,15 +192,18 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
     else:
         # Checked first: Presidio would download a missing pipeline.
         if not (spacy.util.is_package(model) or Path(model).exists()):
-            raise InvalidInputError.of(owner, "model", "an installed spaCy pipeline or its folder", repr(model),
-                                       fix=f"Install it with: python -m spacy download {model}")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "model",
+                "an installed spaCy pipeline or its folder",
+                repr(model),
+                fix=f"Install it with: python -m spacy download {model}",
+            )
         engine = SpacyNlpEngine(models=[{"lang_code": language, "model_name": model}])
         try:
             engine.load()
         except (OSError, ValueError):
-            raise InvalidInputError.of(
-                owner, "model", "a folder that holds a spaCy pipeline", repr(model)
-            ) from None
+            raise InvalidInputError.of(owner, "model", "a folder that holds a spaCy pipeline", repr(model)) from None
     registry = RecognizerRegistry(supported_languages=[language])
     registry.load_predefined_recognizers(languages=[language])
     # Presidio's e-mail recogniser downloads a suffix list, and spaCy's needs a model.
@@ -231,12 +237,7 @@ class SpacyDetector(EntityDetector):
     engine = "spacy"
 
     def __init__(
-        self,
-        entities: Iterable[str],
-        *,
-        model: Any,
-        batch_size: int = 128,
-        owner: str = "SpacyDetector",
+        self, entities: Iterable[str], *, model: Any, batch_size: int = 128, owner: str = "SpacyDetector"
     ) -> None:
         super().__init__(entities, model=model, owner=owner)
         self.batch_size = batch_size
@@ -250,20 +251,26 @@ class SpacyDetector(EntityDetector):
             try:
                 self._pipeline = spacy.load(model)
             except (OSError, ValueError):
-                raise InvalidInputError.of(owner, "model", "a spaCy pipeline that is installed, or its folder",
-                            repr(self._model),
-                            fix="Install one with: python -m spacy download en_core_web_sm") from None  # fmt: skip
+                raise InvalidInputError.of(
+                    owner,
+                    "model",
+                    "a spaCy pipeline that is installed, or its folder",
+                    repr(self._model),
+                    fix="Install one with: python -m spacy download en_core_web_sm",
+                ) from None
         else:
             constraint = "the name or folder of a spaCy pipeline, or a loaded one"
             raise wrong_type(owner, "model", constraint, model)
         finders = [
-            name
-            for name in self._pipeline.pipe_names
-            if "doc.ents" in self._pipeline.get_pipe_meta(name).assigns
+            name for name in self._pipeline.pipe_names if "doc.ents" in self._pipeline.get_pipe_meta(name).assigns
         ]
         if not finders:
-            raise InvalidInputError.of(owner, "model", "a pipeline with ner, entity_ruler or the like",
-                        f"one with {', '.join(self._pipeline.pipe_names) or 'no component'}")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "model",
+                "a pipeline with ner, entity_ruler or the like",
+                f"one with {', '.join(self._pipeline.pipe_names) or 'no component'}",
+            )
         # Only components that write doc.ents can produce entities.
         known = {label for name in finders for label in self._pipeline.pipe_labels.get(name, [])}
         if known:  # an entity ruler may name none
@@ -274,14 +281,16 @@ class SpacyDetector(EntityDetector):
         for row, text in enumerate(texts):
             if len(text) > self._pipeline.max_length:
                 limit = self._pipeline.max_length
-                raise InvalidInputError.of(self._owner, "texts", f"at most {limit} characters long each",
-                            f"{len(text)} in row {row}", "The pipeline rejects longer texts.")  # fmt: skip
+                raise InvalidInputError.of(
+                    self._owner,
+                    "texts",
+                    f"at most {limit} characters long each",
+                    f"{len(text)} in row {row}",
+                    "The pipeline rejects longer texts.",
+                )
         types = set(self.entities)
         docs = self._pipeline.pipe(map(without_surrogates, texts), batch_size=self.batch_size)
-        return [
-            [Span(e.start_char, e.end_char, e.label_) for e in doc.ents if e.label_ in types]
-            for doc in docs
-        ]
+        return [[Span(e.start_char, e.end_char, e.label_) for e in doc.ents if e.label_ in types] for doc in docs]
 
 
 class NamedModelDetector:
@@ -316,8 +325,13 @@ class NamedModelDetector:
             # Any other package would be imported, which runs its code.
             pipelines = {entry.name for entry in entry_points(group="spacy_models")}
             if model not in pipelines:
-                raise InvalidInputError.of("Protector.rewrite", "detector", "an installed spaCy pipeline", repr(model),
-                                           fix=f"Install it with: python -m spacy download {model}")  # fmt: skip
+                raise InvalidInputError.of(
+                    "Protector.rewrite",
+                    "detector",
+                    "an installed spaCy pipeline",
+                    repr(model),
+                    fix=f"Install it with: python -m spacy download {model}",
+                )
         detector: Detector = self._engine(self._record["types"], owner="Protector.rewrite", **self._options)
         return detector
 
@@ -384,8 +398,13 @@ class HuggingFaceDetector(EntityDetector):
             raise wrong_type(owner, "model", constraint, model)
         tokenizer, config = self._pipeline.tokenizer, self._pipeline.model.config
         if not getattr(tokenizer, "is_fast", False):
-            raise InvalidInputError.of(owner, "model", "one with a fast tokenizer", type(tokenizer).__name__,
-                                       "Only fast tokenizers return character offsets.")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "model",
+                "one with a fast tokenizer",
+                type(tokenizer).__name__,
+                "Only fast tokenizers return character offsets.",
+            )
         self._check_known({_PREFIX.sub("", str(x)) for x in config.id2label.values()} - {"O"})
         # Tokenizers without a limit report 1e30; some models (RoBERTa) reserve two positions.
         positions = int(getattr(config, "max_position_embeddings", 514) or 514)

@@ -76,9 +76,7 @@ def without_surrogates(text: str) -> str:
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
-def fold(
-    text: str, *, case_sensitive: bool = False, accent_sensitive: bool = True, lines: bool = False
-) -> str:
+def fold(text: str, *, case_sensitive: bool = False, accent_sensitive: bool = True, lines: bool = False) -> str:
     """Return ``text`` decomposed (NFD), with the differences that the module names removed.
 
     ``lines`` makes a run of whitespace with a line break in it a line break, not a space.

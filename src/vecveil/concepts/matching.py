@@ -74,10 +74,7 @@ def merge_spans(text: str, spans: Iterable[Span]) -> list[Span]:
         else:
             merged.append(span)
             longest = length
-    return [
-        s if s.term else Span(s.start, s.end, s.label, canonical(text[s.start : s.end]))
-        for s in merged
-    ]
+    return [s if s.term else Span(s.start, s.end, s.label, canonical(text[s.start : s.end])) for s in merged]
 
 
 def _whole(text: str, span: Span) -> Span:
@@ -89,37 +86,35 @@ def checked_spans(rows: Any, texts: Sequence[str], *, owner: str) -> list[list[S
     """Return a detector's result after checking it: a list for each text, every span inside its text."""
     if not isinstance(rows, list) or len(rows) != len(texts):
         size = f"{len(rows)} lists" if isinstance(rows, list) else type(rows).__name__
-        raise InvalidInputError.of(
-            owner, "detect", f"returning a list of {len(texts)} lists, one a text", size
-        )
+        raise InvalidInputError.of(owner, "detect", f"returning a list of {len(texts)} lists, one a text", size)
     for row, (spans, text) in enumerate(zip(rows, texts, strict=True)):
         for span in spans:
             if not isinstance(span, Span):
                 got = f"{type(span).__name__} in row {row}"
                 raise InvalidInputError.of(owner, "detect", "returning Span objects", got)
             # The fast path for plain integers; check_range finds the exact fault of all others.
-            if (
-                0 <= span.start < span.end <= len(text)
-                and type(span.start) is type(span.end) is int
-            ):
+            if 0 <= span.start < span.end <= len(text) and type(span.start) is type(span.end) is int:
                 continue
             check_range(span.start, span.end, len(text), owner=owner, param="detect", row=row)
     return rows
 
 
-def check_range(
-    start: Any, end: Any, length: int | None, *, owner: str, param: str, row: int
-) -> None:
+def check_range(start: Any, end: Any, length: int | None, *, owner: str, param: str, row: int) -> None:
     """Raise unless both are integers with 0 ≤ start < end ≤ length; None skips the length."""
     for value in (start, end):
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-            raise InvalidInputError.of(owner, param, "spans whose start and end are integers",
-                                       f"{type(value).__name__} in row {row}")  # fmt: skip
+            raise InvalidInputError.of(
+                owner, param, "spans whose start and end are integers", f"{type(value).__name__} in row {row}"
+            )
     if not 0 <= start < end or (length is not None and end > length):
         known = "" if length is None else f", length {length}"
-        raise InvalidInputError.of(owner, param, "spans with 0 ≤ start < end ≤ length of the text",
-                                   f"start {start}, end {end}{known} in row {row}",
-                                   "Offsets count characters (code points), not bytes.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            param,
+            "spans with 0 ≤ start < end ≤ length of the text",
+            f"start {start}, end {end}{known} in row {row}",
+            "Offsets count characters (code points), not bytes.",
+        )
 
 
 _CLOSING = frozenset(",.;:!?)]}…”»%、。，；：！？）」』】")
@@ -184,10 +179,7 @@ _CHUNK = 512  # texts per update of the progress bar
 
 
 def detect_all(
-    name: str,
-    detectors: Sequence[Detector],
-    texts: Sequence[str],
-    show_progress: bool | None,
+    name: str, detectors: Sequence[Detector], texts: Sequence[str], show_progress: bool | None
 ) -> list[list[Span]]:
     """Return the spans of each text, sorted, overlapping ones united; ``name`` labels the progress bar."""
     rows: list[list[Span]] = [[] for _ in texts]

@@ -124,10 +124,14 @@ class ConceptMatches:
         A concept given by labels raises `ConceptError`: it has no words to remove.
         """
         if self.labels is not None:
-            raise ConceptError.of("ConceptMatches.negatives", "concept", "one with spans",
-                                  f"{self.name!r}, which is given by labels",
-                                  "A label names no words to remove.",
-                                  "Use token_labels, or a concept of terms, patterns, entities or spans.")  # fmt: skip
+            raise ConceptError.of(
+                "ConceptMatches.negatives",
+                "concept",
+                "one with spans",
+                f"{self.name!r}, which is given by labels",
+                "A label names no words to remove.",
+                "Use token_labels, or a concept of terms, patterns, entities or spans.",
+            )
         return list(self._negatives)
 
     def tokens(self) -> list[tuple[str, ...]]:
@@ -138,8 +142,7 @@ class ConceptMatches:
         if self.labels is not None:
             return [(str(self.labels[i]),) for i in self.with_concept]
         return [
-            tuple(dict.fromkeys(word for span in self.spans[i] for word in words(span.term)))
-            for i in self.with_concept
+            tuple(dict.fromkeys(word for span in self.spans[i] for word in words(span.term))) for i in self.with_concept
         ]
 
     def token_labels(
@@ -161,9 +164,7 @@ class ConceptMatches:
             vocabulary = TokenVocabulary.most_frequent(tokens, minimum)
         return vocabulary.labels(tokens), vocabulary
 
-    def frequent_tokens(
-        self, thresholds: Sequence[int], rows: Indices | None = None
-    ) -> TokenVocabulary:
+    def frequent_tokens(self, thresholds: Sequence[int], rows: Indices | None = None) -> TokenVocabulary:
         """Return the vocabulary at the highest threshold that keeps half of all occurrences, else at the lowest.
 
         ``thresholds`` are numbers of texts, descending; ``rows`` are positions in ``with_concept``, None for all.
@@ -221,32 +222,42 @@ def build_matches(
                 empty.append(i)
     without = sorted(set(range(len(texts))) - set(holding) - set(empty))
     if not holding and not empty:
-        raise ConceptError(f"The concept {name!r} matches nothing: 0 of {len(texts)} texts hold it. Check its terms, "
-                           "patterns or entity types, and the column of the texts.",
-                           code="E-CONCEPT-NO-MATCH", param="texts")  # fmt: skip
+        raise ConceptError(
+            f"The concept {name!r} matches nothing: 0 of {len(texts)} texts hold it. Check its terms, "
+            "patterns or entity types, and the column of the texts.",
+            code="E-CONCEPT-NO-MATCH",
+            param="texts",
+        )
     if not holding:
         whole = f"every text that it matches ({len(empty)} of {len(texts)})" if without else "every text"
-        raise ConceptError(f"The concept {name!r} covers the whole of {whole}: removing it leaves nothing. Narrow it "
-                           "to the words to hide.", code="E-CONCEPT-WHOLE", param="texts")  # fmt: skip
+        raise ConceptError(
+            f"The concept {name!r} covers the whole of {whole}: removing it leaves nothing. Narrow it "
+            "to the words to hide.",
+            code="E-CONCEPT-WHOLE",
+            param="texts",
+        )
     # A fit takes no fewer than 20, so only a higher minimum can be lowered.
     lower = ", or lower `min_texts`." if min_texts > LEAST_TEXTS else "."
     needed = f"hold the concept {name!r} and something beside it; {owner} needs {min_texts}"
     if len(holding) < min_texts:
         alone = f" ({len(empty)} more consist of it alone)" if empty else ""
-        raise ConceptError(f"{len(holding)} of {len(texts)} texts {needed}{alone}. Give more texts or a wider "
-                           f"concept{lower}", code="E-CONCEPT-FEW", param="texts")  # fmt: skip
+        raise ConceptError(
+            f"{len(holding)} of {len(texts)} texts {needed}{alone}. Give more texts or a wider concept{lower}",
+            code="E-CONCEPT-FEW",
+            param="texts",
+        )
     # Copies reach the count but add no information.
     different = len({canonical(texts[i]) for i in holding})
     if different < min_texts:
-        raise ConceptError(f"{different} different texts {needed}; {len(holding) - different} more are copies, which "
-                           f"add no information. Give more texts{lower}",
-                           code="E-CONCEPT-FEW", param="texts")  # fmt: skip
+        raise ConceptError(
+            f"{different} different texts {needed}; {len(holding) - different} more are copies, which "
+            f"add no information. Give more texts{lower}",
+            code="E-CONCEPT-FEW",
+            param="texts",
+        )
     # Every span leaves with its canonical term, which token labels are made of.
     complete = tuple(
-        tuple(
-            s if s.term else Span(s.start, s.end, s.label, canonical(texts[i][s.start : s.end]))
-            for s in row
-        )
+        tuple(s if s.term else Span(s.start, s.end, s.label, canonical(texts[i][s.start : s.end])) for s in row)
         for i, row in enumerate(spans)
     )
     return ConceptMatches(
@@ -353,9 +364,7 @@ def mark_words(
     return WordMarks(marks, np.arange(len(marked)) < len(known), vectors, of_labels)
 
 
-def _probabilities(
-    vectors: npt.NDArray[np.float64], listed: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.float64]:
+def _probabilities(vectors: npt.NDArray[np.float64], listed: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
     """Return for each word that is not listed the probability that it is of the listed kind.
 
     A ridge regression of ±1 with balanced weights scores each word by the fit without it, so that listed and other

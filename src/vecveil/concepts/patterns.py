@@ -155,15 +155,14 @@ class PatternDetector:
         self._patterns: list[Any] = []
         for i, pattern in enumerate(patterns):
             if not isinstance(pattern, str):
-                raise InvalidInputError.of(owner, "patterns", "a sequence of strings",
-                                           f"{type(pattern).__name__} at position {i}")  # fmt: skip
+                raise InvalidInputError.of(
+                    owner, "patterns", "a sequence of strings", f"{type(pattern).__name__} at position {i}"
+                )
             # Compiling has no time limit, and regex expands counted repetitions into gigabytes.
             if unrolled_size(pattern) > LARGEST_PATTERN:
                 constraint = f"of at most {LARGEST_PATTERN:,} elements, repetitions written out"
                 got = f"a larger one at position {i}"
-                raise InvalidInputError.of(
-                    owner, "patterns", constraint, got, fix="Lower the counts in braces."
-                )
+                raise InvalidInputError.of(owner, "patterns", constraint, got, fix="Lower the counts in braces.")
             try:
                 compiled = regex.compile(pattern)
                 with contextlib.suppress(regex.error):
@@ -171,9 +170,13 @@ class PatternDetector:
             except (regex.error, RecursionError, OverflowError, MemoryError, ValueError) as error:
                 place = getattr(error, "pos", None)
                 where = "" if place is None else f", wrong at its character {place}"
-                raise InvalidInputError.of(owner, "patterns", "regular expressions that compile",
-                                           f"one at position {i} that does not{where}",
-                                           fix="The syntax is that of the Python package regex.") from None  # fmt: skip
+                raise InvalidInputError.of(
+                    owner,
+                    "patterns",
+                    "regular expressions that compile",
+                    f"one at position {i} that does not{where}",
+                    fix="The syntax is that of the Python package regex.",
+                ) from None
             self.patterns += (pattern,)
             self._patterns.append(compiled)
             # A pattern that matches the empty string would match everywhere; removal would never end.
@@ -220,13 +223,21 @@ class PatternDetector:
         return spans
 
     def _matches_nothing(self, i: int) -> InvalidInputError:
-        return InvalidInputError.of(self._owner, "patterns", "patterns that match at least one character",
-                    f"one at position {i} that matches the empty string",
-                    fix="Use + instead of *, and let lookarounds enclose something.")  # fmt: skip
+        return InvalidInputError.of(
+            self._owner,
+            "patterns",
+            "patterns that match at least one character",
+            f"one at position {i} that matches the empty string",
+            fix="Use + instead of *, and let lookarounds enclose something.",
+        )
 
     def _too_slow(self, i: int, row: int | None) -> InvalidInputError:
         where = "" if row is None else f" on the text in row {row}"
-        return InvalidInputError.of(self._owner, "patterns", f"done with one text in {self.time_limit:g} seconds",
-                    f"more{where}, in the pattern at position {i}",
-                    "It probably backtracks without end, as nested repetitions do.",
-                    "Simplify it, or make its repetitions possessive (++ and *+).")  # fmt: skip
+        return InvalidInputError.of(
+            self._owner,
+            "patterns",
+            f"done with one text in {self.time_limit:g} seconds",
+            f"more{where}, in the pattern at position {i}",
+            "It probably backtracks without end, as nested repetitions do.",
+            "Simplify it, or make its repetitions possessive (++ and *+).",
+        )

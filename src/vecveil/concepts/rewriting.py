@@ -26,13 +26,7 @@ from vecveil.concepts.concept import Concept, concept_record
 from vecveil.concepts.folding import canonical, plain
 from vecveil.concepts.matching import Span, detect_all, merge_spans, redact, remove, replace
 from vecveil.concepts.pairs import ConceptMatches
-from vecveil.errors import (
-    ConceptError,
-    InvalidInputError,
-    KeyFileError,
-    ReleaseError,
-    optional_import,
-)
+from vecveil.errors import ConceptError, InvalidInputError, KeyFileError, ReleaseError, optional_import
 from vecveil.randomness import NoiseKey, NoiseKeys
 from vecveil.randomness.keyed import placed_source
 from vecveil.types import Texts
@@ -74,11 +68,7 @@ class Rewriter(ABC):
 
     @final
     def rewrite(
-        self,
-        texts: Texts,
-        *,
-        spans: Sequence[Sequence[Span]] | None = None,
-        show_progress: bool | None = None,
+        self, texts: Texts, *, spans: Sequence[Sequence[Span]] | None = None, show_progress: bool | None = None
     ) -> list[str]:
         """Return ``texts`` rewritten, one for each.
 
@@ -94,15 +84,17 @@ class Rewriter(ABC):
             given = AnnotatedSpans(spans, owner=owner).detect(texts)
             rows = [merge_spans(text, row) for text, row in zip(texts, given, strict=True)]
         elif self.needs_spans:
-            raise InvalidInputError.of(owner, "spans", "given for a concept of given spans", None,
-                                       "Its own spans belong to other texts by position.")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "spans",
+                "given for a concept of given spans",
+                None,
+                "Its own spans belong to other texts by position.",
+            )
         else:
             self.concept.require_spans(owner)
             rows = self.concept.detect(texts, show_progress=show_progress)
-        written = [
-            self._rewritten(text, row) if row else text
-            for text, row in zip(texts, rows, strict=True)
-        ]
+        written = [self._rewritten(text, row) if row else text for text, row in zip(texts, rows, strict=True)]
         return written if self.leaves_members else self._without_rest(written, rows)
 
     def _without_rest(self, written: list[str], rows: Sequence[Sequence[Span]]) -> list[str]:
@@ -199,19 +191,11 @@ class ReplacingAtRandom(Rewriter):
     kind: ClassVar[str] = "replace-random"
     becomes: ClassVar[str] = "random words of other texts"
     alike: ClassVar[str] = "numbers of words"
-    shows: ClassVar[tuple[str, ...]] = (
-        "That words were replaced, where and how many: they fit the sentence badly.",
-    )
+    shows: ClassVar[tuple[str, ...]] = ("That words were replaced, where and how many: they fit the sentence badly.",)
 
     @classmethod
     def of(
-        cls,
-        matches: ConceptMatches,
-        concept: Concept,
-        *,
-        seed: int = 0,
-        count: int = 2000,
-        min_texts: int = 5,
+        cls, matches: ConceptMatches, concept: Concept, *, seed: int = 0, count: int = 2000, min_texts: int = 5
     ) -> Self:
         """Return the rewriter with the most frequent words of the texts outside the concept, at least 20.
 
@@ -236,10 +220,14 @@ class ReplacingAtRandom(Rewriter):
             rows = concept.detect(known, show_progress=False)
             known = [word for word, spans in zip(known, rows, strict=True) if not spans]
         if len(known) < FEWEST_WORDS:
-            raise ConceptError.of("fit", "texts",
-                                  f"with {FEWEST_WORDS} words that {min_texts} texts hold beside the concept",
-                                  len(known), "The replacements are drawn from them.",
-                                  "Give more texts, or lower `min_word_texts`.")  # fmt: skip
+            raise ConceptError.of(
+                "fit",
+                "texts",
+                f"with {FEWEST_WORDS} words that {min_texts} texts hold beside the concept",
+                len(known),
+                "The replacements are drawn from them.",
+                "Give more texts, or lower `min_word_texts`.",
+            )
         return cls(concept, seed, tuple(sorted(known[:count])))
 
     def _rewritten(self, text: str, spans: Sequence[Span]) -> str:
@@ -248,9 +236,7 @@ class ReplacingAtRandom(Rewriter):
         def fill(span: Span) -> str:
             # one word even for a span of symbols
             count = len(_WORD.findall(span.term))
-            return " ".join(
-                self.words[i] for i in rng.integers(len(self.words), size=max(count, 1))
-            )
+            return " ".join(self.words[i] for i in rng.integers(len(self.words), size=max(count, 1)))
 
         return replace(text, spans, fill)
 
@@ -291,9 +277,14 @@ class ReplacingByMembers(Rewriter):
         members = members_of(matches.texts, matches.spans)
         fewest = min(map(len, members.values()), default=0)
         if fewest < FEWEST_MEMBERS:
-            raise ConceptError.of("fit", "texts", "with two members or more of every type of the concept",
-                                  f"a type with {fewest}", "Each mention is replaced by a member of its type.",
-                                  "Give more texts, or take members='faker' or method 'redact'.")  # fmt: skip
+            raise ConceptError.of(
+                "fit",
+                "texts",
+                "with two members or more of every type of the concept",
+                f"a type with {fewest}",
+                "Each mention is replaced by a member of its type.",
+                "Give more texts, or take members='faker' or method 'redact'.",
+            )
         return cls(concept, seed, members)
 
     def _rewritten(self, text: str, spans: Sequence[Span]) -> str:
@@ -324,9 +315,7 @@ class ReplacingByMembers(Rewriter):
         return {"types": len(sizes), "fewest_members": min(sizes, default=0), "members": sum(sizes)}
 
 
-def members_of(
-    texts: Sequence[str], spans: Sequence[Sequence[Span]]
-) -> dict[str, tuple[str, ...]]:
+def members_of(texts: Sequence[str], spans: Sequence[Sequence[Span]]) -> dict[str, tuple[str, ...]]:
     """Return the terms of each label as first written, sorted."""
     terms_of: dict[str, dict[str, str]] = defaultdict(dict)
     for text, row in zip(texts, spans, strict=True):
@@ -382,8 +371,7 @@ NOUNS = {
 }
 """Labels of Presidio, spaCy and common models by the noun that replaces their entities."""
 _DETERMINER = re.compile(
-    r"\b(?:an?|the|this|that|these|those|my|your|his|her|its|our|their|no|each|every|any|some)\s+$",
-    re.IGNORECASE,
+    r"\b(?:an?|the|this|that|these|those|my|your|his|her|its|our|their|no|each|every|any|some)\s+$", re.IGNORECASE
 )
 
 
@@ -414,8 +402,13 @@ class ReplacingByHypernyms(Rewriter):
         rescanning = [d for d in concept.detectors if getattr(d, "rescans", False)]
         matches = detect_all("", rescanning, every, show_progress=False)
         if count := sum(map(bool, matches)):
-            raise ConceptError.of("fit", "hypernyms", "nouns that the detector does not match", f"{count} others",
-                                  fix="Give nouns by label, '' for others: hypernyms={'': 'one'}.")  # fmt: skip
+            raise ConceptError.of(
+                "fit",
+                "hypernyms",
+                "nouns that the detector does not match",
+                f"{count} others",
+                fix="Give nouns by label, '' for others: hypernyms={'': 'one'}.",
+            )
         return rewriter
 
     def _rewritten(self, text: str, spans: Sequence[Span]) -> str:
@@ -489,14 +482,17 @@ class ReplacingBySurrogates(Rewriter):
     )
 
     @classmethod
-    def of(
-        cls, concept: Concept, members: Mapping[str, tuple[str, ...]], source: Any, *, seed: int = 0
-    ) -> Self:
+    def of(cls, concept: Concept, members: Mapping[str, tuple[str, ...]], source: Any, *, seed: int = 0) -> Self:
         """Return the rewriter; ``source`` is a noise key, keys, a key file's path, or ``env:NAME``."""
         key = _key_of(source)
         if max(map(len, members.values()), default=0) < FEWEST_MEMBERS:
-            raise ConceptError.of("fit", "texts", "with two members or more of a type of the concept", "fewer",
-                                  fix="Give more texts, or surrogates='faker'.")  # fmt: skip
+            raise ConceptError.of(
+                "fit",
+                "texts",
+                "with two members or more of a type of the concept",
+                "fewer",
+                fix="Give more texts, or surrogates='faker'.",
+            )
         named = None if isinstance(source, NoiseKeys | NoiseKey) else placed_source(source)
         return cls(concept, seed, members, key.key_id, key.check_value, named, key)
 
@@ -520,8 +516,13 @@ class ReplacingBySurrogates(Rewriter):
             key = _key_of(self.source, self.key_id)
         if key is None or key.check_value != self.key_check:
             got = "no key" if key is None else "another key"
-            raise KeyFileError.of("Protector.rewrite", "surrogate_key", f"the key {self.key_id!r} of the fit", got,
-                                  fix="Name it with vecveil.load(path, surrogate_key=...).")  # fmt: skip
+            raise KeyFileError.of(
+                "Protector.rewrite",
+                "surrogate_key",
+                f"the key {self.key_id!r} of the fit",
+                got,
+                fix="Name it with vecveil.load(path, surrogate_key=...).",
+            )
         return key
 
     def _place(self, label: str, term: str) -> bytes:
@@ -549,12 +550,27 @@ class ReplacingBySurrogates(Rewriter):
 
 
 PROVIDERS = {
-    "PERSON": "name", "PER": "name", "LOCATION": "city", "LOC": "city", "GPE": "city",
-    "ORG": "company", "ORGANIZATION": "company", "EMAIL_ADDRESS": "email", "EMAIL": "email",
-    "PHONE_NUMBER": "phone_number", "PHONE": "phone_number", "CREDIT_CARD": "credit_card_number",
-    "IBAN_CODE": "iban", "IBAN": "iban", "IP_ADDRESS": "ipv4", "URL": "url", "US_SSN": "ssn",
-    "US_BANK_NUMBER": "bban", "DATE_TIME": "date", "DATE": "date",
-}  # fmt: skip
+    "PERSON": "name",
+    "PER": "name",
+    "LOCATION": "city",
+    "LOC": "city",
+    "GPE": "city",
+    "ORG": "company",
+    "ORGANIZATION": "company",
+    "EMAIL_ADDRESS": "email",
+    "EMAIL": "email",
+    "PHONE_NUMBER": "phone_number",
+    "PHONE": "phone_number",
+    "CREDIT_CARD": "credit_card_number",
+    "IBAN_CODE": "iban",
+    "IBAN": "iban",
+    "IP_ADDRESS": "ipv4",
+    "URL": "url",
+    "US_SSN": "ssn",
+    "US_BANK_NUMBER": "bban",
+    "DATE_TIME": "date",
+    "DATE": "date",
+}
 """Faker's provider for each entity type of Presidio, spaCy and common models."""
 
 
@@ -568,10 +584,14 @@ def made_up_members(
     labels = sorted(set(types))
     unknown = sum(label.upper() not in PROVIDERS for label in labels)
     if unknown:
-        raise ConceptError.of("fit", "members",
-                              "'own' or lists of members for types without a Faker provider",
-                              f"{unknown} such types", f"Faker has {', '.join(sorted(PROVIDERS))}.",
-                              code="E-CONCEPT-TYPES")  # fmt: skip
+        raise ConceptError.of(
+            "fit",
+            "members",
+            "'own' or lists of members for types without a Faker provider",
+            f"{unknown} such types",
+            f"Faker has {', '.join(sorted(PROVIDERS))}.",
+            code="E-CONCEPT-TYPES",
+        )
     locales = (locales,) if isinstance(locales, str) else tuple(locales)
     count = check_count(count, owner="fit", param="count")
     with optional_import("Making members up", "faker", "faker"):

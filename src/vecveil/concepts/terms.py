@@ -66,16 +66,15 @@ class TermDetector:
         for i, term in enumerate(terms):
             if not isinstance(term, str):
                 fix = "In YAML, put quotes around words like no, yes, on, null and around numbers."
-                raise InvalidInputError.of(owner, "terms", "a sequence of strings",
-                                           f"{type(term).__name__} at position {i}", fix=fix)  # fmt: skip
+                raise InvalidInputError.of(
+                    owner, "terms", "a sequence of strings", f"{type(term).__name__} at position {i}", fix=fix
+                )
             key = self._fold(term).strip()
             # A term of punctuation alone would match nearly everywhere.
             if all(unicodedata.category(char)[0] in "PZC" for char in key):
                 got = "an empty one" if not key else "one of punctuation only"
                 got += f" at position {i}"
-                raise InvalidInputError.of(
-                    owner, "terms", "terms with a letter, digit or symbol", got
-                )
+                raise InvalidInputError.of(owner, "terms", "terms with a letter, digit or symbol", got)
             written.append((key, without_surrogates(term)))
         self._free_space = free_space(key for key, _ in written)
         # Two spellings of one term are one pattern; spans report the first spelling.
@@ -103,9 +102,7 @@ class TermDetector:
         """Return the detector for an encoder that keeps accents; a given ``accent_sensitive`` stays."""
         if self.accent_sensitive is not None:
             return self
-        return TermDetector(
-            self.terms, case_sensitive=self.case_sensitive, accent_sensitive=True, label=self.label
-        )
+        return TermDetector(self.terms, case_sensitive=self.case_sensitive, accent_sensitive=True, label=self.label)
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
         """Return the longest matches in each text, sorted; they may overlap but not nest."""

@@ -107,8 +107,9 @@ def within_window(
         raise ConceptError(
             f"{owner}: {len(holding)} of {len(texts)} texts hold the concept {matches.name!r} in the part that the "
             f"encoder reads, and {beyond} only beyond it; at least {min_texts} must. {SPLIT}",
-            code="E-CONCEPT-WINDOW", param="texts",
-        ) from error  # fmt: skip
+            code="E-CONCEPT-WINDOW",
+            param="texts",
+        ) from error
     return Windows(found, np.asarray(source), report)
 
 

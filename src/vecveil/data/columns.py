@@ -100,8 +100,12 @@ def check_names(source: str, names: Sequence[str]) -> None:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         which = f": {', '.join(map(repr, repeated[:SHOWN]))}" if all(map(is_word, names)) else ""
-        raise not_usable(source, "a table with different column names", f"{len(repeated)} that occur twice{which}",
-                         fix="Rename them; if the first line is data, add a header line.")  # fmt: skip
+        raise not_usable(
+            source,
+            "a table with different column names",
+            f"{len(repeated)} that occur twice{which}",
+            fix="Rename them; if the first line is data, add a header line.",
+        )
 
 
 def check_rows(source: str, rows: int, columns: int | None = None) -> None:
@@ -222,9 +226,13 @@ def ids_of(values: Any, *, source: str, first_row: int) -> list[str]:
     for i, value in enumerate(plain):
         if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
             got = "nothing" if value is None or value == "" else type(value).__name__
-            raise DataFileError.of(source, "id_column", "a column of texts or whole numbers",
-                                   f"{got} in {row_number(first_row + i)}",
-                                   "It names the item of each row.")  # fmt: skip
+            raise DataFileError.of(
+                source,
+                "id_column",
+                "a column of texts or whole numbers",
+                f"{got} in {row_number(first_row + i)}",
+                "It names the item of each row.",
+            )
     # A CSV's "7" and a Parquet file's 7 are one item: the format must not change an id.
     return [str(value) for value in plain]
 
@@ -248,9 +256,7 @@ def texts_from_arrow(values: Any) -> list[str | None]:
     return list((values if pa.types.is_string(values.type) else values.cast(pa.large_string())).to_pylist())
 
 
-def vectors_from_arrow(
-    values: Any, *, source: str, column: str, first_row: int, dimension: int | None
-) -> Embeddings:
+def vectors_from_arrow(values: Any, *, source: str, column: str, first_row: int, dimension: int | None) -> Embeddings:
     """Return a column of float lists as an (N, n) array, without a copy where Arrow allows it.
 
     float16 becomes float32. All rows must have ``dimension`` values (None: as many as the first).
@@ -296,8 +302,9 @@ def check_lengths(source: str, columns: ColumnBatch) -> None:
     for name, values in columns.items():
         is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
         if is_text and (pa.compute.max(pa.compute.binary_length(values)).as_py() or 0) > LONGEST:
-            raise DataFileError(f"{source}: column {name!r} has a text over {LONGEST >> 20} MiB. Cut it into pieces.",
-                                param="path")  # fmt: skip
+            raise DataFileError(
+                f"{source}: column {name!r} has a text over {LONGEST >> 20} MiB. Cut it into pieces.", param="path"
+            )
 
 
 def has_number_list(values: Any) -> bool:

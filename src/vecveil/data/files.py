@@ -26,9 +26,13 @@ from vecveil.io import likely_encoding, warn_of_controls
 T = TypeVar("T")
 
 INPUT_SUFFIXES: dict[str, tuple[str, ...]] = {
-    "csv": (".csv",), "tsv": (".tsv", ".tab"), "jsonl": (".jsonl", ".ndjson"), "txt": (".txt",),
-    "parquet": (".parquet", ".pq"), "npy": (".npy",),
-}  # fmt: skip
+    "csv": (".csv",),
+    "tsv": (".tsv", ".tab"),
+    "jsonl": (".jsonl", ".ndjson"),
+    "txt": (".txt",),
+    "parquet": (".parquet", ".pq"),
+    "npy": (".npy",),
+}
 TEXT_FORMATS = ("csv", "tsv", "jsonl", "txt")
 PIPE_LIMIT = 1 << 30
 # A gzip file may expand to UNZIPPED_FREELY bytes, beyond that to UNZIPPED_RATIO times its size: texts compress 3 to
@@ -102,8 +106,12 @@ class _Unzipped(gzip.GzipFile):
         block = super().read1(size)
         self._expanded += len(block)
         if self._expanded > max(UNZIPPED_FREELY, UNZIPPED_RATIO * self._raw.tell()):
-            raise not_usable(self._name, f"gzip data at most {UNZIPPED_RATIO} times smaller than its content",
-                             "data that grows further", fix="If you trust it, decompress it first.")  # fmt: skip
+            raise not_usable(
+                self._name,
+                f"gzip data at most {UNZIPPED_RATIO} times smaller than its content",
+                "data that grows further",
+                fix="If you trust it, decompress it first.",
+            )
         return block
 
     def close(self) -> None:
@@ -172,8 +180,14 @@ def _unknown_suffix(path: Path) -> InvalidInputError:
 
 def _pipe(name: str, path: Path | None, format: str) -> InputFile:
     if format not in TEXT_FORMATS:
-        raise InvalidInputError.of(name, "format", f"one of {', '.join(TEXT_FORMATS)} for a pipe", repr(format),
-                                   "A pipe has no random access.", "Save it to a file first.")  # fmt: skip
+        raise InvalidInputError.of(
+            name,
+            "format",
+            f"one of {', '.join(TEXT_FORMATS)} for a pipe",
+            repr(format),
+            "A pipe has no random access.",
+            "Save it to a file first.",
+        )
     with readable(name):
         if path is None:
             # One byte more than allowed shows that the pipe is too long.
@@ -218,8 +232,9 @@ def check_encoding(encoding: str) -> str:
         # Codecs such as hex and zip exist but do not encode text.
         "".encode(codec.name)
     except (LookupError, TypeError, ValueError):
-        raise InvalidInputError.of("read_table", "encoding", "the name of a text encoding such as utf-8 or latin1",
-                                   "an unknown name") from None  # fmt: skip
+        raise InvalidInputError.of(
+            "read_table", "encoding", "the name of a text encoding such as utf-8 or latin1", "an unknown name"
+        ) from None
     return "utf-8-sig" if codec.name == "utf-8" else codec.name
 
 
@@ -249,8 +264,12 @@ def read_lines(file: InputFile, encoding: str, newline: str | None = "") -> Iter
                 source.check_head(codec)
             warned = warned or warn_of_controls(line, file.name)
             if len(line) > LONGEST:
-                raise not_usable(file.name, f"lines of at most {LONGEST} characters", f"a longer one at line {number}",
-                                 fix="Check that the file has the format that its name says.")  # fmt: skip
+                raise not_usable(
+                    file.name,
+                    f"lines of at most {LONGEST} characters",
+                    f"a longer one at line {number}",
+                    fix="Check that the file has the format that its name says.",
+                )
             # Encodings other than utf-8-sig keep the byte order mark as a character.
             yield line.removeprefix("\ufeff") if number == 1 else line
 
@@ -285,8 +304,9 @@ class _CountedBytes(io.BufferedIOBase):
             try:
                 block: bytes = self._raw.read1(size)  # type: ignore[attr-defined]
             except (EOFError, zlib.error, gzip.BadGzipFile):
-                raise not_usable(self._name, "a whole gzip file", "a truncated or damaged one",
-                                 fix="Copy or compress it again.") from None  # fmt: skip
+                raise not_usable(
+                    self._name, "a whole gzip file", "a truncated or damaged one", fix="Copy or compress it again."
+                ) from None
         self.head = self.head or block[:_HEAD]
         self._offset += len(block)
         self._line_ends += block.count(b"\n")

@@ -49,7 +49,11 @@ class MemoryAccount:
         """Raise MemoryLimitError if ``size`` bytes at once exceed the limit."""
         if size > self.limit:
             raise MemoryLimitError.of(
-                self._source, "max_memory", "at least the size of the decoded columns", f"{self.limit >> 20:,} MiB",
+                self._source,
+                "max_memory",
+                "at least the size of the decoded columns",
+                f"{self.limit >> 20:,} MiB",
                 "The file expands to more than that in memory.",
-                "Give fewer rows, or raise the limit with --max-memory (max_memory=) if you trust the file.", code=CODE,
-            )  # fmt: skip
+                "Give fewer rows, or raise the limit with --max-memory (max_memory=) if you trust the file.",
+                code=CODE,
+            )

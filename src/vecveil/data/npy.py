@@ -30,8 +30,9 @@ class NpySource(TableSource):
             self._start = opened.tell()
             size = opened.seek(0, 2)
         if self._dtype.kind != "f" or self._dtype.itemsize not in (2, 4, 8):
-            raise self._unfit("float32 or float64 vectors", f"dtype {self._dtype}",
-                              "Convert it with .astype(numpy.float32).")  # fmt: skip
+            raise self._unfit(
+                "float32 or float64 vectors", f"dtype {self._dtype}", "Convert it with .astype(numpy.float32)."
+            )
         if len(shape) != 2 or min(shape) < 0:
             raise self._unfit("an array of shape (N, n)", f"shape {shape}")
         check_rows(self.name, shape[0])
@@ -45,8 +46,12 @@ class NpySource(TableSource):
         self.rows = stop - self.first_row
         needed = self._start + self._all * self.row_bytes
         if size < needed:
-            raise not_usable(self.name, f"a whole .npy file of {needed} bytes", f"a truncated one of {size} bytes",
-                             fix="Copy or write it again.")  # fmt: skip
+            raise not_usable(
+                self.name,
+                f"a whole .npy file of {needed} bytes",
+                f"a truncated one of {size} bytes",
+                fix="Copy or write it again.",
+            )
 
     @property
     def row_bytes(self) -> int:
@@ -86,8 +91,9 @@ class NpySource(TableSource):
                     return np.lib.format.read_array_header_1_0(file)
                 return np.lib.format.read_array_header_2_0(file)
         except Exception:  # the header is Python source: a damaged one fails in any way
-            raise not_usable(self.name, "a .npy file", "one with a damaged header",
-                             fix="Write it again with numpy.save.") from None  # fmt: skip
+            raise not_usable(
+                self.name, "a .npy file", "one with a damaged header", fix="Write it again with numpy.save."
+            ) from None
 
     def _unfit(self, constraint: str, got: str, fix: str = "") -> DataFileError:
         return DataFileError.of(self.name, "embeddings", constraint, got, fix=fix)

@@ -124,9 +124,12 @@ class ParquetSource(TableSource):
                     file, buffer_size=READ_AHEAD, pre_buffer=False, read_dictionary=list(dictionaries)
                 )
                 if parquet.metadata.num_rows > FREELY + ROWS_A_BYTE * size:
-                    raise not_usable(self.name, "a Parquet file with about as many rows as it has room for",
-                                     "one that declares many more",
-                                     fix="If you trust it, write it again in another format.")  # fmt: skip
+                    raise not_usable(
+                        self.name,
+                        "a Parquet file with about as many rows as it has room for",
+                        "one that declares many more",
+                        fix="If you trust it, write it again in another format.",
+                    )
             yield parquet
 
     @contextmanager
@@ -139,10 +142,11 @@ class ParquetSource(TableSource):
             raise
         except MemoryError:
             raise not_usable(
-                self.name, "a whole Parquet file whose row groups fit into memory",
+                self.name,
+                "a whole Parquet file whose row groups fit into memory",
                 "one that asks for more memory than there is",
                 fix="Raise the limit of memory; if there is enough, the file is damaged: write it again.",
-            ) from None  # fmt: skip
+            ) from None
         # RuntimeError: C++ exceptions that pyarrow has no class for.
         except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, RuntimeError):
             raise self._damaged() from None

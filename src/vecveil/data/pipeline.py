@@ -11,14 +11,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from vecveil.data.columns import (
-    ColumnType,
-    has_number_list,
-    ids_of,
-    is_text,
-    json_values,
-    missing_column,
-)
+from vecveil.data.columns import ColumnType, has_number_list, ids_of, is_text, json_values, missing_column
 from vecveil.data.reading import EMBEDDING, Chunk, TableReader, read_table
 from vecveil.data.writing import EmbeddingWriter, NpyWriter, check_output, open_writer
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, ReleaseError
@@ -119,13 +112,27 @@ def protect_table(
     check_room(ROOM, owner="protect")
     vectors_only = check_output(output, overwrite=overwrite, source=input) is NpyWriter
     reader = read_table(
-        input, text_column=text_column, embedding_column=embedding_column, columns=[], chunk_rows=chunk_rows,
-        format=format, encoding=encoding, delimiter=delimiter, max_memory=max_memory,
-    )  # fmt: skip
+        input,
+        text_column=text_column,
+        embedding_column=embedding_column,
+        columns=[],
+        chunk_rows=chunk_rows,
+        format=format,
+        encoding=encoding,
+        delimiter=delimiter,
+        max_memory=max_memory,
+    )
     protection = TableProtection(
-        protect, encode=encode, dimension=dimension, carry=carry, keep_text=keep_text, vectors_only=vectors_only,
-        with_items=with_items, id_column=id_column, sealed=sealed,
-    )  # fmt: skip
+        protect,
+        encode=encode,
+        dimension=dimension,
+        carry=carry,
+        keep_text=keep_text,
+        vectors_only=vectors_only,
+        with_items=with_items,
+        id_column=id_column,
+        sealed=sealed,
+    )
     prepared = protection.of(reader)
     mode = PRIVATE if carry or keep_text else PUBLIC
     with open_writer(output, types=prepared.types, metadata=metadata, overwrite=overwrite, mode=mode) as writer:
@@ -178,22 +185,33 @@ class TableProtection:
             raise missing_column(reader.name, "embedding_column", None, reader.types)
         if None not in (self.dimension, reader.dimension) and self.dimension != reader.dimension:
             param = "embeddings" if reader.format == "npy" else "embedding_column"
-            raise IncompatibleError.of(reader.name, param, f"of dimension {self.dimension}",
-                                       f"dimension {reader.dimension}",
-                                       "The protector was fitted for vectors of another encoder.",
-                                       "Use the encoder it was fitted with, or fit a new protector.")  # fmt: skip
+            raise IncompatibleError.of(
+                reader.name,
+                param,
+                f"of dimension {self.dimension}",
+                f"dimension {reader.dimension}",
+                "The protector was fitted for vectors of another encoder.",
+                "Use the encoder it was fitted with, or fit a new protector.",
+            )
         if self.vectors_only and (self.keep_text or self.carry):
             param = "keep_text" if self.keep_text else "carry"
-            raise InvalidInputError.of("protect_table", param, "left out for a .npy output", "columns to keep",
-                                       "A .npy file has vectors only.", "Write .parquet to keep columns.")  # fmt: skip
+            raise InvalidInputError.of(
+                "protect_table",
+                param,
+                "left out for a .npy output",
+                "columns to keep",
+                "A .npy file has vectors only.",
+                "Write .parquet to keep columns.",
+            )
         if self.id_column is not None and self.id_column not in reader.types:
             raise missing_column(reader.name, "id_column", self.id_column, reader.types)
         sealed = self.sealed
         if sealed is not None:
             added = {sealed.name, *sealed.tokens.values()}
             if added & reader.types.keys() or self.vectors_only or self.id_column is None:
-                raise InvalidInputError.of("seal", "input", "a table with ids, not sealed yet, sealed into Parquet",
-                                           "another table or output")  # fmt: skip
+                raise InvalidInputError.of(
+                    "seal", "input", "a table with ids, not sealed yet, sealed into Parquet", "another table or output"
+                )
         types = {} if self.vectors_only else _carried_types(reader, self.carry, self.keep_text, self.id_column)
         roles = (reader.text_column, reader.embedding_column)
         read = {*types, self.id_column} if sealed is None else set(reader.types) - set(roles)
@@ -233,9 +251,12 @@ class PreparedTable:
                 for name in examined:
                     if has_number_list(chunk.columns[name]):
                         raise DataFileError.of(
-                            reader.name, "carry", f"with {name!r}, if its lists of numbers are no clean vectors",
-                            "without it", fix="Otherwise rename the column: then it is left out.",
-                        )  # fmt: skip
+                            reader.name,
+                            "carry",
+                            f"with {name!r}, if its lists of numbers are no clean vectors",
+                            "without it",
+                            fix="Otherwise rename the column: then it is left out.",
+                        )
                 clean = self._clean(chunk, width)
                 width = clean.shape[1]
                 # Sealed first: rows that cannot be sealed are not released and not counted.
@@ -312,8 +333,13 @@ def _carried_types(
         if name not in types:
             raise missing_column(reader.name, "carry", name, types)
         if name in roles and not (keep_text and name == text):
-            raise InvalidInputError.of("protect_table", "carry", "without the text and the clean vectors",
-                                       repr(name), fix="Keep the text with keep_text=True (--keep-text).")
+            raise InvalidInputError.of(
+                "protect_table",
+                "carry",
+                "without the text and the clean vectors",
+                repr(name),
+                fix="Keep the text with keep_text=True (--keep-text).",
+            )
     own = ID if id_column is None else id_column
     if own in types and own not in roles and (is_text(types[own]) or re.fullmatch(r"u?int\d+", str(types[own]))):
         names.add(own)

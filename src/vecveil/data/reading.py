@@ -126,9 +126,13 @@ class TableReader:
             return EMBEDDING if EMBEDDING in self.types and self._holds_vectors(EMBEDDING) else None
         self._check_columns("embedding_column", [name])
         if not self._holds_vectors(name):
-            raise DataFileError.of(self.name, "embedding_column", "a column of lists of float32 or float64",
-                                   f"{name!r} of type {self.types[name]}",
-                                   fix="Vectors are read from Parquet or .npy.")  # fmt: skip
+            raise DataFileError.of(
+                self.name,
+                "embedding_column",
+                "a column of lists of float32 or float64",
+                f"{name!r} of type {self.types[name]}",
+                fix="Vectors are read from Parquet or .npy.",
+            )
         return name
 
     def _holds_vectors(self, name: str) -> bool:
@@ -310,9 +314,15 @@ def read_texts(
     if limit is not None:
         limit = check_count(limit, owner="read_texts", param="limit")
     reader = read_table(
-        path, text_column=text_column, embedding_column=embedding_column, columns=[], format=format,
-        encoding=encoding, delimiter=delimiter, max_memory=max_memory,
-    )  # fmt: skip
+        path,
+        text_column=text_column,
+        embedding_column=embedding_column,
+        columns=[],
+        format=format,
+        encoding=encoding,
+        delimiter=delimiter,
+        max_memory=max_memory,
+    )
     if reader.text_column is None:
         raise missing_column(reader.name, "text_column", None, reader.types)
     reader._check_columns("columns", columns)

@@ -77,10 +77,12 @@ class DelimitedSource(_TextSource):
         for number, record in enumerate(records, start=1):
             if len(record) != width:
                 raise not_usable(
-                    self.name, f"a table with {width} fields in each row, as in its header",
-                    f"{len(record)} fields in row {number} (counted from 1)", f"The delimiter is {self._delimiter!r}.",
+                    self.name,
+                    f"a table with {width} fields in each row, as in its header",
+                    f"{len(record)} fields in row {number} (counted from 1)",
+                    f"The delimiter is {self._delimiter!r}.",
                     "Quote fields that hold a delimiter or a line break, or name it: delimiter= (--delimiter).",
-                )  # fmt: skip
+                )
             yield record
 
     def _records(self) -> Iterator[list[str]]:
@@ -95,9 +97,11 @@ class DelimitedSource(_TextSource):
                 record = next(reader, None)
             except csv.Error:
                 raise not_usable(
-                    self.name, "a table with closed quotes", f"a record that breaks off (it starts at line {number})",
+                    self.name,
+                    "a table with closed quotes",
+                    f"a record that breaks off (it starts at line {number})",
                     "A quoted field ends with a quote; a quote inside it is written twice.",
-                ) from None  # fmt: skip
+                ) from None
             if record is None:
                 return
             # A quoted field may span lines: the next record starts after the last one read.
@@ -142,8 +146,12 @@ class JsonLinesSource(_TextSource):
             for key, value in row.items():
                 kinds.setdefault(key, set()).add(_kind(value))
             if len(kinds) > MOST_FIELDS:
-                raise not_usable(self.name, f"objects with at most {MOST_FIELDS} different fields", "more",
-                                 fix="Keep values that differ from row to row out of the field names.")  # fmt: skip
+                raise not_usable(
+                    self.name,
+                    f"objects with at most {MOST_FIELDS} different fields",
+                    "more",
+                    fix="Keep values that differ from row to row out of the field names.",
+                )
         check_rows(self.name, self.rows)
         self.types = {key: _merged(values) for key, values in kinds.items()}
 
@@ -172,8 +180,9 @@ class JsonLinesSource(_TextSource):
         except RecursionError:
             raise self._wrong(number, f"more than {DEEPEST} nested brackets") from None
         except RepeatedKeyError:
-            raise DataFileError(f"{self.name}: line {number} has the same key twice. Remove one of them.",
-                                param="path") from None  # fmt: skip
+            raise DataFileError(
+                f"{self.name}: line {number} has the same key twice. Remove one of them.", param="path"
+            ) from None
         except ValueError:
             if number == 1 and line.startswith("["):
                 fix = "The file looks like one JSON array: convert it with jq -c '.[]'."

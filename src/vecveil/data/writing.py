@@ -39,18 +39,14 @@ class EmbeddingWriter(ABC):
         metadata: JSON values about the protection.
     """
 
-    def __init__(
-        self, name: str, types: Mapping[str, ColumnType], metadata: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, name: str, types: Mapping[str, ColumnType], metadata: Mapping[str, Any] | None = None) -> None:
         self._name = name
         self._types, self._metadata = dict(types), dict(metadata or {})
         self.rows = 0
         self.dimension = 0
         self.dtype: np.dtype = np.dtype(np.float32)
 
-    def write(
-        self, vectors: Embeddings, columns: Mapping[str, Any] | None = None, *, owned: bool = False
-    ) -> None:
+    def write(self, vectors: Embeddings, columns: Mapping[str, Any] | None = None, *, owned: bool = False) -> None:
         """Append ``vectors`` (N, n) with the other columns; all calls agree on n and dtype.
 
         Args:
@@ -61,16 +57,24 @@ class EmbeddingWriter(ABC):
         if self.rows == 0:
             self.dimension, self.dtype = vectors.shape[1], vectors.dtype
         elif (vectors.shape[1], vectors.dtype) != (self.dimension, self.dtype):
-            raise IncompatibleError.of(self._name, "vectors",
-                                       f"of dimension {self.dimension} and {self.dtype} like those before",
-                                       f"dimension {vectors.shape[1]} and {vectors.dtype}")  # fmt: skip
+            raise IncompatibleError.of(
+                self._name,
+                "vectors",
+                f"of dimension {self.dimension} and {self.dtype} like those before",
+                f"dimension {vectors.shape[1]} and {vectors.dtype}",
+            )
         for name, values in columns.items():
             if len(values) != len(vectors):
-                raise InvalidInputError.of(self._name, "columns", f"of the {len(vectors)} rows of the vectors",
-                                           f"{len(values)} rows in {name!r}")  # fmt: skip
+                raise InvalidInputError.of(
+                    self._name,
+                    "columns",
+                    f"of the {len(vectors)} rows of the vectors",
+                    f"{len(values)} rows in {name!r}",
+                )
         if set(columns) != set(self._types):
-            raise InvalidInputError.of(self._name, "columns", f"the {len(self._types)} columns declared",
-                                       f"{len(columns)} others")  # fmt: skip
+            raise InvalidInputError.of(
+                self._name, "columns", f"the {len(self._types)} columns declared", f"{len(columns)} others"
+            )
         if len(vectors):
             self._append(vectors, columns, owned)
             self.rows += len(vectors)
@@ -82,9 +86,7 @@ class EmbeddingWriter(ABC):
 class FileWriter(EmbeddingWriter):
     """Appends to a file opened by :func:`open_writer`."""
 
-    def __init__(
-        self, file: BinaryIO, name: str, types: Mapping[str, ColumnType], metadata: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, file: BinaryIO, name: str, types: Mapping[str, ColumnType], metadata: Mapping[str, Any]) -> None:
         super().__init__(name, types, metadata)
         self._file = file
 
@@ -175,7 +177,8 @@ class ParquetWriter(FileWriter):
             self._batches = _ArrowBatches(self._types, self._metadata, self.dimension, self.dtype)
             self._writer = import_pyarrow().parquet.ParquetWriter(
                 # Without a dictionary for embeddings and blobs: random values do not repeat.
-                self._file, self._batches.schema,
+                self._file,
+                self._batches.schema,
                 use_dictionary=[name for name, kind in self._types.items() if str(kind) != "binary"],
             )
         batch = self._batches.of(vectors if owned else vectors.copy(), columns, self._name)
@@ -209,11 +212,17 @@ def check_new_file(path: Path, *, overwrite: bool, inputs: Iterable[str | os.Pat
     if not path.exists():
         return
     if any(source is not None and os.path.exists(source) and path.samefile(source) for source in inputs):
-        raise InvalidInputError.of(path.name, "output", "another file than the inputs", "one of them",
-                                   fix="Choose another name.")  # fmt: skip
+        raise InvalidInputError.of(
+            path.name, "output", "another file than the inputs", "one of them", fix="Choose another name."
+        )
     if not overwrite:
-        raise DataFileError.of(path.name, "output", "a file that does not exist yet", "one that exists",
-                               fix="Choose another name, or replace it with overwrite=True (--force).")  # fmt: skip
+        raise DataFileError.of(
+            path.name,
+            "output",
+            "a file that does not exist yet",
+            "one that exists",
+            fix="Choose another name, or replace it with overwrite=True (--force).",
+        )
 
 
 def check_output(
@@ -227,8 +236,9 @@ def check_output(
         raise InvalidInputError.of(path.name, "output", "a file named *.parquet or *.npy", got)
     if path.is_symlink():
         # Also a dangling one: whoever placed the link would choose where the vectors go.
-        raise DataFileError.of(path.name, "output", "a regular file", "a symbolic link",
-                               fix="Choose another name, or remove the link.")  # fmt: skip
+        raise DataFileError.of(
+            path.name, "output", "a regular file", "a symbolic link", fix="Choose another name, or remove the link."
+        )
     check_new_file(path, overwrite=overwrite, inputs=() if source is None or os.fspath(source) == "-" else (source,))
     if kind == "parquet":
         import_pyarrow()
@@ -294,7 +304,8 @@ def not_written(name: str, error: OSError, rows: int | None = None) -> NotWritte
     nothing = "The unfinished file was removed; a file that was there before is unchanged."
     if error.errno in DISK_FULL:
         got = "a full disk" if rows is None else f"a full disk after {rows} rows"
-        return NotWrittenError.of(name, "output", "on a disk with enough space", got, nothing,
-                                  "Free some space or write to another disk.")  # fmt: skip
+        return NotWrittenError.of(
+            name, "output", "on a disk with enough space", got, nothing, "Free some space or write to another disk."
+        )
     reason = os.strerror(error.errno) if error.errno else type(error).__name__
     return NotWrittenError.of(name, "output", "in a folder that you may write to", f"the error {reason!r}", nothing)

@@ -7,5 +7,12 @@ from vecveil.databases.release import CleanQueryWarning, PlaintextWarning, open_
 from vecveil.databases.store import Batch, StoreInfo, VectorStore
 
 __all__ = [
-    "KINDS", "Batch", "CleanQueryWarning", "PlaintextWarning", "StoreInfo", "VectorStore", "open_policy", "open_store",
-]  # fmt: skip
+    "KINDS",
+    "Batch",
+    "CleanQueryWarning",
+    "PlaintextWarning",
+    "StoreInfo",
+    "VectorStore",
+    "open_policy",
+    "open_store",
+]

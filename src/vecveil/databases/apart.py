@@ -56,9 +56,7 @@ class StoreApart(VectorStore):
 
     kind: ClassVar[str] = "apart"
 
-    def __init__(
-        self, kind: str, where: str, collection: str | None, options: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, kind: str, where: str, collection: str | None, options: Mapping[str, str] | None = None) -> None:
         self._opening = {"kind": kind, "where": where, "collection": collection, "options": dict(options or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
@@ -163,8 +161,13 @@ class StoreApart(VectorStore):
                 raise
             if answer is None or answer["number"] != self._requests:
                 self.close()
-                raise StoreError.of(_OWNER, "process", "running as long as the store is open", "one that ended",
-                                    fix="Repeat the command; finished work is kept.")  # fmt: skip
+                raise StoreError.of(
+                    _OWNER,
+                    "process",
+                    "running as long as the store is open",
+                    "one that ended",
+                    fix="Repeat the command; finished work is kept.",
+                )
         if "error" in answer:
             raise _error(*answer["error"])
         return answer["value"]
@@ -177,10 +180,11 @@ class StoreApart(VectorStore):
             self._process = subprocess.Popen(
                 # -P: do not import from the current folder, which may be writable by others.
                 [sys.executable, "-P", "-c", _PROGRAM, package, str(os.getpid()), "dies" if lasts else ""],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
                 process_group=0,  # Ctrl-C goes to the parent alone, which decides
                 env={name: value for name, value in os.environ.items() if _ENVIRONMENT.fullmatch(name)},
-            )  # fmt: skip
+            )
             assert self._process.stdin is not None
             _send(self._process.stdin, self._opening)
         return self._process
@@ -220,9 +224,14 @@ def _send(stream: IO[bytes], record: Mapping[str, Any]) -> None:
 def _plain(value: object) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    raise InvalidInputError.of(_OWNER, "fields", "texts, numbers, true or false, or lists of these",
-                               type(value).__name__, "They are sent to another process.",
-                               "Leave the field out, or write it as text.")  # fmt: skip
+    raise InvalidInputError.of(
+        _OWNER,
+        "fields",
+        "texts, numbers, true or false, or lists of these",
+        type(value).__name__,
+        "They are sent to another process.",
+        "Leave the field out, or write it as text.",
+    )
 
 
 def _receive(stream: IO[bytes]) -> dict[str, Any] | None:
@@ -304,9 +313,7 @@ def serve(parent: int, *, dies: bool) -> None:
         except Exception as error:
             # Messages of other errors may quote rows: only the type is sent.
             if not isinstance(error, VecveilError):
-                error = StoreError.of(
-                    _OWNER, "request", "answered by the database", type(error).__name__
-                )
+                error = StoreError.of(_OWNER, "request", "answered by the database", type(error).__name__)
             answer["error"] = [type(error).__name__, str(error), error.code, error.param, error.owner]
         _send(answers, answer)
     if served is not None:

@@ -159,8 +159,11 @@ class ChromaStore(DatabaseStore):
         # Programs that add texts use the collection's function, which would write clean vectors.
         theirs = self._collection().configuration_json.get("embedding_function") or {}
         if theirs.get("name") != _NoTexts.name():
-            raise StoreError("The collection exists, and Chroma embeds texts there without protection. Remove it, or "
-                             "name another collection.", param="collection")  # fmt: skip
+            raise StoreError(
+                "The collection exists, and Chroma embeds texts there without protection. Remove it, or "
+                "name another collection.",
+                param="collection",
+            )
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         # By id: pages by position would leave out a row for each one that is deleted meanwhile.
@@ -218,9 +221,14 @@ class ChromaStore(DatabaseStore):
             plain = value.item() if isinstance(value, np.generic) else value
             simple = isinstance(plain, list) and plain and all(isinstance(v, Value) for v in plain)
             if not isinstance(plain, Value) and not simple:
-                raise InvalidInputError.of(self._owner, "fields", "texts, numbers, true or false, or lists of these",
-                                           type(value).__name__, "Chroma's metadata hold nothing else.",
-                                           "Leave the field out, or write it as text.")  # fmt: skip
+                raise InvalidInputError.of(
+                    self._owner,
+                    "fields",
+                    "texts, numbers, true or false, or lists of these",
+                    type(value).__name__,
+                    "Chroma's metadata hold nothing else.",
+                    "Leave the field out, or write it as text.",
+                )
             metadata[str(name)] = plain
         return metadata, fields.get(_TEXT), fields.get(_URI)
 
@@ -232,8 +240,7 @@ class ChromaStore(DatabaseStore):
         stale = []
         for at, name in enumerate(old["ids"]):
             metadata, text, uri = (
-                old[column][at] if old[column] else None
-                for column in ("metadatas", "documents", "uris")
+                old[column][at] if old[column] else None for column in ("metadatas", "documents", "uris")
             )
             fields, new_text, new_uri = new[name]
             lost = (text is not None and new_text is None) or (uri is not None and new_uri is None)
@@ -253,10 +260,7 @@ class ChromaStore(DatabaseStore):
         )
         ids, distances = answer["ids"][0], answer["distances"][0]
         fields = _fields(len(ids), *(answer[name] and answer[name][0] for name in columns))
-        return [
-            Match(name, float(distance), row)
-            for name, distance, row in zip(ids, distances, fields, strict=True)
-        ]
+        return [Match(name, float(distance), row) for name, distance, row in zip(ids, distances, fields, strict=True)]
 
     def _delete(self, ids: list[str]) -> None:
         self._collection().delete(ids=ids)
@@ -311,8 +315,9 @@ class _NoTexts(EmbeddingFunction[Documents]):
         pass
 
     def __call__(self, input: Documents) -> Embeddings:
-        raise StoreError("Vectors that Chroma embeds are clean. Add and search with vecveil.ProtectedCollection.",
-                         param="collection")  # fmt: skip
+        raise StoreError(
+            "Vectors that Chroma embeds are clean. Add and search with vecveil.ProtectedCollection.", param="collection"
+        )
 
     @staticmethod
     def name() -> str:

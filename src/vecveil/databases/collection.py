@@ -31,14 +31,7 @@ from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.runtime import progress
 from vecveil.sealing import KeyStore, Ranking, Sealer, Unsealed
-from vecveil.sealing.blob import (
-    SEALED_FIELD,
-    VERSION,
-    canonical_ids,
-    decoded,
-    key_id_of,
-    uuid_spellings,
-)
+from vecveil.sealing.blob import SEALED_FIELD, VERSION, canonical_ids, decoded, key_id_of, uuid_spellings
 from vecveil.sealing.keystore import FILTER_PREFIX, CollectionKeys, token_fields, typed_value
 from vecveil.sealing.sealer import OnInvalid, filter_tokens
 from vecveil.types import Embeddings
@@ -155,8 +148,10 @@ class ProtectedCollection:
                 if blob and not found:
                     raise KeyFileError(
                         f"{self._sealer.keys!r} has no key of the rows: pass the key file that sealed them. If their "
-                        "key was erased, they open no more.", code="E-SEAL-COLLECTION", param="sealer",
-                    )  # fmt: skip
+                        "key was erased, they open no more.",
+                        code="E-SEAL-COLLECTION",
+                        param="sealer",
+                    )
                 self._moved = bool(blob) and found != self._place
             self._name = found or self._place
         return self._name
@@ -226,8 +221,9 @@ class ProtectedCollection:
         rows: Sequence[str | None] = [None] * len(ids) if given is None else given
         check_same_length(f"{_OWNER}.add", texts=rows, ids=ids, metadata=ids if metadata is None else metadata)
         if len(set(canonical_ids(ids, len(ids), owner=f"{_OWNER}.add"))) != len(ids):
-            raise InvalidInputError("`ids` repeats an id. A UUID is one id in any spelling.",
-                                    code="E-INPUT-IDS", param="ids")  # fmt: skip
+            raise InvalidInputError(
+                "`ids` repeats an id. A UUID is one id in any spelling.", code="E-INPUT-IDS", param="ids"
+            )
         if not ids:
             return
         self._check_rows(adding=True)
@@ -238,9 +234,13 @@ class ProtectedCollection:
         self._filled = True
 
     def _add_readable(
-        self, given: Sequence[str] | None, rows: Sequence[str | None], ids: list[str],
-        metadata: Sequence[Mapping[str, Any] | None] | None, vectors: Embeddings | None,
-    ) -> None:  # fmt: skip
+        self,
+        given: Sequence[str] | None,
+        rows: Sequence[str | None],
+        ids: list[str],
+        metadata: Sequence[Mapping[str, Any] | None] | None,
+        vectors: Embeddings | None,
+    ) -> None:
         # The fields are checked first: what cannot be written is not released and not counted.
         fields = self._readable(rows, metadata)
         exact = np.asarray(self._exact(given) if vectors is None and given is not None else vectors)
@@ -255,8 +255,9 @@ class ProtectedCollection:
         for text, row in zip(texts, metadata or [None] * len(texts), strict=True):
             own = [name for name in row or {} if name.startswith("vecveil_") or (self.keep_text and name == _TEXT)]
             if own:
-                raise InvalidInputError(f"vecveil writes the field {own[0][:60]!r} itself. Rename yours in `metadata`.",
-                                        param="metadata")  # fmt: skip
+                raise InvalidInputError(
+                    f"vecveil writes the field {own[0][:60]!r} itself. Rename yours in `metadata`.", param="metadata"
+                )
             beside = {PROTECTOR_FIELD: self._mark} | {
                 f"{FILTER_PREFIX}{field}": _readable_token(row[field])
                 for field in self.filter_fields
@@ -266,9 +267,11 @@ class ProtectedCollection:
             fields.append({**(row or {}), **kept, **beside})
             if not self._warned and (kept or any(_is_text(value, text) for value in (row or {}).values())):
                 self._warned = True
-                warn_plaintext("the rows of a ProtectedCollection without a sealer",
-                               "Pass a sealer, or keep the texts where the clean vectors may be.",
-                               stacklevel=5)  # fmt: skip
+                warn_plaintext(
+                    "the rows of a ProtectedCollection without a sealer",
+                    "Pass a sealer, or keep the texts where the clean vectors may be.",
+                    stacklevel=5,
+                )
         return tuple(fields)
 
     @property
@@ -284,9 +287,12 @@ class ProtectedCollection:
             self._made = True
 
     def _add_sealed(
-        self, texts: Sequence[str | None], ids: list[str], metadata: Sequence[Mapping[str, Any] | None] | None,
+        self,
+        texts: Sequence[str | None],
+        ids: list[str],
+        metadata: Sequence[Mapping[str, Any] | None] | None,
         vectors: Embeddings | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         protector = self.policy.protector
         encoder = protector.encoder_info.fingerprint
         self.sealer.keys.check_protector(self.name, protector.fingerprint, adding=True, encoder=encoder)
@@ -308,9 +314,12 @@ class ProtectedCollection:
         self.sealer.keys.note_filter_fields(self.name, self._filter_fields)
         self._make()
         stored = _placed(
-            len(ids), kept, protected, drawn,
+            len(ids),
+            kept,
+            protected,
+            drawn,
             lambda: self._redrawn(exact[drawn], [texts[i] for i in drawn], [ids[i] for i in drawn]),
-        )  # fmt: skip
+        )
         if self._generations is not None and numbers is not None:
             # Before the rows: an interrupted add leaves rows that do not open, rather than a replay that does.
             self._generations.update(zip(ids, numbers, strict=True))
@@ -329,8 +338,12 @@ class ProtectedCollection:
         if forms and self.database.exists():
             others = set(self.database.read(sorted(forms), missing="skip").ids) - set(ids)
             if others:
-                raise InvalidInputError(f"The collection holds {len(others)} of these UUIDs in another spelling. Pass "
-                                        "`ids` as its rows spell them.", code="E-INPUT-IDS", param="ids")  # fmt: skip
+                raise InvalidInputError(
+                    f"The collection holds {len(others)} of these UUIDs in another spelling. Pass "
+                    "`ids` as its rows spell them.",
+                    code="E-INPUT-IDS",
+                    param="ids",
+                )
 
     def _unchanged(
         self, ids: list[str], texts: Sequence[str | None], vectors: Embeddings | None
@@ -412,9 +425,13 @@ class ProtectedCollection:
         else:
             exact = np.atleast_2d(np.asarray(query))
             if exact.shape[0] != 1 or exact.dtype.kind not in "fiu":
-                raise InvalidInputError.of(owner, "query", "a text or one vector (n,)",
-                                           f"shape {exact.shape} of {exact.dtype}",
-                                           code="E-INPUT-SHAPE")  # fmt: skip
+                raise InvalidInputError.of(
+                    owner,
+                    "query",
+                    "a text or one vector (n,)",
+                    f"shape {exact.shape} of {exact.dtype}",
+                    code="E-INPUT-SHAPE",
+                )
             check_exact(exact, owner=owner, param="query")
             released = self.policy.queries(exact)
         tokens = self._tokens(values)
@@ -425,18 +442,27 @@ class ProtectedCollection:
         ids = list(matches)
         blobs, numbers = self._blobs_of(ids, [match.fields for match in matches.values()])
         ranking = self.sealer.rank(
-            exact[0], blobs, ids=ids, collection=self.name, top=k if values else top, generations=numbers,
+            exact[0],
+            blobs,
+            ids=ids,
+            collection=self.name,
+            top=k if values else top,
+            generations=numbers,
             on_invalid=on_invalid,
-        )  # fmt: skip
+        )
         if not values:
             return ranking
         # The database is not trusted to filter.
         return ranking.rows([i for i, row in enumerate(ranking.metadata) if _matches(row, values)][:top])
 
     def get(
-        self, ids: Sequence[str] | None = None, *, where: Mapping[str, Any] | None = None,
-        missing: Missing = "raise", on_invalid: OnInvalid = "raise",
-    ) -> Unsealed:  # fmt: skip
+        self,
+        ids: Sequence[str] | None = None,
+        *,
+        where: Mapping[str, Any] | None = None,
+        missing: Missing = "raise",
+        on_invalid: OnInvalid = "raise",
+    ) -> Unsealed:
         """Return the exact vectors, texts and metadata of rows.
 
         Args:
@@ -567,16 +593,22 @@ class ProtectedCollection:
         keys, policy = self._key_store("reprotect"), _query_policy(open_policy(protector), self._query_noise)
         stored, released = self.database.info().dimension, policy.protector.released_dimension
         if stored not in (0, released):
-            raise IncompatibleError(f"The protector releases {released} dimensions; the collection holds {stored}. "
-                                    "Migrate to a new collection.",
-                                    code="E-INCOMPATIBLE-DIMENSION", param="protector")  # fmt: skip
+            raise IncompatibleError(
+                f"The protector releases {released} dimensions; the collection holds {stored}. "
+                "Migrate to a new collection.",
+                code="E-INCOMPATIBLE-DIMENSION",
+                param="protector",
+            )
         # Another encoder's map and noise would leave readable what the concept names.
         encoders = {each.protector.encoder_info.fingerprint for each in (policy, self._policy or policy)}
         encoders.add(keys.read(self.name).encoder)
         if len(encoders - {None, ""}) > 1:
-            raise IncompatibleError("The protector was fitted for another encoder than that of the sealed vectors. "
-                                    "Fit one for their encoder.",
-                                    code="E-INCOMPATIBLE-ENCODER", param="protector")  # fmt: skip
+            raise IncompatibleError(
+                "The protector was fitted for another encoder than that of the sealed vectors. "
+                "Fit one for their encoder.",
+                code="E-INCOMPATIBLE-ENCODER",
+                param="protector",
+            )
         fingerprint = policy.protector.fingerprint
         rotates = keys.read(self.name).protector != fingerprint
         stale = self._stale("reprotect", rotates, batch)
@@ -593,8 +625,9 @@ class ProtectedCollection:
             raise KeyFileError(
                 f"The rows are sealed as {self.name!r}: the store was moved or copied. If it was moved, pass that name "
                 f"(--seal-name). Of a copy, {doing} would lock the original, whose older keys it deletes.",
-                code="E-SEAL-MOVED", param="name",
-            )  # fmt: skip
+                code="E-SEAL-MOVED",
+                param="name",
+            )
         return self.sealer.keys
 
     def _stale(self, doing: str, rotates: bool, batch: int) -> list[str]:
@@ -604,8 +637,11 @@ class ProtectedCollection:
         databases these move to the end and would be read again.
         """
         if not self.database.count():  # retiring the older keys would erase the rows of the right store
-            raise StoreError("The collection has no rows. If it is gone, delete its keys with `vecveil key erase`.",
-                             code="E-STORE-EMPTY", param="database")  # fmt: skip
+            raise StoreError(
+                "The collection has no rows. If it is gone, delete its keys with `vecveil key erase`.",
+                code="E-STORE-EMPTY",
+                param="database",
+            )
         target = None if rotates else self.sealer.keys.read(self.name).current.key_id
         return list(dict.fromkeys(self._under_older_keys(target, batch)))
 
@@ -621,14 +657,20 @@ class ProtectedCollection:
             closed += self._renew_rows(part)
             closed += self._renew_blobs(set(names).difference(part.ids))
         if closed:
-            raise SealingError(f"{len(closed)} blobs do not open, such as that of id {closed[0][:60]!r}. The older "
-                               "keys stay. If the collection was filled with `blobs` or `generations`, pass them. "
-                               "Else delete these rows or add them again, and repeat the call.",
-                               code="E-SEAL-OPEN", param="database")  # fmt: skip
+            raise SealingError(
+                f"{len(closed)} blobs do not open, such as that of id {closed[0][:60]!r}. The older "
+                "keys stay. If the collection was filled with `blobs` or `generations`, pass them. "
+                "Else delete these rows or add them again, and repeat the call.",
+                code="E-SEAL-OPEN",
+                param="database",
+            )
         if next(iter(self._under_older_keys(target, batch)), None) is not None:
-            raise StoreError("Another program wrote rows under an older key meanwhile. The older keys stay, and open "
-                             "these rows. Stop the other program, and repeat the call.",
-                             code="E-STORE-CHANGED", param="database")  # fmt: skip
+            raise StoreError(
+                "Another program wrote rows under an older key meanwhile. The older keys stay, and open "
+                "these rows. Stop the other program, and repeat the call.",
+                code="E-STORE-CHANGED",
+                param="database",
+            )
         keys.retire(self.name, keep=target)
         return len(stale)
 
@@ -665,8 +707,9 @@ class ProtectedCollection:
         if self.filter_fields or redrawn:
             opened = self._unsealed(part.rows(order), "raise")
             # Rows from before a field was one to filter by may hold lists there, which get no token.
-            metadata = [{k: v for k, v in (row or {}).items() if not isinstance(v, list | dict)}
-                        for row in opened.metadata]  # fmt: skip
+            metadata = [
+                {k: v for k, v in (row or {}).items() if not isinstance(v, list | dict)} for row in opened.metadata
+            ]
         if redrawn:
             texts = [opened.texts[at] for at in redrawn]
             names = [rows.ids[at] for at in redrawn]
@@ -684,8 +727,9 @@ class ProtectedCollection:
         if len(known) == len(texts):
             return self._released(exact, known, ids)
         if self.policy.rewrites_texts:
-            raise SealingError("The protector rewrites texts, and some rows have no text.",
-                               code="E-SEAL-TEXT", param="protector")  # fmt: skip
+            raise SealingError(
+                "The protector rewrites texts, and some rows have no text.", code="E-SEAL-TEXT", param="protector"
+            )
         return np.asarray(self.policy.documents(exact, ids=ids), np.float32)
 
     @property
@@ -719,8 +763,10 @@ class ProtectedCollection:
     def _tokens(self, values: Mapping[str, Mapping[bytes, Any]]) -> dict[str, list[str]]:
         """Return the tokens of `_values` by field of the database."""
         if self._sealer is None:
-            return {f"{FILTER_PREFIX}{field}": [_readable_token(value) for value in some.values()]
-                    for field, some in values.items()}  # fmt: skip
+            return {
+                f"{FILTER_PREFIX}{field}": [_readable_token(value) for value in some.values()]
+                for field, some in values.items()
+            }
         # During rotation some rows have tokens under the older key.
         keys = self.sealer.keys.read(self.name).keys if values else []
         return {
@@ -755,33 +801,49 @@ class ProtectedCollection:
         if part is not None and len(part):
             mark = part.fields[0].get(PROTECTOR_FIELD)
             if self._sealer is None and SEALED_FIELD in part.fields[0]:
-                raise StoreError("The rows of this collection are sealed: pass `sealer`.",
-                                 code="E-STORE-SEALED", param="sealer")  # fmt: skip
+                raise StoreError(
+                    "The rows of this collection are sealed: pass `sealer`.", code="E-STORE-SEALED", param="sealer"
+                )
             if mark is not None and self._policy is not None and mark != self._mark:
-                raise IncompatibleError("Another protector protected the stored rows, and vectors of two protectors "
-                                        "cannot be compared. Pass the protector that filled the collection.",
-                                        code="E-INCOMPATIBLE-PROTECTOR", param="protector")  # fmt: skip
+                raise IncompatibleError(
+                    "Another protector protected the stored rows, and vectors of two protectors "
+                    "cannot be compared. Pass the protector that filled the collection.",
+                    code="E-INCOMPATIBLE-PROTECTOR",
+                    param="protector",
+                )
             if self._sealer is None:
                 if mark is None and adding:
-                    raise StoreError("The collection holds rows that vecveil did not write; their vectors may be "
-                                     "clean. Copy them with `vecveil migrate`.",
-                                     code="E-STORE-UNSEALED", param="database")  # fmt: skip
+                    raise StoreError(
+                        "The collection holds rows that vecveil did not write; their vectors may be "
+                        "clean. Copy them with `vecveil migrate`.",
+                        code="E-STORE-UNSEALED",
+                        param="database",
+                    )
                 self._checked = True
                 return
             held = part.fields[0].get(SEALED_FIELD) if self._blobs is None else self._blobs.get(part.ids[0])
             if held is None:
-                raise StoreError("The collection holds rows that are not sealed; their vectors may be clean. Copy "
-                                 "them with `vecveil migrate --seal-key`.",
-                                 code="E-STORE-UNSEALED", param="database")  # fmt: skip
+                raise StoreError(
+                    "The collection holds rows that are not sealed; their vectors may be clean. Copy "
+                    "them with `vecveil migrate --seal-key`.",
+                    code="E-STORE-UNSEALED",
+                    param="database",
+                )
             blob, noted = decoded(held), self._noted()
             known = {key.key_id for key in noted.keys} if noted else set()
             if blob[:1] == VERSION and key_id_of(blob) not in known:
                 # It would draw noise anew for every text that is stored already.
                 filled = self.sealer.keys.collection_of([key_id_of(blob)])
-                fix = f"It has one for {filled!r}: pass that name or location." if filled else \
-                    "Use their key store, or empty the collection."
-                raise KeyFileError(f"The key store has no key for the rows of {self.name!r}. {fix}",
-                                   code="E-SEAL-COLLECTION", param="sealer")  # fmt: skip
+                fix = (
+                    f"It has one for {filled!r}: pass that name or location."
+                    if filled
+                    else "Use their key store, or empty the collection."
+                )
+                raise KeyFileError(
+                    f"The key store has no key for the rows of {self.name!r}. {fix}",
+                    code="E-SEAL-COLLECTION",
+                    param="sealer",
+                )
         self._checked = True
 
     def _exact(self, texts: Sequence[str], *, query: bool = False) -> Embeddings:
@@ -851,13 +913,12 @@ def _is_text(value: Any, text: str | None) -> bool:
     )
 
 
-def _texts_and_metadata(
-    fields: Sequence[Mapping[str, Any]]
-) -> tuple[list[str | None], list[dict[str, Any] | None]]:
+def _texts_and_metadata(fields: Sequence[Mapping[str, Any]]) -> tuple[list[str | None], list[dict[str, Any] | None]]:
     """Return the readable texts and metadata of rows without blobs."""
     if any(SEALED_FIELD in row for row in fields):
-        raise StoreError("The rows of this collection are sealed: pass `sealer`.",
-                         code="E-STORE-SEALED", param="sealer")  # fmt: skip
+        raise StoreError(
+            "The rows of this collection are sealed: pass `sealer`.", code="E-STORE-SEALED", param="sealer"
+        )
     texts = [row.get(_TEXT) for row in fields]
     metadata = [{k: v for k, v in row.items() if k != _TEXT and not k.startswith("vecveil_")} for row in fields]
     return texts, [row or None for row in metadata]
@@ -874,9 +935,11 @@ def _query_policy(policy: ReleasePolicy, query_noise: bool) -> ReleasePolicy:
     if not query_noise:
         policy = ReleasePolicy(policy.protector, "map-only", key=policy.key, ledger=policy.ledger)
     if policy.gives_clean_queries:
-        raise InvalidInputError(f"Method {policy.protector.method!r} has no map for queries without noise: the "
-                                "database would get clean queries. Leave out `query_noise`.",
-                                param="query_noise")  # fmt: skip
+        raise InvalidInputError(
+            f"Method {policy.protector.method!r} has no map for queries without noise: the "
+            "database would get clean queries. Leave out `query_noise`.",
+            param="query_noise",
+        )
     return policy
 
 
@@ -895,8 +958,13 @@ def _equalities(where: Mapping[str, Any], owner: str) -> Iterator[tuple[str, lis
         for name, value in conditions.items():
             operator = str(name).removeprefix("$")
             if operator not in ("eq", "in"):
-                raise unknown_name(owner, "where", ("$and", "eq", "in"), name,
-                                   fix="The database sees tokens, which can only be compared.")  # fmt: skip
+                raise unknown_name(
+                    owner,
+                    "where",
+                    ("$and", "eq", "in"),
+                    name,
+                    fix="The database sees tokens, which can only be compared.",
+                )
             several = operator == "in" and isinstance(value, list | tuple | set | frozenset)
             yield field, list(value) if several else [value]
 

@@ -70,13 +70,19 @@ class FaissStore(DatabaseStore):
     def _info(self) -> StoreInfo:
         index = self._loaded()
         ours = {"METRIC_INNER_PRODUCT": "dot", "METRIC_L2": "euclidean", "METRIC_L1": "manhattan"}
-        theirs = next(name for name, value in vars(self._faiss).items()
-                      if name.startswith("METRIC_") and value == index.metric_type)  # fmt: skip
+        theirs = next(
+            name
+            for name, value in vars(self._faiss).items()
+            if name.startswith("METRIC_") and value == index.metric_type
+        )
         return StoreInfo(self.kind, self._name, index.ntotal, index.d, ours.get(theirs, theirs.lower()))
 
     def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
-        raise StoreError("A FAISS index is only read. Name a collection of another database.",
-                         code="E-STORE-SOURCE", param="location")  # fmt: skip
+        raise StoreError(
+            "A FAISS index is only read. Name a collection of another database.",
+            code="E-STORE-SOURCE",
+            param="location",
+        )
 
     def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         self.create(dimension)
@@ -88,8 +94,9 @@ class FaissStore(DatabaseStore):
         self.create(0)
 
     def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
-        raise StoreError("A FAISS index is not searched. Copy it with `vecveil migrate`.",
-                         code="E-STORE-SOURCE", param="location")  # fmt: skip
+        raise StoreError(
+            "A FAISS index is not searched. Copy it with `vecveil migrate`.", code="E-STORE-SOURCE", param="location"
+        )
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         start = check_cursor(after, owner=self._owner)
@@ -125,9 +132,15 @@ class FaissStore(DatabaseStore):
     def _documents(self, path: Path, rows: int) -> tuple[list[str], list[Mapping[str, Any]]]:
         """Return ids and fields of the rows from LangChain's pickle."""
         why = "It holds LangChain's texts, of which only plain values are read: classes that it names are not run."
-        refused = StoreError.of(self._owner, "location", "an index with a pickle as LangChain's FAISS writes it beside",
-                                f"another {path.name!r}", why, f"Move {path.name} away to read the vectors alone.",
-                                code="E-STORE-PICKLE")  # fmt: skip
+        refused = StoreError.of(
+            self._owner,
+            "location",
+            "an index with a pickle as LangChain's FAISS writes it beside",
+            f"another {path.name!r}",
+            why,
+            f"Move {path.name} away to read the vectors alone.",
+            code="E-STORE-PICKLE",
+        )
         try:
             docstore, names = _Plain.load(path.read_bytes())
             documents = docstore.state["_dict"]

@@ -29,9 +29,7 @@ _MIN_UNSPACED = 12  # characters of a script without spaces
 _READ = 4_000  # characters of a value to classify: bounds the time of the patterns
 _MEAN_WORDS = 3.0
 _LIKELY = 0.2  # minimum share of values: the patterns of names and telephone numbers have false positives
-_TEXT_NAMES = {
-    "text", "document", "documents", "content", "contents", "page_content", "body", "chunk", "passage",
-}  # fmt: skip
+_TEXT_NAMES = {"text", "document", "documents", "content", "contents", "page_content", "body", "chunk", "passage"}
 # One word between spaces, with its punctuation: no digit, no separator inside.
 _PLAIN = re.compile(r"[^\w\s]*[^\W\d_]{2,}[^\w\s]*")
 _RUN = re.compile(r"[^\W_]+")
@@ -59,9 +57,7 @@ _PHONE = re.compile(r"(?:\+|\(?\d)[\d\s()./-]{6,}\d")
 _NO_PHONE = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|(?:\d{1,3}\.){3}\d{1,3}|\d+|\d+[./]\d+"
 )
-_NAME = re.compile(
-    r"(?:(?:Dr|Mr|Mrs|Ms|Prof)\.? )?[^\W\d_a-z][\w'’.-]*(?:,? [^\W\d_a-z][\w'’.-]*){1,3}"
-)
+_NAME = re.compile(r"(?:(?:Dr|Mr|Mrs|Ms|Prof)\.? )?[^\W\d_a-z][\w'’.-]*(?:,? [^\W\d_a-z][\w'’.-]*){1,3}")
 
 
 def kind_of(value: Any) -> ValueKind:
@@ -238,7 +234,7 @@ class FieldTally:
         return tuple(
             Field(name, t.rows, t.strings, t.words / max(t.strings, 1), t.characters / max(t.strings, 1), dict(t.kinds))
             for name, t in self._tallies.items()
-        )  # fmt: skip
+        )
 
 
 def _own_kind(name: str, value: Any) -> ValueKind | None:
@@ -266,11 +262,7 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def carried(fields: Mapping[str, Any], names: Set[str]) -> Mapping[str, Any]:
     """Return ``fields`` reduced to the leaves ``names``, through ``fields.with_values`` if it has that method."""
     # Rows of typed tables carry their layout along (`pgvector.TableRow`).
-    values = {
-        key: pruned
-        for key, value in fields.items()
-        if (pruned := _pruned(value, str(key), names)) is not None
-    }
+    values = {key: pruned for key, value in fields.items() if (pruned := _pruned(value, str(key), names)) is not None}
     with_values = getattr(fields, "with_values", None)
     return values if with_values is None else with_values(values)
 

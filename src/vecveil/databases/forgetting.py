@@ -114,9 +114,13 @@ class Erasure(Record):
 
 
 def reconcile(
-    store: VectorStore, ids: Iterable[str], *, blobs: MutableMapping[str, bytes] | None = None, batch: int = 1000,
+    store: VectorStore,
+    ids: Iterable[str],
+    *,
+    blobs: MutableMapping[str, bytes] | None = None,
+    batch: int = 1000,
     show_progress: bool | None = None,
-) -> Reconciliation:  # fmt: skip
+) -> Reconciliation:
     """Return the rows of ``store`` that have no source, and the sources that have no row.
 
     Spellings of one UUID are one id, as databases normalise them.
@@ -222,8 +226,12 @@ def forget(
     left += 0 if cache is None else matching_texts(cache, known)
     if left:
         write_receipt(receipt, replace(done, unverified=["Ids of the list were there again after their deletion."]))
-        raise StoreError("The store still has some ids of the list; another program may write them. Stop it, and "
-                         "repeat the command.", code="E-STORE-DATABASE", param="store")  # fmt: skip
+        raise StoreError(
+            "The store still has some ids of the list; another program may write them. Stop it, and "
+            "repeat the command.",
+            code="E-STORE-DATABASE",
+            param="store",
+        )
     traces, notes = _traces(matched, nonces, store, blobs)
     if others != matched.others:
         notes.append(f"Other rows changed meanwhile: {matched.others:,} before, {others:,} after.")
@@ -240,11 +248,19 @@ def forget(
         notes.append("Damaged files of the embedding cache, set aside earlier, were not searched: remove them.")
     sealed = sealer is not None or blobs is not None or matched.sealed
     done = replace(
-        done, finished=now(), searched=None if traces is None else matched.searched, traces=traces,
-        verified=verified, unverified=notes,
-        remains=[*REMAINS, *([SEALED_BACKUPS] if sealed else []), *([TOMBSTONES] if done.released else []),
-                 *([GENERATIONS] if raised else [])],
-    )  # fmt: skip
+        done,
+        finished=now(),
+        searched=None if traces is None else matched.searched,
+        traces=traces,
+        verified=verified,
+        unverified=notes,
+        remains=[
+            *REMAINS,
+            *([SEALED_BACKUPS] if sealed else []),
+            *([TOMBSTONES] if done.released else []),
+            *([GENERATIONS] if raised else []),
+        ],
+    )
     write_receipt(receipt, done)
     return done
 
@@ -263,9 +279,7 @@ class _MatchedRows:
     sealed: bool = False
 
 
-def _find(
-    store: VectorStore, listed: dict[bytes, str], sealing: bool, batch: int, show: bool | None
-) -> _MatchedRows:
+def _find(store: VectorStore, listed: dict[bytes, str], sealing: bool, batch: int, show: bool | None) -> _MatchedRows:
     matched = _MatchedRows()
     for part in _rows(store, batch, "find", show):
         at = [i for i, key in enumerate(_keys(part.ids)) if key in listed]
@@ -288,9 +302,12 @@ def _find(
 
 
 def _opened(
-    sealed_rows: Sequence[tuple[str, bytes]], matched: _MatchedRows, sealer: Sealer | None, collection: str | None,
+    sealed_rows: Sequence[tuple[str, bytes]],
+    matched: _MatchedRows,
+    sealer: Sealer | None,
+    collection: str | None,
     generations: Mapping[str, int] | None,
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """Yield the texts that open, and strike their rows from those without one."""
     if not sealed_rows or sealer is None or collection is None:
         return
@@ -392,8 +409,11 @@ def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
         return Erasure(vecveil=__version__, store=name, started=now(), ids=rows, absent=rows, ids_sha256=digest)
     before = Erasure.load(path, owner=_OWNER)
     if (before.store, before.ids_sha256) != (name, digest):
-        raise StoreError("The receipt file belongs to another list or store. Name another file with `receipt`.",
-                         code="E-STORE-STATE", param="receipt")  # fmt: skip
+        raise StoreError(
+            "The receipt file belongs to another list or store. Name another file with `receipt`.",
+            code="E-STORE-STATE",
+            param="receipt",
+        )
     return before
 
 

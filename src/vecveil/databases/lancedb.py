@@ -66,8 +66,7 @@ class LanceStore(DatabaseStore):
     def _own_table(self) -> Any:
         table = self._table()
         if _MARK not in (table.schema.metadata or {}):
-            raise StoreError.of(self._owner, "location", "a table that create made", "another",
-                                fix="Name a new table.")  # fmt: skip
+            raise StoreError.of(self._owner, "location", "a table that create made", "another", fix="Name a new table.")
         return table
 
     def _info(self) -> StoreInfo:
@@ -190,8 +189,11 @@ class LanceStore(DatabaseStore):
     def _named(self, table: Any, ids: Sequence[Any]) -> list[str]:
         if None in ids:
             count = table.count_rows("id IS NULL")
-            raise StoreError(f"{count:,} rows of the table have no id: their column `id` is null. Give each row its "
-                             "own id, or delete these rows.", param="ids")  # fmt: skip
+            raise StoreError(
+                f"{count:,} rows of the table have no id: their column `id` is null. Give each row its "
+                "own id, or delete these rows.",
+                param="ids",
+            )
         return list(map(str, ids))
 
     def _batch(self, table: Any, rows: Any, offset: int) -> Batch:

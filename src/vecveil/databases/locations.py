@@ -45,7 +45,7 @@ KINDS: dict[str, StoreKind] = {
     "faiss": StoreKind("faiss", "FaissStore", "faiss:FILE or faiss:FOLDER (a source)"),
     "sqlite-vec": StoreKind("sqlite_vec", "SqliteVecStore", "sqlite-vec:FILE#TABLE"),
     "milvus": StoreKind("milvus", "MilvusStore", "milvus:FILE.db#COLLECTION or milvus:http://HOST:19530#COLLECTION"),
-}  # fmt: skip
+}
 
 
 INDEX = "sealed:"
@@ -63,8 +63,9 @@ def index_place(location: str) -> str | None:
     if not (place := location.removeprefix(INDEX)):
         raise InvalidInputError(
             "`location`: there is no folder or URL behind `sealed:`. Write sealed:FOLDER or sealed:s3://BUCKET/NAME.",
-            code="E-INPUT", param="location",
-        )  # fmt: skip
+            code="E-INPUT",
+            param="location",
+        )
     return place
 
 
@@ -89,8 +90,9 @@ def in_this_process(location: str) -> VectorStore:
             "`location`: a sealed index is no database, and has no protected vectors. Open it with "
             "vecveil.SealedIndex. The commands search, reseal, compact, reconcile, forget and scan take it; migrate "
             "takes it as DEST.",
-            code="E-INPUT", param="location",
-        )  # fmt: skip
+            code="E-INPUT",
+            param="location",
+        )
     if kind not in KINDS:
         known = "; ".join(one.example for one in KINDS.values())
         raise InvalidInputError(f"`location` has the form KIND:WHERE#COLLECTION. Kinds: {known}.", param="location")
@@ -109,8 +111,11 @@ def store_of(kind: str, where: str, collection: str | None, options: Mapping[str
     for name, value in options.items():
         if name not in store.options or not value:
             known = ", ".join(f"{option}=NAME" for option in store.options) or "none"
-            raise InvalidInputError(f"`location`: {kind} has no option {name[:40]!r}. Options behind ?: {known}.",
-                                    code="E-INPUT-NAME", param="location")  # fmt: skip
+            raise InvalidInputError(
+                f"`location`: {kind} has no option {name[:40]!r}. Options behind ?: {known}.",
+                code="E-INPUT-NAME",
+                param="location",
+            )
     return store.open(where, collection, **options)
 
 

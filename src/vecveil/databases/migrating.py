@@ -20,21 +20,8 @@ from vecveil.databases.fields import OTHERS, PROTECTOR_FIELD, Field, carried, is
 from vecveil.databases.state import MigrationState, locked, read_state, write_state
 from vecveil.databases.store import Batch, StoreInfo, VectorStore, plain
 from vecveil.databases.survey import BadRows, Survey, refused_rows, survey_beside, usable_rows
-from vecveil.databases.verifying import (
-    Verification,
-    add_rows,
-    as_hex,
-    is_clean,
-    same_directions,
-    verify,
-)
-from vecveil.errors import (
-    IncompatibleError,
-    InvalidInputError,
-    LedgerCapError,
-    ReleaseError,
-    StoreError,
-)
+from vecveil.databases.verifying import Verification, add_rows, as_hex, is_clean, same_directions, verify
+from vecveil.errors import IncompatibleError, InvalidInputError, LedgerCapError, ReleaseError, StoreError
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.randomness import NoiseKeys
@@ -163,13 +150,18 @@ def migrate(
     if options.seal != (sealer is not None):
         raise InvalidInputError("Pass `sealer` and MigrationOptions(seal=True) together.", param="sealer")
     if options.filter_fields and not options.seal:
-        raise InvalidInputError("`filter_fields` needs sealed rows: set seal.", param="filter_fields")  # fmt: skip
+        raise InvalidInputError("`filter_fields` needs sealed rows: set seal.", param="filter_fields")
     filters = token_fields(options.filter_fields, owner=_OWNER)
     protector = policy.protector
     if protector.text_only:
-        raise InvalidInputError.of(_OWNER, "protector", "of a method that protects vectors", repr(protector.method),
-                                   "It rewrites texts before they are encoded, and vectors cannot be rewritten.",
-                                   "Rewrite and encode the texts, and fill a new store with them.")  # fmt: skip
+        raise InvalidInputError.of(
+            _OWNER,
+            "protector",
+            "of a method that protects vectors",
+            repr(protector.method),
+            "It rewrites texts before they are encoded, and vectors cannot be rewritten.",
+            "Rewrite and encode the texts, and fill a new store with them.",
+        )
     if names[0] == names[1]:
         raise StoreError("`dest` is the source itself. Name another destination.", param="dest")
     with _run(source, dest, state_file, batch, show_progress, sealer) as run:
@@ -178,24 +170,37 @@ def migrate(
         if state is None:
             check = check_source(source, protector, options, run.batch, show_progress)
             if policy.rewrites_texts and _text_field(check.withheld) is None:
-                raise InvalidInputError.of(_OWNER, "source", "with one field of texts",
-                                           "another",
-                                           "The protector rewrites texts, and vectors cannot be rewritten.",
-                                           "Add the texts to a vecveil.ProtectedCollection.",
-                                           code="E-INPUT-REWRITTEN")  # fmt: skip
+                raise InvalidInputError.of(
+                    _OWNER,
+                    "source",
+                    "with one field of texts",
+                    "another",
+                    "The protector rewrites texts, and vectors cannot be rewritten.",
+                    "Add the texts to a vecveil.ProtectedCollection.",
+                    code="E-INPUT-REWRITTEN",
+                )
             # A row already in the destination could be clean, or be overwritten by id.
             if dest.exists() and (rows := dest.info().count):
-                raise StoreError(f"`dest` has {rows:,} rows, and no state file says that this migration wrote them. "
-                                 "Use another destination, or name the state file with --state.",
-                                 param="dest")  # fmt: skip
+                raise StoreError(
+                    f"`dest` has {rows:,} rows, and no state file says that this migration wrote them. "
+                    "Use another destination, or name the state file with --state.",
+                    param="dest",
+                )
             if on_checked is not None:
                 on_checked(replace(check, dest_metric=dest.info().metric if dest.exists() else None))
             dest.create(protector.released_dimension, metric=check.info.metric, filter_fields=filters)
             state = MigrationState(
-                *names, protector.fingerprint, _key_of(policy)[0], asdict(options), check.rows,
-                protector.released_dimension, list(check.carried), check.withheld, key_check=_key_of(policy)[1],
+                *names,
+                protector.fingerprint,
+                _key_of(policy)[0],
+                asdict(options),
+                check.rows,
+                protector.released_dimension,
+                list(check.carried),
+                check.withheld,
+                key_check=_key_of(policy)[1],
                 sealed=_seal_of(sealer, names[1]),
-            )  # fmt: skip
+            )
         else:
             _check_same(state, names, policy, options, _seal_of(sealer, names[1]))
             if not state.copied:
@@ -234,12 +239,19 @@ def verify_migration(
     with _run(source, dest, state_file, batch, show_progress, sealer) as run:
         state = read_state(state_file)
         if state is None or (state.source, state.dest) != names or not state.copied:
-            raise StoreError("There is no state file of a finished migration of these "
-                             f"stores{'' if state is None else ', but one of others'}. Name it with --state, or "
-                             "finish the migration with the same command.", param="state")  # fmt: skip
+            raise StoreError(
+                "There is no state file of a finished migration of these "
+                f"stores{'' if state is None else ', but one of others'}. Name it with --state, or "
+                "finish the migration with the same command.",
+                param="state",
+            )
         if state.sealed is not None and sealer is None:
-            raise StoreError("The copy is sealed, and its blobs cannot be verified without their key. Give the key "
-                             "file with --seal-key.", code="E-STORE-STATE", param="sealer")  # fmt: skip
+            raise StoreError(
+                "The copy is sealed, and its blobs cannot be verified without their key. Give the key "
+                "file with --seal-key.",
+                code="E-STORE-STATE",
+                param="sealer",
+            )
         run.save(state)
         return run.verified(state.rows)
 
@@ -313,8 +325,14 @@ class _Run:
                 items=error.items,
             ) from None
         if (read := self.state.rows + self.state.skipped) != total:
-            raise StoreError.of(_OWNER, "source", f"{_UNCHANGED}, with {total:,} rows", f"{read:,} rows that were read",
-                                _WRITER, _RESTART)  # fmt: skip
+            raise StoreError.of(
+                _OWNER,
+                "source",
+                f"{_UNCHANGED}, with {total:,} rows",
+                f"{read:,} rows that were read",
+                _WRITER,
+                _RESTART,
+            )
         self.save(replace(self.state, copied=True, ahead=0))
 
     def _written(self, rows: Batch, policy: ReleasePolicy) -> MigrationState:
@@ -328,8 +346,9 @@ class _Run:
             good = accepted
         # Without skip_bad the check found no bad rows: these are new.
         if bad.total and not state.options.get("skip_bad"):
-            raise StoreError.of(_OWNER, "source", _UNCHANGED, f"new bad rows ({bad}): {bad.named}",
-                                _WRITER, f"Correct them. {_RESTART}")  # fmt: skip
+            raise StoreError.of(
+                _OWNER, "source", _UNCHANGED, f"new bad rows ({bad}): {bad.named}", _WRITER, f"Correct them. {_RESTART}"
+            )
         chosen = np.flatnonzero(good)
         checksum = int(state.checksum, 16)
         if len(chosen):
@@ -338,8 +357,9 @@ class _Run:
             released = np.asarray(self._released(policy, clean, ids, [rows.fields[i] for i in chosen]), np.float32)
             # Last line of defence against a faulty protector: no clean row is written.
             if is_clean(released, clean).any():
-                raise ReleaseError("The protector left some vectors unchanged. Nothing of this batch is written.",
-                                   param="protector")  # fmt: skip
+                raise ReleaseError(
+                    "The protector left some vectors unchanged. Nothing of this batch is written.", param="protector"
+                )
             names = frozenset(state.carried)
             fields = tuple(carried(rows.fields[i], names) for i in chosen)
             if self.sealer is None:
@@ -361,23 +381,32 @@ class _Run:
         )
 
     def _released(
-        self, policy: ReleasePolicy, clean: npt.NDArray[np.float32], ids: tuple[str, ...],
+        self,
+        policy: ReleasePolicy,
+        clean: npt.NDArray[np.float32],
+        ids: tuple[str, ...],
         rows: Sequence[Mapping[str, Any]],
-    ) -> Embeddings:  # fmt: skip
+    ) -> Embeddings:
         """Return the protected vectors of rows: of their rewritten texts if the protector has a text stage."""
         if not policy.rewrites_texts:
             return policy.documents(clean, ids=ids)
         field = _text_field(self.state.withheld)
         texts = [] if field is None else [row[field] for row in rows if isinstance(row.get(field), str)]
         if len(texts) != len(rows):
-            raise StoreError(f"The protector rewrites texts, and {len(rows) - len(texts)} rows of `source` have none.",
-                             param="source")  # fmt: skip
+            raise StoreError(
+                f"The protector rewrites texts, and {len(rows) - len(texts)} rows of `source` have none.",
+                param="source",
+            )
         return policy.embed_documents(texts, ids=ids)
 
     def _sealed(
-        self, sealer: Sealer, ids: tuple[str, ...], clean: npt.NDArray[np.float32], rows: Sequence[Mapping[str, Any]],
+        self,
+        sealer: Sealer,
+        ids: tuple[str, ...],
+        clean: npt.NDArray[np.float32],
+        rows: Sequence[Mapping[str, Any]],
         fields: Sequence[Mapping[str, Any]],
-    ) -> tuple[Mapping[str, Any], ...]:  # fmt: skip
+    ) -> tuple[Mapping[str, Any], ...]:
         """Return ``fields`` with blobs and tokens; the field of texts, if there is one, is the text of the blob."""
         name = self.state.dest
         values, metadata = texts_and_metadata(rows, self.state.carried, self.state.withheld)
@@ -386,16 +415,17 @@ class _Run:
         tokens = filter_tokens(sealer.keys.read(name), filters, blobs, metadata)
         return tuple(with_blob(*parts) for parts in zip(fields, blobs, tokens, strict=True))
 
-    def _stored(
-        self, ids: tuple[str, ...], released: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.float32]:
+    def _stored(self, ids: tuple[str, ...], released: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Return the vectors as the store keeps them, read back if it normalises."""
         if not self.dest.normalises:
             return released
         stored = self.dest.read(ids).vectors
         if wrong := int((~same_directions(released, stored)).sum()):
-            raise StoreError(f"`dest` stores {wrong:,} of the vectors with another direction, perhaps in fewer bits. "
-                             "Turn off quantisation of stored vectors.", param="dest")  # fmt: skip
+            raise StoreError(
+                f"`dest` stores {wrong:,} of the vectors with another direction, perhaps in fewer bits. "
+                "Turn off quantisation of stored vectors.",
+                param="dest",
+            )
         return stored
 
 
@@ -411,9 +441,11 @@ def check_source(
     if not info.count:
         raise StoreError("`source` has no rows.", param="source")
     if protector is not None and info.dimension and info.dimension != protector.dimension:
-        raise IncompatibleError(f"`protector` was fitted for {protector.dimension} dimensions; the vectors of the "
-                                f"store have {info.dimension}. Fit a protector on vectors of this store's encoder.",
-                                param="protector")  # fmt: skip
+        raise IncompatibleError(
+            f"`protector` was fitted for {protector.dimension} dimensions; the vectors of the "
+            f"store have {info.dimension}. Fit a protector on vectors of this store's encoder.",
+            param="protector",
+        )
     if protector is None:
         survey = Survey(info.dimension)
     else:
@@ -424,24 +456,37 @@ def check_source(
         survey.add(rows)
         distinct.update(map(hash, canonical_ids(list(rows.ids), len(rows), owner=_OWNER)))
     if shared := survey.rows - len(distinct):
-        raise StoreError(f"{shared:,} rows of `source` share the id of another row, and rows are written by id: one "
-                         "of each would remain. A UUID is one id in any spelling. Give each row its own id.",
-                         param="source")  # fmt: skip
+        raise StoreError(
+            f"{shared:,} rows of `source` share the id of another row, and rows are written by id: one "
+            "of each would remain. A UUID is one id in any spelling. Give each row its own id.",
+            param="source",
+        )
     if survey.rows != info.count:
-        raise StoreError.of(_OWNER, "source", _UNCHANGED, f"{survey.rows:,} rows where it counted {info.count:,}",
-                            _WRITER, "Stop that program, and start again.")  # fmt: skip
+        raise StoreError.of(
+            _OWNER,
+            "source",
+            _UNCHANGED,
+            f"{survey.rows:,} rows where it counted {info.count:,}",
+            _WRITER,
+            "Stop that program, and start again.",
+        )
     if any(one.name in (SEALED_FIELD, PROTECTOR_FIELD) for one in survey.fields):
-        raise StoreError("vecveil protected the rows of `source` already. A second noise costs utility and adds "
-                         "little protection.", code="E-STORE-SEALED", param="source")  # fmt: skip
+        raise StoreError(
+            "vecveil protected the rows of `source` already. A second noise costs utility and adds little protection.",
+            code="E-STORE-SEALED",
+            param="source",
+        )
     bad = survey.bad
     if bad.total == survey.rows or (bad.total and not options.skip_bad):
         why = "They cannot be searched." if protector is None else "They cannot be protected."
         if bad.refused:
             why += " Vectors longer than those of the fit may be another encoder's, or protected already."
         skip = "Correct them, or omit them with --skip-bad."
-        raise StoreError(f"{bad.total:,} of {survey.rows:,} rows of `source` are bad ({bad}): {bad.named}. {why} "
-                         f"{'There is nothing to copy.' if bad.total == survey.rows else skip}",
-                         param="source")  # fmt: skip
+        raise StoreError(
+            f"{bad.total:,} of {survey.rows:,} rows of `source` are bad ({bad}): {bad.named}. {why} "
+            f"{'There is nothing to copy.' if bad.total == survey.rows else skip}",
+            param="source",
+        )
     copied, withheld = _choose_fields(survey.fields, options)
     withheld |= {one.name: f"{one.withheld or one.personal} in another table" for one in survey_beside(source)}
     return SourceCheck(info, survey.rows, bad, survey.fields, copied, withheld)
@@ -457,22 +502,23 @@ def _releasable(protector: Protector, X: npt.NDArray[np.float32]) -> npt.NDArray
     return mask
 
 
-def _choose_fields(
-    fields: Sequence[Field], options: MigrationOptions
-) -> tuple[tuple[str, ...], dict[str, str]]:
+def _choose_fields(fields: Sequence[Field], options: MigrationOptions) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the names of the fields to copy, and the others with the reason."""
     for param, names in (("keep", options.keep), ("drop", options.drop), ("filter_fields", options.filter_fields)):
         for name in names:
             matching = [one for one in fields if matches(one.name, name)]
             if not matching:
                 known = ", ".join(repr(one.name) for one in fields) or "none"
-                raise InvalidInputError.of(
-                    _OWNER, param, f"a field of the source ({known})", repr(name)[:80]
-                )
+                raise InvalidInputError.of(_OWNER, param, f"a field of the source ({known})", repr(name)[:80])
             several = any(one.name != name or {"vector", "numbers", "binary"} & one.kinds.keys() for one in matching)
             if param == "filter_fields" and several:
-                raise InvalidInputError.of(_OWNER, param, "fields of single values",
-                                           f"{name[:80]!r}, of lists or objects", code="E-SEAL-FILTER")  # fmt: skip
+                raise InvalidInputError.of(
+                    _OWNER,
+                    param,
+                    "fields of single values",
+                    f"{name[:80]!r}, of lists or objects",
+                    code="E-SEAL-FILTER",
+                )
             if param == "filter_fields" and any(matches(name, pattern) for pattern in options.drop):
                 raise InvalidInputError.of(_OWNER, param, "fields that are not dropped", repr(name)[:80])
     copied, withheld = [], {}
@@ -560,23 +606,31 @@ def _check_same(
         if former != now:
             former, now = (", ".join(each) or "none" if isinstance(each, list) else each for each in (former, now))
             kind = "finished" if state.copied else "unfinished"
-            raise StoreError(f"`{param}` is {now}; the {kind} migration of the state file had {former}. The "
-                             "destination would hold rows of two migrations. Repeat the former command, or use "
-                             "another destination and --state.", code="E-STORE-STATE", param=param)  # fmt: skip
+            raise StoreError(
+                f"`{param}` is {now}; the {kind} migration of the state file had {former}. The "
+                "destination would hold rows of two migrations. Repeat the former command, or use "
+                "another destination and --state.",
+                code="E-STORE-STATE",
+                param=param,
+            )
 
 
 def _check_destination(state: MigrationState, dest: VectorStore) -> None:
     """Raise if the destination lost rows, or has more than this migration may have written."""
     rows = dest.info().count if dest.exists() else 0
     if not state.rows <= rows <= state.rows + state.ahead:
-        raise StoreError(f"`dest` has {rows:,} rows; the last run left {state.rows:,} to "
-                         f"{state.rows + state.ahead:,}. Another program wrote to it. {_RESTART}",
-                         param="dest")  # fmt: skip
+        raise StoreError(
+            f"`dest` has {rows:,} rows; the last run left {state.rows:,} to "
+            f"{state.rows + state.ahead:,}. Another program wrote to it. {_RESTART}",
+            param="dest",
+        )
 
 
 def _check_unchanged(state: MigrationState, source: VectorStore) -> None:
     rows = source.info().count
     if rows != state.total:
-        raise StoreError(f"`source` has {rows:,} rows; when the migration began it had {state.total:,}. "
-                         f"{state.rows:,} are copied; which ones are missing is unknown. {_RESTART}",
-                         param="source")  # fmt: skip
+        raise StoreError(
+            f"`source` has {rows:,} rows; when the migration began it had {state.total:,}. "
+            f"{state.rows:,} are copied; which ones are missing is unknown. {_RESTART}",
+            param="source",
+        )

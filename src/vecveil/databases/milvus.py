@@ -38,6 +38,8 @@ _LONGEST_ID = 1024  # bytes
 _PAGE = 1000  # rows per call: Milvus limits the size of answers
 _loaded: dict[tuple[str, str, str], int] = {}
 """Released collections, by place, database and name, with the number of stores that read them: the last releases it."""
+
+
 def _pymilvus(where: str) -> Any:
     try:
         import pymilvus
@@ -136,8 +138,14 @@ class MilvusStore(DatabaseStore):
         name = self._only_vector(name for name, field in vectors.items() if field["type"] == kinds.FLOAT_VECTOR)
         chosen = vectors.pop(name)
         sparse = {other: field["type"] == kinds.SPARSE_FLOAT_VECTOR for other, field in vectors.items()}
-        return _Layout(key["name"], key["type"] == kinds.VARCHAR, name, int(chosen["params"]["dim"]),
-                       bool(chosen.get("nullable")), sparse)  # fmt: skip
+        return _Layout(
+            key["name"],
+            key["type"] == kinds.VARCHAR,
+            name,
+            int(chosen["params"]["dim"]),
+            bool(chosen.get("nullable")),
+            sparse,
+        )
 
     def _info(self) -> StoreInfo:
         layout = self._layout()
@@ -188,8 +196,11 @@ class MilvusStore(DatabaseStore):
                 # The options of Milvus's own iterator, which give the rows with the smallest keys, in order.
                 page = self._query(
                     "" if last is None else f"{key} > {_literal(last)}",
-                    limit=limit, iterator="True", reduce_stop_for_best="True", output_fields=fields,
-                )  # fmt: skip
+                    limit=limit,
+                    iterator="True",
+                    reduce_stop_for_best="True",
+                    output_fields=fields,
+                )
                 keys = [row[key] for row in page]
                 self._check_order(keys if last is None else [last, *keys])
                 rows += page
@@ -205,9 +216,7 @@ class MilvusStore(DatabaseStore):
         # Compared as Milvus orders strings, by their UTF-8 bytes.
         encoded = [k.encode("utf-8", "surrogatepass") if isinstance(k, str) else k for k in keys]
         if any(a >= b for a, b in itertools.pairwise(encoded)):
-            raise StoreError.of(
-                self._owner, "database", "one that answers in the order of its keys", "another"
-            )
+            raise StoreError.of(self._owner, "database", "one that answers in the order of its keys", "another")
 
     def _query(self, condition: str, **options: Any) -> list[dict[str, Any]]:
         options.setdefault("output_fields", ["*"])
@@ -240,8 +249,9 @@ class MilvusStore(DatabaseStore):
         for name, values, fields in zip(batch.ids, batch.vectors, batch.fields, strict=True):
             beside = plain(fields, owner=self._owner)
             if key in beside or vector in beside:
-                raise StoreError.of(self._owner, "fields", f"other than {key!r} and {vector!r}", "one of them",
-                                    fix="Rename the field.")  # fmt: skip
+                raise StoreError.of(
+                    self._owner, "fields", f"other than {key!r} and {vector!r}", "one of them", fix="Rename the field."
+                )
             # The rows of index and value of `sparse_rows`, as Milvus writes them.
             sparse = [k for k, is_sparse in layout.others.items() if is_sparse and k in beside]
             beside |= {k: {int(i): v for i, v in beside[k]} for k in sparse}
@@ -266,9 +276,14 @@ class MilvusStore(DatabaseStore):
         key, column = layout.key, layout.vector
         conditions = [f"{name} in [{', '.join(map(_literal, values))}]" for name, values in where.items()]
         (hits,) = self._client().search(
-            self._name, data=[vector.tolist()], limit=k, anns_field=column, output_fields=["*"],
-            filter=" and ".join(conditions), consistency_level="Strong",
-        )  # fmt: skip
+            self._name,
+            data=[vector.tolist()],
+            limit=k,
+            anns_field=column,
+            output_fields=["*"],
+            filter=" and ".join(conditions),
+            consistency_level="Strong",
+        )
         metric = self._metric(column)
         matches = []
         for hit in hits:

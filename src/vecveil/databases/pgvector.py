@@ -41,11 +41,21 @@ _WHOLE = ("smallint", "integer", "bigint")
 _TEXTS = ("text", "character varying", "bpchar")
 # Column types of Python values. The order matters: bool is an int, and datetime a date.
 _PYTHON: tuple[tuple[type, str], ...] = (
-    (bool, "boolean"), (int, "bigint"), (float, "double precision"), (str, "text"), (bytes, "bytea"),
-    (decimal.Decimal, "numeric"), (datetime.datetime, "timestamp with time zone"), (datetime.date, "date"),
-    (datetime.time, "time without time zone"), (datetime.timedelta, "interval"), (uuid.UUID, "uuid"),
-    (dict, "jsonb"), (list, "jsonb"), (np.ndarray, "jsonb"),
-)  # fmt: skip
+    (bool, "boolean"),
+    (int, "bigint"),
+    (float, "double precision"),
+    (str, "text"),
+    (bytes, "bytea"),
+    (decimal.Decimal, "numeric"),
+    (datetime.datetime, "timestamp with time zone"),
+    (datetime.date, "date"),
+    (datetime.time, "time without time zone"),
+    (datetime.timedelta, "interval"),
+    (uuid.UUID, "uuid"),
+    (dict, "jsonb"),
+    (list, "jsonb"),
+    (np.ndarray, "jsonb"),
+)
 _TABLES = """
 SELECT DISTINCT c.relname FROM pg_class c
 JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
@@ -126,13 +136,7 @@ class PgvectorStore(DatabaseStore):
     metrics: ClassVar[Mapping[str, Any]] = {"cosine": "<=>", "dot": "<#>", "euclidean": "<->", "manhattan": "<+>"}
     noun: ClassVar[str] = "table"
 
-    def __init__(
-        self,
-        connection: Any,
-        table: str | None = None,
-        *,
-        vector: str = "",
-    ) -> None:
+    def __init__(self, connection: Any, table: str | None = None, *, vector: str = "") -> None:
         try:
             import pgvector.psycopg  # noqa: F401 - fail here and not at the first row
             import psycopg
@@ -190,10 +194,7 @@ class PgvectorStore(DatabaseStore):
         """Return the statement ``text`` with its braces filled: table, id, vector and ``parts``."""
         layout = self._known_layout
         if layout is not None:
-            parts |= {
-                "id": self._identifier(layout.id_column),
-                "vector": self._identifier(layout.vector_column),
-            }
+            parts |= {"id": self._identifier(layout.id_column), "vector": self._identifier(layout.vector_column)}
         return self._sql.SQL(text).format(table=self._table(), **parts)
 
     def _names(self) -> list[str]:
@@ -224,13 +225,19 @@ class PgvectorStore(DatabaseStore):
         with cursor.connection.cursor(row_factory=rows) as described:
             columns = described.execute(_LAYOUT, [self._as_value(cursor)]).fetchall()
         if not columns:
-            raise StoreError.of(self._owner, "table", "in the database", "a name that is not there",
-                                code="E-STORE-NOT-FOUND")  # fmt: skip
+            raise StoreError.of(
+                self._owner, "table", "in the database", "a name that is not there", code="E-STORE-NOT-FOUND"
+            )
         keys = [c for c in columns if c.key]
         if len(keys) != 1 or keys[0].keys != 1:
-            raise StoreError.of(self._owner, "table", "one with a primary key of one column", f"{len(keys)} columns",
-                                "Rows are read in its order and replaced by it.",
-                                "Add one: ALTER TABLE ... ADD COLUMN id bigserial PRIMARY KEY.")  # fmt: skip
+            raise StoreError.of(
+                self._owner,
+                "table",
+                "one with a primary key of one column",
+                f"{len(keys)} columns",
+                "Rows are read in its order and replaced by it.",
+                "Add one: ALTER TABLE ... ADD COLUMN id bigserial PRIMARY KEY.",
+            )
         name = self._only_vector(c.name for c in columns if c.bare in _VECTORS[:2])
         (vector,), (key,) = [c for c in columns if c.name == name], keys
         comment = vector.comment or ""
@@ -286,10 +293,7 @@ class PgvectorStore(DatabaseStore):
         parts = [
             SQL("{} " + id_type + " PRIMARY KEY").format(quoted(id_column)),
             SQL("{} vector({}) NOT NULL").format(vector, self._sql.Literal(dimension)),
-            *(
-                SQL("{} {}").format(quoted(name), SQL(kind))
-                for name, kind in (columns or {}).items()
-            ),
+            *(SQL("{} {}").format(quoted(name), SQL(kind)) for name, kind in (columns or {}).items()),
         ]
         if self.exists():
             return
@@ -297,9 +301,7 @@ class PgvectorStore(DatabaseStore):
             # CREATE EXTENSION needs privileges that a user of an installed extension may lack.
             if cursor.execute("SELECT to_regtype('vector')").fetchone() == (None,):
                 cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
-            made = self._statement(
-                "CREATE TABLE IF NOT EXISTS {table} ({columns})", columns=SQL(", ").join(parts)
-            )
+            made = self._statement("CREATE TABLE IF NOT EXISTS {table} ({columns})", columns=SQL(", ").join(parts))
             cursor.execute(made, ())
             if metric is not None:
                 comment = "COMMENT ON COLUMN {table}.{column} IS {text}"
@@ -358,9 +360,7 @@ class PgvectorStore(DatabaseStore):
         beside = self._sql.SQL("").join(
             self._sql.SQL(", {}::text" if n in layout.vectors else ", {}").format(self._identifier(n)) for n in names
         )
-        select = self._statement(
-            "SELECT {id}::text, {vector}::vector{beside} FROM {table} " + condition, beside=beside
-        )
+        select = self._statement("SELECT {id}::text, {vector}::vector{beside} FROM {table} " + condition, beside=beside)
         with self.cursor("reading rows") as cursor:
             rows = cursor.execute(select, values).fetchall()
         # A row without a vector counts to those before it.
@@ -394,9 +394,15 @@ class PgvectorStore(DatabaseStore):
             self._known_layout = None
 
     def _upsert(
-        self, cursor: Any, ids: Sequence[Any], vectors: Any, names: list[str], rows: Sequence[Mapping[str, Any]],
-        types: Mapping[str, str], stale: list[str],
-    ) -> None:  # fmt: skip
+        self,
+        cursor: Any,
+        ids: Sequence[Any],
+        vectors: Any,
+        names: list[str],
+        rows: Sequence[Mapping[str, Any]],
+        types: Mapping[str, str],
+        stale: list[str],
+    ) -> None:
         from psycopg.types.json import Json, Jsonb
 
         def bound(value: Any, kind: str | None) -> Any:
@@ -411,9 +417,7 @@ class PgvectorStore(DatabaseStore):
         changes = [SQL("{0} = EXCLUDED.{0}").format(name) for name in written]
         changes += [SQL("{} = DEFAULT").format(quoted(name)) for name in stale]
         statement = self._statement(
-            "INSERT INTO {table} ({id}, {names}) OVERRIDING SYSTEM VALUE VALUES (%s::"
-            + layout.id_type
-            + ", {values})"
+            "INSERT INTO {table} ({id}, {names}) OVERRIDING SYSTEM VALUE VALUES (%s::" + layout.id_type + ", {values})"
             " ON CONFLICT ({id}) DO UPDATE SET {changes}",
             names=SQL(", ").join(written),
             values=SQL(", ").join([SQL("%s")] * len(written)),
@@ -431,10 +435,7 @@ class PgvectorStore(DatabaseStore):
         made = (layout.id_column, layout.id_type, layout.vector_column) == (_ID, "text", _VECTOR)
         if not isinstance(row, TableRow) or not made or layout.columns or layout.generated:
             return layout
-        if (
-            cursor.execute(self._statement("SELECT 1 FROM {table} LIMIT 1"), ()).fetchone()
-            is not None
-        ):
+        if cursor.execute(self._statement("SELECT 1 FROM {table} LIMIT 1"), ()).fetchone() is not None:
             return layout
         origin, quoted = row.origin, self._identifier
         kind = self._sql.SQL(self._type_name(cursor, origin.id_type) or "text")
@@ -453,17 +454,19 @@ class PgvectorStore(DatabaseStore):
         """Add missing columns; return the types of all writable columns."""
         types = dict(layout.columns)
         for row in batch.fields:
-            hints = (
-                {**row.origin.columns, **row.origin.generated} if isinstance(row, TableRow) else {}
-            )
+            hints = {**row.origin.columns, **row.origin.generated} if isinstance(row, TableRow) else {}
             for name, value in row.items():
                 if value is None or name in layout.generated:
                     continue
                 if name not in types:
                     if name in (layout.id_column, layout.vector_column) or not _is_name(name):
                         raise StoreError.of(
-                            self._owner, "fields", "columns beside id and vector, of 1 to 63 bytes", "another name",
-                            fix="Make the table with other names for those two, or rename the field.")  # fmt: skip
+                            self._owner,
+                            "fields",
+                            "columns beside id and vector, of 1 to 63 bytes",
+                            "another name",
+                            fix="Make the table with other names for those two, or rename the field.",
+                        )
                     hint = self._type_name(cursor, hints[name]) if name in hints else None
                     types[name] = hint or self._type_of(value)
                     self._alter(cursor, "ADD COLUMN {name} " + types[name], name)
@@ -472,22 +475,23 @@ class PgvectorStore(DatabaseStore):
                     types[name] = "double precision"
                     self._alter(cursor, "ALTER COLUMN {name} TYPE double precision", name)
                 elif types[name] in _TEXTS and isinstance(value, int | float):
-                    raise StoreError.of(self._owner, "fields", "texts alone in a column of texts",
-                                        type(value).__name__, "PostgreSQL would turn it into a text.")  # fmt: skip
+                    raise StoreError.of(
+                        self._owner,
+                        "fields",
+                        "texts alone in a column of texts",
+                        type(value).__name__,
+                        "PostgreSQL would turn it into a text.",
+                    )
         return types
 
     def _alter(self, cursor: Any, change: str, name: str) -> None:
-        cursor.execute(
-            self._statement("ALTER TABLE {table} " + change, name=self._identifier(name)), ()
-        )
+        cursor.execute(self._statement("ALTER TABLE {table} " + change, name=self._identifier(name)), ())
 
     def _type_name(self, cursor: Any, kind: str) -> str | None:
         """Return the canonical name of a type, or None if this database does not have it."""
         # Type names cannot be bound. Only names that PostgreSQL itself formatted enter a statement.
         try:
-            with (
-                cursor.connection.transaction()
-            ):  # a savepoint: a syntax error in the name must not abort the batch
+            with cursor.connection.transaction():  # a savepoint: a syntax error in the name must not abort the batch
                 select = "SELECT format_type(to_regtype(%s), -1)"
                 row = cursor.execute(select, [kind]).fetchone()
         except self._psycopg.Error:
@@ -503,8 +507,13 @@ class PgvectorStore(DatabaseStore):
         for kind, name in _PYTHON:
             if isinstance(value, kind):
                 return name
-        raise StoreError.of(self._owner, "fields", "numbers, texts, times, bytes or JSON", type(value).__name__,
-                            fix="Make the table with its columns first.")  # fmt: skip
+        raise StoreError.of(
+            self._owner,
+            "fields",
+            "numbers, texts, times, bytes or JSON",
+            type(value).__name__,
+            fix="Make the table with its columns first.",
+        )
 
     def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
         layout = self.layout()
@@ -529,16 +538,12 @@ class PgvectorStore(DatabaseStore):
             if len(rows) < k:
                 cursor.execute("SET LOCAL enable_indexscan = off")
                 rows = cursor.execute(select, values).fetchall()
-        return [
-            Match(row[0], float(row[1]), dict(zip(names, row[2:], strict=True))) for row in rows
-        ]
+        return [Match(row[0], float(row[1]), dict(zip(names, row[2:], strict=True))) for row in rows]
 
     def _delete(self, ids: list[str]) -> None:
         with self.cursor("deleting rows") as cursor:
             kind = self.layout().id_type
-            cursor.execute(
-                self._statement("DELETE FROM {table} WHERE {id} = ANY(%s::" + kind + "[])"), [ids]
-            )
+            cursor.execute(self._statement("DELETE FROM {table} WHERE {id} = ANY(%s::" + kind + "[])"), [ids])
 
     def _compact(self, name: str) -> str:
         if self._given is not None:  # perhaps inside the caller's transaction, where PostgreSQL refuses it

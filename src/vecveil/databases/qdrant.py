@@ -56,8 +56,11 @@ class QdrantStore(DatabaseStore):
 
     kind: ClassVar[str] = "qdrant"
     metrics: ClassVar[Mapping[str, Any]] = {
-        "cosine": "Cosine", "dot": "Dot", "euclidean": "Euclid", "manhattan": "Manhattan",
-    }  # fmt: skip
+        "cosine": "Cosine",
+        "dot": "Dot",
+        "euclidean": "Euclid",
+        "manhattan": "Manhattan",
+    }
     place: ClassVar[str] = "a folder that Qdrant wrote"
     page: ClassVar[int] = _CHUNK
 
@@ -184,9 +187,7 @@ class QdrantStore(DatabaseStore):
 
     def _read(self, ids: list[str]) -> Batch:
         points = [_point_id(name)[0] for name in ids]
-        return self._batch(
-            self._reader().retrieve(self._known(), points, with_payload=True, with_vectors=True)
-        )
+        return self._batch(self._reader().retrieve(self._known(), points, with_payload=True, with_vectors=True))
 
     def _batch(self, records: list[Any], cursor: str = "") -> Batch:
         name, params = self._vectors()
@@ -205,8 +206,11 @@ class QdrantStore(DatabaseStore):
         points = []
         for id_, vector, row in zip(batch.ids, batch.vectors, batch.fields, strict=True):
             # An upsert replaces the point with its further vectors: those that were read are written again.
-            others = {field: field.removeprefix(_BESIDE) for field, value in row.items()
-                      if isinstance(value, np.ndarray) and field.removeprefix(_BESIDE) in known}  # fmt: skip
+            others = {
+                field: field.removeprefix(_BESIDE)
+                for field, value in row.items()
+                if isinstance(value, np.ndarray) and field.removeprefix(_BESIDE) in known
+            }
             vectors = {other: self._further(known[other], row[field]) for field, other in others.items()}
             place, original = _point_id(id_)
             payload = plain({k: v for k, v in row.items() if k not in others}, owner=self._owner)
@@ -229,9 +233,13 @@ class QdrantStore(DatabaseStore):
             models.FieldCondition(key=field, match=models.MatchAny(any=list(values))) for field, values in where.items()
         ]
         answer = self._changes().query_points(
-            self._name, query=vector.tolist(), limit=k, with_payload=True, using=name or None,
+            self._name,
+            query=vector.tolist(),
+            limit=k,
+            with_payload=True,
+            using=name or None,
             query_filter=models.Filter(must=conditions) if conditions else None,
-        )  # fmt: skip
+        )
         metric, matches = self._metric(params), []
         for point in answer.points:
             fields = dict(point.payload or {})

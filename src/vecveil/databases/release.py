@@ -74,8 +74,10 @@ def open_policy(
     if isinstance(protector, ReleasePolicy):
         own = protector.query_protection, protector.query_noise, protector.key, protector.ledger
         if (query_protection, query_noise, key, ledger) not in (("same", STRONGER, None, None), own):
-            raise InvalidInputError("A ReleasePolicy has its own key and ledger: leave those arguments out, or pass "
-                                    "the protector alone.", param="protector")  # fmt: skip
+            raise InvalidInputError(
+                "A ReleasePolicy has its own key and ledger: leave those arguments out, or pass the protector alone.",
+                param="protector",
+            )
         return protector
     keys: NoiseKeys | NoiseKey | None
     if key is None or isinstance(key, NoiseKeys | NoiseKey):
@@ -123,24 +125,25 @@ def open_protector(protector: Any) -> Protector:
     if isinstance(protector, str | os.PathLike):
         return load(protector)
     if not isinstance(protector, Protector):
-        raise wrong_type(
-            "open_protector", "protector", "a vecveil.Protector or the path of one", protector
-        )
+        raise wrong_type("open_protector", "protector", "a vecveil.Protector or the path of one", protector)
     return protector
 
 
 def policy_config(
-    protector: Any, *, query_protection: str = "same", query_noise: float = STRONGER, key: Any = None,
-    ledger: Any = None, owner: str,
-) -> dict[str, Any]:  # fmt: skip
+    protector: Any,
+    *,
+    query_protection: str = "same",
+    query_noise: float = STRONGER,
+    key: Any = None,
+    ledger: Any = None,
+    owner: str,
+) -> dict[str, Any]:
     """Return the arguments of `open_policy` for a saved configuration: names of files, never their content.
 
     Raises:
         InvalidInputError: an argument is an object.
     """
-    config: dict[str, Any] = {
-        "query_protection": query_protection, "query_noise": float(query_noise)
-    }  # fmt: skip
+    config: dict[str, Any] = {"query_protection": query_protection, "query_noise": float(query_noise)}
     for name, value in (("protector", protector), ("key", key), ("ledger", ledger)):
         if value is not None:
             config[name] = saved_source(owner, name, value)
@@ -150,9 +153,11 @@ def policy_config(
 def check_saved(policy: ReleasePolicy, fingerprint: str | None, owner: str) -> None:
     """Raise IncompatibleError if a saved configuration names the fingerprint of another protector than ``policy``'s."""
     if fingerprint not in (None, policy.protector.fingerprint):
-        raise IncompatibleError("The protector file is not the one of the saved configuration, and their vectors "
-                                "cannot be compared. Put that file back, or begin a new collection or index.",
-                                param="protector")  # fmt: skip
+        raise IncompatibleError(
+            "The protector file is not the one of the saved configuration, and their vectors "
+            "cannot be compared. Put that file back, or begin a new collection or index.",
+            param="protector",
+        )
 
 
 def saved_source(owner: str, name: str, value: Any) -> str:
@@ -162,8 +167,13 @@ def saved_source(owner: str, name: str, value: Any) -> str:
         InvalidInputError: ``value`` is an object.
     """
     if not isinstance(value, str | os.PathLike):
-        raise wrong_type(owner, name, "a path (or env:NAME for a key) in a configuration that is saved", value,
-                         fix=f"Save it, and pass {name}='FILE'.")  # fmt: skip
+        raise wrong_type(
+            owner,
+            name,
+            "a path (or env:NAME for a key) in a configuration that is saved",
+            value,
+            fix=f"Save it, and pass {name}='FILE'.",
+        )
 
     def place(path: str) -> str:
         # Absolute, since another working directory may open it.
@@ -218,16 +228,26 @@ class WrappedEmbedder:
         info = self.policy.protector.encoder_info
         if not matches_probe(array, info.probe, owner=self._owner):
             expected = f"the one that the protector was fitted for ({info.name})"
-            raise IncompatibleError.of(self._owner, "encoder", expected, "another",
-                                       "The protector's map and noise fit the vectors of that encoder only.",
-                                       "Use that encoder, or fit a new protector.",
-                                       code="E-INCOMPATIBLE-ENCODER")  # fmt: skip
+            raise IncompatibleError.of(
+                self._owner,
+                "encoder",
+                expected,
+                "another",
+                "The protector's map and noise fit the vectors of that encoder only.",
+                "Use that encoder, or fit a new protector.",
+                code="E-INCOMPATIBLE-ENCODER",
+            )
         self.verified = True
 
     def embed(
-        self, texts: Sequence[str], embed: Encode | None, *, ids: Sequence[ItemId] | None = None,
-        query: bool = False, verify: Encode | None = None,
-    ) -> Embeddings:  # fmt: skip
+        self,
+        texts: Sequence[str],
+        embed: Encode | None,
+        *,
+        ids: Sequence[ItemId] | None = None,
+        query: bool = False,
+        verify: Encode | None = None,
+    ) -> Embeddings:
         """Verify the embedder and return the released vectors of ``texts``, float32 (N, m).
 
         Args:
@@ -245,9 +265,8 @@ class WrappedEmbedder:
         return self.released(embed(self.seen(texts)), texts, ids, query=query)
 
     async def aembed(
-        self, texts: Sequence[str], embed: AsyncEncode | None, *, query: bool = False,
-        verify: AsyncEncode | None = None,
-    ) -> Embeddings:  # fmt: skip
+        self, texts: Sequence[str], embed: AsyncEncode | None, *, query: bool = False, verify: AsyncEncode | None = None
+    ) -> Embeddings:
         """Asynchronous `embed`; rewriting and releasing run on a thread."""
         if embed is None or not len(texts):
             return await asyncio.to_thread(self.embed, texts, None, query=query)
@@ -256,9 +275,7 @@ class WrappedEmbedder:
         vectors = await embed(await asyncio.to_thread(self.seen, texts))
         return await asyncio.to_thread(self.released, vectors, texts, query=query)
 
-    def embed_query(
-        self, text: str, embed: Callable[[str], Any] | None, verify: Encode | None
-    ) -> list[float]:
+    def embed_query(self, text: str, embed: Callable[[str], Any] | None, verify: Encode | None) -> list[float]:
         """Return `embed` of one query; ``embed`` takes one text."""
         encode = None if embed is None else lambda texts: [embed(texts[0])]
         vector: list[float] = self.embed([text], encode, query=True, verify=verify)[0].tolist()
@@ -284,7 +301,7 @@ class WrappedEmbedder:
 
     def released(
         self, vectors: Any, texts: Sequence[str], ids: Sequence[ItemId] | None = None, *, query: bool = False
-    ) -> Embeddings:  # fmt: skip
+    ) -> Embeddings:
         """Return the embedder's vectors of `seen` for ``texts`` as the policy releases them, float32 (N, m).
 
         Raises:
@@ -300,7 +317,10 @@ class WrappedEmbedder:
         array = checked_vectors(vectors, rows=rows, owner=self._owner)
         expected = self.policy.protector.dimension
         if array.shape[1] != expected:
-            raise IncompatibleError(f"The encoder returns {array.shape[1]} dimensions; the protector was fitted for "
-                                    f"{expected}. Use the encoder of the fit, or fit a new protector.",
-                                    code="E-INCOMPATIBLE-DIMENSION", param="encoder")  # fmt: skip
+            raise IncompatibleError(
+                f"The encoder returns {array.shape[1]} dimensions; the protector was fitted for "
+                f"{expected}. Use the encoder of the fit, or fit a new protector.",
+                code="E-INCOMPATIBLE-DIMENSION",
+                param="encoder",
+            )
         return array

@@ -18,12 +18,7 @@ _SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 PROTECTION_CODES = ("protected", "unmarked-rows", "protection-unknown")
 """Codes of the finding about protection; a scan of a non-empty store has exactly one."""
 _OWNER = "scan"
-_LOOKS = {
-    "email": "e-mail addresses",
-    "phone": "telephone numbers",
-    "name": "names",
-    "text": "texts",
-}
+_LOOKS = {"email": "e-mail addresses", "phone": "telephone numbers", "name": "names", "text": "texts"}
 _MIGRATE = "`vecveil migrate` copies the store to a sealed index, which encrypts it, or to a protected store"
 
 
@@ -69,9 +64,7 @@ class Scan:
     def findings(self) -> tuple[ScanFinding, ...]:
         """Findings, worst first."""
         if not self.survey.rows:
-            return (
-                ScanFinding("empty", "info", "The store has no rows.", "No action is needed."),
-            )
+            return (ScanFinding("empty", "info", "The store has no rows.", "No action is needed."),)
         rows = self.survey.rows
         about_fields = [f for one in self.survey.fields if (f := _field_finding(one, rows))]
         about_tables = [_table_finding(one) for one in self.beside]
@@ -85,8 +78,11 @@ class Scan:
         return {
             "schema": SCHEMA,
             "store": {
-                "kind": info.kind, "name": name or info.name, "count": info.count,
-                "dimension": self.survey.dimension, "metric": info.metric,
+                "kind": info.kind,
+                "name": name or info.name,
+                "count": info.count,
+                "dimension": self.survey.dimension,
+                "metric": info.metric,
             },
             "complete": self.complete,
             **self.survey.to_record(),
@@ -94,16 +90,18 @@ class Scan:
             "protection": {"verdict": self.protection, "marked_rows": self.survey.marked},
             "sample": {"rows": len(self.sample), "seed": self.seed},
             "findings": [finding.to_record() for finding in self.findings],
-        }  # fmt: skip
+        }
 
     def _id_findings(self) -> Iterator[ScanFinding]:
         ids = self.survey.ids
         looks = None if ids is None else ids.withheld or ids.personal
         if looks in _LOOKS:
             yield ScanFinding(
-                "telling-ids", "medium", f"Ids look like {_LOOKS[looks]}.",
+                "telling-ids",
+                "medium",
+                f"Ids look like {_LOOKS[looks]}.",
                 "Migrations copy ids unchanged: write rows under ids without meaning.",
-            )  # fmt: skip
+            )
 
     @property
     def protection(self) -> str:
@@ -115,50 +113,63 @@ class Scan:
         rows, marked = self.survey.rows, self.survey.marked
         if self.protection == "protected":
             return ScanFinding(
-                "protected", "info", "vecveil wrote all rows: each has a sealed blob or the mark of a protector.",
+                "protected",
+                "info",
+                "vecveil wrote all rows: each has a sealed blob or the mark of a protector.",
                 "Audit them with their texts to measure what leaks: --concept, and --texts or a field of texts.",
-            )  # fmt: skip
+            )
         if self.protection == "mixed":
             return ScanFinding(
-                "unmarked-rows", "high",
+                "unmarked-rows",
+                "high",
                 f"{rows - marked:,} of {rows:,} rows have neither a sealed blob nor the mark of a protector: their "
                 "vectors may be clean.",
                 "Find the program that wrote them. Delete them, or add them again with ProtectedCollection.",
-            )  # fmt: skip
+            )
         return ScanFinding(
-            "protection-unknown", "medium",
+            "protection-unknown",
+            "medium",
             "vecveil did not write these rows: whether their vectors are protected is unknown.",
             f"Audit them with their texts: --concept, and --texts or a field of texts. If they are not, {_MIGRATE}.",
-        )  # fmt: skip
+        )
 
     def _row_findings(self) -> Iterator[ScanFinding]:
         survey = self.survey
         if survey.bad.total:
             yield ScanFinding(
-                "bad-rows", "low", f"Rows whose vector cannot be used: {survey.bad}. Their ids: {survey.bad.named}.",
+                "bad-rows",
+                "low",
+                f"Rows whose vector cannot be used: {survey.bad}. Their ids: {survey.bad.named}.",
                 "Write them again, or omit them from a migration with --skip-bad.",
-            )  # fmt: skip
+            )
         if survey.norms.zeros:
             yield ScanFinding(
-                "zero-vectors", "low", f"{survey.norms.zeros:,} vectors are zero: they have no direction.",
+                "zero-vectors",
+                "low",
+                f"{survey.norms.zeros:,} vectors are zero: they have no direction.",
                 "Check which texts were encoded.",
-            )  # fmt: skip
+            )
         if survey.equal_vectors.count():
             yield ScanFinding(
-                "equal-vectors", "low",
+                "equal-vectors",
+                "low",
                 f"{survey.equal_vectors} rows have the vector of another row: the text of one reveals the other's.",
                 "Store each text once; noise makes equal vectors different.",
-            )  # fmt: skip
+            )
         if survey.equal_ids.count():
             yield ScanFinding(
-                "equal-ids", "medium", f"{survey.equal_ids} rows share their id with another row.",
+                "equal-ids",
+                "medium",
+                f"{survey.equal_ids} rows share their id with another row.",
                 "Give each row its own id: a store that is written by id keeps only one of them.",
-            )  # fmt: skip
+            )
         if self.complete and survey.rows != self.info.count:
             yield ScanFinding(
-                "count", "low", f"{survey.rows:,} rows were read; the store counts {self.info.count:,}.",
+                "count",
+                "low",
+                f"{survey.rows:,} rows were read; the store counts {self.info.count:,}.",
                 "Another program may have written to the store: scan again.",
-            )  # fmt: skip
+            )
 
 
 def _field_finding(field: Field, rows: int) -> ScanFinding | None:
@@ -168,33 +179,37 @@ def _field_finding(field: Field, rows: int) -> ScanFinding | None:
         return None
     if field.withheld == "text":
         return ScanFinding(
-            "plaintext-beside-vectors", "high",
+            "plaintext-beside-vectors",
+            "high",
             f"{name} holds texts beside the vectors, in {field.text_rows / rows:.0%} of the rows: whoever reads the "
             "store needs no attack.",
             f"Keep texts elsewhere, by id; {_MIGRATE}, which omits them.",
-        )  # fmt: skip
+        )
     if field.withheld == "vector":
         return ScanFinding(
-            "further-vectors", "high",
+            "further-vectors",
+            "high",
             f"{name} holds further vectors, in {field.rows / rows:.0%} of the rows: nothing protects them, and a "
             "sparse vector lists the words of its text.",
             f"{_MIGRATE}, which omits them.",
-        )  # fmt: skip
+        )
     if field.withheld is not None:
         numbers = "lists of numbers, which may be clean vectors"
         values = numbers if field.withheld == "numbers" else "binary values"
         return ScanFinding(
-            f"{field.withheld}-beside-vectors", "medium",
+            f"{field.withheld}-beside-vectors",
+            "medium",
             f"{name} holds {values}, in {field.rows / rows:.0%} of the rows: nothing protects them.",
             f"Check the field; {_MIGRATE}, which omits the field unless --keep names it.",
-        )  # fmt: skip
+        )
     if field.personal is not None:
         share = field.kinds[field.personal] / rows
         return ScanFinding(
-            "personal-data-beside-vectors", "medium",
+            "personal-data-beside-vectors",
+            "medium",
             f"{name} looks like {_LOOKS[field.personal]}, in {share:.0%} of the rows.",
             f"Omit it, or replace it with a pseudonym: vecveil migrate --drop {field.name}.",
-        )  # fmt: skip
+        )
     return None
 
 
@@ -202,18 +217,20 @@ def _table_finding(column: Field) -> ScanFinding:
     looks = column.withheld or column.personal or "text"
     if looks == "numbers":
         return ScanFinding(
-            "numbers-in-other-tables", "high",
+            "numbers-in-other-tables",
+            "high",
             f"{column.name!r}, a column of another table of the database, holds lists of numbers in {column.rows:,} "
             "rows, which may be clean vectors. Chroma's queue keeps those of replaced and deleted rows.",
             "Migrate to a new database, which gets no other table, and delete this one.",
-        )  # fmt: skip
+        )
     code, severity = ("plaintext", "high") if looks == "text" else ("personal-data", "medium")
     return ScanFinding(
-        f"{code}-in-other-tables", severity,  # type: ignore[arg-type]
+        f"{code}-in-other-tables",
+        severity,  # type: ignore[arg-type]
         f"{column.name!r}, a column of another table of the database, holds {_LOOKS[looks]}: whoever reads the "
         "database needs no attack.",
         "Keep it in a database of its own. A migration copies no other table.",
-    )  # fmt: skip
+    )
 
 
 def scan(
@@ -246,9 +263,7 @@ def scan(
     survey: Survey | None = None
     reservoir = Reservoir(sample, seed, among)
     complete = True
-    for rows in progress(
-        store.batches(batch), "scan", total=total, show=show_progress, unit="batch"
-    ):
+    for rows in progress(store.batches(batch), "scan", total=total, show=show_progress, unit="batch"):
         if survey is None:
             # A store that accepts any dimension: the first batch sets the expected one.
             survey = Survey(info.dimension or rows.vectors.shape[1])

@@ -158,11 +158,14 @@ class SqliteVecStore(DatabaseStore):
         key = next((name for name, pk in rows if pk), "rowid")
         is_text = re.search(rf"\b{re.escape(key)}\s+text\s+primary\s+key", made, re.IGNORECASE)
         self._known_layout = _VecLayout(
-            key, is_text is not None, vector, int(dimension),
+            key,
+            is_text is not None,
+            vector,
+            int(dimension),
             self._metric_named(theirs[1].lower() if theirs else "l2"),
             [name for name, _ in rows if name not in (key, vector)],
             {name: _NUMBERS.get(kind, np.float32) for name, (kind, *_) in vectors.items()},
-        )  # fmt: skip
+        )
         return self._known_layout
 
     def dimension(self) -> int:
@@ -187,9 +190,7 @@ class SqliteVecStore(DatabaseStore):
     def make_table(self, columns: Sequence[str]) -> None:
         """Create the table with columns in sqlite-vec's notation."""
         with self.cursor("making the table") as cursor:
-            cursor.execute(
-                f"CREATE VIRTUAL TABLE {_quoted(self._name)} USING vec0({', '.join(columns)})"
-            )
+            cursor.execute(f"CREATE VIRTUAL TABLE {_quoted(self._name)} USING vec0({', '.join(columns)})")
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         if after and not re.fullmatch(r"-?[0-9]{1,19}", after):
@@ -248,11 +249,14 @@ class SqliteVecStore(DatabaseStore):
         layout = self._layout()
         if layout.vectors:
             got = f"{1 + len(layout.vectors)}"
-            raise StoreError.of(self._owner, "table", "one with a single column of vectors", got,
-                                "A row is written anew, without its further vectors.")  # fmt: skip
-        ids = [
-            name if layout.is_text else integer_id(name, owner=self._owner) for name in batch.ids
-        ]
+            raise StoreError.of(
+                self._owner,
+                "table",
+                "one with a single column of vectors",
+                got,
+                "A row is written anew, without its further vectors.",
+            )
+        ids = [name if layout.is_text else integer_id(name, owner=self._owner) for name in batch.ids]
         rows = [self._values(row, layout.columns) for row in batch.fields]
         # vec0 tables support no upsert: delete and insert.
         names, table = layout.columns, _quoted(self._name)
@@ -263,9 +267,7 @@ class SqliteVecStore(DatabaseStore):
             for name, vector, row in zip(ids, batch.vectors, rows, strict=True)
         ]
         with self.cursor("writing rows; no row of the batch was written") as cursor:
-            cursor.executemany(
-                f"DELETE FROM {table} WHERE {_quoted(layout.key)} = ?", [[name] for name in ids]
-            )
+            cursor.executemany(f"DELETE FROM {table} WHERE {_quoted(layout.key)} = ?", [[name] for name in ids])
             cursor.executemany(f"INSERT INTO {table} ({columns}) VALUES ({places})", values)
 
     def _values(self, row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
@@ -278,8 +280,14 @@ class SqliteVecStore(DatabaseStore):
             values[_JSON] = as_json(rest, owner=self._owner)
         # Dropping fields silently would lose data of the copy.
         elif any(value is not None for value in rest.values()):
-            raise StoreError.of(self._owner, "fields", "columns of the table", "others",
-                                "sqlite-vec cannot add columns.", "Let create make the table.")  # fmt: skip
+            raise StoreError.of(
+                self._owner,
+                "fields",
+                "columns of the table",
+                "others",
+                "sqlite-vec cannot add columns.",
+                "Let create make the table.",
+            )
         return values
 
     def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
@@ -299,10 +307,7 @@ class SqliteVecStore(DatabaseStore):
         values = [vector.astype("<f4").tobytes(), k, *itertools.chain(*where.values())]
         with self.cursor("searching") as cursor:
             rows = cursor.execute(select, values).fetchall()
-        return [
-            Match(row[1], float(row[0]), _fields(dict(zip(layout.columns, row[2:], strict=True))))
-            for row in rows
-        ]
+        return [Match(row[1], float(row[0]), _fields(dict(zip(layout.columns, row[2:], strict=True)))) for row in rows]
 
     def _delete(self, ids: list[str]) -> None:
         layout = self._layout()

@@ -95,15 +95,24 @@ def write_state(path: Path, state: MigrationState) -> None:
     # Readable by its owner only: the cursor may be an id, and ids may be personal.
     content = json.dumps({"schema": SCHEMA, **asdict(state)}, indent=1).encode()
     if len(content) > _LARGEST:
-        raise StoreError(f"{path.name} would be larger than {_LARGEST >> 20} MiB, and not be read again: names of "
-                         "fields, or an id, are too long.", code="E-STORE-STATE", param="state")  # fmt: skip
+        raise StoreError(
+            f"{path.name} would be larger than {_LARGEST >> 20} MiB, and not be read again: names of "
+            "fields, or an id, are too long.",
+            code="E-STORE-STATE",
+            param="state",
+        )
     write_bytes(path, content)
 
 
 def _no_state(path: Path, got: str) -> DataFileError:
-    return DataFileError.of(_OWNER, "state", f"a file of schema {SCHEMA}", f"{path.name!r}, {got}",
-                            "The state file records which rows the migration wrote.",
-                            "Use another --state, or remove file and destination and start again.")  # fmt: skip
+    return DataFileError.of(
+        _OWNER,
+        "state",
+        f"a file of schema {SCHEMA}",
+        f"{path.name!r}, {got}",
+        "The state file records which rows the migration wrote.",
+        "Use another --state, or remove file and destination and start again.",
+    )
 
 
 @contextlib.contextmanager
@@ -120,7 +129,12 @@ def locked(path: Path) -> Iterator[None]:
         try:
             stack.enter_context(exclusive(lock))
         except LockedError:
-            raise StoreError.of(_OWNER, "dest", "written by one migration at a time",
-                                "one that another process writes to", f"It holds {lock.name!r}.",
-                                "Wait for it, or stop it: the same command then goes on.") from None  # fmt: skip
+            raise StoreError.of(
+                _OWNER,
+                "dest",
+                "written by one migration at a time",
+                "one that another process writes to",
+                f"It holds {lock.name!r}.",
+                "Wait for it, or stop it: the same command then goes on.",
+            ) from None
         yield

@@ -220,13 +220,17 @@ class VectorStore(ABC):
         if not missed and listed == counted:
             raise StoreError(
                 f"{listed:,} rows have {len(names_listed):,} different ids. Give each row an id of its own; a table "
-                "from which others inherit also lists their rows.", code="E-STORE-IDS", param="database",
-            )  # fmt: skip
+                "from which others inherit also lists their rows.",
+                code="E-STORE-IDS",
+                param="database",
+            )
         raise StoreError(
             f"The database contradicts itself: {len(seen):,} ids were read, {listed:,} are listed, {counted:,} are "
             f"counted, and {len(missed):,} of those listed were never read. Stop programs that write to it, and repeat "
-            "the command. If nobody writes, repair the database.", code="E-STORE-INCOMPLETE", param="database",
-        )  # fmt: skip
+            "the command. If nobody writes, repair the database.",
+            code="E-STORE-INCOMPLETE",
+            param="database",
+        )
 
     def beside(self) -> Iterator[tuple[str, Iterable[Mapping[str, Any]]]]:
         """Yield name and rows of each table that belongs to the collection, or lies in its file."""
@@ -363,12 +367,24 @@ class DatabaseStore(VectorStore):
         names = self._names()
         listed = ", ".join(sorted(names)[:10]) or "none"
         if not self._name and len(names) != 1:
-            raise StoreError.of(self._owner, "location", f"one with a {self.noun} behind #", "none",
-                                f"The store has: {listed}.", "Write KIND:WHERE#NAME.")  # fmt: skip
+            raise StoreError.of(
+                self._owner,
+                "location",
+                f"one with a {self.noun} behind #",
+                "none",
+                f"The store has: {listed}.",
+                "Write KIND:WHERE#NAME.",
+            )
         self._name = self._name or names[0]
         if self._name not in names:
-            raise StoreError.of(self._owner, self.noun, "in the database", f"{self._name[:80]!r}, which is not there",
-                                f"The store has: {listed}.", code="E-STORE-NOT-FOUND")  # fmt: skip
+            raise StoreError.of(
+                self._owner,
+                self.noun,
+                "in the database",
+                f"{self._name[:80]!r}, which is not there",
+                f"The store has: {listed}.",
+                code="E-STORE-NOT-FOUND",
+            )
         return self._name
 
     def exists(self) -> bool:
@@ -405,8 +421,11 @@ class DatabaseStore(VectorStore):
             with self._guard("describing the collection"):
                 existing = self.dimension()
                 if existing not in (0, dimension):
-                    raise StoreError(f"The {self.noun} holds vectors of {existing} dimensions, not {dimension}. Name "
-                                     f"another {self.noun}.", param="dimension")  # fmt: skip
+                    raise StoreError(
+                        f"The {self.noun} holds vectors of {existing} dimensions, not {dimension}. Name "
+                        f"another {self.noun}.",
+                        param="dimension",
+                    )
                 self._check_reuse(filter_fields)
             return
         if metric is not None and metric not in self.metrics:
@@ -441,8 +460,9 @@ class DatabaseStore(VectorStore):
         place = {name: at for at, name in enumerate(batch.ids)}
         absent = sum(name not in place for name in ids)
         if absent and missing == "raise":
-            raise StoreError(f"{absent} of these ids are not in the {self.noun}.",
-                             code="E-STORE-NOT-FOUND", param="ids")  # fmt: skip
+            raise StoreError(
+                f"{absent} of these ids are not in the {self.noun}.", code="E-STORE-NOT-FOUND", param="ids"
+            )
         return batch.rows([place[name] for name in ids if name in place])
 
     def write(self, batch: Batch) -> None:
@@ -450,8 +470,10 @@ class DatabaseStore(VectorStore):
         with self._guard("writing rows"):
             dimension = self.dimension() or vectors.shape[1]
             if vectors.shape[1] != dimension:
-                raise StoreError(f"The {self.noun} holds vectors of {dimension} dimensions; the rows have "
-                                 f"{vectors.shape[1]}.", param="vectors")  # fmt: skip
+                raise StoreError(
+                    f"The {self.noun} holds vectors of {dimension} dimensions; the rows have {vectors.shape[1]}.",
+                    param="vectors",
+                )
             # Databases differ on equal ids in one request: resolve them here.
             last = {name: at for at, name in enumerate(self.spelled(batch.ids))}
             if last:
@@ -493,8 +515,12 @@ def database_errors(doing: str, fix: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         fix = fix or "Check that the database runs and accepts writes, then repeat the command; finished work is kept."
-        raise StoreError(f"The database failed ({type(error).__name__}) while {doing}. {fix} VECVEIL_DEBUG=1 shows "
-                         "what it said, which may hold data.", code="E-STORE-DATABASE", param=doing) from None
+        raise StoreError(
+            f"The database failed ({type(error).__name__}) while {doing}. {fix} VECVEIL_DEBUG=1 shows "
+            "what it said, which may hold data.",
+            code="E-STORE-DATABASE",
+            param=doing,
+        ) from None
 
 
 def no_place(where: str, expected: str) -> StoreError:
@@ -508,8 +534,9 @@ def unlisted(param: str, option: str, name: str, names: Sequence[str]) -> StoreE
     """Return the error for a location whose option ``option`` is missing, or is none of ``names``."""
     listed = ", ".join(repr(known[:80]) for known in sorted(names)[:10]) or "none is known"
     start = f"There is no {option} {name[:80]!r}" if name else f"Name one {option}: the database has several or none"
-    return StoreError(f"{start}. Known: {listed}. Write KIND:WHERE#COLLECTION?{option}=NAME.",
-                      code="E-STORE-NOT-FOUND", param=param)  # fmt: skip
+    return StoreError(
+        f"{start}. Known: {listed}. Write KIND:WHERE#COLLECTION?{option}=NAME.", code="E-STORE-NOT-FOUND", param=param
+    )
 
 
 def stacked(vectors: Sequence[Any], dimension: int) -> npt.NDArray[np.float32]:
@@ -535,8 +562,9 @@ def distance_of(similarity: float, metric: str | None) -> float:
 
 def unfiltered(owner: str) -> StoreError:
     """Return the error for a typed table without a column to filter by."""
-    return StoreError.of(owner, "where", "fields with a column", "others",
-                         fix="Name them in filter_fields when the table is made.")  # fmt: skip
+    return StoreError.of(
+        owner, "where", "fields with a column", "others", fix="Name them in filter_fields when the table is made."
+    )
 
 
 def invalid_cursor(owner: str) -> InvalidInputError:
@@ -602,5 +630,6 @@ def _plain(value: Any, owner: str) -> Any:
         value = value.tolist()
     if isinstance(value, list | tuple):
         return [_plain(inner, owner) for inner in value]
-    raise StoreError.of(owner, "fields", "numbers, texts, times, lists or objects", type(value).__name__,
-                        fix="Leave the field out.")  # fmt: skip
+    raise StoreError.of(
+        owner, "fields", "numbers, texts, times, lists or objects", type(value).__name__, fix="Leave the field out."
+    )

@@ -152,9 +152,7 @@ class Survey:
     """
 
     def __init__(
-        self,
-        dimension: int,
-        accepts: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.bool_]] | None = None,
+        self, dimension: int, accepts: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.bool_]] | None = None
     ) -> None:
         self.dimension, self._accepts = dimension, accepts
         self.rows = 0
@@ -287,7 +285,5 @@ class Reservoir:
 
     def sample(self, dimension: int) -> Sample:
         rows = sorted(self._heap, key=lambda entry: entry[1])
-        vectors = (
-            np.stack([row[3] for row in rows]) if rows else np.empty((0, dimension), np.float32)
-        )
+        vectors = np.stack([row[3] for row in rows]) if rows else np.empty((0, dimension), np.float32)
         return Sample(tuple(row[2] for row in rows), vectors, tuple(row[4] for row in rows))

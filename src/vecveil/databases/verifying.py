@@ -53,14 +53,16 @@ class Verification:
     def failures(self) -> tuple[str, ...]:
         """Failures, one sentence each."""
         sentences = (
-            (self.rows != self.expected,
-             f"The destination has {self.rows:,} rows where {self.expected:,} were written."),
+            (
+                self.rows != self.expected,
+                f"The destination has {self.rows:,} rows where {self.expected:,} were written.",
+            ),
             (not self.checksum, "Ids or vectors in the destination are not those that were written."),
             (self.bad, f"{self.bad:,} rows of the destination have no finite vector of the right dimension."),
             (self.clean, f"{self.clean or 0:,} rows of the destination hold their clean vector."),
             (self.unopened, f"{self.unopened or 0:,} rows of the destination have no sealed blob that opens."),
             (self.missing, f"{self.missing or 0:,} rows of the source were not copied: it has changed."),
-        )  # fmt: skip
+        )
         return tuple(sentence for wrong, sentence in sentences if wrong)
 
     def to_record(self) -> dict[str, Any]:
@@ -117,24 +119,18 @@ def _keys(ids: Sequence[str]) -> list[bytes]:
     return canonical_ids(list(ids), len(ids), owner="verify")
 
 
-def is_clean(
-    released: npt.NDArray[np.float32], clean: npt.NDArray[np.float32]
-) -> npt.NDArray[np.bool_]:
+def is_clean(released: npt.NDArray[np.float32], clean: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
     """Return a mask (N,) of the rows with equal directions."""
     # Lengths do not count: encoders' vectors have norm 1, so a scaled clean vector is a clean vector.
     return _near(released, clean, _SAME)
 
 
-def same_directions(
-    written: npt.NDArray[np.float32], stored: npt.NDArray[np.float32]
-) -> npt.NDArray[np.bool_]:
+def same_directions(written: npt.NDArray[np.float32], stored: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
     """Return a mask (N,) of the rows whose direction the store kept."""
     return _near(written, stored, _DIRECTION)
 
 
-def _near(
-    A: npt.NDArray[np.float32], B: npt.NDArray[np.float32], tolerance: float
-) -> npt.NDArray[np.bool_]:
+def _near(A: npt.NDArray[np.float32], B: npt.NDArray[np.float32], tolerance: float) -> npt.NDArray[np.bool_]:
     if A.shape != B.shape:  # a reduced release has fewer dimensions than the clean vectors
         return np.zeros(len(A), dtype=bool)
     difference = np.abs(_units(A) - _units(B)).max(axis=1, initial=0.0)

@@ -56,20 +56,12 @@ class Note:
     def to_record(self) -> dict[str, Any]:
         """Return the note as one line of the file."""
         spans = [asdict(span) for span in self.spans]
-        return {
-            "id": self.id,
-            "domain": self.domain,
-            "synthetic": True,
-            "text": self.text,
-            "spans": spans,
-        }
+        return {"id": self.id, "domain": self.domain, "synthetic": True, "text": self.text, "spans": spans}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Note:
         """Return the note of one line of the file."""
-        spans = tuple(
-            NoteSpan(s["start"], s["end"], s["label"], s["value"]) for s in record["spans"]
-        )
+        spans = tuple(NoteSpan(s["start"], s["end"], s["label"], s["value"]) for s in record["spans"])
         return cls(record["id"], record["domain"], record["text"], spans)
 
 

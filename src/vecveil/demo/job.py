@@ -156,9 +156,13 @@ def run_demo(
     groups = None if group_column is None else rows.columns[group_column]
     ids = text_groups(texts, groups)
     if (different := int(ids.max()) + 1) < MIN_GROUPS:
-        raise DataFileError.of(source.name, "texts", f"at least {MIN_GROUPS} that differ",
-                               f"{different} among {len(texts)} rows",
-                               "One half of them teaches the protector, the other half is audited.")  # fmt: skip
+        raise DataFileError.of(
+            source.name,
+            "texts",
+            f"at least {MIN_GROUPS} that differ",
+            f"{different} among {len(texts)} rows",
+            "One half of them teaches the protector, the other half is audited.",
+        )
     half, other = split_groups(ids, (0.5, 0.5), seed=seed)
 
     def part(indices: Sequence[int]) -> tuple[list[str], Concept]:
@@ -168,13 +172,25 @@ def run_demo(
     audit_texts, audit_concept = part(other.tolist())
     audit_groups = None if groups is None else [groups[i] for i in other]
     try:  # before the work: what the audit at the end would refuse
-        make_case(audit_concept.find(audit_texts, show_progress=False), audit_groups, embeddings=None, encode=None,
-                  options=Options(seed=seed), min_token_count=None, owner="demo")  # fmt: skip
+        make_case(
+            audit_concept.find(audit_texts, show_progress=False),
+            audit_groups,
+            embeddings=None,
+            encode=None,
+            options=Options(seed=seed),
+            min_token_count=None,
+            owner="demo",
+        )
     except ConceptError:
-        raise ConceptError.of("demo", "input", "enough texts to attack one half of them", f"{len(texts):,}",
-                              "That half must hold the concept's words several times each, and "
-                              f"{MIN_TEST_TEXTS} texts with such a word to judge on.",
-                              "Give more texts, or a concept of more frequent words.") from None  # fmt: skip
+        raise ConceptError.of(
+            "demo",
+            "input",
+            "enough texts to attack one half of them",
+            f"{len(texts):,}",
+            "That half must hold the concept's words several times each, and "
+            f"{MIN_TEST_TEXTS} texts with such a word to judge on.",
+            "Give more texts, or a concept of more frequent words.",
+        ) from None
 
     counted = f"{len(half):,} of {len(texts):,} texts"
     say(f"2/{STEPS} Learning the concept {concept.name!r} from {counted}")
@@ -191,9 +207,15 @@ def run_demo(
         say(f"5/{STEPS} Attacking clean and protected vectors of the other {len(other):,} texts")
         X_other = np.ascontiguousarray(X[other])
         result = audit(
-            protector, audit_texts, audit_concept, embeddings=X_other, tasks=_search_tasks(X_other),
-            groups=audit_groups, seed=seed, command=command,
-        )  # fmt: skip
+            protector,
+            audit_texts,
+            audit_concept,
+            embeddings=X_other,
+            tasks=_search_tasks(X_other),
+            groups=audit_groups,
+            seed=seed,
+            command=command,
+        )
         result.save(draft / FILES[2])
         result.to_html(draft / FILES[3])
     return DemoResult(result, folder, len(texts), input is None, time.perf_counter() - started)
@@ -209,11 +231,7 @@ def _write_protected(
     path: Path, protector: Protector, reader: TableReader, X: Embeddings, private: set[str | None]
 ) -> None:
     """Write the vectors with the plain columns: no text, no spans, nothing nested, no vectors."""
-    types = {
-        name: kind
-        for name, kind in reader.types.items()
-        if name not in {*private, EMBEDDING} and is_plain(kind)
-    }
+    types = {name: kind for name, kind in reader.types.items() if name not in {*private, EMBEDDING} and is_plain(kind)}
     metadata = metadata_of(protector, None, noise=True)
     selected, total = reader.select(tuple(types), vectors=False), -(-reader.rows // reader.chunk_rows)
     chunks = progress(selected, "Protecting", total=total, unit="chunk")
@@ -234,9 +252,13 @@ def check_folder(folder: Path, *, force: bool) -> None:
     there = [name for name in FILES if (folder / name).exists()]
     foreign = [n for n in there if (folder / n).is_dir() or written.get(n) != _digest(folder / n)]
     if foreign and not force:
-        raise DataFileError.of("demo", "out", "a folder without files that the demo did not write",
-                               f"{folder.name!r} with {', '.join(foreign)}",
-                               fix="Name another folder with --out, or replace them with --force.")  # fmt: skip
+        raise DataFileError.of(
+            "demo",
+            "out",
+            "a folder without files that the demo did not write",
+            f"{folder.name!r} with {', '.join(foreign)}",
+            fix="Name another folder with --out, or replace them with --force.",
+        )
 
 
 @contextlib.contextmanager

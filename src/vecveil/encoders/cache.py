@@ -71,9 +71,7 @@ class EmbeddingCache:
     another writing process, in seconds.
     """
 
-    def __init__(
-        self, folder: str | os.PathLike[str], fingerprint: str, *, patience: float = 30.0
-    ) -> None:
+    def __init__(self, folder: str | os.PathLike[str], fingerprint: str, *, patience: float = 30.0) -> None:
         self.path = Path(folder) / f"{hashlib.sha256(fingerprint.encode()).hexdigest()[:32]}.sqlite"
         self.usable = True
         self._patience = patience
@@ -106,9 +104,7 @@ class EmbeddingCache:
         with self._guarded(), self._connection(create=True) as (connection, salt):
             width = str(vectors.shape[1]).encode()
             keys = [_key(salt, text) for text in texts]
-            rows = [
-                (key, _seal(salt, key, vector)) for key, vector in zip(keys, vectors, strict=True)
-            ]
+            rows = [(key, _seal(salt, key, vector)) for key, vector in zip(keys, vectors, strict=True)]
             # The lock comes before the read: another process may write another dimension.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("INSERT OR IGNORE INTO meta VALUES ('dimension', ?)", (width,))
@@ -123,9 +119,7 @@ class EmbeddingCache:
             # SQLite limits the number of parameters of a query.
             part = keys[start : start + _KEYS_PER_QUERY]
             marks = ",".join("?" * len(part))
-            blobs.update(
-                connection.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", part)
-            )
+            blobs.update(connection.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", part))
         return [blobs.get(key) for key in keys]
 
     @staticmethod
@@ -168,19 +162,14 @@ class EmbeddingCache:
                 if _code(error) not in _LOCKED or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
-        tables = {
-            name
-            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        }
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if {"meta", "vectors"} <= tables:
             return
         # Two processes may both see no tables; IF NOT EXISTS and OR IGNORE let the first one win.
         connection.execute("BEGIN IMMEDIATE")
         for statement in _SCHEMA.strip().split(";\n"):
             connection.execute(statement)
-        connection.execute(
-            "INSERT OR IGNORE INTO meta VALUES ('salt', ?)", (secrets.token_bytes(32),)
-        )
+        connection.execute("INSERT OR IGNORE INTO meta VALUES ('salt', ?)", (secrets.token_bytes(32),))
         connection.execute("COMMIT")
 
     @contextlib.contextmanager
@@ -242,8 +231,13 @@ def _reported(path: Path) -> Iterator[None]:
     try:
         yield
     except (_DamagedError, sqlite3.Error, OSError) as error:
-        raise DataFileError.of(path.name, "cache", "a file of the embedding cache", type(error).__name__,
-                               fix="Remove it, and repeat the command.") from None  # fmt: skip
+        raise DataFileError.of(
+            path.name,
+            "cache",
+            "a file of the embedding cache",
+            type(error).__name__,
+            fix="Remove it, and repeat the command.",
+        ) from None
 
 
 def matching_texts(folder: str | os.PathLike[str], texts: Sequence[str], *, delete: bool = False) -> int:

@@ -48,8 +48,10 @@ def load_model(
         else:
             name = os.fspath(source)
             if isinstance(source, os.PathLike) or _looks_like_path(name):
-                raise InvalidInputError("The encoder's folder does not exist. Name 'minilm', a folder with a model, or "
-                                        "a model of the hub.", param="name")  # fmt: skip
+                raise InvalidInputError(
+                    "The encoder's folder does not exist. Name 'minilm', a folder with a model, or a model of the hub.",
+                    param="name",
+                )
             model, folder = _from_hub(library, name, arguments)
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
@@ -84,8 +86,9 @@ def _looks_like_path(name: str) -> bool:
 
 def _from_folder(library: Any, folder: Path, arguments: dict[str, Any]) -> Any:
     if not (folder / "modules.json").is_file() and not (folder / "config.json").is_file():
-        raise InvalidInputError(f"The folder {folder.name!r} holds no model: no modules.json and no config.json.",
-                                param="name")  # fmt: skip
+        raise InvalidInputError(
+            f"The folder {folder.name!r} holds no model: no modules.json and no config.json.", param="name"
+        )
     if not arguments["trust_remote_code"]:
         _check_modules(folder)
     try:
@@ -107,8 +110,12 @@ def _check_modules(folder: Path) -> None:
     inside = all((folder / path).resolve().is_relative_to(root) for path in paths)
     if not inside or not all(kind.startswith("sentence_transformers.") for kind in kinds):
         named = "code that is not part of sentence-transformers" if inside else "files outside the folder"
-        raise InvalidInputError(f"modules.json of the model in {folder.name!r} names {named}. If you trust it, pass "
-                                "trust_remote_code=True.", code="E-ENCODER-CODE", param="name")  # fmt: skip
+        raise InvalidInputError(
+            f"modules.json of the model in {folder.name!r} names {named}. If you trust it, pass "
+            "trust_remote_code=True.",
+            code="E-ENCODER-CODE",
+            param="name",
+        )
 
 
 def _from_hub(library: Any, name: str, arguments: dict[str, Any]) -> tuple[Any, Path | None]:
@@ -181,9 +188,7 @@ def _cached_folder(name: str, arguments: dict[str, Any]) -> Path | None:
 
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
-    return (
-        f"{type(error).__name__}: {lines[0][:200].rstrip('.')}" if lines else type(error).__name__
-    )
+    return f"{type(error).__name__}: {lines[0][:200].rstrip('.')}" if lines else type(error).__name__
 
 
 def _remote_code_hint(error: Exception | None) -> str:

@@ -86,8 +86,9 @@ class LsaEncoder:
         if n >= min(rows.shape):
             raise InvalidInputError(
                 f"`dimension` {n} is too high: {len(texts)} texts have {rows.shape[1]} terms in {least} or more. "
-                "Lower it, or give more texts.", param="dimension",
-            )  # fmt: skip
+                "Lower it, or give more texts.",
+                param="dimension",
+            )
         from sklearn.decomposition import TruncatedSVD
 
         svd = TruncatedSVD(n, algorithm="arpack", random_state=seed).fit(rows)
@@ -145,13 +146,17 @@ class LsaEncoder:
             encoder = cls(tuple(record["terms"]), idf, components, record["ngrams"])
             finite = all(array.dtype == np.float32 and np.isfinite(array).all() for array in (idf, components))
             if not (
-                finite and encoder.ngrams in (1, 2) and all(isinstance(term, str) for term in encoder.terms)
-                and encoder.encode(["a"]).size and encoder.fingerprint == record["fingerprint"]
-            ):  # fmt: skip
+                finite
+                and encoder.ngrams in (1, 2)
+                and all(isinstance(term, str) for term in encoder.terms)
+                and encoder.encode(["a"]).size
+                and encoder.fingerprint == record["fingerprint"]
+            ):
                 raise ValueError("other numbers")  # as scikit-learn does for shapes that do not match
         except (OSError, SafetensorError, ValueError, LookupError, TypeError, RecursionError) as error:
-            raise DataFileError("The folder holds no LSA encoder, or a damaged one. Copy it again, or fit a new one.",
-                                param="folder") from error  # fmt: skip
+            raise DataFileError(
+                "The folder holds no LSA encoder, or a damaged one. Copy it again, or fit a new one.", param="folder"
+            ) from error
         return encoder
 
 
@@ -159,6 +164,10 @@ def _tfidf(ngrams: int, **options: Any) -> Any:
     with optional_import("An LSA encoder", "scikit-learn", "sklearn"):
         from sklearn.feature_extraction.text import TfidfVectorizer
     return TfidfVectorizer(
-        sublinear_tf=True, preprocessor=str.casefold, token_pattern=r"\w+", ngram_range=(1, ngrams),
-        dtype=np.float32, **options,
-    )  # fmt: skip
+        sublinear_tf=True,
+        preprocessor=str.casefold,
+        token_pattern=r"\w+",
+        ngram_range=(1, ngrams),
+        dtype=np.float32,
+        **options,
+    )

@@ -54,8 +54,13 @@ def split_endpoint(name: str, *, owner: str = _OWNER) -> tuple[str, str]:
         well_formed = False
     # The URL becomes the encoder's name in records, so it must hold no secret.
     if not well_formed or not model.strip() or parts.query or parts.username or parts.password:
-        raise InvalidInputError.of(owner, "name", "URL#MODEL without password or query", "another URL",
-                                   fix="Write https://host/v1#model, and put a key into OPENAI_API_KEY.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "name",
+            "URL#MODEL without password or query",
+            "another URL",
+            fix="Write https://host/v1#model, and put a key into OPENAI_API_KEY.",
+        )
     return url.rstrip("/"), model.strip()
 
 
@@ -124,9 +129,7 @@ class OpenAICompatibleBackend:
 
     def _encode(self, batch: list[str]) -> npt.NDArray[np.float32]:
         content = self._post(batch)
-        vectors = parse_embeddings(
-            content, rows=len(batch), dimension=self.dimension, owner=self.name
-        )
+        vectors = parse_embeddings(content, rows=len(batch), dimension=self.dimension, owner=self.name)
         self.dimension = vectors.shape[1]
         return vectors
 
@@ -155,8 +158,13 @@ class OpenAICompatibleBackend:
                 wait = _retry_after(retry_after, wait)
             if attempt < self._retries:
                 time.sleep(wait)
-        raise EncoderError.of(self.name, "endpoint", "a server that answers with embeddings", outcome,
-                              fix="Check URL, model and key (OPENAI_API_KEY), and the server's log.")  # fmt: skip
+        raise EncoderError.of(
+            self.name,
+            "endpoint",
+            "a server that answers with embeddings",
+            outcome,
+            fix="Check URL, model and key (OPENAI_API_KEY), and the server's log.",
+        )
 
     def _answer(self, body: dict[str, Any]) -> Answer:
         """Return the server's answer; raise TimeoutError once the whole request has taken its time."""
@@ -199,9 +207,7 @@ class OpenAICompatibleBackend:
             return answer.status_code, answer.headers.get("retry-after"), bytes(content)
 
 
-def parse_embeddings(
-    content: bytes, *, rows: int, dimension: int | None, owner: str
-) -> npt.NDArray[np.float32]:
+def parse_embeddings(content: bytes, *, rows: int, dimension: int | None, owner: str) -> npt.NDArray[np.float32]:
     """Return the (rows, n) vectors of an answer to ``POST /embeddings``, in the order of the inputs.
 
     ``content`` holds vectors as lists of numbers or as base64 of float32; ``dimension`` None accepts any.

@@ -65,9 +65,7 @@ class Backend(Protocol):
         ...
 
 
-def checked_vectors(
-    value: Any, *, rows: int, owner: str, dimension: int | None = None
-) -> npt.NDArray[np.float32]:
+def checked_vectors(value: Any, *, rows: int, owner: str, dimension: int | None = None) -> npt.NDArray[np.float32]:
     """Return an encoder's result for ``rows`` texts as a finite float32 array of shape (rows, n).
 
     Accepts NumPy arrays, torch tensors (any device, any float type) and lists of either or of numbers.
@@ -102,10 +100,7 @@ def checked_vectors(
 
 
 def encode_in_batches(
-    encode: Callable[[list[str]], npt.NDArray[np.float32]],
-    texts: list[str],
-    batch_size: int,
-    advance: Advance,
+    encode: Callable[[list[str]], npt.NDArray[np.float32]], texts: list[str], batch_size: int, advance: Advance
 ) -> npt.NDArray[np.float32]:
     """Return the vectors of ``texts``, encoded ``batch_size`` at a time."""
     parts = []
@@ -117,9 +112,7 @@ def encode_in_batches(
 
 def _to_numpy(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return (
-            [_to_numpy(row) for row in value] if value and hasattr(value[0], "__len__") else value
-        )
+        return [_to_numpy(row) for row in value] if value and hasattr(value[0], "__len__") else value
     if hasattr(value, "detach"):  # a torch tensor; NumPy has no bfloat16
         return value.detach().cpu().float().numpy()
     return value

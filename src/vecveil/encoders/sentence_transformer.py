@@ -28,20 +28,8 @@ from vecveil.validation import check_count
 _SUFFIXES = {".json", ".safetensors", ".bin", ".pt", ".pth", ".model", ".py", ".jinja", ".npz"}
 _NAMES = {"vocab.txt", "merges.txt", "whitespacetokenizer_config.json"}
 # Redundant beside tokenizer.json, which the fast tokenizer reads alone.
-_WITH_TOKENIZER_JSON = {
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "special_tokens_map.json",
-    "added_tokens.json",
-}
-_IGNORED = {
-    "data_config.json",
-    "trainer_state.json",
-    "training_args.bin",
-    "optimizer.pt",
-    "train_script.py",
-}
+_WITH_TOKENIZER_JSON = {"vocab.txt", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json"}
+_IGNORED = {"data_config.json", "trainer_state.json", "training_args.bin", "optimizer.pt", "train_script.py"}
 _OTHER_FORMATS = {"onnx", "openvino"}
 # Entries that record where a model came from, or which version of the library wrote it.
 _VOLATILE = {"_name_or_path", "name_or_path", "transformers_version", "__version__", "_commit_hash"}
@@ -93,9 +81,7 @@ def _files(folder: Path) -> Iterator[Path]:
     yield from _chosen(path for path in folder.iterdir() if path.is_file())
     for module in _module_folders(folder):
         inside = (path for path in module.rglob("*") if path.is_file())
-        yield from _chosen(
-            path for path in inside if _OTHER_FORMATS.isdisjoint(path.relative_to(folder).parts)
-        )
+        yield from _chosen(path for path in inside if _OTHER_FORMATS.isdisjoint(path.relative_to(folder).parts))
 
 
 def _module_folders(folder: Path) -> list[Path]:
@@ -114,9 +100,7 @@ def _chosen(paths: Iterator[Path]) -> Iterator[Path]:
     with_safetensors = {path.parent for path in files if path.suffix == ".safetensors"}
     with_tokenizer = {path.parent for path in files if path.name == "tokenizer.json"}
     for path in files:
-        redundant_weights = (
-            path.suffix in {".bin", ".pt", ".pth"} and path.parent in with_safetensors
-        )
+        redundant_weights = path.suffix in {".bin", ".pt", ".pth"} and path.parent in with_safetensors
         redundant_vocabulary = path.name in _WITH_TOKENIZER_JSON and path.parent in with_tokenizer
         if not (path.name in _IGNORED or redundant_weights or redundant_vocabulary):
             yield path
@@ -140,9 +124,7 @@ def _file_digest(path: Path) -> bytes:
 
 def _without_volatile(value: Any) -> Any:
     if isinstance(value, dict):
-        return {
-            key: _without_volatile(entry) for key, entry in value.items() if key not in _VOLATILE
-        }
+        return {key: _without_volatile(entry) for key, entry in value.items() if key not in _VOLATILE}
     return value
 
 
@@ -202,9 +184,7 @@ def cpu_has_bf16() -> bool:
         lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="ignore").splitlines()
     except OSError:
         return False
-    flags = next(
-        (line for line in lines if line.lower().startswith(("flags", "features"))), ""
-    ).split()
+    flags = next((line for line in lines if line.lower().startswith(("flags", "features"))), "").split()
     return not _BF16_FLAGS.isdisjoint(flags)
 
 
@@ -304,9 +284,7 @@ class SentenceTransformerBackend:
         fingerprint: str | None = None,
     ) -> None:
         if precision not in ("auto", "fp32", "bf16"):
-            raise InvalidInputError.of(
-                _OWNER, "precision", "'auto', 'fp32' or 'bf16'", repr(precision)
-            )
+            raise InvalidInputError.of(_OWNER, "precision", "'auto', 'fp32' or 'bf16'", repr(precision))
         self.name = name
         self._batch_size = check_count(batch_size, owner=_OWNER, param="batch_size")
         self._model = model.eval()
@@ -336,10 +314,7 @@ class SentenceTransformerBackend:
         else:
             self.model_fingerprint = fingerprint_model(model, settings)
         self.fingerprint = f"{self.model_fingerprint}:{self.precision}"
-        get_dimension = (
-            getattr(model, "get_embedding_dimension", None)
-            or model.get_sentence_embedding_dimension
-        )
+        get_dimension = getattr(model, "get_embedding_dimension", None) or model.get_sentence_embedding_dimension
         self.dimension: int | None = get_dimension()
 
     @property
@@ -440,9 +415,7 @@ class SentenceTransformerBackend:
         device = self._model.device
         cpu = device.type == "cpu"
         positions = np.concatenate([rows for rows, _ in blocks])
-        lengths = np.concatenate(
-            [features["attention_mask"].sum(1).numpy() for _, features in blocks]
-        )
+        lengths = np.concatenate([features["attention_mask"].sum(1).numpy() for _, features in blocks])
         starts = np.cumsum([0] + [len(rows) for rows, _ in blocks])
         batches = plan_batches(
             lengths,
@@ -455,14 +428,11 @@ class SentenceTransformerBackend:
             parts = []
             batch = np.sort(batch)  # makes the rows of one block contiguous
             for index in np.unique(np.searchsorted(starts, batch, side="right") - 1):
-                inside = (
-                    batch[(batch >= starts[index]) & (batch < starts[index + 1])] - starts[index]
-                )
+                inside = batch[(batch >= starts[index]) & (batch < starts[index + 1])] - starts[index]
                 parts.append((blocks[index][1], torch.from_numpy(inside)))
             features = _joined(parts, int(lengths[batch].max()))
             features = {
-                key: value.to(device) if isinstance(value, torch.Tensor) else value
-                for key, value in features.items()
+                key: value.to(device) if isinstance(value, torch.Tensor) else value for key, value in features.items()
             }
             with mode():
                 return batch, self._model(features)["sentence_embedding"].float().cpu().numpy()
@@ -493,9 +463,7 @@ class SentenceTransformerBackend:
             work(0, rest)
         return out
 
-    def _tokenised(
-        self, texts: list[str]
-    ) -> list[tuple[npt.NDArray[np.int64], dict[str, Any]]] | None:
+    def _tokenised(self, texts: list[str]) -> list[tuple[npt.NDArray[np.int64], dict[str, Any]]] | None:
         """Return blocks of (rows of ``texts``, features) from the library's tokeniser, or None."""
         import torch
 
@@ -545,7 +513,5 @@ def _joined(parts: list[tuple[dict[str, Any], Any]], width: int) -> dict[str, An
             continue
         pieces = [features[key][rows, :width] for features, rows in parts]
         # A narrower block holds shorter texts; the zero of the mask hides the padding.
-        joined[key] = torch.cat(
-            [torch.nn.functional.pad(piece, (0, width - piece.shape[1])) for piece in pieces]
-        )
+        joined[key] = torch.cat([torch.nn.functional.pad(piece, (0, width - piece.shape[1])) for piece in pieces])
     return joined

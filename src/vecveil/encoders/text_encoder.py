@@ -30,9 +30,14 @@ from vecveil.validation import check_count, check_texts
 Vectors = npt.NDArray[np.float32]
 
 SAVED_OPTIONS: dict[str, type] = {
-    "prompt": str, "query_prompt": str, "normalize": bool, "truncate_dim": int, "max_seq_length": int, "revision": str,
+    "prompt": str,
+    "query_prompt": str,
+    "normalize": bool,
+    "truncate_dim": int,
+    "max_seq_length": int,
+    "revision": str,
     "dimensions": int,
-}  # fmt: skip
+}
 """Options of `load_encoder` that a protector saves, with their types."""
 _OF_SERVERS, _OF_OBJECTS = {"dimensions"}, {"prompt", "query_prompt", "normalize"}
 CHUNK_SIZE = 2048
@@ -154,8 +159,12 @@ class TextEncoder:
             return fresh
         out = np.empty((len(texts), fresh.shape[1]), np.float32)
         if cached.shape[1] != fresh.shape[1]:  # an encoder that changed under the same fingerprint
-            raise InvalidInputError.of(_OWNER, "fingerprint", "a new one when the encoder changes",
-                                       f"dimension {fresh.shape[1]} where the cache has {cached.shape[1]}")  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER,
+                "fingerprint",
+                "a new one when the encoder changes",
+                f"dimension {fresh.shape[1]} where the cache has {cached.shape[1]}",
+            )
         out[hits], out[missing] = cached, fresh
         return out
 
@@ -178,10 +187,14 @@ def _checked(texts: Iterable[str]) -> list[str]:
             try:
                 text.encode("utf-8")
             except UnicodeEncodeError:
-                raise InvalidInputError.of(_OWNER, "texts", "valid Unicode",
-                                           f"a lone surrogate at position {i}",
-                                           "The file was probably read with the wrong encoding.",
-                                           "Read it as UTF-8, or drop this text.") from None  # fmt: skip
+                raise InvalidInputError.of(
+                    _OWNER,
+                    "texts",
+                    "valid Unicode",
+                    f"a lone surrogate at position {i}",
+                    "The file was probably read with the wrong encoding.",
+                    "Read it as UTF-8, or drop this text.",
+                ) from None
     return checked
 
 
@@ -245,12 +258,7 @@ def load_encoder(
         name = _lsa(name)
     if not isinstance(name, str | os.PathLike):
         return as_text_encoder(
-            name,
-            precision=precision,
-            batch_size=batch_size,
-            cache=cache,
-            show_progress=show_progress,
-            **options,
+            name, precision=precision, batch_size=batch_size, cache=cache, show_progress=show_progress, **options
         )
     if is_endpoint(name):
         _refuse_unknown(options, {"api_key", "dimensions", "timeout", "max_retries", "fingerprint"})
@@ -267,9 +275,7 @@ def load_encoder(
         batch_size=batch_size,
         **options,
     )
-    return TextEncoder(
-        backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress, options=options
-    )
+    return TextEncoder(backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress, options=options)
 
 
 def options_for(encoder: Any, recorded: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,9 +291,14 @@ def options_for(encoder: Any, recorded: Mapping[str, Any], given: Mapping[str, A
 
 
 def load_recorded_encoder(
-    name: str, *, owner: str, precision: str = "auto", cache: CacheChoice = "default",
-    show_progress: bool | None = None, **options: Any,
-) -> TextEncoder:  # fmt: skip
+    name: str,
+    *,
+    owner: str,
+    precision: str = "auto",
+    cache: CacheChoice = "default",
+    show_progress: bool | None = None,
+    **options: Any,
+) -> TextEncoder:
     """Return the encoder that only a loaded file names: a protector, a frontier, a saved configuration.
 
     Such a file may come from somebody else. It can name ``minilm``, or a model of the Hugging Face hub that is in the
@@ -304,20 +315,24 @@ def load_recorded_encoder(
             source = downloaded_folder(name, revision=options.pop("revision", None))
     if source is None:
         why = (
-            "Texts go to no server that only a file names." if is_endpoint(name)
+            "Texts go to no server that only a file names."
+            if is_endpoint(name)
             else "Only minilm and downloaded models with safetensors are loaded by the name in a file."
-        )  # fmt: skip
+        )
         raise InvalidInputError(
             f"{owner}: the file names the encoder {name[:200]!r}. {why} If you trust it, name it as `encoder`.",
-            code="E-ENCODER-NOT-NAMED", param="encoder",
-        )  # fmt: skip
+            code="E-ENCODER-NOT-NAMED",
+            param="encoder",
+        )
     backend = load_model(
-        _minilm_folder() if name == "minilm" else source, label=name, precision=precision, device="auto",
-        batch_size=_BATCH_SIZE, **options,
-    )  # fmt: skip
-    return TextEncoder(
-        backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress, options=given
+        _minilm_folder() if name == "minilm" else source,
+        label=name,
+        precision=precision,
+        device="auto",
+        batch_size=_BATCH_SIZE,
+        **options,
     )
+    return TextEncoder(backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress, options=given)
 
 
 def as_text_encoder(
@@ -364,12 +379,8 @@ def as_text_encoder(
         )
     else:
         _refuse_unknown(options, set())
-        backend = _CallableBackend(
-            encoder, fingerprint=fingerprint, name=name, batch_size=batch_size
-        )
-    return TextEncoder(
-        backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress, options=options
-    )
+        backend = _CallableBackend(encoder, fingerprint=fingerprint, name=name, batch_size=batch_size)
+    return TextEncoder(backend, cache=_cache(cache, backend.fingerprint), show_progress=show_progress, options=options)
 
 
 class _CallableBackend:
@@ -377,9 +388,7 @@ class _CallableBackend:
 
     precision = "native"
 
-    def __init__(
-        self, encoder: Any, *, fingerprint: str | None, name: str | None, batch_size: int
-    ) -> None:
+    def __init__(self, encoder: Any, *, fingerprint: str | None, name: str | None, batch_size: int) -> None:
         encode = next((getattr(encoder, name) for name in _METHODS if hasattr(encoder, name)), encoder)
         if not callable(encode):
             constraint = "a model name, a folder, a callable or an object with .encode"
@@ -417,9 +426,7 @@ class _CallableBackend:
         return encode_in_batches(self._checked, texts, self._batch_size, advance)
 
     def _checked(self, batch: list[str]) -> npt.NDArray[np.float32]:
-        vectors = checked_vectors(
-            self._encode(batch), rows=len(batch), owner=self.name, dimension=self.dimension
-        )
+        vectors = checked_vectors(self._encode(batch), rows=len(batch), owner=self.name, dimension=self.dimension)
         self.dimension = vectors.shape[1]
         return vectors
 

@@ -20,14 +20,7 @@ import numpy as np
 
 from vecveil.databases.collection import ProtectedCollection
 from vecveil.databases.locations import is_local, public_name
-from vecveil.databases.release import (
-    KeySource,
-    check_saved,
-    open_policy,
-    policy_config,
-    saved_source,
-    warn_plaintext,
-)
+from vecveil.databases.release import KeySource, check_saved, open_policy, policy_config, saved_source, warn_plaintext
 from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
@@ -48,9 +41,7 @@ if TYPE_CHECKING:
     from vecveil.protector import Protector
     from vecveil.sealing import Unsealed
 
-__all__ = [
-    "DocumentProtector", "QueryProtector", "QueryRewriter", "SealedDocumentStore", "SealedEmbeddingRetriever",
-]  # fmt: skip
+__all__ = ["DocumentProtector", "QueryProtector", "QueryRewriter", "SealedDocumentStore", "SealedEmbeddingRetriever"]
 
 _STORE, _RETRIEVER = "SealedDocumentStore", "SealedEmbeddingRetriever"
 _FINGERPRINT = "vecveil_protector"  # beside Haystack's keys of a saved component
@@ -58,9 +49,7 @@ _REST = "_haystack_document"  # in sealed metadata: what a document holds beside
 _SEALED = "sealed:"
 _PATHS = ("cache", "trusted_state")  # arguments of `SealedIndex`
 _FIELDS = ("id", "content", "blob", "embedding", "sparse_embedding", "score")  # of a document, beside meta
-_OPERATORS = {
-    "==": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "in": "in", "not in": "nin"
-}  # fmt: skip
+_OPERATORS = {"==": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "in": "in", "not in": "nin"}
 _CLEAR = "Drop it with keep_content=False, or guard the store as you guard the texts."
 
 
@@ -91,9 +80,14 @@ class _Saved:
 
 def _refuse_both_stages(policy: ReleasePolicy, owner: str) -> None:
     if policy.rewrites_texts and not policy.protector.text_only:
-        raise InvalidInputError.of(owner, "protector", "one that rewrites texts or protects vectors",
-                                   "one that does both", "An embedder has its place between the two.",
-                                   f"Write to a {_STORE}, which does all three.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "protector",
+            "one that rewrites texts or protects vectors",
+            "one that does both",
+            "An embedder has its place between the two.",
+            f"Write to a {_STORE}, which does all three.",
+        )
 
 
 @component
@@ -124,9 +118,13 @@ class DocumentProtector(_Saved):
         _refuse_both_stages(self._policy, "DocumentProtector")
         self._keep_content, self._warned = keep_content, False
         if self._policy.rewrites_texts and not keep_content:
-            raise InvalidInputError.of("DocumentProtector", "keep_content",
-                                       "True for a method that rewrites texts", False,
-                                       "The embedder behind it needs the rewritten content.")  # fmt: skip
+            raise InvalidInputError.of(
+                "DocumentProtector",
+                "keep_content",
+                "True for a method that rewrites texts",
+                False,
+                "The embedder behind it needs the rewritten content.",
+            )
 
     def _own_options(self) -> dict[str, Any]:
         return {"keep_content": self._keep_content}
@@ -146,17 +144,20 @@ class DocumentProtector(_Saved):
             return {"documents": self._rewritten(documents)}
         missing = sum(document.embedding is None for document in documents)
         if missing:
-            raise InvalidInputError.of("DocumentProtector.run", "documents", "documents with embeddings",
-                                       f"{missing} without", fix="Put it behind a document embedder.")  # fmt: skip
+            raise InvalidInputError.of(
+                "DocumentProtector.run",
+                "documents",
+                "documents with embeddings",
+                f"{missing} without",
+                fix="Put it behind a document embedder.",
+            )
         self._warn(documents)
         vectors = checked_vectors(
             [document.embedding for document in documents], rows=len(documents), owner="DocumentProtector.run"
-        )  # fmt: skip
+        )
         released = self._released(documents, vectors)
         # The sparse embedding too: its indices stand for words of the text.
-        gone: dict[str, Any] = (
-            {} if self._keep_content else {"content": None, "blob": None, "sparse_embedding": None}
-        )
+        gone: dict[str, Any] = {} if self._keep_content else {"content": None, "blob": None, "sparse_embedding": None}
         return {
             "documents": [
                 replace(document, embedding=row.tolist(), **gone)
@@ -167,9 +168,7 @@ class DocumentProtector(_Saved):
     def _released(self, documents: list[Document], vectors: Embeddings) -> Embeddings:
         # A call of the policy takes texts for all rows or none, and the texts enter keyed noise. In two calls the
         # noise of a document does not depend on whether its neighbours have content.
-        released = np.empty(
-            (len(vectors), self._policy.protector.released_dimension), vectors.dtype
-        )
+        released = np.empty((len(vectors), self._policy.protector.released_dimension), vectors.dtype)
         texts = [document.content for document in documents]
         for named in (True, False):
             rows = [i for i, text in enumerate(texts) if (text is not None) is named]
@@ -184,10 +183,14 @@ class DocumentProtector(_Saved):
     def _rewritten(self, documents: list[Document]) -> list[Document]:
         wrong = sum(one.content is None or one.embedding is not None for one in documents)
         if wrong:
-            raise InvalidInputError.of("DocumentProtector.run", "documents",
-                                       "documents with content and without embeddings", f"{wrong} others",
-                                       "The method rewrites texts before they are embedded.",
-                                       "Put the component before the document embedder.")  # fmt: skip
+            raise InvalidInputError.of(
+                "DocumentProtector.run",
+                "documents",
+                "documents with content and without embeddings",
+                f"{wrong} others",
+                "The method rewrites texts before they are embedded.",
+                "Put the component before the document embedder.",
+            )
         texts = self._policy.protector.rewrite([one.content or "" for one in documents])
         return [replace(one, content=text) for one, text in zip(documents, texts, strict=True)]
 
@@ -222,13 +225,23 @@ class QueryProtector(_Saved):
         key: KeySource = None,
         ledger: Ledger | str | os.PathLike[str] | None = None,
     ) -> None:
-        self._options = {"protector": protector, "query_protection": query_protection, "query_noise": query_noise,
-                         "key": key, "ledger": ledger}  # fmt: skip
+        self._options = {
+            "protector": protector,
+            "query_protection": query_protection,
+            "query_noise": query_noise,
+            "key": key,
+            "ledger": ledger,
+        }
         self._policy = open_policy(**self._options)
         if self._policy.rewrites_texts:
-            raise InvalidInputError.of("QueryProtector", "protector", "one that protects vectors",
-                                       "one that rewrites texts", "An embedding comes too late for it.",
-                                       "Put a QueryRewriter before the text embedder.")  # fmt: skip
+            raise InvalidInputError.of(
+                "QueryProtector",
+                "protector",
+                "one that protects vectors",
+                "one that rewrites texts",
+                "An embedding comes too late for it.",
+                "Put a QueryRewriter before the text embedder.",
+            )
 
     @component.output_types(embedding=list[float])
     def run(self, embedding: list[float]) -> dict[str, list[float]]:
@@ -250,9 +263,13 @@ class QueryRewriter(_Saved):
         self._policy = open_policy(protector)
         _refuse_both_stages(self._policy, "QueryRewriter")
         if not self._policy.rewrites_texts:
-            raise InvalidInputError.of("QueryRewriter", "protector", "one that rewrites texts",
-                                       "one that protects vectors",
-                                       fix="Put a QueryProtector behind the text embedder.")  # fmt: skip
+            raise InvalidInputError.of(
+                "QueryRewriter",
+                "protector",
+                "one that rewrites texts",
+                "one that protects vectors",
+                fix="Put a QueryProtector behind the text embedder.",
+            )
 
     @component.output_types(text=str)
     def run(self, text: str) -> dict[str, str]:
@@ -316,8 +333,11 @@ class SealedDocumentStore(_Saved):
         self._index = dict(index or {})
         self._database, self._sealer, self._warned = database, sealer, False
         self._own: dict[str, Any] = {
-            "name": name, "candidates": candidates, "query_noise": query_noise, "filter_fields": list(filter_fields)
-        }  # fmt: skip
+            "name": name,
+            "candidates": candidates,
+            "query_noise": query_noise,
+            "filter_fields": list(filter_fields),
+        }
         where: Any = database.resolve_value() if isinstance(database, Secret) else database
         self.collection: Any = where
         if isinstance(where, Searchable):
@@ -343,13 +363,19 @@ class SealedDocumentStore(_Saved):
             return super().to_dict()
         wrong = [name for name, value in self._index.items() if not isinstance(value, str | os.PathLike | int | float)]
         if wrong:
-            raise wrong_type(_STORE, wrong[0], "a name, path or number in a configuration that is saved",
-                             self._index[wrong[0]])  # fmt: skip
+            raise wrong_type(
+                _STORE, wrong[0], "a name, path or number in a configuration that is saved", self._index[wrong[0]]
+            )
         index = {name: str(Path(value).absolute()) if name in _PATHS else value for name, value in self._index.items()}
         place = self._database.removeprefix(_SEALED)
         place = place if "://" in place else str(Path(place).absolute())
-        saved: dict[str, Any] = default_to_dict(self, database=_SEALED + place, protector=None,
-                                                sealer=saved_source(_STORE, "sealer", self._sealer), index=index)
+        saved: dict[str, Any] = default_to_dict(
+            self,
+            database=_SEALED + place,
+            protector=None,
+            sealer=saved_source(_STORE, "sealer", self._sealer),
+            index=index,
+        )
         return saved
 
     def _own_options(self) -> dict[str, Any]:
@@ -358,9 +384,13 @@ class SealedDocumentStore(_Saved):
             # Absolute, since another working directory may open it.
             where, local = public_name(where), is_local(where)
             if where != self._database and not local:
-                raise InvalidInputError.of(_STORE, "database", "a Secret in a configuration that is saved",
-                                           "a location with a user, password or option",
-                                           fix="Pass Secret.from_env_var('NAME').")  # fmt: skip
+                raise InvalidInputError.of(
+                    _STORE,
+                    "database",
+                    "a Secret in a configuration that is saved",
+                    "a location with a user, password or option",
+                    fix="Pass Secret.from_env_var('NAME').",
+                )
         elif not isinstance(where, Secret):
             raise wrong_type(_STORE, "database", "a location or Secret in a configuration that is saved", where)
         return {"database": where, "sealer": saved_source(_STORE, "sealer", self._sealer), **self._own}
@@ -374,9 +404,7 @@ class SealedDocumentStore(_Saved):
         """Return all documents that match ``filters``; reads the whole collection."""
         return _documents(self.collection.get(where=_where(filters)))
 
-    def write_documents(
-        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
-    ) -> int:
+    def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
         """Protect, seal and write documents; return their number.
 
         Raises:
@@ -443,11 +471,7 @@ class SealedEmbeddingRetriever:
     """
 
     def __init__(
-        self,
-        document_store: SealedDocumentStore,
-        *,
-        filters: dict[str, Any] | None = None,
-        top_k: int = 10,
+        self, document_store: SealedDocumentStore, *, filters: dict[str, Any] | None = None, top_k: int = 10
     ) -> None:
         if not isinstance(document_store, SealedDocumentStore):
             raise wrong_type(_RETRIEVER, "document_store", f"a {_STORE}", document_store)
@@ -516,9 +540,7 @@ def _documents(rows: Unsealed) -> list[Document]:
         meta = dict(metadata or {})
         rest = meta.pop(_REST, {})
         score = None if scores is None else float(scores[at])
-        documents.append(
-            Document.from_dict({"id": name, "content": text, "meta": meta, "score": score, **rest})
-        )
+        documents.append(Document.from_dict({"id": name, "content": text, "meta": meta, "score": score, **rest}))
     return documents
 
 

@@ -30,13 +30,7 @@ from vecveil.databases.release import (
     with_policy,
 )
 from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, VectorStore, Where
-from vecveil.errors import (
-    InvalidInputError,
-    KeyFileError,
-    MissingDependencyError,
-    StoreError,
-    wrong_type,
-)
+from vecveil.errors import InvalidInputError, KeyFileError, MissingDependencyError, StoreError, wrong_type
 from vecveil.metrics.similarity import unit_rows
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing.blob import SEALED_FIELD
@@ -86,9 +80,7 @@ class ProtectedEmbeddings(Embeddings):
         **policy: Unpack[PolicyOptions],
     ) -> None:
         if embeddings is not None and not isinstance(embeddings, Embeddings):
-            raise InvalidInputError.of(
-                _OWNER, "embeddings", "LangChain embeddings or None", type(embeddings).__name__
-            )
+            raise InvalidInputError.of(_OWNER, "embeddings", "LangChain embeddings or None", type(embeddings).__name__)
         self.embeddings = embeddings  # public, as LangChain's own wrappers have it
         self._wrapped = WrappedEmbedder(open_policy(protector, **policy), owner=_OWNER)
         self._given: dict[str, Any] = {"protector": protector, **policy}
@@ -151,8 +143,12 @@ class ProtectedEmbeddings(Embeddings):
     @staticmethod
     def _handed_over(texts: list[str], handed: Mapping[str, list[float]]) -> list[list[float]]:
         if not all(text in handed for text in texts):
-            raise StoreError(f"These texts would lie in the store unsealed. Add them through {_STORE}; give another "
-                             "store its own ProtectedEmbeddings.", code="E-STORE-UNSEALED", param="texts")  # fmt: skip
+            raise StoreError(
+                f"These texts would lie in the store unsealed. Add them through {_STORE}; give another "
+                "store its own ProtectedEmbeddings.",
+                code="E-STORE-UNSEALED",
+                param="texts",
+            )
         return [handed[text] for text in texts]
 
     def _documents(self, texts: Sequence[str]) -> list[str]:
@@ -210,16 +206,22 @@ class ProtectedVectorStore(vectorstores.VectorStore):
     """
 
     def __init__(
-        self, store: vectorstores.VectorStore | VectorStore | Searchable | str,
-        sealer: Sealer | str | os.PathLike[str] | None = None, *, name: str | None = None,
-        embeddings: Embeddings | None = None, store_filter: Callable[[Where], Any] | None = None, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        store: vectorstores.VectorStore | VectorStore | Searchable | str,
+        sealer: Sealer | str | os.PathLike[str] | None = None,
+        *,
+        name: str | None = None,
+        embeddings: Embeddings | None = None,
+        store_filter: Callable[[Where], Any] | None = None,
+        **options: Any,
+    ) -> None:
         self.collection: Any
         self._row_id: Callable[[str], str] = str
         if isinstance(store, Searchable):
             if sealer is not None or name is not None or store_filter is not None or options:
-                raise InvalidInputError("An open index or collection takes no other arguments. Pass them where you "
-                                        "open it.", param="store")  # fmt: skip
+                raise InvalidInputError(
+                    "An open index or collection takes no other arguments. Pass them where you open it.", param="store"
+                )
             self.collection, self._exact = store, embeddings
             return
         if sealer is None:
@@ -236,16 +238,15 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         if isinstance(store, vectorstores.VectorStore):
             database = _database_of(store, protected, store_filter)
             if name is None:
-                raise InvalidInputError("A LangChain store requires `name`, the collection's name in the key store.",
-                                        param="name")  # fmt: skip
+                raise InvalidInputError(
+                    "A LangChain store requires `name`, the collection's name in the key store.", param="name"
+                )
             with protected.handing({}):  # from now on they refuse other texts
                 pass
         if isinstance(database, LangChainDatabase):
             self._row_id = _row_id
         encoder = None if self._exact is None else _Exact(self._exact)
-        self.collection = ProtectedCollection(
-            database, protected.policy, sealer, name=name, encoder=encoder, **options
-        )
+        self.collection = ProtectedCollection(database, protected.policy, sealer, name=name, encoder=encoder, **options)
 
     def __repr__(self) -> str:
         return f"{_STORE}({self.collection!r})"
@@ -271,18 +272,27 @@ class ProtectedVectorStore(vectorstores.VectorStore):
 
     @classmethod
     def from_texts(
-        cls, texts: list[str], embedding: Embeddings, metadatas: list[dict[str, Any]] | None = None, *,
-        ids: list[str] | None = None, **options: Any,
-    ) -> Self:  # fmt: skip
+        cls,
+        texts: list[str],
+        embedding: Embeddings,
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: list[str] | None = None,
+        **options: Any,
+    ) -> Self:
         """Return a store with ``texts``; ``options`` are arguments of the class, ``store`` and ``sealer`` included."""
         made = cls(embeddings=embedding, **options)
         made.add_texts(texts, metadatas, ids=ids)
         return made
 
     def add_texts(
-        self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, *,
-        ids: Sequence[str | None] | None = None, **hints: Any,
-    ) -> list[str]:  # fmt: skip
+        self,
+        texts: Iterable[str],
+        metadatas: list[dict[str, Any]] | None = None,
+        *,
+        ids: Sequence[str | None] | None = None,
+        **hints: Any,
+    ) -> list[str]:
         """Seal and write documents, replacing equal ids; return their ids. Hints such as ``batch_size`` are ignored."""
         texts = list(texts)
         names = [str(name or uuid.uuid4()) for name in (ids or [None] * len(texts))]
@@ -324,9 +334,14 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         return [] if hits is None else list(zip(_documents(hits), hits.scores.tolist(), strict=True))
 
     def max_marginal_relevance_search(
-        self, query: str | list[float], k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5,
-        filter: Mapping[str, Any] | None = None, **options: Any,
-    ) -> list[Document]:  # fmt: skip
+        self,
+        query: str | list[float],
+        k: int = 4,
+        fetch_k: int = 20,
+        lambda_mult: float = 0.5,
+        filter: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> list[Document]:
         hits = self._ranked(query, max(k, fetch_k), filter, **options)
         if hits is None or not hits.ids:
             return []
@@ -376,9 +391,11 @@ class LangChainDatabase(DatabaseStore):
     metrics: ClassVar[Mapping[str, Any]] = {"cosine": None}  # of rows of one length every metric ranks alike
 
     def __init__(
-        self, store: vectorstores.VectorStore, embeddings: ProtectedEmbeddings,
+        self,
+        store: vectorstores.VectorStore,
+        embeddings: ProtectedEmbeddings,
         store_filter: Callable[[Where], Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(self.kind, type(store).__name__)
         self.store, self.embeddings, self._owner = store, embeddings, _STORE
         self._filter = store_filter or _filter_of(store)
@@ -398,9 +415,11 @@ class LangChainDatabase(DatabaseStore):
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         yield self._batch(self._nearest(self._first, 1))
-        raise StoreError("LangChain cannot list the rows of a store. For another key, rotate it and add the documents "
-                         "again (docs/integrations/rag.md); for another protector, add them to a new store.",
-                         param="store")  # fmt: skip
+        raise StoreError(
+            "LangChain cannot list the rows of a store. For another key, rotate it and add the documents "
+            "again (docs/integrations/rag.md); for another protector, add them to a new store.",
+            param="store",
+        )
 
     def _read(self, ids: list[str]) -> Batch:
         return self._batch(self.store.get_by_ids(ids))
@@ -517,6 +536,7 @@ def _documents(rows: Unsealed) -> list[Document]:
 def _filter_of(store: vectorstores.VectorStore) -> Callable[[Where], Any]:
     if isinstance(store, vectorstores.InMemoryVectorStore):
         return lambda where: lambda row: all(row.metadata.get(field) in some for field, some in where.items())
+
     def clauses(where: Where) -> dict[str, Any]:
         parts = [{field: {"$in": list(some)}} for field, some in where.items()]
         return parts[0] if len(parts) == 1 else {"$and": parts}

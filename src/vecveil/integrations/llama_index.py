@@ -28,12 +28,7 @@ from vecveil.databases.release import (
     saved_source,
     warn_plaintext,
 )
-from vecveil.errors import (
-    InvalidInputError,
-    MissingDependencyError,
-    unknown_name,
-    wrong_type,
-)
+from vecveil.errors import InvalidInputError, MissingDependencyError, unknown_name, wrong_type
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.sealing import Unsealed
 from vecveil.search import Searchable
@@ -41,10 +36,7 @@ from vecveil.search import Searchable
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.bridge.pydantic import Field, PrivateAttr
-    from llama_index.core.indices.query.embedding_utils import (
-        get_top_k_embeddings,
-        get_top_k_mmr_embeddings,
-    )
+    from llama_index.core.indices.query.embedding_utils import get_top_k_embeddings, get_top_k_mmr_embeddings
     from llama_index.core.schema import BaseNode, MetadataMode, TextNode
     from llama_index.core.storage.kvstore.types import DEFAULT_COLLECTION, BaseKVStore
     from llama_index.core.vector_stores.types import (
@@ -73,9 +65,19 @@ _DOCUMENT, _NODE = "ref_doc_id", ("_node_content", "_node_type")
 _SIDES = ("query_embedding", "text_embeddings")
 # A list in the metadata matches by each of its values.
 _OPERATORS = {
-    "==": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "in": "in", "nin": "nin", "any": "in",
-    "contains": "eq", "text_match": "contains", "text_match_insensitive": "icontains",
-}  # fmt: skip
+    "==": "eq",
+    "!=": "ne",
+    ">": "gt",
+    ">=": "gte",
+    "<": "lt",
+    "<=": "lte",
+    "in": "in",
+    "nin": "nin",
+    "any": "in",
+    "contains": "eq",
+    "text_match": "contains",
+    "text_match_insensitive": "icontains",
+}
 
 
 class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
@@ -132,29 +134,40 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         # Only `from_dict` passes these two: fields of the saved configuration, not options of BaseEmbedding.
         wraps, fingerprint = options.pop("wraps", None), options.pop("protector_fingerprint", None)
         given: dict[str, Any] = {
-            "protector": protector, "query_protection": query_protection, "query_noise": query_noise,
-            "key": key, "ledger": ledger,
-        }  # fmt: skip
+            "protector": protector,
+            "query_protection": query_protection,
+            "query_noise": query_noise,
+            "key": key,
+            "ledger": ledger,
+        }
         missing = [name for name, value in given.items() if isinstance(value, str) and value == _IN_MEMORY]
         if wraps is not None and embed_model is None:
             missing.append("embed_model")
         if missing:
-            raise InvalidInputError.of(_OWNER, missing[0], "passed again", "nothing",
-                                       "It was an object, and objects are not saved.",
-                                       f"Call {_OWNER}.from_dict(data, {missing[0]}=...).",
-                                       code="E-INPUT-SAVED")  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER,
+                missing[0],
+                "passed again",
+                "nothing",
+                "It was an object, and objects are not saved.",
+                f"Call {_OWNER}.from_dict(data, {missing[0]}=...).",
+                code="E-INPUT-SAVED",
+            )
         policy, given = open_policy(**given), policy_arguments(**given)
         check_saved(policy, fingerprint, _OWNER)
         cache = options.get("embeddings_cache")
         if cache is not None and policy.query_protection != "same":
-            raise InvalidInputError.of(_OWNER, "embeddings_cache", "left out with another protection for queries",
-                                       "a cache", "It gives a query the vector of a document.")  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER,
+                "embeddings_cache",
+                "left out with another protection for queries",
+                "a cache",
+                "It gives a query the vector of a document.",
+            )
         if isinstance(cache, BaseKVStore):
             options["embeddings_cache"] = _OwnCache(cache, policy.protector.fingerprint)
         # LlamaIndex shows the name in events and uses it in cache keys, where it must differ from the clean model.
-        encoder = (
-            policy.protector.encoder_info.name if embed_model is None else embed_model.model_name
-        )
+        encoder = policy.protector.encoder_info.name if embed_model is None else embed_model.model_name
         options.setdefault("model_name", f"vecveil/{policy.protector.method}/{encoder}")
         fields: dict[str, Any] = {
             **given,
@@ -294,9 +307,13 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         if not isinstance(collection, Searchable):
             raise wrong_type(_STORE, "collection", "a ProtectedCollection or SealedIndex", collection)
         if isinstance(collection, ProtectedCollection) and _DOCUMENT not in collection.filter_fields:
-            raise InvalidInputError.of(_STORE, "collection", f"one with {_DOCUMENT!r} among its filter_fields",
-                                       f"{', '.join(collection.filter_fields) or 'none'}",
-                                       "LlamaIndex deletes documents by it.")  # fmt: skip
+            raise InvalidInputError.of(
+                _STORE,
+                "collection",
+                f"one with {_DOCUMENT!r} among its filter_fields",
+                f"{', '.join(collection.filter_fields) or 'none'}",
+                "LlamaIndex deletes documents by it.",
+            )
         super().__init__(stores_text=True)
         self._collection = collection
 
@@ -367,9 +384,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         nodes = {node.node_id: node for node in _nodes(rows)}
         return VectorStoreQueryResult([nodes[name] for name in ids], [float(score) for score in scores], ids)
 
-    def get_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
+    def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Return nodes by id, by filter or both, else all; unknown ids are left out."""
         return _nodes(self._collection.get(node_ids, where=_where(filters), missing="skip"))
 
@@ -382,8 +397,13 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
     ) -> None:
         """Delete nodes by id, by filter or both."""
         if node_ids is None and filters is None:
-            raise InvalidInputError.of(f"{_STORE}.delete_nodes", "node_ids", "given, or filters", "neither",
-                                       fix="To delete all nodes, call clear().")  # fmt: skip
+            raise InvalidInputError.of(
+                f"{_STORE}.delete_nodes",
+                "node_ids",
+                "given, or filters",
+                "neither",
+                fix="To delete all nodes, call clear().",
+            )
         rows = None if filters is None else self._collection.get(node_ids, where=_where(filters), missing="skip")
         self._collection.delete((node_ids or []) if rows is None else rows.ids)
 

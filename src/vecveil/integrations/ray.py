@@ -21,14 +21,7 @@ from vecveil.bulk.places import Folder, Part
 from vecveil.bulk.running import PartFailure, Run, attempt
 from vecveil.bulk.unsealing import Unsealing
 from vecveil.errors import InvalidInputError, MissingDependencyError, ReleaseError, VecveilError
-from vecveil.integrations.workers import (
-    Sealed,
-    anywhere,
-    batch_job,
-    placed_key,
-    run_batch,
-    unsealing_anywhere,
-)
+from vecveil.integrations.workers import Sealed, anywhere, batch_job, placed_key, run_batch, unsealing_anywhere
 from vecveil.protector import Protector
 from vecveil.runtime import inherited_variables
 from vecveil.validation import check_count
@@ -224,9 +217,7 @@ def run_on_ray(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFai
         VecveilError: raised by a part, except DataFileError; ReleaseError for errors of Ray.
     """
     if run.ledger is not None:
-        raise InvalidInputError.of(
-            "protect", "ledger", "left out on Ray", "one", "A ledger is a file of one machine."
-        )
+        raise InvalidInputError.of("protect", "ledger", "left out on Ray", "one", "A ledger is a file of one machine.")
     if not parts:
         return
     local = run.out.local
@@ -234,8 +225,7 @@ def run_on_ray(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFai
     sent = Sealed(replace(run, job=anywhere(run.job), out=out))  # workers have another working directory
     with _quiet(), _connected():
         dataset: Any = ray.data.from_items(
-            [{"part": pickle.dumps(part)} for part in parts],
-            override_num_blocks=min(len(parts), _MOST_TASKS),
+            [{"part": pickle.dumps(part)} for part in parts], override_num_blocks=min(len(parts), _MOST_TASKS)
         )
         # Texts: actors, which keep the encoder and its GPU. Vectors: stateless tasks, on any free core.
         if _encodes(run, parts[0]):
@@ -286,9 +276,14 @@ def _outcomes(dataset: Any) -> Iterator[PartResult | PartFailure]:
             try:
                 row = next(rows, None)
             except Exception as error:
-                raise ReleaseError.of("protect", "engine", "a Ray that finishes every part",
-                                      f"the error {type(error).__name__}", "Parts that were finished stay.",
-                                      "Look into Ray's logs; the same call goes on.") from None  # fmt: skip
+                raise ReleaseError.of(
+                    "protect",
+                    "engine",
+                    "a Ray that finishes every part",
+                    f"the error {type(error).__name__}",
+                    "Parts that were finished stay.",
+                    "Look into Ray's logs; the same call goes on.",
+                ) from None
             if row is None:
                 return
             outcome = pickle.loads(row["outcome"])
@@ -329,9 +324,13 @@ def _connected() -> Iterator[None]:
         try:
             ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
         except Exception as error:
-            raise ReleaseError.of("protect", "engine", "a Ray that starts or can be reached",
-                                  f"the error {type(error).__name__}",
-                                  fix="Look at RAY_ADDRESS, or use --engine local.") from None  # fmt: skip
+            raise ReleaseError.of(
+                "protect",
+                "engine",
+                "a Ray that starts or can be reached",
+                f"the error {type(error).__name__}",
+                fix="Look at RAY_ADDRESS, or use --engine local.",
+            ) from None
         try:
             yield
         finally:

@@ -41,9 +41,7 @@ try:
     except ImportError:  # before version 6
         from sentence_transformers.models import Module as _Module  # type: ignore[no-redef, unused-ignore]
 except ImportError:
-    raise MissingDependencyError(
-        "A module of a model", "sentence-transformers", "sentence-transformers"
-    ) from None
+    raise MissingDependencyError("A module of a model", "sentence-transformers", "sentence-transformers") from None
 
 if TYPE_CHECKING:
     from vecveil.protector import Protector
@@ -94,19 +92,21 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
 
     @with_policy
     def __init__(
-        self,
-        protector: Protector | ReleasePolicy | str | os.PathLike[str],
-        **policy: Unpack[PolicyOptions],
+        self, protector: Protector | ReleasePolicy | str | os.PathLike[str], **policy: Unpack[PolicyOptions]
     ) -> None:
         super().__init__()
         self._named = policy_arguments(protector, **policy)
         del self._named["protector"]  # `save` writes the protector to its own file
         self._policy = open_policy(protector, **policy)
         if self._policy.rewrites_texts:
-            raise InvalidInputError.of(_OWNER, "protector", "one that protects vectors",
-                                       "one that rewrites texts",
-                                       "A module behind the model has vectors alone.",
-                                       "Call protector.encode(texts).")  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER,
+                "protector",
+                "one that protects vectors",
+                "one that rewrites texts",
+                "A module behind the model has vectors alone.",
+                "Call protector.encode(texts).",
+            )
 
     @property
     def policy(self) -> ReleasePolicy:
@@ -132,8 +132,13 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         # The module is not appended yet, or it is the last one.
         before = list(takewhile(lambda module: module is not self, model.children()))
         if any(isinstance(module, ProtectionModule) for module in before):
-            raise InvalidInputError.of(_OWNER, "model", "one that is not protected yet",
-                                       "one with a ProtectionModule", "Vectors are protected once.")  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER,
+                "model",
+                "one that is not protected yet",
+                "one with a ProtectionModule",
+                "Vectors are protected once.",
+            )
         # MTEB files results under the model's name: without a name of its own it would show those of clean vectors.
         policy = self._policy
         named = (policy.protector.fingerprint, policy.query_protection, policy.query_noise)
@@ -155,9 +160,13 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
     def _clean(self, features: dict[str, Any]) -> torch.Tensor:
         clean = features.get("sentence_embedding")
         if not isinstance(clean, torch.Tensor):
-            raise InvalidInputError.of(_OWNER, "features", "those of a model with pooling",
-                                       "none called sentence_embedding",
-                                       fix="Append the module behind the pooling.")  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER,
+                "features",
+                "those of a model with pooling",
+                "none called sentence_embedding",
+                fix="Append the module behind the pooling.",
+            )
         return clean
 
     def forward(self, features: dict[str, Any], task: str | None = None) -> dict[str, Any]:
@@ -170,9 +179,14 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         clean = self._clean(features)
         # The release detaches from torch's graph: training would run and change nothing.
         if self.training and clean.requires_grad:
-            raise InvalidInputError.of(_OWNER, "model", "in evaluation mode", "a model in training",
-                                       "No gradient passes the protection.",
-                                       "Train the model first, then protect it.")  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER,
+                "model",
+                "in evaluation mode",
+                "a model in training",
+                "No gradient passes the protection.",
+                "Train the model first, then protect it.",
+            )
         X = clean.detach().to("cpu", torch.float32).numpy()
         # Only keyed noise and ledgers need item ids; token ids are all that is left of the texts here.
         named = self._policy.key is not None or self._policy.ledger is not None

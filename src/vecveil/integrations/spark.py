@@ -14,27 +14,13 @@ from vecveil.bulk import ArrowProtection, BulkJob
 from vecveil.bulk.unsealing import Unsealing
 from vecveil.data.columns import import_pyarrow
 from vecveil.errors import InvalidInputError, MissingDependencyError
-from vecveil.integrations.workers import (
-    Sealed,
-    batch_job,
-    placed_key,
-    run_batch,
-    unsealing_anywhere,
-)
+from vecveil.integrations.workers import Sealed, batch_job, placed_key, run_batch, unsealing_anywhere
 from vecveil.protector import Protector
 from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.validation import check_count
 
 try:
-    from pyspark.sql.types import (
-        ArrayType,
-        BinaryType,
-        DoubleType,
-        FloatType,
-        StringType,
-        StructField,
-        StructType,
-    )
+    from pyspark.sql.types import ArrayType, BinaryType, DoubleType, FloatType, StringType, StructField, StructType
 except ImportError:
     raise MissingDependencyError("Protecting DataFrames of Spark", "pyspark", "spark") from None
 
@@ -44,9 +30,7 @@ _OWNER = "protect_dataframe"
 _EMBEDDING = "embedding"
 
 
-def protect_dataframe(
-    df: Any, protector: Protector | str | os.PathLike[str], **options: Any
-) -> Any:
+def protect_dataframe(df: Any, protector: Protector | str | os.PathLike[str], **options: Any) -> Any:
     """Return a DataFrame of the protected rows of ``df``: the kept columns, then ``embedding``, an array of floats.
 
     A DataFrame is lazy: Spark computes it at each action, and again for a task that is lost or runs twice. With fresh

@@ -43,9 +43,7 @@ class Sealed:
         return hash(self._packed)
 
 
-def batch_job(
-    protector: Protector | str | os.PathLike[str], options: dict[str, Any], *, owner: str
-) -> BulkJob:
+def batch_job(protector: Protector | str | os.PathLike[str], options: dict[str, Any], *, owner: str) -> BulkJob:
     """Return a job that every worker can open.
 
     Raises:
@@ -80,9 +78,14 @@ def unsealing_anywhere(seal_key: str | os.PathLike[str], *, owner: str, **option
 def placed_key(key: Any, owner: str, param: str) -> str:
     """Return the source of a key for workers in any folder."""
     if not isinstance(key, str | os.PathLike):
-        raise InvalidInputError.of(owner, param, "the path of a key file, or env:NAME", type(key).__name__,
-                                   "Arguments of workers are stored, and spilled to disks.",
-                                   "Put the key where every worker finds it, and give its name.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            param,
+            "the path of a key file, or env:NAME",
+            type(key).__name__,
+            "Arguments of workers are stored, and spilled to disks.",
+            "Put the key where every worker finds it, and give its name.",
+        )
     return placed_source(key)
 
 
@@ -113,5 +116,10 @@ def run_batch(work: BulkJob | Unsealing, rows: Any) -> Any:
     except VecveilError as error:
         raise error.with_traceback(None) from None
     except Exception as error:  # engines log errors, and messages of libraries may quote values
-        raise ReleaseError.of("protect", "rows", "protected or opened", f"the error {type(error).__name__}",
-                              "Nothing of this batch was released.") from None  # fmt: skip
+        raise ReleaseError.of(
+            "protect",
+            "rows",
+            "protected or opened",
+            f"the error {type(error).__name__}",
+            "Nothing of this batch was released.",
+        ) from None

@@ -81,9 +81,7 @@ class Mechanism(ABC):
         released = np.empty_like(X)
         for start in range(0, len(X), BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, len(X))
-            if not self.release_block(
-                X[start:stop], stream.part(start, stop), released[start:stop]
-            ):
+            if not self.release_block(X[start:stop], stream.part(start, stop), released[start:stop]):
                 raise release_error(X, owner)
         return released
 
@@ -120,9 +118,7 @@ class Mechanism(ABC):
     def noise_covariance(self) -> Matrix:
         """Return the (n, n) covariance of the added noise, which is public: attackers know it."""
 
-    def distances(
-        self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
-    ) -> Vector:
+    def distances(self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None) -> Vector:
         """Return the distance of each pair of rows, Euclidean by default; ``down`` is the (m, n) matrix of T."""
         # float64: near rows differ only in the last digits of float32.
         differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
@@ -202,9 +198,7 @@ def add_noise(
     return all(finite)
 
 
-def add_given(
-    X: Embeddings, noise: Embeddings, factors: Vector, step: float, out: Embeddings
-) -> bool:
+def add_given(X: Embeddings, noise: Embeddings, factors: Vector, step: float, out: Embeddings) -> bool:
     """Write x + factor · noise to ``out``, rounded, on all cores."""
     finite: list[bool] = []
 
@@ -212,9 +206,14 @@ def add_given(
         finite.append(
             kernel.release(
                 kernel.NoiseKind.ADD_GIVEN,
-                X[start:stop], noise[start:stop], factors[start:stop], None, step, out[start:stop],
+                X[start:stop],
+                noise[start:stop],
+                factors[start:stop],
+                None,
+                step,
+                out[start:stop],
             )
-        )  # fmt: skip
+        )
 
     in_chunks(len(X), chunk_rows(X.shape[1]), work)
     return all(finite)

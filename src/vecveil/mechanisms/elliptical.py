@@ -12,14 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.mechanisms.base import (
-    BLOCK_VALUES,
-    Arrays,
-    Mechanism,
-    add_given,
-    add_noise,
-    standard_normals,
-)
+from vecveil.mechanisms.base import BLOCK_VALUES, Arrays, Mechanism, add_given, add_noise, standard_normals
 from vecveil.randomness import WordStream, kernel
 from vecveil.randomness.elementary import Words, row_dots
 from vecveil.randomness.stream import GAMMA_BLOCKS
@@ -92,9 +85,7 @@ class EllipticalMechanism(Mechanism):
             finite &= add_given(X[start:stop], stretched, scalars, step, out[start:stop])
         return finite
 
-    def distances(
-        self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
-    ) -> Vector:
+    def distances(self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None) -> Vector:
         """Return ‖x − x'‖_Σ of each pair of rows, or the norm of T(x − x') in (TΣTᵀ)⁺ after a map T.
 
         ``down`` is T as (m, n) of full row rank; a square T is invertible and changes no distance.
@@ -105,9 +96,7 @@ class EllipticalMechanism(Mechanism):
             return self.shape.norm(differences)
         # Post-processing by T hides its kernel: the quotient distance is the norm in (TΣTᵀ)⁺.
         values, vectors = np.linalg.eigh(down @ self.shape.covariance() @ down.T)
-        return np.asarray(
-            np.linalg.norm(differences @ down.T @ (vectors / np.sqrt(values)), axis=1)
-        )
+        return np.asarray(np.linalg.norm(differences @ down.T @ (vectors / np.sqrt(values)), axis=1))
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         return {} if self.shape.is_isotropic else self.shape.to_arrays()

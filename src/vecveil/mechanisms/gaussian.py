@@ -9,12 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.accounting import (
-    Guarantee,
-    analytic_gaussian_sigma,
-    gaussian_guarantee,
-    gaussian_total_variation,
-)
+from vecveil.accounting import Guarantee, analytic_gaussian_sigma, gaussian_guarantee, gaussian_total_variation
 from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.base import Arrays
 from vecveil.mechanisms.elliptical import EllipticalMechanism, saved_shape
@@ -134,17 +129,17 @@ class LdpGaussian(Gaussian):
     def check_rows(self, X: Embeddings) -> None:
         outside = np.flatnonzero(~self.takes(X))
         if len(outside):
-            raise InvalidInputError.of("LdpGaussian.protect", "X", "of rows with norm at most 1",
-                                       f"{len(outside)} longer rows", "The guarantee covers the unit ball.",
-                                       "Normalise or clip the rows first.")  # fmt: skip
+            raise InvalidInputError.of(
+                "LdpGaussian.protect",
+                "X",
+                "of rows with norm at most 1",
+                f"{len(outside)} longer rows",
+                "The guarantee covers the unit ball.",
+                "Normalise or clip the rows first.",
+            )
 
     def parameters(self) -> dict[str, float]:
-        return {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "sigma": self.sigma,
-            "splits": self.splits,
-        }
+        return {"epsilon": self.epsilon, "delta": self.delta, "sigma": self.sigma, "splits": self.splits}
 
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:

@@ -59,11 +59,7 @@ class Mahalanobis(EllipticalMechanism):
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
         return elliptical_laplace_guarantee(
-            epsilon=self.epsilon,
-            covariance=self.shape.covariance(),
-            down=down,
-            fitted_on=fitted_on,
-            step=self.step,
+            epsilon=self.epsilon, covariance=self.shape.covariance(), down=down, fitted_on=fitted_on, step=self.step
         )
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:

@@ -31,14 +31,21 @@ def branch_shapes(dimension: int, tokens: int, hidden: int) -> dict[str, tuple[i
     n, c = dimension, dimension // tokens
     return {
         "position": (tokens, c),
-        "attention.qkv.weight": (3 * c, c), "attention.qkv.bias": (3 * c,),
-        "attention.out.weight": (c, c), "attention.out.bias": (c,),
-        "norm1.weight": (c,), "norm1.bias": (c,),
-        "expand.weight": (hidden, c), "expand.bias": (hidden,),
-        "contract.weight": (c, hidden), "contract.bias": (c,),
-        "norm2.weight": (c,), "norm2.bias": (c,),
-        "head.weight": (n, n), "head.bias": (n,),
-    }  # fmt: skip
+        "attention.qkv.weight": (3 * c, c),
+        "attention.qkv.bias": (3 * c,),
+        "attention.out.weight": (c, c),
+        "attention.out.bias": (c,),
+        "norm1.weight": (c,),
+        "norm1.bias": (c,),
+        "expand.weight": (hidden, c),
+        "expand.bias": (hidden,),
+        "contract.weight": (c, hidden),
+        "contract.bias": (c,),
+        "norm2.weight": (c,),
+        "norm2.bias": (c,),
+        "head.weight": (n, n),
+        "head.bias": (n,),
+    }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -146,9 +153,7 @@ class PolicyWeights:
         if T == 1:
             alone: Array = x @ w["alone.weight"].T + w["alone.bias"]
             return alone
-        qkv = (x @ w["attention.qkv.weight"].T + w["attention.qkv.bias"]).reshape(
-            -1, T, 3, heads, c // heads
-        )
+        qkv = (x @ w["attention.qkv.weight"].T + w["attention.qkv.bias"]).reshape(-1, T, 3, heads, c // heads)
         q, k, v = (qkv[:, :, i].transpose(0, 2, 1, 3) for i in range(3))
         scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(c // heads, dtype=x.dtype)
         # Softmax with the maximum subtracted, so that exp cannot overflow.
@@ -163,19 +168,13 @@ class PolicyWeights:
         key = (branch, np.dtype(dtype).char)
         if key not in self._cast:
             start = branch + "."
-            own = {
-                name.removeprefix(start): array
-                for name, array in self.arrays.items()
-                if name.startswith(start)
-            }
+            own = {name.removeprefix(start): array for name, array in self.arrays.items() if name.startswith(start)}
             if self.tokens == 1:
                 n = self.dimension
                 # qkv stacks query, key and value; rows from 2n on are the value. float64: one rounding, at the cast.
                 out = own["attention.out.weight"].astype(np.float64)
                 own["alone.weight"] = out @ own["attention.qkv.weight"][2 * n :]
-                own["alone.bias"] = (
-                    out @ own["attention.qkv.bias"][2 * n :] + own["attention.out.bias"]
-                )
+                own["alone.bias"] = out @ own["attention.qkv.bias"][2 * n :] + own["attention.out.bias"]
             # Threads that race here store equal arrays.
             self._cast[key] = {name: array.astype(dtype, copy=False) for name, array in own.items()}
         return self._cast[key]
@@ -184,9 +183,7 @@ class PolicyWeights:
         return {f"policy.{name}": array for name, array in self.arrays.items()}
 
     @classmethod
-    def from_arrays(
-        cls, arrays: Mapping[str, Array], dimension: int, tokens: Any, heads: Any
-    ) -> Self:
+    def from_arrays(cls, arrays: Mapping[str, Array], dimension: int, tokens: Any, heads: Any) -> Self:
         """Return the policy of a protector file; the ValueError names an invalid part."""
         start = "policy."
         own = {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}

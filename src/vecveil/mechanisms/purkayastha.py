@@ -35,9 +35,7 @@ def _log_sinc(theta: Vector) -> Vector:
     small = theta < 1e-4
     safe = np.where(small, 1.0, theta)
     square = theta * theta
-    exact: Vector = np.where(
-        small, -square / 6 - square * square / 180, np.log(np.sin(safe) / safe)
-    )
+    exact: Vector = np.where(small, -square / 6 - square * square / 180, np.log(np.sin(safe) / safe))
     return exact
 
 
@@ -53,12 +51,7 @@ ROUND_BLOCKS = GAMMA_BLOCKS + 1
 
 
 def draw_angles(
-    stream: WordStream,
-    dimension: int,
-    epsilon: float,
-    first_block: int,
-    words: Words | None = None,
-    at: int = 0,
+    stream: WordStream, dimension: int, epsilon: float, first_block: int, words: Words | None = None, at: int = 0
 ) -> Vector:
     """Return one angle in [0, π] per row, with density ∝ exp(−εθ) sin^{n−2}θ.
 
@@ -144,9 +137,7 @@ class Purkayastha(Mechanism):
 
     def __post_init__(self) -> None:
         check_count(self.n, owner="Purkayastha", param="n", minimum=2)
-        object.__setattr__(
-            self, "epsilon", check_positive(self.epsilon, owner="Purkayastha", param="epsilon")
-        )
+        object.__setattr__(self, "epsilon", check_positive(self.epsilon, owner="Purkayastha", param="epsilon"))
 
     @property
     def dimension(self) -> int:
@@ -171,32 +162,27 @@ class Purkayastha(Mechanism):
             turned = draw_angles(part, self.n, self.epsilon, behind, words, behind)
             return np.stack([np.cos(turned), np.sin(turned)], axis=1)
 
-        return add_noise(
-            kernel.NoiseKind.TURN,
-            X,
-            stream,
-            factors,
-            None,
-            self.step,
-            out,
-            more_blocks=ROUND_BLOCKS,
-        )
+        return add_noise(kernel.NoiseKind.TURN, X, stream, factors, None, self.step, out, more_blocks=ROUND_BLOCKS)
 
     def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
         return np.asarray(X.any(axis=1), dtype=bool)
 
     def check_rows(self, X: Embeddings) -> None:
         if not self.takes(X).all():
-            raise InvalidInputError.of("Purkayastha.protect", "X", "of rows with a direction", "a row of zeros",
-                                       "The mechanism moves points of the sphere.", "Leave such rows out.")  # fmt: skip
+            raise InvalidInputError.of(
+                "Purkayastha.protect",
+                "X",
+                "of rows with a direction",
+                "a row of zeros",
+                "The mechanism moves points of the sphere.",
+                "Leave such rows out.",
+            )
 
     def noise_covariance(self) -> Matrix:
         """Return E sin²θ/(n − 1)·I, the covariance orthogonal to x, for every x."""
         return angle_moments(self.n, self.epsilon)[1] / (self.n - 1) * np.eye(self.n)
 
-    def distances(
-        self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None
-    ) -> Vector:
+    def distances(self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None) -> Vector:
         """Return the angle of each pair of rows in radians, ignoring ``down``."""
         return angles(first, second)
 

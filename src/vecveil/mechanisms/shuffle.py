@@ -76,8 +76,6 @@ class Shuffle(Mechanism):
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
         stored = arrays["permutation"]
-        if stored.shape != (dimension,) or not np.array_equal(
-            np.sort(stored), np.arange(dimension)
-        ):
+        if stored.shape != (dimension,) or not np.array_equal(np.sort(stored), np.arange(dimension)):
             raise ValueError("permutation")
         return cls(stored.astype(np.intp))

@@ -59,9 +59,7 @@ class Before:
             if isinstance(error, InvalidInputError):
                 raise
             got = repr(value)[:40]
-            raise InvalidInputError.of(
-                "fit", "before", "'none', 'normalise' or 'clip:RADIUS'", got
-            ) from None
+            raise InvalidInputError.of("fit", "before", "'none', 'normalise' or 'clip:RADIUS'", got) from None
 
     @property
     def largest_norm(self) -> float | None:
@@ -75,8 +73,14 @@ class Before:
         unit, norms = unit_rows(X)
         if self.kind == "normalise":
             if (norms == 0).any():
-                raise InvalidInputError.of(owner, "X", "of rows with a direction", "a row of zeros",
-                            "Vectors are normalised before the noise.", "Leave such rows out.")  # fmt: skip
+                raise InvalidInputError.of(
+                    owner,
+                    "X",
+                    "of rows with a direction",
+                    "a row of zeros",
+                    "Vectors are normalised before the noise.",
+                    "Leave such rows out.",
+                )
             return np.ascontiguousarray(unit.astype(X.dtype))
         assert self.radius is not None
         clipped = unit * np.minimum(norms, self.radius)[:, None]

@@ -46,10 +46,14 @@ def check_unit_rows(X: Embeddings, *, owner: str, param: str = "X") -> None:
     norms = unit_rows(X)[1]
     wrong = np.flatnonzero(np.abs(norms - 1) > UNIT_TOLERANCE)
     if len(wrong):
-        raise InvalidInputError.of(owner, param, "of rows with norm 1",
-                    f"{len(wrong)} others, the first in row {wrong[0]} with norm {norms[wrong[0]]:.4g}",
-                    "The policy is learnt on the unit sphere, and the radius is counted in norms of a vector.",
-                    "Fit with before='normalise' to have rows brought to norm 1, or do so yourself.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            param,
+            "of rows with norm 1",
+            f"{len(wrong)} others, the first in row {wrong[0]} with norm {norms[wrong[0]]:.4g}",
+            "The policy is learnt on the unit sphere, and the radius is counted in norms of a vector.",
+            "Fit with before='normalise' to have rows brought to norm 1, or do so yourself.",
+        )
 
 
 def check_radius(value: Any, *, owner: str) -> float:
@@ -57,8 +61,13 @@ def check_radius(value: Any, *, owner: str) -> float:
     radius = check_positive(value, owner=owner, param="radius")
     least, most = RADII
     if not least <= radius <= most:
-        raise InvalidInputError.of(owner, "radius", f"between {least:g} and {most:g}", radius,
-                    "Vectors have norm 1: beyond that float32 loses the step or the vector.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "radius",
+            f"between {least:g} and {most:g}",
+            radius,
+            "Vectors have norm 1: beyond that float32 loses the step or the vector.",
+        )
     return radius
 
 
@@ -172,10 +181,7 @@ class TextCrafter(Mechanism):
 
     def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
         return distortion_guarantee(
-            dimension=self.dimension,
-            radius=self.radius,
-            fitted_on=fitted_on,
-            behind_map=down is not None,
+            dimension=self.dimension, radius=self.radius, fitted_on=fitted_on, behind_map=down is not None
         )
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -187,17 +193,11 @@ class TextCrafter(Mechanism):
         }
 
     def parameters(self) -> dict[str, float]:
-        return {
-            "radius": self.radius,
-            "tokens": self.policy.tokens,
-            "heads": self.policy.heads,
-        }
+        return {"radius": self.radius, "tokens": self.policy.tokens, "heads": self.policy.heads}
 
     @classmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
-        policy = PolicyWeights.from_arrays(
-            arrays, dimension, parameters["tokens"], parameters["heads"]
-        )
+        policy = PolicyWeights.from_arrays(arrays, dimension, parameters["tokens"], parameters["heads"])
         radius = float(parameters["radius"])
         spread = arrays["spread"]
         if spread.shape != (dimension, dimension) or not np.array_equal(spread, spread.T):

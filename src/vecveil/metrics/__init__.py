@@ -11,14 +11,7 @@ from vecveil.metrics.ranking import retrieval_ndcg
 from vecveil.metrics.reconstruction import reconstruction_leakage, text_similarity
 from vecveil.metrics.sealed_search import SealedSearchTask
 from vecveil.metrics.similarity import embedding_cosine
-from vecveil.metrics.tasks import (
-    ClassificationTask,
-    NeighbourTask,
-    RetrievalTask,
-    SimilarityTask,
-    StsTask,
-    UtilityTask,
-)
+from vecveil.metrics.tasks import ClassificationTask, NeighbourTask, RetrievalTask, SimilarityTask, StsTask, UtilityTask
 from vecveil.metrics.trade_off import trade_off_rate
 
 __all__ = [

@@ -13,13 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.errors import InvalidInputError, optional_import
-from vecveil.metrics.estimates import (
-    Estimate,
-    bootstrap_interval,
-    bootstrap_weights,
-    group_index,
-    share_estimate,
-)
+from vecveil.metrics.estimates import Estimate, bootstrap_interval, bootstrap_weights, group_index, share_estimate
 from vecveil.metrics.similarity import unit_rows
 from vecveil.types import Embeddings
 from vecveil.validation import check_embeddings, check_same_length
@@ -40,11 +34,7 @@ class Classification:
 
     def to_record(self) -> dict[str, Any]:
         """Return the result as a JSON object."""
-        return {
-            "scenario": self.scenario,
-            "accuracy": self.accuracy.to_record(),
-            "macro_f1": self.macro_f1.to_record(),
-        }
+        return {"scenario": self.scenario, "accuracy": self.accuracy.to_record(), "macro_f1": self.macro_f1.to_record()}
 
 
 def classification(
@@ -84,8 +74,13 @@ def classification(
     train = check_embeddings(train, owner=owner, param="train", min_rows=2)
     test = check_embeddings(test, owner=owner, param="test", min_rows=1)
     if train.shape[1] != test.shape[1]:
-        raise InvalidInputError.of(owner, "test", f"of dimension {train.shape[1]}", f"dimension {test.shape[1]}",
-                                   "A reduced release has no deployment scenario.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "test",
+            f"of dimension {train.shape[1]}",
+            f"dimension {test.shape[1]}",
+            "A reduced release has no deployment scenario.",
+        )
     y, truth = np.asarray(train_classes), np.asarray(test_classes)
     check_same_length(owner, train_classes=y, train=train)
     check_same_length(owner, test_classes=truth, test=test)
@@ -106,9 +101,7 @@ def classification(
     return Classification(scenario, accuracy, f1)
 
 
-def macro_f1(
-    truth: Any, answer: Any, *, groups: Any = None, guess: Any = None, seed: int = 0
-) -> Estimate:
+def macro_f1(truth: Any, answer: Any, *, groups: Any = None, guess: Any = None, seed: int = 0) -> Estimate:
     """Return the mean F1 over the classes that occur in ``truth`` or ``answer``, both (N,).
 
     ``guess``, (N,), is an answer made without the vectors; its macro-F1 is the chance level.
@@ -127,10 +120,7 @@ def macro_f1(
         h, s = _class_counts(truth, np.asarray(guess), np.zeros(rows, dtype=np.intp), 1)
         # Classes that only the answers hold do not count against the guess.
         chance = float(_mean_f1(h[0], s[0], s[0] > 0))
-    values = [
-        _mean_f1(weights @ hits, weights @ sizes, present)
-        for weights in bootstrap_weights(count, seed=seed)
-    ]
+    values = [_mean_f1(weights @ hits, weights @ sizes, present) for weights in bootstrap_weights(count, seed=seed)]
     ends = bootstrap_interval(np.concatenate(values), value)
     return Estimate("macro-F1", value, *ends, rows, chance)
 

@@ -38,9 +38,7 @@ def auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
     return replace(macro_auc(s[:, None], true[:, None], groups), n=len(s))
 
 
-def advantage(
-    scores: Any, labels: Any, validation_scores: Any, validation_labels: Any, groups: Any = None
-) -> Estimate:
+def advantage(scores: Any, labels: Any, validation_scores: Any, validation_labels: Any, groups: Any = None) -> Estimate:
     """Return TPR - FPR, in [-1, 1], at the threshold that maximises it on validation scores.
 
     The rule says "member" at scores of at least the threshold; of equally good thresholds the
@@ -96,9 +94,7 @@ def tpr_at_fpr(
     s, true = _check(scores, labels, owner=owner)
     known, member = _check(validation_scores, validation_labels, owner=owner, part="validation_")
     index, _ = group_index(groups, len(s), owner=owner)
-    rate = check_probability(
-        false_positive_rate, owner=owner, param="false_positive_rate", open_interval=True
-    )
+    rate = check_probability(false_positive_rate, owner=owner, param="false_positive_rate", open_interval=True)
     negatives = np.sort(known[~member])[::-1]  # the threshold is an order statistic of these
     slack = 1e-9  # 0.01 · 100 and the like, which floats may put just below a whole number
     if rate * negatives.size < 1 - slack:
@@ -125,23 +121,17 @@ def _best_threshold(scores: FloatArray, labels: BoolArray) -> float:
 def _check(scores: Any, labels: Any, *, owner: str, part: str = "") -> tuple[FloatArray, BoolArray]:
     s, given = np.asarray(scores, dtype=np.float64), np.asarray(labels)
     if s.ndim != 1 or given.shape != s.shape:
-        raise wrong_shape(
-            owner, f"{part}labels", f"(N,), as `{part}scores`", f"{given.shape} and {s.shape}"
-        )
+        raise wrong_shape(owner, f"{part}labels", f"(N,), as `{part}scores`", f"{given.shape} and {s.shape}")
     if not np.isfinite(s).all():
         raise not_finite(owner, f"{part}scores", "NaN or infinity")
     true = check_binary(given, owner=owner, param=f"{part}labels")
     if true.all() or not true.any():
         got = f"one class only in {len(s)} rows"
-        raise InvalidInputError.of(
-            owner, f"{part}labels", "0 in one row and 1 in another", got, code="E-INPUT-CLASSES"
-        )
+        raise InvalidInputError.of(owner, f"{part}labels", "0 in one row and 1 in another", got, code="E-INPUT-CLASSES")
     return s, true
 
 
-def candidate_matching(
-    scores: Any, truth: Any, groups: Any = None, *, seed: int = 0
-) -> dict[str, Estimate]:
+def candidate_matching(scores: Any, truth: Any, groups: Any = None, *, seed: int = 0) -> dict[str, Estimate]:
     """Return "top-1 accuracy" and "MRR" (mean reciprocal rank) by name; n counts rows.
 
     Chance is 1/C and H_C/C, H_C being the harmonic number: a random order. The accuracy's interval
@@ -198,15 +188,10 @@ def _matching_estimates(
     else:
         top = share_estimate(name, first, groups=index, chance=chance, seed=seed)
     chance = float(harmonic[-1]) / candidates
-    return {
-        name: top,
-        "MRR": share_estimate("MRR", reciprocal, groups=index, chance=chance, seed=seed),
-    }
+    return {name: top, "MRR": share_estimate("MRR", reciprocal, groups=index, chance=chance, seed=seed)}
 
 
-def _integers(
-    value: Any, rows: int | None, low: int, high: int, *, owner: str, param: str
-) -> IntArray:
+def _integers(value: Any, rows: int | None, low: int, high: int, *, owner: str, param: str) -> IntArray:
     given = np.asarray(value)
     if given.ndim != 1 or not given.size or (rows is not None and given.size != rows):
         raise wrong_shape(owner, param, f"({'M >= 1' if rows is None else rows},)", given.shape)

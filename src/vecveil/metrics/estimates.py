@@ -91,9 +91,7 @@ def clopper_pearson(successes: int, trials: int) -> tuple[float, float]:
     return _beta_interval(successes, trials, LEVEL)
 
 
-def share_interval(
-    credits: Any, groups: Any = None, *, level: float = LEVEL
-) -> tuple[float, float]:
+def share_interval(credits: Any, groups: Any = None, *, level: float = LEVEL) -> tuple[float, float]:
     """Return the Clopper–Pearson interval of a mean of credits, with an effective count for groups.
 
     Exact for credits 0 and 1 of independent rows; for fractions (shared ties) the beta quantiles
@@ -230,15 +228,11 @@ def cluster_bootstrap(
     if np.ptp(shares) == 0.0:
         low, high = clopper_pearson(round(shares[0] * count), count)
         return min(low, float(shares[0])), max(high, float(shares[0]))
-    ratios = [
-        (weights @ above) / (weights @ below) for weights in bootstrap_weights(count, seed=seed)
-    ]
+    ratios = [(weights @ above) / (weights @ below) for weights in bootstrap_weights(count, seed=seed)]
     return bootstrap_interval(np.concatenate(ratios), above.sum() / below.sum())
 
 
-def cluster_normal(
-    value: float, influence: npt.NDArray[np.float64], groups: Any = None
-) -> tuple[float, float]:
+def cluster_normal(value: float, influence: npt.NDArray[np.float64], groups: Any = None) -> tuple[float, float]:
     """Return the normal interval of a statistic in [0, 1] from the influence of each row.
 
     ``influence`` holds (N,) contributions that sum to zero; their sums by group give the variance.

@@ -36,9 +36,7 @@ _ORDERS = 4  # n-grams of one to four tokens
 _WORD = re.compile(r"\w+")
 
 
-def text_similarity(
-    references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0
-) -> dict[str, Estimate]:
+def text_similarity(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0) -> dict[str, Estimate]:
     """Return BLEU, sentence BLEU, ROUGE-L, token F1 and exact match by name; n counts texts.
 
     Args:
@@ -56,9 +54,7 @@ def text_similarity(
     return {estimate.metric: estimate for estimate in estimates}
 
 
-def corpus_bleu(
-    references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0
-) -> Estimate:
+def corpus_bleu(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0) -> Estimate:
     """Return the BLEU of the whole corpus, tokenised as "13a", case kept.
 
     The interval resamples sacrebleu's counts by group. Arguments as in `text_similarity`; one reference for
@@ -78,9 +74,7 @@ def corpus_bleu(
     return Estimate("BLEU", value, *ends, len(truth), chance)
 
 
-def bleu_interval(
-    statistics: Counts, index: npt.NDArray[np.intp], *, seed: int = 0
-) -> tuple[float, float]:
+def bleu_interval(statistics: Counts, index: npt.NDArray[np.intp], *, seed: int = 0) -> tuple[float, float]:
     """Return the percentile interval of the corpus BLEU, resampled by group.
 
     One group gives [0, 1]; where all draws agree it is the exact binomial interval over the groups.
@@ -146,9 +140,7 @@ def _bleu() -> type[BLEU]:
     return BLEU
 
 
-def sentence_bleu(
-    references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0
-) -> Estimate:
+def sentence_bleu(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0) -> Estimate:
     """Return the mean BLEU of single texts, which is what Vec2Text's papers call BLEU.
 
     Orders that a reconstruction of fewer than four tokens cannot have are left out, as sacrebleu
@@ -178,9 +170,7 @@ def rouge_l(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: i
     return _mean("ROUGE-L", _by_pair(score), references, hypotheses, groups, seed)
 
 
-def token_f1(
-    references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0
-) -> Estimate:
+def token_f1(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0) -> Estimate:
     r"""Return the mean F1 of the *sets* of lower-cased words: order and repetition do not count.
 
     Words are matches of ``\w+``; a text without words scores 0. Arguments as in `text_similarity`.
@@ -196,9 +186,7 @@ def token_f1(
     return _mean("token F1", _by_pair(score), references, hypotheses, groups, seed)
 
 
-def exact_match(
-    references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0
-) -> Estimate:
+def exact_match(references: Texts, hypotheses: Texts, groups: Any = None, *, seed: int = 0) -> Estimate:
     """Return the share of texts reproduced letter by letter; an empty answer is never a match."""
     score = _by_pair(lambda r, h: float(r == h and h != ""))
     return _mean("exact match", score, references, hypotheses, groups, seed)
@@ -208,14 +196,10 @@ ScoreTexts = Callable[[Sequence[str], Sequence[str]], FloatArray]
 
 
 def _by_pair(score: Callable[[str, str], float]) -> ScoreTexts:
-    return lambda references, hypotheses: np.array(
-        [score(r, h) for r, h in zip(references, hypotheses, strict=True)]
-    )
+    return lambda references, hypotheses: np.array([score(r, h) for r, h in zip(references, hypotheses, strict=True)])
 
 
-def _mean(
-    metric: str, score: ScoreTexts, references: Texts, hypotheses: Texts, groups: Any, seed: int
-) -> Estimate:
+def _mean(metric: str, score: ScoreTexts, references: Texts, hypotheses: Texts, groups: Any, seed: int) -> Estimate:
     truth, guess = _check(references, hypotheses, owner=metric)
     index, _ = group_index(groups, len(truth), owner=metric)
     values = score(truth, guess)
@@ -255,9 +239,7 @@ def reconstruction_leakage(
     index, _ = group_index(groups, len(truth), owner=owner)
     held = np.array([len(tokens) for tokens in truth], dtype=np.float64)
     if not held.any():
-        raise InvalidInputError.of(
-            owner, "token_sets_true", "non-empty for at least one text", "no token"
-        )
+        raise InvalidInputError.of(owner, "token_sets_true", "non-empty for at least one text", "no token")
     hits = np.array([len(t & g) for t, g in zip(truth, guess, strict=True)], dtype=np.float64)
     chance = None
     swap = other_rows(index, len(truth), owner=owner, seed=seed)

@@ -66,16 +66,14 @@ class _ScoreTail:
         weighted = (excess * (1 - (np.arange(1, top + 1) - 0.35) / top)).mean(axis=1)
         shapes = 2 - mean / np.maximum(mean - 2 * weighted, 1e-12)
         shape = float(np.clip(np.median(shapes), -0.5, 0.5))
-        return cls(
-            ordered, top, threshold, mean * (1 - shape), shape if abs(shape) > 1e-3 else 1e-3
-        )
+        return cls(ordered, top, threshold, mean * (1 - shape), shape if abs(shape) > 1e-3 else 1e-3)
 
     def at_least(self, scores: FloatArray) -> FloatArray:
         """Return the number of rows whose score is not below each of ``scores`` (Q, L): ties count as missed."""
         rows = self.ordered.shape[1]
-        return np.stack([
-            rows - np.searchsorted(mine, s, side="left") for mine, s in zip(self.ordered, scores, strict=True)
-        ]).astype(np.float64)  # fmt: skip
+        return np.stack(
+            [rows - np.searchsorted(mine, s, side="left") for mine, s in zip(self.ordered, scores, strict=True)]
+        ).astype(np.float64)
 
     def exceedance(self, scores: FloatArray) -> FloatArray:
         """Return the probability that a further row scores higher than each of ``scores`` (Q, L)."""
@@ -104,9 +102,7 @@ class _Sample:
         order = np.argsort(-scores, axis=1, kind="stable")
         self.nearest = np.take_along_axis(nearest, order, axis=1)
         self.gains = None if gains is None else np.take_along_axis(gains, self.nearest, axis=1)
-        self.exceedance = _ScoreTail.of(further).exceedance(
-            np.take_along_axis(scores, order, axis=1)
-        )
+        self.exceedance = _ScoreTail.of(further).exceedance(np.take_along_axis(scores, order, axis=1))
         # In a far larger collection too few rows of the sample are among the nearest: those of the largest size with
         # enough of them stand in. A larger collection has nearer ones, so its figure is underestimated.
         self.most_further = (REACH - 1) * self.rows if further is own else np.inf
@@ -142,8 +138,10 @@ class _Places:
         nearer = min(further, self.sample.most_further) * self.sample.exceedance
         if self.sample.gains is not None:
             # Further rows nearer than a row are among the candidates about as often as it is.
-            return (_expected_dcg(inside, nearer * inside, self.sample.gains),
-                    _expected_dcg(np.ones_like(inside), nearer, self.sample.gains))  # fmt: skip
+            return (
+                _expected_dcg(inside, nearer * inside, self.sample.gains),
+                _expected_dcg(np.ones_like(inside), nearer, self.sample.gains),
+            )
         # A row counts by the probability that it is among the K nearest of the whole collection.
         counts = pdtr(K - 1 - np.arange(nearer.shape[1]), nearer)
         return (counts * inside).sum(axis=1), counts.sum(axis=1)
@@ -179,18 +177,13 @@ class _Forecast:
     @property
     def factor(self) -> float:
         """Factor by which the model was most wrong about the share that is missed, at least 1."""
-        missed = [
-            [max(1 - check[key], LEAST_MISSED) for key in ("predicted", "measured")]
-            for check in self.checks
-        ]
+        missed = [[max(1 - check[key], LEAST_MISSED) for key in ("predicted", "measured")] for check in self.checks]
         return max(float(max(pair) / min(pair)) for pair in missed)
 
     def share(self, size: int) -> tuple[float, float, float]:
         """Return the share of the clean figure and its interval."""
         value, low, high = self.places.share(size, self.candidates)
-        if (
-            size > self.places.sample.rows + 1
-        ):  # a text that stands in as the query is not among the rows
+        if size > self.places.sample.rows + 1:  # a text that stands in as the query is not among the rows
             # Where little is missed, the error is smaller than where it was measured.
             missed = max(0.0, 1 - value)
             low -= min(self.error, (self.factor - 1) * missed)
@@ -218,9 +211,7 @@ def _expected_dcg(inside: FloatArray, nearer: FloatArray, gains: FloatArray) -> 
         gains: (Q, L) of the rows.
     """
     total = np.zeros(len(inside))
-    before = np.zeros(
-        (len(inside), K)
-    )  # distribution of the number of nearer rows that are candidates
+    before = np.zeros((len(inside), K))  # distribution of the number of nearer rows that are candidates
     before[:, 0] = 1.0
     padded = np.concatenate([rank_discounts(K), np.zeros(K)])
     discount = np.stack([padded[i : i + K] for i in range(K)])
@@ -269,19 +260,14 @@ class SealedSearchTask(UtilityTask):
         seed: int = 0,
     ) -> None:
         owner = "SealedSearchTask"
-        self.documents = check_embeddings(
-            documents, owner=owner, param="documents", min_rows=LEAST_ROWS
-        )
+        self.documents = check_embeddings(documents, owner=owner, param="documents", min_rows=LEAST_ROWS)
         rows, dimension = self.documents.shape
-        self.collection_size = check_count(
-            collection_size, owner=owner, param="collection_size", minimum=rows
+        self.collection_size = check_count(collection_size, owner=owner, param="collection_size", minimum=rows)
+        self.candidates = check_count(
+            candidates, owner=owner, param="candidates", minimum=K, maximum=self.collection_size
         )
-        self.candidates = check_count(candidates, owner=owner, param="candidates", minimum=K,
-                                      maximum=self.collection_size)  # fmt: skip
         if (queries is None) != (relevance is None):
-            raise InvalidInputError.of(
-                owner, "relevance", "given with `queries`", "one without the other"
-            )
+            raise InvalidInputError.of(owner, "relevance", "given with `queries`", "one without the other")
         self._own_rows: npt.NDArray[np.intp] | None = None
         self._gains: FloatArray | None = None
         rng, most = np.random.default_rng(seed), check_count(sample, owner=owner, param="sample")
@@ -294,8 +280,9 @@ class SealedSearchTask(UtilityTask):
             self.queries = queries[judged]
         self.distractors = None
         if distractors is not None:
-            self.distractors = check_embeddings(distractors, owner=owner, param="distractors",
-                                                dimension=dimension, min_rows=LEAST_ROWS)  # fmt: skip
+            self.distractors = check_embeddings(
+                distractors, owner=owner, param="distractors", dimension=dimension, min_rows=LEAST_ROWS
+            )
         self.query_noise, self.target, self.seed = query_noise, target, seed
         self.metric = f"{'recall' if queries is None else 'nDCG'}@{K}"
         self.label = f"Sealed search, {self.candidates:,} candidates ({self.metric})"
@@ -307,13 +294,12 @@ class SealedSearchTask(UtilityTask):
         _, clean = self._sample.places(*self._clean).kept(self.collection_size, self.candidates)
         value = float(clean.mean())
         if value <= 0:
-            raise InvalidInputError.of("SealedSearchTask", "relevance", "of documents that clean search finds",
-                                       "an nDCG of 0")  # fmt: skip
+            raise InvalidInputError.of(
+                "SealedSearchTask", "relevance", "of documents that clean search finds", "an nDCG of 0"
+            )
         return Estimate(self.metric, value, value, value, len(clean))
 
-    def protected(
-        self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
-    ) -> Estimate:
+    def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
         """Return the figure after re-ranking."""
         return self._estimate(self._forecast(self._protected(release, rng, sides=sides)))
 
@@ -326,18 +312,16 @@ class SealedSearchTask(UtilityTask):
         """Return the lower limit of the share of the clean figure that is kept: a target is met by it."""
         return self.protected(release, rng).low / self.clean_value
 
-    def to_record(
-        self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
-    ) -> dict[str, Any]:
+    def to_record(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> dict[str, Any]:
         """Return the entry of a record's ``utility``, with its outlook: the share kept as the collection grows.
 
         The intervals cover the choice of the queries (95 %); beyond the rows at hand they also hold the largest error
         of the model on sizes that these rows reach.
         """
         forecast = self._forecast(self._protected(release, rng, sides=sides))
-        return self._entry(
-            self._estimate(forecast), "both" if self._noisy(sides) else "documents"
-        ) | {"outlook": self._outlook(forecast)}
+        return self._entry(self._estimate(forecast), "both" if self._noisy(sides) else "documents") | {
+            "outlook": self._outlook(forecast)
+        }
 
     def _outlook(self, forecast: _Forecast) -> dict[str, Any]:
         expected = []
@@ -353,9 +337,7 @@ class SealedSearchTask(UtilityTask):
             "texts_as_queries": self._gains is None,
             "distractors": 0 if self.distractors is None else len(self.distractors),
             "expected": expected,
-            "candidates_after_growth": forecast.least_candidates(
-                GROWTH * self.collection_size, self.target
-            ),
+            "candidates_after_growth": forecast.least_candidates(GROWTH * self.collection_size, self.target),
             "model_error": forecast.error,
             "model_checks": forecast.checks,
         }
@@ -370,18 +352,21 @@ class SealedSearchTask(UtilityTask):
             whole = self._whole.places(everything, everything)
         size = whole.sample.rows
         # As scarce as in the whole collection: with all candidates a sample would find everything.
-        candidates = min(
-            self.candidates, max(2 * K, round(self.candidates * size / self.collection_size))
-        )
+        candidates = min(self.candidates, max(2 * K, round(self.candidates * size / self.collection_size)))
         measured = whole.share(size, candidates)[0]
         checks = []
         for rows, sample in self._parts:
             part = np.ascontiguousarray(further[:, rows])
-            predicted = sample.places(own if self.distractors is not None else part, part).share(
-                size, candidates
-            )[0]
-            checks.append({"from": len(rows), "to": further.shape[1], "candidates": candidates,
-                           "predicted": predicted, "measured": measured})  # fmt: skip
+            predicted = sample.places(own if self.distractors is not None else part, part).share(size, candidates)[0]
+            checks.append(
+                {
+                    "from": len(rows),
+                    "to": further.shape[1],
+                    "candidates": candidates,
+                    "predicted": predicted,
+                    "measured": measured,
+                }
+            )
         return _Forecast(places, self.candidates, checks)
 
     @cached_property
@@ -402,12 +387,7 @@ class SealedSearchTask(UtilityTask):
             rows = np.sort(order[: max(LEAST_ROWS, round(share * len(order)))])
             part = np.ascontiguousarray(further[:, rows])
             if self.distractors is None:
-                parts.append(
-                    (
-                        rows,
-                        _Sample(part, part, None if self._gains is None else self._gains[:, rows]),
-                    )
-                )
+                parts.append((rows, _Sample(part, part, None if self._gains is None else self._gains[:, rows])))
             else:
                 parts.append((rows, _Sample(own, part, self._gains)))
         return parts
@@ -440,9 +420,7 @@ class SealedSearchTask(UtilityTask):
             other = np.ones(own.shape, dtype=bool)
             other[np.arange(len(own)), self._own_rows] = False
             own = own[other].reshape(len(own), -1)
-        return own, own if others is None else unit @ unit_rows(
-            np.asarray(others, dtype=np.float32)
-        ).T
+        return own, own if others is None else unit @ unit_rows(np.asarray(others, dtype=np.float32)).T
 
 
 def _checked_gains(
@@ -454,9 +432,7 @@ def _checked_gains(
         raise wrong_shape(owner, "relevance", f"({queries}, {documents})", str(given.shape))
     judged = np.flatnonzero(given.sum(axis=1) > 0)
     if not judged.size:
-        raise InvalidInputError.of(
-            owner, "relevance", "positive for at least one query", "no relevant document"
-        )
+        raise InvalidInputError.of(owner, "relevance", "positive for at least one query", "no relevant document")
     judged = np.sort(rng.permutation(judged)[:most])
     gains = given[judged].toarray()
     best = -np.sort(-gains, axis=1)[:, :K]

@@ -38,11 +38,7 @@ def pair_cosines(left: Embeddings, right: Embeddings) -> FloatArray:
 
 
 def embedding_cosine(
-    reference_vectors: Embeddings,
-    hypothesis_vectors: Embeddings,
-    groups: Any = None,
-    *,
-    seed: int = 0,
+    reference_vectors: Embeddings, hypothesis_vectors: Embeddings, groups: Any = None, *, seed: int = 0
 ) -> Estimate:
     """Return the mean cosine, in [-1, 1], of each text's vector and its reconstruction's.
 

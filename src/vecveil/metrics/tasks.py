@@ -47,9 +47,7 @@ class UtilityTask(ABC):
         """Return the figure on clean vectors."""
 
     @abstractmethod
-    def protected(
-        self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
-    ) -> Estimate:
+    def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
         """Return the figure on protected vectors."""
 
     # Computed once: a search for a noise scale calls `relative` many times.
@@ -63,18 +61,20 @@ class UtilityTask(ABC):
         clean = self.clean_value
         # A share of a figure at or below 0 has no meaning.
         if clean <= 0:
-            raise InvalidInputError.of(type(self).__name__, "utility", "a task that clean vectors can do",
-                                       f"a clean figure of {clean:.3g}",
-                                       fix="Check the labels, or use another utility.")  # fmt: skip
+            raise InvalidInputError.of(
+                type(self).__name__,
+                "utility",
+                "a task that clean vectors can do",
+                f"a clean figure of {clean:.3g}",
+                fix="Check the labels, or use another utility.",
+            )
         return self._figure(release, rng) / clean
 
     def _figure(self, release: UtilityRelease, rng: np.random.Generator) -> float:
         """Return the protected figure with noise on both sides."""
         return self.protected(release, rng).value
 
-    def to_record(
-        self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
-    ) -> dict[str, Any]:
+    def to_record(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> dict[str, Any]:
         """Return one entry of a record's ``utility``: clean, protected, relative, with an interval."""
         return self._entry(self.protected(release, rng, sides=sides), sides)
 
@@ -128,9 +128,7 @@ class _PairTask(UtilityTask):
         owner = type(self).__name__
         self.left = check_embeddings(left, owner=owner, param="left", min_rows=3)
         dimension = self.left.shape[1]
-        self.right = check_embeddings(
-            right, owner=owner, param="right", dimension=dimension, min_rows=3
-        )
+        self.right = check_embeddings(right, owner=owner, param="right", dimension=dimension, min_rows=3)
         check_same_length(owner, left=self.left, right=self.right)
 
     def _cosines(self, release: UtilityRelease, rng: np.random.Generator) -> Array:
@@ -155,9 +153,7 @@ class SimilarityTask(_PairTask):
         self._clean = pair_cosines(self.left, self.right)
 
     @classmethod
-    def of(
-        cls, X: Embeddings, *, pairs: int = 3000, seed: int = 0, rank: bool = False
-    ) -> SimilarityTask:
+    def of(cls, X: Embeddings, *, pairs: int = 3000, seed: int = 0, rank: bool = False) -> SimilarityTask:
         """Return the task over `mixed_pairs` of ``X``."""
         X = check_embeddings(X, owner="SimilarityTask.of", param="X", min_rows=3)
         count = check_count(pairs, owner="SimilarityTask.of", param="pairs", minimum=4)
@@ -168,9 +164,7 @@ class SimilarityTask(_PairTask):
         """Return 1: clean cosines agree with themselves."""
         return Estimate("Spearman" if self.rank else "Pearson", 1.0, 1.0, 1.0, len(self.left))
 
-    def protected(
-        self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
-    ) -> Estimate:
+    def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
         """Return the correlation, with both texts of a pair protected."""
         measure = spearman if self.rank else pearson
         return measure(self._clean, self._cosines(release, rng))
@@ -191,9 +185,7 @@ class StsTask(_PairTask):
         """Return the correlation of clean cosines with the scores."""
         return pearson(self.scores, pair_cosines(self.left, self.right))
 
-    def protected(
-        self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
-    ) -> Estimate:
+    def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
         """Return the correlation, with both sentences protected."""
         return pearson(self.scores, self._cosines(release, rng))
 
@@ -220,16 +212,12 @@ class NeighbourTask(UtilityTask):
         """Return 1: every clean neighbour is kept."""
         return Estimate(f"recall@{self.k}", 1.0, 1.0, 1.0, self.queries)
 
-    def protected(
-        self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
-    ) -> Estimate:
+    def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
         """Return the recall; with ``documents``, queries go through the deterministic map alone."""
         store = release(self.X, rng)
         # Queries that stay on the trusted side carry no noise.
         queries = None if sides == "both" else release(self.X, None)
-        return neighbour_recall(
-            self.X, store, k=self.k, queries=queries, sample=self.queries, seed=self.seed
-        )
+        return neighbour_recall(self.X, store, k=self.k, queries=queries, sample=self.queries, seed=self.seed)
 
     def _figure(self, release: UtilityRelease, rng: np.random.Generator) -> float:
         # Without the bootstrapped interval, which took half of a search's time and which no search reads.
@@ -250,15 +238,11 @@ class RetrievalTask(UtilityTask):
     label = "Retrieval: nDCG@10"
     sides = ("both", "documents")
 
-    def __init__(
-        self, queries: Embeddings, documents: Embeddings, relevance: Any, *, k: int = 10
-    ) -> None:
+    def __init__(self, queries: Embeddings, documents: Embeddings, relevance: Any, *, k: int = 10) -> None:
         owner = "RetrievalTask"
         self.documents = check_embeddings(documents, owner=owner, param="documents", min_rows=2)
         dimension = self.documents.shape[1]
-        self.queries = check_embeddings(
-            queries, owner=owner, param="queries", dimension=dimension, min_rows=1
-        )
+        self.queries = check_embeddings(queries, owner=owner, param="queries", dimension=dimension, min_rows=1)
         # `retrieval_ndcg` checks it against both shapes.
         self.relevance = relevance
         self.k = k
@@ -267,9 +251,7 @@ class RetrievalTask(UtilityTask):
         """Return nDCG@k with clean queries and documents."""
         return retrieval_ndcg(self.queries, self.documents, self.relevance, k=self.k)
 
-    def protected(
-        self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
-    ) -> Estimate:
+    def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
         """Return nDCG@k; with ``documents``, queries go through the deterministic map alone."""
         queries = release(self.queries, rng if sides == "both" else None)
         return retrieval_ndcg(queries, release(self.documents, rng), self.relevance, k=self.k)
@@ -303,12 +285,8 @@ class ClassificationTask(UtilityTask):
         scenario: Literal["development", "deployment"] = "development",
     ) -> None:
         owner = "ClassificationTask"
-        self.train = _LabelledRows(
-            check_embeddings(train, owner=owner, param="train"), np.asarray(train_classes)
-        )
-        self.test = _LabelledRows(
-            check_embeddings(test, owner=owner, param="test"), np.asarray(test_classes)
-        )
+        self.train = _LabelledRows(check_embeddings(train, owner=owner, param="train"), np.asarray(train_classes))
+        self.test = _LabelledRows(check_embeddings(test, owner=owner, param="test"), np.asarray(test_classes))
         check_same_length(owner, train=self.train.X, train_classes=self.train.classes)
         check_same_length(owner, test=self.test.X, test_classes=self.test.classes)
         self.scenario: Literal["development", "deployment"] = scenario
@@ -316,9 +294,7 @@ class ClassificationTask(UtilityTask):
         self.same_space = scenario == "deployment"
 
     @classmethod
-    def of(
-        cls, X: Embeddings, classes: Array, *, test_share: float = 0.3, seed: int = 0
-    ) -> ClassificationTask:
+    def of(cls, X: Embeddings, classes: Array, *, test_share: float = 0.3, seed: int = 0) -> ClassificationTask:
         """Return the task on a random split of labelled embeddings."""
         X = check_embeddings(X, owner="ClassificationTask.of", param="X", min_rows=10)
         check_same_length("ClassificationTask.of", X=X, classes=classes)
@@ -331,9 +307,7 @@ class ClassificationTask(UtilityTask):
         """Return the accuracy on clean vectors."""
         return classification(*self.train, *self.test).accuracy
 
-    def protected(
-        self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
-    ) -> Estimate:
+    def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
         """Return the accuracy on protected vectors."""
         train = release(self.train.X, rng) if self.scenario == "development" else None
         test, classes = self.test

@@ -92,9 +92,7 @@ def top_credit(scores: FloatArray, k: npt.NDArray[np.integer[Any]]) -> FloatArra
     return credit
 
 
-def r_precision(
-    scores: Any, labels: Any, groups: Any = None, *, base_rates: Any = None, seed: int = 0
-) -> Estimate:
+def r_precision(scores: Any, labels: Any, groups: Any = None, *, base_rates: Any = None, seed: int = 0) -> Estimate:
     """Return the share of true tokens among each text's k best, k being how many tokens it holds.
 
     Micro-averaged over token instances (n counts them); texts without a token are left out.
@@ -110,13 +108,7 @@ def r_precision(
 
 
 def top_accuracy(
-    scores: Any,
-    labels: Any,
-    groups: Any = None,
-    *,
-    k: int = 5,
-    base_rates: Any = None,
-    seed: int = 0,
+    scores: Any, labels: Any, groups: Any = None, *, k: int = 5, base_rates: Any = None, seed: int = 0
 ) -> Estimate:
     """Return the share of true token instances that rank among their text's ``k`` best.
 
@@ -165,9 +157,7 @@ def tokens_with_both_classes(labels: BoolArray) -> BoolArray:
     return both
 
 
-def leakage(
-    probabilities: Any, labels: Any, groups: Any = None, *, base_rates: Any = None, seed: int = 0
-) -> Estimate:
+def leakage(probabilities: Any, labels: Any, groups: Any = None, *, base_rates: Any = None, seed: int = 0) -> Estimate:
     """Return the share of true token instances with a probability above 0.5.
 
     Formula: SPARSE Eq. 13; the reconstruction of a text is every token with a probability above 0.5. Tokens that
@@ -222,12 +212,7 @@ def _share_at(
 
 
 def _mean_at_true(
-    metric: str,
-    values: FloatArray,
-    true: BoolArray,
-    index: npt.NDArray[np.intp],
-    guess: FloatArray | None,
-    seed: int,
+    metric: str, values: FloatArray, true: BoolArray, index: npt.NDArray[np.intp], guess: FloatArray | None, seed: int
 ) -> Estimate:
     # A micro-average: every token instance weighs the same.
     held = true.sum(axis=1)
@@ -249,9 +234,7 @@ def _check(
     if bounded and s.size and (s.min() < 0 or s.max() > 1):
         raise InvalidInputError.of(owner, param, "in [0, 1]", "a value outside")
     if not true.any():
-        raise InvalidInputError.of(
-            owner, "labels", "1 for some text and token", "zeros only", code="E-INPUT-CLASSES"
-        )
+        raise InvalidInputError.of(owner, "labels", "1 for some text and token", "zeros only", code="E-INPUT-CLASSES")
     index, _ = group_index(groups, len(s), owner=owner)
     return s, true, index
 

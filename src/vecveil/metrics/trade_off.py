@@ -48,9 +48,7 @@ def trade_off_rate(
     return Estimate("trade-off rate", value, low, high, n)
 
 
-def _fieller(
-    above: float, above_error: float, below: float, below_error: float
-) -> tuple[float, float]:
+def _fieller(above: float, above_error: float, below: float, below_error: float) -> tuple[float, float]:
     """Return all r with (above - r·below)² <= above_error² + r²·below_error², as an interval."""
     square = below**2 - below_error**2
     # If the drop in utility is within its error, no finite interval covers the ratio.
@@ -64,9 +62,7 @@ def _fieller(
     return min((middle - root) / square, ratio), max((middle + root) / square, ratio)
 
 
-def _drop(
-    clean: Estimate | float, protected: Estimate | float, clean_name: str, name: str
-) -> tuple[float, float]:
+def _drop(clean: Estimate | float, protected: Estimate | float, clean_name: str, name: str) -> tuple[float, float]:
     """Return the difference, and half the length of its 95 % interval."""
     before, before_error = _figure(clean, clean_name)
     after, after_error = _figure(protected, name)
@@ -82,6 +78,10 @@ def _figure(given: Estimate | float, param: str) -> tuple[float, float]:
         except (TypeError, ValueError):
             value, error = math.nan, 0.0
     if not math.isfinite(value) or math.isnan(error) or error < 0:
-        raise InvalidInputError.of("trade_off_rate", param, "an Estimate or a number, finite",
-                                   f"an object of type {type(given).__name__} that is not")  # fmt: skip
+        raise InvalidInputError.of(
+            "trade_off_rate",
+            param,
+            "an Estimate or a number, finite",
+            f"an object of type {type(given).__name__} that is not",
+        )
     return value, error

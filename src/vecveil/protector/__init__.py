@@ -7,14 +7,7 @@ from vecveil.protector.protector import EncoderInfo, Protector, load
 
 if TYPE_CHECKING:
     from vecveil.protector.fitting import fit, fit_labels, fit_pairs
-    from vecveil.protector.methods import (
-        METHODS,
-        TEXT_METHODS,
-        Candidate,
-        FitData,
-        Method,
-        register_method,
-    )
+    from vecveil.protector.methods import METHODS, TEXT_METHODS, Candidate, FitData, Method, register_method
     from vecveil.protector.policy import ReleasePolicy
 
 __all__ = [
@@ -36,9 +29,7 @@ __all__ = [
 # Loaded on first use: loading a protector and protecting vectors need none of these.
 _LAZY = {
     **dict.fromkeys(("fit", "fit_labels", "fit_pairs"), "fitting"),
-    **dict.fromkeys(
-        ("METHODS", "TEXT_METHODS", "Candidate", "FitData", "Method", "register_method"), "methods"
-    ),
+    **dict.fromkeys(("METHODS", "TEXT_METHODS", "Candidate", "FitData", "Method", "register_method"), "methods"),
     "ReleasePolicy": "policy",
 }
 

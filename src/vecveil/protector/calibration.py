@@ -33,9 +33,7 @@ class CommonDraws:
     For a linear family T x and T z are cached per array: a further level costs one addition.
     """
 
-    def __init__(
-        self, candidate: Candidate, rms_norm: float, seed: int, *, reduced: bool = True
-    ) -> None:
+    def __init__(self, candidate: Candidate, rms_norm: float, seed: int, *, reduced: bool = True) -> None:
         self.candidate = candidate
         self.reduced = reduced and not candidate.after
         self.rms_norm = rms_norm
@@ -66,9 +64,7 @@ class CommonDraws:
 
         return release
 
-    def _parts(
-        self, X: Embeddings, linear: LinearMap | None
-    ) -> tuple[Embeddings, Embeddings, Embeddings | None, int]:
+    def _parts(self, X: Embeddings, linear: LinearMap | None) -> tuple[Embeddings, Embeddings, Embeddings | None, int]:
         """Return ``X``, its rows and unit noise (both after a fixed map), and the number of its draw."""
         candidate, key = self.candidate, id(X)  # the entry holds X, so no other array gets its id
         if key not in self._cache:
@@ -139,9 +135,7 @@ def calibrate(
     return noise
 
 
-def _noise_of_cosine(
-    candidate: Candidate, target: float, rms_norm: float, own: Embeddings, seed: int
-) -> float:
+def _noise_of_cosine(candidate: Candidate, target: float, rms_norm: float, own: Embeddings, seed: int) -> float:
     """Return the noise at which vectors and noisy vectors, before any map, have this mean cosine."""
     plain = replace(candidate, map_of=lambda _: None, fixed_map=True, after=())
     draws = CommonDraws(plain, rms_norm, seed)
@@ -155,8 +149,14 @@ def _noise_of_cosine(
 
     noise = bisect(lambda ratio: cosine(ratio) >= target)
     if noise is None:
-        raise CalibrationError.of("fit", "target_cosine", f"at most {cosine(SMALLEST_NOISE):.4f} here", target,
-                                  "Less noise than that protects nothing.", "Lower the target.")  # fmt: skip
+        raise CalibrationError.of(
+            "fit",
+            "target_cosine",
+            f"at most {cosine(SMALLEST_NOISE):.4f} here",
+            target,
+            "Less noise than that protects nothing.",
+            "Lower the target.",
+        )
     return noise
 
 
@@ -178,9 +178,14 @@ def noise_of_advantage(
     if exceeded is None:
         return SMALLEST_NOISE  # the least noise meets the target
     if exceeded >= LARGEST_NOISE:
-        raise CalibrationError.of("fit", "target_advantage", f"at least {advantage(LARGEST_NOISE):.3g} here",
-                                  target, "No noise that leaves anything of the vectors goes below.",
-                                  "Raise the target.")  # fmt: skip
+        raise CalibrationError.of(
+            "fit",
+            "target_advantage",
+            f"at least {advantage(LARGEST_NOISE):.3g} here",
+            target,
+            "No noise that leaves anything of the vectors goes below.",
+            "Raise the target.",
+        )
     return exceeded * 1.002  # bisection stops up to 0.2 % below the root
 
 

@@ -23,16 +23,7 @@ from vecveil.concepts.pairs import LISTED_TEXTS, WordMarks
 from vecveil.concepts.windows import SPLIT, within_window
 from vecveil.encoders import load_encoder
 from vecveil.errors import CalibrationError, InvalidInputError, out_of_range, unknown_name
-from vecveil.mechanisms import (
-    OPEN_RANGE,
-    Before,
-    Laplace,
-    LdpGaussian,
-    Mechanism,
-    Purkayastha,
-    Step,
-    TextCrafter,
-)
+from vecveil.mechanisms import OPEN_RANGE, Before, Laplace, LdpGaussian, Mechanism, Purkayastha, Step, TextCrafter
 from vecveil.mechanisms.purkayastha import angle_moments
 from vecveil.metrics import NeighbourTask, SealedSearchTask, SimilarityTask, UtilityTask
 from vecveil.protector.calibration import calibrate, noise_of_advantage
@@ -49,22 +40,8 @@ from vecveil.protector.methods.text_level import (
     TextStage,
     utility_of_rows,
 )
-from vecveil.protector.options import (
-    FitOptions,
-    Postprocess,
-    Utility,
-    check_label_method,
-    check_option_names,
-)
-from vecveil.protector.pairs import (
-    MIN_PAIRS,
-    FitVectors,
-    PairTexts,
-    equal_vectors,
-    joined_groups,
-    sample,
-    varied,
-)
+from vecveil.protector.options import FitOptions, Postprocess, Utility, check_label_method, check_option_names
+from vecveil.protector.pairs import MIN_PAIRS, FitVectors, PairTexts, equal_vectors, joined_groups, sample, varied
 from vecveil.protector.protector import EncoderInfo, Output, Protector, norm_range
 from vecveil.sensitivity.kernel_reader import near_duplicate_groups
 from vecveil.sensitivity.moments import Moments
@@ -174,40 +151,79 @@ def fit(
         quarter of an hour at 4,096.
     """
     scales = {
-        "epsilon": epsilon, "noise_to_signal": noise_to_signal, "target_utility": target_utility, "sigma": sigma,
-        "delta": delta, "target_cosine": target_cosine, "target_advantage": target_advantage, "radius": radius,
-    }  # fmt: skip
+        "epsilon": epsilon,
+        "noise_to_signal": noise_to_signal,
+        "target_utility": target_utility,
+        "sigma": sigma,
+        "delta": delta,
+        "target_cosine": target_cosine,
+        "target_advantage": target_advantage,
+        "radius": radius,
+    }
     stage_options = None
     of_stage = {"detector": detector, "hypernyms": hypernyms, "surrogate_key": surrogate_key, "surrogates": surrogates}
     if rewrite is not None or any(value is not None for value in of_stage.values()):
         stage_options = StageOptions.of(rewrite, concept, method=method, **of_stage)
     if method in TEXT_METHODS:
         vector_arguments = scales | {
-            "before": before, "postprocess": postprocess, "output": None if output == "full" else output,
-            "utility": None if utility == "similarity" else utility, "min_token_count": min_token_count,
-            "candidates": candidates, "collection_size": collection_size,
-            "query_noise": None if query_noise else query_noise, "groups": groups,
+            "before": before,
+            "postprocess": postprocess,
+            "output": None if output == "full" else output,
+            "utility": None if utility == "similarity" else utility,
+            "min_token_count": min_token_count,
+            "candidates": candidates,
+            "collection_size": collection_size,
+            "query_noise": None if query_noise else query_noise,
+            "groups": groups,
             "accept_leak": accept_leak or None,
             "long_texts": None if long_texts == "cut" else long_texts,
-        }  # fmt: skip
+        }
         for param, value in vector_arguments.items():
             if value is not None:
-                raise InvalidInputError.of("fit", param, f"left out for method {method!r}", "a value",
-                                           "It rewrites texts; no vector is changed.")  # fmt: skip
+                raise InvalidInputError.of(
+                    "fit",
+                    param,
+                    f"left out for method {method!r}",
+                    "a value",
+                    "It rewrites texts; no vector is changed.",
+                )
         return _fit_text_level(
-            texts, concept, encoder, method=method, options=options, min_texts=min_texts,
-            seed=check_count(seed, owner="fit", param="seed", minimum=0), show_progress=show_progress,
-        )  # fmt: skip
+            texts,
+            concept,
+            encoder,
+            method=method,
+            options=options,
+            min_texts=min_texts,
+            seed=check_count(seed, owner="fit", param="seed", minimum=0),
+            show_progress=show_progress,
+        )
     # Check all arguments first: encoding may take hours.
     settings = FitOptions.of(
-        "fit", method=method, utility=utility, before=before, postprocess=postprocess, output=output,
-        encoder=encoder, concept=concept.name, seed=seed, show_progress=show_progress,
-        candidates=candidates, collection_size=collection_size, query_noise=query_noise,
-        accept_leak=accept_leak, method_options=options, **scales,
-    )  # fmt: skip
+        "fit",
+        method=method,
+        utility=utility,
+        before=before,
+        postprocess=postprocess,
+        output=output,
+        encoder=encoder,
+        concept=concept.name,
+        seed=seed,
+        show_progress=show_progress,
+        candidates=candidates,
+        collection_size=collection_size,
+        query_noise=query_noise,
+        accept_leak=accept_leak,
+        method_options=options,
+        **scales,
+    )
     if stage_options is not None and settings.sealed is not None and isinstance(utility, UtilityTask):
-        raise InvalidInputError.of("fit", "utility", "'sealed-search' with `rewrite`", type(utility).__name__,
-                                   "The task holds vectors of texts that are not rewritten.")  # fmt: skip
+        raise InvalidInputError.of(
+            "fit",
+            "utility",
+            "'sealed-search' with `rewrite`",
+            type(utility).__name__,
+            "The task holds vectors of texts that are not rewritten.",
+        )
     check_count(min_texts, owner="fit", param="min_texts", minimum=MIN_PAIRS)
     if long_texts not in ("cut", "split"):
         raise unknown_name("fit", "long_texts", ["cut", "split"], long_texts)
@@ -220,8 +236,9 @@ def fit(
     if preserve is not None:
         preserve = checked_labels(preserve, owner="fit", param="preserve")
         if len(preserve) != len(texts):
-            raise InvalidInputError.of("fit", "preserve", f"one label for each of {len(texts)} texts",
-                                       len(preserve), code="E-INPUT-SHAPE")  # fmt: skip
+            raise InvalidInputError.of(
+                "fit", "preserve", f"one label for each of {len(texts)} texts", len(preserve), code="E-INPUT-SHAPE"
+            )
     group_of: dict[str, Any] | None = None
     if groups is not None:
         check_same_length("fit", groups=list(groups), texts=texts)
@@ -360,13 +377,30 @@ def fit_pairs(
             leaves it next to no protection (``accept_leak``).
     """
     settings = FitOptions.of(
-        "fit_pairs", method=method, epsilon=epsilon, noise_to_signal=noise_to_signal,
-        target_utility=target_utility, target_cosine=target_cosine, target_advantage=target_advantage,
-        sigma=sigma, delta=delta, radius=radius, utility=utility, before=before, postprocess=postprocess,
-        output=output, encoder=encoder, concept=concept_name, seed=seed, show_progress=show_progress,
-        candidates=candidates, collection_size=collection_size, query_noise=query_noise, accept_leak=accept_leak,
+        "fit_pairs",
+        method=method,
+        epsilon=epsilon,
+        noise_to_signal=noise_to_signal,
+        target_utility=target_utility,
+        target_cosine=target_cosine,
+        target_advantage=target_advantage,
+        sigma=sigma,
+        delta=delta,
+        radius=radius,
+        utility=utility,
+        before=before,
+        postprocess=postprocess,
+        output=output,
+        encoder=encoder,
+        concept=concept_name,
+        seed=seed,
+        show_progress=show_progress,
+        candidates=candidates,
+        collection_size=collection_size,
+        query_noise=query_noise,
+        accept_leak=accept_leak,
         method_options=options,
-    )  # fmt: skip
+    )
     vectors = FitVectors.of_pairs(positive, negative, token_labels, background, groups, words)
     settings.check_size(len(vectors.positive))
     return _fit_vectors(vectors, settings, {})
@@ -428,12 +462,28 @@ def fit_labels(
     """
     check_label_method(method, None)
     settings = FitOptions.of(
-        "fit_labels", method=method, epsilon=epsilon, noise_to_signal=noise_to_signal,
-        target_utility=target_utility, target_cosine=target_cosine, sigma=sigma, delta=delta, utility=utility,
-        before=before, postprocess=postprocess, output=output, encoder=encoder, concept=concept_name,
-        seed=seed, show_progress=show_progress, candidates=candidates, collection_size=collection_size,
-        query_noise=query_noise, accept_leak=accept_leak, method_options=options,
-    )  # fmt: skip
+        "fit_labels",
+        method=method,
+        epsilon=epsilon,
+        noise_to_signal=noise_to_signal,
+        target_utility=target_utility,
+        target_cosine=target_cosine,
+        sigma=sigma,
+        delta=delta,
+        utility=utility,
+        before=before,
+        postprocess=postprocess,
+        output=output,
+        encoder=encoder,
+        concept=concept_name,
+        seed=seed,
+        show_progress=show_progress,
+        candidates=candidates,
+        collection_size=collection_size,
+        query_noise=query_noise,
+        accept_leak=accept_leak,
+        method_options=options,
+    )
     vectors = FitVectors.of_labels(X, labels, background, groups)
     settings.check_size(len(vectors.positive))
     return _fit_vectors(vectors, settings, {})
@@ -454,9 +504,7 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, A
     # Before the search, so that an encoder behind a failing URL costs no fit.
     norms = norm_range(*clean) if options.before.kind == "none" else ()
     encoder_info = EncoderInfo.of(encoder, norms=norms)
-    moments = Moments.of(
-        positive, negative, token_labels=labels, background=background, words=vectors.words
-    )
+    moments = Moments.of(positive, negative, token_labels=labels, background=background, words=vectors.words)
     # Rewriting can make all pairs equal: then the subspace has the labels, and isotropic noise needs neither.
     by_labels = options.method.name == "subspace" and moments.B is not None and moments.B.any()
     if not by_labels and not (vectors.rewritten and not options.method.options):
@@ -466,9 +514,19 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, A
     if vectors.originals is not None:
         task = _task_on_originals(vectors, options)
     data = FitData(
-        positive, negative, labels, background, vectors.groups, moments, task,
-        _search_scale(scale, moments, pairs), seed, options.show_progress, options.before, words=vectors.words,
-    )  # fmt: skip
+        positive,
+        negative,
+        labels,
+        background,
+        vectors.groups,
+        moments,
+        task,
+        _search_scale(scale, moments, pairs),
+        seed,
+        options.show_progress,
+        options.before,
+        words=vectors.words,
+    )
     candidate = _candidate(data, options)
     # Sealed search has to meet its target by a lower limit: other draws than those by which the setting was chosen, and
     # the least noise of several, since the rows' noise is one draw for all queries. Other tasks meet it on average.
@@ -476,11 +534,18 @@ def _fit_vectors(vectors: FitVectors, options: FitOptions, findings: dict[str, A
     seeds = range(seed + 1, seed + 1 + DRAWS) if sealed else (seed,)
     noise = min(
         calibrate(
-            candidate, scale, moments.rms_norm, task, pairs, own,
-            seed=each, method=options.method.name, draws=1 if sealed else DRAWS,
+            candidate,
+            scale,
+            moments.rms_norm,
+            task,
+            pairs,
+            own,
+            seed=each,
+            method=options.method.name,
+            draws=1 if sealed else DRAWS,
         )
         for each in seeds
-    )  # fmt: skip
+    )
     mechanism = _mechanism(candidate, scale, noise, moments.rms_norm, options.splits)
     _check_precision(mechanism, candidate, scale, noise, moments.rms_norm, own)
     linear = candidate.map_of(noise)
@@ -552,7 +617,10 @@ def _fit_stages(
 
 
 def _encoded_labels(
-    texts: Texts, matches: ConceptMatches, options: FitOptions, stage_options: StageOptions | None,
+    texts: Texts,
+    matches: ConceptMatches,
+    options: FitOptions,
+    stage_options: StageOptions | None,
     group_of: Mapping[str, Any] | None,
 ) -> tuple[FitVectors, TextStage | None]:
     """Return the vectors of at most 40,000 texts and their labels, for a concept given by labels."""
@@ -577,7 +645,11 @@ def _encoded(
 
 
 def _encoded_pairs(
-    pairs: PairTexts, relabel: Any, options: FitOptions, findings: dict[str, Any], stage_options: StageOptions | None,
+    pairs: PairTexts,
+    relabel: Any,
+    options: FitOptions,
+    findings: dict[str, Any],
+    stage_options: StageOptions | None,
     group_of: Mapping[str, Any] | None,
 ) -> tuple[FitVectors, TextStage | None]:
     """Return the vectors of the pairs and of the ordinary texts, those with PII apart if ``relabel`` asks for it."""
@@ -598,9 +670,13 @@ def _encoded_pairs(
     if options.method.name == "subspace":
         words = pairs.words(partial(options.encoder.encode, show_progress=options.show_progress))
     vectors = FitVectors.of_pairs(
-        positive, negative, pairs.labels if pairs.labels.shape[1] else None,
-        background if len(background) else None, pairs.groups(positive, group_of), words,
-    )  # fmt: skip
+        positive,
+        negative,
+        pairs.labels if pairs.labels.shape[1] else None,
+        background if len(background) else None,
+        pairs.groups(positive, group_of),
+        words,
+    )
     if stage is not None:
         vectors = replace(vectors, rewritten=True)
     if stage is None or options.sealed is None:
@@ -627,8 +703,9 @@ def _different_pairs(vectors: FitVectors, options: FitOptions) -> tuple[FitVecto
         raise InvalidInputError(
             f"{options.owner}: {equal} of {len(X)} pairs have equal vectors with and without the concept; at least "
             f"{MIN_PAIRS} must differ. The encoder does not read the concept's words, or does not know them. {SPLIT}",
-            code="E-INPUT-EQUAL-PAIRS", param="negative",
-        )  # fmt: skip
+            code="E-INPUT-EQUAL-PAIRS",
+            param="negative",
+        )
     behind = 0 if vectors.background is None else len(vectors.background)
     rows = np.concatenate([kept, np.arange(len(X), len(X) + behind)])
     labels = None if vectors.labels is None else vectors.labels[kept]
@@ -641,10 +718,13 @@ def _different_pairs(vectors: FitVectors, options: FitOptions) -> tuple[FitVecto
     if (preserve := options.method_options.get("preserve")) is not None and len(preserve) in (len(X), len(X) + behind):
         options.method_options["preserve"] = [preserve[i] for i in rows if i < len(preserve)]
     return replace(
-        vectors, positive=X[kept], negative=other[kept], labels=labels,
+        vectors,
+        positive=X[kept],
+        negative=other[kept],
+        labels=labels,
         groups=None if vectors.groups is None else vectors.groups[kept],
         words=None if words is None else words.of(rows),
-    ), equal  # fmt: skip
+    ), equal
 
 
 def _task_on_originals(vectors: FitVectors, options: FitOptions) -> UtilityTask:
@@ -675,11 +755,13 @@ def _check_relabel(value: Any) -> Any:
 
 def _check_concept(moments: Moments, pairs: bool, owner: str) -> None:
     if pairs and not moments.C.any():
-        raise InvalidInputError.of(owner, "negative", "different from `positive`", "the same rows",
-                                   "The concept changes no vector.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner, "negative", "different from `positive`", "the same rows", "The concept changes no vector."
+        )
     if not pairs and (moments.B is None or not moments.B.any()):
-        raise InvalidInputError.of(owner, "labels", "of texts whose vectors differ", "equal vectors",
-                                   "The labels do not change the vectors.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner, "labels", "of texts whose vectors differ", "equal vectors", "The labels do not change the vectors."
+        )
 
 
 def _own_texts(positive: Embeddings, ordinary: Embeddings | None, seed: int) -> Embeddings:
@@ -689,9 +771,7 @@ def _own_texts(positive: Embeddings, ordinary: Embeddings | None, seed: int) -> 
     return np.ascontiguousarray(both[order[:UTILITY_ROWS]])
 
 
-def _search_scale(
-    scale: NoiseScale, moments: Moments, pairs: tuple[Embeddings, Embeddings] | None
-) -> NoiseScale:
+def _search_scale(scale: NoiseScale, moments: Moments, pairs: tuple[Embeddings, Embeddings] | None) -> NoiseScale:
     """Return the scale of the parameter search: for a target advantage, isotropic noise that meets it."""
     if scale.target_advantage is None:
         return scale
@@ -728,9 +808,7 @@ def _candidate(data: FitData, options: FitOptions) -> Candidate:
     return candidate
 
 
-def _mechanism(
-    candidate: Candidate, scale: NoiseScale, noise: float, rms_norm: float, splits: int
-) -> Mechanism:
+def _mechanism(candidate: Candidate, scale: NoiseScale, noise: float, rms_norm: float, splits: int) -> Mechanism:
     if candidate.mechanism is not None:
         return candidate.mechanism
     family, shape = candidate.family, candidate.shape
@@ -795,9 +873,7 @@ def _with_ranges(protector: Protector, own: Embeddings, seed: int) -> Protector:
 # -- the report
 
 
-def _utility_record(
-    protector: Protector, task: UtilityTask, own: Embeddings, seed: int
-) -> dict[str, Any]:
+def _utility_record(protector: Protector, task: UtilityTask, own: Embeddings, seed: int) -> dict[str, Any]:
     """Measure the chosen task and the two label-free ones on fresh draws."""
     tasks: dict[str, UtilityTask] = {
         "similarity": SimilarityTask.of(own, seed=seed + 1),
@@ -823,9 +899,7 @@ def _sealed_record(utility: dict[str, Any], dimension: int) -> dict[str, Any]:
     return {"sealed_search": {**outlook, "bytes_per_query": blob * outlook["candidates"]}}
 
 
-def _little_protection(
-    protector: Protector, data: FitData, options: FitOptions, noise: float
-) -> list[str]:
+def _little_protection(protector: Protector, data: FitData, options: FitOptions, noise: float) -> list[str]:
     """Return a warning if an attacker recovers nearly what it recovers from clean vectors, and record its figures.
 
     Raises:
@@ -850,13 +924,12 @@ def _little_protection(
     raise CalibrationError(
         f"{words} Use a sealed index (vecveil.SealedIndex), take more candidates or a lower target_utility "
         "(--target-utility), or pass accept_leak=True (--accept-leak).",
-        code="E-CALIBRATION-LEAK", param="accept_leak",
-    )  # fmt: skip
+        code="E-CALIBRATION-LEAK",
+        param="accept_leak",
+    )
 
 
-def _concept_distance(
-    protector: Protector, positive: Embeddings, negative: Embeddings
-) -> dict[str, Any]:
+def _concept_distance(protector: Protector, positive: Embeddings, negative: Embeddings) -> dict[str, Any]:
     """Return the distances between "with" and "without" in the mechanism's metric, and the resulting advantage.
 
     With a non-invertible map the total variation at the quotient distance is an upper bound.
@@ -1034,12 +1107,29 @@ def refit(
     # The report names the map first; steps come from the protector itself, with their values.
     maps = [first] if first in ("none", "wiener") else []
     settings = FitOptions.of(
-        "refit", method=protector.method, epsilon=protector.mechanism.parameters()["epsilon"], noise_to_signal=None,
-        target_utility=None, target_cosine=None, target_advantage=None, sigma=None, delta=None, radius=None,
-        utility="similarity", before=protector.before, postprocess=[*maps, *protector.after] or None,
-        output=protector.output, encoder=None, concept=None, seed=int(protector.report.get("seed", 0)),
-        show_progress=False, candidates=None, collection_size=None, query_noise=True, accept_leak=False,
+        "refit",
+        method=protector.method,
+        epsilon=protector.mechanism.parameters()["epsilon"],
+        noise_to_signal=None,
+        target_utility=None,
+        target_cosine=None,
+        target_advantage=None,
+        sigma=None,
+        delta=None,
+        radius=None,
+        utility="similarity",
+        before=protector.before,
+        postprocess=[*maps, *protector.after] or None,
+        output=protector.output,
+        encoder=None,
+        concept=None,
+        seed=int(protector.report.get("seed", 0)),
+        show_progress=False,
+        candidates=None,
+        collection_size=None,
+        query_noise=True,
+        accept_leak=False,
         method_options=options,
-    )  # fmt: skip
+    )
     vectors = FitVectors.of_pairs(positive, negative, token_labels, background, groups, words)
     return _fit_vectors(replace(vectors, rewritten=protector.rewriter is not None), settings, {})

@@ -28,9 +28,7 @@ from vecveil.types import Embeddings, Groups, TokenLabels
 from vecveil.validation import check_positive, check_probability
 
 LEAST_RATIO, MOST_RATIO = 1e-9, 1e9
-SCALES = (
-    "epsilon", "sigma", "noise_to_signal", "target_utility", "target_cosine", "target_advantage", "radius",
-)  # fmt: skip
+SCALES = ("epsilon", "sigma", "noise_to_signal", "target_utility", "target_cosine", "target_advantage", "radius")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,17 +51,13 @@ class NoiseFamily:
     mechanism: Callable[[NoiseShape, float, float, int], Mechanism]
     ratio: Callable[[float, float, int], float]
     cosine_ratio: Callable[[float, int], float] = lambda cosine, n: float(np.sqrt(1 / cosine**2 - 1))
-    scales: tuple[str, ...] = (
-        "epsilon", "noise_to_signal", "target_utility", "target_cosine", "target_advantage",
-    )  # fmt: skip
+    scales: tuple[str, ...] = ("epsilon", "noise_to_signal", "target_utility", "target_cosine", "target_advantage")
     is_linear: bool = True
     can_split: bool = False
     of_epsilon: Callable[[int, float, int], Mechanism] | None = None
 
 
-def _elliptical_laplace(
-    shape: NoiseShape, noise: float, rms_norm: float, splits: int
-) -> Mechanism:
+def _elliptical_laplace(shape: NoiseShape, noise: float, rms_norm: float, splits: int) -> Mechanism:
     epsilon = epsilon_of_rms_norm(noise * rms_norm, shape.dimension)
     if shape.is_isotropic:
         return Laplace(shape.dimension, epsilon, splits)
@@ -109,17 +103,28 @@ class NoiseScale:
         """Raise InvalidInputError unless exactly one scale of the method is set, and δ if it takes one."""
         given = [name for name in SCALES if getattr(self, name) is not None]
         if not allowed and (given or self.delta is not None):
-            raise InvalidInputError.of("fit", (given or ["delta"])[0], f"left out for method {method!r}",
-                                       "a value", "It adds no noise, so it has no scale.")  # fmt: skip
+            raise InvalidInputError.of(
+                "fit",
+                (given or ["delta"])[0],
+                f"left out for method {method!r}",
+                "a value",
+                "It adds no noise, so it has no scale.",
+            )
         if allowed and len(given) != 1:
             others = ", or ".join(f"`{name}`" for name in allowed[1:])
             hint = "; target_utility=0.95 is a usual start." if "target_utility" in allowed else "."
-            raise InvalidInputError.of("fit", allowed[0], "given alone" + (f", or {others}" if others else ""),
-                                       " and ".join(given) or "none of them", "The noise has one scale.",
-                                       f"Give exactly one{hint}")  # fmt: skip
+            raise InvalidInputError.of(
+                "fit",
+                allowed[0],
+                "given alone" + (f", or {others}" if others else ""),
+                " and ".join(given) or "none of them",
+                "The noise has one scale.",
+                f"Give exactly one{hint}",
+            )
         if given and given[0] not in allowed:
-            raise InvalidInputError.of("fit", given[0], f"left out for method {method!r}", "a value",
-                                       fix=f"It takes {' or '.join(allowed)}.")  # fmt: skip
+            raise InvalidInputError.of(
+                "fit", given[0], f"left out for method {method!r}", "a value", fix=f"It takes {' or '.join(allowed)}."
+            )
         if delta != (self.delta is not None):
             constraint = "given beside epsilon" if delta else f"left out for method {method!r}"
             raise InvalidInputError.of("fit", "delta", constraint, self.delta)
@@ -149,8 +154,13 @@ class NoiseScale:
             ends = sorted(unit / r if name == "epsilon" else r / unit for r in (LEAST_RATIO, MOST_RATIO))
             if name == "noise_to_signal":
                 ends = [LEAST_RATIO, MOST_RATIO]
-            raise out_of_range("fit", name, f"between {ends[0]:.3g} and {ends[1]:.3g} for these vectors", value,
-                               "Beyond that nothing is left of the vectors, or nothing of the noise.")  # fmt: skip
+            raise out_of_range(
+                "fit",
+                name,
+                f"between {ends[0]:.3g} and {ends[1]:.3g} for these vectors",
+                value,
+                "Beyond that nothing is left of the vectors, or nothing of the noise.",
+            )
         return noise
 
     def to_record(self) -> dict[str, Any]:
@@ -217,9 +227,13 @@ class FitData:
     def pairs(self, param: str, value: object) -> tuple[Embeddings, Embeddings]:
         """Return positives and negatives; the error for a concept given by labels names ``param``."""
         if self.negative is None:
-            raise InvalidInputError.of("fit", param, "one that works without pairs for a concept given by labels",
-                                       repr(value)[:40],
-                                       "It compares texts with the same texts without the concept.")  # fmt: skip
+            raise InvalidInputError.of(
+                "fit",
+                param,
+                "one that works without pairs for a concept given by labels",
+                repr(value)[:40],
+                "It compares texts with the same texts without the concept.",
+            )
         return self.positive, self.negative
 
 

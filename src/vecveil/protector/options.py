@@ -8,13 +8,7 @@ from typing import Any, Literal, get_args
 
 from vecveil.errors import InvalidInputError, out_of_range, unknown_name, wrong_type
 from vecveil.mechanisms import OPEN_RANGE, Before, Step
-from vecveil.metrics import (
-    NeighbourTask,
-    RetrievalTask,
-    SealedSearchTask,
-    SimilarityTask,
-    UtilityTask,
-)
+from vecveil.metrics import NeighbourTask, RetrievalTask, SealedSearchTask, SimilarityTask, UtilityTask
 from vecveil.protector.method import NoiseScale
 from vecveil.protector.methods import METHODS, Method, method_named
 from vecveil.protector.protector import Output
@@ -103,34 +97,59 @@ class FitOptions:
             raise InvalidInputError.of("fit", "utility", constraint, got)
         map_name, after = check_postprocess(postprocess, chosen.postprocess)
         if map_name == "wiener" and chosen.kind != "formal":
-            raise InvalidInputError.of("fit", "postprocess", f"without 'wiener' for method {method!r}", "'wiener'",
-                                       "The filter needs noise of a known shape.")  # fmt: skip
+            raise InvalidInputError.of(
+                "fit",
+                "postprocess",
+                f"without 'wiener' for method {method!r}",
+                "'wiener'",
+                "The filter needs noise of a known shape.",
+            )
         first = Before.of(chosen.before if before is None else before)
         if chosen.before == "normalise" and first.kind != "normalise":
-            raise InvalidInputError.of("fit", "before", f"'normalise' for method {method!r}", repr(first.kind),
-                                       "Its guarantee holds on the unit sphere.")  # fmt: skip
+            raise InvalidInputError.of(
+                "fit",
+                "before",
+                f"'normalise' for method {method!r}",
+                repr(first.kind),
+                "Its guarantee holds on the unit sphere.",
+            )
         if output not in ("full", "reduced"):
             raise unknown_name("fit", "output", ("'full'", "'reduced'"), output)
         if output == "reduced" and map_name != "own map":
-            raise InvalidInputError.of("fit", "output", "'full'", "'reduced'",
-                                       "Only a subspace method's own map drops dimensions.")  # fmt: skip
+            raise InvalidInputError.of(
+                "fit", "output", "'full'", "'reduced'", "Only a subspace method's own map drops dimensions."
+            )
         # Such a task needs clean and released vectors of one dimension.
         other_space = output == "reduced" or any(s.kind in ("truncate", "project") for s in after)
         if other_space and isinstance(utility, UtilityTask) and utility.same_space:
             param = "output" if output == "reduced" else "postprocess"
-            raise InvalidInputError.of("fit", param, "without a change of dimension with this utility",
-                                       "'reduced'" if output == "reduced" else "truncate or project",
-                                       "The task compares released vectors with clean ones.")  # fmt: skip
+            raise InvalidInputError.of(
+                "fit",
+                param,
+                "without a change of dimension with this utility",
+                "'reduced'" if output == "reduced" else "truncate or project",
+                "The task compares released vectors with clean ones.",
+            )
         return cls(
-            owner=owner, method=chosen, scale=scale, utility=utility, sealed=sealed, accept_leak=bool(accept_leak),
-            before=first, map=map_name, after=after, output=output,  # type: ignore[arg-type]
-            splits=splits, method_options=method_options, encoder=encoder, concept=concept,
-            seed=check_count(seed, owner=owner, param="seed", minimum=0), show_progress=show_progress,
-        )  # fmt: skip
+            owner=owner,
+            method=chosen,
+            scale=scale,
+            utility=utility,
+            sealed=sealed,
+            accept_leak=bool(accept_leak),
+            before=first,
+            map=map_name,
+            after=after,
+            output=output,  # type: ignore[arg-type]
+            splits=splits,
+            method_options=method_options,
+            encoder=encoder,
+            concept=concept,
+            seed=check_count(seed, owner=owner, param="seed", minimum=0),
+            show_progress=show_progress,
+        )
 
-    def task(
-        self, own: Embeddings, positive: Embeddings, background: Embeddings | None
-    ) -> UtilityTask:
+    def task(self, own: Embeddings, positive: Embeddings, background: Embeddings | None) -> UtilityTask:
         """Return the utility task; a task given by name uses the user's texts."""
         if self.sealed is not None:
             return self._sealed_task(own, positive, background)
@@ -140,9 +159,7 @@ class FitOptions:
             return SimilarityTask.of(own, seed=self.seed)
         return NeighbourTask(own[:2000], queries=300, seed=self.seed)
 
-    def _sealed_task(
-        self, own: Embeddings, positive: Embeddings, background: Embeddings | None
-    ) -> SealedSearchTask:
+    def _sealed_task(self, own: Embeddings, positive: Embeddings, background: Embeddings | None) -> SealedSearchTask:
         assert self.sealed is not None
         size = self.sealed["collection_size"]
         documents, distractors = own[: min(SEALED_ROWS, size)], None
@@ -156,33 +173,42 @@ class FitOptions:
             # Ordinary texts of `fit` are the user's; a background may be of another domain.
             documents, distractors = positive[:size], background[:SEALED_ROWS]
         return SealedSearchTask(
-            documents, distractors=distractors, **judged, **self.sealed,
-            target=self.scale.target_utility or SEALED_TARGET, seed=self.seed,
-        )  # fmt: skip
+            documents,
+            distractors=distractors,
+            **judged,
+            **self.sealed,
+            target=self.scale.target_utility or SEALED_TARGET,
+            seed=self.seed,
+        )
 
     def check_size(self, texts: int) -> None:
         """Raise InvalidInputError for a collection that is to be smaller than the ``texts`` of the fit."""
         if self.sealed is not None and self.sealed["collection_size"] < texts:
-            raise out_of_range("fit", "collection_size", f"at least {texts}, the number of texts",
-                               self.sealed["collection_size"])  # fmt: skip
+            raise out_of_range(
+                "fit", "collection_size", f"at least {texts}, the number of texts", self.sealed["collection_size"]
+            )
 
 
-def _check_sealed(
-    utility: Any, candidates: Any, collection_size: Any, query_noise: Any
-) -> dict[str, Any] | None:
+def _check_sealed(utility: Any, candidates: Any, collection_size: Any, query_noise: Any) -> dict[str, Any] | None:
     """Return the settings of sealed search, or None for another utility."""
     named = isinstance(utility, str) and utility == "sealed-search"
     given = {"candidates": candidates, "collection_size": collection_size}
     if not (named or (isinstance(utility, RetrievalTask) and any(given.values()))):
         for param, value in (*given.items(), ("query_noise", None if query_noise is True else query_noise)):
             if value is not None:
-                raise InvalidInputError.of("fit", param, "left out for this utility", repr(value)[:40],
-                                           fix="It belongs to utility='sealed-search' or a RetrievalTask.")  # fmt: skip
+                raise InvalidInputError.of(
+                    "fit",
+                    param,
+                    "left out for this utility",
+                    repr(value)[:40],
+                    fix="It belongs to utility='sealed-search' or a RetrievalTask.",
+                )
         return None
     for param, value in given.items():
         if value is None:
-            raise InvalidInputError.of("fit", param, "given for sealed search", None,
-                                       "More rows need more candidates, or less noise.")  # fmt: skip
+            raise InvalidInputError.of(
+                "fit", param, "given for sealed search", None, "More rows need more candidates, or less noise."
+            )
     if not isinstance(query_noise, bool):
         raise wrong_type("fit", "query_noise", "True or False", query_noise)
     size = check_count(collection_size, owner="fit", param="collection_size", minimum=10)
@@ -192,8 +218,13 @@ def _check_sealed(
 
 def check_option_names(method: str, known: tuple[str, ...], options: dict[str, Any]) -> None:
     if unknown := sorted(set(options) - set(known)):
-        raise InvalidInputError.of("fit", unknown[0], f"an option of method {method!r}", "an unknown name",
-                                   fix=f"It takes {', '.join(known) or 'no options'}.")  # fmt: skip
+        raise InvalidInputError.of(
+            "fit",
+            unknown[0],
+            f"an option of method {method!r}",
+            "an unknown name",
+            fix=f"It takes {', '.join(known) or 'no options'}.",
+        )
 
 
 def check_postprocess(value: Any, default: str) -> tuple[str, tuple[Step, ...]]:
@@ -235,10 +266,13 @@ def check_label_method(method: str, target_advantage: float | None) -> None:
     why = "Labels name no words to remove, so there are no pairs."
     if not method_named(method).labels:
         known = ", ".join(name for name, each in METHODS.items() if each.labels)
-        raise InvalidInputError.of(
-            "fit", "method", f"one of {known} for a concept given by labels", repr(method), why
-        )
+        raise InvalidInputError.of("fit", "method", f"one of {known} for a concept given by labels", repr(method), why)
     if target_advantage is not None:
-        raise InvalidInputError.of("fit", "target_advantage", "left out for a concept given by labels",
-                                   target_advantage, why,
-                                   "Give `epsilon`, `noise_to_signal`, `target_utility` or `target_cosine`.")
+        raise InvalidInputError.of(
+            "fit",
+            "target_advantage",
+            "left out for a concept given by labels",
+            target_advantage,
+            why,
+            "Give `epsilon`, `noise_to_signal`, `target_utility` or `target_cosine`.",
+        )

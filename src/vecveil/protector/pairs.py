@@ -52,13 +52,7 @@ class FitVectors:
 
     @classmethod
     def of_pairs(
-        cls,
-        positive: Any,
-        negative: Any,
-        token_labels: Any,
-        background: Any,
-        groups: Any,
-        words: Any = None,
+        cls, positive: Any, negative: Any, token_labels: Any, background: Any, groups: Any, words: Any = None
     ) -> FitVectors:
         """Return the checked arrays of pairs, without a background of fewer than 20 rows."""
         owner = "fit_pairs"
@@ -66,8 +60,13 @@ class FitVectors:
         rows, n = positive.shape
         negative = _same_space(negative, "negative", n)
         if len(negative) != rows:
-            raise InvalidInputError.of(owner, "negative", f"of {rows} rows, one for each positive",
-                                       f"{len(negative)} rows", code="E-INPUT-SHAPE")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "negative",
+                f"of {rows} rows, one for each positive",
+                f"{len(negative)} rows",
+                code="E-INPUT-SHAPE",
+            )
         if background is not None:
             background = _same_space(background, "background", n)
         labels = None if token_labels is None else _check_labels(token_labels, rows)
@@ -120,9 +119,13 @@ def _check_labels(value: Any, rows: int) -> TokenLabels:
     labels = np.asarray(value)
     numbers = labels.dtype.kind in "biuf"
     if labels.ndim != 2 or len(labels) != rows or not numbers or not np.isin(labels, (0, 1)).all():
-        raise InvalidInputError.of("fit_pairs", "token_labels", f"a 0/1 array of shape ({rows}, V)",
-                                   f"dtype {labels.dtype}, shape {labels.shape}",
-                                   "Row i marks the concept terms in the text of positive row i.")  # fmt: skip
+        raise InvalidInputError.of(
+            "fit_pairs",
+            "token_labels",
+            f"a 0/1 array of shape ({rows}, V)",
+            f"dtype {labels.dtype}, shape {labels.shape}",
+            "Row i marks the concept terms in the text of positive row i.",
+        )
     return labels.astype(np.uint8)
 
 
@@ -132,12 +135,18 @@ def _check_words(value: Any, rows: int, labels: Any, background: Embeddings | No
         raise wrong_type("fit_pairs", "words", "None or a WordMarks, from vecveil.concepts.mark_words", value)
     columns = 0 if labels is None else np.asarray(labels).shape[1]
     if len(value.labels) != columns:
-        raise InvalidInputError.of("fit_pairs", "words", f"of {columns} token labels, as `token_labels` has",
-                                   len(value.labels), code="E-INPUT-SHAPE")  # fmt: skip
+        raise InvalidInputError.of(
+            "fit_pairs",
+            "words",
+            f"of {columns} token labels, as `token_labels` has",
+            len(value.labels),
+            code="E-INPUT-SHAPE",
+        )
     texts, marked = rows if background is None else rows + len(background), value.marks.shape[0]
     if marked < texts or (background is not None and marked != texts):
-        raise InvalidInputError.of("fit_pairs", "words", f"marks of {texts} texts, positives then background",
-                                   marked, code="E-INPUT-SHAPE")  # fmt: skip
+        raise InvalidInputError.of(
+            "fit_pairs", "words", f"marks of {texts} texts, positives then background", marked, code="E-INPUT-SHAPE"
+        )
     used = value.labels if labels is None else value.labels[varied(np.asarray(labels))]
     return replace(value, marks=value.marks[:texts], labels=used)
 
@@ -151,8 +160,12 @@ def varied(labels: TokenLabels) -> npt.NDArray[np.bool_]:
 def _check_groups(value: Any, rows: int) -> Groups:
     groups = np.asarray(value)
     if groups.shape != (rows,) or groups.dtype.kind not in "iuUS":
-        raise InvalidInputError.of("fit_pairs", "groups", f"{rows} integers or strings, one for each positive",
-                                   f"dtype {groups.dtype}, shape {groups.shape}")  # fmt: skip
+        raise InvalidInputError.of(
+            "fit_pairs",
+            "groups",
+            f"{rows} integers or strings, one for each positive",
+            f"dtype {groups.dtype}, shape {groups.shape}",
+        )
     return groups
 
 
@@ -172,21 +185,26 @@ def classes_of(labels: Any, rows: int, *, owner: str, param: str = "labels") -> 
     if getattr(labels, "ndim", 1) == 2:
         marks = np.asarray(labels)
         if marks.dtype.kind not in "biuf" or len(marks) != rows or not np.isin(marks, (0, 1)).all():
-            raise InvalidInputError.of(owner, param, f"a 0/1 array ({rows}, V)",
-                                       f"dtype {marks.dtype}, shape {marks.shape}", code="E-INPUT-TYPE")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                param,
+                f"a 0/1 array ({rows}, V)",
+                f"dtype {marks.dtype}, shape {marks.shape}",
+                code="E-INPUT-TYPE",
+            )
         marks = marks.astype(np.uint8)
     else:
         values = checked_labels(labels, owner=owner, param=param)
         if len(values) != rows:
-            raise InvalidInputError.of(owner, param, f"{rows} strings, integers or None", len(values),
-                                       code="E-INPUT-SHAPE")  # fmt: skip
+            raise InvalidInputError.of(
+                owner, param, f"{rows} strings, integers or None", len(values), code="E-INPUT-SHAPE"
+            )
         classes = np.array(sorted({value for value in values if value is not None}), dtype=object)
         marks = np.asarray(np.array(values, dtype=object)[:, None] == classes, dtype=np.uint8)
     held = marks.sum(axis=0)
     if not held.size or held.min() < MIN_CLASS:
         got = "no label" if not held.size else f"one of {int(held.min())}"
-        raise InvalidInputError.of(owner, param, f"labels of at least {MIN_CLASS} rows each", got,
-                                   code="E-INPUT-FEW")  # fmt: skip
+        raise InvalidInputError.of(owner, param, f"labels of at least {MIN_CLASS} rows each", got, code="E-INPUT-FEW")
     return marks
 
 
@@ -204,12 +222,17 @@ def _with_classes(
     if labels.shape[1] > 1:
         constant = labels[held].all(axis=0)
         if constant.any():
-            raise InvalidInputError.of(owner, "labels", "columns that differ between rows with a label",
-                                       f"{int(constant.sum())} that hold in each")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "labels",
+                "columns that differ between rows with a label",
+                f"{int(constant.sum())} that hold in each",
+            )
         return X[held], labels[held], others if len(others) else None
     if len(others) < MIN_CLASS:
-        raise InvalidInputError.of(owner, "labels", "two labels or more, or one and texts without it",
-                                   "one label that all texts hold")  # fmt: skip
+        raise InvalidInputError.of(
+            owner, "labels", "two labels or more, or one and texts without it", "one label that all texts hold"
+        )
     both = np.concatenate([X[held], others])
     marks = np.zeros((len(both), 2), dtype=np.uint8)
     marks[: held.sum(), 0] = marks[held.sum() :, 1] = 1
@@ -237,9 +260,7 @@ class PairTexts:
     listed: frozenset[str]
 
     @classmethod
-    def of(
-        cls, matches: ConceptMatches, texts: Texts, *, min_token_count: int | None, seed: int
-    ) -> PairTexts:
+    def of(cls, matches: ConceptMatches, texts: Texts, *, min_token_count: int | None, seed: int) -> PairTexts:
         """Return pairs of the matched texts; at most 20,000 per kind, at random."""
         rng = np.random.default_rng(seed)
         # Label all texts before sampling, so that a word's count does not depend on the sample.
@@ -256,11 +277,10 @@ class PairTexts:
             tuple(vocabulary),
             frozenset(TokenVocabulary.most_frequent(tokens, LISTED_TEXTS)),
         )
+
     def words(self, encode: Any) -> WordMarks:
         """Return the marks of the words in the positives and, after them, in the ordinary texts."""
-        return mark_words(
-            self.positive + self.ordinary, self.listed, encode, labels=self.vocabulary
-        )
+        return mark_words(self.positive + self.ordinary, self.listed, encode, labels=self.vocabulary)
 
     def groups(self, X: Embeddings, group_of: Mapping[str, Any] | None) -> Groups | None:
         """Return ids of near-duplicates and of texts of one group; None if the vectors alone show them."""

@@ -54,21 +54,24 @@ class ReleasePolicy:
 
     def __post_init__(self) -> None:
         if not isinstance(self.protector, Protector):
-            raise wrong_type(_OWNER, "protector", "a vecveil.Protector", self.protector,
-                             fix="Load it with vecveil.load(path).")  # fmt: skip
+            raise wrong_type(
+                _OWNER, "protector", "a vecveil.Protector", self.protector, fix="Load it with vecveil.load(path)."
+            )
         if self.query_protection not in QUERY_PROTECTIONS:
             raise unknown_name(_OWNER, "query_protection", QUERY_PROTECTIONS, self.query_protection)
         if self.key is not None and not isinstance(self.key, NoiseKey | NoiseKeys):
-            raise wrong_type(_OWNER, "key", "a vecveil.NoiseKeys", self.key,
-                             fix="Read it with NoiseKeys.from_file(path).")  # fmt: skip
+            raise wrong_type(
+                _OWNER, "key", "a vecveil.NoiseKeys", self.key, fix="Read it with NoiseKeys.from_file(path)."
+            )
         if self.protector.text_only and (self.key is not None or self.ledger is not None):
             param = "key" if self.key is not None else "ledger"
             constraint = "left out for a method that rewrites texts"
             raise InvalidInputError.of(_OWNER, param, constraint, "a value", "It adds no noise.")
         if self.protector.text_only and self.query_protection != "same":
             constraint, got = "'same' for a method that rewrites texts", repr(self.query_protection)
-            raise InvalidInputError.of(_OWNER, "query_protection", constraint, got,
-                                       "Queries are rewritten as documents are.")  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER, "query_protection", constraint, got, "Queries are rewritten as documents are."
+            )
         if self.query_protection == "stronger":
             if not isinstance(self.query_noise, int | float) or not 1 < self.query_noise < np.inf:
                 raise out_of_range(_OWNER, "query_noise", "a number above 1", repr(self.query_noise)[:40])
@@ -138,9 +141,7 @@ class ReleasePolicy:
         """Return the released vectors of ``texts`` as queries, encoded by the protector's encoder."""
         return self._embed(texts, rng, ids, query=True)
 
-    def _embed(
-        self, texts: Texts, rng: RandomSource, ids: Sequence[ItemId] | None, *, query: bool
-    ) -> Embeddings:
+    def _embed(self, texts: Texts, rng: RandomSource, ids: Sequence[ItemId] | None, *, query: bool) -> Embeddings:
         texts = check_texts(texts, owner=_OWNER, min_rows=0)
         if not texts:  # load no encoder for an empty list
             return np.empty((0, self.protector.released_dimension), dtype=np.float32)

@@ -139,9 +139,7 @@ class EncoderInfo:
         return cls(**named, probe=probe, norms=norms, options=options)
 
     def to_record(self) -> dict[str, Any]:
-        record: dict[str, Any] = {
-            "name": self.name, "fingerprint": self.fingerprint, "precision": self.precision,
-        }  # fmt: skip
+        record: dict[str, Any] = {"name": self.name, "fingerprint": self.fingerprint, "precision": self.precision}
         record |= {key: list(getattr(self, key)) for key in ("probe", "norms") if getattr(self, key)}
         return record | ({"options": dict(self.options)} if self.options else {})
 
@@ -306,10 +304,15 @@ class Protector:
             ReleaseError: the result is not finite; nothing is returned.
         """
         if self.rewriter is not None and not rewritten:
-            raise InvalidInputError.of(_OWNER, "X", f"vectors of rewritten texts for method {self.method!r}", "others",
-                                       "It rewrites texts before they are encoded; other vectors hold the concept.",
-                                       "Call encode with texts, or pass vectors of rewrite(texts) with rewritten=True.",
-                                       code="E-INPUT-REWRITTEN")  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER,
+                "X",
+                f"vectors of rewritten texts for method {self.method!r}",
+                "others",
+                "It rewrites texts before they are encoded; other vectors hold the concept.",
+                "Call encode with texts, or pass vectors of rewrite(texts) with rewritten=True.",
+                code="E-INPUT-REWRITTEN",
+            )
         if not isinstance(noise, bool | np.bool_):
             raise wrong_type(_OWNER, "noise", "True or False", noise)
         texts = None if texts is None else check_texts(texts, owner=_OWNER, min_rows=0)
@@ -374,19 +377,20 @@ class Protector:
         return bool(np.isfinite(y.sum(dtype=np.float64)) or np.isfinite(y).all())
 
     def _keyed_stream(
-        self,
-        X: Embeddings,
-        ids: Sequence[ItemId] | None,
-        key: NoiseKey | NoiseKeys,
-        texts: Texts | None,
+        self, X: Embeddings, ids: Sequence[ItemId] | None, key: NoiseKey | NoiseKeys, texts: Texts | None
     ) -> WordStream:
         items = check_ids(ids, len(X), owner=_OWNER)
         if texts is None:
             digests = row_digests(X)
         elif self.encoder_info.fingerprint is None:
-            raise InvalidInputError.of(_OWNER, "texts", "left out for this protector", "texts",
-                                       "It records no encoder: vectors of two encoders for one text would get the same "
-                                       "noise, and their difference would be free of it.")  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER,
+                "texts",
+                "left out for this protector",
+                "texts",
+                "It records no encoder: vectors of two encoders for one text would get the same "
+                "noise, and their difference would be free of it.",
+            )
         else:
             digests = text_digests(texts, X, self.encoder_info.fingerprint)
         # Id, content and fingerprint all enter the stream: without one of them different releases would
@@ -424,10 +428,15 @@ class Protector:
         if not np.logical_and.reduce(norms <= limit):
             check_embeddings(X, owner=owner, param="X")
             got = f"a longer one at row {int(np.argmax(norms))}"
-            raise IncompatibleError.of(owner, "X", f"rows of norm at most {limit:.4g}", got,
-                                       "The noise was fitted to shorter vectors and hides little of longer ones.",
-                                       "Use vectors of the same encoder and normalisation, or fit a new protector.",
-                                       code="E-INCOMPATIBLE-NORM")  # fmt: skip
+            raise IncompatibleError.of(
+                owner,
+                "X",
+                f"rows of norm at most {limit:.4g}",
+                got,
+                "The noise was fitted to shorter vectors and hides little of longer ones.",
+                "Use vectors of the same encoder and normalisation, or fit a new protector.",
+                code="E-INCOMPATIBLE-NORM",
+            )
 
     @property
     def _norm_limit(self) -> float | None:
@@ -464,8 +473,13 @@ class Protector:
         """Return textcrafter's v(e) for the rows of ``X`` (N, n), of norm 1: perturbations are orthogonal to it."""
         owner = "Protector.direction"
         if not isinstance(self.mechanism, TextCrafter):
-            raise InvalidInputError.of(owner, "method", "'textcrafter'", repr(self.method),
-                                       "Only its perturbations have a reference direction.")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "method",
+                "'textcrafter'",
+                repr(self.method),
+                "Only its perturbations have a reference direction.",
+            )
         X = check_embeddings(X, owner=owner, param="X", dimension=self.dimension)
         x = self.before.apply(X, owner=owner)
         self.mechanism.check_rows(x)
@@ -493,8 +507,9 @@ class Protector:
         elif type(old) is Purkayastha:
             mechanism = Purkayastha(old.dimension, old.epsilon / factor)
         else:
-            raise InvalidInputError.of(owner, "method", "one whose noise has a scale",
-                                       repr(self.method), fix="Fit another protector.")  # fmt: skip
+            raise InvalidInputError.of(
+                owner, "method", "one whose noise has a scale", repr(self.method), fix="Fit another protector."
+            )
         # Larger noise has a coarser grid, which the map has to cover.
         linear = None if self.map is None else self.map.coarser_than(mechanism.step)
         report = {"rescaled_by": factor, "fitted_as": self.fingerprint}
@@ -554,8 +569,14 @@ class Protector:
             ReleaseError: the concept is still detected after its replacement; nothing is returned.
         """
         if self.rewriter is None:
-            raise InvalidInputError.of("Protector.rewrite", "method", "one that rewrites texts", repr(self.method),
-                                       "It protects vectors.", "Call encode or protect.")  # fmt: skip
+            raise InvalidInputError.of(
+                "Protector.rewrite",
+                "method",
+                "one that rewrites texts",
+                repr(self.method),
+                "It protects vectors.",
+                "Call encode or protect.",
+            )
         return self.rewriter.rewrite(texts, spans=spans)
 
     def loaded_encoder(self) -> Any:
@@ -565,9 +586,13 @@ class Protector:
         return self.encoder
 
     def encoder_for(
-        self, encoder: Any = None, precision: str | None = None, cache: bool = False, show_progress: bool | None = None,
+        self,
+        encoder: Any = None,
+        precision: str | None = None,
+        cache: bool = False,
+        show_progress: bool | None = None,
         options: Mapping[str, Any] | None = None,
-    ) -> TextEncoder:  # fmt: skip
+    ) -> TextEncoder:
         """Return ``encoder``, a name or object, loaded with the options of the fit and checked by `check_encoder`.
 
         None takes the encoder that the protector names, as far as a file may name one (`load_recorded_encoder`).
@@ -581,9 +606,14 @@ class Protector:
             loaded = load_encoder(encoder, **choices, **options_for(encoder, info.options, options or {}))
         # The name of a user's own object ("native") means nothing to a model hub.
         elif info.name is None or info.precision == "native":
-            raise InvalidInputError.of("Protector", "encoder", "given", "none",
-                                       "It was fitted on vectors alone, or with an encoder object.",
-                                       "Name the encoder, or protect vectors.")  # fmt: skip
+            raise InvalidInputError.of(
+                "Protector",
+                "encoder",
+                "given",
+                "none",
+                "It was fitted on vectors alone, or with an encoder object.",
+                "Name the encoder, or protect vectors.",
+            )
         else:
             choices |= {**info.options, **(options or {})}
             loaded = load_recorded_encoder(info.name, owner="Protector", **choices)
@@ -596,12 +626,15 @@ class Protector:
         if info.fingerprint is None or fingerprint is None or fingerprint == info.fingerprint:
             return
         if not info.same_by_probe(encoder):
-            raise IncompatibleError.of("Protector", "encoder",
-                                       f"the one it was fitted for ({info.name}, {info.fingerprint[:12]})",
-                                       f"{getattr(encoder, 'name', 'another')} ({fingerprint[:12]})",
-                                       "Its map and noise fit the vectors of that encoder only.",
-                                       "Use that encoder, or fit a new protector.",
-                                       code="E-INCOMPATIBLE-ENCODER")  # fmt: skip
+            raise IncompatibleError.of(
+                "Protector",
+                "encoder",
+                f"the one it was fitted for ({info.name}, {info.fingerprint[:12]})",
+                f"{getattr(encoder, 'name', 'another')} ({fingerprint[:12]})",
+                "Its map and noise fit the vectors of that encoder only.",
+                "Use that encoder, or fit a new protector.",
+                code="E-INCOMPATIBLE-ENCODER",
+            )
 
     # -- files
 
@@ -671,8 +704,13 @@ def load(path: str | os.PathLike[str], *, encoder: Any = None, surrogate_key: An
     if surrogate_key is None:
         return protector
     if protector.rewriter is None:
-        raise InvalidInputError.of("vecveil.load", "surrogate_key", "left out for this protector", "a key",
-                                   "It replaces nothing by surrogates.")  # fmt: skip
+        raise InvalidInputError.of(
+            "vecveil.load",
+            "surrogate_key",
+            "left out for this protector",
+            "a key",
+            "It replaces nothing by surrogates.",
+        )
     return replace(protector, rewriter=protector.rewriter.with_key(surrogate_key))
 
 
@@ -695,20 +733,27 @@ def _check_repetition(
     """Raise InvalidInputError for incompatible arguments of keyed noise and ledgers."""
     if key is not None and not isinstance(key, NoiseKey | NoiseKeys):
         # The type alone is shown: the value may be the secret itself.
-        raise wrong_type(_OWNER, "key", "a vecveil.randomness.NoiseKey or NoiseKeys", key,
-                         fix="Read it with NoiseKeys.from_file(path).")  # fmt: skip
+        raise wrong_type(
+            _OWNER,
+            "key",
+            "a vecveil.randomness.NoiseKey or NoiseKeys",
+            key,
+            fix="Read it with NoiseKeys.from_file(path).",
+        )
     if ledger is not None and not isinstance(ledger, Ledger):
         raise wrong_type(_OWNER, "ledger", "a vecveil.accounting.Ledger", ledger)
     for name, value in (("key", key), ("ledger", ledger)):
         if value is not None and ids is None:
-            raise InvalidInputError.of(_OWNER, "ids", f"one id per row for `{name}`", "None",
-                                       fix="Pass the primary keys of the rows.")  # fmt: skip
+            raise InvalidInputError.of(
+                _OWNER, "ids", f"one id per row for `{name}`", "None", fix="Pass the primary keys of the rows."
+            )
         if value is not None and not noise:
             raise InvalidInputError.of(_OWNER, name, "None with noise=False", "a value")
     if ids is not None and key is None and ledger is None:
         fix = "For noise that repeats, pass key=NoiseKeys.from_file(path) (--key-file)."
-        raise InvalidInputError.of(_OWNER, "ids", "None without `key` or `ledger`", "ids",
-                                   "Fresh noise does not use ids.", fix)  # fmt: skip
+        raise InvalidInputError.of(
+            _OWNER, "ids", "None without `key` or `ledger`", "ids", "Fresh noise does not use ids.", fix
+        )
     if key is not None and rng is not None:
         raise InvalidInputError.of(_OWNER, "rng", "None with `key`", type(rng).__name__, "The key sets the noise.")
     if texts is not None and key is None:

@@ -47,8 +47,9 @@ def pack(record: dict[str, Any], arrays: Arrays) -> bytes:
 
 
 def _too_large(expected: str) -> ProtectorFileError:
-    return ProtectorFileError.of("Protector.save", "protector", expected, "a larger one",
-                                 "Its file could not be loaded.")  # fmt: skip
+    return ProtectorFileError.of(
+        "Protector.save", "protector", expected, "a larger one", "Its file could not be loaded."
+    )
 
 
 def unpack(data: bytes, name: str) -> tuple[dict[str, Any], Arrays]:

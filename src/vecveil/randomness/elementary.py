@@ -28,17 +28,27 @@ _BIAS = np.uint64(128 << 52)
 # log 2 in two parts (as in fdlibm): k · high is exact for the k here, low holds the rest.
 _LOG2_HIGH, _LOG2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 # Taylor coefficients, highest power first: atanh(s)/s − 1, sine and cosine, in the square.
-_ATANH = [
-    1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3,
-]  # fmt: skip
+_ATANH = [1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3]
 _SINE = [
-    1.0 / 355687428096000.0, -1.0 / 1307674368000.0, 1.0 / 6227020800.0, -1.0 / 39916800.0,
-    1.0 / 362880.0, -1.0 / 5040.0, 1.0 / 120.0, -1.0 / 6.0,
-]  # fmt: skip
+    1.0 / 355687428096000.0,
+    -1.0 / 1307674368000.0,
+    1.0 / 6227020800.0,
+    -1.0 / 39916800.0,
+    1.0 / 362880.0,
+    -1.0 / 5040.0,
+    1.0 / 120.0,
+    -1.0 / 6.0,
+]
 _COSINE = [
-    1.0 / 20922789888000.0, -1.0 / 87178291200.0, 1.0 / 479001600.0, -1.0 / 3628800.0,
-    1.0 / 40320.0, -1.0 / 720.0, 1.0 / 24.0, -0.5,
-]  # fmt: skip
+    1.0 / 20922789888000.0,
+    -1.0 / 87178291200.0,
+    1.0 / 479001600.0,
+    -1.0 / 3628800.0,
+    1.0 / 40320.0,
+    -1.0 / 720.0,
+    1.0 / 24.0,
+    -0.5,
+]
 
 
 class NoiseKind(IntEnum):
@@ -113,9 +123,7 @@ def normals(words: Words, pairs: int) -> Embeddings:
     c = cosine.view(np.uint64) ^ ((angle & np.uint64(2)) << np.uint64(62))
     s = sine.view(np.uint64)
     swap = (np.uint64(0) - (angle & np.uint64(1))) & (c ^ s)
-    return np.concatenate(
-        [r * (c ^ swap).view(np.float64), r * (s ^ swap).view(np.float64)], axis=1
-    )
+    return np.concatenate([r * (c ^ swap).view(np.float64), r * (s ^ swap).view(np.float64)], axis=1)
 
 
 def gammas(words: Words, first: int, tries: int, shape: float) -> Vector:
@@ -159,12 +167,7 @@ def row_dots(X: Embeddings, Y: Embeddings) -> Vector:
 
 
 def release(
-    kind: NoiseKind,
-    X: Embeddings,
-    words: Words | Embeddings,
-    factors: Vector,
-    root: Vector | None,
-    step: float,
+    kind: NoiseKind, X: Embeddings, words: Words | Embeddings, factors: Vector, root: Vector | None, step: float
 ) -> tuple[Embeddings, bool]:
     """Return the noisy rows, rounded to multiples of ``step`` (a power of two), and whether all are valid.
 

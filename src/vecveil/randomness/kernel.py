@@ -77,9 +77,7 @@ def release(
     rows, n = X.shape
     wide = X.dtype == np.float64
     scale = _NOTHING if root is None else root
-    ok: bool = _compiled.release(
-        int(kind), X, words, factors, scale, out, rows, n, words.shape[1], wide, step
-    )
+    ok: bool = _compiled.release(int(kind), X, words, factors, scale, out, rows, n, words.shape[1], wide, step)
     return ok
 
 

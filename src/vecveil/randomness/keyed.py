@@ -63,13 +63,19 @@ class NoiseKey:
     def __init__(self, key_id: str, secret: bytes) -> None:
         named = isinstance(key_id, str) and 0 < len(key_id) <= _LONGEST_ID
         if not named or not key_id.isprintable():
-            raise KeyFileError.of("NoiseKey", "key_id", f"a printable name of at most {_LONGEST_ID} characters",
-                                  type(key_id).__name__)  # fmt: skip
+            raise KeyFileError.of(
+                "NoiseKey", "key_id", f"a printable name of at most {_LONGEST_ID} characters", type(key_id).__name__
+            )
         # Fewer than 8 distinct bytes: a placeholder or padding, not 32 random bytes.
         if not isinstance(secret, bytes) or len(secret) < KEY_BYTES or len(set(secret)) < 8:
-            raise KeyFileError.of("NoiseKey", "secret", f"at least {KEY_BYTES} random bytes", "something else",
-                                  "A guessed key suffices to remove the noise.",
-                                  "Make one with `vecveil key new FILE`.")  # fmt: skip
+            raise KeyFileError.of(
+                "NoiseKey",
+                "secret",
+                f"at least {KEY_BYTES} random bytes",
+                "something else",
+                "A guessed key suffices to remove the noise.",
+                "Make one with `vecveil key new FILE`.",
+            )
         self.key_id = key_id
         self._secret = secret
         self._cipher: BlockCipher | None = None
@@ -139,11 +145,22 @@ class NoiseKeys:
         except (OSError, UnicodeDecodeError) as error:
             number = getattr(error, "errno", None)
             reason = os.strerror(number) if number else type(error).__name__
-            raise KeyFileError.of(owner, "path", "a key file that can be read", f"{path.name}: {reason}",
-                        fix="Make one with `vecveil key new FILE`.") from None  # fmt: skip
+            raise KeyFileError.of(
+                owner,
+                "path",
+                "a key file that can be read",
+                f"{path.name}: {reason}",
+                fix="Make one with `vecveil key new FILE`.",
+            ) from None
         if others:
-            raise KeyFileError.of(owner, "path", "readable by its owner alone", f"mode {others:o} for others",
-                                  "The key suffices to remove the noise.", f"Run: chmod 600 {path.name}")  # fmt: skip
+            raise KeyFileError.of(
+                owner,
+                "path",
+                "readable by its owner alone",
+                f"mode {others:o} for others",
+                "The key suffices to remove the noise.",
+                f"Run: chmod 600 {path.name}",
+            )
         return cls._parsed(text, owner, "path")
 
     @classmethod
@@ -178,8 +195,14 @@ class NoiseKeys:
     def _create(cls, path: Path, key_id: str) -> NoiseKeys:
         keys = dict(cls.from_file(path).keys) if path.exists() else {}
         if key_id in keys:
-            raise KeyFileError.of("NoiseKeys.create", "key_id", "new in this file", repr(key_id)[:60],
-                                  "A release records the id of its key.", "Choose another id.")  # fmt: skip
+            raise KeyFileError.of(
+                "NoiseKeys.create",
+                "key_id",
+                "new in this file",
+                repr(key_id)[:60],
+                "A release records the id of its key.",
+                "Choose another id.",
+            )
         # Older keys stay: their releases must remain repeatable.
         keys[key_id] = NoiseKey(key_id, secrets.token_bytes(KEY_BYTES))
         made = cls(key_id, keys)
@@ -188,10 +211,7 @@ class NoiseKeys:
         record = others | {
             "schema": SCHEMA,
             "current": key_id,
-            "keys": {
-                name: base64.b64encode(key.secret_for_noise()).decode()
-                for name, key in keys.items()
-            },
+            "keys": {name: base64.b64encode(key.secret_for_noise()).decode() for name, key in keys.items()},
         }
         write_bytes(path, key_file_content(path, record))
         return made
@@ -205,8 +225,7 @@ class NoiseKeys:
             if record["schema"] != SCHEMA:
                 raise ValueError
             keys = {
-                name: NoiseKey(name, base64.b64decode(value, validate=True))
-                for name, value in record["keys"].items()
+                name: NoiseKey(name, base64.b64decode(value, validate=True)) for name, value in record["keys"].items()
             }
             if record["current"] not in keys:
                 raise ValueError
@@ -214,8 +233,13 @@ class NoiseKeys:
         except KeyFileError as error:
             raise error from None
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error):
-            wrong = message(owner, param, f"the JSON of a key file ({SCHEMA})", "something else",
-                            fix="Make one with `vecveil key new FILE`.")  # fmt: skip
+            wrong = message(
+                owner,
+                param,
+                f"the JSON of a key file ({SCHEMA})",
+                "something else",
+                fix="Make one with `vecveil key new FILE`.",
+            )
         raise KeyFileError(wrong)
 
 
@@ -229,8 +253,10 @@ def key_file_content(path: Path, record: Mapping[str, Any], spare: int = 0) -> b
     if len(content) > _LARGEST_FILE - spare:
         raise KeyFileError(
             f"{path.name} is full: key files have at most {_LARGEST_FILE >> 20} MiB. It is unchanged. Use a key file "
-            "for each group of tenants, or erase collections that are gone.", code="E-KEY-FULL", param="path",
-        )  # fmt: skip
+            "for each group of tenants, or erase collections that are gone.",
+            code="E-KEY-FULL",
+            param="path",
+        )
     return content
 
 
@@ -249,8 +275,10 @@ def key_file_errors(path: Path) -> Iterator[None]:
     except LockedError as error:
         raise KeyFileError(
             f"Another program has been changing {path.name} for {LOCK_SECONDS:g} seconds. Repeat the call; if the file "
-            "stays locked, end the program that hangs.", code="E-KEY-FILE-LOCKED", param="path",
-        ) from error  # fmt: skip
+            "stays locked, end the program that hangs.",
+            code="E-KEY-FILE-LOCKED",
+            param="path",
+        ) from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
         text = f"The key file {path.name} cannot be written: {reason}. It is unchanged."
@@ -278,8 +306,9 @@ def check_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:
     ordered = isinstance(ids, Sequence) or (isinstance(ids, np.ndarray) and ids.ndim == 1)
     if isinstance(ids, str | bytes) or not ordered or len(ids) != rows:
         got = f"{len(ids)} ids" if ordered else type(ids).__name__
-        raise InvalidInputError.of(owner, "ids", f"{rows} ids, one for each row", got,
-                                   fix="Pass the primary keys of the rows.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner, "ids", f"{rows} ids, one for each row", got, fix="Pass the primary keys of the rows."
+        )
     listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
     return [_id_bytes(item, i, owner) for i, item in enumerate(listed)]
 
@@ -335,14 +364,10 @@ def text_digests(texts: Sequence[str], X: Embeddings, encoder_fingerprint: str) 
         # No value exceeds √n times the root mean square, so the code fits an integer.
         code = np.rint(np.ldexp(wide, -exponent)).astype(_CODE)
         content = exponent.to_bytes(8, "little", signed=True) + code.tobytes()
-        yield hashlib.sha256(
-            head + _framed(text.encode("utf-8", "surrogatepass")) + content
-        ).digest()
+        yield hashlib.sha256(head + _framed(text.encode("utf-8", "surrogatepass")) + content).digest()
 
 
-def keyed_stream(
-    key: NoiseKey, ids: Sequence[bytes], digests: Iterable[bytes], fingerprint: str
-) -> WordStream:
+def keyed_stream(key: NoiseKey, ids: Sequence[bytes], digests: Iterable[bytes], fingerprint: str) -> WordStream:
     """Return the stream of the items.
 
     ``ids`` come from `check_ids`, ``digests`` from `row_digests` or `text_digests`, one for each id;

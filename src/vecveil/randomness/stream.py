@@ -24,9 +24,7 @@ from vecveil.randomness.elementary import Words
 from vecveil.types import RandomSource, Vector
 
 
-def resolve_generator(
-    rng: RandomSource = None, *, owner: str = "resolve_generator"
-) -> np.random.Generator:
+def resolve_generator(rng: RandomSource = None, *, owner: str = "resolve_generator") -> np.random.Generator:
     """Return the NumPy generator for ``rng``; for everything except protecting noise.
 
     None takes a seed from the operating system; a seed or a `numpy.random.Generator` is repeatable.
@@ -111,9 +109,7 @@ class WordStream:
         self._cipher.encrypt(plain.data.cast("B"), drawn.data)
         return drawn[: plain.nbytes].view(np.uint64).reshape(self.rows, 2 * blocks)
 
-    def gammas(
-        self, shape: float, first_block: int, words: Words | None = None, at: int = 0
-    ) -> Vector:
+    def gammas(self, shape: float, first_block: int, words: Words | None = None, at: int = 0) -> Vector:
         """Return one Gamma(shape, 1) variate a row, shape ≥ 1.
 
         Args:
@@ -142,9 +138,7 @@ class WordStream:
         return starts
 
 
-def resolve_stream(
-    rng: RandomSource | WordStream, rows: int, *, owner: str = "resolve_stream"
-) -> WordStream:
+def resolve_stream(rng: RandomSource | WordStream, rows: int, *, owner: str = "resolve_stream") -> WordStream:
     """Return the stream of words of ``rows`` rows for ``rng``.
 
     None takes a fresh key from the operating system; a seed or a `numpy.random.Generator` gives a

@@ -10,13 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from vecveil.records.reading import Count, Place, Record, Scalar, Share, Within
 
 Family: TypeAlias = Literal[
-    "token-inference",
-    "probe",
-    "candidates",
-    "averaging",
-    "alignment",
-    "reconstruction",
-    "held-out-terms",
+    "token-inference", "probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms"
 ]
 FAMILIES: tuple[Family, ...] = Family.__args__  # type: ignore[attr-defined]
 Number: TypeAlias = float | None

@@ -104,10 +104,14 @@ class FrontierPoint(Record):
         given = dict(self.arguments)
         parts = [
             f"{words} {given[name]:g}"
-            for name, words in (("rank", "erase"), ("kept", "keep"), ("flattening", "flatten"),
-                                ("noise_to_signal", "noise"))
+            for name, words in (
+                ("rank", "erase"),
+                ("kept", "keep"),
+                ("flattening", "flatten"),
+                ("noise_to_signal", "noise"),
+            )
             if given.get(name)
-        ]  # fmt: skip
+        ]
         return ", ".join([str(given["method"]), *parts])
 
     def search(self, *, store_alone: bool = False) -> Kept | None:
@@ -202,18 +206,12 @@ class FrontierRecord(Record):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the record atomically; `FrontierRecord.load` reads it."""
-        write_text(
-            path, json.dumps(self.to_record(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        )
+        write_text(path, json.dumps(self.to_record(), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
     # -- choosing
 
     def pick(
-        self,
-        *,
-        at_most_leak: float | None = None,
-        at_least_search: float | None = None,
-        store_alone: bool = False,
+        self, *, at_most_leak: float | None = None, at_least_search: float | None = None, store_alone: bool = False
     ) -> FrontierPoint | None:
         """Return the point that meets the limits best, or None if none meets them.
 

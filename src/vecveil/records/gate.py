@@ -20,11 +20,17 @@ class GateResult:
 
 def check_baseline(baseline: AuditRecord, *, concept: str, kind: str, tier: str) -> None:
     """Raise `InvalidInputError` if the figures of ``baseline`` do not compare with an audit of this kind."""
-    for name, before, now in (("concept", baseline.concept, concept), ("kind", baseline.kind, kind),
-                              ("tier", baseline.tier, tier)):  # fmt: skip
+    for name, before, now in (
+        ("concept", baseline.concept, concept),
+        ("kind", baseline.kind, kind),
+        ("tier", baseline.tier, tier),
+    ):
         if before != now:
-            raise InvalidInputError(f"The baseline has the {name} {before!r}, this audit has {now!r}. Their figures do "
-                                    "not compare: audit again for a new baseline.", param="baseline")  # fmt: skip
+            raise InvalidInputError(
+                f"The baseline has the {name} {before!r}, this audit has {now!r}. Their figures do "
+                "not compare: audit again for a new baseline.",
+                param="baseline",
+            )
 
 
 def check_gate(
@@ -60,8 +66,10 @@ def check_gate(
                 continue
             shown = family == "token-inference" or attack.low is None or attack.low > (earlier.value or 0.0)
             if shown and not (attack.value or 0.0) <= (earlier.value or 0.0) + worse_by + 1e-12:
-                failures.append(f"{_found(attack)}, in the baseline {_found(earlier)}; "
-                                f"at most {100 * worse_by:g} points more are allowed.")  # fmt: skip
+                failures.append(
+                    f"{_found(attack)}, in the baseline {_found(earlier)}; "
+                    f"at most {100 * worse_by:g} points more are allowed."
+                )
     return GateResult(tuple(failures), tuple(notes))
 
 

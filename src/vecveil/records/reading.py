@@ -74,10 +74,7 @@ class Place:
         """Return the place of each element; raise unless the value is a list."""
         if not isinstance(self.value, list | tuple):
             raise self.fail("a list")
-        return [
-            Place(value, f"{self.path}[{i}]", self.owner, self.error)
-            for i, value in enumerate(self.value)
-        ]
+        return [Place(value, f"{self.path}[{i}]", self.owner, self.error) for i, value in enumerate(self.value)]
 
     def number(self, bounds: Within, whole: bool = False) -> float:
         """Return the value; raise unless it is a finite number within bounds."""
@@ -114,9 +111,7 @@ class Record:
     CLOSED: ClassVar[bool] = False
 
     @classmethod
-    def read(
-        cls, value: Any, *, owner: str, path: str = "", error: type[VecveilError] = InvalidInputError
-    ) -> Self:
+    def read(cls, value: Any, *, owner: str, path: str = "", error: type[VecveilError] = InvalidInputError) -> Self:
         """Return the record that a JSON object holds; errors name ``owner`` and ``path``.
 
         Raises:

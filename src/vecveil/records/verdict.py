@@ -44,9 +44,13 @@ FIRST_CHOICE = (
 
 Grade: TypeAlias = Literal["hidden", "most", "part", "little", "not", "unknown"]
 GRADES: dict[Grade, str] = {
-    "hidden": "Hidden", "most": "Mostly hidden", "part": "Partly hidden", "little": "Hardly hidden",
-    "not": "Not hidden", "unknown": "Not shown",
-}  # fmt: skip
+    "hidden": "Hidden",
+    "most": "Mostly hidden",
+    "part": "Partly hidden",
+    "little": "Hardly hidden",
+    "not": "Not hidden",
+    "unknown": "Not shown",
+}
 """Word of each grade."""
 MOST, PART = 0.25, 0.5
 """Largest share of what clean vectors tell over chance that may be left for the grades ``most`` and ``part``."""
@@ -319,19 +323,29 @@ def _decide_sealed(audit: AuditRecord) -> Verdict:
         parts.setdefault(kind, []).append(attack)
     verdicts = {
         kind: FamilyVerdict(
-            kind, attack := worst if worst in members else max(members, key=lambda each: each.strength),
-            "not" if any(map(leaks, members)) else "hidden", standing(attack), (),
+            kind,
+            attack := worst if worst in members else max(members, key=lambda each: each.strength),
+            "not" if any(map(leaks, members)) else "hidden",
+            standing(attack),
+            (),
         )
         for kind, members in parts.items()
-    }  # fmt: skip
+    }
     nothing = not any(map(leaks, audit.attacks))
     words, sentence = SEALED_WORDS[nothing]
     return Verdict(
-        worst=worst, repeated=None, grade="hidden" if nothing else "not", words=words, sentence=sentence,
-        chance=against_chance(worst), clean=against_clean(worst), besides=(),
+        worst=worst,
+        repeated=None,
+        grade="hidden" if nothing else "not",
+        words=words,
+        sentence=sentence,
+        chance=against_chance(worst),
+        clean=against_clean(worst),
+        besides=(),
         others=tuple(verdicts[kind] for kind in verdicts if kind != worst.family),
-        caveats=("sealed-intervals", "sealed-key"), utility=None,
-    )  # fmt: skip
+        caveats=("sealed-intervals", "sealed-key"),
+        utility=None,
+    )
 
 
 def _subject(audit: AuditRecord) -> str:

@@ -10,13 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vecveil.records.audit import (
-    AttackRecord,
-    AuditRecord,
-    GuaranteeRecord,
-    LeakageFigure,
-    TermRecord,
-)
+from vecveil.records.audit import AttackRecord, AuditRecord, GuaranteeRecord, LeakageFigure, TermRecord
 from vecveil.records.verdict import (
     ABOVE_CHANCE,
     GRADES,
@@ -34,18 +28,7 @@ from vecveil.records.verdict import (
 )
 from vecveil.report.charts import learning_chart
 from vecveil.report.rendering import render, words, write_report
-from vecveil.report.text import (
-    MISSING,
-    NBSP,
-    count,
-    csv_table,
-    duration,
-    interval,
-    moment,
-    parameter,
-    percent,
-    scale,
-)
+from vecveil.report.text import MISSING, NBSP, count, csv_table, duration, interval, moment, parameter, percent, scale
 
 Source = Mapping[str, Any] | str | os.PathLike[str]
 
@@ -60,9 +43,22 @@ EXPECTED = "above chance; below clean"
 """Standing of a family that the terminal leaves unsaid, so that exceptions stand out."""
 ABOVE_NAMED = 3  # further figures above chance are counted, not named
 COLUMNS = (
-    "family", "attack", "metric", "value", "low", "high", "chance", "over_chance", "clean", "clean_low", "clean_high",
-    "n", "adaptive", "seconds", "cost",
-)  # fmt: skip
+    "family",
+    "attack",
+    "metric",
+    "value",
+    "low",
+    "high",
+    "chance",
+    "over_chance",
+    "clean",
+    "clean_low",
+    "clean_high",
+    "n",
+    "adaptive",
+    "seconds",
+    "cost",
+)
 
 
 def render_audit(record: Source) -> str:
@@ -133,7 +129,8 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
     texts = audit.texts
     about = (
         ("a sealed index, by attackers without its key" if audit.is_sealed else "a store, without its protector")
-        if audit.is_store else f"method {audit.method}",
+        if audit.is_store
+        else f"method {audit.method}",
         f"encoder {encoder}" if encoder else "vectors as given",
         f"{count(texts.vocabulary)} of {count(texts.words)} words attacked",
         f"attacks judged on {count(audit.split.test)} of {count(texts.with_concept)} texts with the concept, "
@@ -163,18 +160,18 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         "search": search_words(audit),
         "steps": next_steps(audit, verdict),
         "caveats": caveat_words(audit, verdict),
-        "families": [
-            (*FAMILY_WORDS[each.family], each, GRADES[each.grade], _besides(each)) for each in _rows(verdict)
-        ],
-        "known_text": WORDS["known_text"] if (
-            not audit.is_sealed and any(v.family in KNOWN_TEXT_FAMILIES for v in verdict.others)
-        ) else "",
+        "families": [(*FAMILY_WORDS[each.family], each, GRADES[each.grade], _besides(each)) for each in _rows(verdict)],
+        "known_text": WORDS["known_text"]
+        if (not audit.is_sealed and any(v.family in KNOWN_TEXT_FAMILIES for v in verdict.others))
+        else "",
         "lists": _lists(audit),
         "explained": WORDS["explained"].format(sides=both),
         "utility_caption": f"Utility on clean and on {side} vectors; kept is {side} relative to clean.",
         "guarantee_words": guarantee_words(given),
         "guarantee_facts": [] if given is None else _guarantee_facts(given),
-        "covered": [] if given is None else [
+        "covered": []
+        if given is None
+        else [
             ("Guaranteed", given.promised, "Nothing."),
             ("Not guaranteed", given.not_promised, "The record lists nothing."),
             ("Conditional on", given.conditional_on, "The record lists nothing."),
@@ -185,7 +182,7 @@ def _context(audit: AuditRecord) -> dict[str, Any]:
         "price": _price,
         "anonymity": audit.anonymity.criteria,
         "words": WORDS,
-    }  # fmt: skip
+    }
 
 
 def _side(audit: AuditRecord) -> str:

@@ -56,9 +56,7 @@ class Across:
 
     def place(self, number: float) -> float:
         """Return the position of a number, in per cent of the width."""
-        low, high, at = (
-            math.log(each) if self.log else each for each in (self.low, self.high, number)
-        )
+        low, high, at = (math.log(each) if self.log else each for each in (self.low, self.high, number))
         # A scale of one number has no length: the number stands in the middle.
         share = 0.5 if high == low else (at - low) / (high - low)
         return self.inset + (100 - 2 * self.inset) * share
@@ -80,8 +78,10 @@ def learning_chart(audit: AuditRecord) -> LearningChart | None:
         return None
     last = curve[-1] if forecast is None else forecast
     across = Across(curve[0].texts, last.texts, log=True, inset=6.0)
-    words = [f"{count(point.texts)} texts: {percent(point.value)} ({interval(point.low, point.high)})"
-             for point in (*curve, *([] if forecast is None else [forecast]))]  # fmt: skip
+    words = [
+        f"{count(point.texts)} texts: {percent(point.value)} ({interval(point.low, point.high)})"
+        for point in (*curve, *([] if forecast is None else [forecast]))
+    ]
     return LearningChart(
         [(across.place(point.texts), point) for point in curve],
         None if forecast is None else (across.place(forecast.texts), forecast),

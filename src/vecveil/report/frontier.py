@@ -101,11 +101,7 @@ def _measure(record: FrontierRecord) -> str:
     if store is None:
         return "Search was not measured."
     rows = f"{count(record.counts.rows)} rows"
-    queries = (
-        "texts as queries"
-        if record.counts.queries is None
-        else f"{count(record.counts.queries)} judged queries"
-    )
+    queries = "texts as queries" if record.counts.queries is None else f"{count(record.counts.queries)} judged queries"
     noise = "query and rows with noise" if record.counts.query_noise else "rows with noise, queries without"
     return (
         f"Search is {store.metric} as a share of clean, {queries}, in {rows}, {noise}: in the store "
@@ -115,9 +111,12 @@ def _measure(record: FrontierRecord) -> str:
 
 def _about(record: FrontierRecord) -> str:
     parts = [
-        f"concept {record.concept!r}", f"{count(record.counts.texts)} texts", f"seed {record.seed}",
-        f"{len(record.points)} of {record.designs} designs", duration(record.seconds),
-    ]  # fmt: skip
+        f"concept {record.concept!r}",
+        f"{count(record.counts.texts)} texts",
+        f"seed {record.seed}",
+        f"{len(record.points)} of {record.designs} designs",
+        duration(record.seconds),
+    ]
     return " · ".join(parts)
 
 
@@ -125,17 +124,26 @@ def _facts(record: FrontierRecord) -> list[tuple[str, str]]:
     counts = record.counts
     return [
         ("Encoder", record.encoder.name or MISSING),
-        ("Texts", f"{count(counts.fitted)} to fit on, {count(counts.learnt)} that attackers learn from, "
-                  f"{count(counts.judged)} that they are judged on"),
-        ("Words", f"{count(counts.listed + counts.left_out)} of the concept’s {count(counts.words)} words, those that "
-                  f"enough texts hold: {count(counts.listed)} listed, {count(counts.left_out)} left out of the fits"),
-        ("Attackers", f"{', '.join(record.readers)}; the strongest counts. They know the protector and learn from "
-                      "fresh releases of texts of their own."),
+        (
+            "Texts",
+            f"{count(counts.fitted)} to fit on, {count(counts.learnt)} that attackers learn from, "
+            f"{count(counts.judged)} that they are judged on",
+        ),
+        (
+            "Words",
+            f"{count(counts.listed + counts.left_out)} of the concept’s {count(counts.words)} words, those that "
+            f"enough texts hold: {count(counts.listed)} listed, {count(counts.left_out)} left out of the fits",
+        ),
+        (
+            "Attackers",
+            f"{', '.join(record.readers)}; the strongest counts. They know the protector and learn from "
+            "fresh releases of texts of their own.",
+        ),
         ("Leak", "R-precision: of the k concept words of a text, the share among the attacker’s k best guesses"),
         ("Chance", f"a guess by frequency finds {_leaks_of(record.chance_listed, record.chance_left_out)}"),
         ("Clean vectors", f"attackers recover {_leaks(record.clean_listed, record.clean_left_out)}"),
         *[("Not measured", words) for words in record.missing.values()],
-    ]  # fmt: skip
+    ]
 
 
 # -- the plot
@@ -160,9 +168,7 @@ def _plot(record: FrontierRecord) -> dict[str, Any]:
     kinds = {"listed": (record.chance_listed, record.clean_listed)}
     if record.clean_left_out is not None and record.chance_left_out is not None:
         kinds["left-out"] = (record.chance_left_out, record.clean_left_out)
-    leaks = [
-        leak.value for p in record.points for leak in (p.listed, p.left_out) if leak is not None
-    ]
+    leaks = [leak.value for p in record.points for leak in (p.listed, p.left_out) if leak is not None]
     searches = [kept.value for line in lines.values() for _, kept in line] or [1.0]
     right = max([*leaks, *(clean.value for _, clean in kinds.values())])
     across = Across(0.0, right, inset=4.0)
@@ -176,14 +182,19 @@ def _plot(record: FrontierRecord) -> dict[str, Any]:
         dots, best = [], []
         for i, line in enumerate(lines.values()):
             places = [(_leak(point, kind).value, kept.value) for point, kept in line]
-            best.append(
-                (i, " ".join(f"{across.place(x):.4g},{down(y):.4g}" for x, y in best_of(places)))
-            )
+            best.append((i, " ".join(f"{across.place(x):.4g},{down(y):.4g}" for x, y in best_of(places))))
             dots += [
-                Dot(point.number, across.place(x), down(y), i, FORMS.get(str(point.arguments["method"]), 2),
-                    point is record.recommended, _words(record, point))
+                Dot(
+                    point.number,
+                    across.place(x),
+                    down(y),
+                    i,
+                    FORMS.get(str(point.arguments["method"]), 2),
+                    point is record.recommended,
+                    _words(record, point),
+                )
                 for (point, _), (x, y) in zip(line, places, strict=True)
-            ]  # fmt: skip
+            ]
         layers.append((kind, dots, best, across.place(chance), across.place(clean.value)))
     return {
         "height": HEIGHT,

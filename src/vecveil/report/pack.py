@@ -41,25 +41,38 @@ def write_pack(
     """
     audit = AuditRecord.read(record, owner="write_pack")
     if audit.reconstructions:
-        raise InvalidInputError.of("write_pack", "record", "without reconstructed texts", "a record that holds texts",
-                                   "A review pack holds no text.", "Audit without --show-reconstructions.")  # fmt: skip
+        raise InvalidInputError.of(
+            "write_pack",
+            "record",
+            "without reconstructed texts",
+            "a record that holds texts",
+            "A review pack holds no text.",
+            "Audit without --show-reconstructions.",
+        )
     verdict = decide(audit)
     mapped = control_mapping(audit, verdict)
     content = {
         "schema": "vecveil.pack/1",
         "verdict": {"grade": verdict.grade, "words": verdict.words, "sentence": verdict.sentence},
         "protector": {"fingerprint": fingerprint, "method": audit.method, "parameters": dict(audit.parameters)},
-        "encoder": None if audit.encoder is None else {
-            "name": audit.encoder.name, "fingerprint": audit.encoder.fingerprint, "precision": audit.encoder.precision,
+        "encoder": None
+        if audit.encoder is None
+        else {
+            "name": audit.encoder.name,
+            "fingerprint": audit.encoder.fingerprint,
+            "precision": audit.encoder.precision,
         },
         "data": {
-            "texts": audit.texts.to_record(), "split": audit.split.to_record(),
+            "texts": audit.texts.to_record(),
+            "split": audit.split.to_record(),
             "files": [describe_file(path) for path in files],
         },
         "tools": {"python": platform.python_version(), "platform": platform.platform()} | versions(),
-        "command": audit.command, "seed": audit.seed, "tier": audit.tier,
+        "command": audit.command,
+        "seed": audit.seed,
+        "tier": audit.tier,
         "controls": mapped,
-    }  # fmt: skip
+    }
     paths = {name: folder / name for name in ("summary.html", "audit.html", "audit.json", "pack.json")}
     write_text(paths["audit.json"], _json(record))
     content["record"] = describe_file(paths["audit.json"])  # binds the signed summary to the figures
@@ -69,13 +82,22 @@ def write_pack(
     # One reason for a family: that of its first attack.
     reasons = {each.family: each.reason for each in reversed(audit.skipped) if each.family not in attacked}
     page = render(
-        "pack.html", what="review pack", generator=audit.vecveil, audit=audit, verdict=verdict, content=content,
-        made=moment(audit.created), worst_words=worst_words(audit, verdict), search=search_words(audit),
-        steps=next_steps(audit, verdict), guarantee=guarantee_words(audit.guarantee),
+        "pack.html",
+        what="review pack",
+        generator=audit.vecveil,
+        audit=audit,
+        verdict=verdict,
+        content=content,
+        made=moment(audit.created),
+        worst_words=worst_words(audit, verdict),
+        search=search_words(audit),
+        steps=next_steps(audit, verdict),
+        guarantee=guarantee_words(audit.guarantee),
         caveats=caveat_words(audit, verdict),
         families=[(FAMILY_WORDS[v.family][0], v.attack, GRADES[v.grade]) for v in verdict.others],
-        took=duration(audit.seconds), untested=[(FAMILY_WORDS[name][0], why) for name, why in reasons.items()],
-    )  # fmt: skip
+        took=duration(audit.seconds),
+        untested=[(FAMILY_WORDS[name][0], why) for name, why in reasons.items()],
+    )
     write_text(paths["summary.html"], page)
     return list(paths.values())
 

@@ -109,14 +109,23 @@ def environment(form: str, folder: Path | None = None) -> Environment:
     )
     env.filters |= {
         name: getattr(text, name)
-        for name in ("percent", "decimal", "rounded", "count", "scale", "duration", "moment", "parameter",
-                     "fit", "wrap", "ascii_percent")
+        for name in (
+            "percent",
+            "decimal",
+            "rounded",
+            "count",
+            "scale",
+            "duration",
+            "moment",
+            "parameter",
+            "fit",
+            "wrap",
+            "ascii_percent",
+        )
     }
     env.filters["code"] = marked(code)
     env.filters["prose"] = lambda words: Markup(text.prose(words, code, plain).strip())
-    env.filters["bounded"] = lambda figure, below: (
-        figure if below == text.MISSING else f"{figure} ({below})"
-    )
+    env.filters["bounded"] = lambda figure, below: figure if below == text.MISSING else f"{figure} ({below})"
     env.filters["block"] = marked(text.markdown_block)
     env.filters["raw"] = Markup
     # A LaTeX comment ends with its line: a line break in a text would turn the rest into commands.

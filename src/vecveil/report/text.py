@@ -21,9 +21,7 @@ from vecveil.records.verdict import percent as percent
 
 # Control characters, overrides of the writing direction and lone surrogates: they break a file or a terminal line, or
 # make it read as something else.
-_UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
-)
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _IN_BACKTICKS = re.compile("`([^`\\n]+)`")
 _FORMULA = ("=", "+", "-", "@")  # first characters by which spreadsheets know a formula (CSV injection)
 
@@ -36,17 +34,55 @@ _LINKED = re.compile(r"(?i)(:(?=//)|\bwww(?=\.)|\b(?:mailto|xmpp)(?=:)|@|#(?=\d)
 _LINE_START = re.compile(r"^(\d{1,9})([.)])(?=\s|$)|^([-+=#])")
 
 _LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
-    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "'": r"\textquotesingle{}", "`": r"\textasciigrave{}",
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "'": r"\textquotesingle{}",
+    "`": r"\textasciigrave{}",
     # After a row's end these would be taken for its options.
-    "[": "{[}", "]": "{]}", "*": "{*}",
-    "\u2212": "$-$", "±": r"$\pm$", "×": r"$\times$", "∞": r"$\infty$", "≤": r"$\leq$", "≥": r"$\geq$", "→": r"$\to$",
-    "–": "--", "—": "---", "’": "'", "‘": "`", "“": "``", "”": "''", "…": r"\ldots{}", "\u00a0": "~", "′": "$'$",
-    "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "δ": r"$\delta$", "ε": r"$\varepsilon$",
-    "λ": r"$\lambda$", "μ": r"$\mu$", "ρ": r"$\rho$", "σ": r"$\sigma$", "Σ": r"$\Sigma$", "Φ": r"$\Phi$",
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+    "\u2212": "$-$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "∞": r"$\infty$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "→": r"$\to$",
+    "–": "--",
+    "—": "---",
+    "’": "'",
+    "‘": "`",
+    "“": "``",
+    "”": "''",
+    "…": r"\ldots{}",
+    "\u00a0": "~",
+    "′": "$'$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "γ": r"$\gamma$",
+    "δ": r"$\delta$",
+    "ε": r"$\varepsilon$",
+    "λ": r"$\lambda$",
+    "μ": r"$\mu$",
+    "ρ": r"$\rho$",
+    "σ": r"$\sigma$",
+    "Σ": r"$\Sigma$",
+    "Φ": r"$\Phi$",
     "Δ": r"$\Delta$",
-}  # fmt: skip
+}
 
 
 def interval(low: float | None, high: float | None) -> str:

@@ -42,8 +42,7 @@ _PAYLOAD, _COMPRESSED = 1, 2
 _PURPOSE = b"vecveil sealed blob"
 # The spellings of a UUID that databases normalise: Qdrant and pgvector return the form with hyphens.
 _UUID = re.compile(
-    rb"s(?:urn:uuid:)?\{?[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}\}?",
-    re.IGNORECASE,
+    rb"s(?:urn:uuid:)?\{?[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}\}?", re.IGNORECASE
 )
 
 
@@ -77,15 +76,18 @@ def encode_vectors(X: Embeddings, precision: str, *, owner: str) -> list[bytes]:
     # for its cosine, must be within the range of float32.
     least, most = (2.0**-10, 65504.0) if precision == "float16" else (2.0**-50, 2.0**50)
     if ((largest > most) | ((largest > 0) & (largest < least))).any():
-        raise InvalidInputError.of(owner, "vectors", f"within the range of {precision}", "values beyond it",
-                                   fix="Normalise the vectors, or use precision='float32'.",
-                                   code="E-SEAL-RANGE")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "vectors",
+            f"within the range of {precision}",
+            "values beyond it",
+            fix="Normalise the vectors, or use precision='float32'.",
+            code="E-SEAL-RANGE",
+        )
     if precision == "int8":  # one scale a row; a row of zeros has scale 0
         scale = largest.astype(np.float32) / np.float32(127)
         safe = np.where(scale > 0, scale, 1)[:, None]
-        body = np.hstack(
-            [scale[:, None].view(np.int8), np.rint(X / safe).clip(-127, 127).astype(np.int8)]
-        )
+        body = np.hstack([scale[:, None].view(np.int8), np.rint(X / safe).clip(-127, 127).astype(np.int8)])
     else:
         with np.errstate(under="ignore"):
             body = X.astype("<f2" if precision == "float16" else "<f4")
@@ -128,12 +130,7 @@ def _vector_end(plain: bytes) -> int:
 
 
 def encode_payload(
-    text: str | None,
-    metadata: Mapping[str, Any] | None,
-    *,
-    padding: int,
-    compress: bool,
-    owner: str,
+    text: str | None, metadata: Mapping[str, Any] | None, *, padding: int, compress: bool, owner: str
 ) -> bytes:
     """Return text and metadata as JSON behind their length, padded with zeros to `padded_length`."""
     try:
@@ -146,9 +143,14 @@ def encode_payload(
             raise RecursionError
     except (TypeError, ValueError, RecursionError):  # the message may quote a value
         got = "one with another value or key" if isinstance(metadata, Mapping) else type(metadata).__name__
-        raise InvalidInputError.of(owner, "metadata", "a JSON object with string keys for each row", got,
-                                   "Write dates as text, and None for NaN and infinity.",
-                                   code="E-SEAL-METADATA") from None  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "metadata",
+            "a JSON object with string keys for each row",
+            got,
+            "Write dates as text, and None for NaN and infinity.",
+            code="E-SEAL-METADATA",
+        ) from None
     data = body.encode("utf-8", "surrogatepass")
     if compress:
         data = zlib.compress(data)

@@ -37,12 +37,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from vecveil.errors import (
-    IncompatibleError,
-    InvalidInputError,
-    KeyFileError,
-    MissingDependencyError,
-)
+from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, MissingDependencyError
 from vecveil.io import locked, parse_json, write_bytes
 from vecveil.randomness import NoiseKeys
 from vecveil.randomness.keyed import SCHEMA, key_file_content, key_file_errors
@@ -94,16 +89,22 @@ def typed_value(value: str | bool | int | float, *, param: str = "metadata") -> 
         return b"f" + struct.pack("<d", value)
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return b"i" + f"{int(value):x}".encode()
-    raise InvalidInputError.of("filter", param, "texts, finite numbers, true or false in filter fields",
-                               type(value).__name__, "A filter compares single values; `where` takes a list of them.",
-                               code="E-SEAL-FILTER")  # fmt: skip
+    raise InvalidInputError.of(
+        "filter",
+        param,
+        "texts, finite numbers, true or false in filter fields",
+        type(value).__name__,
+        "A filter compares single values; `where` takes a list of them.",
+        code="E-SEAL-FILTER",
+    )
 
 
 def check_filter_field(name: Any, *, owner: str, param: str) -> None:
     """Raise for a name that some database would have to quote, nest or cut."""
     if not isinstance(name, str) or not _FILTER.fullmatch(name):
-        raise InvalidInputError.of(owner, param, "fields of at most 63 letters, digits and _", "another name",
-                                   fix="Rename the field.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner, param, "fields of at most 63 letters, digits and _", "another name", fix="Rename the field."
+        )
 
 
 def token_fields(filter_fields: Sequence[str], *, owner: str) -> list[str]:
@@ -221,8 +222,13 @@ class SingleKey:
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) != KEY_BYTES or len(set(secret)) < 8:
-            raise KeyFileError.of("Sealer", "key", f"{KEY_BYTES} random bytes", "something else",
-                                  fix="Make them with secrets.token_bytes(32).")  # fmt: skip
+            raise KeyFileError.of(
+                "Sealer",
+                "key",
+                f"{KEY_BYTES} random bytes",
+                "something else",
+                fix="Make them with secrets.token_bytes(32).",
+            )
         self._secret = secret
 
     def __repr__(self) -> str:
@@ -246,9 +252,7 @@ class SingleKey:
         """Return None: every collection has the same key."""
         return None
 
-    def check_protector(
-        self, collection: str, fingerprint: str, *, adding: bool, encoder: str | None = None
-    ) -> None:
+    def check_protector(self, collection: str, fingerprint: str, *, adding: bool, encoder: str | None = None) -> None:
         """Do nothing: without a file no protector is noted."""
 
     def note_filter_fields(self, collection: str, fields: Iterable[str]) -> None:
@@ -342,9 +346,7 @@ class KeyStore:
         self._reserved[collection] -= blobs
         return self.read(collection)
 
-    def check_protector(
-        self, collection: str, fingerprint: str, *, adding: bool, encoder: str | None = None
-    ) -> None:
+    def check_protector(self, collection: str, fingerprint: str, *, adding: bool, encoder: str | None = None) -> None:
         """Raise if the collection's candidate vectors are another protector's: its queries would find other rows.
 
         Args:
@@ -355,12 +357,18 @@ class KeyStore:
         if noted is None and adding:
             self.note_protector(collection, fingerprint, encoder)
         elif any(key.protector not in (None, noted) for key in keys.keys):
-            raise IncompatibleError("The collection is being reprotected. Repeat `reprotect` until it ends.",
-                                    code="E-INCOMPATIBLE-REPROTECT", param="collection")  # fmt: skip
+            raise IncompatibleError(
+                "The collection is being reprotected. Repeat `reprotect` until it ends.",
+                code="E-INCOMPATIBLE-REPROTECT",
+                param="collection",
+            )
         elif noted not in (None, fingerprint):
-            raise IncompatibleError(f"Protector {str(noted)[:12]} filled the collection, and {fingerprint[:12]} would "
-                                    "find other candidates. Use the protector file that filled it.",
-                                    code="E-INCOMPATIBLE-PROTECTOR", param="protector")  # fmt: skip
+            raise IncompatibleError(
+                f"Protector {str(noted)[:12]} filled the collection, and {fingerprint[:12]} would "
+                "find other candidates. Use the protector file that filled it.",
+                code="E-INCOMPATIBLE-PROTECTOR",
+                param="protector",
+            )
 
     def note_protector(self, collection: str, fingerprint: str, encoder: str | None = None) -> None:
         """Note the protector of the collection's candidate vectors, so that a query by another one is noticed.
@@ -424,8 +432,9 @@ class KeyStore:
         with self._changing() as record:
             self._entry(collection, record)
             if _checked(name) in record["collections"]:
-                raise InvalidInputError(f"The key store has a collection {repr(name)[:60]} already.",
-                                        code="E-SEAL-NAME", param="name")  # fmt: skip
+                raise InvalidInputError(
+                    f"The key store has a collection {repr(name)[:60]} already.", code="E-SEAL-NAME", param="name"
+                )
             record["collections"][name] = record["collections"].pop(collection)
         self._cached.pop(collection, None)
         self._reserved.pop(collection, None)
@@ -449,8 +458,11 @@ class KeyStore:
             wrapping = {_master_of(base64.b64decode(row["wrapped"])) for row in rows}
             mine = {} if self.provider else record["keys"]
             if key_id not in mine or key_id in {record["current"], *wrapping}:
-                raise InvalidInputError("This master key is the current one, or still wraps data keys. Add a new key "
-                                        "and reseal every collection first.", param="key_id")  # fmt: skip
+                raise InvalidInputError(
+                    "This master key is the current one, or still wraps data keys. Add a new key "
+                    "and reseal every collection first.",
+                    param="key_id",
+                )
             del record["keys"][key_id]
 
     def _entry(self, collection: str, record: dict[str, Any]) -> dict[str, Any]:
@@ -474,8 +486,10 @@ class KeyStore:
         entry = self._entry(collection, record)
         named = uuid.UUID(entry["uuid"])
         noted = {key_id: row.get("protector") for key_id, row in entry["keys"].items()}
-        keys = {key_id: DataKey(bytes.fromhex(key_id), secret, named, noted[key_id])
-                for key_id, secret in self._unwrapped_bytes(entry).items()}  # fmt: skip
+        keys = {
+            key_id: DataKey(bytes.fromhex(key_id), secret, named, noted[key_id])
+            for key_id, secret in self._unwrapped_bytes(entry).items()
+        }
         current = keys.pop(entry["current"])
         filter_fields = tuple(entry.get("filter_fields", ()))
         return CollectionKeys(named, (current, *keys.values()), filter_fields, entry.get("encoder"))
@@ -488,8 +502,11 @@ class KeyStore:
                 wrapped = base64.b64decode(row["wrapped"])
                 opened[key_id] = provider.unwrap(wrapped, _context(entry["uuid"], key_id))
             except (InvalidTag, KeyFileError, ValueError):  # the cause may quote key material
-                raise KeyFileError(f"The master key does not unwrap the data key {key_id}. Use the key file or "
-                                   "provider that made this key store.", param="path") from None  # fmt: skip
+                raise KeyFileError(
+                    f"The master key does not unwrap the data key {key_id}. Use the key file or "
+                    "provider that made this key store.",
+                    param="path",
+                ) from None
         return opened
 
     def _provider(self) -> KeyProvider:
@@ -520,8 +537,11 @@ class KeyStore:
                         raise ValueError
                     base64.b64decode(row["wrapped"], validate=True)
         except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error) as error:
-            raise KeyFileError(f"{path.name} is no readable key store ({type(error).__name__}). Restore it from a "
-                               "backup; no blob opens without it.", param="path") from None  # fmt: skip
+            raise KeyFileError(
+                f"{path.name} is no readable key store ({type(error).__name__}). Restore it from a "
+                "backup; no blob opens without it.",
+                param="path",
+            ) from None
         return record
 
     @contextmanager
@@ -544,8 +564,13 @@ def _context(collection: str, key_id: str) -> bytes:
 def _checked(collection: str) -> str:
     valid = isinstance(collection, str) and 0 < len(collection) <= _LONGEST_NAME and collection.isprintable()
     if not valid:
-        raise InvalidInputError.of("Sealer", "collection", f"a printable name of at most {_LONGEST_NAME} characters",
-                                   type(collection).__name__, code="E-SEAL-NAME")  # fmt: skip
+        raise InvalidInputError.of(
+            "Sealer",
+            "collection",
+            f"a printable name of at most {_LONGEST_NAME} characters",
+            type(collection).__name__,
+            code="E-SEAL-NAME",
+        )
     return collection
 
 
@@ -555,5 +580,6 @@ def _no_collection(collection: str, file: str, known: Iterable[str]) -> KeyFileE
         f"No key for collection {collection[:80]!r} in {file}. If the store was moved or renamed, pass the name under "
         "which its rows are sealed (--seal-name); otherwise check that this is its key file. "
         f"The file has keys for: {listed}.",
-        code="E-SEAL-COLLECTION", param="collection",
-    )  # fmt: skip
+        code="E-SEAL-COLLECTION",
+        param="collection",
+    )

@@ -40,13 +40,7 @@ from vecveil.sealing.keystore import (
     SingleKey,
 )
 from vecveil.types import Embeddings
-from vecveil.validation import (
-    check_count,
-    check_embeddings,
-    check_exact,
-    check_same_length,
-    check_texts,
-)
+from vecveil.validation import check_count, check_embeddings, check_exact, check_same_length, check_texts
 
 OnInvalid = Literal["raise", "skip"]
 
@@ -164,8 +158,11 @@ class Sealer:
         check_same_length(owner, **{name: column for name, column in columns.items() if column is not None})
         items = _bound_ids(ids, generations, len(X), owner)
         if len(set(canonical_ids(ids, len(X), owner=owner))) != len(X):
-            raise InvalidInputError("Some ids are equal, and the blobs of equal ids could be exchanged. A UUID is "
-                                    "one id in any spelling.", code="E-INPUT-IDS", param="ids")  # fmt: skip
+            raise InvalidInputError(
+                "Some ids are equal, and the blobs of equal ids could be exchanged. A UUID is one id in any spelling.",
+                code="E-INPUT-IDS",
+                param="ids",
+            )
         if texts is not None:
             check_texts([text for text in texts if text is not None], owner=owner, min_rows=0)
         bodies = encode_vectors(X, self._precision, owner=owner)
@@ -229,7 +226,7 @@ class Sealer:
 
     def reseal(
         self, blobs: Sequence[bytes], *, ids: Any, collection: str, generations: Sequence[int] | None = None
-    ) -> dict[Any, bytes]:  # fmt: skip
+    ) -> dict[Any, bytes]:
         """Return by id the blobs that open, sealed again under the current data key, their content unchanged."""
         names, items, plaintexts, _ = self._open(blobs, ids, collection, generations, "skip", "Sealer.reseal")
         return dict(zip(names, self._sealed(plaintexts, items, collection), strict=True))
@@ -246,9 +243,15 @@ class Sealer:
         ]
 
     def _open(
-        self, blobs: Sequence[bytes], ids: Any, collection: str, generations: Sequence[int] | None,
-        on_invalid: OnInvalid, owner: str, dimension: int | None = None,
-    ) -> tuple[list[Any], list[bytes], list[bytes], list[Any]]:  # fmt: skip
+        self,
+        blobs: Sequence[bytes],
+        ids: Any,
+        collection: str,
+        generations: Sequence[int] | None,
+        on_invalid: OnInvalid,
+        owner: str,
+        dimension: int | None = None,
+    ) -> tuple[list[Any], list[bytes], list[bytes], list[Any]]:
         """Return ids, bound ids and plaintexts of the blobs that open, and the ids of the others."""
         if on_invalid not in ("raise", "skip"):
             raise unknown_name(owner, "on_invalid", ("raise", "skip"), on_invalid)
@@ -268,9 +271,13 @@ class Sealer:
                     raise ValueError
             except (KeyError, InvalidTag, ValueError, TypeError):
                 if on_invalid == "raise":
-                    raise SealingError(f"The blob at position {position} does not open: it was changed, or is of "
-                                       "another id, collection, generation, key or size. Seal the row again, or pass "
-                                       "on_invalid='skip'.", code="E-SEAL-OPEN", param="blobs") from None  # fmt: skip
+                    raise SealingError(
+                        f"The blob at position {position} does not open: it was changed, or is of "
+                        "another id, collection, generation, key or size. Seal the row again, or pass "
+                        "on_invalid='skip'.",
+                        code="E-SEAL-OPEN",
+                        param="blobs",
+                    ) from None
                 skipped.append(given[position])
                 continue
             opened.append((given[position], item, plain))
@@ -335,8 +342,11 @@ def open_keys(key: Any, store: Any = None) -> KeyStore | SingleKey:
         key, store = MasterKeys(NoiseKeys.from_environment(variable)), store or path or None
     if isinstance(key, KeyProvider):
         if store is None:
-            raise InvalidInputError("A KeyProvider needs a file for its wrapped data keys: pass store='search.keys', "
-                                    "or env:NAME:search.keys as the key.", param="store")  # fmt: skip
+            raise InvalidInputError(
+                "A KeyProvider needs a file for its wrapped data keys: pass store='search.keys', "
+                "or env:NAME:search.keys as the key.",
+                param="store",
+            )
         return KeyStore(store, key)
     if store is not None:
         raise InvalidInputError("`store` is only valid with a KeyProvider.", param="store")

@@ -121,16 +121,24 @@ class SegmentWriter:
         self._schema = schema(n, precision)
         factory, connection, self._state = _factory(keys, name)
         encryption = pe.EncryptionConfiguration(
-            footer_key="index", uniform_encryption=True, plaintext_footer=False, double_wrapping=False,
+            footer_key="index",
+            uniform_encryption=True,
+            plaintext_footer=False,
+            double_wrapping=False,
             data_key_length_bits=256,
-        )  # fmt: skip
+        )
         self._file = open(path, "wb")  # noqa: SIM115
         try:
             self._writer = pq.ParquetWriter(
-                self._file, self._schema, compression="none", use_dictionary=False, write_statistics=False,
-                data_page_size=_PAGE_BYTES, max_rows_per_page=_GROUP_ROWS * 2,
+                self._file,
+                self._schema,
+                compression="none",
+                use_dictionary=False,
+                write_statistics=False,
+                data_page_size=_PAGE_BYTES,
+                max_rows_per_page=_GROUP_ROWS * 2,
                 encryption_properties=factory.file_encryption_properties(connection, encryption),
-            )  # fmt: skip
+            )
         except BaseException as error:
             self._file.close()
             raise self._state.get("error") or error from None
@@ -332,8 +340,9 @@ def _not_opened(name: str, error: Exception) -> SealingError | KeyFileError | Ex
         return KeyFileError(
             f"No key of this index opens {name}. The file was renamed, comes from another index, or was written "
             "under another key.",
-            code="E-SEAL-OPEN", param="key",
-        )  # fmt: skip
+            code="E-SEAL-OPEN",
+            param="key",
+        )
     return SealingError(
         f"{name} does not open: the file was cut, altered or exchanged. Restore it from a backup of the storage.",
         code="E-SEAL-OPEN",
@@ -359,8 +368,9 @@ def check_range(X: npt.NDArray[np.floating[Any]], precision: str, owner: str) ->
     if ((largest > most) | ((largest > 0) & (largest < least))).any():
         raise InvalidInputError(
             f"{owner}: a vector is beyond the range of {precision}. Normalise the vectors.",
-            code="E-SEAL-RANGE", param="vectors",
-        )  # fmt: skip
+            code="E-SEAL-RANGE",
+            param="vectors",
+        )
 
 
 def vectors_of(column: Any, n: int, precision: str) -> npt.NDArray[Any]:

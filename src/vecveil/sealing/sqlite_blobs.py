@@ -109,9 +109,13 @@ class SqliteBlobs(MutableMapping[str, bytes]):
             finally:
                 cursor.close()
         except sqlite3.Error as error:
-            raise StoreError.of("SqliteBlobs", "path", "a SQLite file that can be read and written",
-                                f"{os.path.basename(self._path)!r}: {type(error).__name__}",
-                                code="E-STORE-DATABASE") from None  # fmt: skip
+            raise StoreError.of(
+                "SqliteBlobs",
+                "path",
+                "a SQLite file that can be read and written",
+                f"{os.path.basename(self._path)!r}: {type(error).__name__}",
+                code="E-STORE-DATABASE",
+            ) from None
 
 
 def _key(name: str) -> bytes:

@@ -24,9 +24,13 @@ class Searchable(Protocol):
     candidates: int
 
     def add(
-        self, texts: Sequence[str] | None = None, *, ids: Sequence[str],
-        metadata: Sequence[Mapping[str, Any] | None] | None = None, vectors: Any = None,
-    ) -> None: ...  # fmt: skip
+        self,
+        texts: Sequence[str] | None = None,
+        *,
+        ids: Sequence[str],
+        metadata: Sequence[Mapping[str, Any] | None] | None = None,
+        vectors: Any = None,
+    ) -> None: ...
     def search(self, query: Any, *, top: int = 10, where: Any = None) -> Ranking: ...
     def get(self, ids: Sequence[str] | None = None, *, where: Any = None, missing: Any = "raise") -> Unsealed: ...
     def ids(self, where: Any = None) -> list[str]: ...

@@ -31,9 +31,12 @@ def sampled_rows(index: SealedIndex, limit: int, seed: int) -> Unsealed:
     rows = index.get(np.random.default_rng(seed).permutation(ids)[:limit].tolist())
     kept = [i for i, text in enumerate(rows.texts) if text is not None and text.strip()]
     return Unsealed(
-        [rows.ids[i] for i in kept], rows.vectors[kept], [rows.texts[i] for i in kept],
-        [rows.metadata[i] for i in kept], [],
-    )  # fmt: skip
+        [rows.ids[i] for i in kept],
+        rows.vectors[kept],
+        [rows.texts[i] for i in kept],
+        [rows.metadata[i] for i in kept],
+        [],
+    )
 
 
 def stored_vectors(index: SealedIndex, ids: Sequence[str]) -> npt.NDArray[np.uint8]:
@@ -74,8 +77,9 @@ def values_found(place: str, rows: Unsealed) -> dict[str, tuple[int, int]]:
     kinds = ("texts", "ids", "metadata", "vectors")
     return {
         kind: (sum(each == kind for each, _ in found), sum(each == kind for each, _ in every))
-        for kind in kinds if any(each == kind for each, _ in every)
-    }  # fmt: skip
+        for kind in kinds
+        if any(each == kind for each, _ in every)
+    }
 
 
 def _strings(metadata: Mapping[str, Any] | None) -> Iterator[str]:
@@ -104,9 +108,14 @@ def _blocks(place: str) -> Iterator[bytes]:
 
 
 def built_indexes(
-    vectors: npt.NDArray[Any], texts: Sequence[str], holds: npt.NDArray[np.bool_], *, count: int = 300, rows: int = 32,
+    vectors: npt.NDArray[Any],
+    texts: Sequence[str],
+    holds: npt.NDArray[np.bool_],
+    *,
+    count: int = 300,
+    rows: int = 32,
     seed: int = 0,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:  # fmt: skip
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """Return what the storage shows of ``count`` small indexes (count, q), and whether each has texts that ``holds``.
 
     Every index has as many rows, and texts of as many bytes. Shown are the number of objects, the sum and the largest
@@ -122,9 +131,10 @@ def built_indexes(
             place = Path(folder, str(i))
             with SealedIndex(place, secrets.token_bytes(32)) as index:
                 index.add(
-                    [_of_bytes(texts[row]) for row in chosen], ids=[f"{k:08d}" for k in range(rows)],
+                    [_of_bytes(texts[row]) for row in chosen],
+                    ids=[f"{k:08d}" for k in range(rows)],
                     vectors=vectors[chosen],
-                )  # fmt: skip
+                )
             objects = [path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file()]
             sizes = list(map(len, objects))
             shares = np.bincount(np.frombuffer(b"".join(objects), np.uint8), minlength=256) / sum(sizes)

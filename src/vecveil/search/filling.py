@@ -13,12 +13,7 @@ import numpy as np
 from vecveil.data.columns import ids_of, json_values, missing_column
 from vecveil.data.pipeline import ID
 from vecveil.data.reading import Chunk, TableReader
-from vecveil.databases.migrating import (
-    MigrationOptions,
-    SourceCheck,
-    check_source,
-    texts_and_metadata,
-)
+from vecveil.databases.migrating import MigrationOptions, SourceCheck, check_source, texts_and_metadata
 from vecveil.databases.store import Batch, VectorStore
 from vecveil.databases.survey import Reservoir, Sample, usable_rows
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, StoreError
@@ -89,8 +84,10 @@ def fill(
             if bad.total and not skip_bad:
                 raise StoreError(
                     f"The source got bad rows meanwhile ({bad}): {bad.named}. Correct them, or omit them with "
-                    "--skip-bad.", code="E-STORE", param="source",
-                )  # fmt: skip
+                    "--skip-bad.",
+                    code="E-STORE",
+                    param="source",
+                )
             rows = part.rows(np.flatnonzero(good).tolist())
             texts, metadata = texts_and_metadata(rows.fields, check.carried, check.withheld)
             yield Batch(rows.ids, rows.vectors, _rows(texts, metadata)), bad.total
@@ -100,9 +97,14 @@ def fill(
 
 
 def fill_from_table(
-    reader: TableReader, index: SealedIndex, *, id_column: str | None = None, drop: Sequence[str] = (),
-    batch: int = 20_000, show_progress: bool | None = None,
-) -> Filling:  # fmt: skip
+    reader: TableReader,
+    index: SealedIndex,
+    *,
+    id_column: str | None = None,
+    drop: Sequence[str] = (),
+    batch: int = 20_000,
+    show_progress: bool | None = None,
+) -> Filling:
     """Copy the rows of a table to ``index``, and verify the copy; see `fill`.
 
     The vectors of the table are taken; the encoder of the index encodes the texts of a table without vectors. All other
@@ -117,14 +119,22 @@ def fill_from_table(
         InvalidInputError: it has no vectors, and the index no encoder.
     """
     if reader.metadata.get("protected") or SEALED_FIELD in reader.types:
-        raise DataFileError.of(reader.name, "path", "a table of clean rows", "one that vecveil has protected",
-                               "A sealed index holds exact vectors.", "Copy the clean table.",
-                               code="E-DATA-FILE-PROTECTED")  # fmt: skip
+        raise DataFileError.of(
+            reader.name,
+            "path",
+            "a table of clean rows",
+            "one that vecveil has protected",
+            "A sealed index holds exact vectors.",
+            "Copy the clean table.",
+            code="E-DATA-FILE-PROTECTED",
+        )
     if reader.embedding_column is None and index.encoder is None:
         raise InvalidInputError(
             f"{reader.name} has no vectors. Name the encoder of its texts with encoder= (--encoder), or the column of "
-            "vectors with embedding_column= (--embedding-column).", code="E-INPUT", param="encoder",
-        )  # fmt: skip
+            "vectors with embedding_column= (--embedding-column).",
+            code="E-INPUT",
+            param="encoder",
+        )
     if id_column is None and ID in reader.types:
         id_column = ID
     for param, name in (("id_column", id_column), *(("drop", name) for name in drop)):
@@ -140,9 +150,14 @@ def fill_from_table(
         ids.update(dict.fromkeys(_ids(chunk, id_column, reader.name)))
         numbers -= {name for name in numbers if not all(map(_NUMBER.fullmatch, chunk.columns[name]))}
     if len(ids) < reader.rows:
-        raise DataFileError.of(reader.name, "id_column", "a column of distinct values",
-                               f"{reader.rows - len(ids):,} rows that repeat another's", "Rows are written by id.",
-                               "Name another column, or give each row its own id.")  # fmt: skip
+        raise DataFileError.of(
+            reader.name,
+            "id_column",
+            "a column of distinct values",
+            f"{reader.rows - len(ids):,} rows that repeat another's",
+            "Rows are written by id.",
+            "Name another column, or give each row its own id.",
+        )
     empty = (None, "") if reader.format in ("csv", "tsv") else (None,)
 
     def batches() -> Iterator[tuple[Batch, int]]:
@@ -153,7 +168,7 @@ def fill_from_table(
             records = [
                 {name: values[i] for name, values in columns.items() if values[i] not in empty}
                 for i in range(chunk.rows)
-            ]  # fmt: skip
+            ]
             X = np.empty((chunk.rows, 0), np.float32) if chunk.vectors is None else chunk.vectors
             texts = [None] * chunk.rows if chunk.texts is None else chunk.texts
             yield Batch(_ids(chunk, id_column, reader.name), np.asarray(X, np.float32), _rows(texts, records)), 0
@@ -176,8 +191,9 @@ def _check_dimension(index: SealedIndex, dimension: int | None) -> None:
         raise IncompatibleError(
             f"The source holds vectors of {dimension} dimensions; the encoder {index.encoder.name} makes "
             f"{index.encoder.dimension}. Name the encoder that made the source.",
-            code="E-INCOMPATIBLE-ENCODER", param="encoder",
-        )  # fmt: skip
+            code="E-INCOMPATIBLE-ENCODER",
+            param="encoder",
+        )
 
 
 def _copy(
@@ -194,8 +210,10 @@ def _copy(
     if foreign := there.difference(ids):
         raise StoreError(
             f"The index has {len(foreign):,} rows that the source lacks. Name another folder as DEST, or delete "
-            "these rows with `vecveil reconcile` and `vecveil forget`.", code="E-STORE", param="dest",
-        )  # fmt: skip
+            "these rows with `vecveil reconcile` and `vecveil forget`.",
+            code="E-STORE",
+            param="dest",
+        )
     sample, copied = Reservoir(_COMPARED, 0), set[str]()
     written = skipped = 0
     for rows, left_out in progress(batches, "copy", total=total, show=show, unit="batch"):
@@ -210,10 +228,11 @@ def _copy(
             new = [i for i, row in enumerate(rows.fields) if i not in done and (row["text"] is not None) is has_text]
             if new:
                 index.add(
-                    [str(rows.fields[i]["text"]) for i in new] if has_text else None, ids=[rows.ids[i] for i in new],
+                    [str(rows.fields[i]["text"]) for i in new] if has_text else None,
+                    ids=[rows.ids[i] for i in new],
                     vectors=np.ascontiguousarray(rows.vectors[new]) if rows.vectors.shape[1] else None,
                     metadata=[rows.fields[i]["metadata"] for i in new],
-                )  # fmt: skip
+                )
                 written += len(new)
     index.refresh(afresh=True)  # what the storage holds is compared, not local copies
     found = set(index.ids())
@@ -221,14 +240,17 @@ def _copy(
         raise StoreError(
             f"Verification failed: {len(copied - found):,} rows of the source are missing in the index, which has "
             f"{len(found - copied):,} others. Stop programs that write to either, and repeat the command.",
-            code="E-STORE-INCOMPLETE", param="dest",
-        )  # fmt: skip
+            code="E-STORE-INCOMPLETE",
+            param="dest",
+        )
     chosen = sample.sample(0)
     if len(_equal(index.get(list(chosen.ids), missing="skip"), chosen)) != len(chosen):
         raise StoreError(
             "Verification failed: rows that were read back from the index differ from the source. Stop programs that "
-            "write to either, and repeat the command.", code="E-STORE-INCOMPLETE", param="dest",
-        )  # fmt: skip
+            "write to either, and repeat the command.",
+            code="E-STORE-INCOMPLETE",
+            param="dest",
+        )
     return Filling(len(copied), written, skipped, len(chosen))
 
 
@@ -241,6 +263,7 @@ def _equal(stored: Unsealed, rows: Batch | Sample) -> list[int]:
         error = np.abs(stored.vectors - rows.vectors)
         close = (error <= _RELATIVE * np.abs(rows.vectors) + _ABSOLUTE).all(axis=1)
     return [
-        k for k, row in enumerate(rows.fields)
+        k
+        for k, row in enumerate(rows.fields)
         if close[k] and stored.texts[k] == row["text"] and stored.metadata[k] == row["metadata"]
-    ]  # fmt: skip
+    ]

@@ -47,8 +47,9 @@ def check_where(where: Where, owner: str, depth: int = 0) -> None:
     if not isinstance(where, Mapping) or not all(isinstance(name, str) for name in where):
         raise InvalidInputError(
             f"{owner}: `where` is a mapping of metadata fields to conditions, or a pyarrow.compute expression.",
-            code="E-INPUT-TYPE", param="where",
-        )  # fmt: skip
+            code="E-INPUT-TYPE",
+            param="where",
+        )
     for name, condition in where.items():
         if name in _JOINS:
             if depth == _DEEPEST:
@@ -73,8 +74,11 @@ def check_where(where: Where, owner: str, depth: int = 0) -> None:
             if operator in _ORDERS and (isinstance(operand, bool) or not isinstance(operand, str | int | float)):
                 raise _refused(owner, f"The operator {operator!r} of {name!r} takes a number or a text.")
             if any(not _is_value(value) for value in listed):
-                raise _refused(owner, f"A condition on {name!r} compares with texts without half a surrogate pair, "
-                               "finite numbers of Python, True and False.")
+                raise _refused(
+                    owner,
+                    f"A condition on {name!r} compares with texts without half a surrogate pair, "
+                    "finite numbers of Python, True and False.",
+                )
 
 
 class MetadataTable:
@@ -103,8 +107,9 @@ class MetadataTable:
         # A value that no condition compares with, such as an object, only exists.
         self._columns: dict[tuple[str, str], tuple[npt.NDArray[np.int32], Any]] = {
             key: (np.array(at, np.int32), _array(values[key]) if key[1] in _KINDS else None)
-            for key, at in places.items() if key[1] != "none"
-        }  # fmt: skip
+            for key, at in places.items()
+            if key[1] != "none"
+        }
         self._whole: Any = None
 
     def mask(self, where: Where) -> Mask:
@@ -171,8 +176,10 @@ class MetadataTable:
         except pa.ArrowException as error:
             raise InvalidInputError(
                 "`where`: pyarrow cannot evaluate this expression over the metadata. Compare a field with values of "
-                "its own type.", code="E-INPUT", param="where",
-            ) from error  # fmt: skip
+                "its own type.",
+                code="E-INPUT",
+                param="where",
+            ) from error
         mask[found] = True
         return mask
 

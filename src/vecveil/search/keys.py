@@ -90,8 +90,9 @@ class ProviderKeys:
         if not self.reads:
             raise KeyFileError(
                 "The key provider wraps keys and does not unwrap them: this process can add rows, not read them.",
-                code="E-SEAL-OPEN", param="key",
-            )  # fmt: skip
+                code="E-SEAL-OPEN",
+                param="key",
+            )
         return self._provider.unwrap(wrapped, self._context(name))
 
     def current(self) -> str:
@@ -125,8 +126,10 @@ class KeySource:
             place = os.path.basename(self._key.path)
             raise KeyFileError(
                 f"{place} has no key for the index {name}. Use the key file that the index was made with, "
-                "or a backup of it.", code="E-SEAL-COLLECTION", param="key",
-            )  # fmt: skip
+                "or a backup of it.",
+                code="E-SEAL-COLLECTION",
+                param="key",
+            )
         if isinstance(self._key, SingleKey):
             return FixedKeys(self._key, index)
         return ProviderKeys(self._key, index)
@@ -161,5 +164,6 @@ def _unwrapped(keys: tuple[DataKey, ...], wrapped: bytes, key_id: str, name: str
             return data_key.segments.decrypt(wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], name.encode())
     raise KeyFileError(
         f"No data key {key_id} for {name}: the key was erased, or the segment comes from another key store.",
-        code="E-SEAL-OPEN", param="key",
-    )  # fmt: skip
+        code="E-SEAL-OPEN",
+        param="key",
+    )

@@ -23,13 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from vecveil.encoders.text_encoder import TextEncoder
-from vecveil.errors import (
-    IncompatibleError,
-    InvalidInputError,
-    KeyFileError,
-    SealingError,
-    StoreError,
-)
+from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, SealingError, StoreError
 from vecveil.io import LockedError, atomic_path, locked
 from vecveil.runtime import progress
 from vecveil.sealing.segments import DELETED, LIVE, Segment, SegmentWriter, schema
@@ -105,9 +99,13 @@ class SegmentLog:
             self.snapshot = None
 
     def append(
-        self, columns: Callable[[int], Mapping[str, Any]], n: int | None, *, encoder: TextEncoder | None = None,
+        self,
+        columns: Callable[[int], Mapping[str, Any]],
+        n: int | None,
+        *,
+        encoder: TextEncoder | None = None,
         deleted: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Write one segment; return when it is durable.
 
         Args:
@@ -119,15 +117,17 @@ class SegmentLog:
             if not deleted and encoder is not self.encoder:
                 raise IncompatibleError(
                     "This process encoded the index again meanwhile. Add the rows again.",
-                    code="E-INCOMPATIBLE-ENCODER", param="vectors",
-                )  # fmt: skip
+                    code="E-INCOMPATIBLE-ENCODER",
+                    param="vectors",
+                )
             keys = self.made()
             known = self.known_dimension()
             if n is not None and known not in (None, n):
                 raise IncompatibleError(
                     f"The index holds vectors of {known} dimensions; these have {n}. It was made with another encoder.",
-                    code="E-INCOMPATIBLE", param="vectors",
-                )  # fmt: skip
+                    code="E-INCOMPATIBLE",
+                    param="vectors",
+                )
             n = n or known
             if n is None:
                 return
@@ -142,9 +142,11 @@ class SegmentLog:
                 name = f"segments/{self._lamport:016x}-{self._writer}-{self._written + 1}.parquet"
                 stamped = _stamped(rows, self._lamport, self._writer, DELETED if deleted else LIVE)
                 record = {
-                    "uuid": str(keys.uuid), "kind": "append", **self._noted(),
+                    "uuid": str(keys.uuid),
+                    "kind": "append",
+                    **self._noted(),
                     "seen": {"commit": listing.commit, "appends": listing.newest},
-                }  # fmt: skip
+                }
                 try:
                     key_id = self._write(name, [stamped], keys, n, record)
                 except BaseException:
@@ -284,8 +286,9 @@ class SegmentLog:
             if time.monotonic() > due:
                 raise StoreError(
                     f"The index at {self.location} is incomplete: {problem}. The storage withholds objects, or they "
-                    "were deleted. Restore them from a backup of the storage.", code="E-INDEX-INCOMPLETE",
-                )  # fmt: skip
+                    "were deleted. Restore them from a backup of the storage.",
+                    code="E-INDEX-INCOMPLETE",
+                )
             time.sleep(0.05)
 
     def refresh(self, *, afresh: bool = False) -> Snapshot:
@@ -311,8 +314,10 @@ class SegmentLog:
         if any(isinstance(part.segment, ReencodedSegment) for part in snapshot.parts.values()):
             raise IncompatibleError(
                 f"{_OWNER}: rows were added with the former encoder while the index was encoded again. Call compact() "
-                "of an index that is opened with its encoder first.", code="E-INCOMPATIBLE-ENCODER", param="encoder",
-            )  # fmt: skip
+                "of an index that is opened with its encoder first.",
+                code="E-INCOMPATIBLE-ENCODER",
+                param="encoder",
+            )
         return {name: np.packbits(mask).tobytes() for name, mask in snapshot.alive.items()}
 
     def hold(self, segments: Mapping[str, bytes]) -> None:
@@ -392,9 +397,13 @@ class SegmentLog:
                     if newest.get(writer, 0) < number:
                         raise _Missing(f"append {number} of writer {writer[:8]}… is missing")
         return before.with_parts(
-            [name for name in wanted if name in before.parts], new,
-            commit=listing.commit, covered=covered, newest=newest, lamport=max([before.lamport, *listing.lamports]),
-        )  # fmt: skip
+            [name for name in wanted if name in before.parts],
+            new,
+            commit=listing.commit,
+            covered=covered,
+            newest=newest,
+            lamport=max([before.lamport, *listing.lamports]),
+        )
 
     def _segment(self, name: str, keys: IndexKeys) -> Segment:
         """Open a segment and compare its record with the index."""
@@ -403,10 +412,15 @@ class SegmentLog:
         if record["uuid"] != str(keys.uuid):
             segment.close()
             raise SealingError(f"{name} belongs to another index.", code="E-SEAL-OPEN")
-        if record["kind"] == "append" and self._reencoded and (
-            record["encoder"] != self.noted_encoder if record["encoder"]
-            else record["seen"]["commit"] < self._reencoded
-        ):  # fmt: skip
+        if (
+            record["kind"] == "append"
+            and self._reencoded
+            and (
+                record["encoder"] != self.noted_encoder
+                if record["encoder"]
+                else record["seen"]["commit"] < self._reencoded
+            )
+        ):
             segment = self._encoded_again(segment)
             record = segment.record
         layout = record["dimension"], record["precision"]
@@ -414,8 +428,9 @@ class SegmentLog:
             segment.close()
             raise IncompatibleError(
                 f"{name} holds vectors of {layout[0]} dimensions as {layout[1]}, the rest of the index of "
-                f"{self.dimension} as {self.precision}.", code="E-INCOMPATIBLE",
-            )  # fmt: skip
+                f"{self.dimension} as {self.precision}.",
+                code="E-INCOMPATIBLE",
+            )
         self._check_encoder(record)
         self._take_layout(record)
         return segment
@@ -426,8 +441,10 @@ class SegmentLog:
             segment.close()
             raise IncompatibleError(
                 f"{segment.name} was added with the former encoder while the index was encoded again. Call "
-                f"reencode(encoder) once more with {self._label()}.", code="E-INCOMPATIBLE-ENCODER", param="encoder",
-            )  # fmt: skip
+                f"reencode(encoder) once more with {self._label()}.",
+                code="E-INCOMPATIBLE-ENCODER",
+                param="encoder",
+            )
         return ReencodedSegment(segment, NewVectors(self.encoder, self.precision))
 
     def _take_layout(self, record: Mapping[str, Any]) -> None:
@@ -481,13 +498,16 @@ class SegmentLog:
             assert self.encoder is not None
             raise IncompatibleError(
                 f"The index has the encoder {self._label()}, not {self.encoder.name}. Open it with that encoder, or "
-                "encode it again with index.reencode(encoder).", code="E-INCOMPATIBLE-ENCODER", param="encoder",
-            )  # fmt: skip
+                "encode it again with index.reencode(encoder).",
+                code="E-INCOMPATIBLE-ENCODER",
+                param="encoder",
+            )
         if own is None and reencoded > (reencoded if self._reencoded is None else self._reencoded):
             raise IncompatibleError(
                 f"The index was encoded again with {self._label()}, so that earlier vectors do not fit. Open it again.",
-                code="E-INCOMPATIBLE-ENCODER", param="encoder",
-            )  # fmt: skip
+                code="E-INCOMPATIBLE-ENCODER",
+                param="encoder",
+            )
         self._reencoded = reencoded
 
     def _trusted_state(self) -> dict[str, Any]:
@@ -504,8 +524,9 @@ class SegmentLog:
             raise SealingError(
                 f"The file of trusted_state, {self._trusted.name}, cannot be read: it is damaged, or another index or "
                 "key wrote it. Restore it from a backup; without one, delete it and check what the storage holds.",
-                code="E-SEAL-OPEN", param="trusted_state",
-            ) from error  # fmt: skip
+                code="E-SEAL-OPEN",
+                param="trusted_state",
+            ) from error
         segment.close()
         state: dict[str, Any] = segment.record["state"]
         return state
@@ -527,21 +548,28 @@ class SegmentLog:
         try:
             with locked(self._trusted):
                 known = self._trusted_state()  # another process may have written it
-                newest = {w: max(snapshot.newest.get(w, 0), known["newest"].get(w, 0))
-                          for w in {**known["newest"], **snapshot.newest}}  # fmt: skip
+                newest = {
+                    w: max(snapshot.newest.get(w, 0), known["newest"].get(w, 0))
+                    for w in {**known["newest"], **snapshot.newest}
+                }
                 state = {"commit": max(snapshot.commit, known["commit"]), "newest": newest}
                 with atomic_path(self._trusted) as path:
                     record = {"uuid": str(keys.uuid), "kind": "trusted", "state": state}
                     SegmentWriter(
-                        path, f"trusted/{keys.uuid}", keys, n=self.dimension or 1, precision=self.precision,
+                        path,
+                        f"trusted/{keys.uuid}",
+                        keys,
+                        n=self.dimension or 1,
+                        precision=self.precision,
                         record=record,
-                    ).close()  # fmt: skip
+                    ).close()
         except (OSError, LockedError) as error:
             raise StoreError(
                 f"The file of trusted_state, {self._trusted.name}, cannot be written: "
                 f"{getattr(error, 'strerror', None) or 'another process keeps it locked'}. The index is unharmed.",
-                code="E-INDEX-STORAGE", param="trusted_state",
-            ) from error  # fmt: skip
+                code="E-INDEX-STORAGE",
+                param="trusted_state",
+            ) from error
 
     def rewrite(self, ids: Sequence[str]) -> None:
         """Write every segment that holds a version of ``ids`` again, without what is superseded."""
@@ -565,8 +593,9 @@ class SegmentLog:
         if not isinstance(keys, StoreKeys):
             raise InvalidInputError(
                 f"{_OWNER}.reseal: only a key store has data keys to renew; this index has another kind of key.",
-                code="E-INPUT", param="key",
-            )  # fmt: skip
+                code="E-INPUT",
+                param="key",
+            )
         with self._changing:
             if len(keys.store.read(keys.collection).keys) == 1:  # otherwise an interrupted renewal goes on
                 keys.store.rotate(keys.collection)
@@ -618,8 +647,11 @@ class SegmentLog:
         for texts in progress(_texts(snapshot), "Encoding", total=total, show=show, unit="chunk"):
             if columns := vectors.encode(texts):
                 rows = len(columns["id"])
-                columns |= {"text": pa.array([""] * rows), "has_text": pa.array([False] * rows),
-                            "metadata": pa.array([""] * rows)}  # fmt: skip
+                columns |= {
+                    "text": pa.array([""] * rows),
+                    "has_text": pa.array([False] * rows),
+                    "metadata": pa.array([""] * rows),
+                }
                 record = {"uuid": str(keys.uuid), "kind": "vectors", "encoder": vectors.encoder.model_fingerprint}
                 name = f"{_VECTORS}{new_name()}.parquet"
                 table = _stamped(columns, 0, new_name(), LIVE)
@@ -654,8 +686,9 @@ class SegmentLog:
         if not self._can_commit():
             raise StoreError(
                 f"The storage of {self.location} cannot create an object only if it is absent, so two processes could "
-                "commit at once. Open the index with exclusive=True in one maintenance process.", code="E-INDEX-COMMIT",
-            )  # fmt: skip
+                "commit at once. Open the index with exclusive=True in one maintenance process.",
+                code="E-INDEX-COMMIT",
+            )
 
     def _small(self, snapshot: Snapshot) -> set[str]:
         """Return the segments that an automatic compaction merges: the small ones, in geometric steps.
@@ -679,9 +712,13 @@ class SegmentLog:
         return stale | (small if len(small) > 1 else set())
 
     def commit(
-        self, choose: Callable[[Snapshot], set[str]], *, once: bool = False, always: bool = False,
+        self,
+        choose: Callable[[Snapshot], set[str]],
+        *,
+        once: bool = False,
+        always: bool = False,
         vectors: NewVectors | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Rewrite the chosen segments and take over all appends, as one numbered commit.
 
         Args:
@@ -715,10 +752,13 @@ class SegmentLog:
                         merged = {**noted, "kind": "merged", "commit": number}
                         self._merge(snapshot, chosen, n, keys, merged, outputs)
                     record = {
-                        **noted, "kind": "commit", "commit": number, "reencoded": reencoded,
+                        **noted,
+                        "kind": "commit",
+                        "commit": number,
+                        "reencoded": reencoded,
                         "base": [*(name for name in snapshot.parts if name not in chosen), *outputs],
                         "covered": dict(snapshot.newest),
-                    }  # fmt: skip
+                    }
                     self._write(_commit_name(number), [], keys, n, record)
                     break
                 except (FileExistsError, FileNotFoundError, RetiredKeyError) as error:
@@ -749,9 +789,8 @@ class SegmentLog:
                 return snapshot
 
     def _merge(
-        self, snapshot: Snapshot, chosen: set[str], n: int, keys: IndexKeys, record: dict[str, Any],
-        outputs: list[str],
-    ) -> None:  # fmt: skip
+        self, snapshot: Snapshot, chosen: set[str], n: int, keys: IndexKeys, record: dict[str, Any], outputs: list[str]
+    ) -> None:
         """Write the current rows of the chosen segments into new ones and verify them; their names join ``outputs``."""
         limit = max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // (2 * n)))
         number = record["commit"]
@@ -814,10 +853,11 @@ class SegmentLog:
         assert snapshot is not None
         listing = self._listing()
         gone = [
-            name for name in listing.names - snapshot.parts.keys()
+            name
+            for name in listing.names - snapshot.parts.keys()
             if ((match := _MERGED.fullmatch(name)) and int(match[1], 16) <= snapshot.commit)
             or (_APPEND.fullmatch(name) and not _is_open(name, snapshot.covered))
-        ]  # fmt: skip
+        ]
         self.storage.delete(gone)
         # Old commits keep their names, which must stay taken, and lose their content.
         older = snapshot.commit - _KEPT_COMMITS
@@ -836,20 +876,18 @@ class _Listing:
         merged = [match for name in names if (match := _MERGED.fullmatch(name))]
         # A merge that its commit does not name yet repeats rows, so its number does no harm.
         self.lamports = [
-            *(int(name.partition("/")[2][:16], 16) for name in self.appends), *(int(match[2], 16) for match in merged),
-        ]  # fmt: skip
+            *(int(name.partition("/")[2][:16], 16) for name in self.appends),
+            *(int(match[2], 16) for match in merged),
+        ]
         self.newest = {writer: max(numbers) for writer, numbers in _numbers(self.appends).items()}
-
 
 
 class _Missing(Exception):
     """An object that must exist does not appear."""
 
 
-
 class _Superseded(Exception):
     """Another process committed first."""
-
 
 
 def _under_other_keys(snapshot: Snapshot, *, key_id: str) -> set[str]:
@@ -890,12 +928,10 @@ def _numbers(appends: Iterable[str]) -> dict[str, set[int]]:
     return numbers
 
 
-
 def _is_open(name: str, covered: Mapping[str, int]) -> bool:
     """Return whether no commit has taken over this append."""
     match = _APPEND.fullmatch(name)
     return match is not None and int(match[3]) > covered.get(match[2], 0)
-
 
 
 def _behind(newest: Mapping[str, int], known: Mapping[str, int]) -> bool:
@@ -905,7 +941,6 @@ def _behind(newest: Mapping[str, int], known: Mapping[str, int]) -> bool:
 
 def _commit_name(number: int) -> str:
     return f"commits/{number:08x}.parquet"
-
 
 
 def _stamped(columns: Mapping[str, Any], lamport: int, writer: str, deleted: int) -> Any:

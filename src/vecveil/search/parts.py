@@ -17,10 +17,15 @@ from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import InvalidInputError
 from vecveil.search.sealed_index import SealedIndex
 
-HITS = pa.schema([
-    ("query", pa.string()), ("id", pa.string()), ("score", pa.float32()), ("text", pa.string()),
-    ("metadata", pa.string()),
-])  # fmt: skip
+HITS = pa.schema(
+    [
+        ("query", pa.string()),
+        ("id", pa.string()),
+        ("score", pa.float32()),
+        ("text", pa.string()),
+        ("metadata", pa.string()),
+    ]
+)
 Queries = tuple[list[str], npt.NDArray[np.floating[Any]]]
 
 
@@ -112,8 +117,9 @@ def queries_in(
     if encoder is None:
         raise InvalidInputError(
             f"{owner}: the queries are texts. Pass encoder=..., the encoder of the index.",
-            code="E-INPUT", param="encoder",
-        )  # fmt: skip
+            code="E-INPUT",
+            param="encoder",
+        )
     return names, encoder.encode_query(values.to_pylist())
 
 

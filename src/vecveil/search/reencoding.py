@@ -94,8 +94,9 @@ def check_texts_there(lacking: int) -> None:
         raise InvalidInputError(
             f"{_OWNER}: {lacking:,} rows have no text to encode. Add them again with their texts, or delete them. "
             "To keep their vectors, make a new index from vectors of the new encoder.",
-            code="E-INDEX-TEXT", param="encoder",
-        )  # fmt: skip
+            code="E-INDEX-TEXT",
+            param="encoder",
+        )
 
 
 def _digest(text: str) -> str:

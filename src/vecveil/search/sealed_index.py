@@ -111,12 +111,16 @@ class SealedIndex:
         place = hashlib.sha256(self.location.encode()).hexdigest()[:24]
         folder = Path(cache) if cache is not None else default_cache_folder().parent / "index"
         self._log = SegmentLog(
-            self.location, KeySource(key), Storage(self.location, cache=folder / place, options=storage_options),
-            name=name or self.location, precision=precision,
+            self.location,
+            KeySource(key),
+            Storage(self.location, cache=folder / place, options=storage_options),
+            name=name or self.location,
+            precision=precision,
             encoder=_encoder(encoder),
             max_staleness=check_positive(max_staleness, owner=_OWNER, param="max_staleness", allow_zero=True),
-            trusted_state=None if trusted_state is None else Path(trusted_state), exclusive=exclusive,
-        )  # fmt: skip
+            trusted_state=None if trusted_state is None else Path(trusted_state),
+            exclusive=exclusive,
+        )
         # Of the segments that are loaded; dropped with them. Many threads may need one at once, and one builds it.
         self._building = threading.Lock()
         self._tables: WeakKeyDictionary[LoadedSegment, MetadataTable] = WeakKeyDictionary()
@@ -253,8 +257,9 @@ class SealedIndex:
         if snapshot.dimension is not None and len(q) != snapshot.dimension:
             raise IncompatibleError(
                 f"{owner}: the index holds vectors of {snapshot.dimension} dimensions; the query has {len(q)}.",
-                code="E-INCOMPATIBLE", param="query",
-            )  # fmt: skip
+                code="E-INCOMPATIBLE",
+                param="query",
+            )
         parts = [(part, self._selected(part, mask, where)) for part, mask in snapshot.live()]
         best = self._ranked(q, parts, k)
         if mode == "hybrid":
@@ -262,8 +267,9 @@ class SealedIndex:
             if not isinstance(words, str):
                 raise InvalidInputError(
                     f"{owner}: mode='hybrid' needs a text as query, or as words=...",
-                    code="E-INPUT", param="query" if words is None else "words",
-                )  # fmt: skip
+                    code="E-INPUT",
+                    param="query" if words is None else "words",
+                )
             best = self._fused(q, words, parts, best, k)
         return best[:top]
 
@@ -297,8 +303,9 @@ class SealedIndex:
             if absent and missing == "raise":
                 raise StoreError(
                     f"{owner}: {len(absent)} of the {len(ids)} ids have no row. Pass missing='skip' to leave them out.",
-                    code="E-STORE-IDS", param="ids",
-                )  # fmt: skip
+                    code="E-STORE-IDS",
+                    param="ids",
+                )
             places = [place for place in found if place is not None]
         if where is not None:
             masks = {id(part): self._selected(part, mask, where) for part, mask in snapshot.live()}
@@ -388,8 +395,10 @@ class SealedIndex:
         if new is None or new.model_fingerprint is None:
             raise InvalidInputError(
                 f"{_OWNER}.reencode: the index notes the fingerprint of its encoder, and this one has none. Pass "
-                "load_encoder(encoder, fingerprint=...).", code="E-INPUT", param="encoder",
-            )  # fmt: skip
+                "load_encoder(encoder, fingerprint=...).",
+                code="E-INPUT",
+                param="encoder",
+            )
         self._log.reencode(new, show_progress=show_progress)
         return self.count()
 
@@ -406,9 +415,7 @@ class SealedIndex:
                 self._tables[part] = MetadataTable(columns, len(part))
         return mask & self._tables[part].mask(where)
 
-    def _ranked(
-        self, q: npt.NDArray[np.float32], parts: list[Selection], top: int
-    ) -> list[Hit]:
+    def _ranked(self, q: npt.NDArray[np.float32], parts: list[Selection], top: int) -> list[Hit]:
         """Return score, part and row of the rows that the codes propose, best first."""
         propose = lambda pair: pair[0].scan.candidates(q, pair[1], top)  # noqa: E731
         large = sum(len(part) for part, _ in parts) > _ONE_THREAD
@@ -429,9 +436,8 @@ class SealedIndex:
         return [(float(exact[i]), parts[owners[i]][0], int(rows[i])) for i in order]
 
     def _fused(
-        self, q: npt.NDArray[np.float32], query: str, parts: list[Selection],
-        ranked: list[Hit], top: int,
-    ) -> list[Hit]:  # fmt: skip
+        self, q: npt.NDArray[np.float32], query: str, parts: list[Selection], ranked: list[Hit], top: int
+    ) -> list[Hit]:
         """Return the rows of ``ranked`` and those with words of ``query`` by the sum of reciprocal ranks."""
         found: list[Hit] = []
         counted = [(self._word_counts(part), mask) for part, mask in parts]
@@ -490,8 +496,9 @@ class SealedIndex:
         if vector.ndim != 2 or len(vector) != 1 or vector.dtype.kind not in "fiu":
             raise InvalidInputError(
                 f"{owner}: `query` is a text or one vector (n,); the shape is {vector.shape}.",
-                code="E-INPUT-SHAPE", param="query",
-            )  # fmt: skip
+                code="E-INPUT-SHAPE",
+                param="query",
+            )
         check_exact(check_embeddings(vector, owner=owner, param="query"), owner=owner, param="query")
         largest = np.abs(vector[0]).max()
         if largest == 0:
@@ -511,8 +518,9 @@ def _required(encoder: TextEncoder | None, owner: str) -> TextEncoder:
     if encoder is None:
         raise InvalidInputError(
             f"{owner}: the index was opened without an encoder. Pass vectors, or open it with encoder=...",
-            code="E-INPUT", param="vectors",
-        )  # fmt: skip
+            code="E-INPUT",
+            param="vectors",
+        )
     return encoder
 
 
@@ -539,8 +547,9 @@ def _checked_ids(ids: Any, owner: str) -> list[str]:
     if not all(isinstance(name, str) for name in names):
         raise InvalidInputError(
             f"{owner}: `ids` holds a value that is not a string. Write numbers in decimal.",
-            code="E-INPUT-TYPE", param="ids",
-        )  # fmt: skip
+            code="E-INPUT-TYPE",
+            param="ids",
+        )
     listed = [str(name) for name in names]
     _strings(listed, owner, "ids")
     return listed
@@ -552,8 +561,10 @@ def _strings(values: Sequence[str], owner: str, param: str) -> Any:
     except UnicodeEncodeError:  # the error holds the value
         raise InvalidInputError(
             f"{owner}: `{param}` holds half of a surrogate pair, which is no character. Decode the text again, or "
-            "encode it with errors='replace'.", code="E-INPUT", param=param,
-        ) from None  # fmt: skip
+            "encode it with errors='replace'.",
+            code="E-INPUT",
+            param=param,
+        ) from None
 
 
 def _as_json(row: Any, owner: str) -> str:
@@ -570,8 +581,9 @@ def _as_json(row: Any, owner: str) -> str:
         raise InvalidInputError(
             f"{owner}: `metadata` is a JSON object with string keys for each row, at most {_DEEPEST} levels deep. "
             "Write dates as text, NumPy's numbers as Python's (.item()), and None for NaN and infinity.",
-            code="E-SEAL-METADATA", param="metadata",
-        ) from None  # fmt: skip
+            code="E-SEAL-METADATA",
+            param="metadata",
+        ) from None
 
 
 def _is_deep(value: Any, left: int = _DEEPEST) -> bool:

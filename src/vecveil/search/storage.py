@@ -89,9 +89,11 @@ class Storage:
             return set()
         return {
             f"{folder.name}/{path.name}"
-            for folder in self._cache.iterdir() if folder.is_dir()
-            for path in folder.iterdir() if not path.name.startswith(".")
-        }  # fmt: skip
+            for folder in self._cache.iterdir()
+            if folder.is_dir()
+            for path in folder.iterdir()
+            if not path.name.startswith(".")
+        }
 
     def read(self, name: str) -> bytes:
         """Return the content of a small object.
@@ -208,8 +210,9 @@ def file_system(location: str, options: Mapping[str, Any] | None = None) -> tupl
     except (ValueError, ImportError) as error:
         raise InvalidInputError(
             f"fsspec does not open this location: {error}. Name a folder, or a URL whose file system is installed.",
-            code="E-INPUT", param="location",
-        ) from error  # fmt: skip
+            code="E-INPUT",
+            param="location",
+        ) from error
     return files, path
 
 

@@ -27,9 +27,10 @@ def reconcile(index: SealedIndex, ids: Iterable[str]) -> Reconciliation:
     sources = dict.fromkeys(ids)
     rows = dict.fromkeys(index.ids())
     return Reconciliation(
-        len(rows), tuple(name for name in rows if name not in sources),
+        len(rows),
+        tuple(name for name in rows if name not in sources),
         tuple(name for name in sources if name not in rows),
-    )  # fmt: skip
+    )
 
 
 def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[str], *, name: str) -> Erasure:
@@ -55,13 +56,17 @@ def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[st
     if left := len(set(index.ids()).intersection(names)):
         raise StoreError(
             f"{left:,} ids of the list are in the index again: another program writes them. Stop it, and repeat the "
-            "command.", code="E-STORE-DATABASE", param="ids",
-        )  # fmt: skip
+            "command.",
+            code="E-STORE-DATABASE",
+            param="ids",
+        )
     done = replace(
-        done, finished=now(), compacted="Every segment that held a version of the rows was rewritten, and deleted.",
+        done,
+        finished=now(),
+        compacted="Every segment that held a version of the rows was rewritten, and deleted.",
         verified=[f"The ids of all {index.count():,} rows of the index were read again: none is on the list."],
         remains=REMAINS,
-    )  # fmt: skip
+    )
     write_receipt(receipt, done)
     return done
 
@@ -76,8 +81,9 @@ def look(place: str) -> dict[str, Any]:
     try:
         objects = files.find(root, detail=True)
     except OSError as error:
-        raise StoreError(f"The storage of the index cannot be listed: {type(error).__name__}.",
-                         code="E-INDEX-STORAGE") from error  # fmt: skip
+        raise StoreError(
+            f"The storage of the index cannot be listed: {type(error).__name__}.", code="E-INDEX-STORAGE"
+        ) from error
     names = {path: path.removeprefix(root).strip("/") for path in objects}
     if "index.json" not in names.values():
         raise StoreError("There is no index at this place.", code="E-INDEX-MISSING", param="store")

@@ -10,11 +10,7 @@ from vecveil.sensitivity.closed_forms import (
     low_rank_concept_shape,
     optimal_shape,
 )
-from vecveil.sensitivity.hard_concrete import (
-    HardConcreteMask,
-    MaskOptions,
-    fit_hard_concrete_mask,
-)
+from vecveil.sensitivity.hard_concrete import HardConcreteMask, MaskOptions, fit_hard_concrete_mask
 from vecveil.sensitivity.integrated_gradients import (
     integrated_gradient_sensitivity,
     integrated_gradients,

@@ -47,9 +47,7 @@ DEAD = 1e-9
 """Least second moment as a share of the mean: dead dimensions have 0, and C_ii is divided by it."""
 
 
-def relative_diagonal(
-    sensitivity: npt.NDArray[np.float64], *, floor: float, owner: str, param: str
-) -> NoiseShape:
+def relative_diagonal(sensitivity: npt.NDArray[np.float64], *, floor: float, owner: str, param: str) -> NoiseShape:
     """Return the diagonal shape of non-negative weights (n,), with ``floor`` times their mean added.
 
     Raises:
@@ -79,9 +77,7 @@ def diagonal_concept_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseSha
     energy = np.diag(moments.M)
     energy = np.maximum(energy, DEAD * energy.mean())
     sensitivity = np.sqrt(np.diag(moments.C) / energy)
-    return relative_diagonal(
-        sensitivity, floor=floor, owner="diagonal_concept_shape", param="moments"
-    )
+    return relative_diagonal(sensitivity, floor=floor, owner="diagonal_concept_shape", param="moments")
 
 
 def label_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
@@ -93,8 +89,13 @@ def label_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
     """
     if moments.B is None or not moments.B.any():
         got = "no labels" if moments.B is None else "labels that explain nothing of the embeddings"
-        raise InvalidInputError.of("label_shape", "moments", "made with token labels", got,
-                                   fix="Pass token_labels, or use concept_covariance_shape.")  # fmt: skip
+        raise InvalidInputError.of(
+            "label_shape",
+            "moments",
+            "made with token labels",
+            got,
+            fix="Pass token_labels, or use concept_covariance_shape.",
+        )
     return NoiseShape.from_matrix(optimal_shape(moments.B, regularised(moments.M)), floor=floor)
 
 
@@ -128,9 +129,7 @@ def low_rank_concept_shape(moments: Moments, rank: int, floor: float = 1e-2) -> 
     return NoiseShape.from_low_rank(vectors[:, n - r :], weights, floor=rest)
 
 
-def combine_shapes(
-    shapes: Sequence[NoiseShape], weights: Sequence[float] | None = None
-) -> NoiseShape:
+def combine_shapes(shapes: Sequence[NoiseShape], weights: Sequence[float] | None = None) -> NoiseShape:
     """Return Σ = Σ_i w_i Σ_i, one shape for several concepts; the weights add up to 1, the trace is n.
 
     Guarantee:
@@ -168,9 +167,7 @@ def combine_shapes(
 Over = Literal["pairs", "sets"]
 
 
-def difference_sensitivity(
-    positive: Embeddings, negative: Embeddings, *, over: Over = "pairs"
-) -> Vector:
+def difference_sensitivity(positive: Embeddings, negative: Embeddings, *, over: Over = "pairs") -> Vector:
     """Return Δ (n,): the largest |Φ(s⁺)_i − Φ(s⁻)_i| in each dimension i (SPARSE, Definition 7).
 
     Args:
@@ -193,9 +190,13 @@ def difference_sensitivity(
     if over != "pairs":
         raise InvalidInputError.of(owner, "over", "'pairs' or 'sets'", repr(over)[:40])
     if len(P) != len(N):
-        raise InvalidInputError.of(owner, "negative", f"of {len(P)} rows, one for each positive",
-                                   f"{len(N)} rows",
-                                   fix="Over D+ × D-, with over='sets', the numbers may differ.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "negative",
+            f"of {len(P)} rows, one for each positive",
+            f"{len(N)} rows",
+            fix="Over D+ × D-, with over='sets', the numbers may differ.",
+        )
     return np.asarray(np.abs(P.astype(np.float64) - N).max(axis=0), dtype=np.float64)
 
 

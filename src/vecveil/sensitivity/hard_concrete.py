@@ -22,12 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from vecveil.errors import (
-    out_of_range,
-    unknown_name,
-    wrong_shape,
-    wrong_type,
-)
+from vecveil.errors import out_of_range, unknown_name, wrong_shape, wrong_type
 from vecveil.runtime import import_torch, one_thread, progress, resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings, check_positive, check_probability
@@ -156,16 +151,23 @@ class HardConcreteMask:
         mask, options = self.mask, self.options
         squares = float((mask**2).sum())
         return {
-            "dimension": int(mask.size), "pairs": self.pairs, "seed": self.seed,
-            "mean": float(mask.mean()), "sd": float(mask.std()), "density": float((mask > 0.5).mean()),
-            "zeros": float((mask == 0).mean()), "ones": float((mask == 1).mean()),
+            "dimension": int(mask.size),
+            "pairs": self.pairs,
+            "seed": self.seed,
+            "mean": float(mask.mean()),
+            "sd": float(mask.std()),
+            "density": float((mask > 0.5).mean()),
+            "zeros": float((mask == 0).mean()),
+            "ones": float((mask == 1).mean()),
             "effective_dimensions": float(mask.sum()) ** 2 / squares if squares > 0 else 0.0,
             "expected_active": l0_penalty(self.log_alpha, self.beta, xi=options.xi, gamma=options.gamma),
-            "first_loss": float(self.loss_curve[0]), "last_loss": float(self.loss_curve[-1]),
+            "first_loss": float(self.loss_curve[0]),
+            "last_loss": float(self.loss_curve[-1]),
             "training_accuracy": self.training_accuracy,
             "held_out_accuracy": self.held_out_accuracy,
-            "seconds": self.seconds, "options": options.to_record(),
-        }  # fmt: skip
+            "seconds": self.seconds,
+            "options": options.to_record(),
+        }
 
 
 def fit_hard_concrete_mask(
@@ -211,9 +213,14 @@ def fit_hard_concrete_mask(
         log_alpha = trainer.gates[0].double().cpu().numpy()
         beta = trainer.gates[1].double().exp().cpu().numpy()
         if not np.isfinite(np.concatenate([curve, log_alpha, beta])).all():
-            raise out_of_range(owner, "learning_rate", "small enough for training to converge",
-                               options.learning_rate, "The loss or a gate became infinite or NaN.",
-                               "Lower learning_rate or gate_learning_rate.")  # fmt: skip
+            raise out_of_range(
+                owner,
+                "learning_rate",
+                "small enough for training to converge",
+                options.learning_rate,
+                "The loss or a gate became infinite or NaN.",
+                "Lower learning_rate or gate_learning_rate.",
+            )
         mask = inference_mask(log_alpha, xi=options.xi, gamma=options.gamma).astype(np.float64)
         on_device = torch.from_numpy(mask).float().to(trainer.device)
         training_accuracy = trainer.accuracy(data, on_device)
@@ -299,9 +306,7 @@ class MaskTrainer:
             # The start of torch.nn.Linear: U(-1/√in, 1/√in) for weights and biases.
             bound = 1.0 / math.sqrt(into)
             parts.append((torch.rand(out * into + out, generator=self.generator) * 2 - 1) * bound)
-        parts.append(
-            torch.randn(self.dimension, generator=self.generator) * options.initial_alpha_sd
-        )
+        parts.append(torch.randn(self.dimension, generator=self.generator) * options.initial_alpha_sd)
         # β is trained as log β, which keeps it positive.
         parts.append(torch.full((self.dimension,), math.log(options.initial_beta)))
         # All parameters lie in one flat tensor, so that an Adam step is one call.
@@ -326,9 +331,7 @@ class MaskTrainer:
             rates = [options.learning_rate, options.gate_learning_rate]
         for part, part_grad in zip(parts, grads, strict=True):
             part.grad = part_grad
-        self._optimiser = _adam(
-            [{"params": [p], "lr": rate} for p, rate in zip(parts, rates, strict=True)]
-        )
+        self._optimiser = _adam([{"params": [p], "lr": rate} for p, rate in zip(parts, rates, strict=True)])
 
     def _buffers(self, rows: int) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor]:
         """Return hidden units, their gradients, and labels of a minibatch."""
@@ -336,8 +339,7 @@ class MaskTrainer:
         if rows not in self._by_rows:
             torch, device = self._torch, self.device
             hidden, deltas = (
-                [torch.empty(rows, width, device=device) for width in self.options.hidden]
-                for _ in range(2)
+                [torch.empty(rows, width, device=device) for width in self.options.hidden] for _ in range(2)
             )
             labels = torch.tensor([[1.0], [0.0]], device=device).repeat(rows // 2, 1)
             self._by_rows[rows] = hidden, deltas, labels
@@ -365,9 +367,7 @@ class MaskTrainer:
         hidden = [X, *units]
         last = len(self.weights) - 1
         for layer in range(last):
-            torch.addmm(
-                self.biases[layer], hidden[layer], self._transposed[layer], out=hidden[layer + 1]
-            )
+            torch.addmm(self.biases[layer], hidden[layer], self._transposed[layer], out=hidden[layer + 1])
             hidden[layer + 1].clamp_min_(0.0)
         torch.addmm(self.biases[last], hidden[last], self._transposed[last], out=logits)
 
@@ -409,9 +409,7 @@ class MaskTrainer:
         # One gate sample per minibatch (Algorithm 2), drawn on the CPU; eps keeps the logit finite.
         noise = torch.logit(uniform, eps=1e-7).to(self.device)
         logits = torch.empty(2 * count, 1, device=self.device)
-        batches = zip(
-            torch.split(rows, 2 * size), noise.unbind(), torch.split(logits, 2 * size), strict=True
-        )
+        batches = zip(torch.split(rows, 2 * size), noise.unbind(), torch.split(logits, 2 * size), strict=True)
         for X, gate_noise, out in batches:
             self.gradients(X, gate_noise, out)
             self._optimiser.step()

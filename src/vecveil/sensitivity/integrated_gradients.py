@@ -82,9 +82,11 @@ def outputs_of(model: Model, X: Embeddings, owner: str) -> tuple[torch.Tensor, i
             # allow_unused: a model that ignores its input is refused below, not a torch error.
             (gradient,) = torch.autograd.grad(outputs.sum(), rows, allow_unused=True)
     if gradient is None:
-        raise refuse("an output without gradient",
-                     "Integrated gradients need one with respect to the embedding.",
-                     "Leave out detach(), no_grad() and NumPy inside the model.")  # fmt: skip
+        raise refuse(
+            "an output without gradient",
+            "Integrated gradients need one with respect to the embedding.",
+            "Leave out detach(), no_grad() and NumPy inside the model.",
+        )
     if not bool(torch.isfinite(outputs).all()) or not bool(torch.isfinite(gradient).all()):
         raise refuse("NaN or infinity in its output or gradient")
     return rows.detach(), int(outputs.shape[1])
@@ -143,12 +145,7 @@ def integrated_gradients(
 
 
 def integrated_gradient_sensitivity(
-    model: Model,
-    embeddings: Embeddings,
-    labels: TokenLabels,
-    *,
-    steps: int = 50,
-    show_progress: bool | None = None,
+    model: Model, embeddings: Embeddings, labels: TokenLabels, *, steps: int = 50, show_progress: bool | None = None
 ) -> Vector:
     """Return the weight of each dimension for a model that guesses sensitive tokens, (n,).
 
@@ -203,9 +200,7 @@ def white_box_shape(
         floor: as in `NoiseShape.from_diagonal`; the published value leaves dimensions that this model
             ignores almost bare to any other model.
     """
-    weights = integrated_gradient_sensitivity(
-        model, embeddings, labels, steps=steps, show_progress=show_progress
-    )
+    weights = integrated_gradient_sensitivity(model, embeddings, labels, steps=steps, show_progress=show_progress)
     largest = float(weights.max())
     if largest == 0:
         constraint = "one that depends on the embedding"

@@ -106,9 +106,7 @@ def kernel_ridge_left_out(
         yield np.asarray(left_out + base)
 
 
-def _mean_kernels(
-    learnt: Sequence[Embeddings], judged: Embeddings
-) -> tuple[Embeddings, Embeddings]:
+def _mean_kernels(learnt: Sequence[Embeddings], judged: Embeddings) -> tuple[Embeddings, Embeddings]:
     """Return the kernel (N, N) of the learnt texts, and (M, N) of the judged and the learnt ones.
 
     Each is the mean of exp(−‖a − b‖²/w) over releases; w is the median of the squared distances of the first ones.
@@ -155,9 +153,7 @@ def share_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float
     return float(labels_recovered(scores, marks).sum() / held) if held else 0.0
 
 
-def labels_recovered(
-    scores: npt.NDArray[Any], labels: npt.NDArray[Any]
-) -> npt.NDArray[np.float64]:
+def labels_recovered(scores: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Return (N,) how many of the k labels of each row are among its k best scores."""
     marks = np.asarray(labels, dtype=bool)
     recovered = np.zeros(len(marks))

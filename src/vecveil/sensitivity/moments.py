@@ -195,12 +195,7 @@ ENOUGH, MOST_COPIES = 8000, 8
 
 
 def transplanted_moments(
-    positive: Embeddings,
-    negative: Embeddings,
-    labels: TokenLabels | None,
-    background: Embeddings | None,
-    *,
-    seed: int,
+    positive: Embeddings, negative: Embeddings, labels: TokenLabels | None, background: Embeddings | None, *, seed: int
 ) -> Moments:
     """Return the moments of real and transplanted pairs together; arguments as in `Moments.of`.
 

@@ -88,8 +88,9 @@ class NoiseShape:
             raise out_of_range(owner, "floor", "in (0, 1]", floor)
         eigenvalues, vectors = np.linalg.eigh((values + values.T) / 2)
         if eigenvalues[-1] <= 0:
-            raise InvalidInputError.of(owner, "matrix", "positive semi-definite and not zero",
-                                       f"largest eigenvalue {eigenvalues[-1]:.3g}")  # fmt: skip
+            raise InvalidInputError.of(
+                owner, "matrix", "positive semi-definite and not zero", f"largest eigenvalue {eigenvalues[-1]:.3g}"
+            )
         eigenvalues = np.maximum(eigenvalues, floor * eigenvalues.clip(min=0).mean())
         # Scale after the floor, so that the floored shape has trace n.
         eigenvalues *= eigenvalues.size / eigenvalues.sum()
@@ -116,8 +117,13 @@ class NoiseShape:
         if U.ndim != 2 or not 1 <= U.shape[1] <= U.shape[0]:
             raise wrong_shape(owner, "basis", "(n, r) with 1 ≤ r ≤ n", U.shape)
         if not is_orthonormal(U):
-            raise InvalidInputError.of(owner, "basis", "of orthonormal columns", "columns with UᵀU ≠ I",
-                                       fix="Take the Q of numpy.linalg.qr, or eigenvectors.")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "basis",
+                "of orthonormal columns",
+                "columns with UᵀU ≠ I",
+                fix="Take the Q of numpy.linalg.qr, or eigenvectors.",
+            )
         w = check_numbers(weights, owner=owner, param="weights")
         if w.shape != (U.shape[1],) or (w < 0).any() or not w.any():
             constraint = f"{U.shape[1]} finite, non-negative numbers, not all zero"

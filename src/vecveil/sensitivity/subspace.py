@@ -117,15 +117,14 @@ def concept_directions(moments: Moments) -> ConceptDirections:
                 target += whitened / trace
     if not target.any():
         why = "Removing the concept changed no embedding, so there is no direction to erase."
-        raise InvalidInputError.of("concept_directions", "positive", "different from `negative`",
-                                   "pairs without any difference", why)  # fmt: skip
+        raise InvalidInputError.of(
+            "concept_directions", "positive", "different from `negative`", "pairs without any difference", why
+        )
     if moments.preserved is not None:
         return _beside_task(whiten, target, moments)
     strengths, rotation = np.linalg.eigh((target + target.T) / 2)
     return ConceptDirections(
-        vectors=(whiten @ rotation)[:, ::-1],
-        strengths=np.maximum(strengths[::-1], 0.0),
-        K=moments.K,
+        vectors=(whiten @ rotation)[:, ::-1], strengths=np.maximum(strengths[::-1], 0.0), K=moments.K
     )
 
 

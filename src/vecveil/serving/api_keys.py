@@ -108,8 +108,13 @@ def read_secret(source: str, param: str) -> str:
         # Windows has no mode bits; access control lists are not checked.
         others = status.st_mode & 0o077 if os.name == "posix" else 0
         if others:
-            raise KeyFileError.of(owner, param, "a file readable by its owner alone", f"mode {others:o} for others",
-                                  fix="Run: chmod 600 FILE")  # fmt: skip
+            raise KeyFileError.of(
+                owner,
+                param,
+                "a file readable by its owner alone",
+                f"mode {others:o} for others",
+                fix="Run: chmod 600 FILE",
+            )
         value = path.read_text("utf-8").strip() if status.st_size <= _MAX_FILE_BYTES else ""
         got = "an empty or very large file"
     except (OSError, ValueError) as error:

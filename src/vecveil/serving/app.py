@@ -165,8 +165,15 @@ class _Guard:
             metrics.requests.labels(route, str(status)).inc()
             metrics.seconds.labels(route).observe(seconds)
             method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD") else "other"
-            event("request", id=request_id, method=method, route=route, status=status,
-                  ms=round(1000 * seconds, 2), **fields)  # fmt: skip
+            event(
+                "request",
+                id=request_id,
+                method=method,
+                route=route,
+                status=status,
+                ms=round(1000 * seconds, 2),
+                **fields,
+            )
 
 
 def _route(path: str) -> str:

@@ -8,14 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from vecveil.errors import (
-    EncoderError,
-    IncompatibleError,
-    KeyFileError,
-    LedgerCapError,
-    LedgerError,
-    VecveilError,
-)
+from vecveil.errors import EncoderError, IncompatibleError, KeyFileError, LedgerCapError, LedgerError, VecveilError
 
 INVALID = "invalid_request_error"
 SERVER = "server_error"
@@ -142,15 +135,18 @@ def upstream_refusal(status: int, content: bytes, retry_after: str | None) -> Up
     named = f" ({code})" if code else ""
     if status == 429:
         text = f"The upstream takes no more requests at the moment{named}."
-        return UpstreamError(429, text, code="upstream_rate_limited", kind=RATE_LIMIT,
-                             retry_after=_seconds(retry_after), refused=status)  # fmt: skip
+        return UpstreamError(
+            429, text, code="upstream_rate_limited", kind=RATE_LIMIT, retry_after=_seconds(retry_after), refused=status
+        )
     # Always 401: OpenAI's clients map it to AuthenticationError.
     if status in (401, 403):
         text = f"The upstream refused the key{named}."
         return UpstreamError(401, text, code="upstream_authentication", kind=INVALID, refused=status)
     if status in (400, 404, 413, 422):
-        text = (f"The upstream refused the request with HTTP {status}{named}: is a text too long for it, or does it "
-                "not know the model?")  # fmt: skip
+        text = (
+            f"The upstream refused the request with HTTP {status}{named}: is a text too long for it, or does it "
+            "not know the model?"
+        )
         return UpstreamError(404 if status == 404 else 400, text, code="upstream_refused", kind=INVALID, refused=status)
     # What remains is the upstream's own failure, a gateway error for our client.
     wait = _seconds(retry_after) if retry_after else None

@@ -22,10 +22,7 @@ class _JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        line: dict[str, Any] = {
-            "time": f"{second}.{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-        }
+        line: dict[str, Any] = {"time": f"{second}.{int(record.msecs):03d}Z", "level": record.levelname.lower()}
         if record.name == _LOGGER.name:
             line |= {"event": record.msg, **getattr(record, "fields", {})}
         else:

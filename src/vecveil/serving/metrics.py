@@ -35,17 +35,23 @@ class Metrics:
         timed: Any = {"registry": registry, "buckets": _SECONDS}
         self.requests = Counter("vecveil_requests", "Requests answered.", ["route", "status"], registry=registry)
         self.seconds = Histogram("vecveil_request_seconds", "Time to answer.", ["route"], **timed)
-        self.running = Gauge("vecveil_requests_in_progress", "Requests that are being answered.",
-                             registry=registry, multiprocess_mode="livesum")  # fmt: skip
+        self.running = Gauge(
+            "vecveil_requests_in_progress",
+            "Requests that are being answered.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
         self.errors = Counter("vecveil_errors", "Errors answered, by their code.", ["code"], registry=registry)
-        self.vectors = Counter("vecveil_vectors_released", "Vectors sent to clients.", ["policy", "side"],
-                               registry=registry)  # fmt: skip
+        self.vectors = Counter(
+            "vecveil_vectors_released", "Vectors sent to clients.", ["policy", "side"], registry=registry
+        )
         self.blobs = Counter("vecveil_blobs", "Sealed rows, by what was done.", ["action"], registry=registry)
         self.upstream = Histogram("vecveil_upstream_seconds", "Time that the upstream took.", **timed)
         self.protection = Histogram("vecveil_protection_seconds", "Time that protection took.", **timed)
         self.search = Histogram("vecveil_search_seconds", "Time of the stages of a search.", ["stage"], **timed)
-        Gauge("vecveil_build_info", "Version of the server.", ["version"],
-              registry=registry, multiprocess_mode="max").labels(__version__).set(1)  # fmt: skip
+        Gauge(
+            "vecveil_build_info", "Version of the server.", ["version"], registry=registry, multiprocess_mode="max"
+        ).labels(__version__).set(1)
 
     @property
     def content_type(self) -> str:
@@ -83,6 +89,11 @@ def _folder() -> str | None:
 def _check_folder(folder: str | None) -> None:
     # prometheus_client would raise a bare OSError when it opens its first file.
     if folder is not None and not (os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)):
-        raise InvalidInputError.of("serve", MULTIPROCESS_FOLDER, "unset, or a folder that can be written to",
-                                   "something else", "prometheus-client keeps metrics there.",
-                                   "Make the folder, or unset the variable: --workers needs none.")  # fmt: skip
+        raise InvalidInputError.of(
+            "serve",
+            MULTIPROCESS_FOLDER,
+            "unset, or a folder that can be written to",
+            "something else",
+            "prometheus-client keeps metrics there.",
+            "Make the folder, or unset the variable: --workers needs none.",
+        )

@@ -19,12 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from vecveil.errors import (
-    InvalidInputError,
-    MissingDependencyError,
-    ProtectorFileError,
-    VecveilError,
-)
+from vecveil.errors import InvalidInputError, MissingDependencyError, ProtectorFileError, VecveilError
 from vecveil.protector import Protector, load
 from vecveil.serving.errors import RATE_LIMIT, ApiError
 from vecveil.serving.logs import event
@@ -348,9 +343,13 @@ class _Shelf:
             if same and served.protector.dimension == protector.dimension:
                 return served
         names = sorted({str(one.protector.encoder_info.name or "unnamed") for one in self.served.values()})
-        raise ApiError(400, f"The protector is for another encoder ({info.name or 'unnamed'}, {protector.dimension} "
-                       f"dimensions) than this server has ({', '.join(names)}). Start a server with that protector "
-                       "and encoder.", code="another_encoder")  # fmt: skip
+        raise ApiError(
+            400,
+            f"The protector is for another encoder ({info.name or 'unnamed'}, {protector.dimension} "
+            f"dimensions) than this server has ({', '.join(names)}). Start a server with that protector "
+            "and encoder.",
+            code="another_encoder",
+        )
 
 
 def _read(content: bytes) -> Protector:

@@ -62,12 +62,7 @@ class Released:
 
 
 def release(
-    policy: ReleasePolicy,
-    clean: Embeddings,
-    *,
-    side: Side,
-    texts: Sequence[str],
-    ids: Sequence[str] | None = None,
+    policy: ReleasePolicy, clean: Embeddings, *, side: Side, texts: Sequence[str], ids: Sequence[str] | None = None
 ) -> Released:
     """Return the clean vectors (N, n) of ``texts`` as the policy releases them.
 

@@ -97,8 +97,13 @@ class RateLimit:
         left, then = self._buckets.get(client.number, (float(self._most), now))
         left = min(self._most, left + (now - then) * rate)
         if left < 1:
-            raise ApiError(429, f"Too many {self._kind} requests with this API key.", kind=RATE_LIMIT,
-                           code=f"{self._kind}_limit_reached", retry_after=(1 - left) / rate)  # fmt: skip
+            raise ApiError(
+                429,
+                f"Too many {self._kind} requests with this API key.",
+                kind=RATE_LIMIT,
+                code=f"{self._kind}_limit_reached",
+                retry_after=(1 - left) / rate,
+            )
         self._buckets[client.number] = (left - 1, now)
 
 
@@ -119,8 +124,9 @@ def headers_of(scope: Scope) -> dict[str, str]:
         key = name.decode("latin-1")
         # These two decide the protection; a gateway in front may have checked the other value.
         if key in headers and key in (POLICY_HEADER, SIDE_HEADER):
-            raise ApiError(400, "The headers X-Vecveil-Policy and X-Vecveil-Input must be given once.",
-                           code="invalid_header")  # fmt: skip
+            raise ApiError(
+                400, "The headers X-Vecveil-Policy and X-Vecveil-Input must be given once.", code="invalid_header"
+            )
         headers[key] = value.decode("latin-1")
     return headers
 
@@ -308,8 +314,11 @@ def _document(value: Any, position: int) -> tuple[str, bytes]:
     """Return id and blob of ``id:base64``; the id may hold colons, base64 cannot."""
     name, colon, blob = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if not colon or not 0 < len(name) <= _MAX_ID or len(blob) > MAX_DOCUMENT or not is_unicode(name):
-        raise invalid("documents", f"must hold strings of the form id:base64, with ids of at most {_MAX_ID} and blobs "
-                       f"of at most {MAX_DOCUMENT:,} characters; the one at {position} is not.")  # fmt: skip
+        raise invalid(
+            "documents",
+            f"must hold strings of the form id:base64, with ids of at most {_MAX_ID} and blobs "
+            f"of at most {MAX_DOCUMENT:,} characters; the one at {position} is not.",
+        )
     return name, decoded(blob)
 
 
@@ -376,8 +385,11 @@ def _side(suffix: Side | None, header: str | None, field: Any) -> Side:
             raise invalid("input_type", f"must be one of {', '.join(_SIDES)}.", "invalid_side")
         sides.add(_SIDES[field])
     if len(sides) > 1:
-        raise ApiError(400, "The model's suffix, the header X-Vecveil-Input and `input_type` must not contradict "
-                       "each other.", code="invalid_side")  # fmt: skip
+        raise ApiError(
+            400,
+            "The model's suffix, the header X-Vecveil-Input and `input_type` must not contradict each other.",
+            code="invalid_side",
+        )
     return sides.pop() if sides else "document"
 
 

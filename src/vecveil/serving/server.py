@@ -18,12 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from vecveil.errors import (
-    IncompatibleError,
-    InvalidInputError,
-    MissingDependencyError,
-    VecveilError,
-)
+from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, VecveilError
 from vecveil.randomness import NoiseKeys
 from vecveil.runtime import inherited_variables, thread_count
 from vecveil.serving.api_keys import ApiKeys
@@ -80,16 +75,20 @@ def run(
     if settings.workers > 1 and sys.platform == "win32":
         raise InvalidInputError.of("serve", "workers", "1 on Windows", settings.workers)
     if settings.workers > 1 and routers is not None:
-        raise InvalidInputError.of("serve", "routers", "left out with several workers", "some",
-                                   "They keep state in one process.")  # fmt: skip
+        raise InvalidInputError.of(
+            "serve", "routers", "left out with several workers", "some", "They keep state in one process."
+        )
     if settings.api_keys is not None:
         ApiKeys(settings.api_keys)  # fail before the slow loading of encoders
     configure_logging(access=settings.access_log)
     with listen(settings.host, settings.port) as listening:
         # A warning, not an error: a gateway in front may check keys.
         if settings.api_keys is None and not settings.is_local:
-            event("warning", level=logging.WARNING, message="Reachable from other machines without a key: set "
-                  "api_keys, and put TLS in front.")  # fmt: skip
+            event(
+                "warning",
+                level=logging.WARNING,
+                message="Reachable from other machines without a key: set api_keys, and put TLS in front.",
+            )
         host, port = listening.getsockname()[:2]
         url = f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
 
@@ -120,8 +119,13 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-    raise InvalidInputError.of("serve", "host and port", "an address to listen on", f"{host}:{port} ({reason})",
-                               fix="Choose another --port, or 0 for a free one.")  # fmt: skip
+    raise InvalidInputError.of(
+        "serve",
+        "host and port",
+        "an address to listen on",
+        f"{host}:{port} ({reason})",
+        fix="Choose another --port, or 0 for a free one.",
+    )
 
 
 def _run_here(
@@ -275,8 +279,9 @@ class _BoundedHead(HttpToolsProtocol):
     def _refuse(self) -> None:
         # An answer in progress must not be mixed with this one.
         if self.cycle is None or self.cycle.response_complete:
-            error = ApiError(431, f"The head of a request must have at most {_HEAD_BYTES:,} bytes.",
-                             code="headers_too_large")  # fmt: skip
+            error = ApiError(
+                431, f"The head of a request must have at most {_HEAD_BYTES:,} bytes.", code="headers_too_large"
+            )
             body = error.body()
             head = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: application/json\r\n"
             self.transport.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)

@@ -31,13 +31,7 @@ from vecveil.serving.released import release
 from vecveil.serving.requests import MAX_DOCUMENT, EmbeddingRequest, RerankRequest, Sealing, Side
 from vecveil.serving.settings import Limits, ServedPolicySettings, ServeSettings, UpstreamSettings
 from vecveil.serving.threads import FileThreads
-from vecveil.serving.upstreams import (
-    Encoded,
-    HttpUpstream,
-    LocalUpstream,
-    Upstream,
-    VerifiedUpstream,
-)
+from vecveil.serving.upstreams import Encoded, HttpUpstream, LocalUpstream, Upstream, VerifiedUpstream
 from vecveil.serving.vector_stores import ServedIndex, VectorStores, open_index
 
 _OWNER = "serve"
@@ -87,8 +81,7 @@ class Service:
         searches = FileThreads(_SEARCH_THREADS, _FILE_SECONDS)
         self.stores = VectorStores(indexes, self.metrics, searches, created=self.created)
         self._upstreams = {
-            served.name: VerifiedUpstream(served.name, served.policy.protector, served.upstream)
-            for served in policies
+            served.name: VerifiedUpstream(served.name, served.policy.protector, served.upstream) for served in policies
         }
         self._started = False
 
@@ -117,9 +110,14 @@ class Service:
             except UpstreamError as error:
                 if not error.lost and error.code not in _TRANSIENT:
                     raise EncoderError(f"serve: upstream of the policy {name!r}: {error.text}") from None
-                event("upstream not verified yet", level=logging.WARNING, policy=name, upstream=served.upstream.name,
-                      code=error.code, message="The first request verifies it; nothing is released before.",
-                )  # fmt: skip
+                event(
+                    "upstream not verified yet",
+                    level=logging.WARNING,
+                    policy=name,
+                    upstream=served.upstream.name,
+                    code=error.code,
+                    message="The first request verifies it; nothing is released before.",
+                )
         self._started = True
 
     async def aclose(self) -> None:
@@ -151,9 +149,7 @@ class Service:
         text = "`model` names no policy; GET /v1/models lists them. Or name one in the header X-Vecveil-Policy."
         raise ApiError(404, text, code="model_not_found", param="model")
 
-    async def answer(
-        self, request: EmbeddingRequest, headers: Mapping[str, str], client: ApiClient
-    ) -> bytes:
+    async def answer(self, request: EmbeddingRequest, headers: Mapping[str, str], client: ApiClient) -> bytes:
         """Return the JSON answer to a request; every vector in it has passed `release`.
 
         Raises:
@@ -172,8 +168,9 @@ class Service:
         # Rewriting comes before encoding: the upstream sees no original text, except of documents to seal.
         if served.policy.rewrites_texts:
             texts = await asyncio.to_thread(protector.rewrite, texts)
-        embed = partial(self._upstreams[served.name].embed, model=request.model, headers=headers,
-                        query=request.side == "query")  # fmt: skip
+        embed = partial(
+            self._upstreams[served.name].embed, model=request.model, headers=headers, query=request.side == "query"
+        )
         with self.metrics.upstream.time():
             exact = encoded = await embed(texts)
             if request.sealing is not None and served.policy.rewrites_texts:
@@ -274,8 +271,13 @@ class Service:
             )
             for position, blob in enumerate(blobs):
                 if 4 * -(-len(blob) // 3) > MAX_DOCUMENT:
-                    raise ApiError(400, f"The text and metadata at {position} are too long to be sealed: blobs have "
-                                   f"at most {MAX_DOCUMENT:,} characters.", code="row_too_long", param="input")
+                    raise ApiError(
+                        400,
+                        f"The text and metadata at {position} are too long to be sealed: blobs have "
+                        f"at most {MAX_DOCUMENT:,} characters.",
+                        code="row_too_long",
+                        param="input",
+                    )
             protector = served.policy.protector
             keys.check_protector(name, protector.fingerprint, adding=True, encoder=protector.encoder_info.fingerprint)
             noted = keys.read(name)
@@ -285,16 +287,15 @@ class Service:
         return list(zip(blobs, tokens, strict=True))
 
     def _release(
-        self, served: ServedPolicy, request: EmbeddingRequest, encoded: Encoded,
+        self,
+        served: ServedPolicy,
+        request: EmbeddingRequest,
+        encoded: Encoded,
         sealed: Sequence[tuple[bytes, dict[str, str]]],
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         with _failure_logged(served), self.metrics.protection.time():
-            released = release(
-                served.policy, encoded.vectors, side=request.side, texts=request.texts, ids=request.ids
-            )
-        return released.to_json(
-            model=request.named, as_base64=request.base64, tokens=encoded.tokens, sealed=sealed
-        )
+            released = release(served.policy, encoded.vectors, side=request.side, texts=request.texts, ids=request.ids)
+        return released.to_json(model=request.named, as_base64=request.base64, tokens=encoded.tokens, sealed=sealed)
 
 
 @contextmanager
@@ -316,8 +317,9 @@ def _rewriting() -> ApiError:
 def _warn(served: ServedPolicy) -> None:
     messages = []
     if served.policy.gives_clean_queries:
-        messages.append("map-only for a method without a map: the vectors of queries are the encoder's own, "
-                        "unprotected.")  # fmt: skip
+        messages.append(
+            "map-only for a method without a map: the vectors of queries are the encoder's own, unprotected."
+        )
     elif served.policy.query_protection == "map-only":
         messages.append("map-only: the vectors of queries pass the map without noise and are not protected.")
     name = served.upstream.name
@@ -356,9 +358,7 @@ def open_service(settings: ServeSettings) -> Service:
         indexes = [
             open_index(name, place, sealer, upstream, loaded, named=named) for name, place in settings.indexes.items()
         ]
-    return Service(
-        served, limits=settings.limits, client_ids=settings.client_ids, sealer=sealer, indexes=indexes
-    )
+    return Service(served, limits=settings.limits, client_ids=settings.client_ids, sealer=sealer, indexes=indexes)
 
 
 def _index_upstream(settings: ServeSettings, upstreams: Mapping[str, Upstream]) -> tuple[Upstream, TextEncoder]:
@@ -393,9 +393,7 @@ def _http_upstream(encoder: str, settings: UpstreamSettings, authenticated: bool
     return HttpUpstream(url, model if named else None, settings, key=key, forward_key=forward)
 
 
-def upstream_key(
-    given: str | None, *, authenticated: bool, environment: Mapping[str, str]
-) -> tuple[str | None, bool]:
+def upstream_key(given: str | None, *, authenticated: bool, environment: Mapping[str, str]) -> tuple[str | None, bool]:
     """Return the key for the upstream, and whether clients' keys are forwarded instead.
 
     Args:
@@ -407,8 +405,13 @@ def upstream_key(
         KeyFileError: the source holds no key.
     """
     if given == "forward" and authenticated:
-        raise InvalidInputError.of(_OWNER, "upstream.key", "env:NAME, a file or none beside `api_keys`", "'forward'",
-                                   "Clients show a key of this server, which the upstream must not see.")  # fmt: skip
+        raise InvalidInputError.of(
+            _OWNER,
+            "upstream.key",
+            "env:NAME, a file or none beside `api_keys`",
+            "'forward'",
+            "Clients show a key of this server, which the upstream must not see.",
+        )
     if given == "none":
         return None, False
     if given is None and authenticated:

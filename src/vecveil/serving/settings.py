@@ -159,32 +159,51 @@ class ServeSettings:
     def __post_init__(self) -> None:
         owner = "serve"
         if not self.policies and not self.indexes:
-            raise InvalidInputError("serve: there is nothing to serve. Name at least one in `policies` or `indexes`.",
-                                    code="E-INPUT", param="policies")  # fmt: skip
+            raise InvalidInputError(
+                "serve: there is nothing to serve. Name at least one in `policies` or `indexes`.",
+                code="E-INPUT",
+                param="policies",
+            )
         if not all(isinstance(name, str) and _INDEX_NAME.fullmatch(name) for name in self.indexes):
-            raise InvalidInputError("serve: the name of an index is part of a URL. Use 1 to 100 letters, digits, '.', "
-                                    "'_', '-', a letter or digit first.", code="E-INPUT", param="indexes")  # fmt: skip
+            raise InvalidInputError(
+                "serve: the name of an index is part of a URL. Use 1 to 100 letters, digits, '.', "
+                "'_', '-', a letter or digit first.",
+                code="E-INPUT",
+                param="indexes",
+            )
         if self.indexes and self.seal_key is None:
-            raise InvalidInputError("serve: an index needs the key that opens it. Pass `seal_key`.",
-                                    code="E-INPUT", param="seal_key")  # fmt: skip
+            raise InvalidInputError(
+                "serve: an index needs the key that opens it. Pass `seal_key`.", code="E-INPUT", param="seal_key"
+            )
         for name in self.policies:
             usable = isinstance(name, str) and 0 < len(name) <= _MAX_NAME and name.isprintable()
             # A client appends the side to the policy's name: "drug:query".
             if not usable or name.strip() != name or name.endswith((":query", ":document")):
-                raise InvalidInputError.of(owner, "policies", "named by printable words without :query or :document",
-                                           "another name", "A model's suffix names the side.")  # fmt: skip
+                raise InvalidInputError.of(
+                    owner,
+                    "policies",
+                    "named by printable words without :query or :document",
+                    "another name",
+                    "A model's suffix names the side.",
+                )
             if not name.isascii():
-                raise InvalidInputError.of(owner, "policies", "named in ASCII", "another name",
-                                           "A name is sent as a header.")  # fmt: skip
+                raise InvalidInputError.of(
+                    owner, "policies", "named in ASCII", "another name", "A name is sent as a header."
+                )
         check_count(self.port, owner=owner, param="port", minimum=0, maximum=65_535)
         check_count(self.workers, owner=owner, param="workers", maximum=_MAX_WORKERS)
         if not isinstance(self.host, str) or not self.host:
             raise InvalidInputError.of(owner, "host", "an address", "none")
         # A gateway in front may check keys, but cannot tell which collections a key opens.
         if self.seal_key is not None and self.api_keys is None and not self.is_local:
-            raise InvalidInputError.of(owner, "api_keys", "given with `seal_key` where other machines reach the server",
-                                       "none", "They would rank every sealed row, and search every index.",
-                                       "Pass --api-keys, or listen on 127.0.0.1.")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "api_keys",
+                "given with `seal_key` where other machines reach the server",
+                "none",
+                "They would rank every sealed row, and search every index.",
+                "Pass --api-keys, or listen on 127.0.0.1.",
+            )
 
     @property
     def is_local(self) -> bool:

@@ -75,9 +75,14 @@ class Upstream(Protocol):
     losses: int
 
     async def embed(
-        self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str],
+        self,
+        texts: Sequence[str],
+        *,
+        model: str,
+        dimension: int | None,
+        headers: Mapping[str, str],
         query: bool = False,
-    ) -> Encoded:  # fmt: skip
+    ) -> Encoded:
         """Return the vectors of ``texts``.
 
         Args:
@@ -110,8 +115,11 @@ class VerifiedUpstream:
     def __init__(self, policy: str, protector: Protector, upstream: Upstream) -> None:
         self._policy, self._protector, self._upstream = policy, protector, upstream
         self._local = isinstance(upstream, LocalUpstream)
-        self._verification = UpstreamVerification() if self._local else UpstreamVerification(
-            seconds=_VERIFIED_SECONDS, uses=_VERIFIED_USES)  # fmt: skip
+        self._verification = (
+            UpstreamVerification()
+            if self._local
+            else UpstreamVerification(seconds=_VERIFIED_SECONDS, uses=_VERIFIED_USES)
+        )
         self._losses = upstream.losses
 
     @property
@@ -181,9 +189,13 @@ class VerifiedUpstream:
                 self._refuse("vectors of another model")
         event("encoder verified", policy=self._policy, upstream=upstream.name, by=compared)
         if compared == "dimension":
-            event("encoder verified by its dimension only", level=logging.WARNING, policy=self._policy,
-                  message="The protector has no fingerprint and no probe. Another encoder of that dimension would "
-                  "pass, and its vectors would be protected badly.")  # fmt: skip
+            event(
+                "encoder verified by its dimension only",
+                level=logging.WARNING,
+                policy=self._policy,
+                message="The protector has no fingerprint and no probe. Another encoder of that dimension would "
+                "pass, and its vectors would be protected badly.",
+            )
 
     async def _probe(self, model: str, headers: Mapping[str, str]) -> Embeddings:
         upstream = self._upstream
@@ -207,9 +219,14 @@ class VerifiedUpstream:
 
     def _refuse(self, got: str) -> NoReturn:
         known = self._protector.encoder_info.name or "unnamed"
-        raise IncompatibleError.of("serve", "upstream", f"the encoder of the policy {self._policy!r} ({known})",
-                                   got, "Map and noise fit the vectors of that encoder only.",
-                                   "Name its encoder as the upstream, or fit a new protector.")  # fmt: skip
+        raise IncompatibleError.of(
+            "serve",
+            "upstream",
+            f"the encoder of the policy {self._policy!r} ({known})",
+            got,
+            "Map and noise fit the vectors of that encoder only.",
+            "Name its encoder as the upstream, or fit a new protector.",
+        )
 
 
 @dataclass(eq=False, repr=False)
@@ -242,9 +259,14 @@ class LocalUpstream:
         self._runner: asyncio.Task[None] | None = None
 
     async def embed(
-        self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str],
+        self,
+        texts: Sequence[str],
+        *,
+        model: str,
+        dimension: int | None,
+        headers: Mapping[str, str],
         query: bool = False,
-    ) -> Encoded:  # fmt: skip
+    ) -> Encoded:
         waiting = _Waiting(list(texts), asyncio.get_running_loop().create_future(), query)
         self._queue.append(waiting)
         self._unanswered.add(waiting)
@@ -363,9 +385,14 @@ class HttpUpstream:
         return f"HttpUpstream({self.name!r})"
 
     async def embed(
-        self, texts: Sequence[str], *, model: str, dimension: int | None, headers: Mapping[str, str],
+        self,
+        texts: Sequence[str],
+        *,
+        model: str,
+        dimension: int | None,
+        headers: Mapping[str, str],
         query: bool = False,
-    ) -> Encoded:  # fmt: skip
+    ) -> Encoded:
         content: dict[str, Any] = {"model": self._model or model, "input": list(texts)}
         if self.encoding_format == "base64":
             content["encoding_format"] = "base64"

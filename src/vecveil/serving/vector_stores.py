@@ -139,9 +139,11 @@ def _where(given: Any, depth: int = 0) -> tuple[dict[str, Any], int]:
         named = isinstance(key, str) and key and is_unicode(key) and not key.startswith("$")
         if named and isinstance(values, list) and all(_is_value(each, ordered=kind in _ORDERS) for each in values):
             return {key: {kind: value}}, len(values)
-    text = (f"must be comparisons {{type, key, value}} of the types {', '.join(_COMPARISONS)}, joined by "
-            f"{{type: and | or, filters: [...]}}, at most {_DEEPEST} deep. A value is a text, a number, true or false; "
-            "of in and nin a list of them; of gt, gte, lt and lte a text or a number.")  # fmt: skip
+    text = (
+        f"must be comparisons {{type, key, value}} of the types {', '.join(_COMPARISONS)}, joined by "
+        f"{{type: and | or, filters: [...]}}, at most {_DEEPEST} deep. A value is a text, a number, true or false; "
+        "of in and nin a list of them; of gt, gte, lt and lte a text or a number."
+    )
     raise invalid("filters", text)
 
 
@@ -161,9 +163,7 @@ class VectorStores:
         created: time in seconds that clients see.
     """
 
-    def __init__(
-        self, indexes: Sequence[ServedIndex], metrics: Metrics, threads: FileThreads, *, created: int
-    ) -> None:  # fmt: skip
+    def __init__(self, indexes: Sequence[ServedIndex], metrics: Metrics, threads: FileThreads, *, created: int) -> None:
         self._indexes = {served.name: served for served in indexes}
         self._metrics, self._threads, self._created = metrics, threads, created
 
@@ -196,10 +196,18 @@ class VectorStores:
         rows = await self._threads.run(partial(self._counted, served))
         counts = dict.fromkeys(("in_progress", "failed", "cancelled"), 0) | {"completed": rows, "total": rows}
         return {
-            "id": served.name, "object": "vector_store", "created_at": self._created, "name": served.name,
-            "usage_bytes": 0, "file_counts": counts, "status": "completed", "expires_after": None, "expires_at": None,
-            "last_active_at": None, "metadata": {},
-        }  # fmt: skip
+            "id": served.name,
+            "object": "vector_store",
+            "created_at": self._created,
+            "name": served.name,
+            "usage_bytes": 0,
+            "file_counts": counts,
+            "status": "completed",
+            "expires_after": None,
+            "expires_at": None,
+            "last_active_at": None,
+            "metadata": {},
+        }
 
     async def search(self, served: ServedIndex, request: SearchRequest, headers: Mapping[str, str]) -> bytes:
         """Return the JSON answer to a request.
@@ -304,19 +312,29 @@ def open_index(
     index = SealedIndex(location, sealer, encoder=encoder)
     try:
         if not index.exists():
-            raise StoreError(f"serve: there is no sealed index for {name!r}. Make it with `vecveil migrate SOURCE "
-                             "sealed:LOCATION --seal-key FILE`.", code="E-INDEX-MISSING", param="indexes")  # fmt: skip
+            raise StoreError(
+                f"serve: there is no sealed index for {name!r}. Make it with `vecveil migrate SOURCE "
+                "sealed:LOCATION --seal-key FILE`.",
+                code="E-INDEX-MISSING",
+                param="indexes",
+            )
         index.refresh()
         if index.noted_encoder is None and not named:
-            raise InvalidInputError(f"serve: the index {name!r} does not note its encoder. Name it as `upstream`.",
-                                    code="E-INPUT", param="upstream")  # fmt: skip
+            raise InvalidInputError(
+                f"serve: the index {name!r} does not note its encoder. Name it as `upstream`.",
+                code="E-INPUT",
+                param="upstream",
+            )
         if isinstance(upstream, LocalUpstream):  # an index that notes no encoder still has a dimension
             index.find(np.ones(encoder.dimension), top=1)
         index.ids({"": {"exists": True}})  # loads the metadata, which takes the first filter long
     except BaseException as error:
         index.close()
         if isinstance(error, IncompatibleError):
-            raise IncompatibleError(f"serve: index {name!r}: {error} Name it as `upstream`.",
-                                    code="E-INCOMPATIBLE-ENCODER", param="upstream") from error  # fmt: skip
+            raise IncompatibleError(
+                f"serve: index {name!r}: {error} Name it as `upstream`.",
+                code="E-INCOMPATIBLE-ENCODER",
+                param="upstream",
+            ) from error
         raise
     return ServedIndex(name, index, upstream)

@@ -42,9 +42,7 @@ def check_groups(groups: Any, rows: int, *, owner: str, param: str) -> npt.NDArr
     return array
 
 
-def row_groups(
-    groups_positive: Any, groups_plain: Any, positive: int, plain: int, *, owner: str
-) -> Indices:
+def row_groups(groups_positive: Any, groups_plain: Any, positive: int, plain: int, *, owner: str) -> Indices:
     """Return each row's group as a number, positives first; rows without given groups are groups."""
     given = [
         None if groups is None else check_groups(groups, rows, owner=owner, param=param)
@@ -56,8 +54,9 @@ def row_groups(
     known = [array for array in given if array is not None]
     if len({array.dtype.kind == "U" for array in known}) > 1:  # NumPy would turn 1 into "1"
         got = " and ".join(str(array.dtype) for array in known)
-        raise InvalidInputError.of(owner, "groups_plain", "of the kind of `groups_positive`", got,
-                                   "A name in both arguments is one group.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner, "groups_plain", "of the kind of `groups_positive`", got, "A name in both arguments is one group."
+        )
     numbers, count = np.empty(0, dtype=np.int64), 0
     # Numbered together: a name in both arguments is one group.
     if known:
@@ -75,12 +74,7 @@ def row_groups(
 
 
 def split_by_group(
-    groups: Indices,
-    labels: npt.NDArray[np.bool_],
-    share: float,
-    rng: np.random.Generator,
-    *,
-    owner: str,
+    groups: Indices, labels: npt.NDArray[np.bool_], share: float, rng: np.random.Generator, *, owner: str
 ) -> npt.NDArray[np.bool_]:
     """Return the mask of held-out rows: whole groups, with both classes on both sides.
 
@@ -103,15 +97,33 @@ def split_by_group(
     sides = (labels[test], labels[~test])
     if any(side.all() or not side.any() for side in sides):
         got = f"{int(positives.sum())} groups of positives and {int(plains.sum())} of plain rows"
-        raise InvalidInputError.of(owner, "groups_positive", "enough for both classes on both sides", got,
-                                   "Rows of one group are held out together.", "Give more groups.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "groups_positive",
+            "enough for both classes on both sides",
+            got,
+            "Rows of one group are held out together.",
+            "Give more groups.",
+        )
     return test
 
 
 PII_ENTITIES = (
-    "CREDIT_CARD", "CRYPTO", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "MAC_ADDRESS", "MEDICAL_LICENSE",
-    "PHONE_NUMBER", "UK_NHS", "US_BANK_NUMBER", "US_DRIVER_LICENSE", "US_ITIN", "US_PASSPORT", "US_SSN",
-)  # fmt: skip
+    "CREDIT_CARD",
+    "CRYPTO",
+    "EMAIL_ADDRESS",
+    "IBAN_CODE",
+    "IP_ADDRESS",
+    "MAC_ADDRESS",
+    "MEDICAL_LICENSE",
+    "PHONE_NUMBER",
+    "UK_NHS",
+    "US_BANK_NUMBER",
+    "US_DRIVER_LICENSE",
+    "US_ITIN",
+    "US_PASSPORT",
+    "US_SSN",
+)
 """Presidio's English types that need no model and identify a person, an account or a device.
 
 DATE_TIME, URL and UUID are excluded: they are frequent in plain text and identify nobody.
@@ -123,11 +135,7 @@ digits may be a driving licence), below its telephone numbers (0.4)."""
 
 
 def pii_detector(
-    entities: Sequence[str] = PII_ENTITIES,
-    *,
-    model: Any = None,
-    language: str = "en",
-    min_score: float = PII_MIN_SCORE,
+    entities: Sequence[str] = PII_ENTITIES, *, model: Any = None, language: str = "en", min_score: float = PII_MIN_SCORE
 ) -> PresidioDetector:
     """Return the default detector for relabelling plain texts.
 
@@ -139,9 +147,7 @@ def pii_detector(
         language: two-letter code.
         min_score: matches below are dropped; 0 takes every long number for PII.
     """
-    return PresidioDetector(
-        entities, model=model, language=language, min_score=min_score, owner="pii_detector"
-    )
+    return PresidioDetector(entities, model=model, language=language, min_score=min_score, owner="pii_detector")
 
 
 def contains_pii(

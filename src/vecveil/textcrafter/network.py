@@ -30,12 +30,11 @@ class ProtectPolicy(nn.Module):
             weights and dropout masks come from it.
     """
 
-    def __init__(
-        self, dimension: int, settings: PolicySettings, generator: torch.Generator
-    ) -> None:
+    def __init__(self, dimension: int, settings: PolicySettings, generator: torch.Generator) -> None:
         super().__init__()
         self.dimension, self.tokens = dimension, settings.tokens
         self.heads = settings.heads_for(dimension)
+
         # Each branch has its dropout module: evaluation mode of one must not switch off the other's.
         # Both draw their initial weights from one generator, in this order.
         def branch() -> _Branch:
@@ -92,12 +91,7 @@ class _Branch(nn.Module):
     """A vector, split into T tokens, through one transformer block and a linear layer over all tokens."""
 
     def __init__(
-        self,
-        dimension: int,
-        heads: int,
-        settings: PolicySettings,
-        drop: _Dropout,
-        generator: torch.Generator,
+        self, dimension: int, heads: int, settings: PolicySettings, drop: _Dropout, generator: torch.Generator
     ) -> None:
         super().__init__()
         width = dimension // settings.tokens

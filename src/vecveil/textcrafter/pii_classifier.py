@@ -66,9 +66,7 @@ class HeldOutFigures:
         }
 
 
-def measure(
-    logits: Array, y: Array, groups: Array, fitted: Array, seed: int
-) -> dict[str, Estimate]:
+def measure(logits: Array, y: Array, groups: Array, fitted: Array, seed: int) -> dict[str, Estimate]:
     """Return accuracy, both F1 and AUC by the names of `HeldOutFigures`.
 
     ``logits``, ``y`` (True for the PII class) and ``groups`` (N,) are of the held-out rows, ``fitted`` are
@@ -190,8 +188,13 @@ def fit_pii_classifier(
     positive = _class_rows(positive, owner, "positive", "a corpus without PII")
     plain = _class_rows(plain, owner, "plain", "a corpus of PII alone")
     if plain.shape[1] != positive.shape[1]:
-        raise IncompatibleError.of(owner, "plain", f"of the dimension {positive.shape[1]} of `positive`",
-                                   f"dimension {plain.shape[1]}", fix="Encode both with one encoder.")  # fmt: skip
+        raise IncompatibleError.of(
+            owner,
+            "plain",
+            f"of the dimension {positive.shape[1]} of `positive`",
+            f"dimension {plain.shape[1]}",
+            fix="Encode both with one encoder.",
+        )
     regularisation = check_positive(regularisation, owner=owner, param="regularisation")
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
     groups = row_groups(groups_positive, groups_plain, len(positive), len(plain), owner=owner)
@@ -210,9 +213,15 @@ def fit_pii_classifier(
     if not (converged and again):
         sentences.append(f"The fit stopped after {_STEPS} steps, before it converged.")
     held_out = HeldOutFigures(
-        len(positive), len(plain), used, int(test.sum()), **figures,
-        regularisation=regularisation, seed=seed, warnings=tuple(sentences),
-    )  # fmt: skip
+        len(positive),
+        len(plain),
+        used,
+        int(test.sum()),
+        **figures,
+        regularisation=regularisation,
+        seed=seed,
+        warnings=tuple(sentences),
+    )
     return replace(weights, held_out=held_out)
 
 
@@ -220,9 +229,14 @@ def _class_rows(value: Any, owner: str, param: str, absence: str) -> Embeddings:
     checked = check_embeddings(value, owner=owner, param=param)
     if len(checked) < MIN_ROWS:
         why = f"This is {absence}: one class only." if not len(checked) else ""
-        raise InvalidInputError.of(owner, param, f"at least {MIN_ROWS} rows", f"{len(checked)} rows",
-                                   why or "Its figures need at least four held-out rows of each class.",
-                                   "Give more texts of this class.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            param,
+            f"at least {MIN_ROWS} rows",
+            f"{len(checked)} rows",
+            why or "Its figures need at least four held-out rows of each class.",
+            "Give more texts of this class.",
+        )
     return checked
 
 

@@ -117,9 +117,7 @@ def fixed_orthogonal(v: Tensor) -> Tensor:
     return unit
 
 
-def perturbation(
-    d: Tensor, v: Tensor, radius: float, resample: Callable[[], Tensor] | None = None
-) -> Tensor:
+def perturbation(d: Tensor, v: Tensor, radius: float, resample: Callable[[], Tensor] | None = None) -> Tensor:
     """Return d* of each draw: norm ``radius``, orthogonal to v (TextCrafter, Eq. 17, 18). NaN stays NaN.
 
     A draw along v up to rounding has no usable d⊥. It is redrawn up to `REDRAWS` times, then replaced by
@@ -171,9 +169,7 @@ def group_numbers(groups: Any, rows: int, *, owner: str) -> Indices | None:
     return numbers.reshape(-1).astype(np.int64)
 
 
-def hold_out(
-    rows: int, groups: Indices | None, generator: torch.Generator
-) -> tuple[Indices, Indices]:
+def hold_out(rows: int, groups: Indices | None, generator: torch.Generator) -> tuple[Indices, Indices]:
     """Return the rows to measure on and those to learn from, each in an order drawn from ``generator``.
 
     Whole groups are held out in the drawn order, each if it still fits into a tenth of the rows and
@@ -299,12 +295,8 @@ class PolicyGradient:
         # Checked before the optimiser's step, so that the last good weights survive.
         for name, parameter in self._learning.items():
             gradient = parameter.grad
-            if gradient is not None and not bool(
-                torch.linalg.vector_norm(gradient, ord=math.inf).isfinite()
-            ):
-                raise NotFinite(
-                    f"the gradient of {name} is NaN or infinite. {self._smaller_rate()}"
-                )
+            if gradient is not None and not bool(torch.linalg.vector_norm(gradient, ord=math.inf).isfinite()):
+                raise NotFinite(f"the gradient of {name} is NaN or infinite. {self._smaller_rate()}")
         self._optimiser.step()
         reward, p_pii, drift = torch.stack(parts).sum(dim=0).tolist()
         return reward, p_pii, drift
@@ -384,16 +376,23 @@ class PolicyGradient:
         # Equal draws at every epoch make the curves comparable.
         generator = torch.Generator().manual_seed(self.seed ^ _MEASURING)
         with torch.no_grad():
-            parts = self._batches.run(
-                len(self._held_out), lambda i, j: self._measures(i, j, generator)
-            )
+            parts = self._batches.run(len(self._held_out), lambda i, j: self._measures(i, j, generator))
         sums = torch.stack(parts).sum(dim=0) / len(self._held_out)
         units = 2 * self.module.dimension  # the last columns: means of μ/‖μ‖ and of v
         means = sums[:-units].tolist()
         # The norm of a mean of unit vectors: 1 if the policy ignores its input, near 0 if spread.
         mean_resultant, direction_resultant = sums[-units:].view(2, -1).norm(dim=1).tolist()
-        names = ("reward", "reward_clean", "p_pii", "p_pii_clean", "drift", "cluster_distance",
-                 "cluster_distance_clean", "deterministic_share", "direction_cosine")  # fmt: skip
+        names = (
+            "reward",
+            "reward_clean",
+            "p_pii",
+            "p_pii_clean",
+            "drift",
+            "cluster_distance",
+            "cluster_distance_clean",
+            "deterministic_share",
+            "direction_cosine",
+        )
         return EpochMeasures(
             epoch=epoch,
             reward_training=reward_training,
@@ -422,8 +421,17 @@ class PolicyGradient:
         spread = (sigma.square() * (1 - v.square())).sum(dim=-1)
         drift = 1 - torch.nn.functional.cosine_similarity(protected, e.expand_as(d), dim=-1)
         moved = (v * self._first_direction[start:stop]).sum(dim=-1)
-        columns = (rewards, self.reward.total(before), after.p_pii, before.p_pii, drift,
-                   after.cluster, before.cluster, fixed / (fixed + spread), moved)  # fmt: skip
+        columns = (
+            rewards,
+            self.reward.total(before),
+            after.p_pii,
+            before.p_pii,
+            drift,
+            after.cluster,
+            before.cluster,
+            fixed / (fixed + spread),
+            moved,
+        )
         own = torch.stack([column.mean() for column in columns]) * len(e)
         unit = torch.nn.functional.normalize(mean, dim=-1)
         sums: Tensor = torch.cat([own, unit.sum(dim=0), v.sum(dim=0)])
@@ -431,10 +439,7 @@ class PolicyGradient:
 
     def to_arrays(self) -> dict[str, Array]:
         """Return the state that the next epoch depends on: weights, Adam's moments, generator."""
-        arrays = {
-            f"module.{name}": tensor.detach().cpu().numpy()
-            for name, tensor in self.module.state_dict().items()
-        }
+        arrays = {f"module.{name}": tensor.detach().cpu().numpy() for name, tensor in self.module.state_dict().items()}
         for index, state in self._optimiser.state_dict()["state"].items():
             for name, tensor in state.items():
                 arrays[f"adam.{index}.{name}"] = tensor.cpu().numpy()

@@ -55,8 +55,13 @@ def plain_centroids(
     # With fewer distinct rows k-means would return empty clusters; lowering k is the caller's choice.
     distinct = len(np.unique(X, axis=0))
     if distinct < k:
-        raise InvalidInputError.of(owner, "clusters", f"at most {distinct}, the number of distinct rows", k,
-                                   fix="Ask for fewer clusters, or give more plain texts.")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "clusters",
+            f"at most {distinct}, the number of distinct rows",
+            k,
+            fix="Ask for fewer clusters, or give more plain texts.",
+        )
     with optional_import("Clustering plain vectors", "scikit-learn", "textcrafter"):
         from sklearn.cluster import KMeans
         from threadpoolctl import threadpool_limits
@@ -136,9 +141,7 @@ class Reward:
         import torch
 
         norm = torch.linalg.vector_norm
-        return RewardTerms(
-            norm(protected - e, dim=-1), self.p_pii(protected), norm(protected - c, dim=-1)
-        )
+        return RewardTerms(norm(protected - e, dim=-1), self.p_pii(protected), norm(protected - c, dim=-1))
 
     def total(self, terms: RewardTerms) -> Tensor:
         """Return R (Eq. 19)."""

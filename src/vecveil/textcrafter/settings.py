@@ -83,11 +83,7 @@ class PolicySettings:
         for name in ("baseline_scale", "baseline_offset", "initial_log_sigma"):
             value = getattr(self, name)
             # bool is an int in Python: True would pass as 1.
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not abs(value) < 1e6
-            ):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e6:
                 raise InvalidInputError.of(owner, name, "a finite number", repr(value)[:40])
         for name, choices in (("direction", DIRECTIONS), ("cluster", CLUSTER_CHOICES)):
             if getattr(self, name) not in choices:
@@ -101,9 +97,7 @@ class PolicySettings:
         """Return the number of heads for vectors of ``dimension``."""
         owner = "PolicySettings"
         if dimension % self.tokens:
-            raise InvalidInputError.of(
-                owner, "tokens", f"a divisor of the dimension {dimension}", self.tokens
-            )
+            raise InvalidInputError.of(owner, "tokens", f"a divisor of the dimension {dimension}", self.tokens)
         width = dimension // self.tokens
         if self.heads is None:
             return next(heads for heads in (8, 4, 2, 1) if width % heads == 0)

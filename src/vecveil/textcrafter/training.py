@@ -13,23 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import (
-    IncompatibleError,
-    InvalidInputError,
-    TrainingError,
-)
+from vecveil.errors import IncompatibleError, InvalidInputError, TrainingError
 from vecveil.io import StateFile
 from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.mechanisms.textcrafter import check_unit_rows
 from vecveil.runtime import import_torch, one_thread, progress
 from vecveil.textcrafter.pii_classifier import PiiClassifier
-from vecveil.textcrafter.policy_gradient import (
-    Indices,
-    LearningCurves,
-    NotFinite,
-    PolicyGradient,
-    group_numbers,
-)
+from vecveil.textcrafter.policy_gradient import Indices, LearningCurves, NotFinite, PolicyGradient, group_numbers
 from vecveil.textcrafter.settings import PolicySettings
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_embeddings
@@ -160,9 +150,12 @@ def _train(
             if state_file is not None:
                 state_file.save(learner.to_arrays(), curves.to_record())
         bar = progress(
-            range(curves.last.epoch * steps, settings.epochs * steps), "Policy",
-            show=show, unit="step", note=lambda: note,
-        )  # fmt: skip
+            range(curves.last.epoch * steps, settings.epochs * steps),
+            "Policy",
+            show=show,
+            unit="step",
+            note=lambda: note,
+        )
         rewards: list[float] = []
         for number in bar:
             at = (number // steps + 1, number % steps + 1)
@@ -197,22 +190,16 @@ def _stopped(at: tuple[int, int], cause: str, state_file: StateFile | None, save
     return f"{_OWNER}: training stopped {where}: {cause} {stays}"
 
 
-def _checked(
-    X: Embeddings, classifier: PiiClassifier, centroids: Embeddings
-) -> tuple[Embeddings, Embeddings]:
+def _checked(X: Embeddings, classifier: PiiClassifier, centroids: Embeddings) -> tuple[Embeddings, Embeddings]:
     X = check_embeddings(X, owner=_OWNER, param="X", min_rows=2)
     n = X.shape[1]
     if n < 2:
-        raise InvalidInputError.of(_OWNER, "X", "of at least 2 dimensions", f"{n}",
-                                   "No direction is orthogonal to v in one dimension.")  # fmt: skip
+        raise InvalidInputError.of(
+            _OWNER, "X", "of at least 2 dimensions", f"{n}", "No direction is orthogonal to v in one dimension."
+        )
     check_unit_rows(X, owner=_OWNER)
     centroids = check_embeddings(centroids, owner=_OWNER, param="centroids", min_rows=1)
-    for param, dimension in (
-        ("centroids", centroids.shape[1]),
-        ("classifier", classifier.dimension),
-    ):
+    for param, dimension in (("centroids", centroids.shape[1]), ("classifier", classifier.dimension)):
         if dimension != n:
-            raise IncompatibleError.of(
-                _OWNER, param, f"of the dimension {n} of X", f"dimension {dimension}"
-            )
+            raise IncompatibleError.of(_OWNER, param, f"of the dimension {n} of X", f"dimension {dimension}")
     return X, centroids

@@ -70,9 +70,7 @@ def test_trade_off_and_mixed_parts() -> None:
     alpha = np.linspace(0, 1, 21)
     assert (joint.trade_off(alpha) <= parts[0].trade_off(alpha) + 1e-12).all()
     for eps in (0.0, 0.5, 1.3):
-        assert (
-            1 - math.exp(eps) * alpha - joint.trade_off(alpha) <= joint.delta(epsilon=eps) + 1e-12
-        ).all()
+        assert (1 - math.exp(eps) * alpha - joint.trade_off(alpha) <= joint.delta(epsilon=eps) + 1e-12).all()
     again = compose([joint, joint])
     assert again.to_record()["releases"] == 4
     assert again.worst_case == pytest.approx(2 * joint.worst_case)

@@ -17,11 +17,7 @@ from vecveil.accounting.calibration import (
     expected_cosine,
     sigma_of_advantage,
 )
-from vecveil.accounting.total_variation import (
-    concept_level,
-    gaussian_total_variation,
-    laplace_total_variation,
-)
+from vecveil.accounting.total_variation import concept_level, gaussian_total_variation, laplace_total_variation
 from vecveil.accounting.two_centre import LaplacePrivacyLoss
 
 DISTANCES = np.random.default_rng(0).uniform(0.05, 0.4, 2_000)
@@ -47,9 +43,7 @@ def test_concept_level_counts_pairs() -> None:
     assert record["advantages"]["p5"] == level.advantages.p5
     assert record["exact"] is True
     assert f"{level.advantages.p95:.3g} at the 95 % quantile" in str(level)
-    bound = concept_level(
-        DISTANCES, advantage=partial(gaussian_total_variation, sigma=0.3), exact=False
-    )
+    bound = concept_level(DISTANCES, advantage=partial(gaussian_total_variation, sigma=0.3), exact=False)
     assert "at most" in str(bound)
     assert "at most" not in str(level)
 

@@ -10,10 +10,7 @@ import pytest
 from scipy import stats
 
 from harness.errors import raises
-from vecveil.accounting.gaussian import (
-    GaussianPrivacyLoss,
-    analytic_gaussian_sigma,
-)
+from vecveil.accounting.gaussian import GaussianPrivacyLoss, analytic_gaussian_sigma
 from vecveil.accounting.total_variation import gaussian_total_variation
 
 
@@ -63,8 +60,7 @@ def test_trade_off_and_total_variation() -> None:
     assert loss.total_variation == pytest.approx(2 * stats.norm.cdf(0.75) - 1, rel=1e-14)
     assert loss.delta(epsilon=0.0) == pytest.approx(loss.total_variation, rel=1e-13)
     np.testing.assert_allclose(
-        gaussian_total_variation(np.array([0.0, 3.0, 1e300]), sigma=2.0),
-        [0.0, loss.total_variation, 1.0],
+        gaussian_total_variation(np.array([0.0, 3.0, 1e300]), sigma=2.0), [0.0, loss.total_variation, 1.0]
     )
     # δ(ε) = sup over α of 1 − e^ε α − β(α), attained at α = Φ(−ε/μ − μ/2)
     for eps in (-1.0, 0.0, 2.0):
@@ -82,9 +78,7 @@ def test_extremes() -> None:
     assert same.delta(epsilon=0.0) == same.worst_case == same.epsilon(delta=0.0) == 0.0
     assert same.trade_off(0.3) == pytest.approx(0.7)
     for mu in 10.0 ** np.arange(-300, 150, 50):
-        delta = GaussianPrivacyLoss(1.0, float(mu)).delta(
-            epsilon=np.array([0.0, 1e-3, 1.0, 1e6, 1e300])
-        )
+        delta = GaussianPrivacyLoss(1.0, float(mu)).delta(epsilon=np.array([0.0, 1e-3, 1.0, 1e6, 1e300]))
         assert ((delta >= 0) & (delta <= 1)).all()
 
 

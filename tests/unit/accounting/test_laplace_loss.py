@@ -40,10 +40,8 @@ def survival(n: int, r: mpmath.mpf, loss: mpmath.mpf, above: bool) -> mpmath.mpf
 @pytest.mark.parametrize(
     ("n", "r", "epsilon", "digits"),
     [(2, 1, 0.5, 30), (3, 2, 1.0, 30), (8, 3, 0.0, 30), (8, 3, 2.9, 30), (384, 10, 5.0, 50)],
-)  # fmt: skip
-def test_delta_agrees_with_mpmath_to_twelve_digits(
-    n: int, r: float, epsilon: float, digits: int
-) -> None:
+)
+def test_delta_agrees_with_mpmath_to_twelve_digits(n: int, r: float, epsilon: float, digits: int) -> None:
     """By the definition P(L > ε) − e^ε Q(L > ε), with enough digits for what cancels."""
     with mpmath.workdps(digits):
         reach, e = mpmath.mpf(r), mpmath.mpf(epsilon)
@@ -70,9 +68,7 @@ def test_delta_by_the_integral_of_the_survival_function() -> None:
         tail = integrate.quad(integrand, start, 80, epsabs=1e-14, limit=500)[0]
         return float(special.gammainc(n, start) + tail)
 
-    expected = integrate.quad(
-        lambda x: np.exp(390 - x) * above(x), 390, r, epsabs=1e-13, limit=300
-    )[0]
+    expected = integrate.quad(lambda x: np.exp(390 - x) * above(x), 390, r, epsabs=1e-13, limit=300)[0]
     assert LaplacePrivacyLoss(n, 1.0, r).delta(epsilon=390.0) == pytest.approx(expected, rel=1e-9)
 
 
@@ -144,9 +140,7 @@ def test_no_overflow_and_no_nan_over_nine_decades(n: int) -> None:
 def test_epsilon_inverts_delta_down_to_the_smallest(n: int, r: float) -> None:
     loss = LaplacePrivacyLoss(n, 1.0, r)
     assert loss.epsilon(delta=0.0) == r
-    assert (
-        loss.epsilon(delta=1.0) == loss.epsilon(delta=min(1.0, 1.01 * loss.total_variation)) == 0.0
-    )
+    assert loss.epsilon(delta=1.0) == loss.epsilon(delta=min(1.0, 1.01 * loss.total_variation)) == 0.0
     for target in (1e-300, 1e-30, 1e-6, 0.3):
         eps = loss.epsilon(delta=target)
         assert loss.delta(epsilon=eps) <= target * (1 + 1e-9)
@@ -154,9 +148,7 @@ def test_epsilon_inverts_delta_down_to_the_smallest(n: int, r: float) -> None:
             assert loss.delta(epsilon=eps * (1 - 1e-6)) > target
 
 
-@pytest.mark.parametrize(
-    ("n", "r"), [(1, 3.0), (2, 5.0), (8, 4.0), (384, 200.0)]
-)
+@pytest.mark.parametrize(("n", "r"), [(1, 3.0), (2, 5.0), (8, 4.0), (384, 200.0)])
 def test_delta_is_the_convex_conjugate_of_the_trade_off(n: int, r: float) -> None:
     """δ(ε) = sup over α of 1 − e^ε α − β(α) (Dong et al. 2022, Proposition 2.12)."""
     loss = LaplacePrivacyLoss(n, 1.0, r)
@@ -218,9 +210,14 @@ def test_representation_and_record() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "name"),
-    [((0, 1.0, 1.0), "n"), ((2, 0.0, 1.0), "epsilon"), ((2, 1.0, -1.0), "distance"),
-     ((2, 1e200, 1e200), "distance"), ((2, 1.0, math.nan), "distance")],
-)  # fmt: skip
+    [
+        ((0, 1.0, 1.0), "n"),
+        ((2, 0.0, 1.0), "epsilon"),
+        ((2, 1.0, -1.0), "distance"),
+        ((2, 1e200, 1e200), "distance"),
+        ((2, 1.0, math.nan), "distance"),
+    ],
+)
 def test_bad_parameters_are_refused(arguments: tuple[int, float, float], name: str) -> None:
     with raises("E-INPUT", name):
         LaplacePrivacyLoss(*arguments)

@@ -158,14 +158,22 @@ def test_an_empty_batch_records_nothing(path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"ids": "abc"}, {"ids": 7}, {"ids": ["a", True]}, {"ids": ["a", 1.5]}, {"ids": [None]},
-        {"protector": ""}, {"protector": "a text\n"}, {"protector": b"a"}, {"epsilon": -1.0},
-        {"epsilon": math.nan}, {"epsilon": "1"}, {"releases": [b"1", b"2"]}, {"releases": ["1"]},
+        {"ids": "abc"},
+        {"ids": 7},
+        {"ids": ["a", True]},
+        {"ids": ["a", 1.5]},
+        {"ids": [None]},
+        {"protector": ""},
+        {"protector": "a text\n"},
+        {"protector": b"a"},
+        {"epsilon": -1.0},
+        {"epsilon": math.nan},
+        {"epsilon": "1"},
+        {"releases": [b"1", b"2"]},
+        {"releases": ["1"]},
     ],
-)  # fmt: skip
-def test_bad_arguments_are_refused_and_nothing_is_recorded(
-    path: Path, change: dict[str, Any]
-) -> None:
+)
+def test_bad_arguments_are_refused_and_nothing_is_recorded(path: Path, change: dict[str, Any]) -> None:
     ledger = Ledger(path)
     with raises("E-INPUT", next(iter(change))):
         ledger.record(**{"ids": ["a"], "protector": P, "epsilon": 1.0, **change})
@@ -188,9 +196,7 @@ def test_a_closed_ledger_refuses_and_an_open_one_may_be_sent_to_a_process(path: 
     assert sent.count("a") == 1
 
 
-def test_relative_paths_stay_where_they_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_stay_where_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     ledger = Ledger("one.ledger")
     (tmp_path / "other").mkdir()
@@ -212,9 +218,11 @@ def test_two_ledgers_hash_one_id_differently(tmp_path: Path) -> None:
 def test_no_id_or_tag_is_in_the_file_in_errors_or_in_a_repr(path: Path) -> None:
     ledger = Ledger(path, cap=1)
     ledger.record(
-        [CANARY, CANARY.encode() + b"!", f"{CANARY}-2"], protector=P, epsilon=1.0,
+        [CANARY, CANARY.encode() + b"!", f"{CANARY}-2"],
+        protector=P,
+        epsilon=1.0,
         releases=[f"tag {CANARY}".encode()] * 3,
-    )  # fmt: skip
+    )
     said = [repr(ledger), str(ledger), repr(ledger.summary()), json.dumps(ledger.summary().to_record())]
     with pytest.raises(LedgerCapError) as caught:
         record(ledger, CANARY)

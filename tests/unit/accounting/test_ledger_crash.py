@@ -57,9 +57,8 @@ with ThreadPoolExecutor(3) as pool:
 
 def start(code: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env=environment(), stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code, *map(str, arguments)], env=environment(), stdout=subprocess.PIPE, text=True
+    )
 
 
 def test_a_kill_at_any_time_leaves_what_was_acknowledged(tmp_path: Path) -> None:

@@ -46,8 +46,12 @@ def test_the_summary_counts_what_was_recorded(path: Path) -> None:
     assert (summary.items, summary.releases, summary.most_releases, summary.cap) == (3, 5, 3, 9)
     assert summary.histogram == {1: 2, 3: 1}
     assert summary.to_record()["protectors"][0] == {
-        "protector": P, "items": 2, "releases": 3, "most_releases": 2, "most_epsilon": 1.0,
-    }  # fmt: skip
+        "protector": P,
+        "items": 2,
+        "releases": 3,
+        "most_releases": 2,
+        "most_epsilon": 1.0,
+    }
     second = summary.protectors[1]
     assert (second.protector, second.releases, second.most_epsilon) == ("other", 2, None)
     assert json.loads(json.dumps(summary.to_record()))["histogram"] == {"1": 2, "3": 1}

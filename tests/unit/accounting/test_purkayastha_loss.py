@@ -26,32 +26,26 @@ def by_definition(n: int, epsilon: float, angle: float, threshold: float) -> flo
             excess = max(0.0, 1 - np.exp(threshold - epsilon * (other - theta)))
             return float(excess * np.sin(phi) ** (n - 3))
 
-        return integrate.quad(
-            integrand, 0, np.pi, epsabs=1e-18, epsrel=1e-8, limit=200, points=[0.5, 1, 1.5, 2, 2.5]
-        )[0]
+        return integrate.quad(integrand, 0, np.pi, epsabs=1e-18, epsrel=1e-8, limit=200, points=[0.5, 1, 1.5, 2, 2.5])[
+            0
+        ]
 
     points = list(np.linspace(0.1, 3.0, 6))
-    above = integrate.quad(
-        lambda t: law(t) * inner(t), 0, np.pi, epsabs=1e-18, epsrel=1e-9, limit=200, points=points
-    )[0]
+    above = integrate.quad(lambda t: law(t) * inner(t), 0, np.pi, epsabs=1e-18, epsrel=1e-9, limit=200, points=points)[
+        0
+    ]
     around = integrate.quad(lambda p: np.sin(p) ** (n - 3), 0, np.pi, epsabs=1e-18)[0]
     return float(above / (integrate.quad(law, 0, np.pi, epsabs=1e-18)[0] * around))
 
 
 @pytest.mark.parametrize(
-    ("n", "epsilon", "angle", "threshold"),
-    [(3, 2.0, 1.0, 0.5), (5, 3.0, math.pi, 1.0), (16, 10.0, 1.0, 2.0)],
-)  # fmt: skip
-def test_delta_agrees_with_the_definition(
-    n: int, epsilon: float, angle: float, threshold: float
-) -> None:
+    ("n", "epsilon", "angle", "threshold"), [(3, 2.0, 1.0, 0.5), (5, 3.0, math.pi, 1.0), (16, 10.0, 1.0, 2.0)]
+)
+def test_delta_agrees_with_the_definition(n: int, epsilon: float, angle: float, threshold: float) -> None:
     expected = by_definition(n, epsilon, angle, threshold)
     value = PurkayasthaPrivacyLoss(n, epsilon, angle).delta(epsilon=threshold)
     assert value == pytest.approx(expected, abs=1e-8)
-    for wrong in (
-        PurkayasthaPrivacyLoss(n + 1, epsilon, angle),
-        PurkayasthaPrivacyLoss(n, 1.1 * epsilon, angle),
-    ):
+    for wrong in (PurkayasthaPrivacyLoss(n + 1, epsilon, angle), PurkayasthaPrivacyLoss(n, 1.1 * epsilon, angle)):
         assert abs(wrong.delta(epsilon=threshold) - expected) > 1e-3
 
 
@@ -105,9 +99,7 @@ def test_no_overflow_and_no_nan_over_nine_decades(n: int) -> None:
                 assert 0 <= loss.gaussian_mu < math.inf
 
 
-@pytest.mark.parametrize(
-    ("n", "epsilon", "angle"), [(2, 2.0, 1.0), (3, 5.0, 2.0), (384, 300.0, 0.1)]
-)
+@pytest.mark.parametrize(("n", "epsilon", "angle"), [(2, 2.0, 1.0), (3, 5.0, 2.0), (384, 300.0, 0.1)])
 def test_inverse_trade_off_and_mu(n: int, epsilon: float, angle: float) -> None:
     from vecveil.accounting.gaussian import GaussianPrivacyLoss
 
@@ -126,11 +118,7 @@ def test_inverse_trade_off_and_mu(n: int, epsilon: float, angle: float) -> None:
 
 
 def test_bad_parameters_are_refused() -> None:
-    for arguments, name in (
-        ((1, 1.0, 1.0), "n"),
-        ((2, -1.0, 1.0), "epsilon"),
-        ((2, 1.0, 3.2), "angle"),
-    ):
+    for arguments, name in (((1, 1.0, 1.0), "n"), ((2, -1.0, 1.0), "epsilon"), ((2, 1.0, 3.2), "angle")):
         with raises("E-INPUT", name):
             PurkayasthaPrivacyLoss(*arguments)
     with raises("E-INPUT", "angles"):

@@ -47,9 +47,7 @@ def test_more_pairs_find_more_and_permuted_pairs_and_noise_nothing(folder):
         TextVectors(rng.standard_normal(test.X.shape), test.texts),
         TextVectors(released.X, [test.texts[i] for i in rng.permutation(400)]),
     ):
-        assert tiny(folder, pairs=(100,)).run(
-            train, lost, release=_rotated, show_progress=False
-        ).value <= limit  # fmt: skip
+        assert tiny(folder, pairs=(100,)).run(train, lost, release=_rotated, show_progress=False).value <= limit
 
 
 def test_an_own_encoder_of_another_dimension_needs_no_oracle():
@@ -76,9 +74,7 @@ def test_without_a_corpus_the_decoder_learns_on_the_clean_training_vectors(tmp_p
     given = {"release": _noisy, "rng": 3, "show_progress": False}
     first = tiny(epochs=2).run(train, test, **given, checkpoint=tmp_path)
     again = tiny(epochs=2).run(train, test, **given)
-    assert {k: v.value for k, v in first.estimates.items()} == {
-        k: v.value for k, v in again.estimates.items()
-    }
+    assert {k: v.value for k, v in first.estimates.items()} == {k: v.value for k, v in again.estimates.items()}
     monkeypatch.setattr(ALGENAttack, "_fit", None)
     kept = tiny(epochs=2).run(train, test, **given, checkpoint=tmp_path)
     assert kept.examples == first.examples
@@ -99,9 +95,7 @@ def test_align_leaves_one_out_as_if_it_were_refitted():
 
     def left_out(penalty):
         rows = [np.arange(12) != i for i in range(12)]
-        return sum(
-            ((A[~some] - Y[~some] @ fitted(Y[some], A[some], penalty)) ** 2).sum() for some in rows
-        )
+        return sum(((A[~some] - Y[~some] @ fitted(Y[some], A[some], penalty)) ** 2).sum() for some in rows)
 
     best = min((1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0), key=left_out)
     assert align(Y, A) == pytest.approx(fitted(Y, A, best), abs=1e-8)
@@ -110,9 +104,7 @@ def test_align_leaves_one_out_as_if_it_were_refitted():
 def test_align_finds_the_map_keeps_the_identity_and_takes_one_pair():
     rng = np.random.default_rng(0)
     Y = rng.standard_normal((300, 20))
-    assert align(Y, Y @ np.roll(np.eye(20), 1, axis=0)) == pytest.approx(
-        np.roll(np.eye(20), 1, axis=0), abs=0.01
-    )
+    assert align(Y, Y @ np.roll(np.eye(20), 1, axis=0)) == pytest.approx(np.roll(np.eye(20), 1, axis=0), abs=0.01)
     few, noise = Y[:5], 0.1 * rng.standard_normal((5, 20))
     assert np.abs(align(few, few + noise) - np.eye(20)).max() < 0.5
     assert align(Y[:1], Y[:1]).shape == (20, 20)

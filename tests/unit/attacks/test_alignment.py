@@ -11,11 +11,7 @@ from vecveil.attacks import CandidateVectors, Knowledge, PairedVectors
 from vecveil.attacks.alignment import PermutationAlignment, ProcrustesAlignment, RidgeAlignment
 from vecveil.attacks.unpaired import UnpairedAlignment
 
-PAIRED = [
-    PermutationAlignment(pairs=(5, 60)),
-    ProcrustesAlignment(pairs=(5, 60)),
-    RidgeAlignment(pairs=(5, 60)),
-]
+PAIRED = [PermutationAlignment(pairs=(5, 60)), ProcrustesAlignment(pairs=(5, 60)), RidgeAlignment(pairs=(5, 60))]
 ATTACKS = [*PAIRED, UnpairedAlignment(runs=1, clusters=4, rounds=4)]
 every_attack = pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 every_paired = pytest.mark.parametrize("attack", PAIRED, ids=lambda attack: attack.name)
@@ -103,14 +99,10 @@ def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(attack, tmp
     assert dict(first.details) == dict(again.details)
     cut = PairedVectors(train.X[:, :5], train.clean)
     with raises("E-CHECKPOINT", "checkpoint"):
-        attack.run(
-            cut, CandidateVectors(test.X[:, :5], test.pool, test.truth), checkpoint=tmp_path / "a"
-        )
+        attack.run(cut, CandidateVectors(test.X[:, :5], test.pool, test.truth), checkpoint=tmp_path / "a")
     cut = PairedVectors(train.X, train.clean[:, :5])
     with raises("E-CHECKPOINT", "checkpoint"):
-        attack.run(
-            cut, CandidateVectors(test.X, test.pool[:, :5], test.truth), checkpoint=tmp_path / "a"
-        )
+        attack.run(cut, CandidateVectors(test.X, test.pool[:, :5], test.truth), checkpoint=tmp_path / "a")
     (tmp_path / "a" / "state.safetensors").write_bytes(b"broken")
     with raises("E-CHECKPOINT", "checkpoint"):
         attack.run(train, test, checkpoint=tmp_path / "a")

@@ -36,8 +36,7 @@ def test_a_permutation_in_noise_takes_a_few_more_pairs():
     X = clean_rows(200, 384)
     Y = X @ secret + np.random.default_rng(1).standard_normal(X.shape) / np.sqrt(384)
     right = [
-        ((PermutationAlignment()._align(Y[:k], X[:k], RNG).weights != 0) & (secret.T != 0)).sum()
-        for k in (5, 200)
+        ((PermutationAlignment()._align(Y[:k], X[:k], RNG).weights != 0) & (secret.T != 0)).sum() for k in (5, 200)
     ]
     assert right[0] < 100
     assert right[1] == 384
@@ -103,8 +102,7 @@ def test_any_linear_map_is_undone_by_ridge_and_not_by_a_rotation():
     secret = rotation(12) * np.geomspace(1, 30, 12) @ rotation(12, seed=1)
     train, test = evidence(secret, known=100)
     cosines = [
-        attack.run(train, test).estimates["cosine"].value
-        for attack in (RidgeAlignment(), ProcrustesAlignment())
+        attack.run(train, test).estimates["cosine"].value for attack in (RidgeAlignment(), ProcrustesAlignment())
     ]
     assert cosines[0] > 0.999
     assert cosines[1] < 0.99
@@ -165,15 +163,11 @@ def test_a_rotation_is_found_without_any_pair(runs):
 
 def test_the_order_of_the_attackers_own_rows_is_not_used():
     attack, train, test = _unpaired(own_seed=1)
-    paired = PairedVectors(
-        train.X, clustered(1500, 16, seed=0)
-    )  # row i is row i: it must not matter
+    paired = PairedVectors(train.X, clustered(1500, 16, seed=0))  # row i is row i: it must not matter
     first = attack.run(paired, test)
     order = np.random.default_rng(7).permutation(1500)
     again = attack.run(PairedVectors(train.X, paired.clean[order]), test)
-    assert again.estimates["cosine"].value == pytest.approx(
-        first.estimates["cosine"].value, abs=0.05
-    )
+    assert again.estimates["cosine"].value == pytest.approx(first.estimates["cosine"].value, abs=0.05)
 
 
 def test_axes_and_their_signs_are_those_of_the_map():

@@ -9,15 +9,7 @@ import pytest
 
 from harness.errors import raises
 from unit.attacks.planted import planted
-from vecveil.attacks import (
-    Attack,
-    KernelAttack,
-    LabelledVectors,
-    LinearAttack,
-    MLCAttack,
-    MLPAttack,
-    ladder_attacks,
-)
+from vecveil.attacks import Attack, KernelAttack, LabelledVectors, LinearAttack, MLCAttack, MLPAttack, ladder_attacks
 from vecveil.attacks.training import Schedule
 
 ATTACKS = [
@@ -84,9 +76,7 @@ def test_rank_deficient_dead_and_reduced_vectors(attack):
 
     narrow = LabelledVectors(test.X @ map_down, test.L)
     covariance = np.zeros((6, 6))
-    found = attack.run(
-        train, narrow, release=reduce, noise_covariance=covariance, show_progress=False
-    )
+    found = attack.run(train, narrow, release=reduce, noise_covariance=covariance, show_progress=False)
     assert found.value > 0.4
 
 
@@ -181,9 +171,7 @@ def test_texts_on_both_sides_are_refused():
 @pytest.mark.parametrize("S", [-np.eye(12), np.triu(np.ones((12, 12)))])
 def test_a_covariance_that_is_none_is_refused(S):
     with raises("E-INPUT", "noise_covariance"):
-        LinearAttack().run(
-            planted(40, seed=0), planted(30, seed=1), release=_noisy, noise_covariance=S
-        )
+        LinearAttack().run(planted(40, seed=0), planted(30, seed=1), release=_noisy, noise_covariance=S)
 
 
 @every_attack
@@ -225,7 +213,7 @@ def _data(rows=10, dimension=4, tokens=3):
         (_data(), _data(), {"release": lambda X, rng: X * np.nan}, "E-INPUT-FINITE", "release"),
         (_data(), _data(), {"rng": "seed"}, "E-INPUT-TYPE", "rng"),
     ],
-)  # fmt: skip
+)
 def test_bad_tasks_are_refused(train, test, options, code, param):
     with raises(code, param):
         LinearAttack().run(train, test, **options)
@@ -273,12 +261,7 @@ def test_record_is_the_one_of_the_format():
     assert record["family"] == "token-inference"
     assert record["metric"] == "R-precision"
     assert record["clean"] == clean.value
-    assert [entry["metric"] for entry in record["also"]] == [
-        "top-5",
-        "AUC",
-        "Leakage",
-        "Confidence",
-    ]
+    assert [entry["metric"] for entry in record["also"]] == ["top-5", "AUC", "Leakage", "Confidence"]
     assert result.to_record()["clean"] is None
 
 

@@ -64,9 +64,7 @@ def _task(release, *, options=None, rows=M):
 def test_the_right_candidate_is_found(attack, name, options):
     release = RELEASES[name]
     clean = _unit(N, 0)
-    found = attack.run(
-        PairedVectors(clean, clean), _task(release, options=options), release=release
-    )
+    found = attack.run(PairedVectors(clean, clean), _task(release, options=options), release=release)
     assert list(found.estimates) == ["top_1", "mrr"]
     assert [e.metric for e in found.estimates.values()] == [f"top-1 of {options or 600}", "MRR"]
     assert found.family == "candidates"
@@ -158,9 +156,7 @@ def test_equal_candidates_share_the_credit():
 @every_attack
 def test_constant_releases_give_chance(attack):
     test = _task(lambda X, rng: np.ones((len(X), 3)), options=4)
-    found = attack.run(
-        PairedVectors(_unit(N, 0), _unit(N, 0)), test, release=lambda X, rng: np.ones((len(X), 3))
-    )
+    found = attack.run(PairedVectors(_unit(N, 0), _unit(N, 0)), test, release=lambda X, rng: np.ones((len(X), 3)))
     assert found.value == pytest.approx(0.25)
 
 
@@ -168,11 +164,7 @@ def test_constant_releases_give_chance(attack):
 def test_a_seed_gives_the_same_result(attack):
     clean, release = _unit(N, 0), _added(0.3)
     runs = [
-        dict(
-            attack.run(
-                PairedVectors(clean, clean), _task(release), release=release, rng=seed
-            ).estimates
-        )
+        dict(attack.run(PairedVectors(clean, clean), _task(release), release=release, rng=seed).estimates)
         for seed in (3, 3)
     ]
     assert runs[0] == runs[1]
@@ -257,8 +249,7 @@ def test_a_random_norm_is_declared_and_no_better_than_the_likelihood():
     test = _task(release, rows=600)
     given = {"release": release, "noise_covariance": 0.0625 * np.eye(n)}
     found, likelihood = (
-        attack.run(PairedVectors(clean, clean), test, **given)
-        for attack in (FixedNormMatching(), LikelihoodMatching())
+        attack.run(PairedVectors(clean, clean), test, **given) for attack in (FixedNormMatching(), LikelihoodMatching())
     )
     assert found.value < likelihood.value
     quartiles = chi(n).ppf([0.25, 0.5, 0.75])

@@ -106,9 +106,7 @@ def test_token_inference_behind_the_filter(inner, known):
 def test_distances_gain_where_noise_differs_by_direction():
     clean = np.random.default_rng(0).standard_normal((500, 12)).astype(np.float32)
     pool = np.random.default_rng(1).standard_normal((300, 12)).astype(np.float32)
-    test = CandidateVectors(
-        _release32(2 * pool[:150], np.random.default_rng(2)), 2 * pool, np.arange(150)
-    )
+    test = CandidateVectors(_release32(2 * pool[:150], np.random.default_rng(2)), 2 * pool, np.arange(150))
     train = PairedVectors(2 * clean, 2 * clean)
     given = {"release": _release32, "noise_covariance": COVARIANCE}
     behind = Denoised(CosineMatching()).run(train, test, **given)
@@ -180,9 +178,7 @@ def test_a_state_of_its_own_and_its_progress_are_kept(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "inner",
-    [LinearAttack(), NearestNeighboursAttack(), MLPAttack((8,), epochs=1)],
-    ids=lambda a: a.name,
+    "inner", [LinearAttack(), NearestNeighboursAttack(), MLPAttack((8,), epochs=1)], ids=lambda a: a.name
 )
 def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(inner, tmp_path, monkeypatch):
     train, test = planted(120, seed=0), planted(80, seed=1)

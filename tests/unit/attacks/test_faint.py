@@ -41,9 +41,7 @@ def test_a_rounded_product_with_the_whole_map_is_read(problem) -> None:
     careless = _noisy(X, np.float32) @ linear.matrix.T.astype(np.float32)
     found, chance = _attack(FaintDirectionsAttack(), careless, L)
     others, _ = _attack(LinearAttack(), careless, L)
-    assert (
-        found > chance + 0.1
-    )  # what is read are rounding errors: how many there are depends on the machine
+    assert found > chance + 0.1  # what is read are rounding errors: how many there are depends on the machine
     assert found > others + 0.1
 
 
@@ -72,14 +70,9 @@ def test_the_known_complement_of_the_kept_directions_says_nothing(problem, dtype
     for R in (careful, careless):
         cut = 2 * len(R) // 3
         centred = L[:cut] - L[:cut].mean(axis=0)
-        weights = np.linalg.solve(
-            R[:cut].T @ R[:cut] / cut + 0.01 * np.eye(N), R[:cut].T @ centred / cut
-        )
+        weights = np.linalg.solve(R[:cut].T @ R[:cut] / cut + 0.01 * np.eye(N), R[:cut].T @ centred / cut)
         guess = R[cut:] @ weights
-        aucs = [
-            (guess[L[cut:, j] == 1, j][:, None] > guess[L[cut:, j] == 0, j]).mean()
-            for j in range(V)
-        ]
+        aucs = [(guess[L[cut:, j] == 1, j][:, None] > guess[L[cut:, j] == 0, j]).mean() for j in range(V)]
         scores.append(np.mean(aucs))
     # Mean of 12 AUCs over 500 rows with about 90 positives each: a standard error below 0.011.
     assert abs(scores[0] - 0.5) < 0.07
@@ -119,8 +112,7 @@ def test_with_fewer_texts_than_dimensions_it_answers_the_label_mean() -> None:
     train, test = LabelledVectors(X[:60], L[:60]), LabelledVectors(X[60:], L[60:])
     attack = FaintDirectionsAttack()
     state = attack._fit(
-        train.take(np.arange(54)), train.take(np.arange(54, 60)),
-        Session(Knowledge(N), np.random.default_rng(0), False),
-    )  # fmt: skip
+        train.take(np.arange(54)), train.take(np.arange(54, 60)), Session(Knowledge(N), np.random.default_rng(0), False)
+    )
     assert attack._scores(state, test.X) == pytest.approx(np.tile(state.label_mean, (140, 1)))
     assert attack.run(train, test, rng=0).estimates["leakage"].value < 0.3

@@ -5,13 +5,7 @@ import pytest
 
 from harness.errors import raises
 from unit.attacks.planted import parity, planted
-from vecveil.attacks import (
-    FurtherKernelAttack,
-    FurtherVectors,
-    KernelAttack,
-    Knowledge,
-    LabelledVectors,
-)
+from vecveil.attacks import FurtherKernelAttack, FurtherVectors, KernelAttack, Knowledge, LabelledVectors
 from vecveil.errors import InvalidInputError
 
 
@@ -74,8 +68,10 @@ def test_they_are_refused_where_missing_or_unfit():
     ]:
         with pytest.raises(InvalidInputError):
             FurtherVectors(X, L, weight)
-    for more in (FurtherVectors(data.X[:, :5], data.L, np.ones(60)),
-                 FurtherVectors(data.X, data.L[:, :5], np.ones(60))):  # fmt: skip
+    for more in (
+        FurtherVectors(data.X[:, :5], data.L, np.ones(60)),
+        FurtherVectors(data.X, data.L[:, :5], np.ones(60)),
+    ):
         with raises("E-INPUT", "further"):
             LabelledVectors(data.X, data.L, None, None, more)
 

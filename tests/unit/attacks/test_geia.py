@@ -109,9 +109,7 @@ def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(tmp_path, m
     train, test = language(80, 0), language(40, 1)
     first = _run(tiny(epochs=2), train, test, checkpoint=tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {
-        "attack.json", "begun.json", "decoder.json", "decoder.safetensors", "tokenizer.json",
-    }  # fmt: skip
+    assert names == {"attack.json", "begun.json", "decoder.json", "decoder.safetensors", "tokenizer.json"}
     monkeypatch.setattr(GEIAAttack, "_fit", None)  # whoever learns again fails
     again = _run(tiny(epochs=2), train, test, checkpoint=tmp_path)
     assert first.examples == again.examples
@@ -163,9 +161,14 @@ def test_the_published_recipe_takes_a_pretrained_model_from_a_folder(tmp_path, a
     model = base.module["lm"]
     if architecture == "llama":
         config = transformers.LlamaConfig(
-            vocab_size=base.tokeniser.size, hidden_size=16, intermediate_size=32, num_hidden_layers=1,
-            num_attention_heads=2, bos_token_id=base.tokeniser.end, eos_token_id=base.tokeniser.end,
-        )  # fmt: skip
+            vocab_size=base.tokeniser.size,
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            bos_token_id=base.tokeniser.end,
+            eos_token_id=base.tokeniser.end,
+        )
         model = transformers.LlamaForCausalLM(config)
     model.save_pretrained(folder)
     base.tokeniser.save(folder)
@@ -224,11 +227,14 @@ def test_greedy_writes_what_the_loss_prefers():
     with torch.no_grad():
         for row, text in zip(decoder.inputs(X), decoder.write(X), strict=True):
             losses = [
-                float(decoder_loss(decoder.module, _tensors(
-                    {"inputs": row[None], "ids": np.array([[i]]), "lengths": np.array([1])}
-                ))[0])
+                float(
+                    decoder_loss(
+                        decoder.module,
+                        _tensors({"inputs": row[None], "ids": np.array([[i]]), "lengths": np.array([1])}),
+                    )[0]
+                )
                 for i in ids
-            ]  # fmt: skip
+            ]
             first = decoder.tokeniser.encode([text], 1)[0][0]
             assert losses[int(first)] == pytest.approx(min(losses), abs=1e-4)
 
@@ -267,9 +273,7 @@ def test_the_start_from_words_reads_words_before_any_training():
     data = language(300, 0)
     inputs = fit_input_map(data.X)
     tokeniser = Tokeniser.train(data.texts, 300)
-    decoder = Decoder.build(
-        tokeniser, inputs, plan("small", {"width": 32}, owner="test").shape, seed=0
-    )
+    decoder = Decoder.build(tokeniser, inputs, plan("small", {"width": 32}, owner="test").shape, seed=0)
 
     def share():
         import torch

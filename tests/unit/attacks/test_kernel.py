@@ -16,9 +16,7 @@ def test_parity_is_found():
 def test_equals_sklearn_at_the_chosen_setting():
     train, held_out, test = (planted(n, seed=s) for s, n in enumerate((200, 30, 40)))
     attack = KernelAttack()
-    state = attack._fit(
-        train, held_out, Session(Knowledge(12), np.random.default_rng(0), False)
-    )
+    state = attack._fit(train, held_out, Session(Knowledge(12), np.random.default_rng(0), False))
     rows = np.concatenate([train.X, held_out.X])
     labels = np.concatenate([train.L, held_out.L]).astype(np.float64)
     mean = labels.mean(axis=0)

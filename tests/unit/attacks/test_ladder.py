@@ -1,4 +1,3 @@
-
 import numpy as np
 import pytest
 
@@ -31,9 +30,18 @@ def small(monkeypatch):
 def test_tiers():
     quick, full = ladder_attacks("quick"), ladder_attacks("full")
     names = [
-        "linear", "faint-directions", "kernel", "transplant", "kernel-further", "ensemble",
-        "nearest-neighbours", "bayes-posterior", "mlp-512", "mlc-published", "network",
-    ]  # fmt: skip
+        "linear",
+        "faint-directions",
+        "kernel",
+        "transplant",
+        "kernel-further",
+        "ensemble",
+        "nearest-neighbours",
+        "bayes-posterior",
+        "mlp-512",
+        "mlc-published",
+        "network",
+    ]
     assert [a.name for a in quick] == [a.name for a in full] == names
     assert full[-1].effort > quick[-1].effort
 
@@ -62,9 +70,7 @@ def test_further_texts_and_those_without_the_concept_bring_their_attacks(monkeyp
     names = []
     for keys in ([], ["without_train"], ["further_train"], list(given)):
         part = {key: given[key] for key in keys}
-        ladder = token_inference_ladder(
-            train.X, train.L, test.X, test.L, show_progress=False, **part
-        )
+        ladder = token_inference_ladder(train.X, train.L, test.X, test.L, show_progress=False, **part)
         names.append([result.name for result in ladder.results])
     assert names == [
         ["kernel"],

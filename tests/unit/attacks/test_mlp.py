@@ -68,14 +68,7 @@ def test_name_tells_the_shape():
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"hidden": (0,)},
-        {"epochs": 0},
-        {"batch": 0},
-        {"learning_rate": 0},
-        {"dropout": 1.5},
-        {"input_noise": -1},
-    ],
+    [{"hidden": (0,)}, {"epochs": 0}, {"batch": 0}, {"learning_rate": 0}, {"dropout": 1.5}, {"input_noise": -1}],
 )
 def test_bad_settings_are_refused(options):
     with raises("E-INPUT-RANGE", next(iter(options))):

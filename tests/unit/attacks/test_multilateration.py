@@ -156,9 +156,7 @@ def test_bad_settings_are_refused():
         MultilaterationAttack(2).run(train, test, release=_gaussian)
     with raises("E-INPUT", "test"):
         MultilaterationAttack(2).run(
-            train,
-            RepeatedVectors.of(test.X, test.L, 3, _gaussian, np.random.default_rng(0)),
-            release=_gaussian,
+            train, RepeatedVectors.of(test.X, test.L, 3, _gaussian, np.random.default_rng(0)), release=_gaussian
         )
     with raises("E-INPUT", "release"):
         MultilaterationAttack(2).run(LabelledVectors(train.X, train.L), several)

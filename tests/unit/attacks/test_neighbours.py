@@ -73,9 +73,7 @@ def test_nearest_and_votes_are_what_they_say(monkeypatch):
     weights = np.exp(2.0 * cosines[:, :3])
     weights /= weights.sum(axis=1, keepdims=True)
     expected = np.einsum("mk,mkv->mv", weights, labels[indices[:, :3]])
-    assert _votes(indices, cosines, labels, mean, 3, 2.0) == pytest.approx(
-        0.999 * expected + 0.001 * mean, abs=1e-5
-    )
+    assert _votes(indices, cosines, labels, mean, 3, 2.0) == pytest.approx(0.999 * expected + 0.001 * mean, abs=1e-5)
 
 
 def test_a_seed_gives_the_same_result_and_a_checkpoint_is_used_again(tmp_path, monkeypatch):

@@ -7,11 +7,7 @@ from harness.errors import raises
 from vecveil.attacks import LabelledVectors
 from vecveil.attacks.probes import KernelProbe, LinearProbe, MLPProbe
 
-PROBES = [
-    LinearProbe(),
-    KernelProbe(rows=1500),
-    MLPProbe((32,), epochs=8, batch=32, learning_rate=5e-3),
-]
+PROBES = [LinearProbe(), KernelProbe(rows=1500), MLPProbe((32,), epochs=8, batch=32, learning_rate=5e-3)]
 every_probe = pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
 
 
@@ -62,8 +58,7 @@ def test_an_erased_direction_is_not_seen_and_a_bent_one_only_by_the_others():
         return LabelledVectors(X, data.L)
 
     linear, kernel, network = (
-        probe.run(bent(0), bent(1), release=lambda X, g: X, rng=rng, show_progress=False)
-        for probe in PROBES
+        probe.run(bent(0), bent(1), release=lambda X, g: X, rng=rng, show_progress=False) for probe in PROBES
     )
     assert linear.value < 0.6
     assert kernel.value > 0.9
@@ -73,10 +68,7 @@ def test_an_erased_direction_is_not_seen_and_a_bent_one_only_by_the_others():
 @every_probe
 def test_a_seed_gives_the_same_result(probe):
     train, test = _texts(), _texts(seed=1)
-    runs = [
-        dict(probe.run(train, test, release=_noisy, rng=seed, show_progress=False).estimates)
-        for seed in (5, 5, 6)
-    ]
+    runs = [dict(probe.run(train, test, release=_noisy, rng=seed, show_progress=False).estimates) for seed in (5, 5, 6)]
     assert runs[0] == runs[1] != runs[2]
 
 

@@ -27,9 +27,7 @@ RECIPE = TrainingRecipe(epochs=3, batch=8, learning_rate=0.02, save_seconds=0, d
 
 def _model(dropout=0.0, width=6):
     with seeded(3):
-        return torch.nn.Sequential(
-            torch.nn.Linear(4, width), torch.nn.Dropout(dropout), torch.nn.Linear(width, 1)
-        )
+        return torch.nn.Sequential(torch.nn.Linear(4, width), torch.nn.Dropout(dropout), torch.nn.Linear(width, 1))
 
 
 def _loss(model, part):
@@ -52,9 +50,7 @@ def _validate(model):
 
 def _fit(model, folder=None, recipe=RECIPE, loss_of=_loss, validate=_validate, seed=1):
     rng = np.random.default_rng(seed)
-    return fit_model(
-        model, _batches, loss_of, validate, recipe, rng=rng, folder=folder, show_progress=False
-    )
+    return fit_model(model, _batches, loss_of, validate, recipe, rng=rng, folder=folder, show_progress=False)
 
 
 def _same(one, other):

@@ -57,17 +57,13 @@ def test_made_up_rows_are_what_the_page_says() -> None:
     assert (made.weight == 1).all()
     assert len(X) == len(L) == 500
     real = np.concatenate([train.X, validation.X])
-    rest = np.concatenate(
-        [part.without for part in (train, validation) if part.without is not None]
-    )
+    rest = np.concatenate([part.without for part in (train, validation) if part.without is not None])
     assert {row.tobytes() for row in X[:120]} == {row.tobytes() for row in real}
     labels = np.concatenate([train.L, validation.L])
     for x, label in zip(X[120:150], L[120:150], strict=True):
         sources = np.flatnonzero((labels == label).all(axis=1))
         moved = rest[None, :, :] + (real - rest)[sources][:, None, :]
-        moved *= (np.linalg.norm(real[sources], axis=1)[:, None] / np.linalg.norm(moved, axis=2))[
-            :, :, None
-        ]
+        moved *= (np.linalg.norm(real[sources], axis=1)[:, None] / np.linalg.norm(moved, axis=2))[:, :, None]
         assert np.abs(moved - x).max(axis=2).min() < 1e-6
 
 

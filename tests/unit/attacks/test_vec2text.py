@@ -11,12 +11,7 @@ import pytest
 from harness.errors import raises
 from vecveil.attacks.evidence import TextVectors
 from vecveil.attacks.reconstruction.vec2text import attack as vec2text
-from vecveil.attacks.reconstruction.vec2text.attack import (
-    PRESETS,
-    Preset,
-    Vec2TextAttack,
-    Vec2TextState,
-)
+from vecveil.attacks.reconstruction.vec2text.attack import PRESETS, Preset, Vec2TextAttack, Vec2TextState
 from vecveil.attacks.training import TrainingRecipe
 from vecveil.metrics.reconstruction import token_f1
 
@@ -35,8 +30,13 @@ RECIPE = TrainingRecipe(epochs=15, batch=32, learning_rate=4e-3, max_tokens=14, 
 TINY = Preset(RECIPE, repeat=4, width=48, layers=1, vocabulary=320, rounds=2, beam=3)
 SHORT = Preset(
     TrainingRecipe(epochs=2, batch=32, learning_rate=4e-3, max_tokens=10, save_seconds=0, device="cpu"),
-    repeat=2, width=16, layers=1, vocabulary=270, rounds=1, beam=2,
-)  # fmt: skip
+    repeat=2,
+    width=16,
+    layers=1,
+    vocabulary=270,
+    rounds=1,
+    beam=2,
+)
 
 
 def encode(texts):
@@ -44,9 +44,7 @@ def encode(texts):
     found = np.zeros((len(texts), DIMENSION))
     for i, text in enumerate(texts):
         for j, word in enumerate(text.split()):
-            found[i] += (1 + 0.1 * j) * np.random.default_rng(list(word.encode())).standard_normal(
-                DIMENSION
-            )
+            found[i] += (1 + 0.1 * j) * np.random.default_rng(list(word.encode())).standard_normal(DIMENSION)
     norms = np.linalg.norm(found, axis=1, keepdims=True)
     return (found / np.maximum(norms, 1e-9)).astype(np.float32)
 
@@ -169,9 +167,14 @@ def test_a_checkpoint_gives_the_same_texts_and_can_search_longer(fitted):
     assert again.value == result.value
     attack(rounds=3, beam=2).run(*data(test=9), checkpoint=folder, show_progress=False)
     assert sorted(path.name for path in folder.iterdir()) == [
-        "attack.json", "begun.json", "corrector.safetensors", "hypothesiser.safetensors", "maps.safetensors",
-        "tokenizer.json", "vec2text.json",
-    ]  # fmt: skip
+        "attack.json",
+        "begun.json",
+        "corrector.safetensors",
+        "hypothesiser.safetensors",
+        "maps.safetensors",
+        "tokenizer.json",
+        "vec2text.json",
+    ]
     assert not folder.stat().st_mode & 0o077
 
 
@@ -204,10 +207,7 @@ def test_training_goes_on_from_a_finished_attack_on_released_vectors(fitted):
     train, test = data(test=40)
     released = TextVectors(release(test.X, np.random.default_rng(2)), test.texts)
     known = fitted[0]
-    few = Preset(
-        TrainingRecipe(epochs=10, batch=32, learning_rate=3e-3, max_tokens=99, device="cpu"),
-        rounds=1, beam=2,
-    )  # fmt: skip
+    few = Preset(TrainingRecipe(epochs=10, batch=32, learning_rate=3e-3, max_tokens=99, device="cpu"), rounds=1, beam=2)
     as_it_is = attack(few, start_from=known, fine_tune=False)
     before = as_it_is.run(train, released, release=release, show_progress=False)
     tuned = attack(few, start_from=known, draws=2)
@@ -223,9 +223,7 @@ def test_without_an_oracle_a_ridge_stands_for_the_release():
     rng = np.random.default_rng(6)
     A = rng.standard_normal((DIMENSION, 11)) / 4
     train, test = data(test=20)
-    train, test = (
-        TextVectors((one.X @ A + 1).astype(np.float32), one.texts) for one in (train, test)
-    )
+    train, test = (TextVectors((one.X @ A + 1).astype(np.float32), one.texts) for one in (train, test))
     recipe = TrainingRecipe(epochs=8, batch=32, learning_rate=4e-3, max_tokens=14, device="cpu")
     preset = Preset(recipe, repeat=4, width=32, layers=1, vocabulary=320, rounds=1, beam=3)
     result = attack(preset).run(train, test, show_progress=False)
@@ -270,12 +268,8 @@ def undisturbed(tmp_path_factory):
     return folder, run_short(folder)
 
 
-@pytest.mark.parametrize(
-    ("kind", "steps"), [("hypothesiser", 2), ("corrector", 0), ("corrector", 3)]
-)
-def test_an_interrupted_training_goes_on_and_comes_to_the_same_model(
-    undisturbed, tmp_path, monkeypatch, kind, steps
-):
+@pytest.mark.parametrize(("kind", "steps"), [("hypothesiser", 2), ("corrector", 0), ("corrector", 3)])
+def test_an_interrupted_training_goes_on_and_comes_to_the_same_model(undisturbed, tmp_path, monkeypatch, kind, steps):
     folder, whole = undisturbed
     with monkeypatch.context() as patch:
         _interrupted_after(patch, steps, kind)
@@ -302,10 +296,7 @@ def test_a_seed_gives_the_same_attack_and_threads_do_not_disturb():
 
     few = data(train=60, test=8)
     with ThreadPoolExecutor(2) as pool:
-        jobs = [
-            pool.submit(attack(SHORT).run, *few, rng=seed, show_progress=False)
-            for seed in (1, 1, 2)
-        ]
+        jobs = [pool.submit(attack(SHORT).run, *few, rng=seed, show_progress=False) for seed in (1, 1, 2)]
         one, same, other = (job.result() for job in jobs)
     assert one.examples == same.examples
     assert one.details["corrector_loss"] == same.details["corrector_loss"]
@@ -319,10 +310,7 @@ def test_the_hypothesiser_alone_needs_no_encoder(tmp_path):
     assert result.name == "vec2text-hypothesiser"
     assert "token_f1_of_hypothesis" not in result.estimates
     assert not (tmp_path / "kept" / "corrector.safetensors").exists()
-    assert (
-        alone.run(*few, checkpoint=tmp_path / "kept", show_progress=False).examples
-        == result.examples
-    )
+    assert alone.run(*few, checkpoint=tmp_path / "kept", show_progress=False).examples == result.examples
 
 
 def test_an_encoder_of_another_dimension_is_refused_before_training():

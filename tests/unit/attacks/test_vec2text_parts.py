@@ -6,13 +6,7 @@ import torch
 
 from harness.errors import raises
 from vecveil.attacks.evidence import Knowledge
-from vecveil.attacks.reconstruction.vec2text.correction import (
-    Space,
-    correct,
-    encode_checked,
-    fit_ridge,
-    same_space,
-)
+from vecveil.attacks.reconstruction.vec2text.correction import Space, correct, encode_checked, fit_ridge, same_space
 from vecveil.attacks.reconstruction.vec2text.networks import (
     T5Shape,
     build,
@@ -55,9 +49,7 @@ def test_correction_never_hurts_and_mostly_helps():
     targets = place(truth) + 0.05 * rng.standard_normal((40, 18)).astype(np.float32)
     last = None
     for beam in (1, 4):
-        found, rounds = correct(
-            targets, [[t] for t in first], neighbours, place, rounds=9, beam=beam
-        )
+        found, rounds = correct(targets, [[t] for t in first], neighbours, place, rounds=9, beam=beam)
         scores = np.array([cosine(t, text) for t, text in zip(targets, found, strict=True)])
         before = np.array([cosine(t, text) for t, text in zip(targets, first, strict=True)])
         assert (scores >= before).all()
@@ -95,9 +87,7 @@ def test_a_text_is_encoded_once_and_no_round_is_no_correction():
 
 
 def test_the_zero_vector_scores_nothing():
-    found, _ = correct(
-        np.zeros((1, 18), dtype=np.float32), [["abc"]], neighbours, place, rounds=3, beam=2
-    )
+    found, _ = correct(np.zeros((1, 18), dtype=np.float32), [["abc"]], neighbours, place, rounds=3, beam=2)
     assert found == ["abc"]
 
 

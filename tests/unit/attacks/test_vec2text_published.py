@@ -38,9 +38,16 @@ def _t5_folder(folder):
     )
     fast.save_pretrained(folder)
     config = transformers.T5Config(
-        vocab_size=304, d_model=WIDTH, d_kv=8, d_ff=32, num_layers=2, num_heads=2,
-        pad_token_id=0, eos_token_id=1, decoder_start_token_id=0,
-    )  # fmt: skip
+        vocab_size=304,
+        d_model=WIDTH,
+        d_kv=8,
+        d_ff=32,
+        num_layers=2,
+        num_heads=2,
+        pad_token_id=0,
+        eos_token_id=1,
+        decoder_start_token_id=0,
+    )
     config.save_pretrained(folder)
     return config
 
@@ -114,11 +121,15 @@ def _reference(weights, t5, batch):
         table = weights["encoder_decoder.shared.weight"]
         sep = table[torch.ones(len(x), 1, dtype=torch.long)]
         parts = [
-            sep, _project(weights, "embedding_transform_1", x),
-            sep, _project(weights, "embedding_transform_3", y),
-            sep, _project(weights, "embedding_transform_2", x - y),
-            sep, table[ids],
-        ]  # fmt: skip
+            sep,
+            _project(weights, "embedding_transform_1", x),
+            sep,
+            _project(weights, "embedding_transform_3", y),
+            sep,
+            _project(weights, "embedding_transform_2", x - y),
+            sep,
+            table[ids],
+        ]
         read = torch.cat(parts, dim=1)
         norm = weights["layernorm.weight"], weights["layernorm.bias"]
         read = torch.nn.functional.layer_norm(read, (WIDTH,), *norm)
@@ -141,9 +152,7 @@ def _batch():
 @pytest.mark.parametrize("layout", ["safetensors", "bin", "shards"])
 def test_published_weights_give_the_published_logits(tmp_path, t5, layout):
     made = {kind: _weights(t5[1], kind, i) for i, kind in enumerate(("hypothesiser", "corrector"))}
-    folders = {
-        kind: _folder(tmp_path, t5, kind, weights, layout) for kind, (weights, _) in made.items()
-    }
+    folders = {kind: _folder(tmp_path, t5, kind, weights, layout) for kind, (weights, _) in made.items()}
     tokeniser, found = read_published(PublishedCheckpoint(**folders))
     assert tokeniser.end == 1
     for kind, (module, shape) in found.items():
@@ -196,8 +205,7 @@ def _data(dimension=DIMENSION):
 
 def test_the_attack_takes_published_weights_as_they_are_or_trains_on(tmp_path, t5):
     folders = [
-        _folder(tmp_path, t5, kind, _weights(t5[1], kind, i)[0])
-        for i, kind in enumerate(("hypothesiser", "corrector"))
+        _folder(tmp_path, t5, kind, _weights(t5[1], kind, i)[0]) for i, kind in enumerate(("hypothesiser", "corrector"))
     ]
     start = PublishedCheckpoint(*folders)
     kept = tmp_path / "as-it-is"
@@ -224,11 +232,14 @@ def _broken(folder, how):
     elif how == "other names":
         save_file({"weight": torch.zeros(2)}, folder / "model.safetensors")
     elif how == "other sizes":
-        save_file({
-            "encoder_decoder.shared.weight": torch.zeros(304, WIDTH),
-            "embedding_transform.0.weight": torch.zeros(2, 2),
-            "embedding_transform.3.weight": torch.zeros(REPEAT * WIDTH, 2),
-        }, folder / "model.safetensors")  # fmt: skip
+        save_file(
+            {
+                "encoder_decoder.shared.weight": torch.zeros(304, WIDTH),
+                "embedding_transform.0.weight": torch.zeros(2, 2),
+                "embedding_transform.3.weight": torch.zeros(REPEAT * WIDTH, 2),
+            },
+            folder / "model.safetensors",
+        )
     else:
         (folder / "model.safetensors").unlink()
         torch.save({"encoder_decoder": _Evil()}, folder / "pytorch_model.bin")
@@ -240,8 +251,7 @@ class _Evil:
 
 
 @pytest.mark.parametrize(
-    "how",
-    ["no weights", "no configuration", "cut off", "other names", "other sizes", "code in a pickle"],
+    "how", ["no weights", "no configuration", "cut off", "other names", "other sizes", "code in a pickle"]
 )
 def test_what_is_no_checkpoint_is_refused(tmp_path, t5, how, capsys):
     folder = _folder(tmp_path, t5, "hypothesiser", _weights(t5[1], "hypothesiser", 2)[0])

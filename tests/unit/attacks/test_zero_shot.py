@@ -8,11 +8,7 @@ import pytest
 from harness.errors import raises
 from unit.attacks.test_geia import WORDS, language, threshold
 from vecveil.attacks import TextVectors
-from vecveil.attacks.reconstruction.zero_shot import (
-    CausalLanguageModel,
-    NgramLanguageModel,
-    ZeroShotAttack,
-)
+from vecveil.attacks.reconstruction.zero_shot import CausalLanguageModel, NgramLanguageModel, ZeroShotAttack
 
 N = 24
 FALSE_FAILURE = 1e-6 / 2
@@ -29,9 +25,9 @@ class Encoder:
     def __call__(self, texts):
         self.texts += texts
         rows = [[WORDS.index(word) for word in text.split() if word in WORDS] for text in texts]
-        return np.array([
-            sum((np.roll(PLACES[i], j) * 0.2 + PLACES[i] for j, i in enumerate(row)), np.zeros(N)) for row in rows
-        ])  # fmt: skip
+        return np.array(
+            [sum((np.roll(PLACES[i], j) * 0.2 + PLACES[i] for j, i in enumerate(row)), np.zeros(N)) for row in rows]
+        )
 
 
 def letters(texts):
@@ -98,9 +94,14 @@ def test_a_causal_model_of_a_local_folder_proposes(tmp_path):
 
     tokeniser = Tokeniser.train(language(60, 0).texts, 300)
     config = transformers.GPT2Config(
-        vocab_size=300, n_positions=16, n_embd=16, n_layer=1, n_head=2,
-        bos_token_id=tokeniser.end, eos_token_id=tokeniser.end,
-    )  # fmt: skip
+        vocab_size=300,
+        n_positions=16,
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        bos_token_id=tokeniser.end,
+        eos_token_id=tokeniser.end,
+    )
     transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "tiny")
     tokeniser.save(tmp_path / "tiny")
     wrapped = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>"}

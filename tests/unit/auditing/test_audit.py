@@ -16,10 +16,7 @@ import vecveil
 from harness.errors import raises
 from vecveil.attacks import FAMILIES, LinearAttack
 from vecveil.auditing import AuditResult
-from vecveil.errors import (
-    DataFileError,
-    InvalidInputError,
-)
+from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.metrics import SimilarityTask
 from vecveil.records.audit import AuditRecord
 from vecveil.report import render_audit
@@ -66,9 +63,16 @@ OPTIONS: dict[str, Any] = {"show_progress": False}
 @pytest.fixture(scope="module")
 def protector() -> vecveil.Protector:
     return vecveil.fit(
-        notes(900, 1), CONCEPT, TopicEncoder(), rank=6, kept=14, flattening=0.0, pairs=False,
-        noise_to_signal=0.3, **OPTIONS,
-    )  # fmt: skip
+        notes(900, 1),
+        CONCEPT,
+        TopicEncoder(),
+        rank=6,
+        kept=14,
+        flattening=0.0,
+        pairs=False,
+        noise_to_signal=0.3,
+        **OPTIONS,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -180,9 +184,7 @@ def test_shuffling_is_undone_with_a_few_known_texts() -> None:
     assert codes["unlisted-kernel"] == "not-fitted"
 
 
-def test_families_can_be_left_out_and_tasks_of_one_key_are_numbered(
-    protector: vecveil.Protector,
-) -> None:
+def test_families_can_be_left_out_and_tasks_of_one_key_are_numbered(protector: vecveil.Protector) -> None:
     rest = [family for family in FAMILIES if family != "token-inference"]
     texts = notes(300, 2)
     task = SimilarityTask.of(TopicEncoder().encode(texts))
@@ -198,9 +200,7 @@ def test_families_can_be_left_out_and_tasks_of_one_key_are_numbered(
 def test_attacks_are_named_one_by_one(protector: vecveil.Protector) -> None:
     names = ["linking", "linking-groups", "zero-shot"]
     texts = notes(300, 2)
-    found = vecveil.audit(
-        protector, texts, CONCEPT, attacks=names, groups=[i // 2 for i in range(300)], **OPTIONS
-    )
+    found = vecveil.audit(protector, texts, CONCEPT, attacks=names, groups=[i // 2 for i in range(300)], **OPTIONS)
     attacks = {each["name"]: each for each in found.record["attacks"]}
     assert {name for name, each in attacks.items() if each["family"] != "token-inference"} == set(names)
     codes = {each["attack"]: each["code"] for each in found.record["skipped"]}
@@ -246,9 +246,7 @@ def test_the_same_seed_gives_the_same_record_with_its_terms_only_if_asked_for(
     assert record == without_times(result.to_record())
 
 
-def test_embeddings_in_place_of_an_encoder(
-    protector: vecveil.Protector, result: AuditResult, tmp_path: Path
-) -> None:
+def test_embeddings_in_place_of_an_encoder(protector: vecveil.Protector, result: AuditResult, tmp_path: Path) -> None:
     protector.save(tmp_path / "p")
     loaded = vecveil.load(tmp_path / "p")
     texts = notes(600, 2)
@@ -272,9 +270,17 @@ def test_embeddings_in_place_of_an_encoder(
 
 def test_reduced_releases_are_audited_in_their_own_dimension() -> None:
     reduced = vecveil.fit(
-        notes(600, 1), CONCEPT, TopicEncoder(), rank=6, kept=10, flattening=0.5, pairs=True,
-        noise_to_signal=0.5, output="reduced", **OPTIONS,
-    )  # fmt: skip
+        notes(600, 1),
+        CONCEPT,
+        TopicEncoder(),
+        rank=6,
+        kept=10,
+        flattening=0.5,
+        pairs=True,
+        noise_to_signal=0.5,
+        output="reduced",
+        **OPTIONS,
+    )
     rest = ["probe", "averaging", "alignment"]
     found = vecveil.audit(reduced, notes(300, 2), CONCEPT, skip=rest, **OPTIONS)
     assert found.record["parameters"]["released_dimension"] == 10
@@ -286,11 +292,18 @@ def test_reduced_releases_are_audited_in_their_own_dimension() -> None:
 
 @pytest.mark.parametrize(
     ("options", "match"),
-    [({"tier": "huge"}, "`tier`"), ({"seed": -1}, "`seed`"), ({"groups": [1]}, "`groups`"),
-     ({"embeddings": np.zeros((5, N_DIM))}, "`embeddings`"),
-     ({"min_token_count": 0}, "`min_token_count`"), ({"skip": ["token-inference"]}, "`skip`"),
-     ({"skip": "probe"}, "`skip`"), ({"device": "abacus"}, "`device`"), ({"attacker_texts": [1]}, "`attacker_texts`")],
-)  # fmt: skip
+    [
+        ({"tier": "huge"}, "`tier`"),
+        ({"seed": -1}, "`seed`"),
+        ({"groups": [1]}, "`groups`"),
+        ({"embeddings": np.zeros((5, N_DIM))}, "`embeddings`"),
+        ({"min_token_count": 0}, "`min_token_count`"),
+        ({"skip": ["token-inference"]}, "`skip`"),
+        ({"skip": "probe"}, "`skip`"),
+        ({"device": "abacus"}, "`device`"),
+        ({"attacker_texts": [1]}, "`attacker_texts`"),
+    ],
+)
 def test_bad_arguments(protector: vecveil.Protector, options: Any, match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):
         vecveil.audit(protector, notes(120, 2), CONCEPT, **OPTIONS, **options)
@@ -323,12 +336,15 @@ def test_a_file_that_is_no_audit_is_refused(tmp_path: Path, content: str) -> Non
 
 @pytest.mark.parametrize(
     ("options", "match"),
-    [({"skip": None}, "`skip`"), ({"skip": [["probe"]]}, "`skip`"), ({"work": 5}, "`work`"),
-     ({"groups": [[1]] * 120}, "`groups`"), ({"embeddings": np.ones((120, N_DIM))}, "differ")],
-)  # fmt: skip
-def test_arguments_of_the_wrong_kind(
-    protector: vecveil.Protector, options: Any, match: str
-) -> None:
+    [
+        ({"skip": None}, "`skip`"),
+        ({"skip": [["probe"]]}, "`skip`"),
+        ({"work": 5}, "`work`"),
+        ({"groups": [[1]] * 120}, "`groups`"),
+        ({"embeddings": np.ones((120, N_DIM))}, "differ"),
+    ],
+)
+def test_arguments_of_the_wrong_kind(protector: vecveil.Protector, options: Any, match: str) -> None:
     with pytest.raises(InvalidInputError, match=match):
         vecveil.audit(protector, notes(120, 2), CONCEPT, **OPTIONS, **options)
 
@@ -365,9 +381,7 @@ def test_methods_that_look_at_words_can_be_fitted_on_half_of_them(method: str) -
         "sparse": {"epochs": 2},
     }[method]
     texts = notes(900, 1)
-    fitted = vecveil.fit(
-        texts[:450], CONCEPT, TopicEncoder(), method=method, noise_to_signal=0.3, **small, **OPTIONS
-    )
+    fitted = vecveil.fit(texts[:450], CONCEPT, TopicEncoder(), method=method, noise_to_signal=0.3, **small, **OPTIONS)
     rest = ["probe", "candidates", "averaging", "alignment", "reconstruction"]
     found = vecveil.audit(fitted, texts[450:], CONCEPT, skip=rest, **OPTIONS)
     assert {"unlisted-linear", "unlisted-kernel"} <= named(found).keys()

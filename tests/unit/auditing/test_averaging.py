@@ -26,22 +26,14 @@ def fresh_one(found: dict[str, dict[str, Any]]) -> float:
     return float(found["averaging-1"]["value"])
 
 
-def test_rows_show_that_fresh_noise_averages_out_and_keyed_noise_does_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_show_that_fresh_noise_averages_out_and_keyed_noise_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[int] = []
     fit = KernelAttack._fit
-    monkeypatch.setattr(
-        KernelAttack, "_fit", lambda self, *given: fits.append(1) or fit(self, *given)
-    )
+    monkeypatch.setattr(KernelAttack, "_fit", lambda self, *given: fits.append(1) or fit(self, *given))
     monkeypatch.setattr("vecveil.auditing.families.ladder_attacks", one_rung)
     monkeypatch.setattr(averaging, "ROWS", 512)
-    monkeypatch.setattr(
-        averaging, "FIXED", np.inf
-    )  # so that the located ones are run on Laplace noise
-    noisy = vecveil.fit(
-        notes(600, 1), CONCEPT, TopicEncoder(), method="laplace", noise_to_signal=2.0, **OPTIONS
-    )
+    monkeypatch.setattr(averaging, "FIXED", np.inf)  # so that the located ones are run on Laplace noise
+    noisy = vecveil.fit(notes(600, 1), CONCEPT, TopicEncoder(), method="laplace", noise_to_signal=2.0, **OPTIONS)
     record = vecveil.audit(noisy, notes(600, 2), CONCEPT, skip=OTHERS, **OPTIONS).record
     found: dict[str, dict[str, Any]] = {
         each["name"]: each for each in record["attacks"] if each["family"] == "averaging"
@@ -52,9 +44,7 @@ def test_rows_show_that_fresh_noise_averages_out_and_keyed_noise_does_not(
         assert found[name]["n"] < found["averaging-16"]["n"]  # fewer texts are judged
         assert found[name]["value"] > fresh_one(found) + 0.1
     assert len(fits) == 4  # clean, and means of 1, 4 and 16 releases
-    fresh, keyed = (
-        [found[name]["value"] for name in names] for names in (averaging.FRESH, averaging.KEYED)
-    )
+    fresh, keyed = ([found[name]["value"] for name in names] for names in (averaging.FRESH, averaging.KEYED))
     assert fresh[0] < fresh[1] < fresh[2]
     assert fresh[2] > fresh[0] + 0.1
     assert keyed == pytest.approx([keyed[0]] * 3, abs=0.01)
@@ -118,9 +108,8 @@ def test_located_texts_stand_beside_the_same_texts_clean() -> None:
     X = rng.standard_normal((300, 8)).astype(np.float32)
     labels = np.eye(4, dtype=np.uint8)[rng.integers(4, size=300)]
     case: Any = SimpleNamespace(
-        train=np.arange(150), test=np.arange(150, 300), labels=labels, groups=np.arange(300),
-        options=Options(seed=0),
-    )  # fmt: skip
+        train=np.arange(150), test=np.arange(150, 300), labels=labels, groups=np.arange(300), options=Options(seed=0)
+    )
     train = LabelledVectors(X[:150], labels[:150])
 
     def fresh(X: Embeddings, rng: np.random.Generator) -> Embeddings:

@@ -16,20 +16,14 @@ LINT = [LintWarning("plaintext-beside-vectors", "The text lies beside the vector
 
 
 def read(attacks: list[dict[str, Any]]) -> list[AttackRecord]:
-    return [
-        AttackRecord.read(each, owner="test")
-        for each in settle({"attacks": attacks, "frameworks": []})["attacks"]
-    ]
+    return [AttackRecord.read(each, owner="test") for each in settle({"attacks": attacks, "frameworks": []})["attacks"]]
 
 
 def found(
     attacks: list[dict[str, Any]], kind: str = "protector", lint: list[LintWarning] | None = None
 ) -> dict[str, dict[str, Any]]:
     entries = framework_findings(read(attacks), is_store=kind == "store", lint=lint or [])
-    return {
-        entry.item: entry.to_record() | {"finding": entry.finding.replace("\u00a0", " ")}
-        for entry in entries
-    }
+    return {entry.item: entry.to_record() | {"finding": entry.finding.replace("\u00a0", " ")} for entry in entries}
 
 
 def token_inference(**figures: float | None) -> dict[str, Any]:
@@ -70,11 +64,9 @@ def test_a_finding_is_made_from_the_figures() -> None:
 
 def test_no_figure_stands_that_the_record_does_not_hold() -> None:
     attacks = every_family()
-    known = {
-        f"{100 * each[key]:.1f}"
-        for each in attacks
-        for key in ("value", "low", "high", "chance", "clean")
-    } | {"0.1"}  # below it
+    known = {f"{100 * each[key]:.1f}" for each in attacks for key in ("value", "low", "high", "chance", "clean")} | {
+        "0.1"
+    }  # below it
     for entry in found(attacks).values():
         shares = re.findall(r"(?<![\d.])(\d+\.\d) %", entry["finding"])
         assert shares
@@ -117,9 +109,7 @@ def test_the_strongest_is_farthest_from_chance_except_in_token_inference() -> No
     high = attack("high", "token-inference", figure("R-precision", 0.31, 0.9, 0.3))
     for order in ([likely, rare, lost, low, high], [high, low, lost, rare, likely]):
         leading = strongest(read(order))
-        assert {family: each.name for family, each in leading.items()} == {
-            "probe": "rare", "token-inference": "high",
-        }  # fmt: skip
+        assert {family: each.name for family, each in leading.items()} == {"probe": "rare", "token-inference": "high"}
     assert strongest(read([lost]))["probe"].name == "lost"
     bare = attack("bare", "probe", figure("AUC", 0.5, 0.9, 0.1) | {"chance": None})
     assert strongest(read([rare, bare]))["probe"].name == "bare"
@@ -132,14 +122,8 @@ def test_the_strongest_is_farthest_from_chance_except_in_token_inference() -> No
         ({"value": 0.08, "low": 0.07, "high": 0.09}, "below chance, below clean"),
         ({"value": 0.71, "low": 0.69, "high": 0.73}, "above chance, not clearly below clean"),
         ({"value": 0.8, "low": 0.78, "high": 0.82}, "above chance, above clean"),
-        (
-            {"chance": None},
-            "chance not stated, clean 72.7 %): not comparable with chance, below clean",
-        ),
-        (
-            {"low": None, "high": None},
-            "(no interval, chance 12.2 %, clean 72.7 %): not comparable with chance.",
-        ),
+        ({"chance": None}, "chance not stated, clean 72.7 %): not comparable with chance, below clean"),
+        ({"low": None, "high": None}, "(no interval, chance 12.2 %, clean 72.7 %): not comparable with chance."),
     ],
 )
 def test_nothing_is_overstated(figures: dict[str, float | None], words: str) -> None:

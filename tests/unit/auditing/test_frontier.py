@@ -93,8 +93,11 @@ def test_the_windows_of_a_split_text_are_measured_and_stay_together() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TextEncoder, "read_lengths", lambda self, texts: [min(len(text), 45) for text in texts])
         patch.setattr(module, "designs", lambda dimension: [{"method": "laplace", "noise_to_signal": 1.0}])
-        patch.setattr(module.Bench, "measure", lambda bench, *given, measure=module.Bench.measure:
-                      chosen.append(bench) or measure(bench, *given))  # fmt: skip
+        patch.setattr(
+            module.Bench,
+            "measure",
+            lambda bench, *given, measure=module.Bench.measure: chosen.append(bench) or measure(bench, *given),
+        )
         split = vecveil.frontier(long, CONCEPT, TopicEncoder(), long_texts="split", show_progress=False)
     assert (split.counts.texts, split.points[0].arguments["long_texts"]) == (620, "split")
     assert "split" in split.missing["long_texts"]
@@ -205,9 +208,7 @@ def test_judged_queries_give_ndcg(monkeypatch: pytest.MonkeyPatch) -> None:
     assert record.counts.rows == 300
     assert [kept.candidates for kept in point.sealed] == [100, 200]
     assert point.sealed[0].value > point.store.value
-    mapped = vecveil.frontier(
-        TEXTS, CONCEPT, encoder, retrieval=task, query_noise=False, show_progress=False
-    )
+    mapped = vecveil.frontier(TEXTS, CONCEPT, encoder, retrieval=task, query_noise=False, show_progress=False)
     assert mapped.points[0].similarity == point.similarity
     assert mapped.points[0].store is not None
     assert mapped.points[0].store.value > point.store.value

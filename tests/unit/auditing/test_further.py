@@ -43,9 +43,14 @@ TEXTS = _notes(150, 0)
 def _case(encode: Encoder | None, corpus: Sequence[str] = (), **changed: object) -> Case:
     matches = CONCEPT.find(TEXTS)
     case = make_case(
-        matches, None, embeddings=None if encode is None else encode(TEXTS), encode=encode,
-        options=Options(attacker_texts=tuple(corpus)), min_token_count=5, detect=CONCEPT.detect,
-    )  # fmt: skip
+        matches,
+        None,
+        embeddings=None if encode is None else encode(TEXTS),
+        encode=encode,
+        options=Options(attacker_texts=tuple(corpus)),
+        min_token_count=5,
+        detect=CONCEPT.detect,
+    )
     return replace(case, **changed)
 
 
@@ -108,10 +113,7 @@ def test_without_an_encoder_or_clean_vectors_the_attack_is_left_out() -> None:
     assert full.further is not None
     assert len(full.further) == 2 * len(full.train)
     X = encode(TEXTS)
-    for each, side in (
-        (full, Side("protected", X, X)),
-        (case, Side("protected", X, X, lambda Y, g: Y)),
-    ):
+    for each, side in ((full, Side("protected", X, X)), (case, Side("protected", X, X, lambda Y, g: Y))):
         jobs, skipped = families.token_inference_jobs(each, side)
         # One has no oracle, the other no encoder.
         without = {"network"} if side.release is None else set()

@@ -33,10 +33,7 @@ def never(folder: Path | None) -> AttackResult:
 
 def test_results_come_back_by_side_and_name() -> None:
     found = run_jobs([linear("one"), linear("two")], show_progress=False)
-    assert {key: result.name for key, result in found.items()} == {
-        ("clean", "one"): "one",
-        ("clean", "two"): "two",
-    }
+    assert {key: result.name for key, result in found.items()} == {("clean", "one"): "one", ("clean", "two"): "two"}
     assert found["clean", "one"].value == found["clean", "two"].value
 
 
@@ -114,12 +111,7 @@ def test_several_at_once_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr("vecveil.auditing.jobs.thread_count", lambda: threads)
         jobs = [
             attack_job(
-                MLPAttack((16,), epochs=4, batch=16, device="cpu"),
-                SIDE,
-                TRAIN,
-                TEST,
-                Options(seed=i),
-                name=f"{i}",
+                MLPAttack((16,), epochs=4, batch=16, device="cpu"), SIDE, TRAIN, TEST, Options(seed=i), name=f"{i}"
             )
             for i in range(4)
         ]

@@ -14,19 +14,31 @@ from scipy.stats import binom
 
 import vecveil
 from harness.errors import raises
-from vecveil.auditing.preview import (
-    MOST_TEXTS,
-    Preview,
-    VectorMemory,
-    WordList,
-    practice_texts,
-)
+from vecveil.auditing.preview import MOST_TEXTS, Preview, VectorMemory, WordList, practice_texts
 from vecveil.errors import InvalidInputError
 
 DIMENSION = 48
 WORDS = ("asthma", "gout", "malaria", "lupus", "stroke", "eczema", "angina", "obesity")
-FILLER = ("table", "window", "garden", "letter", "river", "paper", "market", "season", "corner", "bridge",
-          "winter", "travel", "kitchen", "ticket", "office", "summer", "school", "number")  # fmt: skip
+FILLER = (
+    "table",
+    "window",
+    "garden",
+    "letter",
+    "river",
+    "paper",
+    "market",
+    "season",
+    "corner",
+    "bridge",
+    "winter",
+    "travel",
+    "kitchen",
+    "ticket",
+    "office",
+    "summer",
+    "school",
+    "number",
+)
 FALSE_FAILURE = 1e-6
 
 Encode = Callable[[Sequence[str]], Any]
@@ -49,9 +61,7 @@ def of_words(texts: Sequence[str]) -> Any:
     rows = []
     for text in texts:
         found = re.findall(r"\w+", text.lower())
-        parts = [
-            np.random.default_rng(zlib.crc32(w.encode())).normal(size=DIMENSION) for w in found
-        ]
+        parts = [np.random.default_rng(zlib.crc32(w.encode())).normal(size=DIMENSION) for w in found]
         total = np.sum(parts, axis=0) if parts else np.ones(DIMENSION)
         rows.append(total / np.linalg.norm(total))
     return np.array(rows, dtype=np.float32)
@@ -63,9 +73,7 @@ def of_other_words(texts: Sequence[str]) -> Any:
     for text in texts:
         rng = np.random.default_rng(zlib.crc32(text.encode()))
         pattern = "|".join(WORDS)
-        changed.append(
-            re.sub(pattern, lambda _, rng=rng: WORDS[int(rng.integers(len(WORDS)))], text)
-        )
+        changed.append(re.sub(pattern, lambda _, rng=rng: WORDS[int(rng.integers(len(WORDS)))], text))
     return of_words(changed)
 
 
@@ -107,27 +115,15 @@ def test_clean_vectors_are_read_and_more_noise_hides_more(protector: vecveil.Pro
     assert all(1 / len(WORDS) <= level.leakage.chance < 0.3 for level in result.levels)
 
 
-def test_control_where_the_words_are_permuted_the_attacker_is_at_chance(
-    protector: vecveil.Protector,
-) -> None:
-    result = Preview(protector, background(), WORDS, encode=of_other_words, factors=(1,)).run(
-        ["a 1."]
-    )
+def test_control_where_the_words_are_permuted_the_attacker_is_at_chance(protector: vecveil.Protector) -> None:
+    result = Preview(protector, background(), WORDS, encode=of_other_words, factors=(1,)).run(["a 1."])
     for level in (result.clean, *result.levels):
         assert level.leakage.value <= at_most_by_luck(level.leakage.n)
 
 
 def test_the_same_seed_gives_the_same_result(protector: vecveil.Protector) -> None:
     def record(seed: int) -> dict[str, Any]:
-        one = Preview(
-            protector,
-            background(120),
-            WORDS,
-            encode=of_words,
-            factors=(2,),
-            memory=memory,
-            seed=seed,
-        )
+        one = Preview(protector, background(120), WORDS, encode=of_words, factors=(2,), memory=memory, seed=seed)
         return one.run(["river paper lupus 7."]).to_record()
 
     memory = VectorMemory()
@@ -140,9 +136,7 @@ def test_the_same_seed_gives_the_same_result(protector: vecveil.Protector) -> No
 def test_a_record_holds_words_and_no_text(protector: vecveil.Protector) -> None:
     texts = ["quicksilver lupus 7."]
     memory = VectorMemory()
-    preview = Preview(
-        protector, background(80), WORDS, encode=of_words, factors=(1,), memory=memory
-    )
+    preview = Preview(protector, background(80), WORDS, encode=of_words, factors=(1,), memory=memory)
     written = json.dumps(preview.run(texts).to_record())
     assert "lupus" in written
     assert "quicksilver" not in written
@@ -155,11 +149,7 @@ def test_a_record_holds_words_and_no_text(protector: vecveil.Protector) -> None:
 @pytest.mark.parametrize(
     ("method", "given", "levels"),
     [
-        (
-            "subspace",
-            {"noise_to_signal": 0.3, "rank": 4, "kept": 20, "flattening": 0.0, "output": "reduced"},
-            2,
-        ),
+        ("subspace", {"noise_to_signal": 0.3, "rank": 4, "kept": 20, "flattening": 0.0, "output": "reduced"}, 2),
         ("covariance", {"noise_to_signal": 0.3}, 2),
         ("purkayastha", {"noise_to_signal": 0.3}, 2),
         ("gaussian", {"sigma": 0.05}, 2),

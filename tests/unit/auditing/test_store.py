@@ -35,8 +35,12 @@ def test_clean_vectors_give_the_words_away(bare: vecveil.AuditResult) -> None:
     assert bare.worst["clean"] is None
     assert not any(attack["adaptive"] for attack in record["attacks"])
     assert {each["attack"] for each in record["skipped"]} >= {
-        "decoys-cosine", "decoys-norm", "alignment-ridge", "averaging-16", "unlisted-kernel",
-    }  # fmt: skip
+        "decoys-cosine",
+        "decoys-norm",
+        "alignment-ridge",
+        "averaging-16",
+        "unlisted-kernel",
+    }
     page = render_audit(bare.to_record())
     assert not [term for term in DRUGS if term in page + str(bare) + repr(bare)]
 
@@ -55,9 +59,7 @@ def test_a_store_moved_by_a_fixed_norm_gives_its_texts_away() -> None:
     moves = np.random.default_rng(0).standard_normal(X.shape)
     store = (X + 5 * moves / np.linalg.norm(moves, axis=1, keepdims=True)).astype(np.float32)
     rest = ["probe", "averaging", "alignment", "reconstruction", "held-out-terms"]
-    result = vecveil.audit_store(
-        store, TEXTS, CONCEPT, encoder=TopicEncoder(), skip=rest, **OPTIONS
-    )
+    result = vecveil.audit_store(store, TEXTS, CONCEPT, encoder=TopicEncoder(), skip=rest, **OPTIONS)
     found = named(result)
     for what in ("decoys", "substitution"):
         assert found[f"{what}-norm"]["value"] > 0.95

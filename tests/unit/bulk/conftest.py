@@ -24,9 +24,16 @@ def bulk_protector() -> vecveil.Protector:
     words = (rng.random((300, 6)) < 0.3).astype(int)
     shift = (words @ rng.standard_normal((6, DIMENSION))).astype(np.float32)
     return vecveil.fit_pairs(
-        negative + shift, negative, words, noise_to_signal=0.3,
-        rank=4, kept=8, flattening=0.5, pairs=True, show_progress=False,
-    )  # fmt: skip
+        negative + shift,
+        negative,
+        words,
+        noise_to_signal=0.3,
+        rank=4,
+        kept=8,
+        flattening=0.5,
+        pairs=True,
+        show_progress=False,
+    )
 
 
 @pytest.fixture

@@ -25,9 +25,7 @@ def protected(source: Path, out: Path, job: BulkJob, **given: Any) -> Any:
     return protect_files([source], out, job, show_progress=False, **given)
 
 
-def test_a_file_of_another_dimension_stops_no_other(
-    tmp_path: Path, fresh: BulkJob, write_table: WriteTable
-) -> None:
+def test_a_file_of_another_dimension_stops_no_other(tmp_path: Path, fresh: BulkJob, write_table: WriteTable) -> None:
     for name in "ac":
         write_table(tmp_path / "in" / f"{name}.parquet", 9)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array([0.5] * 30, pa.float32()), 3)

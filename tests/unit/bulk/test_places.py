@@ -48,9 +48,7 @@ def test_no_digest_of_clean_content_is_kept(tagged: Any) -> None:
     assert not unchanged(entry, {})
 
 
-def test_where_nothing_is_told_to_be_atomic_a_rename_makes_it_so(
-    tagged: Any, tmp_path: Path
-) -> None:
+def test_where_nothing_is_told_to_be_atomic_a_rename_makes_it_so(tagged: Any, tmp_path: Path) -> None:
     seen: list[set[str]] = []
     put = Tagged.put_file
 
@@ -75,10 +73,7 @@ def test_what_cannot_be_uploaded_ends_the_run(tagged: Any) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tagged, "put_file", refused)
-        with (
-            pytest.raises(NotWrittenError) as caught,
-            Folder("tagged://out").writing("part.parquet") as path,
-        ):
+        with pytest.raises(NotWrittenError) as caught, Folder("tagged://out").writing("part.parquet") as path:
             path.write_bytes(b"x")
     assert "hunter2" not in str(caught.value)
 

@@ -19,9 +19,7 @@ def spans(parts: list, name: str) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("part_bytes", [1, 700, 3000, 10**9])
-def test_row_groups_are_cut_without_gaps(
-    tmp_path: Path, write_table: WriteTable, part_bytes: int
-) -> None:
+def test_row_groups_are_cut_without_gaps(tmp_path: Path, write_table: WriteTable, part_bytes: int) -> None:
     write_table(tmp_path / "a.parquet", 57, group=10)
     parts = plan([str(tmp_path / "a.parquet")], part_bytes=part_bytes)
     edges = spans(parts, "a.parquet")
@@ -32,9 +30,7 @@ def test_row_groups_are_cut_without_gaps(
     assert len(parts) == {1: 6, 10**9: 1}.get(part_bytes, len(parts))
     if part_bytes == 3000:
         assert 1 < len(parts) < 6
-    assert [part.output for part in parts[:2]] == ["part-000000.parquet", "part-000001.parquet"][
-        : len(parts)
-    ]
+    assert [part.output for part in parts[:2]] == ["part-000000.parquet", "part-000001.parquet"][: len(parts)]
 
 
 def test_rows_of_npy_are_cut_without_gaps(tmp_path: Path) -> None:
@@ -44,9 +40,7 @@ def test_rows_of_npy_are_cut_without_gaps(tmp_path: Path) -> None:
     assert [part.rows for part in parts] == [30, 30, 30, 10]
 
 
-def test_folders_patterns_and_files_name_each_file_once_and_in_order(
-    tmp_path: Path, write_table: WriteTable
-) -> None:
+def test_folders_patterns_and_files_name_each_file_once_and_in_order(tmp_path: Path, write_table: WriteTable) -> None:
     for name in ("b.parquet", "a.parquet", "deep/c.parquet", "_skipped/d.parquet"):
         write_table(tmp_path / "in" / name, 5)
     for name in ("_manifest.json", ".hidden.parquet", "notes.docx", "_x.parquet"):
@@ -60,9 +54,7 @@ def test_folders_patterns_and_files_name_each_file_once_and_in_order(
     assert "d.parquet" not in {part.input.name for part in everything}
 
 
-def test_a_folder_whose_own_name_is_hidden_is_what_the_user_named(
-    tmp_path: Path, write_table: WriteTable
-) -> None:
+def test_a_folder_whose_own_name_is_hidden_is_what_the_user_named(tmp_path: Path, write_table: WriteTable) -> None:
     write_table(tmp_path / "_in" / ".x" / "a.parquet", 5)
     assert len(plan([str(tmp_path / "_in" / ".x")])) == 1
     assert len(plan([str(tmp_path / "_in" / ".x" / "*.parquet")])) == 1
@@ -83,9 +75,7 @@ def test_texts_are_whole_files(tmp_path: Path) -> None:
         ("other.parquet", b"not one of these", "path"),
     ],
 )
-def test_files_that_cannot_be_used_are_named(
-    tmp_path: Path, name: str, content: bytes | None, param: str
-) -> None:
+def test_files_that_cannot_be_used_are_named(tmp_path: Path, name: str, content: bytes | None, param: str) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with raises("E-DATA-FILE", param) as caught:

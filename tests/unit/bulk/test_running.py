@@ -58,22 +58,16 @@ def stopping_after(count: int) -> Any:
     return engine
 
 
-def test_every_row_is_released_as_the_protector_would(
-    tmp_path: Path, keyed: BulkJob, write_table: WriteTable
-) -> None:
+def test_every_row_is_released_as_the_protector_would(tmp_path: Path, keyed: BulkJob, write_table: WriteTable) -> None:
     X = write_table(tmp_path / "a.parquet", 57)
     manifest = run(tmp_path / "a.parquet", tmp_path / "out", keyed)
     found = released(tmp_path / "out")
-    np.testing.assert_array_equal(
-        np.array([found[f"item-{i}"] for i in range(57)]), expected(keyed, X)
-    )
+    np.testing.assert_array_equal(np.array([found[f"item-{i}"] for i in range(57)]), expected(keyed, X))
     assert manifest.complete
     assert manifest.rows == 57
     assert len(manifest.parts) > 2
     assert verify(tmp_path / "out", show_progress=False).rows == 57
-    assert sorted(os.listdir(tmp_path / "out")) == sorted(
-        [MANIFEST, *(part["output"] for part in manifest.parts)]
-    )
+    assert sorted(os.listdir(tmp_path / "out")) == sorted([MANIFEST, *(part["output"] for part in manifest.parts)])
 
 
 def test_a_stopped_run_goes_on_and_leaves_alone_what_is_done(
@@ -116,9 +110,7 @@ def test_a_part_that_the_manifest_does_not_know_yet_is_not_released_again(
     assert again.complete
 
 
-def test_a_part_that_is_gone_is_made_again(
-    tmp_path: Path, keyed: BulkJob, write_table: WriteTable
-) -> None:
+def test_a_part_that_is_gone_is_made_again(tmp_path: Path, keyed: BulkJob, write_table: WriteTable) -> None:
     write_table(tmp_path / "a.parquet", 57)
     out = tmp_path / "out"
     first = run(tmp_path / "a.parquet", out, keyed)
@@ -154,9 +146,7 @@ def test_of_two_workers_at_one_part_the_first_releases(
         workers = [PartWorker(what.job, what.out, what.name, what.inputs) for _ in range(2)]
         check = workers[0]._check_input
 
-        def overtaken(
-            *args: Any,
-        ) -> None:  # the other one is faster, between the check and the name
+        def overtaken(*args: Any) -> None:  # the other one is faster, between the check and the name
             check(*args)
             workers[1](part)
             first.append((out / part.output).read_bytes())
@@ -186,9 +176,7 @@ def test_an_input_that_changes_while_it_is_read_is_not_released(
     assert not list((tmp_path / "out").glob("part-*"))
 
 
-def test_a_result_without_its_file_is_not_believed(
-    tmp_path: Path, keyed: BulkJob, write_table: WriteTable
-) -> None:
+def test_a_result_without_its_file_is_not_believed(tmp_path: Path, keyed: BulkJob, write_table: WriteTable) -> None:
     """Workers on other machines may have written to their own disks."""
     write_table(tmp_path / "a.parquet", 20, group=20)
 
@@ -202,11 +190,7 @@ def test_a_result_without_its_file_is_not_believed(
 
 @pytest.mark.parametrize("what", ["options", "inputs", "protector", "other files"])
 def test_another_run_into_the_same_folder_is_refused(
-    tmp_path: Path,
-    keyed: BulkJob,
-    write_table: WriteTable,
-    bulk_protector: vecveil.Protector,
-    what: str,
+    tmp_path: Path, keyed: BulkJob, write_table: WriteTable, bulk_protector: vecveil.Protector, what: str
 ) -> None:
     source, out = tmp_path / "a.parquet", tmp_path / "out"
     write_table(source, 57)
@@ -235,15 +219,10 @@ def test_another_run_into_the_same_folder_is_refused(
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_a_folder_in_use_is_refused(
-    tmp_path: Path, keyed: BulkJob, write_table: WriteTable
-) -> None:
+def test_a_folder_in_use_is_refused(tmp_path: Path, keyed: BulkJob, write_table: WriteTable) -> None:
     write_table(tmp_path / "a.parquet", 20)
     (tmp_path / "out").mkdir()
-    with (
-        exclusive(tmp_path / "out" / "_lock"),
-        raises("E-DATA-FILE-LOCKED", "out"),
-    ):
+    with exclusive(tmp_path / "out" / "_lock"), raises("E-DATA-FILE-LOCKED", "out"):
         run(tmp_path / "a.parquet", tmp_path / "out", keyed)
 
 
@@ -261,9 +240,7 @@ def test_a_bad_row_is_told_and_the_other_parts_are_done(
     assert not Manifest.read(Folder(str(tmp_path / "out"))).complete
 
 
-def test_a_cap_ends_the_run(
-    tmp_path: Path, bulk_protector: vecveil.Protector, write_table: WriteTable
-) -> None:
+def test_a_cap_ends_the_run(tmp_path: Path, bulk_protector: vecveil.Protector, write_table: WriteTable) -> None:
     write_table(tmp_path / "a.parquet", 20)
     job = BulkJob.of(bulk_protector, id_column="id")
     ledger = vecveil.Ledger(tmp_path / "l", cap=1)
@@ -273,9 +250,7 @@ def test_a_cap_ends_the_run(
     assert not list((tmp_path / "out2").glob("part-*"))
 
 
-def test_a_protected_folder_is_not_protected_again(
-    tmp_path: Path, keyed: BulkJob, write_table: WriteTable
-) -> None:
+def test_a_protected_folder_is_not_protected_again(tmp_path: Path, keyed: BulkJob, write_table: WriteTable) -> None:
     write_table(tmp_path / "a.parquet", 20)
     run(tmp_path / "a.parquet", tmp_path / "out", keyed)
     with raises("E-DATA-FILE-PROTECTED"):
@@ -288,17 +263,11 @@ def test_another_file_system(keyed: BulkJob, tmp_path: Path, write_table: WriteT
     X = write_table(tmp_path / "a.parquet", 57)
     fs = fsspec.filesystem("memory")
     fs.pipe("/in/a.parquet", (tmp_path / "a.parquet").read_bytes())
-    protect_files(
-        ["memory://in/*.parquet"], "memory://out", keyed, part_bytes=SMALL, show_progress=False
-    )
-    again = protect_files(
-        ["memory://in/*.parquet"], "memory://out", keyed, part_bytes=SMALL, show_progress=False
-    )
+    protect_files(["memory://in/*.parquet"], "memory://out", keyed, part_bytes=SMALL, show_progress=False)
+    again = protect_files(["memory://in/*.parquet"], "memory://out", keyed, part_bytes=SMALL, show_progress=False)
     fs.get("/out", str(tmp_path / "copied"), recursive=True)
     found = released(tmp_path / "copied")
-    np.testing.assert_array_equal(
-        np.array([found[f"item-{i}"] for i in range(57)]), expected(keyed, X)
-    )
+    np.testing.assert_array_equal(np.array([found[f"item-{i}"] for i in range(57)]), expected(keyed, X))
     assert verify("memory://out", show_progress=False).results == again.results
     fs.rm("/in", recursive=True)
     fs.rm("/out", recursive=True)
@@ -319,9 +288,7 @@ def test_a_manifest_names_no_folder_and_no_key(
     assert record["complete"] is True
 
 
-def test_the_output_may_lie_inside_the_inputs(
-    tmp_path: Path, keyed: BulkJob, write_table: WriteTable
-) -> None:
+def test_the_output_may_lie_inside_the_inputs(tmp_path: Path, keyed: BulkJob, write_table: WriteTable) -> None:
     write_table(tmp_path / "in" / "a.parquet", 20)
     first = run(tmp_path / "in", tmp_path / "in" / "out", keyed)
     again = run(tmp_path / "in", tmp_path / "in" / "out", keyed)
@@ -359,9 +326,7 @@ def test_options_that_exclude_each_other(bulk_protector: vecveil.Protector, tmp_
         protect_files([], "out", BulkJob.of(bulk_protector))
 
 
-def test_files_without_rows_among_others(
-    tmp_path: Path, keyed: BulkJob, write_table: WriteTable
-) -> None:
+def test_files_without_rows_among_others(tmp_path: Path, keyed: BulkJob, write_table: WriteTable) -> None:
     """Such as those of a Spark job's empty partitions: they are left out, and the run is complete."""
     folder = tmp_path / "in"
     write_table(folder / "a.parquet", 9)
@@ -374,9 +339,7 @@ def test_files_without_rows_among_others(
         run(folder, tmp_path / "other", keyed)
 
 
-def test_a_header_alone_is_a_part_without_rows(
-    tmp_path: Path, bulk_protector: vecveil.Protector
-) -> None:
+def test_a_header_alone_is_a_part_without_rows(tmp_path: Path, bulk_protector: vecveil.Protector) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.csv").write_text("text,id\n")
@@ -389,20 +352,14 @@ def test_a_header_alone_is_a_part_without_rows(
     assert run(folder, tmp_path / "out", job).complete
 
 
-def test_another_key_of_the_same_name_is_refused(
-    tmp_path: Path, keyed: BulkJob, write_table: WriteTable
-) -> None:
+def test_another_key_of_the_same_name_is_refused(tmp_path: Path, keyed: BulkJob, write_table: WriteTable) -> None:
     write_table(tmp_path / "a.parquet", 57)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "a.parquet", tmp_path / "out", keyed, engine=stopping_after(1))
     other = NoiseKeys.create(tmp_path / "other.keys", keyed.opened().key.key_id)
     assert other.current == keyed.opened().key.key_id
     with raises("E-DATA-FILE-OTHER-RUN", "out") as caught:
-        run(
-            tmp_path / "a.parquet",
-            tmp_path / "out",
-            replace(keyed, key=str(tmp_path / "other.keys")),
-        )
+        run(tmp_path / "a.parquet", tmp_path / "out", replace(keyed, key=str(tmp_path / "other.keys")))
     assert "another noise key" in str(caught.value)
 
 

@@ -17,9 +17,7 @@ import pytest
 from harness.command_line import run
 from vecveil.cli import doctor
 
-PROJECT = tomllib.loads(
-    (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
-)["project"]  # fmt: skip
+PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SECRET = "c2VjcmV0IGtleSBvZiB0aGlydHktdHdvIGJ5dGVz"
 SMALL = [
     "numpy>=2.0",
@@ -75,17 +73,19 @@ def test_an_extra_is_installed_incomplete_or_missing_with_those_that_it_is_made_
 
 @pytest.mark.parametrize(
     ("version", "least", "state"),
-    [("2.13.0+cpu", "2.3", "installed"), ("2.3", "2.3.0", "installed"), ("2.2.9", "2.3", "too old"),
-     ("10.0", "9.1", "installed"), ("1.10rc1", "1.9", "installed"), ("0.4.4", "0.4.5", "too old"),
-     ("2026.11.15", "2024.5", "installed")],
-)  # fmt: skip
-def test_a_version_below_the_lowest_that_will_do_is_too_old(
-    version: str, least: str, state: str
-) -> None:
+    [
+        ("2.13.0+cpu", "2.3", "installed"),
+        ("2.3", "2.3.0", "installed"),
+        ("2.2.9", "2.3", "too old"),
+        ("10.0", "9.1", "installed"),
+        ("1.10rc1", "1.9", "installed"),
+        ("0.4.4", "0.4.5", "too old"),
+        ("2026.11.15", "2024.5", "installed"),
+    ],
+)
+def test_a_version_below_the_lowest_that_will_do_is_too_old(version: str, least: str, state: str) -> None:
     (one,) = doctor.examine_extras([f"numpy>={least}"], {"numpy": version}.get)
-    assert one["packages"] == [
-        {"name": "numpy", "version": version, "least": least, "state": state}
-    ]
+    assert one["packages"] == [{"name": "numpy", "version": version, "least": least, "state": state}]
     assert one["state"] == ("installed" if state == "installed" else "incomplete")
 
 
@@ -94,9 +94,7 @@ def test_what_another_platform_needs_is_left_out() -> None:
 
 
 def test_doctor_prints_the_extras_of_the_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        doctor, "requirements", lambda: [*SMALL, "no-such-thing>=3; extra == 'odd'"]
-    )
+    monkeypatch.setattr(doctor, "requirements", lambda: [*SMALL, "no-such-thing>=3; extra == 'odd'"])
     found = run("doctor", "--json")
     assert found.code == 0
     assert [one["extra"] for one in found.json["extras"]] == ["cli", "files", "serve", "odd"]
@@ -143,9 +141,7 @@ def test_the_kernel_in_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "compiler" in doctor.kernel()["why"]
 
 
-def test_java_is_found_by_its_home_and_asked_for_its_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_is_found_by_its_home_and_asked_for_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     java = tmp_path / "bin" / "java"
     java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\" 2024-01-16' >&2\n")
@@ -170,9 +166,22 @@ def test_the_room_for_the_cache_is_said(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_record_has_every_part() -> None:
     assert set(doctor.examine()) == {
-        "ok", "vecveil", "python", "platform", "checks", "core", "extras", "kernel", "encoder", "cpu", "gpu",
-        "java", "cache", "experiments", "variables",
-    }  # fmt: skip
+        "ok",
+        "vecveil",
+        "python",
+        "platform",
+        "checks",
+        "core",
+        "extras",
+        "kernel",
+        "encoder",
+        "cpu",
+        "gpu",
+        "java",
+        "cache",
+        "experiments",
+        "variables",
+    }
 
 
 def test_experiments_need_a_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,8 +217,7 @@ def test_a_key_in_place_of_its_file_is_refused_and_not_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "part"),
-    [("https://host.example/v1#model", "name alone"), ("minilm", "weights"), ("a/folder", "weights")],
+    ("name", "part"), [("https://host.example/v1#model", "name alone"), ("minilm", "weights"), ("a/folder", "weights")]
 )
 def test_an_encoder_without_a_fingerprint_of_its_weights_is_named(name: str, part: str) -> None:
     assert part in run("doctor", "--json", "--encoder", name).json["fingerprint"]

@@ -18,9 +18,15 @@ def arguments(tmp_path: Path) -> list[object]:
     (tmp_path / "corpus.txt").write_text("a line of ordinary text\n" * 20_000)
     np.save(tmp_path / "vectors.npy", np.ones((30, 4), np.float32))
     return [
-        "audit", tmp_path / "notes.csv", "--concept", tmp_path / "concept.yaml",
-        "--vectors", tmp_path / "vectors.npy", "--attacker-texts", tmp_path / "corpus.txt",
-    ]  # fmt: skip
+        "audit",
+        tmp_path / "notes.csv",
+        "--concept",
+        tmp_path / "concept.yaml",
+        "--vectors",
+        tmp_path / "vectors.npy",
+        "--attacker-texts",
+        tmp_path / "corpus.txt",
+    ]
 
 
 def test_a_side_file_is_limited(arguments: list[object]) -> None:

@@ -96,15 +96,31 @@ def test_errors_name_options_that_the_command_has() -> None:
         if not re.search(r"`(--[a-z-]+|--option \w+|[A-Z]+)`", sentence):
             unnamed.append((name, param))
     # Raised by calls from Python alone, or of what no option gives.
-    of_files = ("policies", "timeout", "connect_timeout", "retries", "connections", "dimensions", "encoding_format",
-                "max_response_bytes")  # fmt: skip
-    assert set(unnamed) <= {
-        ("protect", name) for name in ("ledger", "part", "part_bytes", "path", "rows", "key")
-    } | {("serve", name) for name in of_files} | {
-         ("fit", "count"), ("fit", "min_token_count"), ("migrate", "sealer"),
-         ("fit", "groups"),
-         ("fit", "surrogates"), ("unseal", "rows"), ("serve", "routers"), ("protect", "protector"),
-         ("serve", "upstream_key"), ("search", "database"), ("scan", "texts")}, unnamed  # fmt: skip
+    of_files = (
+        "policies",
+        "timeout",
+        "connect_timeout",
+        "retries",
+        "connections",
+        "dimensions",
+        "encoding_format",
+        "max_response_bytes",
+    )
+    assert set(unnamed) <= {("protect", name) for name in ("ledger", "part", "part_bytes", "path", "rows", "key")} | {
+        ("serve", name) for name in of_files
+    } | {
+        ("fit", "count"),
+        ("fit", "min_token_count"),
+        ("migrate", "sealer"),
+        ("fit", "groups"),
+        ("fit", "surrogates"),
+        ("unseal", "rows"),
+        ("serve", "routers"),
+        ("protect", "protector"),
+        ("serve", "upstream_key"),
+        ("search", "database"),
+        ("scan", "texts"),
+    }, unnamed
 
 
 def said(arguments: str, owner: str, param: str, text: str, values: dict[str, tuple[str, str]] | None = None) -> str:
@@ -116,34 +132,69 @@ def said(arguments: str, owner: str, param: str, text: str, values: dict[str, tu
 @pytest.mark.parametrize(
     ("arguments", "owner", "param", "text", "sentence"),
     [
-        ("fit", "fit", "min_texts", "`min_texts` is 5. Lower `min_texts`.",
-         "fit: `--min-texts` is 5. Lower `--min-texts`."),
-        ("protect", "", "overwrite", "Replace it with overwrite=True (--force).",
-         "Replace it with overwrite=True (--force)."),
+        (
+            "fit",
+            "fit",
+            "min_texts",
+            "`min_texts` is 5. Lower `min_texts`.",
+            "fit: `--min-texts` is 5. Lower `--min-texts`.",
+        ),
+        (
+            "protect",
+            "",
+            "overwrite",
+            "Replace it with overwrite=True (--force).",
+            "Replace it with overwrite=True (--force).",
+        ),
         ("fit", "Concept.find", "texts", "`texts` has 20 texts.", "`INPUT` has 20 texts."),
         ("fit", "fit_pairs", "negative", "`negative` is another.", "`--negative` is another."),
         ("audit --vectors=v.npy", "audit_store", "embeddings", "`embeddings` has NaN.", "`--vectors` has NaN."),
-        ("audit", "audit", "embeddings", "`embeddings` has 8 dimensions.",
-         "audit: `--embedding-column` has 8 dimensions."),
+        (
+            "audit",
+            "audit",
+            "embeddings",
+            "`embeddings` has 8 dimensions.",
+            "audit: `--embedding-column` has 8 dimensions.",
+        ),
         ("scan", "open_store", "location", "`location` is unknown.", "`STORE` is unknown."),
         ("migrate", "QdrantStore", "location", "`location` is not free.", "`SOURCE` is not free."),
         ("protect", "Notes.csv", "path", "`path` is no table.", "Notes.csv: `path` is no table."),
         ("fit", "fit", "rank", "`rank` is too high.", "fit: `--option rank` is too high."),
-        ("fit --group-column town", "a.csv", "columns", "`columns` must be a column of the file; got 'town'.",
-         "a.csv: `--group-column` must be a column of the file; got 'town'."),
-        ("audit --subject-column=who --group-column town", "a.csv", "columns", "`columns` is wrong; got 'who'.",
-         "a.csv: `--subject-column` is wrong; got 'who'."),
+        (
+            "fit --group-column town",
+            "a.csv",
+            "columns",
+            "`columns` must be a column of the file; got 'town'.",
+            "a.csv: `--group-column` must be a column of the file; got 'town'.",
+        ),
+        (
+            "audit --subject-column=who --group-column town",
+            "a.csv",
+            "columns",
+            "`columns` is wrong; got 'who'.",
+            "a.csv: `--subject-column` is wrong; got 'who'.",
+        ),
         ("fit", "load_encoder", "name", "`name` is unknown.", "`--encoder` is unknown."),
         ("serve", "serve", "name", "`name` is no URL.", "serve: `--upstream` is no URL."),
         ("fit", "Concept", "name", "`name` is no text.", "`name` is no text."),
         ("verify", "verify", "out", "`out` is no folder.", "verify: `FOLDER` is no folder."),
         ("protect", "vecveil.load", "protector", "`protector` is another.", "`--protector` is another."),
-        ("serve", "serve --config", "limits", "`limits` has the keys `query_protection`, `key`.",
-         "serve --config: `limits` has the keys `query_protection`, `key`."),
-        ("fit", "", "", "Give a.csv (--force) other_words 'min_texts' embeddings.",
-         "Give a.csv (--force) other_words 'min_texts' embeddings."),
+        (
+            "serve",
+            "serve --config",
+            "limits",
+            "`limits` has the keys `query_protection`, `key`.",
+            "serve --config: `limits` has the keys `query_protection`, `key`.",
+        ),
+        (
+            "fit",
+            "",
+            "",
+            "Give a.csv (--force) other_words 'min_texts' embeddings.",
+            "Give a.csv (--force) other_words 'min_texts' embeddings.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_parameter_is_called_by_its_option(
     arguments: str, owner: str, param: str, text: str, sentence: str
 ) -> None:
@@ -231,8 +282,14 @@ def test_a_secret_in_place_of_an_encoder_is_not_asked_for_at_the_hub(words: str)
 @pytest.mark.parametrize(
     "name",
     [
-        "releases", "releases-2026-11-production", "releases20261126T120000", "clinicalNotesOf2026",
-        "hf_embeddings_2026", "ledger_of_the_second_store", "releases20261126.sqlite3", f"{SECRET}.ledger",
+        "releases",
+        "releases-2026-11-production",
+        "releases20261126T120000",
+        "clinicalNotesOf2026",
+        "hf_embeddings_2026",
+        "ledger_of_the_second_store",
+        "releases20261126.sqlite3",
+        f"{SECRET}.ledger",
     ],
 )
 def test_the_name_of_a_ledger_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -253,8 +310,17 @@ def test_an_existing_protector_is_named_by_its_option(tmp_path: Path) -> None:
     (tmp_path / "p.vecveil").touch()
     for name in "ab":
         np.save(tmp_path / f"{name}.npy", np.eye(8, dtype=np.float32))
-    done = run("fit", "--positive", tmp_path / "a.npy", "--negative", tmp_path / "b.npy", "--epsilon", "9", "-o",
-               tmp_path / "p.vecveil")  # fmt: skip
+    done = run(
+        "fit",
+        "--positive",
+        tmp_path / "a.npy",
+        "--negative",
+        tmp_path / "b.npy",
+        "--epsilon",
+        "9",
+        "-o",
+        tmp_path / "p.vecveil",
+    )
     assert "p.vecveil: `--out` must be a file that does not exist yet" in done.err
 
 

@@ -30,9 +30,7 @@ KEPT = "Finished attacks and checkpoints are kept in"
         (["audit", "a.csv"], f"{KEPT} "),
     ],
 )
-def test_what_a_stopped_command_leaves(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_stopped_command_leaves(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert _failure(KeyboardInterrupt(), arguments) == 130
     assert _failure(_Terminated(), arguments) == 143
     first, second = capsys.readouterr().err.splitlines()
@@ -40,9 +38,7 @@ def test_what_a_stopped_command_leaves(
     assert second.startswith(f"vecveil: stopped. {said}")
 
 
-def test_the_default_folder_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_default_folder_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("VECVEIL_CACHE", "/somewhere")
     _failure(KeyboardInterrupt(), ["audit", "a.csv"])
     assert "/somewhere/audits; run the same" in capsys.readouterr().err

@@ -17,10 +17,9 @@ from vecveil.cli.output import as_typed
         (["audit", "-p/home/ann/p.vecveil"], "audit -pp.vecveil"),
         (["demo", "-o", "trial/out/"], "demo -o out"),
         (["audit", r"C:\\Users\\ann\\notes.csv"], "audit notes.csv"),
-        (["audit", "-", "--seed", "-1", "--target-utility", "0.95"],
-         "audit - --seed -1 --target-utility 0.95"),
+        (["audit", "-", "--seed", "-1", "--target-utility", "0.95"], "audit - --seed -1 --target-utility 0.95"),
     ],
-)  # fmt: skip
+)
 def test_of_paths_only_the_last_name_is_recorded(typed: list[str], kept: str) -> None:
     with click.Context(click.Command("vecveil"), obj=tuple(typed)):
         assert as_typed() == f"vecveil {kept}"

@@ -26,9 +26,7 @@ def test_detectors_combine_and_overlaps_unite() -> None:
     terms = Concept.from_terms("a", ["New York"])
     patterns = Concept.from_patterns("b", [r"York \d+"])
     both = Concept.combined("place", [terms, patterns])
-    assert [(s.start, s.end, s.term) for s in both.detect(["in New York 10 now"])[0]] == [
-        (3, 14, "new york 10")
-    ]
+    assert [(s.start, s.end, s.term) for s in both.detect(["in New York 10 now"])[0]] == [(3, 14, "new york 10")]
 
 
 def test_a_users_detector_takes_part() -> None:
@@ -62,9 +60,7 @@ def test_a_users_detector_is_checked(result: Any, complaint: str) -> None:
 def test_long_input_is_cut_into_blocks_without_a_seam() -> None:
     texts = [f"word {i}" for i in range(1300)]
     spans = Concept.from_patterns("n", [r"\d+"]).detect(texts, show_progress=False)
-    assert [t[s[0].start : s[0].end] for t, s in zip(texts, spans, strict=True)] == [
-        str(i) for i in range(1300)
-    ]
+    assert [t[s[0].start : s[0].end] for t, s in zip(texts, spans, strict=True)] == [str(i) for i in range(1300)]
 
 
 def test_columns_are_asked_for_and_bound() -> None:
@@ -74,9 +70,7 @@ def test_columns_are_asked_for_and_bound() -> None:
         concept.find(["a b"])
     with raises("E-DATA-FILE", "columns"):
         concept.with_columns({"text": []})
-    bound = concept.with_columns(
-        {"spans": ['[{"start": 0, "end": 1, "label": "X"}]'], "text": ["a"]}
-    )
+    bound = concept.with_columns({"spans": ['[{"start": 0, "end": 1, "label": "X"}]'], "text": ["a"]})
     assert bound.columns == ()
     assert [s.label for s in bound.detect(["a b"])[0]] == ["X", "term"]
     with raises("E-INPUT", "spans"):
@@ -129,14 +123,9 @@ def test_describe_is_json_without_terms() -> None:
         (lambda: Concept.from_entities("x", []), "`entities` must be at least one"),
         (lambda: Concept.from_entities("x", "EMAIL"), "a sequence of entity types; got str"),
         (lambda: Concept.from_entities("x", ["A", ""]), "an empty string at position 1"),
+        (lambda: Concept.combined("x", [Concept.from_labels("l", ["a"])]), "got one given by labels"),
         (
-            lambda: Concept.combined("x", [Concept.from_labels("l", ["a"])]),
-            "got one given by labels",
-        ),
-        (
-            lambda: Concept.combined(
-                "x", [Concept("a", spans_column="a"), Concept("b", spans_column="b")]
-            ),
+            lambda: Concept.combined("x", [Concept("a", spans_column="a"), Concept("b", spans_column="b")]),
             "got 2 columns",
         ),
     ],
@@ -163,7 +152,5 @@ def test_importing_concepts_imports_nothing_heavy() -> None:
         "print(sorted({'torch','spacy','transformers','presidio_analyzer','regex','yaml',"
         "'ahocorasick_rs'} & set(sys.modules)))"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
-    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert run.stdout.strip() == "[]"

@@ -33,9 +33,7 @@ def test_all_keys_combine(tmp_path: Path) -> None:
     )
     assert concept.name == "drug"
     assert concept.columns == ("gold",)
-    assert concept.describe()["detectors"][0] == {
-        "kind": "terms", "terms": 4, "case_sensitive": True,
-    }  # fmt: skip
+    assert concept.describe()["detectors"][0] == {"kind": "terms", "terms": 4, "case_sensitive": True}
     text = "no aspirin Aspirin 5 mg vitamin d Straße straße z"
     end = len(text)
     bound = concept.with_columns({"gold": [[{"start": end - 1, "end": end}]]})
@@ -96,9 +94,7 @@ def test_only_a_terms_file_or_labels(tmp_path: Path) -> None:
         ("name: a\nspans_column: s\nlabels_column: l\n", InvalidInputError, "must be alone"),
     ],
 )
-def test_refused_files(
-    tmp_path: Path, content: str | bytes, kind: type[Exception], complaint: str
-) -> None:
+def test_refused_files(tmp_path: Path, content: str | bytes, kind: type[Exception], complaint: str) -> None:
     with pytest.raises(kind) as error:
         read(tmp_path, content)
     assert complaint in str(error.value)
@@ -106,9 +102,7 @@ def test_refused_files(
     assert str(tmp_path) not in str(error.value)
 
 
-BOMB = "a: &a [x, x]\n" + "".join(
-    f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcd", "bcde", strict=True)
-)
+BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcd", "bcde", strict=True))
 
 
 @pytest.mark.parametrize(
@@ -177,9 +171,7 @@ AWKWARD = st.sampled_from(["no", "1.5", "<<", "*a", "a: b", "- x", "#c", "'", "\
 @given(st.lists(TERM | AWKWARD, min_size=1, max_size=6))
 @settings(max_examples=150, deadline=None)
 def test_both_loaders_of_pyyaml_read_the_same_terms(terms: list[str]) -> None:
-    text = "name: a\nterms:\n" + "".join(
-        f"- {json.dumps(term, ensure_ascii=False)}\n" for term in terms
-    )
+    text = "name: a\nterms:\n" + "".join(f"- {json.dumps(term, ensure_ascii=False)}\n" for term in terms)
     text += "more: [" + ", ".join("'" + term.replace("'", "''") + "'" for term in terms) + "]\n"
     content = load_yaml(text, "concept.yaml", owner="test")
     assert content == yaml.load(text, Loader=yaml.SafeLoader)

@@ -26,9 +26,7 @@ WINDOW = 16
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-    vocabulary = {
-        t: i for i, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
-    }
+    vocabulary = {t: i for i, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
     raw = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     raw.normalizer = normalizers.BertNormalizer(lowercase=True)
     raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -36,16 +34,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=raw, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]",
-        sep_token="[SEP]", mask_token="[MASK]",
-    )  # fmt: skip
+        tokenizer_object=raw,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=16, max_position_embeddings=WINDOW, num_labels=len(LABELS),
-        id2label=dict(enumerate(LABELS)), label2id={v: i for i, v in enumerate(LABELS)},
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=WINDOW,
+        num_labels=len(LABELS),
+        id2label=dict(enumerate(LABELS)),
+        label2id={v: i for i, v in enumerate(LABELS)},
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
     model = transformers.BertForTokenClassification(config)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     generator = torch.Generator().manual_seed(0)
@@ -93,9 +102,7 @@ def test_only_asked_types_are_found_and_objects_are_taken(folder: Path) -> None:
     pipeline = transformers.pipeline("token-classification", model=str(folder))
     concept = Concept.from_entities("city", ["CITY"], engine="huggingface", model=pipeline)
     text = "he took aspirin in paris"
-    assert [(text[s.start : s.end], s.term) for s in concept.detect([text])[0]] == [
-        ("paris", "paris")
-    ]
+    assert [(text[s.start : s.end], s.term) for s in concept.detect([text])[0]] == [("paris", "paris")]
     json.dumps(concept.describe())
 
 

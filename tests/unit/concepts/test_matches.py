@@ -27,9 +27,14 @@ def test_every_text_is_in_one_of_three_groups() -> None:
     assert matches.positives() == [TEXTS[i] for i in (0, 3, 4)]
     assert matches.negatives() == ["He took, then slept.", "and help", "Take now, not"]
     assert matches.report() == {
-        "concept": "drug", "texts": 5, "with_concept": 3, "without_concept": 1, "emptied": 1,
-        "spans": 6, "span_labels": 1,
-    }  # fmt: skip
+        "concept": "drug",
+        "texts": 5,
+        "with_concept": 3,
+        "without_concept": 1,
+        "emptied": 1,
+        "spans": 6,
+        "span_labels": 1,
+    }
 
 
 def test_token_labels_are_single_words_inside_spans() -> None:
@@ -55,9 +60,7 @@ def test_a_given_vocabulary_keeps_its_columns() -> None:
 
 
 def test_a_word_outside_its_span_does_not_count() -> None:
-    labels, _ = DRUGS.find(["vitamin d is a vitamin", "aspirin d"], min_texts=1).token_labels(
-        TokenVocabulary(("d",))
-    )
+    labels, _ = DRUGS.find(["vitamin d is a vitamin", "aspirin d"], min_texts=1).token_labels(TokenVocabulary(("d",)))
     assert labels.tolist() == [[1], [0]]
 
 
@@ -70,10 +73,12 @@ def test_what_removal_joins_is_removed_as_well() -> None:
 @pytest.mark.parametrize(
     ("texts", "minimum", "code"),
     [
-        (["no", "not"], 1, "E-CONCEPT-NO-MATCH"), (TEXTS, 4, "E-CONCEPT-FEW"),
-        (["aspirin", "Aspirin."], 1, "E-CONCEPT-WHOLE"), (["aspirin", "no"], 1, "E-CONCEPT-WHOLE"),
+        (["no", "not"], 1, "E-CONCEPT-NO-MATCH"),
+        (TEXTS, 4, "E-CONCEPT-FEW"),
+        (["aspirin", "Aspirin."], 1, "E-CONCEPT-WHOLE"),
+        (["aspirin", "no"], 1, "E-CONCEPT-WHOLE"),
     ],
-)  # fmt: skip
+)
 def test_refusals(texts: list[str], minimum: int, code: str) -> None:
     with raises(code, "texts") as error:
         DRUGS.find(texts, min_texts=minimum)
@@ -98,8 +103,10 @@ def test_copies_of_a_text_do_not_count_towards_the_minimum() -> None:
     with raises("E-CONCEPT-FEW", "texts"):
         DRUGS.find(["take aspirin"] * 300)
     with raises("E-CONCEPT-FEW", "texts"):
-        DRUGS.find([f"take{space}aspirin a\u0308 e\u0301" for space in (" ", "\n", "\u00a0", "\u200b ", "  ")] * 9
-                   + ["take aspirin ä é"] * 9)  # fmt: skip
+        DRUGS.find(
+            [f"take{space}aspirin a\u0308 e\u0301" for space in (" ", "\n", "\u00a0", "\u200b ", "  ")] * 9
+            + ["take aspirin ä é"] * 9
+        )
 
 
 @pytest.mark.parametrize("texts", ["one text", [], ["a", None], 5])

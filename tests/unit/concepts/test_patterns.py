@@ -43,9 +43,7 @@ def test_an_empty_match_inside_a_text_is_refused_too() -> None:
 
 def test_catastrophic_backtracking_is_one_clear_error_in_time() -> None:
     detector = PatternDetector([r"x", r"(?:(a|aa|b|ab)+)+$"], time_limit=0.2)
-    with pytest.raises(
-        InvalidInputError
-    ) as error:  # without a limit it takes longer than anybody waits
+    with pytest.raises(InvalidInputError) as error:  # without a limit it takes longer than anybody waits
         detector.detect(["aaaaab", "ab" * 200 + "!"])
     assert "row 1, in the pattern at position 1" in str(error.value)
     assert "0.2 seconds" in str(error.value)
@@ -93,7 +91,7 @@ def test_refused_time_limits(limit: object) -> None:
         ("4\u00a0mg|5[\u202f\u2011]+mg", "4\u2009mg 4\nmg 5-mg 5\nmg", ["4\u2009mg", "4\nmg", "5-mg", "5\nmg"]),
         (r"\w+@\w+\.org", "a\uff20b\uff0eorg", ["a\uff20b\uff0eorg"]),
     ],
-)  # fmt: skip
+)
 def test_a_concept_finds_patterns_in_what_the_encoder_reads(pattern: str, text: str, found: list[str]) -> None:
     concept = Concept.from_patterns("x", [pattern])
     assert [text[s.start : s.end] for s in concept.detect([text], show_progress=False)[0]] == found

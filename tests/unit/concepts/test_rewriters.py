@@ -55,9 +55,7 @@ def test_redaction_blackens_characters(rewriters: dict[str, Rewriter]) -> None:
     assert rewriters["redact"].rewrite(texts) == ["Take *******, then **********.", "nothing here"]
 
 
-def test_random_words_come_from_the_texts_and_not_from_the_concept(
-    rewriters: dict[str, Rewriter],
-) -> None:
+def test_random_words_come_from_the_texts_and_not_from_the_concept(rewriters: dict[str, Rewriter]) -> None:
     rewriter = rewriters["replace-random"]
     assert isinstance(rewriter, ReplacingAtRandom)
     assert set(rewriter.words) == set(WORDS)
@@ -94,9 +92,7 @@ def test_members_take_the_place_of_members(rewriters: dict[str, Rewriter]) -> No
 
 
 @pytest.mark.parametrize("kind", ["redact", "replace-random", "replace-semantic"])
-def test_what_comes_out_does_not_depend_on_what_stood_there(
-    kind: str, rewriters: dict[str, Rewriter]
-) -> None:
+def test_what_comes_out_does_not_depend_on_what_stood_there(kind: str, rewriters: dict[str, Rewriter]) -> None:
     rewriter = rewriters[kind]
     outs = [rewriter.rewrite([f"she takes {drug} daily"])[0] for drug in ("aspirin", "codeine")]
     assert outs[0] == outs[1]
@@ -133,10 +129,7 @@ class Places:
     """Finds words in capitals, labelled by their first letter."""
 
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
-        return [
-            [Span(*m.span(), m.group()[0]) for m in re.finditer(r"\b[A-Z]{2,}\b", text)]
-            for text in texts
-        ]
+        return [[Span(*m.span(), m.group()[0]) for m in re.finditer(r"\b[A-Z]{2,}\b", text)] for text in texts]
 
 
 def test_members_stay_within_their_type() -> None:
@@ -211,8 +204,14 @@ SAVED = [
     lambda: Concept.combined("both", [CONCEPT, Concept.from_patterns("code", [r"\d+"])]),
     lambda: Concept.from_entities("mail", ["EMAIL_ADDRESS"]),
 ]
-PROBE = ["Aspirin and VITAMIN  D, fish oil", "IT is it; US and us", "10 mg ABC", "to a@b.org",
-         "box bo\u0301x", "St.John's"]
+PROBE = [
+    "Aspirin and VITAMIN  D, fish oil",
+    "IT is it; US and us",
+    "10 mg ABC",
+    "to a@b.org",
+    "box bo\u0301x",
+    "St.John's",
+]
 
 
 @pytest.mark.parametrize("make", SAVED, ids=["terms", "case", "accents", "patterns", "both", "entities"])

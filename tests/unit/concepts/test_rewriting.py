@@ -44,9 +44,7 @@ def test_redaction_keeps_length_and_the_rest() -> None:
 
 def test_merging_unites_overlaps_and_keeps_neighbours_apart() -> None:
     text = "new york times square"
-    merged = merge_spans(
-        text, [Span(4, 14, "b"), Span(0, 8, "a"), Span(14, 21, "c"), Span(1, 2, "d")]
-    )
+    merged = merge_spans(text, [Span(4, 14, "b"), Span(0, 8, "a"), Span(14, 21, "c"), Span(1, 2, "d")])
     assert [(s.start, s.end, s.label, s.term) for s in merged] == [
         (0, 14, "b", "new york times"),
         (14, 21, "c", "square"),

@@ -24,10 +24,7 @@ def _imports() -> None:
 def ruler(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pipeline = spacy.blank("en")
     pipeline.add_pipe("entity_ruler").add_patterns(
-        [
-            {"label": "DRUG", "pattern": [{"LOWER": "vitamin"}, {"LOWER": "d"}]},
-            {"label": "CITY", "pattern": "Paris"},
-        ]
+        [{"label": "DRUG", "pattern": [{"LOWER": "vitamin"}, {"LOWER": "d"}]}, {"label": "CITY", "pattern": "Paris"}]
     )
     folder = tmp_path_factory.mktemp("spacy") / "ruler"
     pipeline.to_disk(folder)
@@ -39,9 +36,7 @@ def test_a_saved_pipeline_is_loaded_and_offsets_are_characters(ruler: Path) -> N
     for model in (ruler, str(ruler), spacy.load(ruler)):
         concept = Concept.from_entities("drug", ["DRUG"], engine="spacy", model=model)
         spans = concept.detect(texts)
-        assert [(s.start, s.end, s.label, s.term) for s in spans[0]] == [
-            (10, 19, "DRUG", "vitamin d")
-        ]
+        assert [(s.start, s.end, s.label, s.term) for s in spans[0]] == [(10, 19, "DRUG", "vitamin d")]
         assert spans[1] == []
         assert [(s.start, s.end) for row in spans[2:] for s in row] == [(2, 11), (2, 13)]
         json.dumps(concept.describe())
@@ -69,9 +64,7 @@ def test_a_trained_recogniser_is_found_after_reloading(tmp_path: Path) -> None:
     pipeline.add_pipe("ner").add_label("DRUG")
     drugs = ["aspirin", "ibuprofen", "codeine"]
     examples = [
-        Example.from_dict(
-            pipeline.make_doc(f"He took {d} today"), {"entities": [(8, 8 + len(d), "DRUG")]}
-        )
+        Example.from_dict(pipeline.make_doc(f"He took {d} today"), {"entities": [(8, 8 + len(d), "DRUG")]})
         for d in drugs
     ]
     optimizer = pipeline.initialize(lambda: examples)

@@ -17,8 +17,12 @@ DRUG = Concept.from_terms("drug", ["ibuprofen", "vitamin D"])
 FILLER = "The visitor came back and said that the garden was fine. "
 LONG = [f"{FILLER * 24}He takes ibuprofen {i} times. {FILLER * 3}" for i in range(40)]
 SHORT = [f"Note {i}: the {word} takes ibuprofen at {i % 7}." for i in range(40) for word in ("nurse", "baker")]
-PLAIN = [f"Note {i}: the {word} sees the {thing}." for i in range(15) for word in ("nurse", "baker")
-         for thing in ("river", "street")]  # fmt: skip
+PLAIN = [
+    f"Note {i}: the {word} sees the {thing}."
+    for i in range(15)
+    for word in ("nurse", "baker")
+    for thing in ("river", "street")
+]
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,7 @@ import pytest
 from harness.errors import raises
 from vecveil.data import protect_table, read_table
 from vecveil.data.columns import import_pyarrow
-from vecveil.errors import (
-    IncompatibleError,
-    InvalidInputError,
-    MissingDependencyError,
-    ReleaseError,
-)
+from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, ReleaseError
 
 CANARY = "zebra-7731"
 
@@ -87,27 +82,21 @@ class TestVectors:
     def test_metadata_of_the_input_is_not_carried(self, tmp_path, X):
         table = pa.table({"embedding": vectors(X)}).replace_schema_metadata({"note": CANARY})
         pq.write_table(table, tmp_path / "a.parquet")
-        protect_table(
-            tmp_path / "a.parquet", tmp_path / "b.parquet", double, metadata={"method": "m"}
-        )
+        protect_table(tmp_path / "a.parquet", tmp_path / "b.parquet", double, metadata={"method": "m"})
         assert CANARY.encode() not in (tmp_path / "b.parquet").read_bytes()
         assert read_table(tmp_path / "b.parquet").metadata == {"protected": True, "method": "m"}
 
     def test_keep_text_and_chosen_columns(self, tmp_path, X):
         table = {"a": range(1000), "text": ["t"] * 1000, "b": range(1000), "embedding": vectors(X)}
         pq.write_table(pa.table(table), tmp_path / "a.parquet")
-        counts = protect_table(
-            tmp_path / "a.parquet", tmp_path / "b.parquet", double, keep_text=True, carry=["b"]
-        )
+        counts = protect_table(tmp_path / "a.parquet", tmp_path / "b.parquet", double, keep_text=True, carry=["b"])
         found = pq.read_table(tmp_path / "b.parquet")
         assert found.column_names == ["text", "b", "embedding"]
         assert (counts.carried, counts.left_out) == (("text", "b"), ("a",))
 
     def test_named_column_becomes_embedding(self, tmp_path, X):
         pq.write_table(pa.table({"vec": vectors(X)}), tmp_path / "a.parquet")
-        counts = protect_table(
-            tmp_path / "a.parquet", tmp_path / "b.parquet", double, embedding_column="vec"
-        )
+        counts = protect_table(tmp_path / "a.parquet", tmp_path / "b.parquet", double, embedding_column="vec")
         assert pq.read_schema(tmp_path / "b.parquet").names == ["embedding"]
         assert (counts.source, counts.left_out) == ("vec", ())
 
@@ -189,9 +178,7 @@ class TestVectors:
         assert CANARY.encode() not in target.read_bytes()
 
     def test_clean_vectors_cannot_be_carried(self, tmp_path, X, refuses):
-        pq.write_table(
-            pa.table({"embedding": vectors(X), "text": ["t"] * 1000}), tmp_path / "a.parquet"
-        )
+        pq.write_table(pa.table({"embedding": vectors(X), "text": ["t"] * 1000}), tmp_path / "a.parquet")
         for name in ("embedding", "text"):
             with refuses("`carry`", repr(name), error=InvalidInputError):
                 protect_table(tmp_path / "a.parquet", tmp_path / "b.parquet", double, carry=[name])
@@ -250,13 +237,7 @@ class TestTexts:
         rows = [{"text": "abc", "id": 1}, {"text": "d", "spans": [{"start": 0}], "id": "x"}]
         path = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         protect_table(
-            path,
-            tmp_path / "b.parquet",
-            double,
-            encode=encode,
-            carry=["id", "spans"],
-            keep_text=True,
-            chunk_rows=1,
+            path, tmp_path / "b.parquet", double, encode=encode, carry=["id", "spans"], keep_text=True, chunk_rows=1
         )
         found = pq.read_table(tmp_path / "b.parquet").drop(["embedding"])
         assert found.to_pylist() == [
@@ -267,10 +248,7 @@ class TestTexts:
     def test_lists_of_text_formats_are_carried_by_name_only(self, write, tmp_path):
         row = {"text": "abc", "clean": [0.5] * 8}
         numbers = " ".join(["0.5"] * 8)
-        paths = [
-            write("a.jsonl", json.dumps(row) + "\n"),
-            write("a.csv", f"text,clean\nabc,{numbers}\n"),
-        ]
+        paths = [write("a.jsonl", json.dumps(row) + "\n"), write("a.csv", f"text,clean\nabc,{numbers}\n")]
         for path in paths:
             counts = protect_table(path, tmp_path / "b.parquet", double, encode=encode)
             assert counts.left_out == ("text", "clean")
@@ -287,9 +265,7 @@ class TestTexts:
     def test_vectors_are_taken_before_texts(self, tmp_path):
         table = {"text": ["a", None], "embedding": pa.array([[1.0], [2.0]], pa.list_(pa.float32()))}
         pq.write_table(pa.table(table), tmp_path / "a.parquet")
-        counts = protect_table(
-            tmp_path / "a.parquet", tmp_path / "b.npy", double, encode=pytest.fail
-        )
+        counts = protect_table(tmp_path / "a.parquet", tmp_path / "b.npy", double, encode=pytest.fail)
         assert not counts.encoded
         assert np.load(tmp_path / "b.npy").tolist() == [[2], [4]]
 
@@ -310,15 +286,11 @@ class TestTexts:
 
     def test_encoder_of_another_dimension(self, write, tmp_path, refuses):
         with refuses("dimension 5", "dimension 2", error=IncompatibleError):
-            protect_table(
-                write("a.txt", "a\n"), tmp_path / "b.npy", double, encode=encode, dimension=5
-            )
+            protect_table(write("a.txt", "a\n"), tmp_path / "b.npy", double, encode=encode, dimension=5)
 
     def test_encoder_that_drops_rows(self, write, tmp_path, refuses):
         with refuses("2 texts", "got 1", error=InvalidInputError):
-            protect_table(
-                write("a.txt", "a\nb\n"), tmp_path / "b.npy", double, encode=lambda t: encode(t[1:])
-            )
+            protect_table(write("a.txt", "a\nb\n"), tmp_path / "b.npy", double, encode=lambda t: encode(t[1:]))
 
 
 class TestFailsClosed:
@@ -328,14 +300,7 @@ class TestFailsClosed:
         return tmp_path / "a.npy"
 
     @pytest.mark.parametrize(
-        "protect",
-        [
-            lambda X: X[:-1],
-            lambda X: X * np.nan,
-            lambda X: None,
-            lambda X: X[0],
-            lambda X: X.astype(int),
-        ],
+        "protect", [lambda X: X[:-1], lambda X: X * np.nan, lambda X: None, lambda X: X[0], lambda X: X.astype(int)]
     )
     def test_bad_output_of_protect(self, source, refuses, protect):
         with refuses("othing was released", error=ReleaseError):
@@ -390,9 +355,7 @@ class TestFailsClosed:
 
 
 def test_progress_goes_to_stderr(write, tmp_path, capsys):
-    protect_table(
-        write("a.txt", "a\nb\n"), tmp_path / "b.npy", double, encode=encode, show_progress=True
-    )
+    protect_table(write("a.txt", "a\nb\n"), tmp_path / "b.npy", double, encode=encode, show_progress=True)
     out, err = capsys.readouterr()
     assert out == ""
     assert "Protecting" in err

@@ -51,12 +51,8 @@ class TestDelimited:
         assert rows(path, encoding=encoding) == [{"text": "x"}]
 
     def test_other_encodings_when_asked(self, write):
-        assert rows(write("a.csv", "text\ncafé\n".encode("latin1")), encoding="latin1") == [
-            {"text": "café"}
-        ]
-        assert rows(write("b.csv", "text\ncafé\n".encode("utf-16")), encoding="utf-16") == [
-            {"text": "café"}
-        ]
+        assert rows(write("a.csv", "text\ncafé\n".encode("latin1")), encoding="latin1") == [{"text": "café"}]
+        assert rows(write("b.csv", "text\ncafé\n".encode("utf-16")), encoding="utf-16") == [{"text": "café"}]
 
     @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
     def test_delimiter_is_told_by_the_header(self, write, delimiter):
@@ -64,9 +60,7 @@ class TestDelimited:
         assert rows(path) == [{"id": "1", "text": "x"}]
 
     def test_delimiter_by_option(self, write):
-        assert rows(write("a.csv", "id|text\n1|x, y\n"), delimiter="|") == [
-            {"id": "1", "text": "x, y"}
-        ]
+        assert rows(write("a.csv", "id|text\n1|x, y\n"), delimiter="|") == [{"id": "1", "text": "x, y"}]
 
     def test_tsv_keeps_commas(self, write):
         assert rows(write("a.tsv", "text\tid\na, b\t1\n")) == [{"text": "a, b", "id": "1"}]
@@ -192,7 +186,7 @@ class TestEncoding:
             ("text\nÏé\n".encode() + b"\x8f", "cp1252", "Find out its encoding"),
             ("text\nÁ, Ý\n".encode(), "cp1252", "--encoding utf-8 "),
         ],
-    )  # fmt: skip
+    )
     def test_the_bytes_suggest_the_encoding(self, write, refuses, content, encoding, advice):
         with refuses(advice):
             list(read_table(write("a.csv", content), encoding=encoding).rows())

@@ -16,11 +16,7 @@ SPANS = [{"start": 0, "end": 3, "label": "drug"}]
 
 
 def test_json_lines_with_columns(write):
-    rows = [
-        {"text": "abc d", "spans": SPANS, "id": 1},
-        {"text": "xyz", "spans": None, "id": 2},
-        {"text": "x"},
-    ]
+    rows = [{"text": "abc d", "spans": SPANS, "id": 1}, {"text": "xyz", "spans": None, "id": 2}, {"text": "x"}]
     path = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     table = read_texts(path, columns=["id", "spans"])
     assert table.texts == ["abc d", "xyz", "x"]

@@ -38,9 +38,7 @@ def column(X, kind):
             return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), flat)
         case "tensor":
             storage = pa.FixedSizeListArray.from_arrays(flat, width)
-            return pa.ExtensionArray.from_storage(
-                pa.fixed_shape_tensor(flat.type, [width]), storage
-            )
+            return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(flat.type, [width]), storage)
     raise AssertionError(kind)
 
 
@@ -79,11 +77,7 @@ class TestParquet:
 
     @pytest.mark.parametrize(
         "texts",
-        [
-            pa.array(["a", "é"]),
-            pa.array(["a", "é"], pa.large_string()),
-            pa.array(["a", "é"]).dictionary_encode(),
-        ],
+        [pa.array(["a", "é"]), pa.array(["a", "é"], pa.large_string()), pa.array(["a", "é"]).dictionary_encode()],
     )
     def test_kinds_of_text(self, tmp_path, texts):
         path = tmp_path / "a.parquet"
@@ -282,9 +276,14 @@ class TestFiles:
 
     @pytest.mark.parametrize(
         ("name", "word"),
-        [("a.json", "jsonl"), ("a.xlsx", "CSV"), ("a.npz", "numpy.save"), ("a", "without a suffix"),
-         ("a.parquet.gz", "'.gz'")],
-    )  # fmt: skip
+        [
+            ("a.json", "jsonl"),
+            ("a.xlsx", "CSV"),
+            ("a.npz", "numpy.save"),
+            ("a", "without a suffix"),
+            ("a.parquet.gz", "'.gz'"),
+        ],
+    )
     def test_unknown_suffix(self, write, refuses, name, word):
         with refuses(name, "*.jsonl", word, error=InvalidInputError):
             read_table(write(name, b"x"))

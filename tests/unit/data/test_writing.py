@@ -44,10 +44,7 @@ class TestNpy:
         np.testing.assert_array_equal(found, X)
 
     def test_other_columns_are_refused(self, tmp_path, X, refuses):
-        with (
-            refuses("`columns`", error=InvalidInputError),
-            open_writer(tmp_path / "out.npy") as writer,
-        ):
+        with refuses("`columns`", error=InvalidInputError), open_writer(tmp_path / "out.npy") as writer:
             writer.write(X, {"id": list(range(1000))})
 
 
@@ -188,10 +185,7 @@ class TestEveryWriter:
         monkeypatch.setattr("vecveil.data.writing.open", full, raising=False)
         path = tmp_path / name
         path.write_bytes(b"old")
-        with (
-            refuses(name, "a full disk", "removed", "Free some space"),
-            open_writer(path, overwrite=True) as writer,
-        ):
+        with refuses(name, "a full disk", "removed", "Free some space"), open_writer(path, overwrite=True) as writer:
             writer.write(X)
         assert os.listdir(tmp_path) == [name]
         assert path.read_bytes() == b"old"
@@ -236,10 +230,7 @@ def test_symbolic_link(tmp_path, X, refuses, aim):
 
 @pytest.mark.parametrize("name", ["out.csv", "out", "out.npy.gz"])
 def test_unknown_suffix(tmp_path, refuses, name):
-    with (
-        refuses(name, "*.parquet or *.npy", error=InvalidInputError),
-        open_writer(tmp_path / name),
-    ):
+    with refuses(name, "*.parquet or *.npy", error=InvalidInputError), open_writer(tmp_path / name):
         pytest.fail("the block must not run")
 
 

@@ -24,10 +24,7 @@ from vecveil.databases.apart import StoreApart, _error
 from vecveil.databases.chroma import ChromaStore
 from vecveil.databases.locations import in_this_process
 from vecveil.databases.migrating import migrate
-from vecveil.errors import (
-    MissingDependencyError,
-    StoreError,
-)
+from vecveil.errors import MissingDependencyError, StoreError
 from vecveil.protector import EncoderInfo
 from vecveil.protector.policy import ReleasePolicy
 
@@ -56,11 +53,7 @@ def test_it_answers_as_the_store_does(apart: StoreApart, tmp_path: Path) -> None
         assert apart.info() == here.info()
         assert apart.normalises is here.normalises is True
         for ours, theirs in zip(apart.batches(50), here.batches(50), strict=True):
-            assert (ours.ids, ours.fields, ours.cursor) == (
-                theirs.ids,
-                theirs.fields,
-                theirs.cursor,
-            )
+            assert (ours.ids, ours.fields, ours.cursor) == (theirs.ids, theirs.fields, theirs.cursor)
             np.testing.assert_array_equal(ours.vectors, theirs.vectors)
         assert [one.ids for one in apart.batches(50, after="100")] == [IDS[100:]]
         found = apart.read(["n5", "n3"])
@@ -127,8 +120,9 @@ def test_errors_of_any_kind_come_back() -> None:
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no /proc")
 def test_no_key_is_where_chroma_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(1)
-    protector = vecveil.fit_pairs(X + rng.standard_normal((1, N)).astype(np.float32), X, method="laplace",
-                                  noise_to_signal=0.3)  # fmt: skip
+    protector = vecveil.fit_pairs(
+        X + rng.standard_normal((1, N)).astype(np.float32), X, method="laplace", noise_to_signal=0.3
+    )
     protector = replace(protector, encoder_info=EncoderInfo("minilm", "abc", "fp32"))
     protector.save(tmp_path / "p.vecveil")
     keys = vecveil.NoiseKeys.create(tmp_path / "noise.key", "k")
@@ -168,13 +162,12 @@ def test_a_process_that_dies_is_told_and_replaced(apart: StoreApart) -> None:
     assert apart.info().count == ROWS
 
 
-def test_a_copy_to_chroma_is_written_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_to_chroma_is_written_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the clean rows is in the files of the copy: not in what Chroma saves of memory that it never set."""
     rng = np.random.default_rng(1)
-    protector = vecveil.fit_pairs(X + rng.standard_normal((1, N)).astype(np.float32), X, method="laplace",
-                                  noise_to_signal=0.3)  # fmt: skip
+    protector = vecveil.fit_pairs(
+        X + rng.standard_normal((1, N)).astype(np.float32), X, method="laplace", noise_to_signal=0.3
+    )
     clean = f"chroma:{tmp_path}/clean#notes"
     with in_this_process(clean) as store:
         store.create(N, metric="euclidean")
@@ -192,8 +185,9 @@ def test_a_copy_to_chroma_is_written_elsewhere(
         folder = tmp_path / names[1]
         opened = (open_store, in_this_process)[i % 2](f"chroma:{folder}#notes")
         with in_this_process(clean) as source, opened as dest:
-            done = migrate(source, dest, ReleasePolicy(protector), tmp_path / f"{i}.json", names=names,
-                           show_progress=False)  # fmt: skip
+            done = migrate(
+                source, dest, ReleasePolicy(protector), tmp_path / f"{i}.json", names=names, show_progress=False
+            )
             assert done.verification.ok
             assert done.state.rows == ROWS
         content = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())

@@ -57,8 +57,9 @@ def test_scan_finds_what_the_queue_keeps_of_replaced_rows(tmp_path: Path) -> Non
         store.delete(["z"])
         seen = scan(store, show_progress=False)
     assert {one.name: one.rows for one in seen.beside} == {
-        "embeddings_queue.vector": 4, "embeddings_queue.chroma:document": 3,
-    }  # fmt: skip
+        "embeddings_queue.vector": 4,
+        "embeddings_queue.chroma:document": 3,
+    }
     assert {"numbers-in-other-tables", "plaintext-in-other-tables"} <= {one.code for one in seen.findings}
 
 
@@ -124,18 +125,23 @@ def test_a_name_that_chroma_refuses_is_pointed_at(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("metadata", "given", "metric"),
     [
-        ({"hnsw:space": "cosine"}, None, "cosine"), ({"hnsw:space": "ip"}, None, "dot"), (None, None, "euclidean"),
-        (None, "cosine", "cosine"), ({"hnsw:space": "cosine"}, "ip", "dot"),
+        ({"hnsw:space": "cosine"}, None, "cosine"),
+        ({"hnsw:space": "ip"}, None, "dot"),
+        (None, None, "euclidean"),
+        (None, "cosine", "cosine"),
+        ({"hnsw:space": "cosine"}, "ip", "dot"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("old", [False, True])
 def test_the_metric_of_a_collection(tmp_path: Path, metadata: Any, given: str | None, metric: str, old: bool) -> None:
     """Chroma before 1.0 wrote the metric to the metadata alone."""
     with chromadb.PersistentClient(tmp_path) as client:
         made = client.create_collection(
-            "notes", embedding_function=None, metadata=metadata,
+            "notes",
+            embedding_function=None,
+            metadata=metadata,
             configuration=None if given is None else {"hnsw": {"space": given}},
-        )  # fmt: skip
+        )
         made.add(ids=["a"], embeddings=[[1, 2]])
     if old and given is None:
         with contextlib.closing(sqlite3.connect(tmp_path / "chroma.sqlite3")) as file, file:

@@ -39,9 +39,14 @@ def langchain_folder(folder: Path, rows: int = 60) -> Path:
     index = faiss.IndexFlatL2(8)
     index.add(X[:rows])
     when = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
-    documents = {f"d{i}": Document(f"patient {i} sleeps badly and takes tablets", id=f"d{i}",
-                                   metadata={"page": i, "tags": ["a", {"b": 1.5}], "when": when})
-                 for i in range(rows)}  # fmt: skip
+    documents = {
+        f"d{i}": Document(
+            f"patient {i} sleeps badly and takes tablets",
+            id=f"d{i}",
+            metadata={"page": i, "tags": ["a", {"b": 1.5}], "when": when},
+        )
+        for i in range(rows)
+    }
     places = {i: f"d{rows - 1 - i}" for i in range(rows)}
     FAISS(len, index, InMemoryDocstore(documents), places).save_local(str(folder))
     return folder
@@ -101,9 +106,12 @@ def test_a_pickle_of_another_shape_is_refused_and_nothing_of_it_runs(tmp_path: P
         value = {"inside": Runs(ran), "laughs": laughs, "texts": 7}[damage]
         (store._dict["d0"].__dict__ if damage == "texts" else store._dict["d0"].metadata)["page_content"] = value
     content = {
-        "runs": pickle.dumps(Runs(ran)), "cut": file.read_bytes()[:-9], "memo": memo(file.read_bytes()),
-        "rows": pickle.dumps((store, {0: "d0"})), "persistent": b"Pposix.system\n.",
-    }.get(damage, pickle.dumps((store, places)))  # fmt: skip
+        "runs": pickle.dumps(Runs(ran)),
+        "cut": file.read_bytes()[:-9],
+        "memo": memo(file.read_bytes()),
+        "rows": pickle.dumps((store, {0: "d0"})),
+        "persistent": b"Pposix.system\n.",
+    }.get(damage, pickle.dumps((store, places)))
     file.write_bytes(content)
     with open_store(f"faiss:{folder}") as opened:
         with raises("E-STORE-PICKLE", "location") as caught:

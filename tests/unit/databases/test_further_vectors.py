@@ -28,8 +28,10 @@ WORDS = {3: 0.5, 9: 2.0}
 def qdrant(folder: Path) -> str:
     from qdrant_client import QdrantClient, models
 
-    sizes = {"body": models.VectorParams(size=N, distance=models.Distance.MANHATTAN),
-             "title": models.VectorParams(size=2, distance=models.Distance.COSINE)}  # fmt: skip
+    sizes = {
+        "body": models.VectorParams(size=N, distance=models.Distance.MANHATTAN),
+        "title": models.VectorParams(size=2, distance=models.Distance.COSINE),
+    }
     words = models.SparseVector(indices=list(WORDS), values=list(WORDS.values()))
     client = QdrantClient(path=str(folder))
     client.create_collection("notes", sizes, sparse_vectors_config={"words": models.SparseVectorParams()})
@@ -47,8 +49,12 @@ def lancedb(folder: Path) -> str:
     def column(rows: list[Any], size: int) -> Any:
         return pa.array(rows, pa.list_(pa.float32(), size))
 
-    rows = {"id": ["1", "2", "3"], "title": column([[3, 4]] * 3, 2), "body": column([X[0], None, X[2]], N),
-            "tokens": pa.array([[[1, 2]], [], None], pa.list_(pa.list_(pa.float32(), 2)))}  # fmt: skip
+    rows = {
+        "id": ["1", "2", "3"],
+        "title": column([[3, 4]] * 3, 2),
+        "body": column([X[0], None, X[2]], N),
+        "tokens": pa.array([[[1, 2]], [], None], pa.list_(pa.list_(pa.float32(), 2))),
+    }
     lancedb.connect(folder).create_table("notes", pa.table(rows))
     return f"lancedb:{folder}#notes"
 
@@ -60,8 +66,9 @@ def pgvector(folder: Path) -> str:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE TABLE notes (id int PRIMARY KEY, body vector, title halfvec(2), words sparsevec(9))")
         for i, row in enumerate(X, 1):
-            connection.execute("INSERT INTO notes VALUES (%s, %s, '[3,4]', '{3:0.5,9:2}/9')",
-                               [i, None if i == 2 else str(row)])  # fmt: skip
+            connection.execute(
+                "INSERT INTO notes VALUES (%s, %s, '[3,4]', '{3:0.5,9:2}/9')", [i, None if i == 2 else str(row)]
+            )
     return f"pgvector:{url}#notes"
 
 
@@ -98,8 +105,16 @@ def copied(source: str, folder: Path, **options: Any) -> tuple[Migration, Source
     policy, checks = ReleasePolicy(Protector("laplace", Laplace(N, 10.0))), []
     dest = f"sqlite-vec:{folder}/dest.db#notes"
     with open_store(source) as opened, open_store(dest) as made:
-        done = migrate(opened, made, policy, folder / "state.json", names=(source, dest), show_progress=False,
-                       options=MigrationOptions(**options), on_checked=checks.append)  # fmt: skip
+        done = migrate(
+            opened,
+            made,
+            policy,
+            folder / "state.json",
+            names=(source, dest),
+            show_progress=False,
+            options=MigrationOptions(**options),
+            on_checked=checks.append,
+        )
         return done, checks[0], Batch.joined(list(made.batches()))
 
 
@@ -196,11 +211,16 @@ def test_the_metric_of_an_index_is_that_of_the_table(tmp_path: Path) -> None:
     [
         (["CREATE INDEX ON notes USING hnsw (v vector_l1_ops)"], "manhattan"),
         (["CREATE INDEX ON notes USING hnsw (v vector_ip_ops)", "CREATE INDEX ON notes (id, t)"], "dot"),
-        (["CREATE INDEX ON notes USING hnsw (v vector_l1_ops)",
-          "CREATE INDEX ON notes USING hnsw (v vector_ip_ops)"], None),
+        (
+            [
+                "CREATE INDEX ON notes USING hnsw (v vector_l1_ops)",
+                "CREATE INDEX ON notes USING hnsw (v vector_ip_ops)",
+            ],
+            None,
+        ),
         (["COMMENT ON COLUMN notes.v IS 'metric: anything'"], None),
     ],
-)  # fmt: skip
+)
 def test_metrics_of_the_indexes_of_a_table(statements: list[str], metric: str | None) -> None:
     import psycopg
 

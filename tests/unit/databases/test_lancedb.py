@@ -85,10 +85,7 @@ def test_a_table_without_vectors_or_a_folder_of_several_is_refused(tmp_path: Pat
     with open_store(f"lancedb:{tmp_path}#plain") as store, pytest.raises(StoreError):
         store.info()
     made(tmp_path)
-    with (
-        open_store(f"lancedb:{tmp_path}") as store,
-        raises("E-STORE", "location"),
-    ):
+    with open_store(f"lancedb:{tmp_path}") as store, raises("E-STORE", "location"):
         store.info()
 
 
@@ -98,11 +95,7 @@ def test_a_folder_that_goes_away_in_the_middle(tmp_path: Path) -> None:
         batches = store.batches(2)
         first = next(batches)
         shutil.move(folder, tmp_path / "away")
-        calls: tuple[Any, ...] = (
-            store.info,
-            lambda: list(store.batches(2)),
-            lambda: store.read(["1"]),
-        )
+        calls: tuple[Any, ...] = (store.info, lambda: list(store.batches(2)), lambda: store.read(["1"]))
         with pytest.raises(StoreError) as caught:
             list(batches)
         assert "ibuprofen" not in str(caught.value)

@@ -20,17 +20,9 @@ from harness.errors import raises
 from harness.folder_store import FolderStore, filled
 from vecveil.accounting import Ledger
 from vecveil.databases import Batch
-from vecveil.databases.migrating import (
-    Migration,
-    MigrationOptions,
-    SourceCheck,
-    migrate,
-    verify_migration,
-)
+from vecveil.databases.migrating import Migration, MigrationOptions, SourceCheck, migrate, verify_migration
 from vecveil.databases.state import MigrationState, locked, read_state
-from vecveil.errors import (
-    StoreError,
-)
+from vecveil.errors import StoreError
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing.blob import SEALED_FIELD
 
@@ -70,22 +62,17 @@ def source(tmp_path: Path, clean: np.ndarray) -> FolderStore:
     fields = [
         {"text": f"{CANARY} is what {SECRET} took on day {i}", "page": i, "tag": "ab"[i % 2], "more": {"n": i}}
         for i in range(ROWS)
-    ]  # fmt: skip
+    ]
     return filled(tmp_path / "source", clean, fields)
 
 
-def copy(
-    source: FolderStore, dest: FolderStore, policy: ReleasePolicy, state: Path, **given: Any
-) -> Migration:
+def copy(source: FolderStore, dest: FolderStore, policy: ReleasePolicy, state: Path, **given: Any) -> Migration:
     given = {"names": NAMES, "batch": BATCH, "show_progress": False} | given
     return migrate(source, dest, policy, state, **given)
 
 
 def contents(store: FolderStore) -> dict[str, tuple[dict[str, Any], bytes]]:
-    return {
-        one: (store._load(path)[1], store._load(path)[2].tobytes())
-        for one, path in store.rows().items()
-    }
+    return {one: (store._load(path)[1], store._load(path)[2].tobytes()) for one, path in store.rows().items()}
 
 
 def stopping(at: int, error: BaseException) -> Callable[[int], None]:
@@ -105,11 +92,7 @@ def test_a_copy_has_every_row_once_protected_and_without_texts(
     assert done.verification.clean == 0
     assert (done.state.rows, done.resumed, done.state.copied) == (ROWS, 0, True)
     about = dest.info()
-    assert (about.count, about.dimension, about.metric) == (
-        ROWS,
-        protector.released_dimension,
-        "cosine",
-    )
+    assert (about.count, about.dimension, about.metric) == (ROWS, protector.released_dimension, "cosine")
     assert protector.released_dimension < N
     rows = contents(dest)
     assert list(rows) == list(contents(source))
@@ -118,14 +101,10 @@ def test_a_copy_has_every_row_once_protected_and_without_texts(
     assert seen[0].withheld == {"text": "text"}
     assert set(seen[0].carried) == {"page", "tag", "more.n"}
     released = np.stack([np.frombuffer(row[1], np.float32) for row in rows.values()])
-    assert (
-        np.corrcoef(released.ravel(), protector.protect(clean, noise=False).ravel())[0, 1] > 0.5
-    )  # rows in place
+    assert np.corrcoef(released.ravel(), protector.protect(clean, noise=False).ravel())[0, 1] > 0.5  # rows in place
 
 
-def test_a_lost_or_changed_row_is_found(
-    source: FolderStore, protector: vecveil.Protector, tmp_path: Path
-) -> None:
+def test_a_lost_or_changed_row_is_found(source: FolderStore, protector: vecveil.Protector, tmp_path: Path) -> None:
     """Control of every copy above: what the check is for, done to a good copy, one at a time."""
     dest, state = FolderStore(tmp_path / "dest"), tmp_path / "s.json"
     policy = ReleasePolicy(protector)
@@ -134,9 +113,7 @@ def test_a_lost_or_changed_row_is_found(
     good = path.read_bytes()
 
     def found() -> tuple[str, ...]:
-        return verify_migration(
-            dest, source, state, names=NAMES, batch=9, show_progress=False
-        ).verification.failures
+        return verify_migration(dest, source, state, names=NAMES, batch=9, show_progress=False).verification.failures
 
     assert found() == ()
     assert read_state(state).verified  # type: ignore[union-attr]
@@ -159,20 +136,13 @@ def test_a_lost_or_changed_row_is_found(
     dest.file_of("r0011").write_bytes(swapped[1][0] + b"\n" + swapped[0][2])
     assert len(found()) == 1  # two vectors under each other's ids
     dest.file_of("r0011").write_bytes(other)
-    path.write_bytes(
-        good.partition(b"\n")[0]
-        + b"\n"
-        + np.full(dest.info().dimension, np.nan, np.float32).tobytes()
-    )
+    path.write_bytes(good.partition(b"\n")[0] + b"\n" + np.full(dest.info().dimension, np.nan, np.float32).tobytes())
     assert any("finite" in line for line in found())
     path.write_bytes(good)
     assert found() == ()
     assert copy(source, dest, policy, state).verification.ok  # a finished one is verified again
     dest.write(Batch(("stranger",), np.ones((1, dest.info().dimension), np.float32), ({},)))
-    assert any(
-        "51 rows where 50" in line
-        for line in copy(source, dest, policy, state).verification.failures
-    )
+    assert any("51 rows where 50" in line for line in copy(source, dest, policy, state).verification.failures)
 
 
 def test_a_clean_vector_in_the_destination_is_found(tmp_path: Path, clean: np.ndarray) -> None:
@@ -193,31 +163,27 @@ def test_a_clean_vector_in_the_destination_is_found(tmp_path: Path, clean: np.nd
         result = verify(dest, state, source, batch=8, show_progress=False)
         assert (result.checksum, result.clean, result.ok) == (True, wrong, wrong == 0)
     source.file_of("r0000").unlink()
-    assert (
-        verify(dest, state, source, show_progress=False).clean is None
-    )  # a changed source: not compared, and said
+    assert verify(dest, state, source, show_progress=False).clean is None  # a changed source: not compared, and said
 
 
 @pytest.mark.parametrize("kill_at", [0, 1, 20, 21, 24, ROWS - 1])
 def test_killed_in_the_middle_and_gone_on_with(
-    kill_at: int,
-    source: FolderStore,
-    protector: vecveil.Protector,
-    key_file: Path,
-    tmp_path: Path,
+    kill_at: int, source: FolderStore, protector: vecveil.Protector, key_file: Path, tmp_path: Path
 ) -> None:
     """The process is gone before row `kill_at` is written, half a batch or a whole one uncounted; keyed noise."""
     protector.save(tmp_path / "p.vecveil")
     given = {
-        "source": str(source.folder), "dest": str(tmp_path / "dest"), "protector": str(tmp_path / "p.vecveil"),
-        "key": str(key_file), "state": str(tmp_path / "s.json"), "batch": BATCH,
-    }  # fmt: skip
+        "source": str(source.folder),
+        "dest": str(tmp_path / "dest"),
+        "protector": str(tmp_path / "p.vecveil"),
+        "key": str(key_file),
+        "state": str(tmp_path / "s.json"),
+        "batch": BATCH,
+    }
     env = environment()
     env["PYTHONPATH"] += f":{Path(__file__).parents[2]}"
     program = [sys.executable, migrating_process.__file__]
-    died = subprocess.run(
-        [*program, json.dumps(given | {"kill_at": kill_at})], env=env, check=False
-    )
+    died = subprocess.run([*program, json.dumps(given | {"kill_at": kill_at})], env=env, check=False)
     assert died.returncode == -9
     state = read_state(tmp_path / "s.json")
     assert state is not None
@@ -235,14 +201,16 @@ def test_killed_in_the_middle_and_gone_on_with(
     assert contents(whole) == contents(dest)
 
 
-@pytest.mark.parametrize(
-    "error", [StoreError("It went away."), KeyboardInterrupt()], ids=["away", "Ctrl-C"]
-)
+@pytest.mark.parametrize("error", [StoreError("It went away."), KeyboardInterrupt()], ids=["away", "Ctrl-C"])
 @pytest.mark.parametrize("keyed", [True, False])
 def test_a_destination_that_fails_and_works_again(
-    error: BaseException, keyed: bool, source: FolderStore, protector: vecveil.Protector,
-    keys: vecveil.NoiseKeys, tmp_path: Path,
-) -> None:  # fmt: skip
+    error: BaseException,
+    keyed: bool,
+    source: FolderStore,
+    protector: vecveil.Protector,
+    keys: vecveil.NoiseKeys,
+    tmp_path: Path,
+) -> None:
     dest, state = FolderStore(tmp_path / "dest"), tmp_path / "s.json"
     policy = ReleasePolicy(protector, key=keys if keyed else None)
     for at in (17, 3):
@@ -250,9 +218,7 @@ def test_a_destination_that_fails_and_works_again(
         with pytest.raises(type(error)) as caught:
             copy(source, dest, policy, state)
         if isinstance(error, StoreError):
-            assert "14 of 50 rows are copied. The same command goes on from there." in str(
-                caught.value
-            )
+            assert "14 of 50 rows are copied. The same command goes on from there." in str(caught.value)
     dest.before_row = lambda rows: None
     done = copy(source, dest, policy, state)
     assert (done.resumed, done.verification.ok) == (14, True)
@@ -260,11 +226,7 @@ def test_a_destination_that_fails_and_works_again(
 
 
 def test_going_on_is_refused_with_anything_else(
-    source: FolderStore,
-    protector: vecveil.Protector,
-    keys: vecveil.NoiseKeys,
-    tmp_path: Path,
-    clean: np.ndarray,
+    source: FolderStore, protector: vecveil.Protector, keys: vecveil.NoiseKeys, tmp_path: Path, clean: np.ndarray
 ) -> None:
     dest, state = FolderStore(tmp_path / "dest"), tmp_path / "s.json"
     policy = ReleasePolicy(protector, key=keys)
@@ -295,13 +257,7 @@ def test_going_on_is_refused_with_anything_else(
         copy(source, dest, policy, state)
     dest.file_of("r0001").write_bytes(lost)
     strangers = tuple(f"s{i}" for i in range(20))
-    dest.write(
-        Batch(
-            strangers,
-            np.ones((20, dest.info().dimension), np.float32),
-            tuple({} for _ in strangers),
-        )
-    )
+    dest.write(Batch(strangers, np.ones((20, dest.info().dimension), np.float32), tuple({} for _ in strangers)))
     with raises("E-STORE", "dest"):
         copy(source, dest, policy, state)
     for one in strangers:
@@ -370,15 +326,7 @@ def test_bad_rows_are_counted_and_refused_or_left_out(
         ({"method": "subspace", "epsilon": 20.0}, np.full(N, 50.0)),
         ({"method": "ldp-gaussian", "epsilon": 20.0, "delta": 1e-5}, np.zeros(N)),
     ],
-    ids=[
-        "shuffle-zeros",
-        "shuffle-equal",
-        "shuffle-nearly-equal",
-        "purkayastha",
-        "normalised",
-        "longer",
-        "ldp",
-    ],
+    ids=["shuffle-zeros", "shuffle-equal", "shuffle-nearly-equal", "purkayastha", "normalised", "longer", "ldp"],
 )
 def test_rows_that_the_protector_does_not_take_are_found_before_anything_is_written(
     tmp_path: Path, clean: np.ndarray, given: dict[str, Any], row: np.ndarray
@@ -435,17 +383,20 @@ def test_a_source_that_cannot_be_copied_is_refused(
     assert not dest.exists()
 
 
-def test_which_fields_are_carried(
-    protector: vecveil.Protector, tmp_path: Path, clean: np.ndarray
-) -> None:
+def test_which_fields_are_carried(protector: vecveil.Protector, tmp_path: Path, clean: np.ndarray) -> None:
     long = "one two three four five"
     fields = [
         {
-            "body": "brief", "note": long if i == 17 else "", "page": i, "vector": [0.5] * N, "raw": [0.1] * 3,
-            "meta": {"title": long, "year": 2000 + i, "tags": ["x", long]}, "email": f"a{i}@example.org",
+            "body": "brief",
+            "note": long if i == 17 else "",
+            "page": i,
+            "vector": [0.5] * N,
+            "raw": [0.1] * 3,
+            "meta": {"title": long, "year": 2000 + i, "tags": ["x", long]},
+            "email": f"a{i}@example.org",
         }
         for i in range(ROWS)
-    ]  # fmt: skip
+    ]
     source, policy = filled(tmp_path / "source", clean, fields), ReleasePolicy(protector)
     wanted: list[tuple[MigrationOptions, dict[str, Any]]] = [
         (MigrationOptions(), {"note", "meta.title", "meta.tags[]", "vector", "body"}),
@@ -455,12 +406,10 @@ def test_which_fields_are_carried(
             MigrationOptions(drop=("meta", "email")),
             {"note", "meta.title", "meta.year", "meta.tags[]", "vector", "body", "email"},
         ),
-    ]  # fmt: skip
+    ]
     for i, (options, withheld) in enumerate(wanted):
         dest = FolderStore(tmp_path / f"dest{i}")
-        done = copy(
-            source, dest, policy, tmp_path / f"{i}.json", names=("a", str(i)), options=options
-        )
+        done = copy(source, dest, policy, tmp_path / f"{i}.json", names=("a", str(i)), options=options)
         assert set(done.state.withheld) == withheld
         row = contents(dest)["r0017"][0]
         assert ("vector" in row, "page" in row, row["raw"]) == (False, True, [0.1] * 3)
@@ -488,15 +437,11 @@ def test_a_ledger_counts_each_row(
             assert (ledger.total, ledger.count("r0015")) == (ROWS, 1)
 
 
-def test_two_at_once_are_refused(
-    source: FolderStore, protector: vecveil.Protector, tmp_path: Path
-) -> None:
+def test_two_at_once_are_refused(source: FolderStore, protector: vecveil.Protector, tmp_path: Path) -> None:
     state = tmp_path / "s.json"
     with locked(state), raises("E-STORE", "dest"):
         copy(source, FolderStore(tmp_path / "dest"), ReleasePolicy(protector), state)
-    assert copy(
-        source, FolderStore(tmp_path / "dest"), ReleasePolicy(protector), state
-    ).verification.ok
+    assert copy(source, FolderStore(tmp_path / "dest"), ReleasePolicy(protector), state).verification.ok
     assert not list(tmp_path.glob("*.lock"))
 
 
@@ -524,16 +469,12 @@ class Counting:
         return np.array([row / np.linalg.norm(row) for row in rows], np.float32)
 
 
-def test_a_text_stage_needs_the_texts(
-    source: FolderStore, key_file: Path, clean: np.ndarray, tmp_path: Path
-) -> None:
+def test_a_text_stage_needs_the_texts(source: FolderStore, key_file: Path, clean: np.ndarray, tmp_path: Path) -> None:
     texts = [f"{SECRET if i % 2 else 'nobody'} has note {i}" for i in range(100)]
     concept = vecveil.Concept.from_terms("name", [SECRET])
     options: dict[str, Any] = {"show_progress": False}
     redact = vecveil.fit(texts, concept, Counting(), method="redact", **options)
-    stage = vecveil.fit(
-        texts, concept, Counting(), method="laplace", noise_to_signal=1e-4, rewrite="delete", **options
-    )
+    stage = vecveil.fit(texts, concept, Counting(), method="laplace", noise_to_signal=1e-4, rewrite="delete", **options)
     sealer, dest = vecveil.Sealer(key_file), FolderStore(tmp_path / "dest")
     given: dict[str, Any] = {"options": MigrationOptions(seal=True), "sealer": sealer}
     with raises("E-INPUT", "protector"):
@@ -551,9 +492,7 @@ def test_a_text_stage_needs_the_texts(
     np.testing.assert_allclose(opened.vectors, clean, atol=np.abs(clean).max() / 64)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{}", b'{"schema": "vecveil.migration/1"}', b"\xff", b"{" * 9000]
-)
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"schema": "vecveil.migration/1"}', b"\xff", b"{" * 9000])
 def test_a_damaged_state_is_refused(
     content: bytes, source: FolderStore, protector: vecveil.Protector, tmp_path: Path
 ) -> None:
@@ -570,9 +509,26 @@ def test_the_state_holds_no_text_vector_or_key(
     copy(source, dest, ReleasePolicy(protector, key=keys), state)
     content = state.read_text()
     assert set(json.loads(content)) == {
-        "schema", "source", "dest", "protector", "key_id", "options", "total", "dimension", "carried", "withheld",
-        "rows", "skipped", "ahead", "cursor", "checksum", "copied", "verified", "key_check", "sealed",
-    }  # fmt: skip
+        "schema",
+        "source",
+        "dest",
+        "protector",
+        "key_id",
+        "options",
+        "total",
+        "dimension",
+        "carried",
+        "withheld",
+        "rows",
+        "skipped",
+        "ahead",
+        "cursor",
+        "checksum",
+        "copied",
+        "verified",
+        "key_check",
+        "sealed",
+    }
     assert CANARY not in content
     assert keys.key().secret_for_noise().hex() not in content
     assert state.stat().st_mode & 0o777 == 0o600

@@ -39,7 +39,7 @@ def test_a_collection_of_somebody_elses(path: Path, client: MilvusClient) -> Non
         "theirs", dimension=4, primary_field_name="note", vector_field_name="vec", metric_type="IP"
     )
     order = np.random.default_rng(1).permutation(40)
-    client.insert("theirs", [{"note": int(i) - 5, "vec": X[i].tolist(), "year": int(i)} for i in order])  # fmt: skip
+    client.insert("theirs", [{"note": int(i) - 5, "vec": X[i].tolist(), "year": int(i)} for i in order])
     with MilvusStore(str(path), "theirs") as store:
         assert store.info() == type(store.info())("milvus", "theirs", 40, 4, "dot")
         found = list(store.batches(7))
@@ -71,9 +71,7 @@ def test_an_answer_in_another_order_is_refused(path: Path, monkeypatch: pytest.M
             list(store.batches())
 
 
-@pytest.mark.parametrize(
-    "key", ['"] or id != "', "\\", '\\"', "a\nb\tc", "{x}", "%s", "'", 'x" or "1" == "1']
-)
+@pytest.mark.parametrize("key", ['"] or id != "', "\\", '\\"', "a\nb\tc", "{x}", "%s", "'", 'x" or "1" == "1'])
 def test_keys_are_texts_and_no_expressions(path: Path, key: str) -> None:
     with MilvusStore(str(path), "quoting") as store:
         store.create(4, metric="euclidean")

@@ -16,8 +16,14 @@ SECRET = "hunter2"
 @pytest.mark.parametrize(
     ("location", "public"),
     [
-        ("pgvector:postgresql://ann:hunter2@db.example:5433/app#notes", "pgvector:postgresql://db.example:5433/app#notes"),
-        ("pgvector:postgresql://ann@db/app?password=hunter2&sslmode=require#a.b:c", "pgvector:postgresql://db/app#a.b:c"),
+        (
+            "pgvector:postgresql://ann:hunter2@db.example:5433/app#notes",
+            "pgvector:postgresql://db.example:5433/app#notes",
+        ),
+        (
+            "pgvector:postgresql://ann@db/app?password=hunter2&sslmode=require#a.b:c",
+            "pgvector:postgresql://db/app#a.b:c",
+        ),
         ("pgvector:postgresql://db/app#a?vector=b%2Fc&password=hunter2", "pgvector:postgresql://db/app#a?vector=b%2Fc"),
         ("chroma:http://host#a?tenant=t&database=d", "chroma:http://host#a?database=d&tenant=t"),
         ("chroma:http://host#?database=d&tenant=t%20", "chroma:http://host#?database=d&tenant=t%20"),
@@ -36,7 +42,7 @@ SECRET = "hunter2"
         ("pgvector:postgresql://[hunter2/app#notes", "pgvector:…#notes"),
         ("milvus:http://:hunter2@host:19530#c", "milvus:http://host:19530#c"),
     ],
-)  # fmt: skip
+)
 def test_no_password_is_in_a_name(location: str, public: str | None) -> None:
     assert not is_local(location)
     for name in (public_name(location), short_name(location), str(default_state_file(location))):
@@ -54,20 +60,13 @@ def test_options_that_a_kind_lacks_are_refused(location: str) -> None:
         open_store(location)
 
 
-def test_a_path_is_absolute_and_its_state_lies_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_is_absolute_and_its_state_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert public_name("chroma:db#notes") == f"chroma:{tmp_path.resolve()}/db#notes"
     assert short_name("chroma:db#notes") == "chroma:db#notes"
     assert public_name("faiss:a/../b.faiss") == f"faiss:{tmp_path.resolve()}/b.faiss"
-    assert (
-        default_state_file("chroma:db#my notes")
-        == tmp_path.resolve() / "db.my_notes.migration.json"
-    )
-    assert (
-        default_state_file("faiss:x/b.faiss") == tmp_path.resolve() / "x" / "b.faiss.migration.json"
-    )
+    assert default_state_file("chroma:db#my notes") == tmp_path.resolve() / "db.my_notes.migration.json"
+    assert default_state_file("faiss:x/b.faiss") == tmp_path.resolve() / "x" / "b.faiss.migration.json"
 
 
 def test_remote_states_of_two_servers_are_two_files() -> None:

@@ -39,9 +39,17 @@ CREATE INDEX ON source USING hnsw (vec vector_ip_ops);
 """
 UTC = datetime.UTC
 VALUES = (
-    7, "a title", 300, decimal.Decimal("12.340"), datetime.datetime(2020, 1, 2, 3, 4, 5, 6, UTC),
-    {"a": [1, None]}, ["x", "y"], uuid.UUID(int=5), True, "calm",
-)  # fmt: skip
+    7,
+    "a title",
+    300,
+    decimal.Decimal("12.340"),
+    datetime.datetime(2020, 1, 2, 3, 4, 5, 6, UTC),
+    {"a": [1, None]},
+    ["x", "y"],
+    uuid.UUID(int=5),
+    True,
+    "calm",
+)
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +72,9 @@ def rows(count: int, start: int = 1) -> Batch:
 def types(connection: Any, table: str) -> dict[str, str]:
     found = connection.execute(
         "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
-        " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped", [table]
-    )  # fmt: skip
+        " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+        [table],
+    )
     return dict(found.fetchall())
 
 
@@ -97,27 +106,16 @@ def test_types_names_and_ids_are_carried(url: str, connection: Any) -> None:
     assert dict(copied.fields[1]) == {}
     expected = types(connection, "source") | {"title": "character varying", "price": "numeric"}
     expected["vec"] = "vector(4)"
-    assert types(connection, "copy") == expected | {
-        "note_id": "integer",
-        "mood": "mood",
-        "length": "integer",
-    }
+    assert types(connection, "copy") == expected | {"note_id": "integer", "mood": "mood", "length": "integer"}
 
 
-def test_a_migrated_table_keeps_the_types_of_what_is_carried(
-    url: str, connection: Any, tmp_path: Any
-) -> None:
-    connection.execute(
-        "CREATE TABLE before (id int PRIMARY KEY, v vector(4), pages smallint, price numeric(9, 3))"
-    )
+def test_a_migrated_table_keeps_the_types_of_what_is_carried(url: str, connection: Any, tmp_path: Any) -> None:
+    connection.execute("CREATE TABLE before (id int PRIMARY KEY, v vector(4), pages smallint, price numeric(9, 3))")
     connection.execute(
         "INSERT INTO before SELECT i, array[1, i, 2, 3]::vector, i, i / 8.0 FROM generate_series(1, 5) i"
     )
     policy = ReleasePolicy(Protector("laplace", Laplace(4, 10.0)))
-    with (
-        open_store(f"pgvector:{url}#before") as source,
-        open_store(f"pgvector:{url}#after") as dest,
-    ):
+    with open_store(f"pgvector:{url}#before") as source, open_store(f"pgvector:{url}#after") as dest:
         done = migrate(source, dest, policy, tmp_path / "state.json", names=("before", "after"))
     assert done.verification.ok
     assert types(connection, "after") == types(connection, "before") | {"price": "numeric", "vecveil_protector": "text"}
@@ -126,15 +124,11 @@ def test_a_migrated_table_keeps_the_types_of_what_is_carried(
 
 
 @pytest.mark.parametrize(("kind", "key"), [("char(6)", "'ab' || i"), ("bit(6)", "i::bit(6)")])
-def test_keys_of_a_fixed_length_are_not_cut(
-    url: str, connection: Any, tmp_path: Any, kind: str, key: str
-) -> None:
+def test_keys_of_a_fixed_length_are_not_cut(url: str, connection: Any, tmp_path: Any, kind: str, key: str) -> None:
     """A cast to ``character`` or ``bit`` keeps one character: the same rows would come for ever."""
     connection.execute("DROP TABLE IF EXISTS fixed, fixed_copy")
     connection.execute(f"CREATE TABLE fixed (k {kind} PRIMARY KEY, v vector(4), tag {kind})")
-    connection.execute(
-        f"INSERT INTO fixed SELECT {key}, array[1, i, 2, 3]::vector, {key} FROM generate_series(1, 5) i"
-    )
+    connection.execute(f"INSERT INTO fixed SELECT {key}, array[1, i, 2, 3]::vector, {key} FROM generate_series(1, 5) i")
     protector = Protector(method="laplace", mechanism=Laplace(4, 9.0, 1))
     names = (f"pgvector:{url}#fixed", f"pgvector:{url}#fixed_copy")
     with open_store(names[0]) as source, open_store(names[1]) as dest:
@@ -142,9 +136,14 @@ def test_keys_of_a_fixed_length_are_not_cut(
         assert len(ids) == len(set(ids)) == 5
         assert source.read(ids).ids == tuple(ids)
         found = migrate(
-            source, dest, ReleasePolicy(protector), tmp_path / "s.json", names=("a", "b"), batch=2,
+            source,
+            dest,
+            ReleasePolicy(protector),
+            tmp_path / "s.json",
+            names=("a", "b"),
+            batch=2,
             options=MigrationOptions(keep=("tag",)),
-        )  # fmt: skip
+        )
         assert found.verification.ok
         assert [row["tag"] for row in dest.read(ids).fields] == [row["tag"] for row in source.read(ids).fields]
 
@@ -164,7 +163,7 @@ def test_types_of_another_database_are_no_statements(url: str, connection: Any) 
 @pytest.mark.parametrize(
     ("table", "field"),
     [('t"; DROP TABLE keep2; --', 'f"; DROP TABLE keep2; --'), ("50% {0}", "%s {1} 100%"), ("select", "or")],
-)  # fmt: skip
+)
 def test_names_are_names(url: str, connection: Any, table: str, field: str) -> None:
     connection.execute("CREATE TABLE IF NOT EXISTS keep2 (id int)")
     one = rows(2)
@@ -182,12 +181,8 @@ def test_names_that_would_be_cut_are_refused(url: str, table: str) -> None:
         store.create(4)
 
 
-@pytest.mark.parametrize(
-    "columns", ["vec vector(4)", "a int, b int, vec vector(4), PRIMARY KEY (a, b)"]
-)
-def test_a_table_without_a_key_of_one_column_is_refused(
-    url: str, connection: Any, columns: str
-) -> None:
+@pytest.mark.parametrize("columns", ["vec vector(4)", "a int, b int, vec vector(4), PRIMARY KEY (a, b)"])
+def test_a_table_without_a_key_of_one_column_is_refused(url: str, connection: Any, columns: str) -> None:
     connection.execute(f"DROP TABLE IF EXISTS keyless; CREATE TABLE keyless ({columns})")
     with PgvectorStore(url, "keyless") as store, raises("E-STORE", "table"):
         store.info()
@@ -298,7 +293,7 @@ def test_numbers_keep_their_values(url: str) -> None:
 
 @pytest.mark.parametrize(
     "url", ["postgresql://me:hunter2@127.0.0.1:1/db", "postgresql://me:hunter2@[bad/db", "hunter2 =="]
-)  # fmt: skip
+)
 def test_no_error_holds_the_password(url: str) -> None:
     with PgvectorStore(url, "notes") as store, pytest.raises(StoreError) as caught:
         store.info()

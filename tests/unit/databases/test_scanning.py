@@ -24,15 +24,7 @@ from harness.errors import raises
 from harness.folder_store import FolderStore, filled
 from vecveil.databases import Batch
 from vecveil.databases.collection import with_blob
-from vecveil.databases.fields import (
-    OTHERS,
-    PROTECTOR_FIELD,
-    FieldTally,
-    carried,
-    kind_of,
-    leaves,
-    matches,
-)
+from vecveil.databases.fields import OTHERS, PROTECTOR_FIELD, FieldTally, carried, kind_of, leaves, matches
 from vecveil.databases.scanning import Scan, scan
 from vecveil.databases.survey import EqualRows, Reservoir, Survey
 from vecveil.errors import StoreError
@@ -58,17 +50,36 @@ def codes(seen: Scan) -> dict[str, str]:
         ("患者は月曜日に診察を受けました。", "text"),
         ('{"a": "the quick brown fox", "b": "jumps over"}', "text"),
         ("https://example.org/a/b/c/d/e/f", "other"),
-        ("2024-01-02T03:04:05Z", "other"), ("2024-01-02", "other"), ("192.168.100.101", "other"),
-        ("12345678901", "other"), ("3.14159265", "other"), ("c0ffee00-0000-4000-8000-000000000000", "other"),
-        ("ann.weiss@example.org", "email"), ("mail to ann@example.org", "email"), ("a@b", "other"),
-        ("+44 20 7946 0958", "phone"), ("(030) 1234-567", "phone"), ("555-123-4567", "phone"),
-        ("Ann Weiss", "name"), ("Weiss, Ann", "name"), ("Ludwig van", "other"), ("Ann", "other"),
+        ("2024-01-02T03:04:05Z", "other"),
+        ("2024-01-02", "other"),
+        ("192.168.100.101", "other"),
+        ("12345678901", "other"),
+        ("3.14159265", "other"),
+        ("c0ffee00-0000-4000-8000-000000000000", "other"),
+        ("ann.weiss@example.org", "email"),
+        ("mail to ann@example.org", "email"),
+        ("a@b", "other"),
+        ("+44 20 7946 0958", "phone"),
+        ("(030) 1234-567", "phone"),
+        ("555-123-4567", "phone"),
+        ("Ann Weiss", "name"),
+        ("Weiss, Ann", "name"),
+        ("Ludwig van", "other"),
+        ("Ann", "other"),
         ("[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]", "numbers"),
-        ("01" * 16, "numbers"), ("01" * 15, "other"),
-        ([0.5] * 8, "numbers"), ([1] * 7, "other"), (np.zeros(3), "vector"), ([True] * 9, "other"),
-        (b"anything", "binary"), (3, "other"), (None, "other"), (True, "other"), ("", "other"),
+        ("01" * 16, "numbers"),
+        ("01" * 15, "other"),
+        ([0.5] * 8, "numbers"),
+        ([1] * 7, "other"),
+        (np.zeros(3), "vector"),
+        ([True] * 9, "other"),
+        (b"anything", "binary"),
+        (3, "other"),
+        (None, "other"),
+        (True, "other"),
+        ("", "other"),
     ],
-)  # fmt: skip
+)
 def test_what_a_value_is(value: object, kind: str) -> None:
     assert kind_of(value) == kind
 
@@ -122,20 +133,33 @@ def test_identifiers_are_no_texts(name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "She takes amoxicillin for her asthma.", "Der Patient nimmt seit Montag Metformin ein.",
-        "Aspirin 100mg 1x daily", "Pt. c/o SOB & CP x3d, hx of MI, DM2, HTN", "BP 120/80, HR 72, T 36.8C, RR 16",
-        "他有糖尿病和哮喘，每天服用二甲双胍", "患者は月曜日に診察を受けました。",
+        "She takes amoxicillin for her asthma.",
+        "Der Patient nimmt seit Montag Metformin ein.",
+        "Aspirin 100mg 1x daily",
+        "Pt. c/o SOB & CP x3d, hx of MI, DM2, HTN",
+        "BP 120/80, HR 72, T 36.8C, RR 16",
+        "他有糖尿病和哮喘，每天服用二甲双胍",
+        "患者は月曜日に診察を受けました。",
         "환자는 당뇨병과 천식을 앓고 있습니다",
-        "रोगी को मधुमेह है और वह दवा लेता है", "நோயாளிக்கு நீரிழிவு நோய் உள்ளது மருந்து எடுக்கிறார்",
-        "المريض يعاني من مرض السكري والربو", "לחולה יש סוכרת ואסתמה מאז הילדות", "У пациента диабет и астма с детства",
-        "ผู้ป่วยเป็นโรคเบาหวานและหอบหืด", "Bệnh nhân bị tiểu đường và hen suyễn",
-        "Patient\u00a0has\u2003diabetes\u00a0and\u00a0insulin", "Patient\u200bhas\u200bdiabetes\u200band\u200binsulin",
-        "patient_has_diabetes_and_takes_insulin", "how-to-treat-diabetes-in-children", "patient/has/diabetes/type/two",
-        "john_smith_hiv_positive_results.pdf", "/home/anna/My Documents/Patient Smith has diabetes and HIV.pdf",
-        "2024-01-31: patient seen by Dr Weiss", "SGVsbG8gd29ybGQ= is what she wrote to him",
+        "रोगी को मधुमेह है और वह दवा लेता है",
+        "நோயாளிக்கு நீரிழிவு நோய் உள்ளது மருந்து எடுக்கிறார்",
+        "المريض يعاني من مرض السكري والربو",
+        "לחולה יש סוכרת ואסתמה מאז הילדות",
+        "У пациента диабет и астма с детства",
+        "ผู้ป่วยเป็นโรคเบาหวานและหอบหืด",
+        "Bệnh nhân bị tiểu đường và hen suyễn",
+        "Patient\u00a0has\u2003diabetes\u00a0and\u00a0insulin",
+        "Patient\u200bhas\u200bdiabetes\u200band\u200binsulin",
+        "patient_has_diabetes_and_takes_insulin",
+        "how-to-treat-diabetes-in-children",
+        "patient/has/diabetes/type/two",
+        "john_smith_hiv_positive_results.pdf",
+        "/home/anna/My Documents/Patient Smith has diabetes and HIV.pdf",
+        "2024-01-31: patient seen by Dr Weiss",
+        "SGVsbG8gd29ybGQ= is what she wrote to him",
         "c0ffee00-0000-4000-8000-000000000000 was seen by Dr Weiss on Monday",
     ],
-)  # fmt: skip
+)
 def test_texts_are_texts_in_any_writing(text: str, form: Any) -> None:
     tally = FieldTally()
     tally.add([{"doc_id": unicodedata.normalize(form, text)}])
@@ -145,33 +169,42 @@ def test_texts_are_texts_in_any_writing(text: str, form: Any) -> None:
 def test_fields_are_judged_wherever_they_lie() -> None:
     long = "one two three four five six"
     rows: list[dict[str, Any]] = [
-        {"page": i, "text": "hi", "rare": long if i == 70 else "x", "short": "a b c", "deep": {"in": [{"it": long}]},
-         "tags": ["a", "b"], "at": f"u{i}@example.org", "who": "Ann Weiss", "v": [0.1] * 9, "none": None}
+        {
+            "page": i,
+            "text": "hi",
+            "rare": long if i == 70 else "x",
+            "short": "a b c",
+            "deep": {"in": [{"it": long}]},
+            "tags": ["a", "b"],
+            "at": f"u{i}@example.org",
+            "who": "Ann Weiss",
+            "v": [0.1] * 9,
+            "none": None,
+        }
         for i in range(100)
-    ]  # fmt: skip
+    ]
     tally = FieldTally()
     tally.add(rows)
     found = {one.name: one for one in tally.fields()}
     assert {name: one.withheld for name, one in found.items() if one.withheld} == {
-        "text": "text", "rare": "text", "deep.in[].it": "text", "v": "numbers",
-    }  # fmt: skip
-    assert {name: one.personal for name, one in found.items() if one.personal} == {
-        "at": "email",
-        "who": "name",
+        "text": "text",
+        "rare": "text",
+        "deep.in[].it": "text",
+        "v": "numbers",
     }
+    assert {name: one.personal for name, one in found.items() if one.personal} == {"at": "email", "who": "name"}
     assert (found["text"].text_rows, found["rare"].text_rows, found["page"].rows) == (100, 1, 100)
     kept = carried(rows[70], {"page", "tags[]", "deep.in[].it"})
     assert kept == {"page": 70, "tags": ["a", "b"], "deep": {"in": [{"it": long}]}}
     assert carried(rows[0], {"page"}) == {"page": 0}
-    assert [name for name, _ in leaves(kept)] == [
-        "page",
-        "deep.in[].it",
-        "tags[]",
-        "tags[]",
-    ]
+    assert [name for name, _ in leaves(kept)] == ["page", "deep.in[].it", "tags[]", "tags[]"]
     assert [matches("deep.in[].it", one) for one in ("deep", "deep.in", "deep.i", "dee", "it")] == [
-        True, True, False, False, False,
-    ]  # fmt: skip
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_names_of_fields_do_not_fill_the_memory() -> None:
@@ -231,13 +264,17 @@ def test_a_store_of_clean_vectors_with_texts(tmp_path: Path) -> None:
     X[31, 2] = np.inf
     fields = [
         {"note": f"{CANARY} and what {SECRET} said {i}", "page": i, "by": f"{CANARY}{i}@example.org"} for i in range(60)
-    ]  # fmt: skip
+    ]
     seen = scan(filled(tmp_path / "s", X, fields), sample=40, batch=11, show_progress=False)
     assert (seen.survey.rows, seen.complete, len(seen.sample)) == (60, True, 40)
     assert codes(seen) == {
-        "plaintext-beside-vectors": "high", "personal-data-beside-vectors": "medium", "protection-unknown": "medium",
-        "bad-rows": "low", "zero-vectors": "low", "equal-vectors": "low",
-    }  # fmt: skip
+        "plaintext-beside-vectors": "high",
+        "personal-data-beside-vectors": "medium",
+        "protection-unknown": "medium",
+        "bad-rows": "low",
+        "zero-vectors": "low",
+        "equal-vectors": "low",
+    }
     assert next(iter(codes(seen))) == "plaintext-beside-vectors"
     record = seen.to_record(name="folder:s")
     text = json.dumps(record, allow_nan=False) + repr(seen)
@@ -246,9 +283,13 @@ def test_a_store_of_clean_vectors_with_texts(tmp_path: Path) -> None:
     assert record["bad_rows"] == {"without_vector": 1, "not_finite": 1, "other_dimension": 0}
     assert record["equal_vectors"] == {"rows": 2, "exact": True}
     assert record["fields"][0] == {
-        "name": "note", "rows": 60, "holds": "text", "text_share": 1.0,
-        "mean_words": record["fields"][0]["mean_words"], "mean_characters": record["fields"][0]["mean_characters"],
-    }  # fmt: skip
+        "name": "note",
+        "rows": 60,
+        "holds": "text",
+        "text_share": 1.0,
+        "mean_words": record["fields"][0]["mean_words"],
+        "mean_characters": record["fields"][0]["mean_characters"],
+    }
 
 
 def test_protection_is_said_where_vecveil_left_its_mark_and_unknown_elsewhere(tmp_path: Path) -> None:

@@ -31,9 +31,7 @@ def run(path: Path, *statements: str) -> None:
 
 
 def test_a_table_of_somebody_elses(path: Path) -> None:
-    made = (
-        "note_id integer primary key, vec float[4] distance_metric=cosine, year integer, +body text"
-    )
+    made = "note_id integer primary key, vec float[4] distance_metric=cosine, year integer, +body text"
     insert = "INSERT INTO notes (note_id, vec, year, body) VALUES (9, ?, 2020, 'a text'), (4, ?, 7, NULL)"
     run(path, f"CREATE VIRTUAL TABLE notes USING vec0({made})", insert.replace("?", "?1"))
     with open_store(f"sqlite-vec:{path}") as store:
@@ -67,7 +65,7 @@ def test_a_table_without_a_key_has_its_row_numbers(path: Path) -> None:
         assert store.info().metric == "euclidean"
 
 
-@pytest.mark.parametrize("column", ["embedding int8[4]", "embedding bit[8]"])  # fmt: skip
+@pytest.mark.parametrize("column", ["embedding int8[4]", "embedding bit[8]"])
 def test_other_vectors_are_refused(path: Path, column: str) -> None:
     run(path, f"CREATE VIRTUAL TABLE notes USING vec0(id text primary key, {column})")
     with SqliteVecStore(str(path), "notes") as store, raises("E-STORE", "table"):
@@ -75,13 +73,17 @@ def test_other_vectors_are_refused(path: Path, column: str) -> None:
 
 
 def test_further_vectors_and_other_tables_are_beside(path: Path) -> None:
-    run(path, "CREATE VIRTUAL TABLE notes USING vec0(a float[2], b int8[2], c bit[8], +note text)",
+    run(
+        path,
+        "CREATE VIRTUAL TABLE notes USING vec0(a float[2], b int8[2], c bit[8], +note text)",
         "CREATE VIRTUAL TABLE two USING vec0(a float[2], b f32[2], +note text)",
         "INSERT INTO notes (a, b, c, note) VALUES (vec_f32('[1,2]'), vec_int8('[3,4]'), vec_bit(x'ff'), 'short')",
         "INSERT INTO two (a, b, note) VALUES (vec_f32('[1,2]'), vec_f32('[3,4]'), 'she takes one of them every day')",
-        "CREATE TABLE chunks (body TEXT, page INT)", "CREATE VIRTUAL TABLE index_of USING fts5(words)",
+        "CREATE TABLE chunks (body TEXT, page INT)",
+        "CREATE VIRTUAL TABLE index_of USING fts5(words)",
         "INSERT INTO chunks VALUES ('she takes one of them every day', 3)",
-        "INSERT INTO index_of VALUES ('she takes one of them every day')")  # fmt: skip
+        "INSERT INTO index_of VALUES ('she takes one of them every day')",
+    )
     with open_store(f"sqlite-vec:{path}#two") as store, raises("E-STORE", "table"):
         store.info()
     with open_store(f"sqlite-vec:{path}#two?vector=b") as store:
@@ -91,8 +93,10 @@ def test_further_vectors_and_other_tables_are_beside(path: Path) -> None:
     with open_store(f"sqlite-vec:{path}#notes") as store:
         (row,) = store.read(["1"]).fields
         assert {name: np.asarray(value).tolist() for name, value in row.items()} == {
-            "b": [3, 4], "c": [255], "note": "short",
-        }  # fmt: skip
+            "b": [3, 4],
+            "c": [255],
+            "note": "short",
+        }
         assert {one.name for one in survey_beside(store)} == {"chunks.body", "index_of.words", "two.note"}
         codes = [one.code for one in scan(store, show_progress=False).findings]
         assert (codes.count("further-vectors"), codes.count("plaintext-in-other-tables")) == (2, 3)

@@ -16,10 +16,7 @@ from benchmarks.demo_notes import DOMAINS, GRAMMAR, generate_notes, main, save_n
 from harness.errors import raises
 from vecveil.demo.corpus import CONCEPT_FILE, NOTES_FILE, Note, load_notes
 
-LABELS = {
-    "CONDITION", "DRUG", "PERSON", "LOCATION", "ORGANISATION",
-    "DATE", "AMOUNT", "ACCOUNT", "PHONE", "EMAIL",
-}  # fmt: skip
+LABELS = {"CONDITION", "DRUG", "PERSON", "LOCATION", "ORGANISATION", "DATE", "AMOUNT", "ACCOUNT", "PHONE", "EMAIL"}
 
 
 def concept_terms() -> list[str]:
@@ -137,8 +134,12 @@ def test_each_domain_has_sixty_sentence_templates(domain: str) -> None:
     assert sum(len(set(grammar[slot])) for slot in slots) >= 60
     used = set(re.findall(r"\{([a-z_]+2?)\??\}", json.dumps(grammar)))
     assert used - {"sign", "sign2"} <= set(grammar), "a slot without fillings"
-    assert all(isinstance(f, str) for s, fs in grammar.items() for f in fs if s not in DOMAINS
-               and s not in ("concept", "plain"))  # fmt: skip
+    assert all(
+        isinstance(f, str)
+        for s, fs in grammar.items()
+        for f in fs
+        if s not in DOMAINS and s not in ("concept", "plain")
+    )
 
 
 def test_concept_file_lists_the_vocabulary() -> None:
@@ -155,19 +156,8 @@ def test_generator_is_deterministic() -> None:
 def test_generator_does_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     for hash_seed in "12":
         subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "benchmarks.demo_notes",
-                str(tmp_path / hash_seed),
-                "--count",
-                "300",
-            ],
-            env={
-                **os.environ,
-                "PYTHONHASHSEED": hash_seed,
-                "PYTHONPATH": os.pathsep.join(sys.path),
-            },
+            [sys.executable, "-m", "benchmarks.demo_notes", str(tmp_path / hash_seed), "--count", "300"],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
             check=True,
             capture_output=True,
         )
@@ -184,9 +174,7 @@ def test_saving_is_deterministic_and_reads_back(tmp_path: Path) -> None:
 
 def test_the_bundled_file_is_what_saving_it_would_write(notes: list[Note], tmp_path: Path) -> None:
     save_notes(notes, tmp_path / "again.gz")
-    assert gzip.decompress((tmp_path / "again.gz").read_bytes()) == gzip.decompress(
-        NOTES_FILE.read_bytes()
-    )
+    assert gzip.decompress((tmp_path / "again.gz").read_bytes()) == gzip.decompress(NOTES_FILE.read_bytes())
 
 
 def test_command_writes_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,21 +9,7 @@ from typing import Any
 
 import pytest
 
-WORDS = [
-    "the",
-    "a",
-    "dog",
-    "cat",
-    "man",
-    "runs",
-    "eats",
-    "sleeps",
-    "fast",
-    "red",
-    "blue",
-    "##s",
-    ".",
-]
+WORDS = ["the", "a", "dog", "cat", "man", "runs", "eats", "sleeps", "fast", "red", "blue", "##s", "."]
 
 
 def library_modules() -> Any:
@@ -34,9 +20,7 @@ def library_modules() -> Any:
         return importlib.import_module("sentence_transformers.models")
 
 
-def build_tiny(
-    folder: Path, *, pooling: str = "mean", normalize: bool = False, seed: int = 0
-) -> Path:
+def build_tiny(folder: Path, *, pooling: str = "mean", normalize: bool = False, seed: int = 0) -> Path:
     """Save a two-layer BERT of dimension 32 with the given pooling and return its folder."""
     import torch
     from sentence_transformers import SentenceTransformer
@@ -60,10 +44,7 @@ def build_tiny(
             max_position_embeddings=64,
         )
         BertModel(config).save_pretrained(transformer)
-    modules = [
-        models.Transformer(str(transformer), max_seq_length=24),
-        models.Pooling(32, pooling_mode=pooling),
-    ]
+    modules = [models.Transformer(str(transformer), max_seq_length=24), models.Pooling(32, pooling_mode=pooling)]
     if normalize:
         modules.append(models.Normalize())
     SentenceTransformer(modules=modules, device="cpu").save(str(folder))

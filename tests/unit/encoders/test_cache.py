@@ -24,9 +24,7 @@ DIMENSION = 24
 def vectors_of(texts: list[str]) -> np.ndarray:
     """Return vectors that anybody can recompute from the text."""
     seeds = [int.from_bytes(text.encode()[-6:], "big") for text in texts]
-    return np.array(
-        [np.random.default_rng(seed).normal(size=DIMENSION) for seed in seeds], np.float32
-    )
+    return np.array([np.random.default_rng(seed).normal(size=DIMENSION) for seed in seeds], np.float32)
 
 
 class Counting:
@@ -221,9 +219,15 @@ def _change(path: Path, *statements: str) -> None:
 
 
 DAMAGES = [
-    damage_noise, damage_truncated, damage_vector, damage_length,
-    damage_swapped, damage_salt, damage_dimension, damage_schema,
-]  # fmt: skip
+    damage_noise,
+    damage_truncated,
+    damage_vector,
+    damage_length,
+    damage_swapped,
+    damage_salt,
+    damage_dimension,
+    damage_schema,
+]
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
@@ -301,9 +305,7 @@ def test_a_lock_held_for_long_turns_the_cache_off(tmp_path: Path) -> None:
     assert assert_only_right_vectors(EmbeddingCache(tmp_path, "f"), texts_of(10)) == 5
 
 
-def test_the_folder_comes_from_the_environment(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_folder_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("VECVEIL_CACHE", str(tmp_path / "chosen"))
     assert default_cache_folder() == tmp_path / "chosen"
     as_text_encoder(Counting()).encode(["a"])

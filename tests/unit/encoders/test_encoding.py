@@ -68,9 +68,7 @@ def test_the_tokeniser_gets_long_texts_a_few_at_a_time(
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "lasttoken"])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_tiny_models_equal_the_library(
-    tmp_path: Path, mixed_texts: list[str], pooling: str, normalize: bool
-) -> None:
+def test_tiny_models_equal_the_library(tmp_path: Path, mixed_texts: list[str], pooling: str, normalize: bool) -> None:
     folder = build_tiny(tmp_path / "model", pooling=pooling, normalize=normalize)
     encoder = load_encoder(folder, cache=None, precision="fp32", batch_size=5)
     ours = encoder.encode(mixed_texts)
@@ -90,9 +88,7 @@ def test_options_equal_the_library(
     tiny_folder: Path, mixed_texts: list[str], ours: dict[str, object], theirs: dict[str, object]
 ) -> None:
     got = load_encoder(tiny_folder, cache=None, precision="fp32", **ours).encode(mixed_texts)
-    np.testing.assert_allclose(
-        got, library_vectors(tiny_folder, mixed_texts, **theirs), atol=1e-5, rtol=0
-    )
+    np.testing.assert_allclose(got, library_vectors(tiny_folder, mixed_texts, **theirs), atol=1e-5, rtol=0)
 
 
 def test_max_seq_length_cuts_texts(tiny_folder: Path) -> None:

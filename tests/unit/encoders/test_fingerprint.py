@@ -37,8 +37,7 @@ def test_copies_agree_whatever_their_path(tiny_folder: Path, tmp_path: Path) -> 
 
 def test_another_process_agrees(tiny_folder: Path) -> None:
     code = (
-        "import sys; from vecveil.encoders import load_encoder;"
-        "print(load_encoder(sys.argv[1], cache=None).fingerprint)"
+        "import sys; from vecveil.encoders import load_encoder;print(load_encoder(sys.argv[1], cache=None).fingerprint)"
     )
     found = subprocess.run(
         [sys.executable, "-c", code, str(tiny_folder)],

@@ -89,10 +89,7 @@ def test_a_key_that_is_refused_is_not_tried_again() -> None:
 def test_a_redirect_is_not_followed() -> None:
     with embedding_server() as (other, seen):
         moved = (307, {"Location": f"{other}/embeddings"}, b"")
-        with (
-            embedding_server(lambda *_: moved) as (url, _),
-            raises("E-ENCODER", "endpoint"),
-        ):
+        with embedding_server(lambda *_: moved) as (url, _), raises("E-ENCODER", "endpoint"):
             load_encoder(f"{url}#small", cache=None).encode(["a"])
     assert seen == []
 
@@ -104,9 +101,7 @@ def test_nobody_listens() -> None:
 
 
 def rows(*vectors: object) -> bytes:
-    return json.dumps(
-        {"data": [{"embedding": v, "index": i} for i, v in enumerate(vectors)]}
-    ).encode()
+    return json.dumps({"data": [{"embedding": v, "index": i} for i, v in enumerate(vectors)]}).encode()
 
 
 @pytest.mark.parametrize(
@@ -131,12 +126,9 @@ def rows(*vectors: object) -> bytes:
         json.dumps({"data": [{"embedding": [1.0], "index": i} for i in (False, True)]}).encode(),
     ],
     ids=lambda body: body[:24].decode(),
-)  # fmt: skip
+)
 def test_what_is_no_answer(body: bytes) -> None:
-    with (
-        embedding_server(lambda *_: (200, JSON, body)) as (url, _),
-        pytest.raises(EncoderError) as caught,
-    ):
+    with embedding_server(lambda *_: (200, JSON, body)) as (url, _), pytest.raises(EncoderError) as caught:
         load_encoder(f"{url}#small", cache=None).encode(["a", "b"])
     assert CANARY not in str(caught.value)
 
@@ -195,9 +187,15 @@ def test_another_dimension_than_before() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["http://#m", "https://host/v1", "https://host/v1#", f"https://me:{CANARY}@host/v1#m",
-     f"https://host/v1?key={CANARY}#m", "https://host:99999/v1#m"],
-)  # fmt: skip
+    [
+        "http://#m",
+        "https://host/v1",
+        "https://host/v1#",
+        f"https://me:{CANARY}@host/v1#m",
+        f"https://host/v1?key={CANARY}#m",
+        "https://host:99999/v1#m",
+    ],
+)
 def test_what_is_no_endpoint(name: str) -> None:
     with raises("E-INPUT", "name") as caught:
         load_encoder(name)

@@ -52,10 +52,18 @@ def test_queries_and_documents_get_the_prompts_of_the_model(prompted: Path, tmp_
     np.testing.assert_allclose(plain.encode_query(QUERIES), model.encode(QUERIES, prompt="the: "), atol=1e-5)
 
 
-@pytest.mark.parametrize("options", [
-    {"truncate_dim": 8}, {"normalize": True}, {"prompt": "a red: "}, {"query_prompt": "a red: "},
-    {"max_seq_length": 5}, {"truncate_dim": 16, "normalize": True, "prompt": "the: "},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"truncate_dim": 8},
+        {"normalize": True},
+        {"prompt": "a red: "},
+        {"query_prompt": "a red: "},
+        {"max_seq_length": 5},
+        {"truncate_dim": 16, "normalize": True, "prompt": "the: "},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("model", ["tiny", "minilm"])
 def test_a_protector_finds_its_encoder_again(
     tmp_path: Path, tiny_folder: Path, model: str, options: dict[str, Any]
@@ -89,8 +97,23 @@ def test_the_command_line_names_options(prompted: Path, tmp_path: Path) -> None:
     notes.write_text("\n".join(f"{text} {i}" for i in range(3) for text in TEXTS))
     (tmp_path / "c.yaml").write_text("name: animal\nterms: [dog, cat]\n")
     out, table = tmp_path / "p.vecveil", ["--encoder", prompted, "--no-cache", "--precision", "fp32"]
-    done = run("fit", notes, "--concept", tmp_path / "c.yaml", "--method", "laplace", "--noise-to-signal", 0.5, *table,
-               "--encoder-option", "truncate_dim=16", "--encoder-option", "prompt=the: ", "-o", out)  # fmt: skip
+    done = run(
+        "fit",
+        notes,
+        "--concept",
+        tmp_path / "c.yaml",
+        "--method",
+        "laplace",
+        "--noise-to-signal",
+        0.5,
+        *table,
+        "--encoder-option",
+        "truncate_dim=16",
+        "--encoder-option",
+        "prompt=the: ",
+        "-o",
+        out,
+    )
     assert done.code == 0, done.err
     assert vecveil.load(out).encoder_info.options == {"prompt": "the: ", "truncate_dim": 16}
     protect = ["protect", notes, "-p", out, *table, "-o"]
@@ -100,10 +123,18 @@ def test_the_command_line_names_options(prompted: Path, tmp_path: Path) -> None:
     assert run(*protect, tmp_path / "c.parquet", "--encoder-option", "nonsense=8").code == 1
 
 
-@pytest.mark.parametrize("options", [
-    {"token": "x"}, {"trust_remote_code": True}, {"truncate_dim": "8"}, {"normalize": 1}, {"truncate_dim": 0}, [],
-    {"prompt": None},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"token": "x"},
+        {"trust_remote_code": True},
+        {"truncate_dim": "8"},
+        {"normalize": 1},
+        {"truncate_dim": 0},
+        [],
+        {"prompt": None},
+    ],
+)
 def test_a_file_holds_no_other_options(options: Any) -> None:
     record = {"name": "minilm", "fingerprint": None, "precision": "fp32", "options": options}
     with pytest.raises((ValueError, LookupError)):

@@ -12,9 +12,7 @@ from vecveil.encoders import load_encoder, sentence_transformer
 from vecveil.encoders.sentence_transformer import cpu_has_bf16, lowest_cosine, verify_bf16
 
 
-@pytest.mark.parametrize(
-    ("error", "chosen"), [(0.001, "bf16"), (0.1, "fp32"), (float("nan"), "fp32")]
-)
+@pytest.mark.parametrize(("error", "chosen"), [(0.001, "bf16"), (0.1, "fp32"), (float("nan"), "fp32")])
 def test_bf16_must_be_close(error: float, chosen: str) -> None:
     def encode(texts: list[str], name: str) -> np.ndarray:
         vectors = np.eye(len(texts), 64, dtype=np.float32)
@@ -43,9 +41,7 @@ def test_auto_without_hardware_is_fp32(monkeypatch: pytest.MonkeyPatch, tiny_fol
     assert encoder.precision == "fp32"
 
 
-def test_auto_with_hardware_asks_the_check(
-    monkeypatch: pytest.MonkeyPatch, tiny_folder: Path
-) -> None:
+def test_auto_with_hardware_asks_the_check(monkeypatch: pytest.MonkeyPatch, tiny_folder: Path) -> None:
     seen: list[float] = []
 
     def check(encode_with: sentence_transformer.EncodeWith) -> str:
@@ -62,10 +58,7 @@ def test_auto_with_hardware_asks_the_check(
 
 
 def test_bf16_of_minilm_is_close_to_fp32(mixed_texts: list[str]) -> None:
-    texts = [
-        *(text for text in mixed_texts[-9:] if len(text) < 200),
-        *sentence_transformer.CALIBRATION_TEXTS,
-    ]
+    texts = [*(text for text in mixed_texts[-9:] if len(text) < 200), *sentence_transformer.CALIBRATION_TEXTS]
     half = load_encoder("minilm", precision="bf16", cache=None)
     full = load_encoder("minilm", precision="fp32", cache=None)
     first, second = half.encode(texts), full.encode(texts)

@@ -11,12 +11,7 @@ import vecveil
 from harness.errors import raises
 from harness.http_encoder import embedding_server
 from vecveil.encoders import load_encoder
-from vecveil.encoders.protocol import (
-    PROBE_SENTENCES,
-    PROBE_TOLERANCE,
-    probe_cosines,
-    probe_distance,
-)
+from vecveil.encoders.protocol import PROBE_SENTENCES, PROBE_TOLERANCE, probe_cosines, probe_distance
 from vecveil.errors import InvalidInputError
 from vecveil.protector import EncoderInfo
 
@@ -52,9 +47,7 @@ def test_vectors_that_are_none(vectors: np.ndarray) -> None:
 
 def test_a_protector_knows_its_encoder_behind_a_server(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(300, 384))
-    fitted = vecveil.fit_pairs(
-        X, X + 1, method="laplace", noise_to_signal=0.5, encoder="minilm", seed=0
-    )
+    fitted = vecveil.fit_pairs(X, X + 1, method="laplace", noise_to_signal=0.5, encoder="minilm", seed=0)
     fitted.save(tmp_path / "a.vecveil")
     protector = vecveil.load(tmp_path / "a.vecveil")
     assert protector.encoder_info == fitted.encoder_info
@@ -62,16 +55,11 @@ def test_a_protector_knows_its_encoder_behind_a_server(tmp_path: Path) -> None:
     minilm = load_encoder("minilm", cache=None)
     with embedding_server(encode=lambda texts: np.asarray(minilm.encode(texts))) as (url, _):
         protector.check_encoder(load_encoder(f"{url}#anything", cache=None))
-    with (
-        embedding_server() as (url, _),
-        raises("E-INCOMPATIBLE-ENCODER", "encoder"),
-    ):
+    with embedding_server() as (url, _), raises("E-INCOMPATIBLE-ENCODER", "encoder"):
         protector.check_encoder(load_encoder(f"{url}#anything", cache=None))
 
 
-@pytest.mark.parametrize(
-    "changed", [{"probe": "x"}, {"probe": ["x"]}, {"probe": {}}, {"name": 3}, {"precision": []}]
-)
+@pytest.mark.parametrize("changed", [{"probe": "x"}, {"probe": ["x"]}, {"probe": {}}, {"name": 3}, {"precision": []}])
 def test_a_damaged_record(changed: dict) -> None:
     with pytest.raises(ValueError, match=r"probe|encoder"):
         EncoderInfo.from_record({"name": "a", "fingerprint": None, "precision": None, **changed})

@@ -90,8 +90,17 @@ def test_a_file_names_only_what_is_on_this_machine(
     monkeypatch.chdir(tiny_folder.parent)
     model = shutil.copytree(tiny_folder, tmp_path / "model")
     cached(model, tmp_path / "cache")
-    names = ["http://127.0.0.1:9911/v1#m", "https://a.example/v1#m", tiny_folder.name, str(tiny_folder), "lsa",
-             f"../{tiny_folder.parent.name}/{tiny_folder.name}", "somebody/not-cached", "a/../b", ""]  # fmt: skip
+    names = [
+        "http://127.0.0.1:9911/v1#m",
+        "https://a.example/v1#m",
+        tiny_folder.name,
+        str(tiny_folder),
+        "lsa",
+        f"../{tiny_folder.parent.name}/{tiny_folder.name}",
+        "somebody/not-cached",
+        "a/../b",
+        "",
+    ]
     for name in names:
         with raises("E-ENCODER-NOT-NAMED", "encoder"):
             load_recorded_encoder(name, owner="test")
@@ -114,9 +123,7 @@ def test_modules_are_of_the_library_and_in_the_folder(
         load_encoder(tmp_path / "model", cache=None)
 
 
-def test_code_of_a_model_does_not_run_unasked(
-    monkeypatch: pytest.MonkeyPatch, tiny_folder: Path
-) -> None:
+def test_code_of_a_model_does_not_run_unasked(monkeypatch: pytest.MonkeyPatch, tiny_folder: Path) -> None:
     import sentence_transformers
 
     seen: list[Any] = []
@@ -132,9 +139,7 @@ def test_code_of_a_model_does_not_run_unasked(
     assert seen == [(False, True), (True, True)]
 
 
-def test_missing_packages_name_the_extra(
-    monkeypatch: pytest.MonkeyPatch, tiny_folder: Path
-) -> None:
+def test_missing_packages_name_the_extra(monkeypatch: pytest.MonkeyPatch, tiny_folder: Path) -> None:
     def gone(_: str) -> None:
         raise ModuleNotFoundError("gone")
 
@@ -146,9 +151,7 @@ def test_missing_packages_name_the_extra(
         load_encoder(tiny_folder)
 
 
-def test_the_bar_of_transformers_is_left_as_it_was(
-    tiny_folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_bar_of_transformers_is_left_as_it_was(tiny_folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from transformers.utils import logging
 
     assert logging.is_progress_bar_enabled()

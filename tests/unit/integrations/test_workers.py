@@ -16,13 +16,7 @@ from vecveil.bulk import ArrowProtection, BulkJob
 from vecveil.bulk.unsealing import Unsealing
 from vecveil.errors import KeyFileError
 from vecveil.integrations import workers
-from vecveil.integrations.workers import (
-    Sealed,
-    anywhere,
-    batch_job,
-    run_batch,
-    unsealing_anywhere,
-)
+from vecveil.integrations.workers import Sealed, anywhere, batch_job, run_batch, unsealing_anywhere
 from vecveil.sealing import KeyStore
 
 DIMENSION = 8

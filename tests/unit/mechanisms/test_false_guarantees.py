@@ -37,9 +37,7 @@ def test_normalised_rows_never_exceed_norm_one(size: float) -> None:
 def test_long_rows_keep_their_direction(kind: str) -> None:
     """At norms above 1.3e154 squares overflow and the row becomes zeros."""
     before = Before("clip", 1.0) if kind == "clip" else Before("normalise")
-    Y = Protector("laplace", Laplace(N, 30.0), before=before).protect(
-        np.full((1, N), 1e200), noise=False
-    )
+    Y = Protector("laplace", Laplace(N, 30.0), before=before).protect(np.full((1, N), 1e200), noise=False)
     np.testing.assert_allclose(Y, np.full((1, N), 0.25))
 
 
@@ -66,17 +64,16 @@ def test_local_dp_says_that_a_long_row_is_too_long() -> None:
         LdpGaussian(N, 20.0, 1e-6).protect(np.full((1, N), 1e200))
 
 
-@pytest.mark.parametrize("options", [{"method": "laplace"}, {"method": "laplace", "wiener": "wiener,"},
-                                     {"method": "subspace"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "options", [{"method": "laplace"}, {"method": "laplace", "wiener": "wiener,"}, {"method": "subspace"}]
+)
 def test_a_target_and_int8_without_a_range_go_together(options: dict[str, str]) -> None:
     """The search sees the placeholder range 1e300, which rounds every vector to zeros."""
     steps = options.pop("wiener", "") + "int8"
     one = vecveil.fit_pairs(*DATA.arguments(), **options, target_utility=0.75, postprocess=steps)  # type: ignore[arg-type]
     X = np.concatenate([DATA.positive, DATA.background])
     task = SimilarityTask.of(X, pairs=4000, seed=9)
-    found = task.relative(
-        lambda V, rng: one.protect(V, rng, noise=rng is not None), np.random.default_rng(9)
-    )
+    found = task.relative(lambda V, rng: one.protect(V, rng, noise=rng is not None), np.random.default_rng(9))
     assert found == pytest.approx(0.75, abs=0.1)
 
 
@@ -87,19 +84,25 @@ def test_numbers_that_are_none_are_refused_by_name(value: str) -> None:
 
 
 BAD_MATRICES = {
-    "another dimension": np.eye(3), "one axis": np.ones(N), "NaN": np.full((3, N), np.nan),
-    "ragged list": [[1.0] * N, [1.0]], "text": np.full((3, N), "x"), "no rows": np.zeros((0, N)),
+    "another dimension": np.eye(3),
+    "one axis": np.ones(N),
+    "NaN": np.full((3, N), np.nan),
+    "ragged list": [[1.0] * N, [1.0]],
+    "text": np.full((3, N), "x"),
+    "no rows": np.zeros((0, N)),
     "complex": np.ones((3, N), dtype=complex),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", BAD_MATRICES)
 def test_a_projection_that_does_not_fit_is_refused_by_name(kind: str) -> None:
     with raises("E-INPUT", "postprocess"):
         vecveil.fit_pairs(
-            *DATA.arguments(), method="laplace", epsilon=30.0,
+            *DATA.arguments(),
+            method="laplace",
+            epsilon=30.0,
             postprocess=[Step("project", matrix=BAD_MATRICES[kind])],  # type: ignore[arg-type]
-        )  # fmt: skip
+        )
 
 
 def test_gaussian_noise_on_bounded_norms_says_what_it_totals_to() -> None:
@@ -112,10 +115,11 @@ def test_distances_behind_a_map_by_the_pseudo_inverse() -> None:
     rng = np.random.default_rng(0)
     A = rng.standard_normal((N, N))
     for shape in (
-        NoiseShape.isotropic(N), NoiseShape.from_diagonal(np.arange(N), floor=0.1),
+        NoiseShape.isotropic(N),
+        NoiseShape.from_diagonal(np.arange(N), floor=0.1),
         NoiseShape.from_matrix(A.T @ A, floor=0.1),
         NoiseShape.from_low_rank(np.linalg.qr(A)[0][:, :3], np.array([5.0, 2.0, 1.0]), floor=0.2),
-    ):  # fmt: skip
+    ):
         X, Y = rng.standard_normal((2, 20, N))
         for rows in (5, N):
             T = rng.standard_normal((rows, N))
@@ -131,10 +135,7 @@ def test_target_cosine_is_measured_on_the_vectors_themselves() -> None:
     rng = np.random.default_rng(1)
     scale = np.exp(rng.normal(0, 1, (len(DATA.positive), 1))).astype(np.float32)
     arrays = (DATA.positive * scale, DATA.negative * scale)
-    for options in (
-        {"method": "laplace"},
-        {"method": "covariance", "shape": "low-rank", "rank": 2},
-    ):
+    for options in ({"method": "laplace"}, {"method": "covariance", "shape": "low-rank", "rank": 2}):
         one = vecveil.fit_pairs(*arrays, target_cosine=0.8, postprocess="none", **options)
         X = np.concatenate(arrays)
         Y = one.protect(X, 5)

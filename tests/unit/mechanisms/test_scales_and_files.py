@@ -79,13 +79,7 @@ def test_gaussian_noise_declares_its_deviation(sigma: float) -> None:
 def test_the_sphere_counts_angles(epsilon: float) -> None:
     one = Purkayastha(N, epsilon)
     x, y = np.eye(N)[:2]
-    pairs = [
-        (x, x, 0),
-        (x, y, np.pi / 2),
-        (x, -x, np.pi),
-        (x, x + 1e-9 * y, 1e-9),
-        (3 * x, 7 * y, np.pi / 2),
-    ]
+    pairs = [(x, x, 0), (x, y, np.pi / 2), (x, -x, np.pi), (x, x + 1e-9 * y, 1e-9), (3 * x, 7 * y, np.pi / 2)]
     for first, second, angle in pairs:
         found = one.distances(first[None], second[None])[0]
         assert found == pytest.approx(angle, rel=1e-6, abs=1e-12)
@@ -93,9 +87,7 @@ def test_the_sphere_counts_angles(epsilon: float) -> None:
     assert grown[0] == pytest.approx(0, abs=1e-12)
     assert (np.diff(grown) >= 0).all()
     assert grown[-1] <= 1
-    np.testing.assert_allclose(
-        one.noise_covariance(), angle_moments(N, epsilon)[1] / (N - 1) * np.eye(N)
-    )
+    np.testing.assert_allclose(one.noise_covariance(), angle_moments(N, epsilon)[1] / (N - 1) * np.eye(N))
     worst, best = one.guarantee().epsilon_euclidean_worst, one.guarantee().epsilon_euclidean_best
     assert (worst, best) == (None, None)  # short vectors near each other can be an angle of π apart
 
@@ -143,15 +135,12 @@ def test_saved_scales_out_of_range_make_no_mechanism(name: str, value: Any) -> N
     one = MADE[name]
     scale = {"gaussian": "sigma", "textcrafter": "radius"}.get(name, "epsilon")
     parameters = {**one.parameters(), scale: value}
-    with pytest.raises(
-        (ValueError, TypeError, ArithmeticError)
-    ):  # what loading turns into one error
+    with pytest.raises((ValueError, TypeError, ArithmeticError)):  # what loading turns into one error
         MECHANISMS[name].from_saved(parameters, one.to_arrays(), N)
 
 
 @pytest.mark.parametrize(
-    "permutation",
-    [np.zeros(N), np.arange(N) + 1.0, np.arange(N - 1.0), np.arange(N) + 0.5, np.full(N, np.nan)],
+    "permutation", [np.zeros(N), np.arange(N) + 1.0, np.arange(N - 1.0), np.arange(N) + 0.5, np.full(N, np.nan)]
 )
 def test_saved_orders_that_are_no_permutation_are_refused(permutation: np.ndarray) -> None:
     with pytest.raises(ValueError, match="permutation"):

@@ -30,12 +30,7 @@ def test_development_learns_a_rotation_that_deployment_does_not():
     turn = np.eye(3)[[1, 2, 0]]
     deployed = classification(train, train_classes, test @ turn, test_classes)
     developed = classification(
-        train,
-        train_classes,
-        test @ turn,
-        test_classes,
-        scenario="development",
-        protected_train=train @ turn,
+        train, train_classes, test @ turn, test_classes, scenario="development", protected_train=train @ turn
     )
     assert deployed.accuracy.value < 0.2
     assert developed.accuracy.value > 0.9

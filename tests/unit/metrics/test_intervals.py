@@ -64,9 +64,7 @@ def test_bootstrap_covers_the_truth():
     assert naive < fewest
 
 
-@pytest.mark.parametrize(
-    ("hit", "expected"), [(1.0, (clopper_pearson(8, 8))), (0.0, clopper_pearson(0, 8))]
-)
+@pytest.mark.parametrize(("hit", "expected"), [(1.0, (clopper_pearson(8, 8))), (0.0, clopper_pearson(0, 8))])
 def test_all_or_nothing_takes_the_exact_interval_instead_of_width_zero(hit, expected):
     assert cluster_bootstrap(np.full(8, hit), np.ones(8)) == pytest.approx(expected)
 
@@ -140,10 +138,7 @@ def test_share_interval_of_groups_by_hand():
     hits = np.array([1, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0], dtype=float)
     variance = 3 / 2 * (2**2 + 1**2 + 1**2) / 12**2
     n = 0.25 / variance * (t.ppf(0.975, 11) / t.ppf(0.975, 2)) ** 2
-    expected = (
-        beta.ppf(0.025, n / 2, n / 2 + 1),
-        beta.ppf(0.975, n / 2 + 1, n / 2),
-    )
+    expected = (beta.ppf(0.025, n / 2, n / 2 + 1), beta.ppf(0.975, n / 2 + 1, n / 2))
     assert share_interval(hits, np.repeat([0, 1, 2], 4)) == pytest.approx(expected)
 
 

@@ -38,9 +38,7 @@ def test_ties_earn_the_mean_over_random_orders():
     scores = rng.integers(0, 3, (20, 6)).astype(float)
     truth = rng.integers(0, 6, 20)
     exact = candidate_matching(scores, truth)
-    broken = [
-        candidate_matching(scores + 1e-6 * rng.random(scores.shape), truth) for _ in range(orders)
-    ]
+    broken = [candidate_matching(scores + 1e-6 * rng.random(scores.shape), truth) for _ in range(orders)]
     bound = norm.isf(1e-6 / 4)
     for name, estimate in exact.items():
         values = np.array([one[name].value for one in broken])
@@ -58,9 +56,7 @@ def test_ranks_give_the_same_as_scores():
     ranks = 1 + (scores > target).sum(axis=1)
     groups = np.arange(50) // 2
     assert candidate_matching_of_ranks(ranks, 9) == candidate_matching(scores, truth)
-    assert candidate_matching_of_ranks(ranks, 9, groups) == candidate_matching(
-        scores, truth, groups
-    )
+    assert candidate_matching_of_ranks(ranks, 9, groups) == candidate_matching(scores, truth, groups)
 
 
 def test_copies_in_one_group_do_not_narrow_the_intervals():
@@ -70,9 +66,7 @@ def test_copies_in_one_group_do_not_narrow_the_intervals():
     grouped = candidate_matching_of_ranks(np.tile(ranks, 5), 4, np.tile(np.arange(60), 5))
     naive = candidate_matching_of_ranks(np.tile(ranks, 5), 4)
     for name, estimate in alone.items():
-        assert (grouped[name].low, grouped[name].high) == pytest.approx(
-            (estimate.low, estimate.high)
-        )
+        assert (grouped[name].low, grouped[name].high) == pytest.approx((estimate.low, estimate.high))
         assert naive[name].high - naive[name].low < 0.7 * (estimate.high - estimate.low)
 
 
@@ -97,7 +91,7 @@ def test_wrong_scores_are_refused(scores, truth, code, param):
 @pytest.mark.parametrize(
     ("ranks", "candidates", "param"),
     [([0, 1], 3, "ranks"), ([4], 3, "ranks"), ([], 3, "ranks"), ([1.5], 3, "ranks"), ([1], 1, "candidates")],
-)  # fmt: skip
+)
 def test_wrong_ranks_are_refused(ranks, candidates, param):
     with raises("E-INPUT", param):
         candidate_matching_of_ranks(ranks, candidates)

@@ -43,9 +43,7 @@ def test_retrieval_from_vectors_and_sparse_relevance(monkeypatch):
     expected = ndcg_score(relevance, unit[0] @ unit[1].T, k=10)
     assert retrieval_ndcg(queries, documents, relevance).value == pytest.approx(expected)
     monkeypatch.setattr("vecveil.metrics.ranking._BLOCK", 80)
-    assert retrieval_ndcg(3 * queries, documents, csr_array(relevance)).value == pytest.approx(
-        expected
-    )
+    assert retrieval_ndcg(3 * queries, documents, csr_array(relevance)).value == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

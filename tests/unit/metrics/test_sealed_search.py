@@ -67,16 +67,12 @@ def test_distractors_stand_for_the_rest_of_the_collection() -> None:
     ordinary = (1.2 * rng.standard_normal((9000, N))).astype(np.float32)
     own = collection(800, 4)
     whole = np.concatenate([own, ordinary[1000:]])
-    task = SealedSearchTask(
-        own, candidates=60, collection_size=len(whole), distractors=ordinary[:1000]
-    )
+    task = SealedSearchTask(own, candidates=60, collection_size=len(whole), distractors=ordinary[:1000])
     result = outlook(task, 1.5)
     assert result["distractors"] == 1000
     assert result["model_error"] < 0.03
     truth = measured(whole, 1.5, 60)
-    assert (
-        abs(result["expected"][0]["value"] - truth) < 0.05
-    )  # control: 0.1 more without distractors
+    assert abs(result["expected"][0]["value"] - truth) < 0.05  # control: 0.1 more without distractors
     assert measured(own, 1.5, 60) > truth + 0.1
 
 
@@ -94,9 +90,7 @@ def test_a_whole_collection_is_counted() -> None:
     X = collection(600, 5)
     task = SealedSearchTask(X, candidates=40, collection_size=len(X), sample=600)
     value = task.protected(noisy(0.6), np.random.default_rng(0)).value
-    assert value == pytest.approx(
-        measured(X, 0.6, 40, queries=600), abs=0.03
-    )  # other draws of noise
+    assert value == pytest.approx(measured(X, 0.6, 40, queries=600), abs=0.03)  # other draws of noise
     assert task.protected(noisy(0.0), np.random.default_rng(0)).value == 1.0
 
 
@@ -115,15 +109,11 @@ def test_judgements_count_by_ndcg() -> None:
     proposed = unit_rows(noisy(0.8)(queries, released)) @ unit_rows(noisy(0.8)(X, released)).T
     scores = unit_rows(queries) @ unit_rows(X).T
     scores[np.argsort(np.argsort(-proposed, axis=1), axis=1) >= 30] = -2
-    assert record["value"] == pytest.approx(
-        np.mean(ndcg_of_scores(scores, gains)), abs=0.06
-    )  # other draws
+    assert record["value"] == pytest.approx(np.mean(ndcg_of_scores(scores, gains)), abs=0.06)  # other draws
     assert record["metric"] == "nDCG@10"
     assert not record["outlook"]["texts_as_queries"]
     # Fifty relevant documents nearer than a further row keep their ranks; in a larger collection some do not.
-    larger = SealedSearchTask(
-        X, queries=queries, relevance=gains, candidates=30, collection_size=70_000
-    )
+    larger = SealedSearchTask(X, queries=queries, relevance=gains, candidates=30, collection_size=70_000)
     assert larger.clean_value < task.clean_value
 
 
@@ -150,12 +140,9 @@ def test_the_expected_dcg_is_the_mean_over_all_subsets() -> None:
 def test_map_queries_carry_no_noise() -> None:
     X = collection(600, 8)
     both, trusted = (
-        SealedSearchTask(X, candidates=20, collection_size=600, query_noise=noise)
-        for noise in (True, False)
+        SealedSearchTask(X, candidates=20, collection_size=600, query_noise=noise) for noise in (True, False)
     )
-    first, second = (
-        task.to_record(noisy(1.2), np.random.default_rng(0)) for task in (both, trusted)
-    )
+    first, second = (task.to_record(noisy(1.2), np.random.default_rng(0)) for task in (both, trusted))
     assert (first["sides"], second["sides"]) == ("both", "documents")
     assert second["value"] > first["value"] + 0.05
 

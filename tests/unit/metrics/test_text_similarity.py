@@ -23,20 +23,7 @@ from vecveil.metrics.reconstruction import (
 
 NAMES = ["BLEU", "sentence BLEU", "ROUGE-L", "token F1", "exact match"]
 ALL = [corpus_bleu, sentence_bleu, rouge_l, token_f1, exact_match]
-WORDS = [
-    "alpha",
-    "beta",
-    "gamma",
-    "delta",
-    "epsilon",
-    "zeta",
-    "eta",
-    "theta",
-    "iota",
-    "kappa",
-    "lambda",
-    "mu",
-]
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu"]
 
 
 def sentences(count, seed):
@@ -129,9 +116,7 @@ def test_short_texts_need_effective_order():
 def test_the_bleu_interval_is_wider_for_fewer_groups_and_holds_the_value():
     references = sentences(60, 1)
     rng = np.random.default_rng(2)
-    hypotheses = [
-        r if rng.random() < 0.5 else s for r, s in zip(references, sentences(60, 3), strict=True)
-    ]
+    hypotheses = [r if rng.random() < 0.5 else s for r, s in zip(references, sentences(60, 3), strict=True)]
     alone = corpus_bleu(references, hypotheses)
     assert alone.low < alone.value < alone.high
     doubled = corpus_bleu(references * 4, hypotheses * 4, np.tile(np.arange(60), 4))
@@ -167,20 +152,18 @@ def test_chance_leaves_the_group_and_is_missing_for_one_text():
 
 def test_the_seed_decides_everything():
     references, hypotheses = sentences(30, 5), sentences(30, 6)
-    assert text_similarity(references, hypotheses, seed=3) == text_similarity(
-        references, hypotheses, seed=3
-    )
-    assert text_similarity(references, hypotheses, seed=3) != text_similarity(
-        references, hypotheses, seed=4
-    )
+    assert text_similarity(references, hypotheses, seed=3) == text_similarity(references, hypotheses, seed=3)
+    assert text_similarity(references, hypotheses, seed=3) != text_similarity(references, hypotheses, seed=4)
 
 
 @pytest.mark.parametrize(
     ("module", "metric", "package"),
-    [("sacrebleu.metrics.bleu", corpus_bleu, "sacrebleu"),
-     ("sacrebleu.metrics.bleu", sentence_bleu, "sacrebleu"),
-     ("rouge_score.rouge_scorer", rouge_l, "rouge-score")],
-)  # fmt: skip
+    [
+        ("sacrebleu.metrics.bleu", corpus_bleu, "sacrebleu"),
+        ("sacrebleu.metrics.bleu", sentence_bleu, "sacrebleu"),
+        ("rouge_score.rouge_scorer", rouge_l, "rouge-score"),
+    ],
+)
 def test_a_missing_package_is_named(monkeypatch, module, metric, package):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingDependencyError, match=package) as error:

@@ -114,9 +114,7 @@ def test_auc_interval_is_as_wide_as_a_bootstrap():
     width = 2 * 1.96 * np.std(values)
     assert estimate.high - estimate.low == pytest.approx(width, rel=0.3)
     groups = np.arange(300) // 2
-    doubled = macro_auc(
-        np.repeat(scores[:150], 2, axis=0), np.repeat(labels[:150], 2, axis=0), groups
-    )
+    doubled = macro_auc(np.repeat(scores[:150], 2, axis=0), np.repeat(labels[:150], 2, axis=0), groups)
     single = macro_auc(scores[:150], labels[:150])
     assert (doubled.low, doubled.high) == pytest.approx((single.low, single.high))
 

@@ -37,9 +37,7 @@ def test_the_longer_side_of_an_interval_counts():
     assert (one.low, one.high) == pytest.approx((3.5, 4.5))
 
 
-@pytest.mark.parametrize(
-    ("leakage", "expected"), [(0.2, math.inf), (0.8, -math.inf), (0.6, math.nan)]
-)
+@pytest.mark.parametrize(("leakage", "expected"), [(0.2, math.inf), (0.8, -math.inf), (0.6, math.nan)])
 def test_no_utility_lost_has_no_finite_rate(leakage, expected):
     estimate = trade_off_rate(0.6, leakage, figure(0.75, 0.02), figure(0.75, 0.02))
     assert estimate.value == pytest.approx(expected, nan_ok=True)

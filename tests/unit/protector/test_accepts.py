@@ -35,9 +35,7 @@ def rows_of(protector: vecveil.Protector) -> np.ndarray:
     return np.array([length * unit for length in lengths], dtype=np.float32)
 
 
-@pytest.mark.parametrize(
-    "protector", [one for _, one in OF_VECTORS], ids=[name for name, _ in OF_VECTORS]
-)
+@pytest.mark.parametrize("protector", [one for _, one in OF_VECTORS], ids=[name for name, _ in OF_VECTORS])
 def test_it_is_told_as_it_is(protector: vecveil.Protector) -> None:
     X = rows_of(protector)
     told = protector.accepts(X)
@@ -53,9 +51,5 @@ def test_it_is_told_as_it_is(protector: vecveil.Protector) -> None:
 
 def test_no_rows_and_all_methods() -> None:
     for name, protector in OF_VECTORS:
-        assert protector.accepts(np.empty((0, protector.dimension), np.float32)).shape == (
-            0,
-        ), name
-    assert {"shuffle", "purkayastha", "ldp-gaussian", "textcrafter"} <= {
-        one.method for _, one in OF_VECTORS
-    }
+        assert protector.accepts(np.empty((0, protector.dimension), np.float32)).shape == (0,), name
+    assert {"shuffle", "purkayastha", "ldp-gaussian", "textcrafter"} <= {one.method for _, one in OF_VECTORS}

@@ -31,16 +31,18 @@ def fresh_similarity(protector: Protector, seed: int = 99) -> float:
     other = token_data(400, 32, seed=0)
     X = np.concatenate([other.positive, other.background])
     task = SimilarityTask.of(X, pairs=4000, seed=seed)
-    return task.relative(
-        lambda V, rng: protector.protect(V, rng, noise=rng is not None), np.random.default_rng(seed)
-    )
+    return task.relative(lambda V, rng: protector.protect(V, rng, noise=rng is not None), np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize(
     "scales",
-    [{}, {"epsilon": 1.0, "noise_to_signal": 1.0}, {"epsilon": 1.0, "target_utility": 0.9},
-     {"epsilon": 1.0, "noise_to_signal": 1.0, "target_utility": 0.9}],
-)  # fmt: skip
+    [
+        {},
+        {"epsilon": 1.0, "noise_to_signal": 1.0},
+        {"epsilon": 1.0, "target_utility": 0.9},
+        {"epsilon": 1.0, "noise_to_signal": 1.0, "target_utility": 0.9},
+    ],
+)
 def test_exactly_one_scale(scales: dict[str, float]) -> None:
     with raises("E-INPUT", "epsilon"):
         fit(**scales)
@@ -48,11 +50,20 @@ def test_exactly_one_scale(scales: dict[str, float]) -> None:
 
 @pytest.mark.parametrize(
     "scale",
-    [{"epsilon": 0}, {"epsilon": -1.0}, {"epsilon": "9"}, {"epsilon": float("nan")},
-     {"epsilon": True}, {"noise_to_signal": 0}, {"noise_to_signal": float("inf")},
-     {"target_utility": 0}, {"target_utility": 1}, {"target_utility": 1.5},
-     {"target_utility": -0.1}],
-)  # fmt: skip
+    [
+        {"epsilon": 0},
+        {"epsilon": -1.0},
+        {"epsilon": "9"},
+        {"epsilon": float("nan")},
+        {"epsilon": True},
+        {"noise_to_signal": 0},
+        {"noise_to_signal": float("inf")},
+        {"target_utility": 0},
+        {"target_utility": 1},
+        {"target_utility": 1.5},
+        {"target_utility": -0.1},
+    ],
+)
 def test_scales_out_of_range(scale: dict[str, Any]) -> None:
     with raises("E-INPUT", next(iter(scale))):
         fit(**scale)
@@ -72,9 +83,7 @@ def test_epsilon_and_noise_to_signal_are_two_names_of_one_scale(method: str) -> 
 
 
 @pytest.mark.parametrize("target", [0.6, 0.8, 0.95])
-@pytest.mark.parametrize(
-    "options", [{"method": "laplace"}, {"method": "covariance"}, {"method": "subspace"}]
-)
+@pytest.mark.parametrize("options", [{"method": "laplace"}, {"method": "covariance"}, {"method": "subspace"}])
 def test_target_utility_is_reached_on_fresh_noise(options: dict[str, Any], target: float) -> None:
     """Over seeds of the fit the figure has a standard deviation of .011, and the texts differ by .02."""
     protector = fit(**options, target_utility=target)
@@ -113,12 +122,14 @@ def test_neighbours_and_labelled_tasks_can_be_the_target() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"method": "subspace", **SUBSPACE}, {"method": "subspace", "rank": 8}, {"method": "subspace"},
-     {"method": "laplace", "utility": "neighbours"}],
-)  # fmt: skip
-def test_an_unreachable_target_says_what_can_be_reached_and_that_works(
-    options: dict[str, Any],
-) -> None:
+    [
+        {"method": "subspace", **SUBSPACE},
+        {"method": "subspace", "rank": 8},
+        {"method": "subspace"},
+        {"method": "laplace", "utility": "neighbours"},
+    ],
+)
+def test_an_unreachable_target_says_what_can_be_reached_and_that_works(options: dict[str, Any]) -> None:
     with raises("E-CALIBRATION", "target_utility") as caught:
         fit(**options, target_utility=0.9999)
     found = re.search(r"at most (\d\.\d+) here", str(caught.value))

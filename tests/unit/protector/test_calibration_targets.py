@@ -20,8 +20,14 @@ from vecveil.protector import Protector
 N = 32
 DATA = token_data(400, N)
 SUBSPACE = {"method": "subspace", "rank": 3, "kept": 20, "flattening": 0.0, "pairs": True}
-METHODS = ({"method": "laplace"}, {"method": "gaussian"}, {"method": "purkayastha"},
-           {"method": "covariance"}, {"method": "covariance", "postprocess": "none"}, SUBSPACE)  # fmt: skip
+METHODS = (
+    {"method": "laplace"},
+    {"method": "gaussian"},
+    {"method": "purkayastha"},
+    {"method": "covariance"},
+    {"method": "covariance", "postprocess": "none"},
+    SUBSPACE,
+)
 every = pytest.mark.parametrize("options", METHODS, ids=lambda o: "-".join(map(str, o.values())))
 
 
@@ -48,9 +54,7 @@ def test_a_target_cosine_is_the_mean_cosine(options: dict[str, Any], target: flo
 
 
 def test_a_higher_cosine_is_less_noise() -> None:
-    noise = [
-        fit(method="laplace", target_cosine=t).report["noise_to_signal"] for t in (0.2, 0.5, 0.9)
-    ]
+    noise = [fit(method="laplace", target_cosine=t).report["noise_to_signal"] for t in (0.2, 0.5, 0.9)]
     assert noise == sorted(noise, reverse=True)
     assert noise[1] == pytest.approx(np.sqrt(3), rel=0.05)
 
@@ -71,9 +75,7 @@ def advantage_at_95(protector: Protector) -> float:
 
 @pytest.mark.parametrize("target", [0.2, 0.5, 0.8])
 @every
-def test_a_target_advantage_is_kept_and_not_by_more_noise_than_it_takes(
-    options: dict[str, Any], target: float
-) -> None:
+def test_a_target_advantage_is_kept_and_not_by_more_noise_than_it_takes(options: dict[str, Any], target: float) -> None:
     protector = fit(target_advantage=target, **options)
     found = advantage_at_95(protector)
     assert found <= target * (1 + 1e-6)
@@ -100,9 +102,11 @@ def test_a_target_advantage_counts_what_comes_before_the_noise() -> None:
 
 def test_a_target_advantage_that_the_least_noise_keeps_takes_it() -> None:
     protector = vecveil.fit_pairs(
-        DATA.positive, DATA.positive + np.float32(1e-5) * DATA.background[: len(DATA.positive)],
-        method="laplace", target_advantage=0.9,
-    )  # fmt: skip
+        DATA.positive,
+        DATA.positive + np.float32(1e-5) * DATA.background[: len(DATA.positive)],
+        method="laplace",
+        target_advantage=0.9,
+    )
     assert protector.report["noise_to_signal"] == pytest.approx(0.02)
 
 
@@ -159,16 +163,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "cosine as text": ({"method": "laplace", "target_cosine": "0.5"}, "target_cosine"),
     "advantage of one": ({"method": "laplace", "target_advantage": 1}, "target_advantage"),
     "advantage below": ({"method": "laplace", "target_advantage": -0.5}, "target_advantage"),
-    "two targets": (
-        {"method": "laplace", "target_advantage": 0.5, "target_cosine": 0.5}, "epsilon",
-    ),
+    "two targets": ({"method": "laplace", "target_advantage": 0.5, "target_cosine": 0.5}, "epsilon"),
     "sigma and target": ({"method": "gaussian", "sigma": 1.0, "target_cosine": 0.5}, "sigma"),
     "too large": ({"method": "gaussian", "sigma": 1e20}, "sigma"),
     "too small": ({"method": "laplace", "epsilon": 1e30}, "epsilon"),
     "splits of the sphere": ({"method": "purkayastha", "epsilon": 3.0, "splits": 2}, "splits"),
     "no splits": ({"method": "laplace", "epsilon": 3.0, "splits": 0}, "splits"),
     "many splits": ({"method": "laplace", "epsilon": 3.0, "splits": 17}, "splits"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", BAD)

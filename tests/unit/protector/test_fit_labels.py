@@ -91,9 +91,7 @@ def test_methods_fit_save_and_load(method: str, scale: dict[str, float], tmp_pat
 def test_the_target_utility_is_kept() -> None:
     X, labels = labelled()
     protector = vecveil.fit_labels(X, labels, target_utility=0.5)
-    (asked,) = (
-        protector.report["utility"][key]["relative"] for key in [protector.report["utility_task"]]
-    )
+    (asked,) = (protector.report["utility"][key]["relative"] for key in [protector.report["utility_task"]])
     assert asked == pytest.approx(0.5, abs=0.05)
 
 
@@ -114,9 +112,7 @@ def test_the_sparse_mask_tells_two_classes_apart() -> None:
     X = rng.standard_normal((400, N)).astype(np.float32)
     X[:, 3] += 4 * y
     fast = {"epochs": 60, "learning_rate": 3e-3, "gate_learning_rate": 3e-2, "loss": "mean"}
-    protector = vecveil.fit_labels(
-        X, y, method="sparse", epsilon=30.0, stability_seeds=1, regularisation=0.3, **fast
-    )
+    protector = vecveil.fit_labels(X, y, method="sparse", epsilon=30.0, stability_seeds=1, regularisation=0.3, **fast)
     mask = np.diag(protector.mechanism.noise_covariance())
     assert mask.argmax() == 3
     with raises("E-INPUT", "method"):
@@ -133,9 +129,7 @@ def test_one_label_is_told_from_what_does_not_have_it() -> None:
     assert np.abs(clean[held].mean(axis=0) - clean[~held].mean(axis=0)).max() < 1e-3
     with raises("E-INPUT", "labels"):
         vecveil.fit_labels(X, ["same"] * 600, noise_to_signal=0.1)
-    with_others = vecveil.fit_labels(
-        X[held], ["a"] * int(held.sum()), X[~held], noise_to_signal=0.1
-    )
+    with_others = vecveil.fit_labels(X[held], ["a"] * int(held.sum()), X[~held], noise_to_signal=0.1)
     assert with_others.report["parameters"]["rank"] == 1
 
 
@@ -213,9 +207,7 @@ def test_texts_and_a_concept_of_labels() -> None:
     X, labels = labelled()
     texts = [f"text {i} of many" for i in range(600)]
     concept = vecveil.Concept.from_labels("mood", labels)
-    protector = vecveil.fit(
-        texts, concept, Vectors(X), noise_to_signal=0.2, kept=12, flattening=0.0
-    )
+    protector = vecveil.fit(texts, concept, Vectors(X), noise_to_signal=0.2, kept=12, flattening=0.0)
     direct = vecveil.fit_labels(X, labels, noise_to_signal=0.2, kept=12, flattening=0.0)
     assert protector.fingerprint == direct.fingerprint
     assert protector.concept == "mood"
@@ -231,7 +223,4 @@ def test_texts_and_a_concept_of_labels() -> None:
 
 
 def test_every_method_says_whether_labels_are_enough() -> None:
-    assert {name for name, method in METHODS.items() if not method.labels} >= {
-        "textcrafter",
-        "textcrafter-subspace",
-    }
+    assert {name for name, method in METHODS.items() if not method.labels} >= {"textcrafter", "textcrafter-subspace"}

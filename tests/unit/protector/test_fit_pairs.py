@@ -14,11 +14,7 @@ from harness.token_data import token_data
 from vecveil.metrics import ClassificationTask
 from vecveil.protector import METHODS, Protector
 from vecveil.protector.methods.subspace import _parts
-from vecveil.sensitivity.kernel_reader import (
-    near_duplicate_groups,
-    share_recovered,
-    standard_error,
-)
+from vecveil.sensitivity.kernel_reader import near_duplicate_groups, share_recovered, standard_error
 
 DATA = token_data(100, 12)
 FIXED = {"rank": 2, "kept": 6, "flattening": 0.2, "pairs": True}
@@ -81,9 +77,16 @@ def test_arrays_that_do_not_fit_together() -> None:
 
 @pytest.mark.parametrize(
     "labels",
-    [np.full((100, 2), 2), np.full((100, 2), 0.5), np.zeros((99, 2)), np.zeros(100),
-     np.full((100, 2), "1"), np.full((100, 2), np.nan), [["a"]] * 100],
-)  # fmt: skip
+    [
+        np.full((100, 2), 2),
+        np.full((100, 2), 0.5),
+        np.zeros((99, 2)),
+        np.zeros(100),
+        np.full((100, 2), "1"),
+        np.full((100, 2), np.nan),
+        [["a"]] * 100,
+    ],
+)
 def test_bad_labels(labels: Any) -> None:
     with raises("E-INPUT", "token_labels"):
         fit(DATA.positive, DATA.negative, labels)
@@ -301,8 +304,10 @@ def test_several_concepts_in_one_shape() -> None:
     np.testing.assert_allclose(found.mechanism.shape.covariance(), shape.covariance())
     assert found.report["parameters"] == {"shape": "given"}
     for wrong, param in (
-        ({"shape": NoiseShape.isotropic(n + 1)}, "shape"), ({"shape": "round"}, "shape"),
-        ({"shape": shape, "rank": 2}, "rank"), ({"rank": 2}, "rank"),
-    ):  # fmt: skip
+        ({"shape": NoiseShape.isotropic(n + 1)}, "shape"),
+        ({"shape": "round"}, "shape"),
+        ({"shape": shape, "rank": 2}, "rank"),
+        ({"rank": 2}, "rank"),
+    ):
         with raises("E-INPUT", param):
             vecveil.fit_pairs(*DATA.arguments(), method="covariance", noise_to_signal=0.5, **wrong)

@@ -15,16 +15,10 @@ from harness.errors import raises
 from vecveil.protector.pairs import PairTexts
 from vecveil.sensitivity.moments import cross_covariance
 
-LABELLED = [
-    vecveil.Concept.from_labels("topic", ["sad", None] * 20),
-    vecveil.Concept("topic", labels_column="topic"),
-]
+LABELLED = [vecveil.Concept.from_labels("topic", ["sad", None] * 20), vecveil.Concept("topic", labels_column="topic")]
 
 
-NEEDS_PAIRS: list[dict[str, Any]] = [
-    {"method": "textcrafter", "radius": 0.5},
-    {"target_advantage": 0.1},
-]
+NEEDS_PAIRS: list[dict[str, Any]] = [{"method": "textcrafter", "radius": 0.5}, {"target_advantage": 0.1}]
 
 
 @pytest.mark.parametrize("concept", LABELLED, ids=["labels", "column"])
@@ -68,20 +62,17 @@ def test_classes_of_the_texts_go_to_their_rows() -> None:
     texts = [" ".join([*rng.choice(things, 4), *rng.choice(places, i % 2)]) for i in range(200)]
     concept, encoder = vecveil.Concept.from_terms("place", places), Words(places + things)
     X = encoder.encode(texts)
-    classes = [
-        "yes" if "thing0" in text.split() or "bern" in text.split() else "no" for text in texts
-    ]
-    protector = vecveil.fit(texts, concept, encoder, noise_to_signal=0.1, rank=2, kept=13, flattening=0.0,
-                            pairs=False, preserve=classes)  # fmt: skip
+    classes = ["yes" if "thing0" in text.split() or "bern" in text.split() else "no" for text in texts]
+    protector = vecveil.fit(
+        texts, concept, encoder, noise_to_signal=0.1, rank=2, kept=13, flattening=0.0, pairs=False, preserve=classes
+    )
     assert protector.report["preserved"] == {"classes": 2, "texts": 200}
     clean, kept = (
         cross_covariance(rows, np.array(classes)[:, None] == ["yes", "no"])
         for rows in (X, protector.protect(X, noise=False))
     )
     # Up to the scale of the map, whose entries have 22 bits.
-    np.testing.assert_allclose(
-        kept / np.linalg.norm(kept), clean / np.linalg.norm(clean), atol=1e-4
-    )
+    np.testing.assert_allclose(kept / np.linalg.norm(kept), clean / np.linalg.norm(clean), atol=1e-4)
     with raises("E-INPUT-SHAPE", "preserve"):
         vecveil.fit(texts, concept, encoder, noise_to_signal=0.1, preserve=classes[1:])
 

@@ -113,7 +113,7 @@ def test_a_policy_shows_no_key(keys):
         ({"key": "secret-key"}, "key"),
         ({"protector": protector(Shuffle(np.arange(N)), None), "query_protection": "stronger"}, "method"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(changed, param):
     with raises("E-INPUT", param) as caught:
         ReleasePolicy(**{"protector": protector(), **changed})
@@ -139,9 +139,7 @@ def test_vectors_that_are_longer_than_the_fitted_ones_are_refused(X, side):
     assert cosines[0] < 0.8 < 0.98 < cosines[1]
     with raises("E-INCOMPATIBLE-NORM", "X"):
         fitted.protect(10 * X)
-    np.testing.assert_array_equal(
-        fitted.protect(10 * X, noise=False), 10 * X
-    )  # no noise, no promise
+    np.testing.assert_array_equal(fitted.protect(10 * X, noise=False), 10 * X)  # no noise, no promise
     for protection in ("same", "map-only"):
         with warnings.catch_warnings():
             policy = ReleasePolicy(fitted, protection)

@@ -19,9 +19,7 @@ N, DIMENSION = 300, 16
 RNG = np.random.default_rng(0)
 LABELS = (RNG.random((N, 4)) < 0.3).astype(int)
 LABELS[LABELS.sum(axis=1) == 0, 3] = 1  # a pair without a word would be equal, and left out
-CLASSES = np.where(
-    RNG.random(N) < 0.8, LABELS[:, 0], RNG.integers(0, 3, N)
-)  # a task that word 0 tells
+CLASSES = np.where(RNG.random(N) < 0.8, LABELS[:, 0], RNG.integers(0, 3, N))  # a task that word 0 tells
 NEGATIVE = RNG.standard_normal((N, DIMENSION)) + RNG.standard_normal((3, DIMENSION))[CLASSES]
 POSITIVE = NEGATIVE + LABELS @ RNG.standard_normal((4, DIMENSION))
 TASK = cross_covariance(POSITIVE, CLASSES[:, None] == np.arange(3))
@@ -47,9 +45,7 @@ def test_the_erasure_is_exact_for_the_task_and_for_what_it_erases(after: int | N
         wild = RNG.standard_normal((DIMENSION, DIMENSION))
         found = found.followed_by(wild @ wild.T, after=after)
     assert found.spared == 2  # three classes
-    np.testing.assert_allclose(
-        found.vectors.T @ moments.K @ found.vectors, np.eye(DIMENSION), atol=1e-9
-    )
+    np.testing.assert_allclose(found.vectors.T @ moments.K @ found.vectors, np.eye(DIMENSION), atol=1e-9)
     P = found.erasure(DIMENSION - 2)
     np.testing.assert_allclose(P @ TASK, TASK, atol=1e-9)
     np.testing.assert_allclose(P @ P, P, atol=1e-9)
@@ -75,11 +71,10 @@ def test_a_fit_keeps_the_covariance_with_the_task_and_reports_it() -> None:
 def test_background_counts_where_it_is_labelled_and_unknown_classes_do_not() -> None:
     names = np.array(["a", "b", "c"], dtype=object)[CLASSES]
     half = N // 2
-    whole = vecveil.fit_pairs(POSITIVE[:half], NEGATIVE[:half], LABELS[:half], POSITIVE[half:],
-                              **DESIGN, preserve=names)  # fmt: skip
-    np.testing.assert_allclose(
-        released_task(whole, CLASSES), TASK / np.linalg.norm(TASK), atol=1e-4
+    whole = vecveil.fit_pairs(
+        POSITIVE[:half], NEGATIVE[:half], LABELS[:half], POSITIVE[half:], **DESIGN, preserve=names
     )
+    np.testing.assert_allclose(released_task(whole, CLASSES), TASK / np.linalg.norm(TASK), atol=1e-4)
     some = fit(preserve=[None if i % 3 == 0 else name for i, name in enumerate(names)])
     assert some.report["preserved"] == {"classes": 3, "texts": N - len(range(0, N, 3))}
 
@@ -95,17 +90,19 @@ def test_the_search_and_transplants_keep_the_task_too() -> None:
 
 @pytest.mark.parametrize(
     ("options", "code"),
-    [({"preserve": [1] * N}, "E-INPUT"), ({"preserve": CLASSES[1:]}, "E-INPUT-SHAPE"),
-     ({"preserve": ["a"] * (N - 5) + ["b"] * 5}, "E-INPUT-FEW"),
-     ({"preserve": np.arange(N) % 6}, "E-INPUT"), ({"preserve": "label"}, "E-INPUT-TYPE"),
-     ({"preserve": CLASSES, "method": "laplace", "rank": None}, "E-INPUT")],
-)  # fmt: skip
+    [
+        ({"preserve": [1] * N}, "E-INPUT"),
+        ({"preserve": CLASSES[1:]}, "E-INPUT-SHAPE"),
+        ({"preserve": ["a"] * (N - 5) + ["b"] * 5}, "E-INPUT-FEW"),
+        ({"preserve": np.arange(N) % 6}, "E-INPUT"),
+        ({"preserve": "label"}, "E-INPUT-TYPE"),
+        ({"preserve": CLASSES, "method": "laplace", "rank": None}, "E-INPUT"),
+    ],
+)
 def test_classes_that_cannot_be_preserved(options: dict[str, Any], code: str) -> None:
     if "method" in options:
         with raises(code):
-            vecveil.fit_pairs(
-                POSITIVE, NEGATIVE, noise_to_signal=1, method="laplace", preserve=CLASSES
-            )
+            vecveil.fit_pairs(POSITIVE, NEGATIVE, noise_to_signal=1, method="laplace", preserve=CLASSES)
         return
     with raises(code, "preserve"):
         fit(**options)
@@ -116,6 +113,4 @@ def test_labels_have_no_pairs_to_preserve_a_task_with() -> None:
         vecveil.fit_labels(POSITIVE, CLASSES, noise_to_signal=0.2, preserve=CLASSES)
     concept = vecveil.Concept.from_labels("topic", ["sad", None] * 20)
     with raises("E-INPUT", "preserve"):
-        vecveil.fit(
-            ["a text", "another"] * 20, concept, noise_to_signal=1, preserve=["x", "y"] * 20
-        )
+        vecveil.fit(["a text", "another"] * 20, concept, noise_to_signal=1, preserve=["x", "y"] * 20)

@@ -48,13 +48,7 @@ CHANGES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "too_large",
-    [
-        {"mechanism": Laplace(16_385, 10.0)},
-        {"report": {"note": "x" * 100_000_000}},
-    ],
-)
+@pytest.mark.parametrize("too_large", [{"mechanism": Laplace(16_385, 10.0)}, {"report": {"note": "x" * 100_000_000}}])
 def test_a_protector_that_could_not_be_loaded_is_not_saved(tmp_path: Path, too_large: dict[str, Any]) -> None:
     with raises("E-PROTECTOR", "protector"):
         small(**too_large).save(tmp_path / "p.vecveil")
@@ -111,9 +105,7 @@ def test_another_encoder_is_refused() -> None:
     one.check_encoder(object())  # nothing is known of it
     wider = Doubling(5)
     wider.fingerprint = "wider"
-    wide = vecveil.fit_pairs(
-        *token_data(40, 4).arguments(), method="laplace", epsilon=9.0, encoder=wider
-    )
+    wide = vecveil.fit_pairs(*token_data(40, 4).arguments(), method="laplace", epsilon=9.0, encoder=wider)
     with raises("E-INCOMPATIBLE", "X"):
         wide.encode(["a"])
 
@@ -121,9 +113,7 @@ def test_another_encoder_is_refused() -> None:
 def test_the_release_oracle_protects() -> None:
     one, X = small(), np.ones((3, 4))
     release = one.release()
-    np.testing.assert_array_equal(
-        release(X, np.random.default_rng(1)), one.protect(X, np.random.default_rng(1))
-    )
+    np.testing.assert_array_equal(release(X, np.random.default_rng(1)), one.protect(X, np.random.default_rng(1)))
 
 
 def test_the_guarantee_says_what_it_was_fitted_on() -> None:

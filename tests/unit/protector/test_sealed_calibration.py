@@ -21,9 +21,7 @@ FIXED = {"method": "laplace"}
 
 
 def fit(**options: Any) -> Protector:
-    positive, negative, labels, background = (
-        DATA.positive, DATA.negative, DATA.labels, DATA.background,
-    )  # fmt: skip
+    positive, negative, labels, background = (DATA.positive, DATA.negative, DATA.labels, DATA.background)
     # Noise that keeps search hides few of six words in 32 dimensions.
     return vecveil.fit_pairs(positive, negative, labels, background, **{"accept_leak": True} | options)
 
@@ -45,18 +43,17 @@ def test_the_report_tells_what_a_search_will_keep(sealed: Protector) -> None:
     assert outlook["candidates_after_growth"] > 60
     # The fit met the target by the lower limit, on its own draws of noise; these are others.
     assert now["value"] > 0.8
-    blob = Sealer(bytes(range(32))).seal(
-        DATA.positive[:1], ids=["1"], collection="c", texts=["a note"]
-    )[0]
+    blob = Sealer(bytes(range(32))).seal(DATA.positive[:1], ids=["1"], collection="c", texts=["a note"])[0]
     assert outlook["bytes_per_query"] == 60 * 4 * -(-len(blob) // 3)
 
 
 def test_more_candidates_buy_noise_and_a_larger_collection_costs_it(sealed: Protector) -> None:
     noise = [
-        fit(utility="sealed-search", target_utility=0.8, candidates=c, collection_size=size, **FIXED,
-            **more).report["noise_to_signal"]
+        fit(utility="sealed-search", target_utility=0.8, candidates=c, collection_size=size, **FIXED, **more).report[
+            "noise_to_signal"
+        ]
         for c, size, more in ((200, 3000, {}), (60, 30_000, {}), (60, 3000, {"query_noise": False}))
-    ]  # fmt: skip
+    ]
     own = sealed.report["noise_to_signal"]
     assert noise[0] > 1.2 * own
     assert noise[1] < own
@@ -72,9 +69,7 @@ def test_the_search_of_the_subspace_takes_this_target() -> None:
     feasible = [row for row in protector.report["search"] if row["feasible"]]
     assert feasible
     assert all(row["utility"] >= 0.8 for row in feasible)
-    assert (
-        protector.report["sealed_search"]["distractors"] == 400
-    )  # 400 positives say too little of 1,000 texts
+    assert protector.report["sealed_search"]["distractors"] == 400  # 400 positives say too little of 1,000 texts
 
 
 def test_without_a_scale_the_target_is_99_percent_and_next_to_no_protection_is_refused() -> None:
@@ -97,23 +92,15 @@ def test_without_a_scale_the_target_is_99_percent_and_next_to_no_protection_is_r
 
 def test_a_retrieval_task_counts_by_its_judgements() -> None:
     relevance = np.eye(40, len(DATA.positive))
-    queries = DATA.positive[:40] + 0.02 * np.random.default_rng(0).standard_normal((40, N)).astype(
-        np.float32
-    )
+    queries = DATA.positive[:40] + 0.02 * np.random.default_rng(0).standard_normal((40, N)).astype(np.float32)
     task = RetrievalTask(queries, DATA.positive, relevance)
     report = fit(method="laplace", utility=task, noise_to_signal=0.4, **SIZES).report
     outlook = report["sealed_search"]
-    assert (outlook["metric"], outlook["texts_as_queries"], outlook["queries"]) == (
-        "nDCG@10",
-        False,
-        40,
-    )
+    assert (outlook["metric"], outlook["texts_as_queries"], outlook["queries"]) == ("nDCG@10", False, 40)
     assert outlook["distractors"] > 0  # 400 documents say too little of 3,000
 
 
-def test_a_collection_takes_its_candidates_from_the_protector(
-    sealed: Protector, tmp_path: Any
-) -> None:
+def test_a_collection_takes_its_candidates_from_the_protector(sealed: Protector, tmp_path: Any) -> None:
     where, key = f"sqlite-vec:{tmp_path}/a.db#notes", bytes(range(32))
     assert vecveil.ProtectedCollection(where, sealed, Sealer(key)).candidates == 60
     assert vecveil.ProtectedCollection(where, sealed, Sealer(key), candidates=7).candidates == 7
@@ -131,17 +118,14 @@ def test_a_collection_takes_its_candidates_from_the_protector(
         ("collection_size", {"collection_size": 399}),
         ("query_noise", {"query_noise": "map"}),
         ("candidates", {"utility": "neighbours"}),
-        ("query_noise", {"utility": "similarity", "candidates": None, "collection_size": None,
-                         "query_noise": False}),
+        ("query_noise", {"utility": "similarity", "candidates": None, "collection_size": None, "query_noise": False}),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_refused(param: str, given: dict[str, Any]) -> None:
     settings = {"utility": "sealed-search", "method": "laplace", **SIZES} | given
     with raises("E-INPUT", param):
         fit(**settings)
-    if (
-        param != "collection_size" or given["collection_size"] is None
-    ):  # texts are counted before they are encoded
+    if param != "collection_size" or given["collection_size"] is None:  # texts are counted before they are encoded
         concept = vecveil.Concept.from_terms("drug", ["ibuprofen"])
         with raises("E-INPUT", param):
             vecveil.fit(["one text"], concept, encoder=object(), **settings)

@@ -33,9 +33,7 @@ STEPS = {
 @cache
 def fitted(after: str | None = None, before: str | None = None, **options: Any) -> Protector:
     scale = {"epsilon": 30.0} | options
-    return vecveil.fit_pairs(
-        *DATA.arguments(), **{"method": "laplace"} | scale, postprocess=after, before=before
-    )
+    return vecveil.fit_pairs(*DATA.arguments(), **{"method": "laplace"} | scale, postprocess=after, before=before)
 
 
 def made(*steps: Step, before: Before = NOTHING_BEFORE, n: int = N) -> Protector:
@@ -176,12 +174,19 @@ def test_a_saved_protector_keeps_its_steps(name: str, before: Before, tmp_path: 
 def test_everything_that_decides_a_release_changes_the_fingerprint() -> None:
     """Or keyed noise would be used twice: once for each of two releases of one vector."""
     variants = [
-        made(), made(before=Before("normalise")), made(before=Before("clip", 1.0)),
-        made(before=Before("clip", 2.0)), *(made(step) for step in STEPS.values()),
-        made(Step("truncate", 6)), made(Step("int8", 0.6)), made(Step("project", matrix=2 * MATRIX)),
-        made(Step("project", matrix=MATRIX[:4])), made(Step("normalise"), Step("float16")),
-        made(Step("float16"), Step("normalise")), made(Step("normalise"), Step("normalise")),
-    ]  # fmt: skip
+        made(),
+        made(before=Before("normalise")),
+        made(before=Before("clip", 1.0)),
+        made(before=Before("clip", 2.0)),
+        *(made(step) for step in STEPS.values()),
+        made(Step("truncate", 6)),
+        made(Step("int8", 0.6)),
+        made(Step("project", matrix=2 * MATRIX)),
+        made(Step("project", matrix=MATRIX[:4])),
+        made(Step("normalise"), Step("float16")),
+        made(Step("float16"), Step("normalise")),
+        made(Step("normalise"), Step("normalise")),
+    ]
     assert len({one.fingerprint for one in variants}) == len(variants)
     assert made(Step("int8", 0.5)).fingerprint == made(STEPS["int8"]).fingerprint  # control
 
@@ -206,20 +211,23 @@ def test_bounded_norms_give_a_total_and_what_follows_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("method", "after"),
-    [("laplace", "normalise"), ("laplace", "truncate:10"), ("laplace", "float16"),
-     ("laplace", "int8:0.5"), ("laplace", "wiener,normalise"), ("gaussian", "normalise,float16"),
-     ("purkayastha", "truncate:12"), ("subspace", "normalise,int8:0.6")],
-)  # fmt: skip
+    [
+        ("laplace", "normalise"),
+        ("laplace", "truncate:10"),
+        ("laplace", "float16"),
+        ("laplace", "int8:0.5"),
+        ("laplace", "wiener,normalise"),
+        ("gaussian", "normalise,float16"),
+        ("purkayastha", "truncate:12"),
+        ("subspace", "normalise,int8:0.6"),
+    ],
+)
 def test_a_target_is_reached_with_the_steps_counted_in(method: str, after: str) -> None:
     """Over fresh draws and pairs the figure has a standard deviation of about .015."""
-    one = vecveil.fit_pairs(
-        *DATA.arguments(), method=method, target_utility=0.75, postprocess=after
-    )
+    one = vecveil.fit_pairs(*DATA.arguments(), method=method, target_utility=0.75, postprocess=after)
     X = np.concatenate([DATA.positive, DATA.background])
     task = SimilarityTask.of(X, pairs=4000, seed=9)
-    found = task.relative(
-        lambda V, rng: one.protect(V, rng, noise=rng is not None), np.random.default_rng(9)
-    )
+    found = task.relative(lambda V, rng: one.protect(V, rng, noise=rng is not None), np.random.default_rng(9))
     assert found == pytest.approx(0.75, abs=0.1)
 
 
@@ -249,8 +257,21 @@ BAD_STEPS: dict[str, tuple[Any, str]] = {
     "numbers": ([3], "postprocess"),
     "bytes": (b"normalise", "postprocess"),
 }
-BAD_BEFORE = ("clip", "clip:", "clip:x", "clip:0", "clip:-1", "clip:nan", "clip:inf", "normalise:1",
-              "none:1", "whiten", "", 3, None)  # fmt: skip
+BAD_BEFORE = (
+    "clip",
+    "clip:",
+    "clip:x",
+    "clip:0",
+    "clip:-1",
+    "clip:nan",
+    "clip:inf",
+    "normalise:1",
+    "none:1",
+    "whiten",
+    "",
+    3,
+    None,
+)
 
 
 @pytest.mark.parametrize("kind", BAD_STEPS)

@@ -30,8 +30,12 @@ def row(
     recovered: float, rank: int, neighbours: float | None, noise: float = 0.5
 ) -> tuple[SubspaceSetting, dict[str, Any]]:
     return SubspaceSetting(rank, 1, 0.0, False), {
-        "feasible": True, "recovered": recovered, "noise_to_signal": noise, "neighbours": neighbours, "error": 0.05,
-    }  # fmt: skip
+        "feasible": True,
+        "recovered": recovered,
+        "noise_to_signal": noise,
+        "neighbours": neighbours,
+        "error": 0.05,
+    }
 
 
 def order(*rows: tuple[SubspaceSetting, dict[str, Any]]) -> list[int]:
@@ -117,8 +121,18 @@ def test_the_map_of_a_fold_knows_no_pair_of_an_unlisted_word(transplants: bool, 
     positive[:, 0] = negative[:, 0] = 0
     positive[labels[:, 0] == 1, 0] = 1
     moments = Moments.of(positive, negative, token_labels=labels)
-    fit = FitData(positive, negative, labels, None, None, moments, SimilarityTask.of(positive, seed=0),
-                  NoiseScale(noise_to_signal=0.1), 0, False)  # fmt: skip
+    fit = FitData(
+        positive,
+        negative,
+        labels,
+        None,
+        None,
+        moments,
+        SimilarityTask.of(positive, seed=0),
+        NoiseScale(noise_to_signal=0.1),
+        0,
+        False,
+    )
     assert MapFit(fit, transplants=transplants).moments.C[0, 0] > 0.1  # control
     fold = _fold(fit, np.arange(150), np.array([0]))
     assert MapFit(fold, transplants=transplants).moments.C[0, 0] == 0

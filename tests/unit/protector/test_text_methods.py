@@ -14,9 +14,7 @@ import vecveil
 from harness.errors import raises
 from vecveil.attacks import KernelAttack, LinearAttack
 from vecveil.encoders import LsaEncoder, load_encoder
-from vecveil.errors import (
-    ProtectorFileError,
-)
+from vecveil.errors import ProtectorFileError
 from vecveil.protector import TEXT_METHODS
 
 DRUGS = ["aspirin", "codeine", "heparin", "insulin", "lithium", "zyxcanaryl"]
@@ -48,9 +46,7 @@ def fitted(encoder: Any) -> dict[str, vecveil.Protector]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_encode_rewrites_and_then_encodes(
-    name: str, fitted: dict[str, vecveil.Protector], encoder: Any
-) -> None:
+def test_encode_rewrites_and_then_encodes(name: str, fitted: dict[str, vecveil.Protector], encoder: Any) -> None:
     protector, texts = fitted[name], texts_of(40, 1)
     written = protector.rewrite(texts)
     assert written[::3] == texts[::3]  # nothing is found in them
@@ -69,15 +65,10 @@ def test_encode_rewrites_and_then_encodes(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_vectors_are_refused_with_the_reason(
-    name: str, fitted: dict[str, vecveil.Protector]
-) -> None:
+def test_vectors_are_refused_with_the_reason(name: str, fitted: dict[str, vecveil.Protector]) -> None:
     protector = fitted[name]
     X = np.ones((3, 24), dtype=np.float32)
-    for call in (
-        lambda: protector.protect(X),
-        lambda: protector.protect(X, 0, noise=False),
-    ):
+    for call in (lambda: protector.protect(X), lambda: protector.protect(X, 0, noise=False)):
         with raises("E-INPUT-REWRITTEN", "X"):
             call()
     np.testing.assert_array_equal(protector.protect(X, rewritten=True), X)
@@ -97,11 +88,19 @@ def test_other_methods_do_not_rewrite(encoder: Any) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"epsilon": 1.0}, {"noise_to_signal": 0.1}, {"target_utility": 0.9}, {"before": "normalise"},
-        {"postprocess": "normalise"}, {"output": "reduced"}, {"utility": "neighbours"},
-        {"delta": 1e-5}, {"rank": 3}, {"splits": 2}, {"words": 5},
+        {"epsilon": 1.0},
+        {"noise_to_signal": 0.1},
+        {"target_utility": 0.9},
+        {"before": "normalise"},
+        {"postprocess": "normalise"},
+        {"output": "reduced"},
+        {"utility": "neighbours"},
+        {"delta": 1e-5},
+        {"rank": 3},
+        {"splits": 2},
+        {"words": 5},
     ],
-)  # fmt: skip
+)
 def test_what_a_vector_needs_is_refused(options: dict[str, Any], encoder: Any) -> None:
     with raises("E-INPUT", next(iter(options))):
         vecveil.fit(texts_of(60, 0), CONCEPT, encoder, method="redact", **options)
@@ -125,9 +124,7 @@ def test_there_is_no_formal_guarantee(name: str, fitted: dict[str, vecveil.Prote
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_saved_protector_rewrites_the_same(
-    name: str, fitted: dict[str, vecveil.Protector], tmp_path: Path
-) -> None:
+def test_a_saved_protector_rewrites_the_same(name: str, fitted: dict[str, vecveil.Protector], tmp_path: Path) -> None:
     path, protector = tmp_path / "p.vecveil", fitted[name]
     protector.save(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -152,9 +149,7 @@ def test_a_changed_file_is_refused(fitted: dict[str, vecveil.Protector], tmp_pat
     assert "aspirin" not in str(caught.value)
 
 
-def test_settings_are_in_the_fingerprint(
-    fitted: dict[str, vecveil.Protector], encoder: Any
-) -> None:
+def test_settings_are_in_the_fingerprint(fitted: dict[str, vecveil.Protector], encoder: Any) -> None:
     texts = texts_of(300, 0)
     other = vecveil.fit(texts, CONCEPT, encoder, method="replace-random", words=30, seed=4)
     assert other.report["parameters"] == {"words": 30}
@@ -186,9 +181,7 @@ def test_concepts_that_cannot_be_saved_or_found(encoder: Any, tmp_path: Path) ->
     spans = [list(row) for row in CONCEPT.detect(texts)]
     given = vecveil.Concept.from_spans("drug", spans)
     protector = vecveil.fit(texts, given, encoder, method="redact")
-    assert protector.rewrite(texts, spans=spans) == vecveil.fit(
-        texts, CONCEPT, encoder, method="redact"
-    ).rewrite(texts)
+    assert protector.rewrite(texts, spans=spans) == vecveil.fit(texts, CONCEPT, encoder, method="redact").rewrite(texts)
     with raises("E-INPUT", "spans"):
         protector.encode(texts)
     with raises("E-CONCEPT", "concept"):
@@ -224,7 +217,6 @@ def test_audits_attack_the_vectors_of_rewritten_texts(
     assert "redact" in (tmp_path / "audit.html").read_text(encoding="utf-8")
     if positional:
         return
-    task = vecveil.metrics.StsTask(encoder.encode(texts_of(30, 8)), encoder.encode(texts_of(30, 9)),
-                                   np.arange(30.0))  # fmt: skip
+    task = vecveil.metrics.StsTask(encoder.encode(texts_of(30, 8)), encoder.encode(texts_of(30, 9)), np.arange(30.0))
     with raises("E-INPUT", "tasks"):
         vecveil.audit(protector, texts, concept, tasks=[task], **options)

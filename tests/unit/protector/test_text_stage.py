@@ -23,8 +23,13 @@ WORDS = [f"word{a}{b}" for a in "abcde" for b in "abcde"]
 CONCEPT = vecveil.Concept.from_terms("drug", DRUGS)
 HALF = vecveil.Concept.from_terms("some", DRUGS[:3])
 FIXED: dict[str, Any] = {
-    "noise_to_signal": 0.2, "rank": 4, "kept": 10, "flattening": 0.0, "pairs": True, "show_progress": False,
-}  # fmt: skip
+    "noise_to_signal": 0.2,
+    "rank": 4,
+    "kept": 10,
+    "flattening": 0.0,
+    "pairs": True,
+    "show_progress": False,
+}
 
 
 def texts_of(count: int = 300, seed: int = 0) -> list[str]:
@@ -225,10 +230,11 @@ def test_sealed_search_is_calibrated_on_the_originals(encoder: Any) -> None:
     options: dict[str, Any] = {"utility": "sealed-search", "collection_size": 300, "show_progress": False}
     method: dict[str, Any] = {"method": "laplace", "epsilon": 1e6}
     kept = [
-        vecveil.fit(TEXTS, CONCEPT, encoder, candidates=k, rewrite="delete", **method, **options)
-        .report["utility"]["sealed_search"]["relative"]
+        vecveil.fit(TEXTS, CONCEPT, encoder, candidates=k, rewrite="delete", **method, **options).report["utility"][
+            "sealed_search"
+        ]["relative"]
         for k in (20, 300)
-    ]  # fmt: skip
+    ]
     # Without noise, rewriting alone loses neighbours among few candidates, and none where all are fetched.
     assert kept[0] < 0.95
     assert kept[1] == 1

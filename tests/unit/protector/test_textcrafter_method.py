@@ -86,9 +86,7 @@ def test_the_same_seed_gives_the_same_protector_and_another_another() -> None:
     assert fit(seed=1).fingerprint != PROTECTOR.fingerprint
 
 
-def test_an_interrupted_fit_goes_on_from_its_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_fit_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from vecveil.textcrafter import training
 
     class Stopped(KeyboardInterrupt):
@@ -215,10 +213,7 @@ class Shouting:
 
 def notes() -> list[str]:
     drugs = [f"Patient {i} was given aspirin at noon {'x' * (i % 7)}" for i in range(60)]
-    plain = [
-        f"The visit number {i} went well{'!' if i % 3 == 0 else '.'} {'y' * (i % 5)}"
-        for i in range(90)
-    ]
+    plain = [f"The visit number {i} went well{'!' if i % 3 == 0 else '.'} {'y' * (i % 5)}" for i in range(90)]
     return drugs + plain
 
 
@@ -230,9 +225,8 @@ def test_plain_texts_in_which_a_recogniser_finds_pii_move(relabel: Any) -> None:
     texts[-1] += " Write to jane.roe@example.org."
     options = {} if relabel is None else {"relabel": relabel}
     one = vecveil.fit(
-        texts, Concept.from_terms("drug", ["aspirin"]), Codes(),
-        method="textcrafter", radius=0.5, epochs=1, **options,
-    )  # fmt: skip
+        texts, Concept.from_terms("drug", ["aspirin"]), Codes(), method="textcrafter", radius=0.5, epochs=1, **options
+    )
     rows = one.report["training"]["classifier"]["held_out"]["rows"]
     moved = {None: 0, "presidio": 1}.get(relabel if isinstance(relabel, str) else None, 0)
     if isinstance(relabel, Shouting):
@@ -289,9 +283,8 @@ def test_a_recogniser_that_is_none_is_refused_before_anything_is_encoded(relabel
 
     with raises("E-INPUT", "relabel"):
         vecveil.fit(
-            notes(), Concept.from_terms("drug", ["aspirin"]), Never(),
-            method="textcrafter", radius=0.5, relabel=relabel,
-        )  # fmt: skip
+            notes(), Concept.from_terms("drug", ["aspirin"]), Never(), method="textcrafter", radius=0.5, relabel=relabel
+        )
 
 
 def test_behind_a_map_the_guarantee_says_where_norm_and_direction_hold() -> None:
@@ -347,9 +340,7 @@ def test_the_sphere_gives_the_vector_after_n_plus_one_releases() -> None:
     for row in range(5):
         e = DATA.positive[row]
         Y = PROTECTOR.protect(np.repeat(e[None], N + 1, axis=0))
-        apart = (
-            Y[1:] - Y[0]
-        )  # none has a part along v(e), and neither has e − Y[0]: the shortest solution is it
+        apart = Y[1:] - Y[0]  # none has a part along v(e), and neither has e − Y[0]: the shortest solution is it
         step = np.linalg.lstsq(2 * apart, (apart**2).sum(axis=1), rcond=1e-10)[0]
         np.testing.assert_allclose(Y[0] + step, e, atol=1e-6)
 
@@ -381,6 +372,4 @@ def test_a_forged_spread_makes_no_mechanism(change: str) -> None:
     spread = mechanism.noise_covariance().copy()
     forged = {"negative": -spread, "asymmetric": np.triu(spread), "too large": 100 * spread}[change]
     with pytest.raises(ValueError, match="spread"):
-        TextCrafter.from_saved(
-            mechanism.parameters(), {**mechanism.to_arrays(), "spread": forged}, N
-        )
+        TextCrafter.from_saved(mechanism.parameters(), {**mechanism.to_arrays(), "spread": forged}, N)

@@ -33,9 +33,7 @@ def test_compiled_and_numpy_give_the_same_bits(n: int) -> None:
     first, second = elementary.normals(W, pairs), kernel.normals(W, pairs)
     np.testing.assert_array_equal(first.view(np.uint64), second.view(np.uint64))
     for shape in (1.0, 1.5, float(n), 4096.0):
-        np.testing.assert_array_equal(
-            elementary.gammas(W, 2 * pairs, 4, shape), kernel.gammas(W, 2 * pairs, 4, shape)
-        )
+        np.testing.assert_array_equal(elementary.gammas(W, 2 * pairs, 4, shape), kernel.gammas(W, 2 * pairs, 4, shape))
     for dtype in ("f4", "f8"):
         X = RNG.standard_normal((40, n)).astype(dtype)
         for kind in NoiseKind:

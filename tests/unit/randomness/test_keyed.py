@@ -23,12 +23,13 @@ IDS = [f"item-{i}" for i in range(40)]
 
 def fitted(method: str = "laplace", **options: Any) -> Protector:
     scale = {
-        "gaussian": {"sigma": 0.1}, "ldp-gaussian": {"epsilon": 9.0, "delta": 1e-5}, "shuffle": {},
-        "textcrafter": {"radius": 0.7}, "textcrafter-subspace": {"radius": 0.7},
-    }.get(method, {"epsilon": 30.0})  # fmt: skip
-    return vecveil.fit_pairs(
-        *token_data(60, N).arguments(), method=method, **({**scale, **options})
-    )
+        "gaussian": {"sigma": 0.1},
+        "ldp-gaussian": {"epsilon": 9.0, "delta": 1e-5},
+        "shuffle": {},
+        "textcrafter": {"radius": 0.7},
+        "textcrafter-subspace": {"radius": 0.7},
+    }.get(method, {"epsilon": 30.0})
+    return vecveil.fit_pairs(*token_data(60, N).arguments(), method=method, **({**scale, **options}))
 
 
 def noise(protector: Protector, rows: np.ndarray, ids: list[Any], **options: Any) -> np.ndarray:
@@ -39,17 +40,17 @@ def noise(protector: Protector, rows: np.ndarray, ids: list[Any], **options: Any
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_an_item_always_gets_the_same_release(method: str, dtype: Any) -> None:
     options: dict[str, Any] = {
-        "sparse": {"epochs": 2}, "sparse-whitebox": {"epochs": 1, "steps": 2}, "textcrafter": {"epochs": 1},
+        "sparse": {"epochs": 2},
+        "sparse-whitebox": {"epochs": 1, "steps": 2},
+        "textcrafter": {"epochs": 1},
         "textcrafter-subspace": {"epochs": 1},
-    }.get(method, {})  # fmt: skip
+    }.get(method, {})
     one, rows = fitted(method, **options), X.astype(dtype)
     whole = one.protect(rows, ids=IDS, key=KEY)
     np.testing.assert_array_equal(one.protect(rows, ids=IDS, key=KEY), whole)
     order = np.random.default_rng(1).permutation(40)
     shuffled = one.protect(rows[order], ids=[IDS[i] for i in order], key=KEY)
-    single = np.concatenate(
-        [one.protect(rows[i : i + 1], ids=IDS[i : i + 1], key=KEY) for i in range(40)]
-    )
+    single = np.concatenate([one.protect(rows[i : i + 1], ids=IDS[i : i + 1], key=KEY) for i in range(40)])
     # Products with a full matrix, two networks among them: the last bits depend on the library.
     if method in ("covariance", "textcrafter", "textcrafter-subspace"):
         np.testing.assert_allclose(shuffled, whole[order], atol=1e-5)
@@ -65,9 +66,7 @@ def test_it_survives_saving_and_loading(tmp_path: Any) -> None:
     one = fitted("subspace", rank=2, kept=6, flattening=0.3, pairs=True)
     one.save(tmp_path / "p.vecveil")
     again = vecveil.load(tmp_path / "p.vecveil")
-    np.testing.assert_array_equal(
-        again.protect(X, ids=IDS, key=KEY), one.protect(X, ids=IDS, key=KEY)
-    )
+    np.testing.assert_array_equal(again.protect(X, ids=IDS, key=KEY), one.protect(X, ids=IDS, key=KEY))
     assert bytes(range(100, 132)) not in (tmp_path / "p.vecveil").read_bytes()
 
 
@@ -98,15 +97,17 @@ def test_two_time_pad_at_two_scales_gives_no_vector() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    ["id", "content", "last bit", "key", "key id", "epsilon", "map", "output", "before", "after"],
+    "change", ["id", "content", "last bit", "key", "key id", "epsilon", "map", "output", "before", "after"]
 )
 def test_everything_that_decides_a_release_changes_the_noise(change: str) -> None:
     base = {"rank": 2, "kept": 6, "flattening": 0.3, "pairs": True}
     changes = {
-        "epsilon": {"epsilon": 31.0}, "map": {"kept": 5}, "output": {"output": "reduced"},
-        "before": {"before": "clip:3"}, "after": {"postprocess": "float16"},
-    }  # fmt: skip
+        "epsilon": {"epsilon": 31.0},
+        "map": {"kept": 5},
+        "output": {"output": "reduced"},
+        "before": {"before": "clip:3"},
+        "after": {"postprocess": "float16"},
+    }
     one = fitted("subspace", **base)
     two = fitted("subspace", **(base | changes.get(change, {})))
     rows, ids, key = X.copy(), list(IDS), KEY
@@ -135,9 +136,7 @@ def test_dtype_and_negative_zero_do_not_change_the_words() -> None:
     first = stream_of(one, rows, IDS, KEY)
     np.testing.assert_array_equal(stream_of(one, rows.astype(np.float64), IDS, KEY), first)
     zero, negative = np.zeros((1, N)), -np.zeros((1, N))
-    np.testing.assert_array_equal(
-        stream_of(one, zero, ["a"], KEY), stream_of(one, negative, ["a"], KEY)
-    )
+    np.testing.assert_array_equal(stream_of(one, zero, ["a"], KEY), stream_of(one, negative, ["a"], KEY))
 
 
 def test_ids_of_different_types_and_framing_do_not_collide() -> None:
@@ -157,9 +156,7 @@ def test_texts_stand_for_rows_whose_last_bits_vary() -> None:
     texts = [f"text {i}" for i in range(40)]
     jitter = X + 1e-9
     first = one.protect(X, ids=IDS, key=KEY, texts=texts)
-    np.testing.assert_allclose(
-        one.protect(jitter, ids=IDS, key=KEY, texts=texts), first, atol=2 * one.mechanism.step
-    )
+    np.testing.assert_allclose(one.protect(jitter, ids=IDS, key=KEY, texts=texts), first, atol=2 * one.mechanism.step)
     assert (one.protect(X, ids=IDS, key=KEY, texts=texts[::-1]) != first).any(axis=1).all()
     object.__setattr__(one, "encoder_info", EncoderInfo("other", "abd", "fp32"))
     assert (one.protect(X, ids=IDS, key=KEY, texts=texts) != first).any(axis=1).all()
@@ -210,9 +207,7 @@ def test_rotation_by_key_id() -> None:
     one = fitted()
     current = one.protect(X, ids=IDS, key=keys)
     np.testing.assert_array_equal(current, one.protect(X, ids=IDS, key=keys.key("new")))
-    np.testing.assert_array_equal(
-        one.protect(X, ids=IDS, key=keys.key("k")), one.protect(X, ids=IDS, key=KEY)
-    )
+    np.testing.assert_array_equal(one.protect(X, ids=IDS, key=keys.key("k")), one.protect(X, ids=IDS, key=KEY))
     assert (current != one.protect(X, ids=IDS, key=KEY)).any(axis=1).all()
     with pytest.raises(KeyFileError):
         keys.key("gone")

@@ -52,11 +52,24 @@ def test_the_environment_holds_the_same(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "7", record(schema="other"), record(current="b"), record(keys={}), record(keys=[1]),
-     record(keys={"a": TEXT[:20]}), record(keys={"a": "!" + TEXT}), record(keys={"a": 7}),
-     record(keys={"": TEXT}, current=""), record(keys={"a\nb": TEXT}, current="a\nb"),
-     record(keys={"a": base64.b64encode(bytes(32)).decode()}), "[" * 100_000],
-)  # fmt: skip
+    [
+        "",
+        "{",
+        "[]",
+        "7",
+        record(schema="other"),
+        record(current="b"),
+        record(keys={}),
+        record(keys=[1]),
+        record(keys={"a": TEXT[:20]}),
+        record(keys={"a": "!" + TEXT}),
+        record(keys={"a": 7}),
+        record(keys={"": TEXT}, current=""),
+        record(keys={"a\nb": TEXT}, current="a\nb"),
+        record(keys={"a": base64.b64encode(bytes(32)).decode()}),
+        "[" * 100_000,
+    ],
+)
 def test_other_files_are_refused_without_showing_them(text: str, tmp_path: Path) -> None:
     path = tmp_path / "noise.key"
     path.write_text(text)
@@ -103,9 +116,7 @@ def test_a_key_is_not_shown_pickled_or_copied() -> None:
     assert not hasattr(key, "__dict__")
 
 
-def test_an_interrupted_rotation_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_rotation_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "noise.key"
     NoiseKeys.create(path, "a")
     before = path.read_bytes()

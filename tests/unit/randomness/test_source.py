@@ -21,9 +21,7 @@ from vecveil.mechanisms import Laplace
 from vecveil.randomness import resolve_generator, resolve_stream
 
 
-def test_the_default_key_has_256_bits_of_the_operating_system(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_default_key_has_256_bits_of_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     asked: list[int] = []
@@ -108,9 +106,7 @@ def test_threads_never_share_noise_and_a_pool_survives_a_fork() -> None:
     X = np.zeros((9000, 64), dtype=np.float32)
     Laplace(64, 1.0).protect(X)  # the pool of threads is there now
     results = multiprocessing.get_context("fork").Queue()
-    worker = multiprocessing.get_context("fork").Process(
-        target=_protect_in_child, args=(X, results)
-    )
+    worker = multiprocessing.get_context("fork").Process(target=_protect_in_child, args=(X, results))
     worker.start()
     assert results.get(timeout=60) == 9000
     worker.join(60)
@@ -122,9 +118,7 @@ def _protect_in_child(X: Any, results: Any) -> None:
 
 
 @pytest.mark.parametrize("threads", ["1", "2", "5"])
-def test_the_number_of_threads_does_not_change_seeded_noise(
-    threads: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_threads_does_not_change_seeded_noise(threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.zeros((9000, 64), dtype=np.float32)
     monkeypatch.setenv("VECVEIL_THREADS", "1")
     alone = Laplace(64, 1.0).protect(X, rng=3)

@@ -77,17 +77,7 @@ def test_the_page_is_well_formed(variant: str) -> None:
 def test_nothing_is_loaded_and_nothing_runs(variant: str) -> None:
     reader = read(variant)
     for tag, attrs in reader.elements:
-        assert tag not in (
-            "script",
-            "img",
-            "iframe",
-            "object",
-            "embed",
-            "base",
-            "form",
-            "image",
-            "use",
-        )
+        assert tag not in ("script", "img", "iframe", "object", "embed", "base", "form", "image", "use")
         assert not any(key.startswith("on") or key in ("style", "src", "srcset") for key in attrs)
         assert attrs.get("href", "#").startswith(("#", "data:,"))
     css = resources.files("vecveil.report").joinpath("templates", "style.css").read_text(encoding="utf-8")
@@ -102,8 +92,7 @@ def test_the_policy_names_the_style_sheet_and_nothing_else() -> None:
     assert policy
     digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
     assert policy[1].replace("&#39;", "'") == (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -128,15 +117,26 @@ def test_tables_have_captions_and_scopes_and_drawings_have_titles() -> None:
 def test_the_order_of_the_sections() -> None:
     page = render_audit(sample_audit())
     order = re.findall(r'<h2 id="(\w+)"', page)
-    assert order == [
-        "verdict", "families", "lists", "anonymity", "utility", "guarantee", "repeat", "details",
-    ]  # fmt: skip
+    assert order == ["verdict", "families", "lists", "anonymity", "utility", "guarantee", "repeat", "details"]
     assert re.findall(r'<details id="([\w-]+)"', page) == [
-        "guarantee-details", "computed", "learning", "attacks", "terms", "frameworks", "skipped", "limits",
-    ]  # fmt: skip
+        "guarantee-details",
+        "computed",
+        "learning",
+        "attacks",
+        "terms",
+        "frameworks",
+        "skipped",
+        "limits",
+    ]
     store = render_audit(sample_audit("store"))
     assert re.findall(r'<h2 id="(\w+)"', store) == [
-        "lint", "verdict", "families", "lists", "anonymity", "repeat", "details",
+        "lint",
+        "verdict",
+        "families",
+        "lists",
+        "anonymity",
+        "repeat",
+        "details",
     ]
 
 
@@ -162,9 +162,7 @@ def test_what_could_not_be_measured_is_a_dash() -> None:
     gone = dict.fromkeys(("value", "low", "high", "chance", "clean", "clean_low", "clean_high"))
     record["attacks"][3] |= gone
     record["attacks"][1]["also"][3] |= gone
-    record["utility"]["retrieval"] |= dict.fromkeys(
-        ("clean", "value", "relative", "low", "high", "n")
-    )
+    record["utility"]["retrieval"] |= dict.fromkeys(("clean", "value", "relative", "low", "high", "n"))
     for term in record["terms"]:
         term |= dict.fromkeys(("clean", "value", "chance"))
     page = render_audit(settle(record))
@@ -252,9 +250,10 @@ def test_unlisted_words_stand_beside_the_listed_ones_of_the_same_attack() -> Non
     assert lists.index("Listed words") < lists.index("22.1 %") < lists.index("63.2 %")
 
 
-@pytest.mark.parametrize(("variant", "step"), [
-    ("formal", "sealed search"), ("store", "Deal with the warnings"), ("at-chance", "vecveil frontier"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("variant", "step"),
+    [("formal", "sealed search"), ("store", "Deal with the warnings"), ("at-chance", "vecveil frontier")],
+)
 def test_the_next_step_follows_from_the_figures(variant: str, step: str) -> None:
     steps = next_steps(audit := AuditRecord.read(sample_audit(variant), owner="test"), decide(audit))
     assert any(step in each for each in steps) is (variant != "at-chance")

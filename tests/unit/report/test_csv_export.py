@@ -29,9 +29,7 @@ def number(cell: str) -> float | None:
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "hostile"])
 def test_every_figure_reads_back_as_it_was(variant: str) -> None:
     record = sample_audit(variant)
-    expected = [
-        (attack, figure) for attack in record["attacks"] for figure in (attack, *attack["also"])
-    ]
+    expected = [(attack, figure) for attack in record["attacks"] for figure in (attack, *attack["also"])]
     found = rows(record)
     assert len(found) == len(expected)
     for row, (attack, figure) in zip(found, expected, strict=True):

@@ -45,15 +45,17 @@ def test_the_worst_attack_has_a_limit(above: float, fails: bool) -> None:
     ("baseline", "fails"),
     [
         (changed("mlp-adaptive", value=0.209, low=0.19, high=0.23), ""),
-        (changed("mlp-adaptive", value=0.208, low=0.19, high=0.23),
-         "mlp-adaptive reaches 22.9 % (R-precision), in the baseline mlp-adaptive reaches 20.8 % (R-precision); "
-         "at most 2 points more are allowed."),
+        (
+            changed("mlp-adaptive", value=0.208, low=0.19, high=0.23),
+            "mlp-adaptive reaches 22.9 % (R-precision), in the baseline mlp-adaptive reaches 20.8 % (R-precision); "
+            "at most 2 points more are allowed.",
+        ),
         (changed("mlp-adaptive", value=0.1, low=0.1, high=0.1), "in the baseline linear reaches 13.8 %"),
         (changed("logistic-probe", value=0.595), ""),  # the interval, 59.2 % to 63.2 %, holds it
         (changed("logistic-probe", value=0.58), "logistic-probe reaches 61.2 % (AUC), in the baseline"),
         (changed("logistic-probe", value=0.9, high=0.92), ""),
     ],
-)  # fmt: skip
+)
 def test_a_figure_may_exceed_the_baseline_by_so_much(baseline: AuditRecord, fails: str) -> None:
     found = gate(baseline, worse_by=0.02).failures
     assert len(found) == bool(fails)

@@ -66,11 +66,7 @@ def headings(document: str) -> list[str]:
 
 def poisoned(words: str) -> dict[str, Any]:
     """Return a record that holds ``words`` in every free string."""
-    record = json.loads(
-        json.dumps(sample_audit("hostile")).replace(
-            json.dumps(evil())[1:-1], json.dumps(words)[1:-1]
-        )
-    )
+    record = json.loads(json.dumps(sample_audit("hostile")).replace(json.dumps(evil())[1:-1], json.dumps(words)[1:-1]))
     assert isinstance(record, dict)
     return record
 
@@ -151,13 +147,7 @@ def test_what_text_becomes(words: str, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("words", "shown"),
-    [
-        ("mlp-adaptive", "`mlp-adaptive`"),
-        ("a`b", "``a`b``"),
-        ("`a", "`` `a ``"),
-        ("a|b", r"`a\|b`"),
-        ("", "`  `"),
-    ],
+    [("mlp-adaptive", "`mlp-adaptive`"), ("a`b", "``a`b``"), ("`a", "`` `a ``"), ("a|b", r"`a\|b`"), ("", "`  `")],
 )
 def test_what_a_name_becomes(words: str, shown: str) -> None:
     assert markdown_code(words) == shown

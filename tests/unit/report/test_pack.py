@@ -31,8 +31,11 @@ def test_the_pack_is_complete_and_states_files_by_their_hash(tmp_path: Path) -> 
     assert pack["verdict"]["grade"] == "most"
     assert pack["command"] == sample_audit()["command"]
     # The summary that is signed names the record, the encoder, what was not attacked, and each criterion of anonymity.
-    record = {"name": "audit.json", "bytes": written[2].stat().st_size,
-              "sha256": hashlib.sha256(written[2].read_bytes()).hexdigest()}  # fmt: skip
+    record = {
+        "name": "audit.json",
+        "bytes": written[2].stat().st_size,
+        "sha256": hashlib.sha256(written[2].read_bytes()).hexdigest(),
+    }
     assert pack["record"] == record
     assert pack["encoder"]["name"] == sample_audit()["encoder"]["name"]
     page = " ".join(re.sub("<[^>]+>", " ", written[0].read_text(encoding="utf-8")).split())

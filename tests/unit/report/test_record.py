@@ -117,9 +117,7 @@ def test_a_key_of_another_type_is_named(wrong: object) -> None:
         (("texts", "total"), True, "texts.total"),
     ],
 )
-def test_a_value_that_cannot_be_is_named(
-    path: tuple[str | int, ...], value: object, key: str
-) -> None:
+def test_a_value_that_cannot_be_is_named(path: tuple[str | int, ...], value: object, key: str) -> None:
     record = sample_audit()
     parent(record, path)[path[-1]] = value
     with pytest.raises(InvalidInputError, match="must be") as caught:
@@ -182,9 +180,7 @@ def test_unknown_keys_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"\xff\xfe", b"[1]", b"{}", b"[" * 200_000, b"NaN", b'"text"'],
-    ids=range(8),
+    "content", [b"", b"{", b"\xff\xfe", b"[1]", b"{}", b"[" * 200_000, b"NaN", b'"text"'], ids=range(8)
 )
 def test_a_file_that_is_no_record_is_refused(tmp_path: Path, content: bytes) -> None:
     source, target = tmp_path / "audit.json", tmp_path / "audit.html"

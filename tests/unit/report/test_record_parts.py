@@ -101,9 +101,7 @@ def test_a_family_that_could_not_be_measured_is_still_listed() -> None:
     assert "not measurable on these texts" in render_audit(settle(record)).lower()
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("over_chance", 0.5), ("over_chance", None), ("clean_over_chance", 0.1)]
-)
+@pytest.mark.parametrize(("key", "value"), [("over_chance", 0.5), ("over_chance", None), ("clean_over_chance", 0.1)])
 def test_leakage_over_chance_follows_from_the_figures(key: str, value: float | None) -> None:
     record = sample_audit()
     record["attacks"][3][key] = value
@@ -119,8 +117,7 @@ def test_over_chance_may_be_rounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "part"),
-    [("frameworks", {"attacks": ["canary"]}), ("reconstructions", {"attack": "canary"})],
+    ("key", "part"), [("frameworks", {"attacks": ["canary"]}), ("reconstructions", {"attack": "canary"})]
 )
 def test_attacks_that_are_named_are_in_the_record(key: str, part: dict[str, Any]) -> None:
     record = sample_audit("reconstructions")

@@ -57,9 +57,7 @@ def test_no_guarantee_and_no_effect_are_said() -> None:
 
 
 def test_a_figure_and_its_sign_stay_together() -> None:
-    assert not any(
-        line.lstrip().startswith("%") for line in summary_table(sample_audit()).splitlines()
-    )
+    assert not any(line.lstrip().startswith("%") for line in summary_table(sample_audit()).splitlines())
 
 
 def test_terminal_escapes_are_inert() -> None:

@@ -10,15 +10,7 @@ from harness.sample_attacks import attack, clean_of, figure, settle
 from harness.sample_audit import sample_audit
 from vecveil.records import AuditRecord
 from vecveil.records.audit import LeakageFigure, LearningPoint
-from vecveil.records.verdict import (
-    against_chance,
-    against_clean,
-    decide,
-    grade,
-    grade_ahead,
-    standing,
-    status,
-)
+from vecveil.records.verdict import against_chance, against_clean, decide, grade, grade_ahead, standing, status
 from vecveil.report import audit as words
 
 
@@ -138,17 +130,13 @@ def test_below_chance_is_not_called_at_chance() -> None:
 
 
 def test_overlapping_intervals_are_no_reduction() -> None:
-    record = with_worst(
-        value=0.58, low=0.56, high=0.59, clean=0.60, clean_low=0.58, clean_high=0.62
-    )
+    record = with_worst(value=0.58, low=0.56, high=0.59, clean=0.60, clean_low=0.58, clean_high=0.62)
     assert decide(parse(record)).sentence == "Does not hide the listed words."
     assert "does not show that protection lowers leakage" in noted(record)
 
 
 def test_intervals_that_touch_overlap() -> None:
-    record = with_worst(
-        value=0.57, low=0.56, high=0.58, clean=0.60, clean_low=0.58, clean_high=0.62
-    )
+    record = with_worst(value=0.57, low=0.56, high=0.58, clean=0.60, clean_low=0.58, clean_high=0.62)
     assert decide(parse(record)).grade == "not"
     record["attacks"][0]["high"] = 0.5799
     assert decide(parse(record)).grade == "little"
@@ -177,9 +165,7 @@ def test_no_formal_guarantee_is_said_twice(kind: str) -> None:
 
 
 def test_a_formal_guarantee_does_not_stand_for_the_leakage() -> None:
-    assert "measured, not part of the guarantee: another attack may recover more" in noted(
-        sample_audit()
-    )
+    assert "measured, not part of the guarantee: another attack may recover more" in noted(sample_audit())
 
 
 def test_attacks_that_do_not_adapt_are_named_as_such() -> None:
@@ -202,10 +188,7 @@ def test_a_store_says_that_nothing_is_known_of_it() -> None:
 
 @pytest.mark.parametrize(
     ("name", "source"),
-    [
-        ("access-patterns", "the log of queries"),
-        ("kernel-beside", "stored vectors and what stands beside them"),
-    ],
+    [("access-patterns", "the log of queries"), ("kernel-beside", "stored vectors and what stands beside them")],
 )
 def test_what_a_log_or_lengths_tell_is_not_said_of_the_vectors(name: str, source: str) -> None:
     record = sample_audit("store-without-clean")
@@ -226,8 +209,7 @@ def test_without_a_clean_side_nothing_is_called_a_reduction() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
-    [(0.72, "does not show that the stored vectors leak less"), (0.9, "leak more than clean ones")],
+    ("value", "words"), [(0.72, "does not show that the stored vectors leak less"), (0.9, "leak more than clean ones")]
 )
 def test_a_store_that_leaks_as_much_as_clean_vectors(value: float, words: str) -> None:
     record = sample_audit("store")
@@ -246,10 +228,8 @@ def test_another_metric_above_chance_is_not_hidden_behind_one_at_chance() -> Non
 def test_every_other_family_is_compared_with_chance_and_clean() -> None:
     assert others(sample_audit()) == {
         family: ("above chance; below clean", "")
-        for family in (
-            "probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms",
-        )
-    }  # fmt: skip
+        for family in ("probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms")
+    }
 
 
 @pytest.mark.parametrize(
@@ -257,10 +237,7 @@ def test_every_other_family_is_compared_with_chance_and_clean() -> None:
     [
         (figure("AUC", 0.505, 0.9, 0.5), "at chance within its interval; below clean"),
         (figure("AUC", 0.4, 0.9, 0.5), "below chance; below clean"),
-        (
-            figure("AUC", 0.89, 0.9, 0.5),
-            "above chance; not clearly below clean: the intervals overlap",
-        ),
+        (figure("AUC", 0.89, 0.9, 0.5), "above chance; not clearly below clean: the intervals overlap"),
         (figure("AUC", 0.95, 0.9, 0.5), "above chance; above clean"),
         (figure("AUC", 0.95, 0.9, 0.5) | {"chance": None}, "chance not stated; above clean"),
         (clean_of(figure("AUC", 0.95, 0.9, 0.5)), "above chance; no clean side"),
@@ -268,10 +245,7 @@ def test_every_other_family_is_compared_with_chance_and_clean() -> None:
             figure("AUC", 0.95, 0.9, 0.5) | {"low": None, "high": None},
             "no interval, so no verdict; clean not comparable",
         ),
-        (
-            figure("AUC", 0.95, 0.9, 0.5) | dict.fromkeys(("value", "low", "high")),
-            "not measurable on these texts",
-        ),
+        (figure("AUC", 0.95, 0.9, 0.5) | dict.fromkeys(("value", "low", "high")), "not measurable on these texts"),
     ],
 )
 def test_other_families_are_not_overstated(main: dict[str, Any], words: str) -> None:
@@ -288,11 +262,8 @@ def test_a_family_at_chance_names_what_is_above_it() -> None:
             "ten",
             "candidates",
             figure("top-1 of 10", 0.105, 0.99, 0.1),
-            also=[
-                figure("MRR", 0.4, 0.99, 0.29),
-                *(figure(f"top-{k}", 0.2 * k, 0.99, 0.1) for k in (4, 3, 2)),
-            ],
-        ),
+            also=[figure("MRR", 0.4, 0.99, 0.29), *(figure(f"top-{k}", 0.2 * k, 0.99, 0.1) for k in (4, 3, 2))],
+        )
     ]
     words, notes = others(settle(record))["candidates"]
     assert words.startswith("at chance within its interval")

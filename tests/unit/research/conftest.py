@@ -30,10 +30,7 @@ def searched(data: Path, tmp_path: Path) -> Path:
     folder = shutil.copytree(data, tmp_path / "data")
     own = folder / "retrieval" / "cranfield"
     texts = list(dict.fromkeys(sentences(300, 4)))[:120]
-    write_jsonl(
-        own / "corpus.jsonl.gz",
-        [{"_id": f"d{i}", "title": "", "text": t} for i, t in enumerate(texts)],
-    )
+    write_jsonl(own / "corpus.jsonl.gz", [{"_id": f"d{i}", "title": "", "text": t} for i, t in enumerate(texts)])
     asked = [{"_id": f"q{i}", "text": texts[3 * i], "split": "test"} for i in range(12)]
     write_jsonl(own / "queries.jsonl.gz", asked)
     rows = [f"q{i}\td{3 * i + j}\t{2 - j}\ttest" for i in range(12) for j in range(2)]

@@ -30,7 +30,7 @@ def test_the_page_is_well_formed_and_loads_nothing(variant: str) -> None:
     assert levels.count(1) == 1
     assert all(later <= earlier + 1 for earlier, later in itertools.pairwise(levels))
     assert "default-src 'none'" in page.replace("&#x27;", "'")
-    assert not {"nan", "none", "inf"} & set(reader.text.lower().replace("accelerator none", "").split())  # fmt: skip
+    assert not {"nan", "none", "inf"} & set(reader.text.lower().replace("accelerator none", "").split())
 
 
 def test_every_drawing_and_every_wide_table_has_words_and_can_be_reached_by_keyboard() -> None:
@@ -187,11 +187,15 @@ def test_numbers_below_are_the_record_s_where_they_are_few_and_apart(
 @pytest.mark.parametrize(
     ("values", "bounds", "low", "high"),
     [
-        ([0.3, 0.4], None, 0.3, 0.4), ([0.2, 0.7], (0.0, 1.0), 0.0, 1.0), ([0.2, 1.3], (0.0, 1.0), 0.0, 1.5),
-        ([-3.1, -0.2], None, -4.0, 0.0), ([0.0], None, -0.5, 0.5), ([5e-5, 9e-5], None, 4e-5, 1e-4),
+        ([0.3, 0.4], None, 0.3, 0.4),
+        ([0.2, 0.7], (0.0, 1.0), 0.0, 1.0),
+        ([0.2, 1.3], (0.0, 1.0), 0.0, 1.5),
+        ([-3.1, -0.2], None, -4.0, 0.0),
+        ([0.0], None, -0.5, 0.5),
+        ([5e-5, 9e-5], None, 4e-5, 1e-4),
         ([1e9, 3e9], None, 1e9, 3e9),
     ],
-)  # fmt: skip
+)
 def test_a_scale_holds_its_values_in_round_numbers(
     values: list[float], bounds: tuple[float, float] | None, low: float, high: float
 ) -> None:

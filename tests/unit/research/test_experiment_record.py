@@ -12,12 +12,7 @@ import pytest
 from harness.errors import raises
 from harness.sample_experiment import EXPERIMENTS, sample_experiment
 from research import results as s
-from research.report import (
-    experiment_to_csv,
-    experiment_to_html,
-    experiment_to_latex,
-    experiment_to_markdown,
-)
+from research.report import experiment_to_csv, experiment_to_html, experiment_to_latex, experiment_to_markdown
 from research.results import Number, read_experiment
 from vecveil.errors import DataFileError, InvalidInputError
 
@@ -97,7 +92,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("findings.0.verdict", "true", r"findings\[0\]\.verdict.*disagrees"),
         ("findings.0.why", "x", r"findings\[0\]\.why.*absent"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_sound_is_one_clear_error(path: str, value: Any, says: str) -> None:
     record = changed(path, value)
     for draw in DRAWN:
@@ -140,7 +135,7 @@ def test_what_experiments_write_is_what_is_read() -> None:
         s.Figure("Curve", x="ε", y="leakage", log=True, series=(line,), chance=0.1),
         s.Figure("Heat", kind="heat", rows=["a"], columns=["b", "c"], values=[[0.5, 1.0]]),
         s.Figure("Bars", kind="bars", series=(s.Series("x", [(0.0, 1.0, None, None)]),), columns=["b"]),
-    )  # fmt: skip
+    )
     finding = s.ClaimFinding("It leaks less.", "SPARSE, Table 1", "agrees", "2 of 2 cells")
     known = read_experiment(sample_experiment(), owner="test")
     table = s.Table("T", columns, rows)

@@ -86,10 +86,28 @@ def test_latex_is_balanced_and_only_our_commands_are_in_it(variant: str) -> None
     assert not set(plain) & set('#%_^~<>"|`') - {"~"}
     commands = set(re.findall(r"\\([A-Za-z]+)", plain))
     assert commands <= {
-        "begin", "end", "centering", "caption", "label", "toprule", "midrule", "bottomrule", "par", "smallskip",
-        "footnotesize", "pm", "varepsilon", "mu", "textbackslash", "textless", "textgreater", "textquotedbl",
-        "textbar", "textasciigrave", "textquotesingle",
-    }  # fmt: skip
+        "begin",
+        "end",
+        "centering",
+        "caption",
+        "label",
+        "toprule",
+        "midrule",
+        "bottomrule",
+        "par",
+        "smallskip",
+        "footnotesize",
+        "pm",
+        "varepsilon",
+        "mu",
+        "textbackslash",
+        "textless",
+        "textgreater",
+        "textquotedbl",
+        "textbar",
+        "textasciigrave",
+        "textquotesingle",
+    }
     for table in re.findall(r"\\midrule\n(.*?)\\bottomrule", plain, re.S):
         ends = [line for line in table.splitlines() if line]
         assert all(line.endswith("\\\\") for line in ends)

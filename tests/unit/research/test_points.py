@@ -91,8 +91,7 @@ def test_scales_fit_methods() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    ["", "clean 5", "effective", "effective 0", "utility 1", "utility nan", "literal inf", "x 3"],
+    "wrong", ["", "clean 5", "effective", "effective 0", "utility 1", "utility nan", "literal inf", "x 3"]
 )
 def test_a_wrong_scale_is_refused(wrong: str) -> None:
     with raises("E-INPUT", "scales"):

@@ -28,10 +28,7 @@ def test_the_two_sides_of_a_pair_share_a_group(data: Path) -> None:
     where = {text: i for i, text in enumerate(corpus.texts)}
     pairs = open_dataset("sts12", data)
     assert len(where) == len(corpus.texts)
-    assert all(
-        corpus.groups[where[a]] == corpus.groups[where[b]]
-        for a, b in zip(pairs.left, pairs.right, strict=True)
-    )
+    assert all(corpus.groups[where[a]] == corpus.groups[where[b]] for a, b in zip(pairs.left, pairs.right, strict=True))
 
 
 def test_categories_are_the_groups_of_the_terms_file(data: Path) -> None:
@@ -56,9 +53,7 @@ def test_a_sample_is_the_same_each_time_and_changes_the_digest(data: Path) -> No
     assert one.texts == other.texts
     assert one.digest == other.digest
     assert len(one.matches.with_concept) == len(one.matches.without_concept) == 40
-    assert (
-        make_problem("p", ProblemSpec(data=("sts12",), concept=LISTED), data).digest != one.digest
-    )
+    assert make_problem("p", ProblemSpec(data=("sts12",), concept=LISTED), data).digest != one.digest
 
 
 def test_annotated_spans_are_kept_with_their_texts(tmp_path: Path) -> None:
@@ -69,11 +64,15 @@ def test_annotated_spans_are_kept_with_their_texts(tmp_path: Path) -> None:
         span = {"start": at, "end": at + 7, "label": "DRUG", "text": "aspirin"}
         rows.append(
             {
-                "id": str(i), "split": "train", "pmid": str(i // 2), "label": i % 2, "relations": [],
+                "id": str(i),
+                "split": "train",
+                "pmid": str(i // 2),
+                "label": i % 2,
+                "relations": [],
                 "text": with_drug if i % 2 else f"Nothing happened to patient {i}.",
                 "spans": [span] if i % 2 else [],
             }
-        )  # fmt: skip
+        )
     write_jsonl(tmp_path / "ade" / "ade_corpus_v2.jsonl.gz", rows)
     spec = ProblemSpec(data=("ade",), concept=ConceptSpec(spans=("DRUG",)), texts=20)
     problem = make_problem("ade", spec, tmp_path)
@@ -83,20 +82,9 @@ def test_annotated_spans_are_kept_with_their_texts(tmp_path: Path) -> None:
         assert problem.texts[i][span.start : span.end] == "aspirin"
     assert problem.categories == {"aspirin": "DRUG"}
     gazetteer = ConceptSpec(gazetteer={"ade": ("DRUG",)})
-    assert (
-        len(
-            make_problem(
-                "g", ProblemSpec(data=("ade",), concept=gazetteer), tmp_path
-            ).matches.with_concept
-        )
-        == 30
-    )
+    assert len(make_problem("g", ProblemSpec(data=("ade",), concept=gazetteer), tmp_path).matches.with_concept) == 30
     with raises("E-INPUT", "gazetteer"):
-        make_problem(
-            "g",
-            ProblemSpec(data=("ade",), concept=ConceptSpec(gazetteer={"sts12": ("x",)})),
-            _sts(tmp_path),
-        )
+        make_problem("g", ProblemSpec(data=("ade",), concept=ConceptSpec(gazetteer={"sts12": ("x",)})), _sts(tmp_path))
 
 
 def _sts(folder: Path) -> Path:
@@ -138,10 +126,7 @@ def test_the_task_of_pairs_is_their_test_part(data: Path) -> None:
 
 def retrieval(folder: Path, name: str) -> None:
     documents = [{"_id": f"d{i}", "title": "", "text": f"document {i}"} for i in range(30)]
-    queries = [
-        {"_id": f"q{i}", "text": f"query {i}", "split": "test" if i < 4 else "dev"}
-        for i in range(6)
-    ]
+    queries = [{"_id": f"q{i}", "text": f"query {i}", "split": "test" if i < 4 else "dev"} for i in range(6)]
     place = folder / "retrieval" / name
     write_jsonl(place / "corpus.jsonl.gz", documents)
     write_jsonl(place / "queries.jsonl.gz", queries)
@@ -162,8 +147,18 @@ def test_the_task_of_documents_is_their_test_queries(tmp_path: Path) -> None:
 
 
 def test_labelled_texts_make_a_classification(tmp_path: Path) -> None:
-    rows = [{"id": str(i), "split": "train" if i < 30 else "test", "pmid": str(i), "text": f"text {i}", "label": i % 2,
-             "spans": [], "relations": []} for i in range(50)]  # fmt: skip
+    rows = [
+        {
+            "id": str(i),
+            "split": "train" if i < 30 else "test",
+            "pmid": str(i),
+            "text": f"text {i}",
+            "label": i % 2,
+            "spans": [],
+            "relations": [],
+        }
+        for i in range(50)
+    ]
     write_jsonl(tmp_path / "ade" / "ade_corpus_v2.jsonl.gz", rows)
     task = read_task("ade", tmp_path, encode)
     assert isinstance(task, ClassificationTask)

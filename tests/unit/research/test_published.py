@@ -30,40 +30,73 @@ ROWS = {
     "textcrafter-fig-3": 2,
 }
 SPOTS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("sparse-table-1", {"dataset": "sts12", "epsilon": 10, "method": "sparse"},
-     {"leakage": 19.31, "leakage_sd": 0.21, "confidence": 8.91, "confidence_sd": 0.12, "utility": 65.27}),
-    ("sparse-table-1", {"dataset": "fiqa", "epsilon": 20, "method": "purkayastha"},
-     {"leakage": 55.38, "leakage_sd": 1.26, "confidence": 35.25, "utility": 32.23, "utility_sd": 0.13}),
-    ("sparse-table-1", {"dataset": "fiqa", "epsilon": math.inf},
-     {"method": "none", "leakage": 77.35, "leakage_sd": None, "confidence": 54.48, "utility": 33.56}),
-    ("sparse-table-2", {"attack": "geia", "epsilon": 10, "method": "laplace"},
-     {"leakage": 20.60, "leakage_change": -18.71}),
+    (
+        "sparse-table-1",
+        {"dataset": "sts12", "epsilon": 10, "method": "sparse"},
+        {"leakage": 19.31, "leakage_sd": 0.21, "confidence": 8.91, "confidence_sd": 0.12, "utility": 65.27},
+    ),
+    (
+        "sparse-table-1",
+        {"dataset": "fiqa", "epsilon": 20, "method": "purkayastha"},
+        {"leakage": 55.38, "leakage_sd": 1.26, "confidence": 35.25, "utility": 32.23, "utility_sd": 0.13},
+    ),
+    (
+        "sparse-table-1",
+        {"dataset": "fiqa", "epsilon": math.inf},
+        {"method": "none", "leakage": 77.35, "leakage_sd": None, "confidence": 54.48, "utility": 33.56},
+    ),
+    (
+        "sparse-table-2",
+        {"attack": "geia", "epsilon": 10, "method": "laplace"},
+        {"leakage": 20.60, "leakage_change": -18.71},
+    ),
     ("sparse-table-2", {"attack": "mlc", "epsilon": math.inf}, {"leakage": 53.20}),
     ("sparse-table-3", {"dataset": "mimic-iii", "category": "disease", "method": "purkayastha"}, {"leakage": 22.86}),
     ("sparse-table-3", {"dataset": "pii-masking-300k", "category": "country", "method": "none"}, {"leakage": 84.07}),
-    ("sparse-table-4", {"dataset": "fiqa", "epsilon": 10, "method": "sparse-whitebox"},
-     {"leakage": 22.35, "utility": 26.46}),
+    (
+        "sparse-table-4",
+        {"dataset": "fiqa", "epsilon": 10, "method": "sparse-whitebox"},
+        {"leakage": 22.35, "utility": 26.46},
+    ),
     ("sparse-table-5", {"group": "gender", "tokens": "similar"}, {"leakage_change": -40.5}),
     ("sparse-table-6", {"dataset": "nfcorpus"}, {"metric": "ndcg@10", "sentences": 2590, "mean_words": 3.31}),
     ("sparse-table-6", {"dataset": "sts12"}, {"metric": "pearson", "entities": 123}),
-    ("sparse-table-7", {"dataset": "quora", "epsilon": 20, "method": "laplace"},
-     {"leakage": 75.56, "confidence": 50.87, "utility": 82.79}),
-    ("sparse-table-7", {"dataset": "sts14", "epsilon": 30, "method": "sparse"},
-     {"leakage": 14.70, "confidence": 32.95, "utility": 79.37}),
-    ("sparse-table-8", {"encoder": "sentence-t5", "method": "sparse"},
-     {"leakage": 22.38, "leakage_sd": 0.44, "utility": 74.45}),
-    ("sparse-table-9", {"dataset": "fiqa", "method": "replace-semantic"},
-     {"leakage": None, "utility": 18.37, "rate": 5.09}),
+    (
+        "sparse-table-7",
+        {"dataset": "quora", "epsilon": 20, "method": "laplace"},
+        {"leakage": 75.56, "confidence": 50.87, "utility": 82.79},
+    ),
+    (
+        "sparse-table-7",
+        {"dataset": "sts14", "epsilon": 30, "method": "sparse"},
+        {"leakage": 14.70, "confidence": 32.95, "utility": 79.37},
+    ),
+    (
+        "sparse-table-8",
+        {"encoder": "sentence-t5", "method": "sparse"},
+        {"leakage": 22.38, "leakage_sd": 0.44, "utility": 74.45},
+    ),
+    (
+        "sparse-table-9",
+        {"dataset": "fiqa", "method": "replace-semantic"},
+        {"leakage": None, "utility": 18.37, "rate": 5.09},
+    ),
     ("sparse-table-10", {"dataset": "fiqa", "lambda": 5e-4, "epsilon": 30}, {"leakage": 67.28, "utility": 29.84}),
     ("sparse-table-11", {"method": "purkayastha"}, {"microseconds": 33200}),
     ("sparse-table-12", {"concept": "disease", "method": "laplace"}, {"semantic": 0.23, "hidden": False}),
     ("sparse-appendix-a", {"decile": "top"}, {"sensitivity": 0.04}),
     ("sparse-training-time", {"samples": 10000}, {"minutes": 25.3}),
-    ("textcrafter-table-1", {"dataset": "ade", "method": "ldp-gaussian"},
-     {"bleu": 9.10, "token_f1": 4.46, "exact_match": 0, "rouge_l": 4.42, "macro_f1": 44.44, "accuracy": 62.0}),
-    ("textcrafter-table-1", {"dataset": "agnews", "method": "textcrafter"},
-     {"bleu": 1.88, "token_f1": 16.63, "rouge_l": 7.43, "macro_f1": 65.10, "accuracy": 74.50}),
-]  # fmt: skip
+    (
+        "textcrafter-table-1",
+        {"dataset": "ade", "method": "ldp-gaussian"},
+        {"bleu": 9.10, "token_f1": 4.46, "exact_match": 0, "rouge_l": 4.42, "macro_f1": 44.44, "accuracy": 62.0},
+    ),
+    (
+        "textcrafter-table-1",
+        {"dataset": "agnews", "method": "textcrafter"},
+        {"bleu": 1.88, "token_f1": 16.63, "rouge_l": 7.43, "macro_f1": 65.10, "accuracy": 74.50},
+    ),
+]
 
 
 def test_every_table_of_both_papers_is_there() -> None:
@@ -90,9 +123,7 @@ def test_a_table_is_whole_and_its_figures_are_possible(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "keys", "figures"), SPOTS)
-def test_figures_stand_where_the_paper_prints_them(
-    name: str, keys: dict[str, Any], figures: dict[str, Any]
-) -> None:
+def test_figures_stand_where_the_paper_prints_them(name: str, keys: dict[str, Any], figures: dict[str, Any]) -> None:
     row = published(name).find(**keys)
     assert row is not None
     assert {key: row[key] for key in figures} == figures
@@ -118,9 +149,7 @@ def test_trade_off_rates_are_those_of_the_figures_where_the_notes_do_not_say_oth
             rate = (clean["leakage"] - (row["leakage"] or 0)) / (clean["utility"] - row["utility"])
             if row["rate"] != pytest.approx(rate, abs=0.011):
                 off.append((row["dataset"], row["method"], round(rate, 2)))
-    assert off == [
-        ("sts12", "redact", 4.07), ("sts12", "replace-random", 4.37), ("sts12", "replace-semantic", 6.14)
-    ]  # fmt: skip
+    assert off == [("sts12", "redact", 4.07), ("sts12", "replace-random", 4.37), ("sts12", "replace-semantic", 6.14)]
     assert "4.07, 4.37, 6.14" in table.notes[1]
 
 
@@ -173,9 +202,7 @@ def test_notes_name_what_the_tables_contradict() -> None:
     assert {cell["dataset"] for cell in broken["sparse-leaks-less"].broken} == {"sts14"}
     assert {cell["epsilon"] for cell in broken["sparse-leaks-less"].broken} == {20, 30, 40}
     utility = {(cell["dataset"], cell["epsilon"]) for cell in broken["sparse-keeps-utility"].broken}
-    assert utility == {
-        ("sts12", 30), ("sts12", 40), ("sts14", 30), ("sts14", 40), ("nfcorpus", 5), ("nfcorpus", 40)
-    }  # fmt: skip
+    assert utility == {("sts12", 30), ("sts12", 40), ("sts14", 30), ("sts14", 40), ("nfcorpus", 5), ("nfcorpus", 40)}
     whitebox = {(c["dataset"], c["epsilon"]) for c in broken["whitebox-keeps-utility"].broken}
     assert whitebox == {("sts12", 40), ("fiqa", 5), ("fiqa", 30), ("fiqa", 40)}
     assert broken["larger-lambda-leaks-less"].held == 40
@@ -189,8 +216,20 @@ def test_notes_name_what_the_tables_contradict() -> None:
 
 
 def test_a_claim_names_figures_that_its_tables_hold_and_an_experiment() -> None:
-    known = {"tradeoff", "attacks", "categories", "whitebox", "concept-groups", "encoders", "pii-transforms",
-             "lambda", "latency", "case-study", "sensitivity", "textcrafter"}  # fmt: skip
+    known = {
+        "tradeoff",
+        "attacks",
+        "categories",
+        "whitebox",
+        "concept-groups",
+        "encoders",
+        "pii-transforms",
+        "lambda",
+        "latency",
+        "case-study",
+        "sensitivity",
+        "textcrafter",
+    }
     assert {claim.experiment for claim in claims()} == known
     assert len({claim.id for claim in claims()}) == len(claims())
     for claim in claims():
@@ -209,11 +248,14 @@ def test_a_claim_names_figures_that_its_tables_hold_and_an_experiment() -> None:
 
 def test_an_order_is_counted_cell_by_cell_and_lacking_figures_are_no_cell() -> None:
     rows = [
-        {"data": "a", "method": "x", "value": 1.0}, {"data": "a", "method": "y", "value": 2.0},
-        {"data": "b", "method": "x", "value": 3.0}, {"data": "b", "method": "y", "value": 2.5},
-        {"data": "c", "method": "x", "value": 1.0}, {"data": "c", "method": "y", "value": None},
+        {"data": "a", "method": "x", "value": 1.0},
+        {"data": "a", "method": "y", "value": 2.0},
+        {"data": "b", "method": "x", "value": 3.0},
+        {"data": "b", "method": "y", "value": 2.5},
+        {"data": "c", "method": "x", "value": 1.0},
+        {"data": "c", "method": "y", "value": None},
         {"data": "d", "method": "x", "value": 1.0},
-    ]  # fmt: skip
+    ]
     order = Order("value", {"method": "x"}, {"method": ["y"]}, "lower")
     tally = order.tally(rows, ("data", "method"))
     assert (tally.held, tally.cells) == (1, 2)
@@ -230,9 +272,7 @@ def test_an_order_is_counted_cell_by_cell_and_lacking_figures_are_no_cell() -> N
 
 
 def test_a_trend_is_counted_step_by_step() -> None:
-    rows = [
-        {"k": k, "data": d, "value": v} for d in "ab" for k, v in ((3, 1.0), (1, 5.0), (2, 2.0))
-    ]
+    rows = [{"k": k, "data": d, "value": v} for d in "ab" for k, v in ((3, 1.0), (1, 5.0), (2, 2.0))]
     assert Trend("value", "k", "falling").tally(rows, ("k", "data")).held == 4
     tally = Trend("value", "k", "rising").tally(rows, ("k", "data"))
     assert (tally.held, tally.cells) == (0, 4)
@@ -266,13 +306,16 @@ def test_a_difference_counts_beyond_its_interval(
 @pytest.mark.parametrize(
     ("held", "against", "cells", "told"),
     [
-        (0, 0, 0, "not measured"), (1, 0, 1, "unclear"), (8, 0, 10, "agrees"), (7, 3, 10, "unclear"),
-        (4, 5, 10, "disagrees"), (1, 0, 50, "no difference"), (0, 0, 4, "no difference"),
+        (0, 0, 0, "not measured"),
+        (1, 0, 1, "unclear"),
+        (8, 0, 10, "agrees"),
+        (7, 3, 10, "unclear"),
+        (4, 5, 10, "disagrees"),
+        (1, 0, 50, "no difference"),
+        (0, 0, 4, "no difference"),
     ],
-)  # fmt: skip
-def test_a_verdict_is_what_the_comparisons_show(
-    held: int, against: int, cells: int, told: str
-) -> None:
+)
+def test_a_verdict_is_what_the_comparisons_show(held: int, against: int, cells: int, told: str) -> None:
     assert verdict(Tally(held, against, cells)) == told
 
 

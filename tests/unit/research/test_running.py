@@ -65,22 +65,11 @@ def test_a_run_records_each_cell_and_goes_on(spec: Path, data: Path, out: Path) 
     before = records(out)
     assert {r["schema"] for r in before} == {"vecveil.experiment-cell/1"}
     for record in before:
-        assert {
-            "settings",
-            "data",
-            "spec",
-            "seed",
-            "vecveil",
-            "commit",
-            "machine",
-            "seconds",
-        } <= set(record)
+        assert {"settings", "data", "spec", "seed", "vecveil", "commit", "machine", "seconds"} <= set(record)
     files = {path: path.stat().st_mtime_ns for path in (out / "tradeoff" / "cells").iterdir()}
     again = run(spec, data, out, workers=0)
     assert (again.measured, again.kept) == (0, 5)
-    assert files == {
-        path: path.stat().st_mtime_ns for path in (out / "tradeoff" / "cells").iterdir()
-    }
+    assert files == {path: path.stat().st_mtime_ns for path in (out / "tradeoff" / "cells").iterdir()}
     assert records(out) == before
 
 
@@ -91,9 +80,7 @@ def test_the_gathered_records_alone_are_enough(spec: Path, data: Path, out: Path
     assert summarise("tradeoff", out)["cells"] == {"asked": 5, "measured": 5, "failed": 0}
 
 
-def test_gathered_records_outlive_a_run_of_other_cells(
-    spec: Path, data: Path, out: Path
-) -> None:
+def test_gathered_records_outlive_a_run_of_other_cells(spec: Path, data: Path, out: Path) -> None:
     text = spec.read_text()
     for path in (out / "tradeoff" / "cells").iterdir():  # as in a fresh clone
         path.unlink()
@@ -114,9 +101,7 @@ def test_more_seeds_repeat_nothing(spec: Path, data: Path, out: Path) -> None:
 
 
 def test_another_setting_is_measured_beside(spec: Path, data: Path, out: Path) -> None:
-    spec.write_text(
-        spec.read_text().replace("attacks: [linear]", "attacks: [linear, faint-directions]")
-    )
+    spec.write_text(spec.read_text().replace("attacks: [linear]", "attacks: [linear, faint-directions]"))
     assert run(spec, data, out, workers=0).measured == 5
     assert len(list((out / "tradeoff" / "cells").iterdir())) == 10
 
@@ -155,9 +140,7 @@ def test_a_cell_that_fails_stops_no_other(
     assert run(spec, data, out, workers=0).measured == 1
 
 
-def test_a_missing_data_set_is_named_before_anything_is_measured(
-    spec: Path, tmp_path: Path
-) -> None:
+def test_a_missing_data_set_is_named_before_anything_is_measured(spec: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     (empty / "concepts").mkdir(parents=True)
     with raises("E-DATA-FILE", "data"):
@@ -206,9 +189,12 @@ def started(spec: Path, data: Path, out: Path, tmp_path: Path) -> subprocess.Pop
     program.write_text(PROGRAM)
     return subprocess.Popen(
         [sys.executable, str(program), str(spec), str(data), str(out)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
         env=checkout_environment(),
-    )  # fmt: skip
+    )
 
 
 def first_cell(process: subprocess.Popen[str]) -> None:
@@ -240,9 +226,7 @@ def test_a_stopped_run_goes_on(spec: Path, data: Path, tmp_path: Path) -> None:
     goes_on(spec, data, out)
 
 
-def test_workers_find_the_same_as_one_process(
-    spec: Path, data: Path, done: Path, tmp_path: Path
-) -> None:
+def test_workers_find_the_same_as_one_process(spec: Path, data: Path, done: Path, tmp_path: Path) -> None:
     process = started(spec, data, tmp_path / "b", tmp_path)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
@@ -253,9 +237,7 @@ def test_workers_find_the_same_as_one_process(
     assert found(done) == found(tmp_path / "b")
 
 
-def test_workers_end_with_a_killed_parent_and_the_run_goes_on(
-    spec: Path, data: Path, tmp_path: Path
-) -> None:
+def test_workers_end_with_a_killed_parent_and_the_run_goes_on(spec: Path, data: Path, tmp_path: Path) -> None:
     import psutil
 
     with started(spec, data, tmp_path / "out", tmp_path) as process:
@@ -292,9 +274,7 @@ def test_a_worker_that_dies_costs_a_second_try(
         "    Tradeoff.marked = True\n"
         "    Tradeoff.measure = deadly\n"
     )
-    monkeypatch.setattr(
-        "research.catalogue.tradeoff.Tradeoff.marked", True, raising=False
-    )
+    monkeypatch.setattr("research.catalogue.tradeoff.Tradeoff.marked", True, raising=False)
     text = spec.read_text().replace("laplace, subspace", "laplace").replace("effective 10, ", "")
     spec.write_text(text + "modules: [deadly.py]\n")  # each death costs the start of a process
     outcome = run(spec, data, tmp_path / "out", workers=1)
@@ -332,9 +312,7 @@ def test_another_encoder_in_the_same_folder_is_measured_again(
     assert run(spec, data, tmp_path / "out", workers=0).measured == 5
 
 
-def test_the_specification_of_a_run_can_be_run_again(
-    spec: Path, data: Path, out: Path
-) -> None:
+def test_the_specification_of_a_run_can_be_run_again(spec: Path, data: Path, out: Path) -> None:
     held = out / "tradeoff" / "spec.yaml"
     before = held.read_text()
     assert run(held, data, out, workers=0).kept == 5

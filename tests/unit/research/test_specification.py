@@ -77,7 +77,7 @@ def test_without_quick_they_do_not() -> None:
         (("quick:", "is_quick: true\nquick:"), "`is_quick` must be left out"),
         (("scales: [clean, effective 10]", "scales: [clean"), "must be a YAML file"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_specification_is_refused(change: tuple[str, str], found: str) -> None:
     assert change[0] in PLAIN
     with pytest.raises(DataFileError) as refused:

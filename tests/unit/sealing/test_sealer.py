@@ -42,43 +42,30 @@ def X() -> np.ndarray:
     [
         ("", "", "07f5f4169bbf55a8400cd47ea6fd400f"),
         ("0100000000000000", "", "c2ef328e5c71c83b843122130f7364b761e0b97427e3df28"),
-        (
-            "010000000000000000000000",
-            "",
-            "9aab2aeb3faa0a34aea8e2b18ca50da9ae6559e48fd10f6e5c9ca17e",
-        ),
+        ("010000000000000000000000", "", "9aab2aeb3faa0a34aea8e2b18ca50da9ae6559e48fd10f6e5c9ca17e"),
         ("0200000000000000", "01", "1de22967237a813291213f267e3b452f02d01ae33e4ec854"),
     ],
 )
 def test_the_cipher_is_that_of_rfc_8452(plaintext: str, associated: str, result: str) -> None:
     """Appendix C.2 of RFC 8452."""
     cipher = AESGCMSIV(b"\x01" + bytes(31))
-    sealed = cipher.encrypt(
-        b"\x03" + bytes(11), bytes.fromhex(plaintext), bytes.fromhex(associated)
-    )
+    sealed = cipher.encrypt(b"\x03" + bytes(11), bytes.fromhex(plaintext), bytes.fromhex(associated))
     assert sealed.hex() == result
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(
-    ("precision", "error"), [("float16", 2**-10), ("int8", 1 / 100), ("float32", 1e-7)]
-)
+@pytest.mark.parametrize(("precision", "error"), [("float16", 2**-10), ("int8", 1 / 100), ("float32", 1e-7)])
 def test_vectors_come_back_within_their_precision(
     path: Path, X: np.ndarray, precision: str, error: float, dtype: type
 ) -> None:
     sealer = Sealer(path, precision=precision)
-    opened = sealer.unseal(
-        sealer.seal(X.astype(dtype), ids=IDS, collection="notes"), ids=IDS, collection="notes"
-    )
+    opened = sealer.unseal(sealer.seal(X.astype(dtype), ids=IDS, collection="notes"), ids=IDS, collection="notes")
     assert opened.vectors.dtype == np.float32
     assert np.abs(opened.vectors - X).max() <= error * np.abs(X).max()
 
 
 def test_texts_and_metadata_come_back(path: Path, X: np.ndarray) -> None:
-    texts, metadata = (
-        ["", CANARY, "lone \ud800", "ü" * 3000],
-        [None, {"year": 2026, "tags": ["x"]}, {}, {"a": None}],
-    )
+    texts, metadata = (["", CANARY, "lone \ud800", "ü" * 3000], [None, {"year": 2026, "tags": ["x"]}, {}, {"a": None}])
     for compress in (False, True):
         sealer = Sealer(path, compress=compress)
         blobs = sealer.seal(X, ids=IDS, collection="notes", texts=texts, metadata=metadata)
@@ -126,34 +113,29 @@ def test_any_changed_byte_is_refused(path: Path, X: np.ndarray) -> None:
 
 def test_ranks_by_exact_cosines(path: Path) -> None:
     rng = np.random.default_rng(1)
-    X = rng.standard_normal((300, 24)).astype(np.float32) * rng.uniform(0.1, 9, (300, 1)).astype(
-        np.float32
-    )
+    X = rng.standard_normal((300, 24)).astype(np.float32) * rng.uniform(0.1, 9, (300, 1)).astype(np.float32)
     X[7] = 0
     query = rng.standard_normal(24)
     ids = [f"id {i}" for i in range(300)]
-    blobs = [*Sealer(path, precision="float32").seal(X[:150], ids=ids[:150], collection="notes", texts=ids[:150]),
-             *Sealer(path, precision="float16").seal(X[150:], ids=ids[150:], collection="notes")]  # fmt: skip
+    blobs = [
+        *Sealer(path, precision="float32").seal(X[:150], ids=ids[:150], collection="notes", texts=ids[:150]),
+        *Sealer(path, precision="float16").seal(X[150:], ids=ids[150:], collection="notes"),
+    ]
     blobs[11] = blobs[12]
-    ranking = Sealer(path).rank(
-        query, blobs, ids=ids, collection="notes", top=20, on_invalid="skip"
-    )
+    ranking = Sealer(path).rank(query, blobs, ids=ids, collection="notes", top=20, on_invalid="skip")
     norms = np.linalg.norm(X, axis=1) * np.linalg.norm(query)
     cosines = np.divide(X @ query, norms, out=np.zeros(300), where=norms > 0)
     cosines[11] = -np.inf
     assert ranking.ids == [ids[i] for i in np.argsort(-cosines)[:20]]
     np.testing.assert_allclose(ranking.scores, np.sort(cosines)[::-1][:20], atol=1e-3)
     assert ranking.skipped == ["id 11"]
-    assert [
-        t == i if int(i[3:]) < 150 else t is None
-        for t, i in zip(ranking.texts, ranking.ids, strict=True)
-    ].count(False) == 0
+    assert [t == i if int(i[3:]) < 150 else t is None for t, i in zip(ranking.texts, ranking.ids, strict=True)].count(
+        False
+    ) == 0
     assert not Sealer(path).rank(query, [], ids=[], collection="notes").ids
 
 
-def test_rotation_keeps_readers_going_and_retiring_closes_old_blobs(
-    path: Path, X: np.ndarray
-) -> None:
+def test_rotation_keeps_readers_going_and_retiring_closes_old_blobs(path: Path, X: np.ndarray) -> None:
     writer, reader, store = Sealer(path), Sealer(path), KeyStore(path)
     old = writer.seal(X, ids=IDS, collection="notes")
     store.rotate("notes")
@@ -163,9 +145,7 @@ def test_rotation_keeps_readers_going_and_retiring_closes_old_blobs(
     assert store.retire("notes", keep=store.read("notes").current.key_id) == 1
     opened = reader.unseal([*old, *new], ids=[*IDS, *IDS], collection="notes", on_invalid="skip")
     assert (opened.ids, opened.skipped) == (IDS, IDS)
-    NoiseKeys.create(
-        path, "two"
-    )  # a new master key keeps the collections and opens what the old one wrapped
+    NoiseKeys.create(path, "two")  # a new master key keeps the collections and opens what the old one wrapped
     assert len(Sealer(path).unseal(new, ids=IDS, collection="notes").ids) == 4
     first, second = sorted(NoiseKeys.from_file(path).keys)
     for key_id in (first, second, "three"):  # wraps a data key, is current, does not exist
@@ -183,16 +163,12 @@ def test_rotation_keeps_readers_going_and_retiring_closes_old_blobs(
     assert reader.unseal(new, ids=IDS, collection="notes", on_invalid="skip").skipped == IDS
 
 
-def test_data_keys_are_renewed_by_volume(
-    path: Path, X: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_keys_are_renewed_by_volume(path: Path, X: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vecveil.sealing.keystore.MOST_BLOBS", 8)
     monkeypatch.setattr("vecveil.sealing.keystore._SHARE", 4)
     sealer = Sealer(path)
     blobs = [sealer.seal(X[:3], ids=IDS[:3], collection="notes") for _ in range(6)]
-    used = {
-        part[0][1:9]: sum(other[0][1:9] == part[0][1:9] for other in blobs) * 3 for part in blobs
-    }
+    used = {part[0][1:9]: sum(other[0][1:9] == part[0][1:9] for other in blobs) * 3 for part in blobs}
     assert len(used) > 1
     assert max(used.values()) <= 8
     for part in blobs:
@@ -201,9 +177,7 @@ def test_data_keys_are_renewed_by_volume(
 
 def test_nothing_readable_leaves(path: Path, X: np.ndarray) -> None:
     sealer = Sealer(path)
-    blobs = sealer.seal(
-        X, ids=IDS, collection="notes", texts=[CANARY] * 4, metadata=[{"drug": CANARY}] * 4
-    )
+    blobs = sealer.seal(X, ids=IDS, collection="notes", texts=[CANARY] * 4, metadata=[{"drug": CANARY}] * 4)
     vector = X.astype(np.float16).tobytes()
     assert all(CANARY.encode() not in blob and vector[:16] not in blob for blob in blobs)
     assert len({blob[-16:] for blob in blobs}) == 4
@@ -239,21 +213,8 @@ def test_nothing_readable_leaves(path: Path, X: np.ndarray) -> None:
 
 def test_padding_hides_lengths(path: Path, X: np.ndarray) -> None:
     texts = ["", "x" * 200, "y" * 100, "z"]
-    assert (
-        len({len(blob) for blob in Sealer(path).seal(X, ids=IDS, collection="notes", texts=texts)})
-        == 1
-    )
-    assert (
-        len(
-            {
-                len(blob)
-                for blob in Sealer(path, padding=0).seal(
-                    X, ids=IDS, collection="notes", texts=texts
-                )
-            }
-        )
-        == 4
-    )
+    assert len({len(blob) for blob in Sealer(path).seal(X, ids=IDS, collection="notes", texts=texts)}) == 1
+    assert len({len(blob) for blob in Sealer(path, padding=0).seal(X, ids=IDS, collection="notes", texts=texts)}) == 4
     lengths = np.arange(1, 20_000)
     padded = np.array([padded_length(int(length), 256) for length in lengths])
     assert (padded >= lengths).all()
@@ -280,19 +241,13 @@ def test_other_kinds_of_keys(tmp_path: Path, X: np.ndarray) -> None:
     provider, secret = Wrapper(), secrets.token_bytes(32)
     for sealer in (Sealer(provider, store=tmp_path / "wrapped.json"), Sealer(secret)):
         blobs = sealer.seal(X, ids=IDS, collection="notes")
-        again = (
-            Sealer(provider, store=tmp_path / "wrapped.json")
-            if "Single" not in repr(sealer)
-            else Sealer(secret)
-        )
+        again = Sealer(provider, store=tmp_path / "wrapped.json") if "Single" not in repr(sealer) else Sealer(secret)
         assert len(again.unseal(blobs, ids=IDS, collection="notes").ids) == 4
         again.seal(X, ids=IDS, collection="other")
         assert again.unseal(blobs, ids=IDS, collection="other", on_invalid="skip").skipped == IDS
     assert provider.secret.hex() not in (tmp_path / "wrapped.json").read_text()
     with raises("E-KEY-FILE", "path"):
-        Sealer(Wrapper(), store=tmp_path / "wrapped.json").unseal(
-            blobs, ids=IDS, collection="notes"
-        )
+        Sealer(Wrapper(), store=tmp_path / "wrapped.json").unseal(blobs, ids=IDS, collection="notes")
 
 
 def test_the_master_key_may_be_in_the_environment(
@@ -449,9 +404,7 @@ def test_wrong_input_is_one_clear_error(path: Path, X: np.ndarray, tmp_path: Pat
     with raises("E-INPUT", "store"):
         Sealer(Wrapper())
     with raises("E-SEAL-OPEN", "blobs"):
-        sealer.rank(
-            np.ones(3), sealer.seal(X, ids=IDS, collection="notes"), ids=IDS, collection="notes"
-        )
+        sealer.rank(np.ones(3), sealer.seal(X, ids=IDS, collection="notes"), ids=IDS, collection="notes")
     with raises("E-INPUT", "query"):
         sealer.rank(np.zeros(16), [], ids=[], collection="notes")
     record = json.loads(path.read_text())
@@ -476,17 +429,5 @@ def test_retiring_spares_a_key_that_another_process_made(path: Path, X: np.ndarr
 
 
 def test_canonical_ids_never_collide() -> None:
-    ids = [
-        0,
-        -1,
-        255,
-        256,
-        "0",
-        b"0",
-        "",
-        b"",
-        "s0",
-        uuid.UUID(int=0),
-        "00000000000000000000000000000001",
-    ]
+    ids = [0, -1, 255, 256, "0", b"0", "", b"", "s0", uuid.UUID(int=0), "00000000000000000000000000000001"]
     assert len(set(canonical_ids(ids, len(ids), owner="test"))) == len(ids)

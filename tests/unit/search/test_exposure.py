@@ -62,7 +62,7 @@ def test_the_attacker_gets_the_ciphertext_of_each_row(index: SealedIndex, monkey
         *(("vectors", lambda rows, k=kind: rows.vectors[3].astype(k).tobytes()) for kind in ("<f2", ">f4", ">f8")),
         ("vectors", lambda rows: np.rint(rows.vectors[3] / np.abs(rows.vectors[3]).max() * 127).astype("i1").tobytes()),
     ],
-)  # fmt: skip
+)
 def test_a_value_that_stands_in_an_object_is_found(index: SealedIndex, kind: str | None, written: Any) -> None:
     rows = sampled_rows(index, ROWS, seed=0)
     Path(index.location, "segments", "left.tmp").write_bytes(b"x" * 5 + written(rows) + b"y" * 5)

@@ -62,17 +62,12 @@ def test_dead_dimensions_get_the_floor() -> None:
     for shape in (diagonal_concept_shape(moments), concept_covariance_shape(moments)):
         assert np.isfinite(shape.covariance()).all()
         assert np.argmin(np.diag(shape.covariance())) == 3
-    assert diagonal_concept_shape(moments, floor=0.01).smallest_eigenvalue == pytest.approx(
-        0.01 / 1.01
-    )
+    assert diagonal_concept_shape(moments, floor=0.01).smallest_eigenvalue == pytest.approx(0.01 / 1.01)
 
 
 def test_more_directions_come_closer_to_the_full_shape() -> None:
     full = concept_covariance_shape(MOMENTS, floor=1e-9)
-    costs = [
-        cost(low_rank_concept_shape(MOMENTS, r, floor=1e-9), MOMENTS.C, MOMENTS.M)
-        for r in range(1, N_DIM + 1)
-    ]
+    costs = [cost(low_rank_concept_shape(MOMENTS, r, floor=1e-9), MOMENTS.C, MOMENTS.M) for r in range(1, N_DIM + 1)]
     assert (np.diff(costs) < 1e-9).all()
     assert costs[0] < cost(NoiseShape.isotropic(N_DIM), MOMENTS.C, MOMENTS.M)
     every = low_rank_concept_shape(MOMENTS, N_DIM, floor=1e-9)
@@ -118,11 +113,10 @@ def random_shape(kind: str, n: int, rng: np.random.Generator) -> NoiseShape:
 @given(
     st.integers(1, 8),
     st.lists(
-        st.tuples(st.sampled_from(["diagonal", "full", "low rank"]), st.floats(0.01, 100)),
-        min_size=1, max_size=4,
+        st.tuples(st.sampled_from(["diagonal", "full", "low rank"]), st.floats(0.01, 100)), min_size=1, max_size=4
     ),
     st.integers(0, 2**31),
-)  # fmt: skip
+)
 def test_each_concept_keeps_its_bound(n: int, parts: list[tuple[str, float]], seed: int) -> None:
     rng = np.random.default_rng(seed)
     shapes = [random_shape(kind, n, rng) for kind, _ in parts]
@@ -151,18 +145,22 @@ def test_kinds_of_combined_shapes() -> None:
     mixed = combine_shapes([diagonal, full, ranked])
     assert not mixed.is_diagonal
     np.testing.assert_allclose(
-        mixed.covariance(),
-        (diagonal.covariance() + full.covariance() + ranked.covariance()) / 3,
-        atol=1e-12,
+        mixed.covariance(), (diagonal.covariance() + full.covariance() + ranked.covariance()) / 3, atol=1e-12
     )
 
 
 @pytest.mark.parametrize(
     ("shapes", "weights", "param"),
-    [([], None, "shapes"), ([2, 3], None, "shapes"), ([2, 2], [1], "weights"),
-     ([2, 2], [1, 0], "weights"), ([2, 2], [1, -1], "weights"), ([2, 2], [1, np.nan], "weights"),
-     ([2, 2], ["a", "b"], "weights")],
-)  # fmt: skip
+    [
+        ([], None, "shapes"),
+        ([2, 3], None, "shapes"),
+        ([2, 2], [1], "weights"),
+        ([2, 2], [1, 0], "weights"),
+        ([2, 2], [1, -1], "weights"),
+        ([2, 2], [1, np.nan], "weights"),
+        ([2, 2], ["a", "b"], "weights"),
+    ],
+)
 def test_what_cannot_be_combined(shapes: list[int], weights: Any, param: str) -> None:
     with raises("E-INPUT", param):
         combine_shapes([NoiseShape.isotropic(n) for n in shapes], weights)

@@ -16,10 +16,7 @@ from vecveil.sensitivity import difference_sensitivity, difference_shape
 def sets(rows: int, others: int, n: int, seed: int, dtype: Any = float) -> tuple[Any, Any]:
     rng = np.random.default_rng(seed)
     shift = 3 * rng.standard_normal(n)
-    return (
-        (rng.standard_normal((rows, n)) + shift).astype(dtype),
-        rng.standard_normal((others, n)).astype(dtype),
-    )
+    return ((rng.standard_normal((rows, n)) + shift).astype(dtype), rng.standard_normal((others, n)).astype(dtype))
 
 
 @settings(max_examples=60, deadline=None)
@@ -49,9 +46,7 @@ def test_the_shape_is_proportional_to_the_sensitivity() -> None:
     P, N = sets(40, 40, 6, 1, np.float32)
     weights = difference_sensitivity(P, N)
     shape = difference_shape(P, N, floor=0.1)
-    np.testing.assert_allclose(
-        shape.covariance().diagonal(), (weights / weights.mean() + 0.1) / 1.1
-    )
+    np.testing.assert_allclose(shape.covariance().diagonal(), (weights / weights.mean() + 0.1) / 1.1)
     assert difference_shape(P, N, over="sets").is_diagonal
 
 

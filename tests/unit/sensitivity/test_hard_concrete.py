@@ -27,9 +27,7 @@ from vecveil.sensitivity.hard_concrete import (
     stability_of,
 )
 
-QUICK = MaskOptions(
-    learning_rate=3e-3, gate_learning_rate=3e-2, regularisation=0.3, loss="mean", epochs=40
-)
+QUICK = MaskOptions(learning_rate=3e-3, gate_learning_rate=3e-2, regularisation=0.3, loss="mean", epochs=40)
 PLANTED = (3, 11)
 
 
@@ -43,27 +41,16 @@ def pairs(count: int = 400, dimension: int = 24, seed: int = 0) -> tuple[np.ndar
 
 def test_the_defaults_are_the_published_settings() -> None:
     paper = MaskOptions()
-    assert (paper.learning_rate, paper.gate_learning_rate, paper.regularisation) == (
-        1e-4,
-        None,
-        1e-3,
-    )
+    assert (paper.learning_rate, paper.gate_learning_rate, paper.regularisation) == (1e-4, None, 1e-3)
     assert (paper.epochs, paper.batch_size, paper.hidden) == (100, 64, (256, 128))
-    assert (paper.xi, paper.gamma, paper.initial_beta, paper.initial_alpha_sd) == (
-        1.1,
-        -0.1,
-        2 / 3,
-        0.01,
-    )
+    assert (paper.xi, paper.gamma, paper.initial_beta, paper.initial_alpha_sd) == (1.1, -0.1, 2 / 3, 0.01)
     assert (paper.loss, paper.held_out) == ("sum", 0.0)
 
 
 @pytest.mark.parametrize("loss", ["sum", "mean"])
 @pytest.mark.parametrize("hidden", [(7, 5), (6,), (5, 4, 3)])
 def test_gradients_equal_autograd(loss: str, hidden: tuple[int, ...]) -> None:
-    options = MaskOptions(
-        hidden=hidden, batch_size=6, regularisation=0.7, loss=loss, initial_alpha_sd=1.0
-    )
+    options = MaskOptions(hidden=hidden, batch_size=6, regularisation=0.7, loss=loss, initial_alpha_sd=1.0)
     trainer = MaskTrainer(9, options, torch.Generator().manual_seed(1))
     trainer.gates[1].add_(torch.linspace(-0.5, 0.5, 9))
     X = torch.randn(12, 9, generator=torch.Generator().manual_seed(2))
@@ -89,17 +76,11 @@ def test_gradients_equal_autograd(loss: str, hidden: tuple[int, ...]) -> None:
 
     torch.testing.assert_close(logits, out.detach())
     torch.testing.assert_close(trainer.gate_grads, gates.grad, rtol=1e-4, atol=1e-6)
-    for ours, reference in zip(
-        trainer.weight_grads + trainer.bias_grads, weights + biases, strict=True
-    ):
+    for ours, reference in zip(trainer.weight_grads + trainer.bias_grads, weights + biases, strict=True):
         torch.testing.assert_close(ours, reference.grad, rtol=1e-4, atol=1e-6)
     numpy_beta = beta.detach().double().numpy()
-    np.testing.assert_allclose(
-        penalty.item(), l0_penalty(gates[0].detach().double().numpy(), numpy_beta), rtol=1e-5
-    )
-    sampled = gate_samples(
-        gates[0].detach().double().numpy(), numpy_beta, torch.sigmoid(noise.double()).numpy()
-    )
+    np.testing.assert_allclose(penalty.item(), l0_penalty(gates[0].detach().double().numpy(), numpy_beta), rtol=1e-5)
+    sampled = gate_samples(gates[0].detach().double().numpy(), numpy_beta, torch.sigmoid(noise.double()).numpy())
     np.testing.assert_allclose(mask.detach().numpy(), sampled, atol=1e-5)
 
 
@@ -120,16 +101,12 @@ def test_one_epoch_equals_torch_modules_and_adam() -> None:
     total = 0.0
     for i, batch in enumerate(rows.split(5)):
         beta = gates[1].exp()
-        h = batch.reshape(-1, 6) * torch.clamp(
-            torch.sigmoid((noise[i] + gates[0]) / beta) * 1.2 - 0.1, 0, 1
-        )
+        h = batch.reshape(-1, 6) * torch.clamp(torch.sigmoid((noise[i] + gates[0]) / beta) * 1.2 - 0.1, 0, 1)
         for layer in range(3):
             h = torch.nn.functional.linear(h, parameters[layer], parameters[3 + layer])
             h = torch.relu(h) if layer < 2 else h
         labels = torch.tensor([1.0, 0.0]).repeat(len(batch))[:, None]
-        classified = torch.nn.functional.binary_cross_entropy_with_logits(
-            h, labels, reduction="sum"
-        )
+        classified = torch.nn.functional.binary_cross_entropy_with_logits(h, labels, reduction="sum")
         penalty = torch.sigmoid(gates[0] - beta * np.log(0.1 / 1.1)).mean()
         adam.zero_grad()
         (classified + 1e-3 * penalty).backward()
@@ -157,9 +134,7 @@ def test_control_pairs_without_a_side_leave_nothing_to_find() -> None:
     positive, negative = pairs()
     swap = np.random.default_rng(1).random((len(positive), 1)) < 0.5
     fitted = fit_hard_concrete_mask(
-        np.where(swap, negative, positive),
-        np.where(swap, positive, negative),
-        dataclasses.replace(QUICK, held_out=0.2),
+        np.where(swap, negative, positive), np.where(swap, positive, negative), dataclasses.replace(QUICK, held_out=0.2)
     )
     assert fitted.mask[list(PLANTED)].max() < 0.5
     assert fitted.held_out_accuracy is not None
@@ -193,9 +168,7 @@ def test_seed_decides_the_mask_and_float64_is_taken() -> None:
     options = dataclasses.replace(QUICK, epochs=4)
     first = fit_hard_concrete_mask(positive, negative, options, seed=5)
     torch.rand(3)  # the global generator plays no part
-    again = fit_hard_concrete_mask(
-        positive.astype(np.float64), negative.astype(np.float64), options, seed=5
-    )
+    again = fit_hard_concrete_mask(positive.astype(np.float64), negative.astype(np.float64), options, seed=5)
     other = fit_hard_concrete_mask(positive, negative, options, seed=6)
     np.testing.assert_array_equal(first.mask, again.mask)
     assert not np.array_equal(first.mask, other.mask)
@@ -252,12 +225,22 @@ def test_wrong_pairs_are_refused() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"learning_rate": 0}, {"gate_learning_rate": -1.0}, {"regularisation": float("nan")},
-        {"epochs": 0}, {"batch_size": 2.5}, {"hidden": ()}, {"hidden": [8]}, {"hidden": (8, 0)},
-        {"xi": 1.0}, {"gamma": 0.0}, {"gamma": -1.2}, {"initial_beta": 0},
-        {"loss": "max"}, {"held_out": 0.6},
+        {"learning_rate": 0},
+        {"gate_learning_rate": -1.0},
+        {"regularisation": float("nan")},
+        {"epochs": 0},
+        {"batch_size": 2.5},
+        {"hidden": ()},
+        {"hidden": [8]},
+        {"hidden": (8, 0)},
+        {"xi": 1.0},
+        {"gamma": 0.0},
+        {"gamma": -1.2},
+        {"initial_beta": 0},
+        {"loss": "max"},
+        {"held_out": 0.6},
     ],
-)  # fmt: skip
+)
 def test_wrong_options_are_refused(change: dict[str, object]) -> None:
     with raises("E-INPUT", next(iter(change))):
         MaskOptions(**change)  # type: ignore[arg-type]
@@ -329,9 +312,7 @@ def test_active_probability_matches_samples(log_alpha: float, beta: float) -> No
 
 def test_inference_mask_by_hand() -> None:
     bound = math.log(11)  # sigmoid(log α) = 11/12, where the stretched gate reaches 1
-    mask = inference_mask(
-        np.array([0.0, bound - 0.01, bound + 0.01, -bound + 0.01, -bound - 0.01, 1.0])
-    )
+    mask = inference_mask(np.array([0.0, bound - 0.01, bound + 0.01, -bound + 0.01, -bound - 0.01, 1.0]))
     np.testing.assert_allclose(mask[0], 0.5)
     assert 0.99 < mask[1] < 1
     assert mask[2] == 1

@@ -13,11 +13,7 @@ import torch
 from harness.errors import raises
 from harness.token_data import token_data
 from vecveil.errors import InvalidInputError, MissingDependencyError
-from vecveil.sensitivity import (
-    integrated_gradient_sensitivity,
-    integrated_gradients,
-    white_box_shape,
-)
+from vecveil.sensitivity import integrated_gradient_sensitivity, integrated_gradients, white_box_shape
 
 N_DIM, V = 6, 4
 RNG = np.random.default_rng(0)
@@ -33,9 +29,12 @@ def linear(x: torch.Tensor) -> torch.Tensor:
 def network(*, dropout: bool = True, dtype: torch.dtype = torch.float32) -> torch.nn.Module:
     generator = torch.Generator().manual_seed(0)
     module = torch.nn.Sequential(
-        torch.nn.Linear(N_DIM, 16), torch.nn.Tanh(), torch.nn.Dropout(0.5 if dropout else 0.0),
-        torch.nn.Linear(16, V), torch.nn.Sigmoid(),
-    )  # fmt: skip
+        torch.nn.Linear(N_DIM, 16),
+        torch.nn.Tanh(),
+        torch.nn.Dropout(0.5 if dropout else 0.0),
+        torch.nn.Linear(16, V),
+        torch.nn.Sigmoid(),
+    )
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
@@ -47,9 +46,7 @@ def test_a_linear_model_has_the_closed_form() -> None:
     np.testing.assert_allclose(integrated_gradients(linear, X, targets), W[targets] * X, atol=1e-12)
     texts, tokens = np.nonzero(L)
     np.testing.assert_allclose(
-        integrated_gradient_sensitivity(linear, X, L),
-        np.abs(W[tokens] * X[texts]).mean(axis=0),
-        atol=1e-12,
+        integrated_gradient_sensitivity(linear, X, L), np.abs(W[tokens] * X[texts]).mean(axis=0), atol=1e-12
     )
 
 
@@ -155,13 +152,20 @@ def weights_only(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("model", "got"),
-    [(detached, "an output without gradient"), (through_numpy, "a RuntimeError"),
-     (weights_only, "an output without gradient"), (lambda x: linear(x).sum(), r"\(\)"),
-     (lambda x: linear(x)[:1], "an output of shape"), (lambda x: linear(x)[0], r"\(4,\)"),
-     (lambda x: x.detach().numpy(), r"\(2, 6\)"), (lambda x: None, "NoneType"),
-     (lambda x: x @ torch.zeros(3, 3), "a RuntimeError"), (lambda x: linear(x) / 0, "NaN"),
-     (torch.nn.Linear(5, V), "a RuntimeError")],
-)  # fmt: skip
+    [
+        (detached, "an output without gradient"),
+        (through_numpy, "a RuntimeError"),
+        (weights_only, "an output without gradient"),
+        (lambda x: linear(x).sum(), r"\(\)"),
+        (lambda x: linear(x)[:1], "an output of shape"),
+        (lambda x: linear(x)[0], r"\(4,\)"),
+        (lambda x: x.detach().numpy(), r"\(2, 6\)"),
+        (lambda x: None, "NoneType"),
+        (lambda x: x @ torch.zeros(3, 3), "a RuntimeError"),
+        (lambda x: linear(x) / 0, "NaN"),
+        (torch.nn.Linear(5, V), "a RuntimeError"),
+    ],
+)
 def test_models_that_have_no_gradient(model: Any, got: str) -> None:
     with pytest.raises(InvalidInputError, match=rf"`model` must be a differentiable.*{got}"):
         integrated_gradient_sensitivity(model, X, L)
@@ -169,11 +173,17 @@ def test_models_that_have_no_gradient(model: Any, got: str) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "code", "param"),
-    [({"labels": L[:, :3]}, "E-INPUT", "model"), ({"labels": L[:9]}, "E-INPUT", "labels"),
-     ({"labels": 2 * L}, "E-INPUT", "labels"), ({"labels": 0 * L}, "E-INPUT", "labels"),
-     ({"labels": L[:, 0]}, "E-INPUT", "labels"), ({"embeddings": X * np.nan}, "E-INPUT-FINITE", "embeddings"),
-     ({"embeddings": X[0]}, "E-INPUT-SHAPE", "embeddings"), ({"steps": 0}, "E-INPUT-RANGE", "steps")],
-)  # fmt: skip
+    [
+        ({"labels": L[:, :3]}, "E-INPUT", "model"),
+        ({"labels": L[:9]}, "E-INPUT", "labels"),
+        ({"labels": 2 * L}, "E-INPUT", "labels"),
+        ({"labels": 0 * L}, "E-INPUT", "labels"),
+        ({"labels": L[:, 0]}, "E-INPUT", "labels"),
+        ({"embeddings": X * np.nan}, "E-INPUT-FINITE", "embeddings"),
+        ({"embeddings": X[0]}, "E-INPUT-SHAPE", "embeddings"),
+        ({"steps": 0}, "E-INPUT-RANGE", "steps"),
+    ],
+)
 def test_wrong_arguments(arguments: dict[str, Any], code: str, param: str) -> None:
     given = {"model": linear, "embeddings": X, "labels": L} | arguments
     with raises(code, param):

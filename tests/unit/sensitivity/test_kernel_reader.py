@@ -36,9 +36,7 @@ def test_it_reads_clean_vectors_and_not_permuted_labels() -> None:
     assert share_recovered(scores, DATA.labels[TEST]) > 0.7
     shuffled = np.random.default_rng(0).permutation(DATA.labels[TRAIN])
     blind = next(kernel_ridge_path([DATA.positive[TRAIN]], shuffled, DATA.positive[TEST]))
-    assert share_recovered(blind, DATA.labels[TEST]) == pytest.approx(
-        DATA.labels.mean() + 0.1, abs=0.15
-    )
+    assert share_recovered(blind, DATA.labels[TEST]) == pytest.approx(DATA.labels.mean() + 0.1, abs=0.15)
 
 
 def test_several_releases_are_a_regression_on_all_of_them() -> None:

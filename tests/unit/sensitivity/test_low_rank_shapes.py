@@ -23,9 +23,7 @@ def low_rank(n: int = 7, r: int = 3, floor: float = 0.05, seed: int = 0) -> Nois
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    st.integers(1, 12), st.integers(1, 12), st.floats(1e-4, 1.0), st.integers(0, 2**31)
-)  # fmt: skip
+@given(st.integers(1, 12), st.integers(1, 12), st.floats(1e-4, 1.0), st.integers(0, 2**31))
 def test_it_is_the_full_matrix_in_every_respect(n: int, r: int, floor: float, seed: int) -> None:
     shape = low_rank(n, min(n, r), floor, seed)
     Sigma = shape.covariance()
@@ -68,12 +66,21 @@ Q = np.eye(4)[:, :2]
 
 @pytest.mark.parametrize(
     ("basis", "weights", "floor", "param"),
-    [(2 * Q, [1, 1], 0.1, "basis"), (Q.T, [1, 1, 1, 1], 0.1, "basis"), (Q[:, 0], [1], 0.1, "basis"),
-     (Q[:, :0], [], 0.1, "basis"), (np.nan * Q, [1, 1], 0.1, "basis"),
-     (Q, [1, -1], 0.1, "weights"), (Q, [0, 0], 0.1, "weights"), (Q, [1], 0.1, "weights"),
-     (Q, [1, np.inf], 0.1, "weights"), (Q, [1, 1], 0.0, "floor"), (Q, [1, 1], 1.1, "floor"),
-     (Q, [1, 1], float("nan"), "floor")],
-)  # fmt: skip
+    [
+        (2 * Q, [1, 1], 0.1, "basis"),
+        (Q.T, [1, 1, 1, 1], 0.1, "basis"),
+        (Q[:, 0], [1], 0.1, "basis"),
+        (Q[:, :0], [], 0.1, "basis"),
+        (np.nan * Q, [1, 1], 0.1, "basis"),
+        (Q, [1, -1], 0.1, "weights"),
+        (Q, [0, 0], 0.1, "weights"),
+        (Q, [1], 0.1, "weights"),
+        (Q, [1, np.inf], 0.1, "weights"),
+        (Q, [1, 1], 0.0, "floor"),
+        (Q, [1, 1], 1.1, "floor"),
+        (Q, [1, 1], float("nan"), "floor"),
+    ],
+)
 def test_bad_low_rank_shapes(basis: Any, weights: Any, floor: Any, param: str) -> None:
     with raises("E-INPUT", param):
         NoiseShape.from_low_rank(basis, np.array(weights), floor=floor)

@@ -9,13 +9,7 @@ from scipy import sparse
 from harness.errors import raises
 from harness.token_data import token_data
 from vecveil.sensitivity import Moments, concept_covariance_shape, concept_directions, subspace_map
-from vecveil.sensitivity.moments import (
-    RIDGE,
-    between_label_covariance,
-    covariance,
-    matrix_root,
-    shrinkage,
-)
+from vecveil.sensitivity.moments import RIDGE, between_label_covariance, covariance, matrix_root, shrinkage
 
 DATA = token_data(120, 10, dtype=float)
 
@@ -27,9 +21,7 @@ def test_moments_by_their_definitions() -> None:
     parts = [(X, np.cov(X.T, bias=True)) for X in (P, B)]
     share = shrinkage(plain, parts)
     assert share > RIDGE
-    np.testing.assert_allclose(
-        moments.K, (1 - share) * plain + share * np.trace(plain) / 10 * np.eye(10)
-    )
+    np.testing.assert_allclose(moments.K, (1 - share) * plain + share * np.trace(plain) / 10 * np.eye(10))
     np.testing.assert_allclose(moments.M, (P.T @ P / len(P) + B.T @ B / len(B)) / 2)
     np.testing.assert_allclose(moments.C, (P - N).T @ (P - N) / len(P))
     np.testing.assert_allclose(moments.mean, (P.mean(axis=0) + B.mean(axis=0)) / 2)
@@ -178,9 +170,14 @@ def test_nothing_erased_and_everything_kept_is_the_identity() -> None:
 
 @pytest.mark.parametrize(
     ("options", "param"),
-    [({"erased": 10}, "erased"), ({"erased": -1}, "erased"), ({"erased": 2, "kept": 9}, "kept"),
-     ({"erased": 2, "kept": 0}, "kept"), ({"erased": 2, "flattening": -1}, "flattening")],
-)  # fmt: skip
+    [
+        ({"erased": 10}, "erased"),
+        ({"erased": -1}, "erased"),
+        ({"erased": 2, "kept": 9}, "kept"),
+        ({"erased": 2, "kept": 0}, "kept"),
+        ({"erased": 2, "flattening": -1}, "flattening"),
+    ],
+)
 def test_maps_out_of_range(options: dict[str, float], param: str) -> None:
     found = concept_directions(Moments.of(DATA.positive, DATA.negative))
     with raises("E-INPUT-RANGE", param):

@@ -50,17 +50,13 @@ def directions(X: Array, L: Array) -> ConceptDirections:
     return concept_directions(Moments.of(X, np.zeros_like(X), token_labels=L, background=X))
 
 
-def test_the_moment_is_that_of_the_readers_finite_differences(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_moment_is_that_of_the_readers_finite_differences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_reader, "GRADIENT_ROWS", 20)
     X, L = ring(60, 0)
     answer, step = reader(X.astype(float), L), 1e-5
     total = np.zeros((12, 12))
     for x in X[:20].astype(float):
-        slopes = np.stack(
-            [(answer(x + step * e) - answer(x - step * e)) / (2 * step) for e in np.eye(12)]
-        )
+        slopes = np.stack([(answer(x + step * e) - answer(x - step * e)) / (2 * step) for e in np.eye(12)])
         total += slopes @ slopes.T / 20
     found = gradient_moment(X, L)
     np.testing.assert_allclose(found, total, atol=2e-3 * np.trace(total))

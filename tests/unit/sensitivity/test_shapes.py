@@ -49,9 +49,15 @@ def test_stretch_keeps_the_dtype(dtype: Any) -> None:
 
 @pytest.mark.parametrize(
     ("values", "code"),
-    [([-1.0, 2], "E-INPUT"), ([], "E-INPUT"), ([[1.0]], "E-INPUT"), ([np.nan], "E-INPUT-FINITE"),
-     (["a"], "E-INPUT-TYPE"), (None, "E-INPUT-TYPE")],
-)  # fmt: skip
+    [
+        ([-1.0, 2], "E-INPUT"),
+        ([], "E-INPUT"),
+        ([[1.0]], "E-INPUT"),
+        ([np.nan], "E-INPUT-FINITE"),
+        (["a"], "E-INPUT-TYPE"),
+        (None, "E-INPUT-TYPE"),
+    ],
+)
 def test_bad_diagonals(values: Any, code: str) -> None:
     with raises(code, "sensitivity"):
         NoiseShape.from_diagonal(values)
@@ -59,10 +65,15 @@ def test_bad_diagonals(values: Any, code: str) -> None:
 
 @pytest.mark.parametrize(
     ("matrix", "code"),
-    [(np.zeros((2, 2)), "E-INPUT"), (-np.eye(2), "E-INPUT"), (np.ones(3), "E-INPUT-SHAPE"),
-     (np.ones((2, 3)), "E-INPUT-SHAPE"), (np.full((2, 2), np.inf), "E-INPUT-FINITE"),
-     (np.zeros((0, 0)), "E-INPUT-SHAPE")],
-)  # fmt: skip
+    [
+        (np.zeros((2, 2)), "E-INPUT"),
+        (-np.eye(2), "E-INPUT"),
+        (np.ones(3), "E-INPUT-SHAPE"),
+        (np.ones((2, 3)), "E-INPUT-SHAPE"),
+        (np.full((2, 2), np.inf), "E-INPUT-FINITE"),
+        (np.zeros((0, 0)), "E-INPUT-SHAPE"),
+    ],
+)
 def test_bad_matrices(matrix: Any, code: str) -> None:
     with raises(code, "matrix"):
         NoiseShape.from_matrix(matrix)

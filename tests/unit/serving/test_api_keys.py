@@ -29,9 +29,19 @@ def test_a_key_opens(keys: ApiKeys, header: str) -> None:
 
 @pytest.mark.parametrize(
     "header",
-    [None, b"", b"Bearer", b"Bearer ", ONE.encode(), f"Basic {ONE}".encode(), f"Bearer {ONE[:-1]}".encode(),
-     f"Bearer {ONE}x".encode(), b"Bearer # team a", "Bearer ä".encode()],
-)  # fmt: skip
+    [
+        None,
+        b"",
+        b"Bearer",
+        b"Bearer ",
+        ONE.encode(),
+        f"Basic {ONE}".encode(),
+        f"Bearer {ONE[:-1]}".encode(),
+        f"Bearer {ONE}x".encode(),
+        b"Bearer # team a",
+        "Bearer ä".encode(),
+    ],
+)
 def test_nothing_else_does(keys: ApiKeys, header: bytes | None) -> None:
     assert not keys.client(header)
 

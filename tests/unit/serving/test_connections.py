@@ -10,14 +10,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from harness.serving import (
-    Misbehaving,
-    answer_to,
-    clean_vectors,
-    fake_protector,
-    respond,
-    served,
-)
+from harness.serving import Misbehaving, answer_to, clean_vectors, fake_protector, respond, served
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Service, UpstreamSettings
 from vecveil.serving.service import ServedPolicy

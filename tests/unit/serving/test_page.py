@@ -26,21 +26,12 @@ from vecveil.protector.policy import ReleasePolicy
 from vecveil.serving import Service
 from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.errors import UpstreamError
-from vecveil.serving.preview_page import (
-    PAGE_OPEN_PATHS,
-    PageLimits,
-    PageTexts,
-    PreviewJobs,
-    page_router,
-    parse_job,
-)
+from vecveil.serving.preview_page import PAGE_OPEN_PATHS, PageLimits, PageTexts, PreviewJobs, page_router, parse_job
 from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import LocalUpstream
 
 CANARY = "zyxcanary"
-LIMITS = PageLimits(
-    texts=3, text_characters=50, words=4, word_characters=10, file_bytes=200_000, files=2
-)
+LIMITS = PageLimits(texts=3, text_characters=50, words=4, word_characters=10, file_bytes=200_000, files=2)
 OCTETS = {"Content-Type": "application/octet-stream"}
 
 
@@ -126,9 +117,7 @@ def test_the_page_and_its_files_load_nothing_from_elsewhere(client: httpx.Client
         assert "unsafe" not in policy
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["x-content-type-options"] == "nosniff"
-        foreign = [
-            url for url in re.findall(r"https?://[^\s\"']+", answer.text) if "w3.org" not in url
-        ]
+        foreign = [url for url in re.findall(r"https?://[^\s\"']+", answer.text) if "w3.org" not in url]
         assert foreign == []
     html = client.get("/").text
     assert not re.search(r"<script(?![^>]*src=)|\son\w+=|\sstyle=", html), "nothing inline"
@@ -164,9 +153,7 @@ def test_one_job_at_a_time_and_it_can_be_cancelled(client: httpx.Client, guesser
     assert ended(client, third.json()["id"])["state"] == "done"
 
 
-def test_another_visitors_job_cannot_be_seen_or_stopped(
-    client: httpx.Client, guesser: Guesser
-) -> None:
+def test_another_visitors_job_cannot_be_seen_or_stopped(client: httpx.Client, guesser: Guesser) -> None:
     guesser.go.clear()
     id = start(client).json()["id"]
     for other in ("x", id[:-1]):
@@ -201,25 +188,16 @@ def test_a_job_that_nobody_watches_is_stopped_and_its_result_forgotten() -> None
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (
-            InvalidInputError("Preview: `words` must be fewer; got many."),
-            "Preview: `words` must be fewer; got many.",
-        ),
+        (InvalidInputError("Preview: `words` must be fewer; got many."), "Preview: `words` must be fewer; got many."),
         (ValueError(CANARY), "Something unexpected failed."),
     ],
 )
 def test_a_job_that_fails_says_why_in_our_words(
-    client: httpx.Client,
-    guesser: Guesser,
-    error: Exception,
-    said: str,
-    caplog: pytest.LogCaptureFixture,
+    client: httpx.Client, guesser: Guesser, error: Exception, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     guesser.fails = error
     with caplog.at_level(logging.DEBUG):
-        state = ended(
-            client, start(client, texts=[CANARY], words=[CANARY[:9], "gout"]).json()["id"]
-        )
+        state = ended(client, start(client, texts=[CANARY], words=[CANARY[:9], "gout"]).json()["id"])
     assert (state["state"], state["error"]) == ("failed", said)
     logged = " ".join(f"{r.getMessage()} {vars(r).get('fields')}" for r in caplog.records)
     assert CANARY not in logged
@@ -243,9 +221,7 @@ def test_a_job_that_fails_says_why_in_our_words(
         ({"protector": "another"}, "no_such_protector"),
     ],
 )
-def test_what_is_too_much_or_not_there_is_refused(
-    client: httpx.Client, changes: dict[str, Any], expected: str
-) -> None:
+def test_what_is_too_much_or_not_there_is_refused(client: httpx.Client, changes: dict[str, Any], expected: str) -> None:
     asked = {"protector": "drug", "texts": ["a text"], "words": ["gout", "lupus"], **changes}
     body = json.dumps(asked).encode()
     answer = client.post("/page/jobs", content=body, headers={"Content-Type": "application/json"})
@@ -257,15 +233,9 @@ def test_what_is_too_much_or_not_there_is_refused(
 def test_bodies_of_another_kind_or_size_are_refused(client: httpx.Client) -> None:
     headers = {"Content-Type": "application/json"}
     assert code(client.post("/page/jobs", content=b"{", headers=headers)) == (400, "invalid_json")
-    assert code(client.post("/page/jobs", content=b"[" * 6000, headers=headers)) == (
-        400,
-        "invalid_json",
-    )
+    assert code(client.post("/page/jobs", content=b"[" * 6000, headers=headers)) == (400, "invalid_json")
     large = b"x" * (LIMITS.job_bytes + 1)
-    assert code(client.post("/page/jobs", content=large, headers=headers)) == (
-        413,
-        "body_too_large",
-    )
+    assert code(client.post("/page/jobs", content=large, headers=headers)) == (413, "body_too_large")
     plain = {"Content-Type": "text/plain"}
     assert code(client.post("/page/jobs", content=b"{}", headers=plain))[0] == 415
     assert code(client.post("/page/protectors", content=b"{}", headers=plain))[0] == 415
@@ -324,9 +294,7 @@ def test_one_file_is_loaded_at_a_time(client: httpx.Client) -> None:
     assert code(answer) == (400, "not_a_protector")
 
 
-def test_only_a_few_files_are_held(
-    client: httpx.Client, tmp_path: Path, protector: vecveil.Protector
-) -> None:
+def test_only_a_few_files_are_held(client: httpx.Client, tmp_path: Path, protector: vecveil.Protector) -> None:
     content = saved(protector, tmp_path)
     first, *others = [upload(client, content).json()["id"] for _ in range(LIMITS.files + 1)]
     assert code(start(client, protector=first)) == (404, "no_such_protector")
@@ -334,10 +302,7 @@ def test_only_a_few_files_are_held(
 
 
 def test_what_is_no_protector_of_this_servers_encoder_is_refused(
-    client: httpx.Client,
-    tmp_path: Path,
-    protector: vecveil.Protector,
-    monkeypatch: pytest.MonkeyPatch,
+    client: httpx.Client, tmp_path: Path, protector: vecveil.Protector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = saved(protector, tmp_path)
     damaged = content[:200] + bytes([content[200] ^ 1]) + content[201:]
@@ -345,9 +310,7 @@ def test_what_is_no_protector_of_this_servers_encoder_is_refused(
     for wrong in (b"", b"PK\x03\x04", b"\x80\x04K\x01.", content[:-9], damaged):
         assert code(upload(client, wrong)) == (400, "not_a_protector")
     assert code(upload(client, bytes(LIMITS.file_bytes + 1))) == (413, "body_too_large")
-    other = replace(
-        protector, encoder_info=EncoderInfo("https://evil.example/v1#model", "f" * 40, "fp32")
-    )
+    other = replace(protector, encoder_info=EncoderInfo("https://evil.example/v1#model", "f" * 40, "fp32"))
     answer = upload(client, saved(other, tmp_path))
     assert code(answer) == (400, "another_encoder")
     assert not list(tmp_path.glob("vecveil-page-*"))
@@ -391,14 +354,7 @@ def test_a_corpus_that_is_too_small_is_refused_before_anything_is_served(tmp_pat
         page_routers(file)
 
 
-def test_an_upstream_that_wants_a_key_is_told_as_such(
-    client: httpx.Client, guesser: Guesser
-) -> None:
-    guesser.fails = UpstreamError(
-        401, "The upstream refused the key.", code="upstream_authentication"
-    )
+def test_an_upstream_that_wants_a_key_is_told_as_such(client: httpx.Client, guesser: Guesser) -> None:
+    guesser.fails = UpstreamError(401, "The upstream refused the key.", code="upstream_authentication")
     state = ended(client, start(client).json()["id"])
-    assert (state["error"], state["code"]) == (
-        "The upstream refused the key.",
-        "upstream_authentication",
-    )
+    assert (state["error"], state["code"]) == ("The upstream refused the key.", "upstream_authentication")

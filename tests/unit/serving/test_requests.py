@@ -13,16 +13,12 @@ from vecveil.serving.requests import EmbeddingRequest, parse_request, split_side
 CANARY = "zyxcanary"
 
 
-def parsed(
-    headers: dict[str, str] | None = None, *, ids: bool = False, **body: Any
-) -> EmbeddingRequest:
+def parsed(headers: dict[str, str] | None = None, *, ids: bool = False, **body: Any) -> EmbeddingRequest:
     content = {"model": "drug", "input": "a text", **body}
     return parse_request(json.dumps(content).encode(), headers or {}, max_inputs=4, client_ids=ids)
 
 
-def refused(
-    body: bytes | None = None, headers: dict[str, str] | None = None, **fields: Any
-) -> ApiError:
+def refused(body: bytes | None = None, headers: dict[str, str] | None = None, **fields: Any) -> ApiError:
     sent = json.dumps({"model": "drug", "input": "a text", **fields}).encode()
     with pytest.raises(ApiError) as caught:
         parse_request(sent if body is None else body, headers or {}, max_inputs=4)
@@ -141,9 +137,7 @@ def test_suffix_header_and_field_choose_the_side() -> None:
 
 def test_a_contradiction_is_refused() -> None:
     # A query that is taken for a document gets other noise; the other way round it may get none.
-    assert (
-        refused(headers={"x-vecveil-input": "document"}, model="drug:query").code == "invalid_side"
-    )
+    assert refused(headers={"x-vecveil-input": "document"}, model="drug:query").code == "invalid_side"
     assert refused(model="drug:document", input_type="query").code == "invalid_side"
     assert refused(headers={"x-vecveil-input": CANARY}).code == "invalid_side"
     assert refused(input_type=CANARY).code == "invalid_side"

@@ -13,9 +13,7 @@ def unit(X: Any) -> Any:
     return X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
-def planted(
-    seed: int, positive: int = 300, plain: int = 300, n: int = 16, shift: float = 4.0
-) -> Any:
+def planted(seed: int, positive: int = 300, plain: int = 300, n: int = 16, shift: float = 4.0) -> Any:
     """Return two clouds of unit vectors, the first drawn towards the first axis."""
     rng = np.random.default_rng(seed)
     P, Q = rng.standard_normal((positive, n)), rng.standard_normal((plain, n))

@@ -28,8 +28,13 @@ def centroids() -> Any:
 
 def settings(**changes: Any) -> PolicySettings:
     defaults: dict[str, Any] = {
-        "radius": 0.8, "epochs": 4, "batch_size": 32, "draws": 2, "learning_rate": 3e-3, "device": "cpu",
-    }  # fmt: skip
+        "radius": 0.8,
+        "epochs": 4,
+        "batch_size": 32,
+        "draws": 2,
+        "learning_rate": 3e-3,
+        "device": "cpu",
+    }
     return PolicySettings(**{**defaults, **changes})
 
 

@@ -67,9 +67,7 @@ def test_one_seed_one_result_and_a_sample_of_many_rows() -> None:
 def test_nearest_equals_brute_force(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     X, centroids = rng.standard_normal((300, 7)).astype(dtype), rng.standard_normal((9, 7))
-    expected = np.linalg.norm(X.astype(np.float64)[:, None] - centroids[None], axis=2).argmin(
-        axis=1
-    )
+    expected = np.linalg.norm(X.astype(np.float64)[:, None] - centroids[None], axis=2).argmin(axis=1)
     assert nearest(X, centroids).tolist() == expected.tolist()
     monkeypatch.setattr("vecveil.textcrafter.reward._BLOCK", 100)  # blocks of 11 rows
     assert nearest(X, centroids).tolist() == expected.tolist()

@@ -17,14 +17,10 @@ from vecveil.textcrafter.policy_gradient import PolicyGradient
 
 
 def curves() -> LearningCurves:
-    values: dict[str, Any] = {
-        field.name: 0.25 * at for at, field in enumerate(dataclasses.fields(EpochMeasures))
-    }
+    values: dict[str, Any] = {field.name: 0.25 * at for at, field in enumerate(dataclasses.fields(EpochMeasures))}
     start = EpochMeasures(**{**values, "epoch": 0, "reward_training": None, "reward": -3.0})
     middle = dataclasses.replace(start, epoch=1, reward_training=-2.0, reward=-1.0)
-    return LearningCurves((start, middle)).with_epoch(
-        dataclasses.replace(middle, epoch=2, reward=-1.5, p_pii=1 / 3)
-    )
+    return LearningCurves((start, middle)).with_epoch(dataclasses.replace(middle, epoch=2, reward=-1.5, p_pii=1 / 3))
 
 
 def test_the_last_epoch_counts_and_the_best_is_told() -> None:
@@ -49,12 +45,20 @@ def _bad(**changes: Any) -> Any:
 @pytest.mark.parametrize(
     "record",
     [
-        None, {}, {"schema": "vecveil.training/1", "epochs": []},
-        {"schema": "vecveil.training/2", "epochs": []}, {"schema": "vecveil.training/1"},
-        {"schema": "vecveil.training/1", "epochs": [{}]}, {"schema": "vecveil.training/1", "epochs": 3},
-        _bad(epoch=0), _bad(reward="high"), _bad(p_pii=None), _bad(drift=True), _bad(seconds=[1]),
+        None,
+        {},
+        {"schema": "vecveil.training/1", "epochs": []},
+        {"schema": "vecveil.training/2", "epochs": []},
+        {"schema": "vecveil.training/1"},
+        {"schema": "vecveil.training/1", "epochs": [{}]},
+        {"schema": "vecveil.training/1", "epochs": 3},
+        _bad(epoch=0),
+        _bad(reward="high"),
+        _bad(p_pii=None),
+        _bad(drift=True),
+        _bad(seconds=[1]),
     ],
-)  # fmt: skip
+)
 def test_other_records_are_refused(record: Any) -> None:
     with raises("E-INPUT"):
         LearningCurves.read(record, owner="x")
@@ -92,12 +96,7 @@ def test_measures_are_what_they_say() -> None:
     p, cluster = classifier().probability(moved), np.linalg.norm(moved - c, axis=1)
     drift = 1 - moved @ e / np.linalg.norm(moved, axis=1)
     rewards = -0.8 - p - 0.5 * cluster
-    for name, values in (
-        ("p_pii", p),
-        ("cluster_distance", cluster),
-        ("drift", drift),
-        ("reward", rewards),
-    ):
+    for name, values in (("p_pii", p), ("cluster_distance", cluster), ("drift", drift), ("reward", rewards)):
         error = 6 * values.std() * (1 / 4000 + 1 / 400_000) ** 0.5
         assert getattr(last, name) == pytest.approx(values.mean(), abs=error), name
     assert policy.curves.epochs[0].direction_cosine == pytest.approx(1, abs=1e-5)

@@ -24,9 +24,8 @@ def _split(rows: int, groups: Any, seed: int = 0) -> tuple[Any, Any]:
 
 def _trained(groups: Any, **options: Any) -> TrainedPolicy:
     return train_policy(
-        vectors(), classifier(), centroids(), settings(epochs=1),
-        groups=groups, show_progress=False, **options,
-    )  # fmt: skip
+        vectors(), classifier(), centroids(), settings(epochs=1), groups=groups, show_progress=False, **options
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -73,8 +72,7 @@ def test_the_policy_learns_from_no_row_of_a_group_held_out() -> None:
     learner = PolicyGradient(X, classifier(), centroids(), settings(), 0, groups)
     place = {row.tobytes(): at for at, row in enumerate(X)}
     sides = [
-        {int(PAIRS[place[row.numpy().tobytes()]]) for row in side}
-        for side in (learner._held_out, learner._vectors)
+        {int(PAIRS[place[row.numpy().tobytes()]]) for row in side} for side in (learner._held_out, learner._vectors)
     ]
     assert (len(sides[0]), len(sides[1])) == (10, 90)
     assert not sides[0] & sides[1]
@@ -98,9 +96,7 @@ def test_groups_that_are_refused(groups: Any, words: str) -> None:
 
 def test_a_checkpoint_of_other_groups_is_refused(tmp_path: Path) -> None:
     _trained(PAIRS, checkpoint=tmp_path)
-    _trained(
-        [f"pair {i}" for i in PAIRS + 100], checkpoint=tmp_path
-    )  # other names, the same groups
+    _trained([f"pair {i}" for i in PAIRS + 100], checkpoint=tmp_path)  # other names, the same groups
     for other in (None, np.arange(200) // 2):
         with raises("E-CHECKPOINT", "checkpoint"):
             _trained(other, checkpoint=tmp_path)

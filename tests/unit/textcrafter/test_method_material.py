@@ -18,9 +18,7 @@ DATA = token_data(ROWS, N, dtype=np.float64)
 
 
 def _fit(**options: Any) -> TextCrafter:
-    protector = vecveil.fit_pairs(
-        *DATA.arguments(), method="textcrafter", radius=0.8, epochs=1, **options
-    )
+    protector = vecveil.fit_pairs(*DATA.arguments(), method="textcrafter", radius=0.8, epochs=1, **options)
     assert isinstance(protector.mechanism, TextCrafter)
     return protector.mechanism
 
@@ -34,9 +32,7 @@ def test_targets_are_the_centroids_of_the_plain_side() -> None:
 
 
 @pytest.mark.parametrize("groups", [None, np.arange(ROWS) // 4])
-def test_no_pair_is_on_both_sides_of_the_classifiers_split(
-    monkeypatch: pytest.MonkeyPatch, groups: Any
-) -> None:
+def test_no_pair_is_on_both_sides_of_the_classifiers_split(monkeypatch: pytest.MonkeyPatch, groups: Any) -> None:
     """By the rows of the arrays, whatever groups the method has made of them."""
     seen: dict[str, Any] = {}
 

@@ -22,9 +22,7 @@ def _policy(tokens: int, seed: int = 0, **changes: object) -> ProtectPolicy:
     settings = dataclasses.replace(SETTINGS, tokens=tokens, **changes)
     module = ProtectPolicy(N, settings, torch.Generator().manual_seed(seed))
     scrambled = torch.Generator().manual_seed(seed + 1)
-    with (
-        torch.no_grad()
-    ):  # LayerNorms and biases too, so that none of them could be left out unseen
+    with torch.no_grad():  # LayerNorms and biases too, so that none of them could be left out unseen
         for one in module.parameters():
             one.add_(0.3 * torch.randn(one.shape, generator=scrambled))
     return module
@@ -100,9 +98,7 @@ def test_the_numpy_form_equals_it(tokens: int) -> None:
 
 @pytest.mark.parametrize("tokens", [1, 3])
 def test_names_and_shapes_are_those_of_the_file(tokens: int) -> None:
-    module = ProtectPolicy(
-        N, dataclasses.replace(SETTINGS, tokens=tokens, expansion=3), torch.Generator()
-    )
+    module = ProtectPolicy(N, dataclasses.replace(SETTINGS, tokens=tokens, expansion=3), torch.Generator())
     wanted: dict[str, tuple[int, ...]] = {"log_sigma": (N,)}
     for branch in BRANCHES:
         shapes = branch_shapes(N, tokens, 3 * N // tokens)
@@ -170,9 +166,7 @@ def test_dropout_keeps_the_mean_of_what_it_masks() -> None:
 
 
 def test_branches_start_apart_and_the_seed_decides() -> None:
-    weights = [
-        ProtectPolicy(N, SETTINGS, torch.Generator().manual_seed(s)).to_weights() for s in (0, 0, 1)
-    ]
+    weights = [ProtectPolicy(N, SETTINGS, torch.Generator().manual_seed(s)).to_weights() for s in (0, 0, 1)]
     for name in ("mean.head.weight", "direction.position"):
         np.testing.assert_array_equal(weights[0].arrays[name], weights[1].arrays[name])
         assert not np.array_equal(weights[0].arrays[name], weights[2].arrays[name])
@@ -190,12 +184,8 @@ def test_a_direction_of_zeros_is_the_first_axis() -> None:
     v = module.direction_of(_vectors(3))
     assert torch.equal(v, torch.eye(N)[:1].expand(3, N))
     v.sum().backward()
-    assert all(
-        torch.isfinite(p.grad).all() for p in module.direction.parameters() if p.grad is not None
-    )
-    np.testing.assert_array_equal(
-        module.to_weights().direction(_vectors(3).numpy()), v.detach().numpy()
-    )
+    assert all(torch.isfinite(p.grad).all() for p in module.direction.parameters() if p.grad is not None)
+    np.testing.assert_array_equal(module.to_weights().direction(_vectors(3).numpy()), v.detach().numpy())
 
 
 def test_what_does_not_divide_is_refused() -> None:

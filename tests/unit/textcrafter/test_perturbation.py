@@ -7,11 +7,7 @@ import pytest
 import torch
 
 from vecveil.mechanisms.textcrafter import REDRAWS, orthogonal_step
-from vecveil.textcrafter.policy_gradient import (
-    fixed_orthogonal,
-    orthogonal_part,
-    perturbation,
-)
+from vecveil.textcrafter.policy_gradient import fixed_orthogonal, orthogonal_part, perturbation
 
 
 def test_against_numbers_by_hand() -> None:

@@ -28,9 +28,7 @@ def test_probabilities_equal_scikit_learns(regularisation: float) -> None:
 
 def test_more_regularisation_means_smaller_weights() -> None:
     P, Q = planted(0)
-    norms = [
-        np.linalg.norm(fit_pii_classifier(P, Q, regularisation=r).weights) for r in (0.1, 1, 10)
-    ]
+    norms = [np.linalg.norm(fit_pii_classifier(P, Q, regularisation=r).weights) for r in (0.1, 1, 10)]
     assert norms[0] > norms[1] > norms[2]
 
 
@@ -95,10 +93,7 @@ def test_weights_are_kept_apart_from_the_callers_and_out_of_the_repr() -> None:
         ({"seed": -1}, "`seed`"),
         ({"groups_positive": [1, 2]}, "`groups_positive` must be 300 integers or strings"),
         ({"groups_plain": np.arange(300.0)}, "`groups_plain` must be 300 integers or strings"),
-        (
-            {"groups_plain": ["a"] * 300, "groups_positive": [1] * 300},
-            "`groups_plain` must be of the kind",
-        ),
+        ({"groups_plain": ["a"] * 300, "groups_positive": [1] * 300}, "`groups_plain` must be of the kind"),
         ({"groups_positive": [1] * 300}, "both classes on both sides; got 1 groups of pos"),
     ],
 )

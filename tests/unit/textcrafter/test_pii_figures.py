@@ -118,11 +118,7 @@ def test_a_torn_group_would_flatter_the_figures() -> None:
     P, Q = (np.repeat(unit(rng.standard_normal((40, 128))), 5, axis=0) for _ in range(2))
     groups = [f"p{i // 5}" for i in range(200)], [f"q{i // 5}" for i in range(200)]
     torn = figures(fit_pii_classifier(P, Q, regularisation=0.01))
-    whole = figures(
-        fit_pii_classifier(
-            P, Q, groups_positive=groups[0], groups_plain=groups[1], regularisation=0.01
-        )
-    )
+    whole = figures(fit_pii_classifier(P, Q, groups_positive=groups[0], groups_plain=groups[1], regularisation=0.01))
     assert torn.auc.value > 0.95
     assert whole.auc.value < 0.8
     assert whole.warnings

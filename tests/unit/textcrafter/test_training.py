@@ -16,9 +16,7 @@ from vecveil.textcrafter.policy_gradient import PolicyGradient
 
 
 def trained(**changes: Any) -> TrainedPolicy:
-    return train_policy(
-        vectors(), classifier(), centroids(), settings(**changes), show_progress=False
-    )
+    return train_policy(vectors(), classifier(), centroids(), settings(**changes), show_progress=False)
 
 
 @pytest.mark.parametrize("direction", ["learnt", "untrained"])
@@ -34,8 +32,7 @@ def test_the_mean_is_learnt_with_dropout(direction: str) -> None:
     same = torch.equal(learner.module.direction_of(x), learner.module.direction_of(x))
     assert same == (direction == "untrained")
     ends = [
-        trained(direction=direction, epochs=1, dropout=share).weights.arrays["mean.head.weight"]
-        for share in (0.0, 0.5)
+        trained(direction=direction, epochs=1, dropout=share).weights.arrays["mean.head.weight"] for share in (0.0, 0.5)
     ]
     assert not np.array_equal(*ends)
 
@@ -73,12 +70,8 @@ def test_the_same_arguments_give_the_same_arrays_and_nothing_else_is_drawn_from(
     first, second, other = trained(), trained(), None
     assert torch.equal(torch.get_rng_state(), state)
     assert (np.random.get_state()[1] == numpy_state).all()  # noqa: NPY002
-    other = train_policy(
-        vectors(), classifier(), centroids(), settings(), seed=1, show_progress=False
-    )
-    double = train_policy(
-        vectors().astype(np.float64), classifier(), centroids(), settings(), show_progress=False
-    )
+    other = train_policy(vectors(), classifier(), centroids(), settings(), seed=1, show_progress=False)
+    double = train_policy(vectors().astype(np.float64), classifier(), centroids(), settings(), show_progress=False)
     for name, array in first.weights.arrays.items():
         np.testing.assert_array_equal(array, second.weights.arrays[name])
         np.testing.assert_array_equal(array, double.weights.arrays[name])
@@ -131,9 +124,7 @@ def test_what_is_returned_has_settings_and_curves() -> None:
     assert policy.seconds == policy.curves.last.seconds > 0
 
 
-def test_the_bar_says_what_is_learnt(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bar_says_what_is_learnt(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vecveil.runtime._has_size", lambda: True)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("LINES", "24")

@@ -22,9 +22,7 @@ def test_the_log_probability_is_torchs() -> None:
     law = torch.distributions.Normal(mean, log_sigma.exp())
     module = ProtectPolicy(N, settings(), generator).double()
     module.log_sigma.data = log_sigma
-    torch.testing.assert_close(
-        module.log_probability(d, mean), law.log_prob(d).sum(dim=-1), rtol=1e-12, atol=1e-12
-    )
+    torch.testing.assert_close(module.log_probability(d, mean), law.log_prob(d).sum(dim=-1), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (0.0, 0.7)])
@@ -34,9 +32,14 @@ def test_the_gradient_is_that_of_the_expected_reward(scale: float, offset: float
     False failure: 24 means of 100, |t| > 8 with 99 degrees of freedom and more: below 1e-9.
     """
     asked = settings(
-        direction="untrained", dropout=0.0, draws=1000, normalise_advantage=False, entropy=0.0,
-        baseline_scale=scale, baseline_offset=offset,
-    )  # fmt: skip
+        direction="untrained",
+        dropout=0.0,
+        draws=1000,
+        normalise_advantage=False,
+        entropy=0.0,
+        baseline_scale=scale,
+        baseline_offset=offset,
+    )
     e = vectors(1)
     learner = PolicyGradient(np.repeat(e, 3, axis=0), classifier(), centroids(), asked, seed=5)
     module = learner.module
@@ -64,9 +67,7 @@ def test_the_gradient_is_that_of_the_expected_reward(scale: float, offset: float
     assert control.abs().max() > 10  # a gradient of zero, or of the other sign, would be seen
 
 
-def _written_out(
-    learner: PolicyGradient, d: torch.Tensor, asked: PolicySettings
-) -> dict[str, torch.Tensor]:
+def _written_out(learner: PolicyGradient, d: torch.Tensor, asked: PolicySettings) -> dict[str, torch.Tensor]:
     """Return the gradient of the two losses as stated, in float64: of μ and σ with d held fixed, of v alone."""
     module = ProtectPolicy(N, asked, torch.Generator())
     module.load_state_dict(learner.module.state_dict())

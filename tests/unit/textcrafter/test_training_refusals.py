@@ -12,12 +12,7 @@ import torch
 
 from harness.errors import raises
 from unit.textcrafter.planted_policy import N, centroids, classifier, settings, vectors
-from vecveil.errors import (
-    IncompatibleError,
-    InvalidInputError,
-    MissingDependencyError,
-    TrainingError,
-)
+from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError, TrainingError
 from vecveil.textcrafter import PiiClassifier, train_policy
 from vecveil.textcrafter.policy_gradient import PolicyGradient
 
@@ -47,7 +42,7 @@ def _with(value: float) -> Any:
         (np.ones((9, 1)), InvalidInputError, ["`X`", "at least 2 dimensions"]),
         (np.eye(N + 1), IncompatibleError, [f"{N}", f"{N + 1}"]),
     ],
-)  # fmt: skip
+)
 def test_vectors_that_are_refused(X: Any, error: type[Exception], words: list[str]) -> None:
     with pytest.raises(error) as caught:
         train_policy(X, classifier(), centroids(), settings(), show_progress=False)
@@ -95,9 +90,7 @@ def test_a_value_out_of_range_stops_it_and_says_where_and_why(
     changes: dict[str, Any], strength: float, place: tuple[int, int], cause: str
 ) -> None:
     with pytest.raises(TrainingError) as caught:
-        train_policy(
-            vectors(), classifier(strength), centroids(), settings(**changes), show_progress=False
-        )
+        train_policy(vectors(), classifier(strength), centroids(), settings(**changes), show_progress=False)
     error = caught.value
     assert cause in str(error)
     assert (error.epoch, error.step) == place

@@ -52,9 +52,7 @@ class Interruption:
 
 @pytest.mark.parametrize("direction", ["learnt", "untrained", "embedding"])
 @pytest.mark.parametrize("at", [3, STEPS, 2 * STEPS + 5])
-def test_an_interrupted_training_ends_as_one_that_was_not(
-    tmp_path: Path, direction: str, at: int
-) -> None:
+def test_an_interrupted_training_ends_as_one_that_was_not(tmp_path: Path, direction: str, at: int) -> None:
     whole = train(direction=direction)
     with pytest.MonkeyPatch.context() as patch:
         Interruption(patch, at)
@@ -69,9 +67,7 @@ def test_an_interrupted_training_ends_as_one_that_was_not(
     assert (np.diff(seconds) > 0).all()
 
 
-def test_a_finished_training_is_taken_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_training_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = train(tmp_path)
     again = Interruption(monkeypatch)
     second = train(tmp_path)
@@ -146,12 +142,8 @@ def _without(folder: Path, name: str) -> None:
 DAMAGE = {
     "empty": lambda f: (f / "policy.safetensors").write_bytes(b""),
     "garbage": lambda f: (f / "policy.safetensors").write_bytes(b"\x80\x04garbage" * 50),
-    "cut": lambda f: (f / "policy.safetensors").write_bytes(
-        (f / "policy.safetensors").read_bytes()[:-100]
-    ),
-    "no header": lambda f: save_file(
-        load_file(str(f / "policy.safetensors")), str(f / "policy.safetensors")
-    ),
+    "cut": lambda f: (f / "policy.safetensors").write_bytes((f / "policy.safetensors").read_bytes()[:-100]),
+    "no header": lambda f: save_file(load_file(str(f / "policy.safetensors")), str(f / "policy.safetensors")),
     "curves": lambda f: _rewrite(f, record="{}"),
     "no epochs": lambda f: _rewrite(f, record='{"schema": "vecveil.training/1", "epochs": []}'),
     "identity": lambda f: _rewrite(f, identity="[" * 100_000),
@@ -168,9 +160,7 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("epochs", [4, 1])
-def test_a_damaged_checkpoint_is_an_error_that_says_so(
-    tmp_path: Path, damage: str, epochs: int
-) -> None:
+def test_a_damaged_checkpoint_is_an_error_that_says_so(tmp_path: Path, damage: str, epochs: int) -> None:
     """Whether training would go on from it, or is finished."""
     with pytest.MonkeyPatch.context() as patch:
         if epochs == 4:

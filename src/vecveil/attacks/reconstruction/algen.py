@@ -58,9 +58,7 @@ class ALGENAttack(DecoderAttack):
     """
 
     name = "algen"
-    description = (
-        "Decoder of another embedding space, reached by a linear map from a few leaked pairs."
-    )
+    description = "Decoder of another embedding space, reached by a linear map from a few leaked pairs."
     cost = "k leaked pairs of text and vector, and a decoder trained beforehand"
     source = "Chen, Xu and Bjerva (2025), ALGEN: few-shot inversion by cross-model alignment."
     state_type = _Aligned
@@ -104,8 +102,13 @@ class ALGENAttack(DecoderAttack):
     def _check(self, train: TextVectors, test: TextVectors, knowledge: Knowledge) -> None:
         super()._check(train, test, knowledge)
         if self._encode is None and not knowledge.adaptive:
-            raise InvalidInputError.of("ALGENAttack", "encode", "the attacker's own encoder", "None",
-                                       "Without a release oracle no clean vectors are left to align with.")  # fmt: skip
+            raise InvalidInputError.of(
+                "ALGENAttack",
+                "encode",
+                "the attacker's own encoder",
+                "None",
+                "Without a release oracle no clean vectors are left to align with.",
+            )
 
     def _fit(self, train: TextVectors, validation: TextVectors, session: Session) -> _Aligned:
         rng = session.rng
@@ -139,9 +142,7 @@ class ALGENAttack(DecoderAttack):
     def _reconstruct(self, state: _Aligned, X: Embeddings, knowledge: Knowledge) -> list[str]:
         return self._write(state, X, max(state.maps))
 
-    def _variants(
-        self, state: _Aligned, X: Embeddings, knowledge: Knowledge
-    ) -> Iterator[tuple[str, str, list[str]]]:
+    def _variants(self, state: _Aligned, X: Embeddings, knowledge: Knowledge) -> Iterator[tuple[str, str, list[str]]]:
         for k in sorted(state.maps)[:-1]:
             yield str(k), f"with {k} pair{'s' * (k > 1)}", self._write(state, X, k)
 

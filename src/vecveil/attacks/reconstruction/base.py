@@ -53,9 +53,7 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
     words_of: WordsOf | None = None
     judged: int = 500
 
-    def _set_judge(
-        self, judge_encoder: EncodeTexts | None, words_of: WordsOf | None, judged: int
-    ) -> None:
+    def _set_judge(self, judge_encoder: EncodeTexts | None, words_of: WordsOf | None, judged: int) -> None:
         self.judge_encoder, self.words_of = judge_encoder, words_of
         self.judged = check_count(judged, owner=type(self).__name__, param="judged")
 
@@ -63,9 +61,7 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
     def _reconstruct(self, state: Any, X: Embeddings, knowledge: Knowledge) -> list[str]:
         """Return a text for each released vector of ``X``."""
 
-    def _variants(
-        self, state: Any, X: Embeddings, knowledge: Knowledge
-    ) -> Iterator[tuple[str, str, list[str]]]:
+    def _variants(self, state: Any, X: Embeddings, knowledge: Knowledge) -> Iterator[tuple[str, str, list[str]]]:
         """Yield name, suffix of the metric's name (``with 10 pairs``) and texts of each further variant."""
         yield from ()
 
@@ -75,9 +71,7 @@ class ReconstructionAttack(Attack[TextVectors, TextVectors]):
         return {key: value for key, value in super()._settings().items() if key not in own}
 
     @final
-    def _judge(
-        self, state: Any, train: TextVectors, test: TextVectors, session: Session
-    ) -> AttackFinding:
+    def _judge(self, state: Any, train: TextVectors, test: TextVectors, session: Session) -> AttackFinding:
         if len(test) > self.judged:
             # A fixed seed: the same texts are judged whatever was learnt.
             some = np.random.default_rng(0).choice(len(test), self.judged, replace=False)

@@ -90,12 +90,7 @@ class Decoder:
     """
 
     def __init__(
-        self,
-        module: Any,
-        tokeniser: Tokeniser,
-        inputs: InputMap,
-        shape: DecoderShape,
-        details: Mapping[str, Any],
+        self, module: Any, tokeniser: Tokeniser, inputs: InputMap, shape: DecoderShape, details: Mapping[str, Any]
     ) -> None:
         self.module, self.tokeniser, self.inputs, self.shape = module, tokeniser, inputs, shape
         self.details = dict(details)
@@ -120,10 +115,7 @@ class Decoder:
             else:
                 lm = transformers.AutoModelForCausalLM.from_pretrained(model).float()
             width, read = lm.config.hidden_size, inputs.weights.shape[1]
-            first, second = (
-                nn.Linear(read, shape.hidden),
-                nn.Linear(shape.hidden, shape.prefix * width),
-            )
+            first, second = (nn.Linear(read, shape.hidden), nn.Linear(shape.hidden, shape.prefix * width))
             parts = {"projection": nn.Sequential(first, nn.GELU(), second), "lm": lm}
             if shape.hint:
                 parts["hint"] = nn.Linear(read, width)
@@ -142,9 +134,13 @@ class Decoder:
         torch = import_torch()
         x, end = self.inputs(Y), self.tokeniser.end
         settings = import_transformers().GenerationConfig(
-            max_new_tokens=self.shape.max_tokens, do_sample=False, num_beams=beams,
-            bos_token_id=end, eos_token_id=end, pad_token_id=end,
-        )  # fmt: skip
+            max_new_tokens=self.shape.max_tokens,
+            do_sample=False,
+            num_beams=beams,
+            bos_token_id=end,
+            eos_token_id=end,
+            pad_token_id=end,
+        )
         lm = self.module["lm"]
         device = next(self.module.parameters()).device
         self.module.eval()
@@ -158,9 +154,8 @@ class Decoder:
             if "hint" in self.module:
                 processors.append(_adding(lm.lm_head(self.module["hint"](given)), beams))
             ids = lm.generate(
-                inputs_embeds=prefix, attention_mask=mask, generation_config=settings,
-                logits_processor=processors,
-            )  # fmt: skip
+                inputs_embeds=prefix, attention_mask=mask, generation_config=settings, logits_processor=processors
+            )
             return self.tokeniser.decode(ids.tolist())
 
         with torch.no_grad():
@@ -195,9 +190,7 @@ class Decoder:
         inputs = InputMap(*(tensors.pop(f"inputs/{key}").numpy() for key in ("mean", "weights")))
         tokeniser = Tokeniser.load(folder, record["end"])
         config = import_transformers().AutoConfig.for_model(**record["language_model"])
-        decoder = cls.build(
-            tokeniser, inputs, DecoderShape(**record["shape"]), seed=0, config=config
-        )
+        decoder = cls.build(tokeniser, inputs, DecoderShape(**record["shape"]), seed=0, config=config)
         load_weights(decoder.module, tensors)
         decoder.module.eval()
         decoder.details = record["details"]
@@ -354,9 +347,7 @@ PRESETS: Mapping[str, DecoderPlan] = {
         vocabulary=16000,
     ),
     "paper": DecoderPlan(
-        DecoderShape(
-            layers=12, width=768, heads=12, prefix=1, hidden=768, hint=False, max_tokens=64
-        ),
+        DecoderShape(layers=12, width=768, heads=12, prefix=1, hidden=768, hint=False, max_tokens=64),
         TrainingRecipe(epochs=30, batch=16, learning_rate=3e-5, patience=30, max_tokens=64),
         vocabulary=50257,
         model="gpt2",
@@ -377,9 +368,7 @@ def plan(preset: str, options: Mapping[str, Any], *, owner: str) -> DecoderPlan:
     training = {key: value for key, value in given.items() if key in TrainingRecipe.__slots__}
     unknown = sorted(given.keys() - {*sizes, *training} | {"device"} & given.keys())
     if unknown:
-        raise InvalidInputError.of(
-            owner, unknown[0], "no argument", "one of this name", code="E-INPUT-NAME"
-        )
+        raise InvalidInputError.of(owner, unknown[0], "no argument", "one of this name", code="E-INPUT-NAME")
     shape, recipe = replace(base.shape, **sizes), replace(base.recipe, **training)
     changed = replace(base, shape=shape, recipe=recipe, **own)
     check_count(changed.vocabulary, owner=owner, param="vocabulary", minimum=257)
@@ -391,8 +380,9 @@ def open_decoder(folder: Path, dimension: int, *, owner: str) -> Decoder:
     try:
         decoder = Decoder.load(folder)
     except Exception as error:  # safetensors, tokenizers and torch raise their own exception types
-        raise DataFileError.of(owner, "decoder", "a folder that `GEIAAttack` has written",
-                               "one that cannot be read as such") from error  # fmt: skip
+        raise DataFileError.of(
+            owner, "decoder", "a folder that `GEIAAttack` has written", "one that cannot be read as such"
+        ) from error
     got = len(decoder.inputs.mean)
     if got != dimension:
         constraint = f"for vectors of dimension {dimension}, as the attacker's own"
@@ -401,13 +391,7 @@ def open_decoder(folder: Path, dimension: int, *, owner: str) -> Decoder:
 
 
 def _fresh(
-    plan: DecoderPlan,
-    X: Embeddings,
-    texts: Sequence[str],
-    draw: Draw,
-    rng: np.random.Generator,
-    *,
-    owner: str,
+    plan: DecoderPlan, X: Embeddings, texts: Sequence[str], draw: Draw, rng: np.random.Generator, *, owner: str
 ) -> tuple[Decoder, list[Ids]]:
     """Return an untrained decoder for ``draw(X)`` and the tokens of the texts."""
     inputs = fit_input_map(draw(X, rng))
@@ -422,9 +406,13 @@ def _fresh(
         except InvalidInputError:
             raise
         except (OSError, ValueError) as error:
-            raise DataFileError.of(owner, "model", "a causal language model of the hub, or a folder with one",
-                                   repr(plan.model)[:80],
-                                   fix="Check the name, the network and HF_HUB_OFFLINE.") from error  # fmt: skip
+            raise DataFileError.of(
+                owner,
+                "model",
+                "a causal language model of the hub, or a folder with one",
+                repr(plan.model)[:80],
+                fix="Check the name, the network and HF_HUB_OFFLINE.",
+            ) from error
     ids = tokeniser.encode(texts, plan.shape.max_tokens)
     if plan.shape.hint:
         start_from_words(decoder, inputs(draw(X, rng)), ids)
@@ -459,8 +447,13 @@ class DecoderAttack(ReconstructionAttack):
         owner = type(self).__name__
         self.plan = plan(preset, options, owner=owner)
         if corpus is not None and encode is None:
-            raise InvalidInputError.of(owner, "encode", "a function from texts to vectors", "None",
-                                       "The corpus must be encoded like the training texts.")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "encode",
+                "a function from texts to vectors",
+                "None",
+                "The corpus must be encoded like the training texts.",
+            )
         # A checkpoint is of one corpus: its texts go into the training, but not into the evidence.
         self.corpus_digest = None
         if corpus is not None:
@@ -477,9 +470,14 @@ class DecoderAttack(ReconstructionAttack):
         tested = {normalise_text(text) or text for text in test.texts}
         shared = sum((normalise_text(text) or text) in tested for text in self._corpus)
         if shared:
-            raise InvalidInputError.of(type(self).__name__, "corpus", "without texts that are also in `test`",
-                                       f"{shared} such texts", "The decoder would memorise them.",
-                                       "Take them out of the corpus.")  # fmt: skip
+            raise InvalidInputError.of(
+                type(self).__name__,
+                "corpus",
+                "without texts that are also in `test`",
+                f"{shared} such texts",
+                "The decoder would memorise them.",
+                "Take them out of the corpus.",
+            )
 
     def _train(
         self,

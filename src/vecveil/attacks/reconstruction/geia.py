@@ -26,9 +26,7 @@ class GEIAAttack(DecoderAttack):
 
     description = "Generative decoder (GPT-2) that reads the released vector as a prefix."
     cost = "half an hour on one core (small), hours on a GPU (paper)"
-    source = (
-        "Li, Xu and Song (2023), Sentence Embedding Leaks More Information than You Expect: GEIA."
-    )
+    source = "Li, Xu and Song (2023), Sentence Embedding Leaks More Information than You Expect: GEIA."
     state_type = Decoder
 
     def __init__(

@@ -122,9 +122,11 @@ class CausalLanguageModel:
             model = transformers.AutoModelForCausalLM.from_pretrained(str(folder), local_files_only=True)
         except (OSError, ValueError) as error:
             raise DataFileError.of(
-                "CausalLanguageModel", "folder", "a folder with a causal language model and its tokeniser",
+                "CausalLanguageModel",
+                "folder",
+                "a folder with a causal language model and its tokeniser",
                 "one that transformers cannot load",
-            ) from error  # fmt: skip
+            ) from error
         self._device = resolve_device(device, owner="CausalLanguageModel")
         self._model = model.float().eval().to(self._device)
         start = self._tokeniser.bos_token_id
@@ -262,9 +264,13 @@ class ZeroShotAttack(ReconstructionAttack):
             size = np.asarray(self._encode(["text"])).shape[1]
             if size != test.dimension:
                 raise InvalidInputError.of(
-                    "ZeroShotAttack", "test", f"of the encoder's dimension {size}", f"dimension {test.dimension}",
-                    "Without a release oracle the two spaces are compared as they are.", code="E-INPUT-SHAPE",
-                )  # fmt: skip
+                    "ZeroShotAttack",
+                    "test",
+                    f"of the encoder's dimension {size}",
+                    f"dimension {test.dimension}",
+                    "Without a release oracle the two spaces are compared as they are.",
+                    code="E-INPUT-SHAPE",
+                )
 
     def _fit(self, train: TextVectors, validation: TextVectors, session: Session) -> _Search:
         return _Search(int(session.rng.integers(2**31)))
@@ -340,8 +346,13 @@ class ZeroShotAttack(ReconstructionAttack):
         return [beam.text for beam in beams]
 
     def _details(self, state: _Search) -> Mapping[str, Any]:
-        return {"language_model": self.language_model, "queries": self.queries, "beam": self.beam,
-                "proposals": self.proposals, **self._counts}  # fmt: skip
+        return {
+            "language_model": self.language_model,
+            "queries": self.queries,
+            "beam": self.beam,
+            "proposals": self.proposals,
+            **self._counts,
+        }
 
 
 class _Queries:

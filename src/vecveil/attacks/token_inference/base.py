@@ -85,9 +85,7 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
         return evidence
 
     @final
-    def _judge(
-        self, state: Any, train: LabelledVectors, test: LabelledVectors, session: Session
-    ) -> AttackFinding:
+    def _judge(self, state: Any, train: LabelledVectors, test: LabelledVectors, session: Session) -> AttackFinding:
         scores = np.asarray(self._scores(state, test.X), dtype=np.float64)
         probabilities = self._probabilities(scores)
         # Chance ranks tokens by their base rate: an attacker without vectors knows it too.

@@ -13,11 +13,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import Knowledge, LabelledVectors
 from vecveil.attacks.release_model import InputMap, fit_input_map
-from vecveil.attacks.token_inference.base import (
-    TokenInferenceAttack,
-    held_out,
-    validation_r_precision,
-)
+from vecveil.attacks.token_inference.base import TokenInferenceAttack, held_out, validation_r_precision
 from vecveil.errors import InvalidInputError
 from vecveil.types import Embeddings, Matrix
 from vecveil.validation import check_count
@@ -65,8 +61,7 @@ class KernelModel:
         inputs = self.inputs(Y)
         rate = self.sharpness / self.scale
         blocks = [
-            _kernel(inputs[i : i + _BLOCK], self.centres, rate) @ self.weights
-            for i in range(0, len(inputs), _BLOCK)
+            _kernel(inputs[i : i + _BLOCK], self.centres, rate) @ self.weights for i in range(0, len(inputs), _BLOCK)
         ]
         estimates: Array = np.concatenate(blocks) + self.label_mean
         return estimates
@@ -78,11 +73,7 @@ class KernelModel:
 
 
 def choose_setting(
-    Y: Embeddings,
-    L: Array,
-    held: Embeddings,
-    judge: Callable[[Array], float],
-    noise_covariance: Matrix | None,
+    Y: Embeddings, L: Array, held: Embeddings, judge: Callable[[Array], float], noise_covariance: Matrix | None
 ) -> KernelSetting:
     """Return the setting with the best figure on held-out releases.
 
@@ -218,9 +209,7 @@ class KernelAttack(TokenInferenceAttack):
         """Keep the most training rows to use: time grows with their cube, memory with their square."""
         self.rows = check_count(rows, owner=type(self).__name__, param="rows", minimum=2)
 
-    def _fit(
-        self, train: LabelledVectors, validation: LabelledVectors, session: Session
-    ) -> KernelModel:
+    def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> KernelModel:
         self.require(train)
         knowledge, rng = session.knowledge, session.rng
         setting = self.choose(train, validation, knowledge, rng)
@@ -229,15 +218,16 @@ class KernelAttack(TokenInferenceAttack):
     def require(self, train: LabelledVectors) -> None:
         """Raise `InvalidInputError` if ``train`` lacks what this attack learns from."""
         if self._needs and getattr(train, self._needs) is None:
-            raise InvalidInputError.of(type(self).__name__, "train", f"labelled vectors with `{self._needs}`", "None",
-                                       fix=f"Set `{self._needs}`, or use KernelAttack.")  # fmt: skip
+            raise InvalidInputError.of(
+                type(self).__name__,
+                "train",
+                f"labelled vectors with `{self._needs}`",
+                "None",
+                fix=f"Set `{self._needs}`, or use KernelAttack.",
+            )
 
     def choose(
-        self,
-        train: LabelledVectors,
-        validation: LabelledVectors,
-        knowledge: Knowledge,
-        rng: np.random.Generator,
+        self, train: LabelledVectors, validation: LabelledVectors, knowledge: Knowledge, rng: np.random.Generator
     ) -> KernelSetting:
         """Return the setting with the highest R-precision on validation texts."""
         pilot = train.take(np.sort(rng.permutation(len(train))[:_PILOT_ROWS]))
@@ -250,11 +240,7 @@ class KernelAttack(TokenInferenceAttack):
         return choose_setting(Y, pilot.L, held, judge, knowledge.noise_covariance)
 
     def learn(
-        self,
-        parts: list[LabelledVectors],
-        setting: KernelSetting,
-        knowledge: Knowledge,
-        rng: np.random.Generator,
+        self, parts: list[LabelledVectors], setting: KernelSetting, knowledge: Knowledge, rng: np.random.Generator
     ) -> KernelModel:
         """Return the regression fitted on the texts of all ``parts``."""
         given = self._material(parts, knowledge, rng)
@@ -262,9 +248,7 @@ class KernelAttack(TokenInferenceAttack):
         S = knowledge.noise_covariance
         return fit_kernel_ridge(Y, given.L, given.weight, setting, S, given.blocks)
 
-    def _material(
-        self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator
-    ) -> KernelRows:
+    def _material(self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator) -> KernelRows:
         X, L = _joined(parts)
         rows = rng.permutation(len(X))[: self.rows]
         # Further releases add information with fresh noise only.
@@ -301,9 +285,7 @@ class TransplantAttack(KernelAttack):
     source = "Own: differences of pairs, moved to other texts."
     _needs = "without"
 
-    def _material(
-        self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator
-    ) -> KernelRows:
+    def _material(self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator) -> KernelRows:
         X, L = _joined(parts)
         without = np.concatenate([part.without for part in parts if part.without is not None])
         copies = max(1, min(_REAL_COPIES, int(_SHARE_REAL * self.rows) // len(X)))
@@ -343,9 +325,7 @@ class FurtherKernelAttack(KernelAttack):
         super().__init__(rows=rows)
         self.blocks = check_count(blocks, owner="FurtherKernelAttack", param="blocks")
 
-    def _material(
-        self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator
-    ) -> KernelRows:
+    def _material(self, parts: list[LabelledVectors], knowledge: Knowledge, rng: np.random.Generator) -> KernelRows:
         further = parts[0].further
         assert further is not None  # `require` has checked
         X, L = _joined(parts)
@@ -358,9 +338,7 @@ class FurtherKernelAttack(KernelAttack):
         copies = 1
         if count == 1 and not knowledge.repeats(X, rng):
             copies = max(1, min(_OWN_COPIES, (self.rows - len(dealt[0])) // own))
-        owned = [
-            np.concatenate([rng.permutation(len(X))[:own] for _ in range(copies)]) for _ in dealt
-        ]
+        owned = [np.concatenate([rng.permutation(len(X))[:own] for _ in range(copies)]) for _ in dealt]
         rows = np.concatenate([*owned, *(len(X) + block for block in dealt)])
         sizes = [len(each) for each in (*owned, *dealt)]
         places = np.split(np.arange(len(rows)), np.cumsum(sizes)[:-1])
@@ -393,9 +371,7 @@ class EnsembleAttack(TokenInferenceAttack):
     """
 
     name = "ensemble"
-    description = (
-        "Sum of the kernel attacks' standardised scores, those that help on validation texts."
-    )
+    description = "Sum of the kernel attacks' standardised scores, those that help on validation texts."
     cost = "20 seconds on one core, and what its members ask for"
     source = "Own; averaging of regressions, Perrone and Cooper (1993)."
     state_type = _EnsembleFit
@@ -405,9 +381,7 @@ class EnsembleAttack(TokenInferenceAttack):
         """Keep the most rows of each member."""
         self.rows = check_count(rows, owner="EnsembleAttack", param="rows", minimum=2)
 
-    def _fit(
-        self, train: LabelledVectors, validation: LabelledVectors, session: Session
-    ) -> _EnsembleFit:
+    def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> _EnsembleFit:
         knowledge, rng = session.knowledge, session.rng
         setting = KernelAttack(rows=self.rows).choose(train, validation, knowledge, rng)
         held, labels = held_out(validation, knowledge, rng)

@@ -9,12 +9,7 @@ from typing import Any, Literal
 from vecveil.attacks.attack import Attack, AttackResult
 from vecveil.attacks.evidence import FurtherVectors, LabelledVectors
 from vecveil.attacks.token_inference.base import TokenInferenceAttack
-from vecveil.attacks.token_inference.kernel import (
-    EnsembleAttack,
-    FurtherKernelAttack,
-    KernelAttack,
-    TransplantAttack,
-)
+from vecveil.attacks.token_inference.kernel import EnsembleAttack, FurtherKernelAttack, KernelAttack, TransplantAttack
 from vecveil.attacks.token_inference.linear import FaintDirectionsAttack, LinearAttack
 from vecveil.attacks.token_inference.neighbours import BayesPosteriorAttack, NearestNeighboursAttack
 from vecveil.attacks.token_inference.perceptrons import MLCAttack, MLPAttack, NetworkAttack
@@ -49,9 +44,7 @@ class LadderResult:
         raise KeyError(name)
 
 
-def ladder_attacks(
-    tier: Tier = "quick", *, device: str = "auto"
-) -> tuple[Attack[LabelledVectors, Any], ...]:
+def ladder_attacks(tier: Tier = "quick", *, device: str = "auto") -> tuple[Attack[LabelledVectors, Any], ...]:
     """Return the attacks of a tier: ``"quick"``, or ``"full"``, which trains the network longer."""
     quick: tuple[Attack[LabelledVectors, Any], ...] = (
         LinearAttack(),

@@ -11,19 +11,8 @@ import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import LabelledVectors
-from vecveil.attacks.release_model import (
-    CUT_OFF,
-    ReleaseMoments,
-    choose_penalty,
-    release_moments,
-    ridge,
-    spectrum,
-)
-from vecveil.attacks.token_inference.base import (
-    TRIALS,
-    TokenInferenceAttack,
-    validation_r_precision,
-)
+from vecveil.attacks.release_model import CUT_OFF, ReleaseMoments, choose_penalty, release_moments, ridge, spectrum
+from vecveil.attacks.token_inference.base import TRIALS, TokenInferenceAttack, validation_r_precision
 from vecveil.types import Embeddings
 
 FloatArray = npt.NDArray[np.float64]
@@ -83,9 +72,7 @@ class LinearAttack(TokenInferenceAttack):
         """Keep the number of oracle draws; more of them bring the moments closer to their limit."""
         self.draws = draws
 
-    def _fit(
-        self, train: LabelledVectors, validation: LabelledVectors, session: Session
-    ) -> _LinearFit:
+    def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> _LinearFit:
         knowledge, rng = session.knowledge, session.rng
         judge = validation_r_precision
         _, penalty, _ = fit_linear(train, validation, session, judge, draws=self.draws)
@@ -128,9 +115,7 @@ class FaintDirectionsAttack(TokenInferenceAttack):
     state_type = _FaintFit
     scores_are_probabilities = True
 
-    def _fit(
-        self, train: LabelledVectors, validation: LabelledVectors, session: Session
-    ) -> _FaintFit:
+    def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> _FaintFit:
         Y = session.draw(train.X).astype(np.float64)
         L = train.L.astype(np.float64)
         mean, label_mean = Y.mean(axis=0), L.mean(axis=0)

@@ -11,13 +11,7 @@ import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import LabelledVectors, PairedVectors
-from vecveil.attacks.release_model import (
-    Denoiser,
-    fit_denoiser,
-    fit_release_model,
-    mean_release,
-    spectrum,
-)
+from vecveil.attacks.release_model import Denoiser, fit_denoiser, fit_release_model, mean_release, spectrum
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
@@ -70,17 +64,13 @@ class NearestNeighboursAttack(TokenInferenceAttack):
         """Keep the oracle draws per text, for the filter and the auxiliary texts; more leave less noise in them."""
         self.draws = check_count(draws, owner="NearestNeighboursAttack", param="draws")
 
-    def _fit(
-        self, train: LabelledVectors, validation: LabelledVectors, session: Session
-    ) -> _NeighbourFit:
+    def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> _NeighbourFit:
         knowledge, rng = session.knowledge, session.rng
         denoiser = fit_denoiser(train.X, validation.X, knowledge, rng, draws=self.draws)
 
         def located(X: Embeddings) -> FloatArray:
             adaptive = knowledge.adaptive
-            return _denoised(
-                denoiser, mean_release(X, knowledge, rng, draws=self.draws) if adaptive else X
-            )
+            return _denoised(denoiser, mean_release(X, knowledge, rng, draws=self.draws) if adaptive else X)
 
         # Auxiliary texts stand at their mean release; queries are one release, as in the test.
         known, added = located(train.X), located(validation.X)
@@ -147,9 +137,7 @@ def _nearest(queries: Array, known: Array, count: int) -> tuple[Array, Array]:
     return np.concatenate(indices), np.concatenate(cosines)
 
 
-def _votes(
-    indices: Array, cosines: Array, labels: Array, label_mean: Array, count: int, rate: float
-) -> Array:
+def _votes(indices: Array, cosines: Array, labels: Array, label_mean: Array, count: int, rate: float) -> Array:
     """Return the weighted share of the ``count`` nearest that hold each token, with a little of the prior."""
     near, closeness = indices[:, :count], cosines[:, :count]
     # Relative to the nearest text, so that exp cannot overflow.
@@ -187,9 +175,7 @@ class BayesPosteriorAttack(TokenInferenceAttack):
     name = "bayes-posterior"
     description = "Posterior over auxiliary texts from the noise's covariance, sharpness chosen on validation texts."
     cost = "seconds on one core"
-    source = (
-        "Bayes' rule over a finite set of texts; as a smoother Nadaraya (1964) and Watson (1964)."
-    )
+    source = "Bayes' rule over a finite set of texts; as a smoother Nadaraya (1964) and Watson (1964)."
     state_type = _PosteriorFit
     scores_are_probabilities = True
 
@@ -197,9 +183,7 @@ class BayesPosteriorAttack(TokenInferenceAttack):
         """Keep the oracle draws per text: more sharpen the expected releases."""
         self.draws = check_count(draws, owner="BayesPosteriorAttack", param="draws", minimum=2)
 
-    def _fit(
-        self, train: LabelledVectors, validation: LabelledVectors, session: Session
-    ) -> _PosteriorFit:
+    def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> _PosteriorFit:
         knowledge, rng = session.knowledge, session.rng
         # Without an oracle the vectors are released ones: the pairs then teach the identity.
         pairs, other = (PairedVectors(part.X, part.X) for part in (train, validation))
@@ -223,9 +207,7 @@ class BayesPosteriorAttack(TokenInferenceAttack):
         places = chosen.whiten(np.concatenate([known, added])).astype(np.float32)
         labels = np.concatenate([train.L, validation.L])
         whitener = chosen.basis / np.sqrt(chosen.variance)
-        return _PosteriorFit(
-            chosen.mean, whitener, places, labels, label_mean, sharpness, chosen.floor
-        )
+        return _PosteriorFit(chosen.mean, whitener, places, labels, label_mean, sharpness, chosen.floor)
 
     def _scores(self, state: _PosteriorFit, X: Embeddings) -> Array:
         queries = ((X - state.mean) @ state.whitener).astype(np.float32)

@@ -69,14 +69,19 @@ class MLPAttack(TokenInferenceAttack):
         ``input_noise`` and ``weight_decay`` are used only without an oracle.
         """
         self.schedule = Schedule(
-            tuple(hidden), epochs, batch, learning_rate, dropout,
-            cosine=True, input_noise=input_noise, weight_decay=weight_decay, device=device,
-        )  # fmt: skip
+            tuple(hidden),
+            epochs,
+            batch,
+            learning_rate,
+            dropout,
+            cosine=True,
+            input_noise=input_noise,
+            weight_decay=weight_decay,
+            device=device,
+        )
         self.name = "-".join(["mlp", *map(str, self.schedule.hidden)])
 
-    def _fit(
-        self, train: LabelledVectors, validation: LabelledVectors, session: Session
-    ) -> Perceptron:
+    def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> Perceptron:
         schedule, further = self._training(train, validation)
         inputs, epochs = perceptron_epochs(train, validation, schedule, session, self.name, further=further)
         best, last, best_epoch, course = -1.0, 0.0, 0, []
@@ -93,9 +98,7 @@ class MLPAttack(TokenInferenceAttack):
             best_network, best_epoch = network, schedule.epochs
         return Perceptron(inputs, best_network, best_epoch, np.array(course))
 
-    def _training(
-        self, train: LabelledVectors, validation: LabelledVectors
-    ) -> tuple[Schedule, FurtherVectors | None]:
+    def _training(self, train: LabelledVectors, validation: LabelledVectors) -> tuple[Schedule, FurtherVectors | None]:
         """Return the schedule for so many texts, and the further texts to learn from."""
         return self.schedule, None
 
@@ -125,9 +128,7 @@ class NetworkAttack(MLPAttack):
         self.effort = check_positive(effort, owner="NetworkAttack", param="effort")
         self._device = device
 
-    def _training(
-        self, train: LabelledVectors, validation: LabelledVectors
-    ) -> tuple[Schedule, FurtherVectors | None]:
+    def _training(self, train: LabelledVectors, validation: LabelledVectors) -> tuple[Schedule, FurtherVectors | None]:
         device = resolve_device(self._device, owner="NetworkAttack")
         size = SMALL if device == "cpu" else LARGE
         width = self.width or size.width
@@ -136,9 +137,18 @@ class NetworkAttack(MLPAttack):
         # Three at least: the first fall of the rate takes one of them.
         epochs = max(3, round(self.effort * min(size.epochs, size.steps / -(-rows // size.batch))))
         schedule = Schedule(
-            (width, width), epochs, size.batch, 1e-3, 0.2, cosine=True, input_noise=0.5, weight_decay=0.01,
-            residual=True, restart=True, device=device,
-        )  # fmt: skip
+            (width, width),
+            epochs,
+            size.batch,
+            1e-3,
+            0.2,
+            cosine=True,
+            input_noise=0.5,
+            weight_decay=0.01,
+            residual=True,
+            restart=True,
+            device=device,
+        )
         return schedule, further
 
     def _details(self, state: Perceptron) -> Mapping[str, Any]:
@@ -172,9 +182,7 @@ class MLCAttack(TokenInferenceAttack):
         """Keep the training schedule (the default is the published one) and the device: cuda, cpu or auto."""
         self.schedule = replace(schedule, device=device)
 
-    def _fit(
-        self, train: LabelledVectors, validation: LabelledVectors, session: Session
-    ) -> _MLCFit:
+    def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> _MLCFit:
         X = np.concatenate([train.X, validation.X])
         L = np.concatenate([train.L, validation.L])
         # A single release, as published: the same vectors in every epoch.

@@ -59,18 +59,12 @@ NO_OTHERS = (
     f"It needs texts without the concept, at least {MIN_TEST_TEXTS} to judge on, and there are too few.",
     "too-few-texts",
 )
-NO_CLEAN = (
-    "It compares with clean vectors of the candidate texts, and there are none: give the encoder.",
-    NO_ENCODER,
-)
+NO_CLEAN = ("It compares with clean vectors of the candidate texts, and there are none: give the encoder.", NO_ENCODER)
 NO_VARIANTS = (
     "It needs the encoder, a concept of words, and texts whose word can be exchanged for others.",
     "no-variants",
 )
-OTHER_SPACE = (
-    "It measures from clean vectors to released ones, and these have another dimension.",
-    "other-dimension",
-)
+OTHER_SPACE = ("It measures from clean vectors to released ones, and these have another dimension.", "other-dimension")
 QUICK = ("Reconstruction attacks take minutes to an hour: tier full runs them.", "quick-tier")
 
 ONE_STORE = ("It links two stores, and there is one without the means to protect another.", "no-oracle")
@@ -96,8 +90,10 @@ UNPAIRED = "alignment-unpaired"
 LINKS = ("linking", "linking-groups")
 DRAWS = 8  # releases of each training group that links are learnt from
 _FAMILY_OF: dict[str, Family] = {
-    **dict.fromkeys(RECONSTRUCTIONS, "reconstruction"), **dict.fromkeys(LINKS, "candidates"), UNPAIRED: "alignment",
-}  # fmt: skip
+    **dict.fromkeys(RECONSTRUCTIONS, "reconstruction"),
+    **dict.fromkeys(LINKS, "candidates"),
+    UNPAIRED: "alignment",
+}
 NAMED = (*(family for family in FAMILIES if family != "token-inference"), *_FAMILY_OF)
 """Names that `Options.attacks` accepts: families, and attacks that run alone."""
 
@@ -131,12 +127,11 @@ def run_families(
     }
     named = {_FAMILY_OF.get(name, name) for name in case.options.attacks} | {"token-inference"}
     chosen = [
-        family for family in FAMILIES
+        family
+        for family in FAMILIES
         if family not in case.options.skip and (not case.options.attacks or family in named)
-    ]  # fmt: skip
-    plans = [
-        _named(case, f, per_side[f](side.seen or case, side)) for side in sides for f in chosen if f in per_side
     ]
+    plans = [_named(case, f, per_side[f](side.seen or case, side)) for side in sides for f in chosen if f in per_side]
     # All plans before the first job: what the sides share is computed once, on the main thread.
     plans += [_named(case, f, every_side[f]()) for f in chosen if f in every_side]
     jobs: list[Job] = [job for plan, _ in plans for job in plan]
@@ -235,9 +230,8 @@ def candidate_jobs(case: Case, side: Side) -> Plan:
     versions, exchanged = case.substitutes, None
     if versions is not None:
         exchanged = CandidateVectors(
-            side.judged[versions.rows], versions.pool, versions.truth, versions.options,
-            case.groups[versions.rows],
-        )  # fmt: skip
+            side.judged[versions.rows], versions.pool, versions.truth, versions.options, case.groups[versions.rows]
+        )
     tests = (("decoys", _decoys(case, side, clean), 4.0), ("substitution", exchanged, 3.0))
     runnable: list[Job] = []
     skipped: list[SkippedAttack] = []
@@ -249,9 +243,7 @@ def candidate_jobs(case: Case, side: Side) -> Plan:
             elif maker is FixedNormMatching and side.judged.shape[1] != clean.shape[1]:
                 skipped.append(SkippedAttack(name, "candidates", *OTHER_SPACE))
             else:
-                runnable.append(
-                    attack_job(maker(), side, train, test, case.options, name=name, weight=weight)
-                )
+                runnable.append(attack_job(maker(), side, train, test, case.options, name=name, weight=weight))
     links, unlinked = _linking_jobs(case, side, clean)
     return [*runnable, *links], [*skipped, *unlinked]
 
@@ -281,20 +273,19 @@ def _linking_jobs(case: Case, side: Side, clean: Embeddings) -> Plan:
         index = np.unique(case.groups[order], return_inverse=True)[1]
         half = (np.arange(len(order)) - np.flatnonzero(np.diff(index, prepend=-1))[index]) % 2
         sides = [
-            np.concatenate([
-                group_means(again(clean[order[half == which]]), index[half == which])[0] for _ in range(draws)
-            ])
+            np.concatenate(
+                [group_means(again(clean[order[half == which]]), index[half == which])[0] for _ in range(draws)]
+            )
             for which in (0, 1)
-        ]  # fmt: skip
+        ]
         return sides[0], sides[1]
 
     known, met = stores(learnt, 1 if release is None else DRAWS), stores(judged, 1)
     of = np.tile(np.unique(case.groups[learnt]), len(known[0]) // len(np.unique(case.groups[learnt])))
     groups = CandidateVectors(met[0], met[1], np.arange(len(met[0])), groups=np.unique(case.groups[judged]))
     by_group = attack_job(
-        LinkingAttack(), side, PairedVectors(*known, of), groups, options,
-        name=LINKS[1], weight=2.0, oracle=False,
-    )  # fmt: skip
+        LinkingAttack(), side, PairedVectors(*known, of), groups, options, name=LINKS[1], weight=2.0, oracle=False
+    )
     return [job, by_group], []
 
 
@@ -326,11 +317,8 @@ def alignment_jobs(case: Case, side: Side) -> Plan:
         stolen, own = (rows[half[:count]] for half in halves)
         apart = PairedVectors(side.judged[stolen], clean[own], labels=case.labels[own])
         runnable.append(
-            attack_job(
-                UnpairedAlignment(), side, apart, store, options,
-                name=UNPAIRED, weight=30.0, oracle=False,
-            )
-        )  # fmt: skip
+            attack_job(UnpairedAlignment(), side, apart, store, options, name=UNPAIRED, weight=30.0, oracle=False)
+        )
     return runnable, []
 
 
@@ -340,8 +328,12 @@ def _decoys(case: Case, side: Side, clean: Embeddings) -> CandidateVectors:
     rng = np.random.default_rng([case.options.seed, 8])
     rows = np.sort(rng.permutation(every)[:MOST_DECOYS])
     return CandidateVectors(
-        side.judged[rows], clean[rows], np.arange(len(rows)), groups=case.groups[rows],
-        subjects=case.subjects_of(rows), labels=case.labels[rows],
+        side.judged[rows],
+        clean[rows],
+        np.arange(len(rows)),
+        groups=case.groups[rows],
+        subjects=case.subjects_of(rows),
+        labels=case.labels[rows],
     )
 
 

@@ -37,15 +37,9 @@ MAX_LOCATED = 2**25  # numbers in the releases of all of them: 128 MiB in float3
 FEWEST = 20  # of fewer texts the figure has no useful interval
 FIXED = 5e-3
 """Relative deviation of the noise's length up to which the sphere equations are solved."""
-VARIES = (
-    "The length of the noise varies, so that distances say nothing that the mean does not.",
-    "noise-length",
-)
+VARIES = ("The length of the noise varies, so that distances say nothing that the mean does not.", "noise-length")
 REPEATS = ("Releases of one text are equal: several tell no more than one.", "equal-releases")
-OTHER_SPACE = (
-    "It measures from clean vectors to released ones, and these have another dimension.",
-    "other-dimension",
-)
+OTHER_SPACE = ("It measures from clean vectors to released ones, and these have another dimension.", "other-dimension")
 NO_ROOM = (f"The releases of {FEWEST} texts would take more than 128 MiB.", "memory")
 
 
@@ -84,9 +78,7 @@ def jobs(case: Case, side: Side, keyed: Release | None) -> Plan:
     runnable = []
     for name, (k, mean) in zip(FRESH, _means(side.release, X, rng).items(), strict=True):
         attack = single if k == 1 else AveragingAttack(k, reader)
-        runnable.append(
-            attack_job(attack, side, train, judged(mean), case.options, name=name, weight=5.0)
-        )
+        runnable.append(attack_job(attack, side, train, judged(mean), case.options, name=name, weight=5.0))
     located, skipped = _spheres(case, side, side.release, train)
     if keyed is None:
         skipped = [*(SkippedAttack(name, FAMILY, *NO_NOISE) for name in KEYED), *skipped]
@@ -160,9 +152,7 @@ def _clean_jobs(case: Case, side: Side, train: LabelledVectors) -> list[Job]:
     ]
 
 
-def _located(
-    case: Case, side: Side, release: Release, train: LabelledVectors, rows: Rows, k: int
-) -> Job:
+def _located(case: Case, side: Side, release: Release, train: LabelledVectors, rows: Rows, k: int) -> Job:
     """Return the attack on k releases of the given texts; the job draws them when it runs, to save memory."""
 
     def run(folder: Path | None) -> AttackResult:

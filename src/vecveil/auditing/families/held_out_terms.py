@@ -13,14 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.attacks import (
-    Attack,
-    AttackResult,
-    KernelAttack,
-    LabelledVectors,
-    LinearAttack,
-    split_groups,
-)
+from vecveil.attacks import Attack, AttackResult, KernelAttack, LabelledVectors, LinearAttack, split_groups
 from vecveil.auditing.case import MIN_TEST_TEXTS, Case, Rows, Side
 from vecveil.auditing.jobs import Job, Plan, attack_job, skip
 from vecveil.concepts import Concept, Detector, TermDetector, mark_words
@@ -89,9 +82,14 @@ class Refit:
             texts = [case.texts[i] for i in (*fitted, *others)]
             marks = mark_words(texts, listed, encode, labels=listed)
             other = refit(
-                self.protector, X[fitted], encode(negatives), case.labels[fitted][:, columns], X[others],
-                groups=case.groups[fitted], words=marks,
-            )  # fmt: skip
+                self.protector,
+                X[fitted],
+                encode(negatives),
+                case.labels[fitted][:, columns],
+                X[others],
+                groups=case.groups[fitted],
+                words=marks,
+            )
         except VecveilError as error:
             # Half of the texts may be too few for the method: the audit goes on without this family.
             return f"The method cannot be fitted on half of the words: {error}"
@@ -123,10 +121,7 @@ def jobs(case: Case, clean: Side, refit: Refit | None) -> Plan:
     parts = split_groups(case.groups[case.train], (0.5, 0.5), seed=case.options.seed)
     for_fit, for_attack = (case.train[part] for part in parts)
     fitted = _holding(case, for_fit, listed)
-    parts_needed = [
-        fitted,
-        *(_holding(case, rows, c) for rows in (for_attack, case.test) for c in (listed, unlisted)),
-    ]
+    parts_needed = [fitted, *(_holding(case, rows, c) for rows in (for_attack, case.test) for c in (listed, unlisted))]
     if min(map(len, parts_needed)) < MIN_TEST_TEXTS:
         return skip(FAMILY, NAMES, FEW)
     words = {case.vocabulary.tokens[i] for i in listed}
@@ -144,24 +139,10 @@ def jobs(case: Case, clean: Side, refit: Refit | None) -> Plan:
     ], []
 
 
-def _both(
-    case: Case,
-    attack: Attack[Any, Any],
-    side: Side,
-    learnt: Rows,
-    columns: tuple[Rows, Rows],
-    name: str,
-) -> Job:
+def _both(case: Case, attack: Attack[Any, Any], side: Side, learnt: Rows, columns: tuple[Rows, Rows], name: str) -> Job:
     """Return the job whose main figure is of the unlisted words; the listed ones are a second figure."""
     listed, unlisted = (
-        attack_job(
-            attack,
-            side,
-            *_evidence(case, side, learnt, part),
-            case.options,
-            name=name,
-            family=FAMILY,
-        )
+        attack_job(attack, side, *_evidence(case, side, learnt, part), case.options, name=name, family=FAMILY)
         for part in columns
     )
 
@@ -184,9 +165,7 @@ def _holding(case: Case, rows: Rows, part: Rows) -> Rows:
     return held
 
 
-def _evidence(
-    case: Case, side: Side, learnt: Rows, part: Rows
-) -> tuple[LabelledVectors, LabelledVectors]:
+def _evidence(case: Case, side: Side, learnt: Rows, part: Rows) -> tuple[LabelledVectors, LabelledVectors]:
     def of(rows: Rows, X: Embeddings) -> LabelledVectors:
         rows = _holding(case, rows, part)
         return LabelledVectors(X[rows], case.labels[rows][:, part], case.groups[rows])
@@ -196,7 +175,4 @@ def _evidence(
 
 def _without(case: Case, rows: Rows, words: set[str]) -> list[str]:
     """Return the texts without the spans that hold one of ``words``."""
-    return [
-        remove(case.texts[i], [s for s in case.matches.spans[i] if words & set(words_of(s.term))])
-        for i in rows
-    ]
+    return [remove(case.texts[i], [s for s in case.matches.spans[i] if words & set(words_of(s.term))]) for i in rows]

@@ -43,10 +43,7 @@ OTHER_SPACE = (
 )
 _GEIA_PASSES = {"cpu": 150_000, "cuda": 3_000_000}  # texts seen in all, about
 _VEC2TEXT_PASSES = {"cpu": 20_000, "cuda": 2_000_000}
-_SMALLER: dict[str, dict[str, Any]] = {
-    "cpu": {"width": 128, "layers": 2, "vocabulary": 4000},
-    "cuda": {},
-}
+_SMALLER: dict[str, dict[str, Any]] = {"cpu": {"width": 128, "layers": 2, "vocabulary": 4000}, "cuda": {}}
 _EPOCHS = (2, 40)  # least and most passes over each text
 
 

@@ -13,23 +13,24 @@ from vecveil.protector.methods.subspace import SUBSPACE
 from vecveil.protector.methods.text_level import TEXT_METHODS
 from vecveil.protector.methods.textcrafter import TEXTCRAFTER, TEXTCRAFTER_SUBSPACE
 
-__all__ = [
-    "METHODS",
-    "TEXT_METHODS",
-    "Candidate",
-    "FitData",
-    "Method",
-    "method_named",
-    "register_method",
-]
+__all__ = ["METHODS", "TEXT_METHODS", "Candidate", "FitData", "Method", "method_named", "register_method"]
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        SUBSPACE, COVARIANCE, SPARSE, SPARSE_WHITEBOX, LAPLACE, PURKAYASTHA, GAUSSIAN, LDP_GAUSSIAN,
-        TEXTCRAFTER, TEXTCRAFTER_SUBSPACE, SHUFFLE,
+        SUBSPACE,
+        COVARIANCE,
+        SPARSE,
+        SPARSE_WHITEBOX,
+        LAPLACE,
+        PURKAYASTHA,
+        GAUSSIAN,
+        LDP_GAUSSIAN,
+        TEXTCRAFTER,
+        TEXTCRAFTER_SUBSPACE,
+        SHUFFLE,
     )
-}  # fmt: skip
+}
 
 
 def register_method(method: Method) -> None:
@@ -48,9 +49,14 @@ def register_method(method: Method) -> None:
 def method_named(name: str) -> Method:
     """Return the method of this name that protects vectors."""
     if isinstance(name, str) and name in TEXT_METHODS:
-        raise InvalidInputError.of("fit", "method", "one that protects vectors", repr(name),
-                                   "It rewrites texts before they are encoded; vectors already hold the concept.",
-                                   "Call vecveil.fit with texts and a concept that matches them.")  # fmt: skip
+        raise InvalidInputError.of(
+            "fit",
+            "method",
+            "one that protects vectors",
+            repr(name),
+            "It rewrites texts before they are encoded; vectors already hold the concept.",
+            "Call vecveil.fit with texts and a concept that matches them.",
+        )
     if not isinstance(name, str) or name not in METHODS:
         raise unknown_name("fit", "method", sorted(METHODS), name)
     return METHODS[name]

@@ -26,9 +26,7 @@ def _ldp_family(delta: float | None) -> NoiseFamily:
 
     return NoiseFamily(
         mechanism=refuse,
-        ratio=lambda epsilon, rms_norm, n: (
-            LdpGaussian(n, epsilon, probability).sigma * float(np.sqrt(n))
-        ),
+        ratio=lambda epsilon, rms_norm, n: LdpGaussian(n, epsilon, probability).sigma * float(np.sqrt(n)),
         scales=("epsilon",),
         can_split=True,
         of_epsilon=lambda n, epsilon, splits: LdpGaussian(n, epsilon, probability, splits),

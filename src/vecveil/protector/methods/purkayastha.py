@@ -18,8 +18,9 @@ def _cosine_ratio(cosine: float, dimension: int) -> float:
 
     ends = (float(np.log(1e-6)), float(np.log(1e6)))
     if excess(ends[0]) < 0 or excess(ends[1]) > 0:
-        raise CalibrationError.of("fit", "target_cosine", "further from 0 and 1", cosine,
-                                  "No ε that arithmetic can hold gives it.")  # fmt: skip
+        raise CalibrationError.of(
+            "fit", "target_cosine", "further from 0 and 1", cosine, "No ε that arithmetic can hold gives it."
+        )
     return float(np.exp(brentq(excess, *ends, xtol=1e-6)))
 
 

@@ -21,9 +21,7 @@ def sparse_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     mask_options = MaskOptions(**options)
     positive, negative = _sides(data)
     masks = [
-        fit_hard_concrete_mask(
-            positive, negative, mask_options, seed=data.seed + i, show_progress=data.show_progress
-        )
+        fit_hard_concrete_mask(positive, negative, mask_options, seed=data.seed + i, show_progress=data.show_progress)
         for i in range(seeds)
     ]
     data.findings["mask"] = masks[0].to_record()
@@ -41,9 +39,14 @@ def _sides(data: FitData) -> tuple[Embeddings, Embeddings]:
     labels = data.token_labels
     assert labels is not None
     if labels.shape[1] != 2 or not (labels.sum(axis=1) == 1).all():
-        raise InvalidInputError.of("fit", "method", "another than 'sparse' for labels that are not two classes",
-                                   f"{labels.shape[1]} labels", "Its mask is learnt from telling two sides apart.",
-                                   "Use subspace, or covariance.")  # fmt: skip
+        raise InvalidInputError.of(
+            "fit",
+            "method",
+            "another than 'sparse' for labels that are not two classes",
+            f"{labels.shape[1]} labels",
+            "Its mask is learnt from telling two sides apart.",
+            "Use subspace, or covariance.",
+        )
     rng = np.random.default_rng(data.seed)
     first, second = (rng.permutation(np.flatnonzero(labels[:, j])) for j in (0, 1))
     count = min(len(first), len(second))

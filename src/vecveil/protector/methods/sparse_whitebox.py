@@ -35,12 +35,8 @@ def whitebox_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     # The classifier of the paper; `epochs` alone can be changed.
     schedule = replace(PUBLISHED, epochs=epochs)
     training = train_network(lambda: (X, labels), schedule, np.random.default_rng(data.seed))
-    *_, network = progress(
-        training, "Training the classifier", total=epochs, show=data.show_progress, unit="epoch"
-    )
-    shape = white_box_shape(
-        network.module, X, labels, floor=floor, steps=steps, show_progress=data.show_progress
-    )
+    *_, network = progress(training, "Training the classifier", total=epochs, show=data.show_progress, unit="epoch")
+    shape = white_box_shape(network.module, X, labels, floor=floor, steps=steps, show_progress=data.show_progress)
     return Candidate(shape, parameters={"floor": floor, "steps": steps, "epochs": epochs})
 
 

@@ -25,13 +25,7 @@ from scipy.sparse.csgraph import connected_components
 from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.metrics import NeighbourTask
 from vecveil.metrics.tasks import UtilityRelease
-from vecveil.protector.calibration import (
-    SMALLEST_NOISE,
-    CommonDraws,
-    blas_threads,
-    largest_noise,
-    refuse_target,
-)
+from vecveil.protector.calibration import SMALLEST_NOISE, CommonDraws, blas_threads, largest_noise, refuse_target
 from vecveil.protector.method import Candidate, FitData, Method
 from vecveil.protector.pairs import classes_of
 from vecveil.runtime import progress
@@ -44,12 +38,7 @@ from vecveil.sensitivity.kernel_reader import (
     share_recovered,
     standard_error,
 )
-from vecveil.sensitivity.moments import (
-    Moments,
-    cross_covariance,
-    pair_covariance,
-    transplanted_moments,
-)
+from vecveil.sensitivity.moments import Moments, cross_covariance, pair_covariance, transplanted_moments
 from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
 from vecveil.types import Embeddings, Groups, TokenLabels
@@ -157,17 +146,13 @@ def _checked_options(options: dict[str, Any], n: int) -> tuple[dict[str, Any], b
 
     def check(param: str, least: int, most: int) -> None:
         if param in fixed:
-            fixed[param] = check_count(
-                fixed[param], owner="fit", param=param, minimum=least, maximum=most
-            )
+            fixed[param] = check_count(fixed[param], owner="fit", param=param, minimum=least, maximum=most)
 
     check("rank", 1, n - 1)
     check("kept", 1, n - fixed.get("rank", 1))
     check("gradients", 0, fixed.get("rank", n - 1))
     if "flattening" in fixed:
-        fixed["flattening"] = check_positive(
-            fixed["flattening"], owner="fit", param="flattening", allow_zero=True
-        )
+        fixed["flattening"] = check_positive(fixed["flattening"], owner="fit", param="flattening", allow_zero=True)
     return fixed, transplants
 
 
@@ -181,8 +166,9 @@ def _fix_label_rank(data: FitData, fixed: dict[str, Any], *, transplants: bool) 
     most = min(telling, data.dimension - 1)
     rank = fixed.setdefault("rank", most)
     if rank > most:
-        raise InvalidInputError.of("fit", "rank", f"at most {most}", rank,
-                                   "The labels tell texts apart in no more directions.")  # fmt: skip
+        raise InvalidInputError.of(
+            "fit", "rank", f"at most {most}", rank, "The labels tell texts apart in no more directions."
+        )
     fixed["pairs"] = False
     fixed.setdefault("gradients", 0)
 
@@ -228,17 +214,16 @@ def _fold(data: FitData, rows: Rows, unlisted: Rows) -> FitData:
     if words is not None:
         ordinary = np.arange(len(data.positive), words.marks.shape[0])
         words = words.without(unlisted).of(np.concatenate([rows, ordinary]))
-    moments = Moments.of(
-        positive, negative, token_labels=labels, background=data.background, words=words
-    )
+    moments = Moments.of(positive, negative, token_labels=labels, background=data.background, words=words)
     if negative is not None and not listed.all():
         # The pairs of unlisted words would show the directions of these words: without other pairs there are none.
         C = pair_covariance(positive[listed], negative[listed]) if listed.any() else np.zeros_like(moments.C)
         moments = replace(moments, C=C)
     moments = replace(moments, preserved=data.moments.preserved)
     groups = None if data.groups is None else data.groups[rows]
-    return replace(data, positive=positive, negative=negative, token_labels=labels, groups=groups, words=words,
-                   moments=moments)  # fmt: skip
+    return replace(
+        data, positive=positive, negative=negative, token_labels=labels, groups=groups, words=words, moments=moments
+    )
 
 
 class MapFit:
@@ -263,14 +248,10 @@ class MapFit:
         if setting.gradients:
             # Train the reader after the first erasure, so that its gradients show what that leaves.
             first = setting.rank - setting.gradients
-            before = subspace_map(
-                directions, erased=first, kept=kept, flattening=setting.flattening
-            )
+            before = subspace_map(directions, erased=first, kept=kept, flattening=setting.flattening)
             moment = reader_gradients(*_evidence(self.data), before, seed=self.data.seed)
             directions = directions.followed_by(moment, after=first)
-        return directions, subspace_map(
-            directions, erased=setting.rank, kept=kept, flattening=setting.flattening
-        )
+        return directions, subspace_map(directions, erased=setting.rank, kept=kept, flattening=setting.flattening)
 
     def draws(self, setting: SubspaceSetting, *, reduced: bool = True) -> CommonDraws:
         """Return releases of a setting at any noise-to-signal ratio."""
@@ -282,9 +263,7 @@ class MapFit:
 # -- the search: settings in two rounds, the second around the best of the first
 
 
-def first_settings(
-    n: int, fixed: dict[str, Any], *, labels: bool = True
-) -> Iterator[SubspaceSetting]:
+def first_settings(n: int, fixed: dict[str, Any], *, labels: bool = True) -> Iterator[SubspaceSetting]:
     """Yield the settings of the first round, with directions from labels alone if there are any."""
     most = n - fixed.get("kept", 1)
     ranks = sorted({min(most, max(1, round(n * share))) for share in RANKS})
@@ -294,9 +273,7 @@ def first_settings(
             yield SubspaceSetting(rank, kept, flattening, pairs, min(rank, fixed.get("gradients", 0)))
 
 
-def _shapes(
-    n: int, rank: int, fixed: dict[str, Any], shapes: Sequence[tuple[float, float]]
-) -> list[tuple[int, float]]:
+def _shapes(n: int, rank: int, fixed: dict[str, Any], shapes: Sequence[tuple[float, float]]) -> list[tuple[int, float]]:
     """Return pairs of a number of released directions and a flattening."""
     choices = [
         (fixed.get("kept", max(1, min(n - rank, round(n * kept)))), fixed.get("flattening", power))
@@ -317,9 +294,7 @@ def gentle_settings(n: int, *, pairs: bool) -> list[SubspaceSetting]:
     ]
 
 
-def second_settings(
-    n: int, best: SubspaceSetting, fixed: dict[str, Any]
-) -> Iterator[SubspaceSetting]:
+def second_settings(n: int, best: SubspaceSetting, fixed: dict[str, Any]) -> Iterator[SubspaceSetting]:
     """Yield further shapes, fewer and more erased directions, and pairs, around the best first setting."""
     for kept, flattening in _shapes(n, best.rank, fixed, FURTHER_SHAPES):
         yield replace(best, kept=kept, flattening=flattening)
@@ -360,8 +335,7 @@ class SubspaceSearch:
             self.unlisted = _left_out(data.token_labels, rng)
         # The texts of one fold fit a map; those of the other read its releases.
         self._fits = [
-            MapFit(_fold(data, rows, self.unlisted), transplants=whole.transplants)
-            for rows in (first, second)
+            MapFit(_fold(data, rows, self.unlisted), transplants=whole.transplants) for rows in (first, second)
         ]
         self._read = second, first
         self._readers = [self._reader(rows, groups) for rows in self._read]
@@ -432,8 +406,14 @@ class SubspaceSearch:
                 shares.append(_shares(data.positive, marks, read[:LEARNT_ROWS], judge, release, data.seed))
             value, chance, clean = (float(np.mean(each)) for each in zip(*shares, strict=True))
             error = 1.96 * standard_error(value, marks[judge])
-            reading[kind] = {"value": value, "low": max(0.0, value - error), "high": min(1.0, value + error),
-                           "chance": chance, "clean": clean, "n": len(judge)}  # fmt: skip
+            reading[kind] = {
+                "value": value,
+                "low": max(0.0, value - error),
+                "high": min(1.0, value + error),
+                "chance": chance,
+                "clean": clean,
+                "n": len(judge),
+            }
         return reading if "listed" in reading else {}
 
     def _reader(self, rows: Rows, groups: Groups) -> FoldReader:

@@ -61,9 +61,7 @@ def _redact(matches: ConceptMatches, concept: Concept, seed: int, options: dict[
     return Redacting(concept, seed)
 
 
-def _replace_random(
-    matches: ConceptMatches, concept: Concept, seed: int, options: dict[str, Any]
-) -> Rewriter:
+def _replace_random(matches: ConceptMatches, concept: Concept, seed: int, options: dict[str, Any]) -> Rewriter:
     count, least = (
         check_count(options.get(name, default), owner="fit", param=name)
         for name, default in (("words", 2000), ("min_word_texts", 5))
@@ -71,9 +69,7 @@ def _replace_random(
     return ReplacingAtRandom.of(matches, concept, seed=seed, count=count, min_texts=least)
 
 
-def _replace_semantic(
-    matches: ConceptMatches, concept: Concept, seed: int, options: dict[str, Any]
-) -> Rewriter:
+def _replace_semantic(matches: ConceptMatches, concept: Concept, seed: int, options: dict[str, Any]) -> Rewriter:
     members = options.get("members", "own")
     if members == "own":
         return ReplacingByMembers.of(matches, concept, seed=seed)
@@ -108,9 +104,7 @@ def _given_members(
 
 
 TEXT_METHODS: dict[str, TextMethod] = {
-    "redact": TextMethod(
-        "redact", "every character of the concept becomes *, before the text is encoded", _redact
-    ),
+    "redact": TextMethod("redact", "every character of the concept becomes *, before the text is encoded", _redact),
     "replace-random": TextMethod(
         "replace-random",
         "each word of the concept becomes a random word of the texts, before the text is encoded",
@@ -179,28 +173,39 @@ class StageOptions:
 
     @classmethod
     def of(
-        cls, rewrite: Any, concept: Concept, *, method: str, detector: Any, hypernyms: Any,
-        surrogate_key: Any, surrogates: Any,
-    ) -> StageOptions:  # fmt: skip
+        cls,
+        rewrite: Any,
+        concept: Concept,
+        *,
+        method: str,
+        detector: Any,
+        hypernyms: Any,
+        surrogate_key: Any,
+        surrogates: Any,
+    ) -> StageOptions:
         """Return the options; refuse arguments that the stage does not use."""
         uses = {"hypernym": ("hypernyms",), "delete": (), "surrogate": ("surrogate_key", "surrogates")}
         if rewrite is not None and rewrite not in uses:
             raise unknown_name("fit", "rewrite", tuple(uses), rewrite)
         if rewrite is not None and method in TEXT_METHODS:
-            raise InvalidInputError.of("fit", "rewrite", f"left out for method {method!r}", repr(rewrite),
-                                       "It rewrites texts itself.")  # fmt: skip
+            raise InvalidInputError.of(
+                "fit", "rewrite", f"left out for method {method!r}", repr(rewrite), "It rewrites texts itself."
+            )
         known = () if rewrite is None else ("detector", *uses[rewrite])
-        given = {
-            "detector": detector, "hypernyms": hypernyms, "surrogate_key": surrogate_key, "surrogates": surrogates,
-        }  # fmt: skip
+        given = {"detector": detector, "hypernyms": hypernyms, "surrogate_key": surrogate_key, "surrogates": surrogates}
         for param, value in given.items():
             if value is not None and param not in known:
                 constraint = "given with `rewrite`" if rewrite is None else f"left out for `rewrite` {rewrite!r}"
                 raise InvalidInputError.of("fit", param, constraint, "a value")
         if rewrite == "surrogate" and surrogate_key is None:
-            raise InvalidInputError.of("fit", "surrogate_key", "given for `rewrite` 'surrogate'", None,
-                                       "Without a secret everybody could compute the surrogates.",
-                                       "Make a key file with `vecveil key new FILE` and name it.")  # fmt: skip
+            raise InvalidInputError.of(
+                "fit",
+                "surrogate_key",
+                "given for `rewrite` 'surrogate'",
+                None,
+                "Without a secret everybody could compute the surrogates.",
+                "Make a key file with `vecveil key new FILE` and name it.",
+            )
         if hypernyms is not None and not (
             isinstance(hypernyms, Mapping)
             and all(isinstance(noun, str) and noun.strip() for noun in hypernyms.values())
@@ -209,12 +214,15 @@ class StageOptions:
         finder = concept if detector is None else _detector_concept(detector, concept.name)
         finder.require_spans("fit")
         if finder.columns or any(getattr(each, "positional", False) for each in finder.detectors):
-            raise InvalidInputError.of("fit", "detector", "one that finds the concept in new texts", "given spans",
-                                       "Spans belong to the texts of the fit, and later texts have none.",
-                                       "Name a detector, such as detector=['PERSON'] or a concept file.")  # fmt: skip
-        return cls(
-            rewrite, finder, detector is None, hypernyms or {}, surrogate_key, surrogates or "own", concept.name
-        )
+            raise InvalidInputError.of(
+                "fit",
+                "detector",
+                "one that finds the concept in new texts",
+                "given spans",
+                "Spans belong to the texts of the fit, and later texts have none.",
+                "Name a detector, such as detector=['PERSON'] or a concept file.",
+            )
+        return cls(rewrite, finder, detector is None, hypernyms or {}, surrogate_key, surrogates or "own", concept.name)
 
     def build(self, texts: Sequence[str], spans: Sequence[Sequence[Span]], seed: int) -> Rewriter:
         """Return the rewriter; members for surrogates come from ``spans`` of ``texts`` by default."""
@@ -258,13 +266,24 @@ class TextStage:
         texts = list(dict.fromkeys(texts))
         spans = options.concept.detect(texts, show_progress=show_progress)
         if not any(spans):
-            raise ConceptError.of("fit", "detector", "one that finds something in the texts", "nothing",
-                                  "No text would be rewritten.", code="E-CONCEPT-NO-MATCH")  # fmt: skip
+            raise ConceptError.of(
+                "fit",
+                "detector",
+                "one that finds something in the texts",
+                "nothing",
+                "No text would be rewritten.",
+                code="E-CONCEPT-NO-MATCH",
+            )
         rewriter = options.build(texts, spans, seed)
         written = dict(zip(texts, rewriter.rewrite(texts, spans=spans), strict=True))
         if len(set(written.values())) == 1:
-            raise ConceptError.of("fit", "detector", "one that leaves something of the texts", "all rewritten alike",
-                                  code="E-CONCEPT-WHOLE")  # fmt: skip
+            raise ConceptError.of(
+                "fit",
+                "detector",
+                "one that leaves something of the texts",
+                "all rewritten alike",
+                code="E-CONCEPT-WHOLE",
+            )
         return cls(options, rewriter, dict(zip(texts, spans, strict=True)), written)
 
     def encode(self, texts: Sequence[str], encoder: Any, show_progress: bool | None) -> Embeddings:
@@ -328,14 +347,10 @@ class OriginalsTask(UtilityTask):
     def clean(self) -> Estimate:
         return self.task.clean()
 
-    def protected(
-        self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
-    ) -> Estimate:
+    def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
         return self.task.protected(self._of_rewritten(release), rng, sides=sides)
 
-    def to_record(
-        self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both"
-    ) -> dict[str, Any]:
+    def to_record(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> dict[str, Any]:
         return self.task.to_record(self._of_rewritten(release), rng, sides=sides)
 
     def _of_rewritten(self, release: UtilityRelease) -> UtilityRelease:
@@ -349,10 +364,13 @@ class OriginalsTask(UtilityTask):
 
 
 REWRITERS: dict[str, type[Rewriter]] = {
-    Redacting.kind: Redacting, ReplacingAtRandom.kind: ReplacingAtRandom, Deleting.kind: Deleting,
-    ReplacingByMembers.kind: ReplacingByMembers, ReplacingByHypernyms.kind: ReplacingByHypernyms,
+    Redacting.kind: Redacting,
+    ReplacingAtRandom.kind: ReplacingAtRandom,
+    Deleting.kind: Deleting,
+    ReplacingByMembers.kind: ReplacingByMembers,
+    ReplacingByHypernyms.kind: ReplacingByHypernyms,
     ReplacingBySurrogates.kind: ReplacingBySurrogates,
-}  # fmt: skip
+}
 
 
 def rewriter_from_record(record: Mapping[str, Any]) -> Rewriter:
@@ -392,9 +410,7 @@ def _strings(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def utility_of_rows(
-    clean: Embeddings, released: Embeddings, rng: np.random.Generator, *, seed: int
-) -> dict[str, Any]:
+def utility_of_rows(clean: Embeddings, released: Embeddings, rng: np.random.Generator, *, seed: int) -> dict[str, Any]:
     """Return similarity and neighbours that ``released``, vectors of the same texts, keep of ``clean``."""
     release = released_rows(clean, released, owner="fit")
     tasks = (SimilarityTask.of(clean, seed=seed), NeighbourTask(clean, queries=300, seed=seed))

@@ -41,8 +41,14 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     The PII side is the texts with the concept, the plain side the same texts without it and the ordinary ones.
     """
     if options.pop("relabel", None) is not None:
-        raise InvalidInputError.of("fit_pairs", "relabel", "left out", "a value", "Relabelling reads texts.",
-                                   "Use vecveil.fit, or pass such rows as further_positive.")  # fmt: skip
+        raise InvalidInputError.of(
+            "fit_pairs",
+            "relabel",
+            "left out",
+            "a value",
+            "Relabelling reads texts.",
+            "Use vecveil.fit, or pass such rows as further_positive.",
+        )
     checkpoint = options.pop("checkpoint", None)
     further = options.pop("further_positive", None)
     if further is not None:
@@ -52,21 +58,21 @@ def textcrafter_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
     settings = PolicySettings(radius=data.scale.radius, **options)
     settings.heads_for(data.dimension)
     positive, plain, of_positive, of_plain = _sides(data, further)
-    classifier = fit_pii_classifier(
-        positive, plain, groups_positive=of_positive, groups_plain=of_plain, seed=data.seed
-    )
+    classifier = fit_pii_classifier(positive, plain, groups_positive=of_positive, groups_plain=of_plain, seed=data.seed)
     centroids = plain_centroids(plain, clusters=settings.clusters, seed=data.seed)
     X = np.concatenate([positive, plain])
     rng = np.random.default_rng(data.seed)
     X = np.ascontiguousarray(X[np.sort(rng.permutation(len(X))[:TRAINING_ROWS])])
     trained = train_policy(
-        X, classifier, centroids, settings,
-        seed=data.seed, checkpoint=checkpoint, show_progress=data.show_progress,
-    )  # fmt: skip
+        X, classifier, centroids, settings, seed=data.seed, checkpoint=checkpoint, show_progress=data.show_progress
+    )
     data.findings["training"] = trained.curves.to_record() | {
-        "settings": settings.to_record(), "seed": data.seed, "rows": len(X), "seconds": trained.seconds,
+        "settings": settings.to_record(),
+        "seed": data.seed,
+        "rows": len(X),
+        "seconds": trained.seconds,
         "classifier": classifier.to_record(),
-    }  # fmt: skip
+    }
     held_out = classifier.held_out
     data.findings["warnings"] = [] if held_out is None else list(held_out.warnings)
     # Kerckhoffs: security must not rest on the classifier and targets, so the file holds them.
@@ -86,22 +92,16 @@ def textcrafter_subspace_candidate(data: FitData, options: dict[str, Any]) -> Ca
     """Return textcrafter followed by oblique erasure of the concept's directions, by default a sixth of all."""
     n = data.dimension
     rank = options.pop("rank", None)
-    rank = check_count(
-        max(1, n // 6) if rank is None else rank, owner="fit", param="rank", maximum=n - 1
-    )
+    rank = check_count(max(1, n // 6) if rank is None else rank, owner="fit", param="rank", maximum=n - 1)
     crafted = textcrafter_candidate(data, options)
     directions = directions_of(data.moments, pairs=True)
     exact = subspace_map(directions, erased=rank, kept=n - rank, flattening=0.0)
     linear = LinearMap.quantised(exact.down, exact.up, norm=data.moments.rms_norm)
     data.findings["residual_after_erasure"] = directions.residual(rank)
-    return replace(
-        crafted, map_of=lambda _: linear, parameters={**crafted.parameters, "rank": rank}
-    )
+    return replace(crafted, map_of=lambda _: linear, parameters={**crafted.parameters, "rank": rank})
 
 
-def _sides(
-    data: FitData, further: Embeddings | None
-) -> tuple[Embeddings, Embeddings, Groups, Groups]:
+def _sides(data: FitData, further: Embeddings | None) -> tuple[Embeddings, Embeddings, Groups, Groups]:
     """Return the PII side and the plain side, with group ids of their rows."""
     positive, plain = data.pairs("method", "textcrafter")
     rows = len(positive)
@@ -128,9 +128,7 @@ def _sides(
 
 def _spread(draft: TextCrafter, X: Embeddings, seed: int) -> Matrix:
     """Return the mean covariance of the perturbation given the vector: half that of two draws' difference."""
-    first, second = (
-        draft.protect(X, rng=np.random.default_rng([seed, k])).astype(np.float64) for k in (1, 2)
-    )
+    first, second = (draft.protect(X, rng=np.random.default_rng([seed, k])).astype(np.float64) for k in (1, 2))
     difference = first - second
     covariance: Matrix = difference.T @ difference / (2 * len(X))
     return covariance

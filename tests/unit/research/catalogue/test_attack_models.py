@@ -16,15 +16,7 @@ from research import decoders, load_spec, run, summarise
 from research.bench import Bench
 from research.catalogue import experiment_named
 from research.catalogue.attacks import AttackModelsSpec, attack_findings
-from research.decoders import (
-    DecoderSpec,
-    base_decoder,
-    copied,
-    make_attack,
-    only_one,
-    published_in,
-    trained_as,
-)
+from research.decoders import DecoderSpec, base_decoder, copied, make_attack, only_one, published_in, trained_as
 from research.experiment import Cell, Records
 from research.results import read_experiment
 from vecveil.attacks.reconstruction.vec2text import PublishedCheckpoint
@@ -53,11 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def described(place: tuple[Path, Path], folder: Path, **more: str) -> Path:
-    values = {
-        "models": "mlc, geia",
-        "scales": "clean, effective 5",
-        "decoders": f"geia: {TINY['geia']}",
-    } | more
+    values = {"models": "mlc, geia", "scales": "clean, effective 5", "decoders": f"geia: {TINY['geia']}"} | more
     path = folder / "spec.yaml"
     path.write_text(SPEC.format(encoder=place[1], **values))
     return path
@@ -78,9 +66,7 @@ def measured(place: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory)
     return folder
 
 
-def test_a_decoder_reads_clean_vectors_and_noise_takes_that_away(
-    place: tuple[Path, Path], measured: Path
-) -> None:
+def test_a_decoder_reads_clean_vectors_and_noise_takes_that_away(place: tuple[Path, Path], measured: Path) -> None:
     path, out = measured / "spec.yaml", measured / "out"
     record = summarise("attacks", out)
     read_experiment(record, owner="attacks", error=DataFileError)
@@ -115,9 +101,7 @@ def test_vec2text_corrects_what_it_wrote(place: tuple[Path, Path], tmp_path: Pat
 def test_a_base_has_seen_no_text_of_the_problem(
     place: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec, bench = bench_of(
-        described(place, tmp_path), place[0], tmp_path / "out" / "attacks" / "work"
-    )
+    spec, bench = bench_of(described(place, tmp_path), place[0], tmp_path / "out" / "attacks" / "work")
     seen: list[str] = []
 
     class Recorded:
@@ -158,9 +142,7 @@ def test_a_given_decoder_is_gone_on_from_and_judged_on_texts_it_has_not_seen(
     assert not list((tmp_path / "out" / "attacks" / "work" / "decoders").glob("geia-base-*"))
 
 
-def test_a_given_folder_without_a_decoder_is_refused(
-    place: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_given_folder_without_a_decoder_is_refused(place: tuple[Path, Path], tmp_path: Path) -> None:
     given = TINY["geia"].replace("{", f"{{start_from: '{tmp_path}', ", 1)
     path = described(place, tmp_path, models="geia", decoders=f"geia: {given}")
     with raises("E-DATA-FILE", "start_from"):
@@ -179,9 +161,7 @@ def test_published_weights_are_gone_on_from(tmp_path: Path) -> None:
         (tmp_path / kind).mkdir()
         (tmp_path / kind / "config.json").write_text("{}")
     found = attack()
-    assert found.start_from == PublishedCheckpoint(
-        tmp_path / "hypothesiser", tmp_path / "corrector"
-    )
+    assert found.start_from == PublishedCheckpoint(tmp_path / "hypothesiser", tmp_path / "corrector")
     assert found._settings()["start_from"] == tmp_path.name  # wherever it lies
 
 
@@ -253,10 +233,7 @@ def test_settings_hold_what_a_cell_depends_on(place: tuple[Path, Path], tmp_path
     assert (changed(mlc, decoders=longer), changed(geia, decoders=longer)) == (False, True)
     given = {"geia": dataclasses.replace(decoder, start_from="somewhere")}
     assert changed(mlc, decoders=given)  # other texts are judged
-    assert (changed(mlc, attacks=("mlp-512",)), changed(geia, attacks=("mlp-512",))) == (
-        True,
-        False,
-    )
+    assert (changed(mlc, attacks=("mlp-512",)), changed(geia, attacks=("mlp-512",))) == (True, False)
     assert changed(mlc, judged=61)
     assert changed(geia, judged=61)
     assert not changed(geia, models=("geia",), seeds=3)
@@ -280,9 +257,7 @@ def test_descriptions_that_no_attack_has_are_refused(
 
 
 def row(attack: str, method: str, scale: str, leak: float, low: float) -> dict[str, Any]:
-    found = {
-        "figures": {"leakage": {"value": leak, "low": low, "high": 2 * leak - low, "chance": 0.05}}
-    }
+    found = {"figures": {"leakage": {"value": leak, "low": low, "high": 2 * leak - low, "chance": 0.05}}}
     cell = {"problem": "sts12", "attack": attack, "method": method, "scale": scale, "seed": 0}
     return {"cell": cell, "found": found}
 

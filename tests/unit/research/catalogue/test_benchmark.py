@@ -38,9 +38,7 @@ def specification(encoder: Path, tmp_path: Path) -> Path:
     return path
 
 
-def test_methods_of_the_package_beside_a_submitted_one(
-    searched: Path, specification: Path, tmp_path: Path
-) -> None:
+def test_methods_of_the_package_beside_a_submitted_one(searched: Path, specification: Path, tmp_path: Path) -> None:
     outcome = run(specification, searched, tmp_path / "out", workers=0, methods=[TEMPLATE])
     assert not outcome.failed
     assert outcome.measured == 4
@@ -53,9 +51,7 @@ def test_methods_of_the_package_beside_a_submitted_one(
     assert found["isotropic"]["utility"]["relative"] == pytest.approx(
         found["laplace"]["utility"]["relative"], abs=0.1
     )  # calibrated on 55 pairs and measured on 55 others
-    assert found["isotropic"]["listed"]["value"] == pytest.approx(
-        found["laplace"]["listed"]["value"], abs=0.15
-    )
+    assert found["isotropic"]["listed"]["value"] == pytest.approx(found["laplace"]["listed"]["value"], abs=0.15)
     assert found["redact"]["listed"]["value"] < found["none"]["listed"]["value"]
     assert found["none"]["search"]["ranked"]["value"] == 1
     assert found["isotropic"]["search"]["alone"]["value"] < 1
@@ -64,18 +60,14 @@ def test_methods_of_the_package_beside_a_submitted_one(
     assert (again.asked, again.kept) == (3, 3)
 
 
-def test_other_data_than_the_frozen_one_is_refused(
-    searched: Path, encoder: Path, tmp_path: Path
-) -> None:
+def test_other_data_than_the_frozen_one_is_refused(searched: Path, encoder: Path, tmp_path: Path) -> None:
     path = tmp_path / "frozen.yaml"
     path.write_text(SPEC.format(encoder=encoder, checksums="{sts12: 0123456789abcdef}"))
     with raises("E-DATA", param="data"):
         run(path, searched, tmp_path / "out", workers=0)
 
 
-def test_a_submitted_file_must_be_whole_and_unchanged(
-    searched: Path, specification: Path, tmp_path: Path
-) -> None:
+def test_a_submitted_file_must_be_whole_and_unchanged(searched: Path, specification: Path, tmp_path: Path) -> None:
     own = tmp_path / "mine.py"
     own.write_text("def fit(*arrays, seed):\n    return None\n")
     with raises("E-DATA", param="submitted"):

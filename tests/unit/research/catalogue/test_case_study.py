@@ -58,9 +58,7 @@ def with_text(data: Path) -> str:
 
 
 def records(out: Path) -> list[dict[str, Any]]:
-    return [
-        json.loads(line) for line in (out / "case-study" / "records.jsonl").read_text().splitlines()
-    ]
+    return [json.loads(line) for line in (out / "case-study" / "records.jsonl").read_text().splitlines()]
 
 
 def test_texts_stand_beside_their_reconstructions(place: dict[str, Path]) -> None:
@@ -69,9 +67,7 @@ def test_texts_stand_beside_their_reconstructions(place: dict[str, Path]) -> Non
     shown = clean["found"]["shown"]
     assert [one["given"] for one in shown] == [False, False, False, True, True]
     assert [one["learnt"] for one in shown] == [False, False, False, True, False]
-    assert [one["original"] for one in shown] == [
-        one["original"] for one in noisy["found"]["shown"]
-    ]
+    assert [one["original"] for one in shown] == [one["original"] for one in noisy["found"]["shown"]]
     for one in shown[:3]:
         words = one["original"].lower().rstrip(".").split()
         assert one["words"] == len(one["sensitive"]) >= 2

@@ -11,13 +11,7 @@ import pytest
 
 from harness.experiment_data import TERMS, lsa_folder, small_data
 from research import run, summarise
-from research.catalogue.concept_groups import (
-    change_of,
-    mask_overlap,
-    shared,
-    top_dimensions,
-    union_of_top,
-)
+from research.catalogue.concept_groups import change_of, mask_overlap, shared, top_dimensions, union_of_top
 from research.experiment import Records
 from research.results import read_experiment
 from vecveil.errors import DataFileError
@@ -76,9 +70,7 @@ def test_every_instance_is_counted_once(out: Path) -> None:
             similar = sum(r["n"] for w, r in clean.items() if w in GROUPS[group] and w != word)
             assert found["similar"][2] == similar
             assert sum(found[key][2] for key in ("target", "similar", "other")) == total
-    assert (
-        records.where(group="cities")[0]["found"]["left_out"]["rome"] == "too rare to be attacked"
-    )
+    assert records.where(group="cities")[0]["found"]["left_out"]["rome"] == "too rare to be attacked"
 
 
 def test_the_protected_word_falls_most_where_the_method_knows_it(out: Path) -> None:
@@ -124,13 +116,9 @@ def test_the_summary_has_heat_maps_and_the_papers_figures(out: Path) -> None:
     assert not any(word in str(record["notes"]) for word in ("rome", "paris"))
 
 
-def test_the_papers_figures_stand_beside_the_effective_scale(
-    place: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_the_papers_figures_stand_beside_the_effective_scale(place: tuple[Path, Path], tmp_path: Path) -> None:
     data, encoder = place
-    text = SPEC.format(encoder=encoder, groups=json.dumps(GROUPS)).replace(
-        "radius 0.8", "effective 10"
-    )
+    text = SPEC.format(encoder=encoder, groups=json.dumps(GROUPS)).replace("radius 0.8", "effective 10")
     text = text.replace("[laplace, sparse, subspace]", "[sparse]").replace("words: 2", "words: 1")
     (tmp_path / "spec.yaml").write_text(text)
     assert not run(tmp_path / "spec.yaml", data, tmp_path / "out", workers=0).failed
@@ -200,9 +188,7 @@ def test_highest_dimensions() -> None:
         ('"oslo"', '"one"'),
     ],
 )
-def test_wrong_specifications_are_refused(
-    place: tuple[Path, Path], tmp_path: Path, old: str, new: str
-) -> None:
+def test_wrong_specifications_are_refused(place: tuple[Path, Path], tmp_path: Path, old: str, new: str) -> None:
     data, encoder = place
     text = SPEC.format(encoder=encoder, groups=json.dumps(GROUPS))
     assert old in text

@@ -34,9 +34,7 @@ def cells(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_an_encoder_that_is_missing_is_said_so_and_tried_again(
-    data: Path, encoder: Path, tmp_path: Path
-) -> None:
+def test_an_encoder_that_is_missing_is_said_so_and_tried_again(data: Path, encoder: Path, tmp_path: Path) -> None:
     mine, absent = tmp_path / "mine", tmp_path / "absent"
     shutil.copytree(encoder, mine)
     spec, out = tmp_path / "spec.yaml", tmp_path / "out"
@@ -68,16 +66,12 @@ def test_an_encoder_that_is_missing_is_said_so_and_tried_again(
     assert not any("skipped" in one["found"] for one in cells(out))
 
 
-def test_two_encoders_of_one_dimension_have_their_own_masks(
-    data: Path, encoder: Path, tmp_path: Path
-) -> None:
+def test_two_encoders_of_one_dimension_have_their_own_masks(data: Path, encoder: Path, tmp_path: Path) -> None:
     """The other encoder is the first with its dimensions in reverse: so is its mask."""
     one = LsaEncoder.load(encoder)
     other = tmp_path / "other"
-    reverse = LsaEncoder(
-        one.terms, one.idf, one.components[::-1].copy(), one.ngrams
-    )
-    reverse.save(other)  # fmt: skip
+    reverse = LsaEncoder(one.terms, one.idf, one.components[::-1].copy(), one.ngrams)
+    reverse.save(other)
     spec, out = tmp_path / "spec.yaml", tmp_path / "out"
     text = SPEC.format(mine=encoder, absent=other).replace("lsa: lsa, ", "")
     spec.write_text(text.replace("methods: [laplace]", "methods: [sparse]").replace("clean, ", ""))
@@ -96,20 +90,15 @@ def made(leaks: dict[str, float]) -> Records:
             }
             for method, value in leaks.items()
         ]
-    )  # fmt: skip
+    )
 
 
-@pytest.mark.parametrize(
-    ("sparse", "subspace", "verdict"), [(0.6, 0.2, "agrees"), (0.2, 0.6, "disagrees")]
-)
+@pytest.mark.parametrize(("sparse", "subspace", "verdict"), [(0.6, 0.2, "agrees"), (0.2, 0.6, "disagrees")])
 def test_a_planted_difference_is_told(sparse: float, subspace: float, verdict: str) -> None:
     records = made({"sparse": sparse, "subspace": subspace})
     summary = experiment_named("encoders").summary(load_spec("encoders")[0], records)
     assert summary.findings[-1].verdict == verdict
-    assert (
-        f"{100 * (subspace - 0.1):.1f} against {100 * (sparse - 0.1):.1f}"
-        in summary.findings[-1].ours
-    )
+    assert f"{100 * (subspace - 0.1):.1f} against {100 * (sparse - 0.1):.1f}" in summary.findings[-1].ours
     assert all(one.verdict == "not measured" for one in summary.findings[:-1])  # they are of ε = 10
 
 

@@ -26,11 +26,7 @@ problems:
 
 def summary(name: str, data: Path, encoder: Path, folder: Path, **more: str) -> dict[str, Any]:
     spec = folder / "spec.yaml"
-    more = {
-        "attacks": "linear",
-        "methods": "laplace, sparse",
-        "scales": "clean, effective 10",
-    } | more
+    more = {"attacks": "linear", "methods": "laplace, sparse", "scales": "clean, effective 10"} | more
     spec.write_text(COMMON.format(name=name, encoder=encoder, **more))
     outcome = run(spec, data, folder / "out", workers=0)
     assert not outcome.failed
@@ -44,9 +40,7 @@ def column(table: dict[str, Any], name: str) -> list[Any]:
     return [row[place] for row in table["rows"]]
 
 
-def test_the_trade_off_stands_beside_the_published_one(
-    data: Path, encoder: Path, tmp_path: Path
-) -> None:
+def test_the_trade_off_stands_beside_the_published_one(data: Path, encoder: Path, tmp_path: Path) -> None:
     record = summary("tradeoff", data, encoder, tmp_path, attacks="mlc-published, linear")
     (table,) = record["tables"]
     methods = column(table, "Method")
@@ -67,9 +61,7 @@ def test_the_white_box_variant_is_measured(
     data: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "FEW_TEXTS", 1)
-    record = summary(
-        "whitebox", data, encoder, tmp_path, methods="laplace, sparse, sparse-whitebox"
-    )
+    record = summary("whitebox", data, encoder, tmp_path, methods="laplace, sparse, sparse-whitebox")
     assert "SPARSE-WB" in column(record["tables"][0], "Method")
     assert all("of 1 comparisons" in one["ours"] for one in record["findings"][:2])
 
@@ -84,20 +76,11 @@ def test_categories_are_shown_apart(data: Path, encoder: Path, tmp_path: Path) -
 
 def test_a_guarantee_needs_no_attack(data: Path, encoder: Path, tmp_path: Path) -> None:
     record = summary(
-        "guarantee",
-        data,
-        encoder,
-        tmp_path,
-        attacks="",
-        methods="laplace, subspace",
-        scales="utility 0.9, utility 0.8",
+        "guarantee", data, encoder, tmp_path, attacks="", methods="laplace, subspace", scales="utility 0.9, utility 0.8"
     )
     (table,) = record["tables"]
     rows = zip(
-        column(table, "Scale"),
-        column(table, "Method"),
-        column(table, "Advantage, mean over pairs"),
-        strict=True,
+        column(table, "Scale"), column(table, "Method"), column(table, "Advantage, mean over pairs"), strict=True
     )
     means = {(scale, method): cell["value"] for scale, method, cell in rows}
     assert all(0 <= value <= 1 for value in means.values())
@@ -106,14 +89,21 @@ def test_a_guarantee_needs_no_attack(data: Path, encoder: Path, tmp_path: Path) 
 
 def test_the_frontier_compares_with_sparse(data: Path, encoder: Path, tmp_path: Path) -> None:
     record = summary(
-        "frontier", data, encoder, tmp_path, methods="laplace, sparse, subspace, shuffle",
+        "frontier",
+        data,
+        encoder,
+        tmp_path,
+        methods="laplace, sparse, subspace, shuffle",
         scales="clean, utility 0.9, utility 0.95, fixed",
-    )  # fmt: skip
+    )
     table = record["tables"][0]
     ratio = dict(
-        zip(zip(column(table, "Utility kept"), column(table, "Method"), strict=True),
-            column(table, "Excess over chance, share of SPARSE's"), strict=True)
-    )  # fmt: skip
+        zip(
+            zip(column(table, "Utility kept"), column(table, "Method"), strict=True),
+            column(table, "Excess over chance, share of SPARSE's"),
+            strict=True,
+        )
+    )
     assert ratio["0.95", "SPARSE"]["value"] == 1
     (finding,) = record["findings"]
     share = round(100 * ratio["0.95", "subspace (ours)"]["value"])
@@ -144,9 +134,7 @@ def labelled(folder: Path, texts: list[str]) -> None:
         (place / f"{name}.tsv").write_text("sentence\tlabel\n" + "\n".join(part) + "\n")
 
 
-def test_an_attribute_is_hidden_while_a_task_is_kept(
-    data: Path, encoder: Path, tmp_path: Path
-) -> None:
+def test_an_attribute_is_hidden_while_a_task_is_kept(data: Path, encoder: Path, tmp_path: Path) -> None:
     import shutil
 
     from harness.experiment_data import sentences
@@ -160,9 +148,7 @@ def test_an_attribute_is_hidden_while_a_task_is_kept(
     record = summarise("attributes", tmp_path / "out")
     read_experiment(record, owner="attributes", error=DataFileError)
     (table,) = record["tables"]
-    seen = dict(
-        zip(column(table, "Method"), column(table, "Accuracy of the strongest attack"), strict=True)
-    )
+    seen = dict(zip(column(table, "Method"), column(table, "Accuracy of the strongest attack"), strict=True))
     chance = column(table, "Chance")[0]["value"]
     assert seen["no protection"]["value"] > chance + 0.2
     assert seen["subspace (ours)"]["value"] < seen["no protection"]["value"] - 0.1
@@ -196,9 +182,7 @@ def test_a_changed_text_leaks_what_the_rest_says(data: Path, encoder: Path, tmp_
     record = summarise("pii-transforms", tmp_path / "out")
     read_experiment(record, owner="pii-transforms", error=DataFileError)
     (table,) = record["tables"]
-    leaks = dict(
-        zip(column(table, "Method"), column(table, "Leakage, strongest attack"), strict=True)
-    )
+    leaks = dict(zip(column(table, "Method"), column(table, "Leakage, strongest attack"), strict=True))
     chance = column(table, "Chance")[0]["value"]
     # The sentences are made at random: nothing beside the word says which word it was.
     assert leaks["no protection"]["value"] > chance + 0.3

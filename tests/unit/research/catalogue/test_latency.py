@@ -63,9 +63,7 @@ def test_ratios_are_those_of_the_same_round() -> None:
     assert machine.order[:2] == ["a", "b"]  # once before anything is timed
     assert machine.order[2:6] == ["a", "b", "b", "a"]  # every round begins with another
     found = relative_to(seconds, "a")
-    assert found["a"] == {
-        "seconds": found["a"]["seconds"], "least": 2.0, "ratio": 1.0, "low": 1.0, "high": 1.0,
-    }  # fmt: skip
+    assert found["a"] == {"seconds": found["a"]["seconds"], "least": 2.0, "ratio": 1.0, "low": 1.0, "high": 1.0}
     assert found["b"]["low"] >= 3.0 / 1.5
     assert found["b"]["high"] <= 3.0 * 1.5
 

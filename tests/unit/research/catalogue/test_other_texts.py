@@ -56,9 +56,7 @@ def test_setups_bounds_and_a_text_stage(searched: Path, encoder: Path, tmp_path:
     cells = {(r["cell"]["setup"], r["cell"]["defence"]): r["found"] for r in map(json.loads, lines)}
     assert len(cells) == 4
     unlisted, in_sample = cells["unlisted", "subspace"], cells["in-sample", "subspace"]
-    assert unlisted["listed"]["value"] == pytest.approx(
-        unlisted["listed"]["attacks"]["linear"], abs=1e-5
-    )
+    assert unlisted["listed"]["value"] == pytest.approx(unlisted["listed"]["attacks"]["linear"], abs=1e-5)
     assert "unseen" not in in_sample
     deleted = cells["unlisted", "deleted"]
     assert 0 < sum(deleted["removed"].values()) < 2  # cities are removed, numbers are not
@@ -75,5 +73,8 @@ def test_a_word_that_occurs_mostly_outside_spans_is_not_listed() -> None:
     problem = Problem("toy", own, concept.find(texts), np.arange(80), concept, {})
     found = listed_words(problem, 0.5).matches
     assert [sorted({span.term for span in row}) for row in found.spans[:4]] == [
-        ["breath", "shortness"], [], [], ["breath"],
-    ]  # fmt: skip
+        ["breath", "shortness"],
+        [],
+        [],
+        ["breath"],
+    ]

@@ -70,19 +70,14 @@ def made(leaks: dict[float, float]) -> Records:
 
     def row(recipe: str, weight: float, value: float) -> dict[str, Any]:
         mask = {"mean": 0.5, "sd": 0.0, "density": 1, "zeros": 0, "effective_dimensions": 9}
-        axes = {
-            "problem": "sts12",
-            "recipe": recipe,
-            "lambda": weight,
-            "scale": "effective 10",
-            "seed": 0,
-        }
+        axes = {"problem": "sts12", "recipe": recipe, "lambda": weight, "scale": "effective 10", "seed": 0}
         figure = {"value": value, "low": value, "high": value, "chance": 0.1}
         found = {
-            "leakage": figure, "attacks": {"linear": {"r_precision": figure}},
+            "leakage": figure,
+            "attacks": {"linear": {"r_precision": figure}},
             "utility": {"value": 0.5, "low": 0.5, "high": 0.5, "relative": 0.7},
             "protector": {"mask": mask},
-        }  # fmt: skip
+        }
         return {"cell": axes, "found": found}
 
     clean = row("none", 0.0, 0.6)
@@ -93,18 +88,8 @@ def made(leaks: dict[float, float]) -> Records:
 @pytest.mark.parametrize(
     ("leaks", "larger", "smaller", "decides"),
     [
-        (
-            {0.01: 0.1, 0.005: 0.2, 0.001: 0.3, 0.0005: 0.4, 0.0001: 0.5},
-            "agrees",
-            "disagrees",
-            "agrees",
-        ),
-        (
-            {0.01: 0.5, 0.005: 0.4, 0.001: 0.3, 0.0005: 0.2, 0.0001: 0.1},
-            "disagrees",
-            "agrees",
-            "agrees",
-        ),
+        ({0.01: 0.1, 0.005: 0.2, 0.001: 0.3, 0.0005: 0.4, 0.0001: 0.5}, "agrees", "disagrees", "agrees"),
+        ({0.01: 0.5, 0.005: 0.4, 0.001: 0.3, 0.0005: 0.2, 0.0001: 0.1}, "disagrees", "agrees", "agrees"),
         (
             {0.01: 0.3, 0.005: 0.300001, 0.001: 0.300002, 0.0005: 0.300003, 0.0001: 0.300004},
             "no difference",
@@ -113,14 +98,10 @@ def made(leaks: dict[float, float]) -> Records:
         ),
     ],
 )
-def test_a_planted_direction_is_told(
-    leaks: dict[float, float], larger: str, smaller: str, decides: str
-) -> None:
+def test_a_planted_direction_is_told(leaks: dict[float, float], larger: str, smaller: str, decides: str) -> None:
     summary = experiment_named("lambda").summary(load_spec("lambda")[0], made(leaks))
     findings = {one.claim: one.verdict for one in summary.findings}
-    verdicts = {
-        claim.split()[1]: verdict for claim, verdict in findings.items() if "lambda" in claim
-    }
+    verdicts = {claim.split()[1]: verdict for claim, verdict in findings.items() if "lambda" in claim}
     assert verdicts["larger"] == larger
     assert verdicts["smaller"] == smaller
     assert next(v for claim, v in findings.items() if claim.startswith("λ decides")) == decides
@@ -134,9 +115,7 @@ def test_a_planted_direction_is_told(
         ("{{epochs: 2}}", "{{speed: 2}}"),
     ],
 )
-def test_wrong_recipes_are_refused(
-    data: Path, encoder: Path, tmp_path: Path, old: str, new: str
-) -> None:
+def test_wrong_recipes_are_refused(data: Path, encoder: Path, tmp_path: Path, old: str, new: str) -> None:
     assert old in SPEC
     (tmp_path / "spec.yaml").write_text(SPEC.replace(old, new).format(encoder=encoder))
     with pytest.raises(DataFileError):

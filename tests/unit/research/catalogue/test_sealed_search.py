@@ -38,9 +38,7 @@ problems:
 def test_channels_stand_side_by_side(
     searched: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        sealed_search, "GEIA", {"width": 32, "layers": 1, "vocabulary": 300, "epochs": 1}
-    )
+    monkeypatch.setattr(sealed_search, "GEIA", {"width": 32, "layers": 1, "vocabulary": 300, "epochs": 1})
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC.format(encoder=encoder))
     assert not run(spec, searched, tmp_path / "out", workers=0).failed
@@ -48,11 +46,7 @@ def test_channels_stand_side_by_side(
     read_experiment(record, owner="sealed-search", error=DataFileError)
     leaks, search = record["tables"][:2]
     assert [row[0] for row in leaks["rows"]] == ["sparse", "weak", "prefix", "clean"]
-    assert [row[:2] for row in search["rows"]][:3] == [
-        ["sparse", "both"],
-        ["sparse", "map"],
-        ["weak", "both"],
-    ]
+    assert [row[:2] for row in search["rows"]][:3] == [["sparse", "both"], ["sparse", "map"], ["weak", "both"]]
     lines = (tmp_path / "out" / "sealed-search" / "records.jsonl").read_text().splitlines()
     cells = {(r["cell"]["channel"], r["cell"]["part"]): r["found"] for r in map(json.loads, lines)}
     assert 0 <= cells["weak", "geia"]["leakage"]["value"] <= 1
@@ -72,9 +66,7 @@ def test_the_figure_of_candidates_is_the_one_of_the_package() -> None:
     judged = {"a": {"3": 2, "9": 1}, "b": {"5": 1}}
     whole = RetrievalSet("toy", ids, ids, ("a", "b"), ("a", "b"), ("test", "test"), judged)
     rng = np.random.default_rng(0)
-    one = Collection(
-        whole, lambda texts: rng.standard_normal((len(texts), 8)), rng.standard_normal((5, 8)), []
-    )
+    one = Collection(whole, lambda texts: rng.standard_normal((len(texts), 8)), rng.standard_normal((5, 8)), [])
     expected = ndcg_of_scores(one.scores, np.pad(one.grades, ((0, 0), (0, 5))))
     assert one.exact["added"][1] == pytest.approx(expected)
     every = np.tile(np.arange(35), (2, 1))

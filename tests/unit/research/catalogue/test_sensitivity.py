@@ -57,9 +57,7 @@ def test_planted_dimensions_are_found_on_the_other_half(over: Any, times: float)
 
 def test_the_circular_test_finds_noise_and_the_test_by_halves_does_not() -> None:
     """Null: noise. The 400 tests by halves reject at .05 in at most 11 %: binomial tail below 1e-6."""
-    circular, held_out = noise_tests(
-        difference_sensitivity, 40, N, draws=400, share=0.1, rng=np.random.default_rng(1)
-    )
+    circular, held_out = noise_tests(difference_sensitivity, 40, N, draws=400, share=0.1, rng=np.random.default_rng(1))
     assert all(test.p_value == pytest.approx(2.0**-11) for test in circular)
     assert share_below(held_out) < 0.11
 
@@ -107,9 +105,7 @@ problems:
 """
 
 
-def test_the_experiment_says_that_the_circular_test_shows_nothing(
-    data: Path, encoder: Path, tmp_path: Path
-) -> None:
+def test_the_experiment_says_that_the_circular_test_shows_nothing(data: Path, encoder: Path, tmp_path: Path) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(SPEC.format(encoder=encoder))
     outcome = run(spec, data, tmp_path / "out", workers=0)

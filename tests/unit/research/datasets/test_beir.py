@@ -6,13 +6,7 @@ from functools import partial
 
 import pytest
 
-from research.datasets import (
-    DatasetInfo,
-    Place,
-    RetrievalSet,
-    open_dataset,
-    read_beir,
-)
+from research.datasets import DatasetInfo, Place, RetrievalSet, open_dataset, read_beir
 
 CANARY = "zebra-7731"
 CORPUS = [

@@ -45,11 +45,7 @@ def test_wrong_lines_of_sst2(data, refuses, content, words):
 
 
 def write_phrasebank(data, folder="FinancialPhraseBank-v1.0"):
-    data.text(
-        f"{folder}/Sentences_50Agree.txt",
-        "up @ 5 é .@positive\r\nflat@neutral\r\nno@neutral\r\n",
-        "latin-1",
-    )
+    data.text(f"{folder}/Sentences_50Agree.txt", "up @ 5 é .@positive\r\nflat@neutral\r\nno@neutral\r\n", "latin-1")
     data.text(f"{folder}/Sentences_75Agree.txt", "flat@neutral\nno@negative\n", "latin-1")
     data.text(f"{folder}/Sentences_AllAgree.txt", "flat@neutral\n", "latin-1")
 

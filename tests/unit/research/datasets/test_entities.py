@@ -19,13 +19,7 @@ OTHER = "12|t|None.\n12|a|\n"
 @pytest.mark.parametrize(
     ("name", "files"),
     [
-        (
-            "ncbi-disease",
-            (
-                "ncbi-disease/train/NCBItrainset_corpus.txt",
-                "ncbi-disease/test/NCBItestset_corpus.txt",
-            ),
-        ),
+        ("ncbi-disease", ("ncbi-disease/train/NCBItrainset_corpus.txt", "ncbi-disease/test/NCBItestset_corpus.txt")),
         ("bc5cdr", ("CDR_Data/CDR_TrainingSet.PubTator.txt", "CDR_Data/CDR_TestSet.PubTator.txt")),
     ],
 )
@@ -56,8 +50,7 @@ def test_a_single_annotation_out_of_place_is_left_out(data, refuses):
 
 
 @pytest.mark.parametrize(
-    "line",
-    [f"12\t0\t4\t{CANARY}\tDisease\tD1\n", f"11\t0\tx\t{CANARY}\tDisease\tD1\n", f"{CANARY}\n"],
+    "line", [f"12\t0\t4\t{CANARY}\tDisease\tD1\n", f"11\t0\tx\t{CANARY}\tDisease\tD1\n", f"{CANARY}\n"]
 )
 def test_wrong_lines_of_pubtator(data, refuses, line):
     data.text("ncbi-disease/NCBItrainset_corpus.txt", ABSTRACT.rstrip("\n") + "\n" + line)
@@ -70,11 +63,7 @@ COLUMNS = (
     "none\tO\n\n\nUN\tI-ORG\nRome\tI-LOC"
 )
 TEXTS = ("Ada Lace Bob in Rome", "none", "UN Rome")
-FOUND = [
-    [("Ada Lace", "PER"), ("Bob", "PER"), ("Rome", "LOC")],
-    [],
-    [("UN", "ORG"), ("Rome", "LOC")],
-]
+FOUND = [[("Ada Lace", "PER"), ("Bob", "PER"), ("Rome", "LOC")], [], [("UN", "ORG"), ("Rome", "LOC")]]
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,7 @@ TEXT = {
 }
 
 
-@pytest.mark.parametrize(
-    ("kind", "given"), [(PairSet, PAIR), (RetrievalSet, SEARCH), (TextSet, TEXT)]
-)
+@pytest.mark.parametrize(("kind", "given"), [(PairSet, PAIR), (RetrievalSet, SEARCH), (TextSet, TEXT)])
 def test_no_repr_shows_a_text(kind, given):
     assert CANARY not in repr(kind(**given))
 

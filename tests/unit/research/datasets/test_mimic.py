@@ -30,9 +30,7 @@ NOTES = (
 )
 
 
-@pytest.mark.parametrize(
-    "file", ["mimic3/NOTEEVENTS.csv", "mimic-iii/NOTEEVENTS.csv.gz", "mimiciii/noteevents.csv"]
-)
+@pytest.mark.parametrize("file", ["mimic3/NOTEEVENTS.csv", "mimic-iii/NOTEEVENTS.csv.gz", "mimiciii/noteevents.csv"])
 def test_discharge_summaries(data, file):
     data.text(file, HEADER.lower() + NOTES if "events" in file else HEADER + NOTES)
     found = open_dataset("mimic3", data.path)
@@ -44,8 +42,7 @@ def test_discharge_summaries(data, file):
 
 
 @pytest.mark.parametrize(
-    ("options", "count"),
-    [({"categories": ("nursing",)}, 1), ({"categories": None}, 4), ({"most": 2}, 2)],
+    ("options", "count"), [({"categories": ("nursing",)}, 1), ({"categories": None}, 4), ({"most": 2}, 2)]
 )
 def test_categories_and_most(data, options, count):
     data.text("mimic3/NOTEEVENTS.csv", HEADER + NOTES)

@@ -22,13 +22,9 @@ def row(**changed):
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_json_lines(data, folder):
-    data.lines(
-        f"{folder}/data/train/1english_openpii_30k.jsonl", [row(), row(id="40767B"), row(id="5A")]
-    )
+    data.lines(f"{folder}/data/train/1english_openpii_30k.jsonl", [row(), row(id="40767B"), row(id="5A")])
     data.lines(f"{folder}/data/validation/1english_openpii_8k.jsonl", [row(privacy_mask=[])])
-    data.lines(
-        f"{folder}/data/train/2french.jsonl", [row(language="French", source_text="Ada dit")]
-    )
+    data.lines(f"{folder}/data/train/2french.jsonl", [row(language="French", source_text="Ada dit")])
     found = open_dataset("pii-masking-300k", data.path)
     assert found.texts == ("Ada left",) * 4
     assert found.split == ("train", "train", "train", "dev")

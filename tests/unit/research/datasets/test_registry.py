@@ -116,8 +116,7 @@ def test_a_reader_of_another_kind_is_refused(data, refuses):
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
-    [({"name": " "}, "name"), ({"kind": "pictures"}, "kind"), ({"places": ()}, "places")],
+    ("changed", "words"), [({"name": " "}, "name"), ({"kind": "pictures"}, "kind"), ({"places": ()}, "places")]
 )
 def test_wrong_information(refuses, changed, words):
     given = {"name": "a", "kind": "texts", "what": "A.", "places": (PLACE,)}

@@ -29,9 +29,7 @@ def test_a_table(data, name):
     assert found.scores.dtype == np.float64
 
 
-@pytest.mark.parametrize(
-    "folder", ["STS12-en-test", "STS/STS12-en-test", "STS2012-en-test", "sts12"]
-)
+@pytest.mark.parametrize("folder", ["STS12-en-test", "STS/STS12-en-test", "STS2012-en-test", "sts12"])
 def test_the_files_of_semeval(data, folder):
     data.text(f"{folder}/train/STS.input.MSRpar.txt", "a one\tb\r\n c \td\r\n")
     data.text(f"{folder}/train/STS.gs.MSRpar.txt", "4.4\r\n0\r\n")

@@ -8,13 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from research.datasets import (
-    DATASETS,
-    PairSet,
-    RetrievalSet,
-    TextSet,
-    open_dataset,
-)
+from research.datasets import DATASETS, PairSet, RetrievalSet, TextSet, open_dataset
 from vecveil.errors import DataFileError
 
 DATA = os.environ.get("VECVEIL_DATA")
@@ -35,9 +29,7 @@ def test_the_set_is_read_whole(name):
         assert set(found.split) <= {"train", "dev", "test"}
     elif isinstance(found, RetrievalSet):
         assert set(found.query_split) <= {"train", "dev", "test"}
-        assert found.same_pool == (
-            set(found.query_ids) <= set(found.document_ids) and name == "quora"
-        )
+        assert found.same_pool == (set(found.query_ids) <= set(found.document_ids) and name == "quora")
         if found.same_pool:
             text = dict(zip(found.document_ids, found.documents, strict=True))
             assert all(text[i] == q for i, q in zip(found.query_ids, found.queries, strict=True))

@@ -12,15 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from research.specification import ConceptSpec, ProblemSpec
-from research.textcrafter.data import (
-    Pii,
-    PiiSpec,
-    Task,
-    pii_vectors,
-    read_pii,
-    read_set,
-    task_vectors,
-)
+from research.textcrafter.data import Pii, PiiSpec, Task, pii_vectors, read_pii, read_set, task_vectors
 
 _TERMS = ConceptSpec(terms_file="concepts/sts_terms.json")
 PROBLEMS = {
@@ -70,52 +62,56 @@ def ade(pmid: str, split: str, number: int) -> dict[str, Any]:
     text = f"Case {number}: drugzol 5 mg was followed by rash."
     marks = {"drugzol": "DRUG", "5 mg": "DOSE", "rash": "ADVERSE_EFFECT"}
     spans = [
-        {"start": text.index(t), "end": text.index(t) + len(t), "label": label, "text": t}
-        for t, label in marks.items()
+        {"start": text.index(t), "end": text.index(t) + len(t), "label": label, "text": t} for t, label in marks.items()
     ]
     return {
-        "id": f"ade-{number}", "split": split, "pmid": pmid, "text": text,
-        "label": number % 2, "spans": spans, "relations": [],
-    }  # fmt: skip
+        "id": f"ade-{number}",
+        "split": split,
+        "pmid": pmid,
+        "text": text,
+        "label": number % 2,
+        "spans": spans,
+        "relations": [],
+    }
 
 
 def pii(number: int, split: str, file: str) -> dict[str, Any]:
     name = f"Person{number}"
     return {
-        "id": f"{file}-{number}", "split": split, "text": f"Template {split} {file}: ask {name}.",
-        "spans": [{"start": len(f"Template {split} {file}: ask "),
-                   "end": len(f"Template {split} {file}: ask {name}"), "label": "PERSON", "text": name}],
-        "template_id": 1, "masked": f"Template {split} {file}: ask {{{{name}}}}.",
-    }  # fmt: skip
+        "id": f"{file}-{number}",
+        "split": split,
+        "text": f"Template {split} {file}: ask {name}.",
+        "spans": [
+            {
+                "start": len(f"Template {split} {file}: ask "),
+                "end": len(f"Template {split} {file}: ask {name}"),
+                "label": "PERSON",
+                "text": name,
+            }
+        ],
+        "template_id": 1,
+        "masked": f"Template {split} {file}: ask {{{{name}}}}.",
+    }
 
 
 def write_data(own: Path) -> None:
     classification = own / "classification"
     named = {"agreement": 100}
     parquet(
-        classification / "financial_phrasebank.parquet",
-        labelled("Sales", {"train": 30, "dev": 4, "test": 10}, **named),
+        classification / "financial_phrasebank.parquet", labelled("Sales", {"train": 30, "dev": 4, "test": 10}, **named)
     )
     copied = {"split": "train", "text": "sst TEST 3, in march!", "label": 0, "label_name": "x"}
     rows = labelled("sst", {"train": 30, "dev": 5, "test": 10})
     parquet(classification / "sst2.parquet", [*rows, copied])
     news = {"source": "s"}
-    parquet(
-        classification / "ag_news_train_subset.parquet", labelled("news", {"train": 20}, **news)
-    )
-    parquet(
-        classification / "ag_news_test.parquet",
-        labelled("news", {"test": 8}, title="t", description="d"),
-    )
+    parquet(classification / "ag_news_train_subset.parquet", labelled("news", {"train": 20}, **news))
+    parquet(classification / "ag_news_test.parquet", labelled("news", {"test": 8}, title="t", description="d"))
     rows_of_ade = [ade(f"p{i}", "train", i) for i in range(20)]
     rows_of_ade += [ade("p100", "train", 100), ade("p100", "test", 101), ade("p102", "dev", 102)]
     json_lines(own / "ade" / "ade_corpus_v2.jsonl.gz", rows_of_ade)
     for name in ("presidio_synth_v2", "presidio_generated_large"):
         splits = ("train", "dev", "test")
-        json_lines(
-            own / "pii" / f"{name}.jsonl.gz",
-            [pii(i, split, name) for split in splits for i in range(4)],
-        )
+        json_lines(own / "pii" / f"{name}.jsonl.gz", [pii(i, split, name) for split in splits for i in range(4)])
     parquet(
         own / "lm" / "sentences.parquet",
         [

@@ -60,10 +60,15 @@ def _task() -> Any:
     token, classes = count % 4, (count // 4) % 2
     texts = [f"Number {i} of {TOKENS[token[i]]} here" for i in count]
     rows = data.TaskSet(
-        name="planted", texts=texts, classes=classes, groups=count,
-        train=count[:TRAIN], test=count[TRAIN:], concept=Concept.from_terms("letters", TOKENS),
+        name="planted",
+        texts=texts,
+        classes=classes,
+        groups=count,
+        train=count[:TRAIN],
+        test=count[TRAIN:],
+        concept=Concept.from_terms("letters", TOKENS),
         dropped=0,
-    )  # fmt: skip
+    )
     side = 2 * classes - 1
     return data.Task(rows, _vectors(side, token + 2), _vectors(side))
 
@@ -115,9 +120,7 @@ def test_a_release_of_noise_alone_gives_chance() -> None:
         assert abs(value - 0.25) < BAND, name
 
 
-def test_what_learnt_from_clean_vectors_is_misled_and_what_learnt_from_released_ones_is_not() -> (
-    None
-):
+def test_what_learnt_from_clean_vectors_is_misled_and_what_learnt_from_released_ones_is_not() -> None:
     found = _cell(_turned)
     assert found["deployment"]["accuracy"] < 0.05
     assert found["development"]["accuracy"] > 0.95
@@ -143,10 +146,5 @@ def test_pii_is_not_found_in_a_release_without_information(protect: Any, band: f
 def test_a_frozen_pii_classifier_is_misled_where_probes_that_learn_are_not() -> None:
     found = cells.pii_cell(_pii(), _released(_turned), 0)
     assert found["frozen"]["benchmark"]["auc"] < 0.05
-    assert (
-        found["frozen"]["benchmark"]["p_with"]
-        < 0.1
-        < 0.9
-        < found["frozen"]["benchmark"]["p_without"]
-    )
+    assert found["frozen"]["benchmark"]["p_with"] < 0.1 < 0.9 < found["frozen"]["benchmark"]["p_without"]
     assert min(found["probes"].values()) > 0.95

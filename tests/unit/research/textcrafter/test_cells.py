@@ -18,9 +18,9 @@ def test_options_take_the_radius() -> None:
     assert defences.DEFENCES["gaussian"].options_at(2.0, 16) == {"sigma": 0.5}
     assert defences.DEFENCES["textcrafter"].options_at(2.0, 16)["radius"] == 2.0
     for name, one in defences.DEFENCES.items():
-        assert all(
-            not isinstance(v, str) or v in ("untrained", "embedding") for v in one.options_at(1, 9).values()
-        ), name
+        assert all(not isinstance(v, str) or v in ("untrained", "embedding") for v in one.options_at(1, 9).values()), (
+            name
+        )
 
 
 def test_variants_have_the_options_given_and_say_so() -> None:
@@ -66,9 +66,7 @@ def test_the_control_with_a_fixed_direction_is_orthogonal_to_it_and_of_the_norm(
     assert abs(directions[0] @ directions[1]) < 0.99
 
 
-def test_texts_of_the_base_corpus_are_not_judged(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_of_the_base_corpus_are_not_judged(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_of("sst2", data, Lengths())
     judged: list[list[str]] = []
 
@@ -82,24 +80,14 @@ def test_texts_of_the_base_corpus_are_not_judged(
 
     monkeypatch.setattr(cells.LongGEIA, "run", run_)
     planted = data / "lm" / "sentences.parquet"
-    rows = [
-        {"source": "brown", "text": t}
-        for t in ("SST test 4: in March?", "other", "sst test 5 in March")
-    ]
+    rows = [{"source": "brown", "text": t} for t in ("SST test 4: in March?", "other", "sst test 5 in March")]
     parquet(planted, rows)
     defence = defences.make(defences.DEFENCES["none"], task.material, 1.0, 0)
     seen = cells.corpus_keys(cells.base_sentences("sentences", data, 2))
     for corpus in (frozenset(), seen):
         with pytest.raises(Stopped):
             cells.sentence_cell(
-                task,
-                defence,
-                data,
-                start_from=None,
-                seen=1,
-                judged=5,
-                encode=Lengths().encode,
-                corpus=corpus,
+                task, defence, data, start_from=None, seen=1, judged=5, encode=Lengths().encode, corpus=corpus
             )
     every = [task.rows.texts[i] for i in task.rows.test]
     assert judged == [every, [text for text in every if text != "sst test 4 in March"]]

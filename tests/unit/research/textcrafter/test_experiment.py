@@ -65,9 +65,7 @@ def test_rows_of_the_table_have_all_seeds_and_controls_fewer() -> None:
         ({"options": {"textcrafter": {"epochs": 3.0}}}, "utility", "textcrafter-12", False),
     ],
 )
-def test_what_decides_a_cell(
-    change: dict[str, Any], part: str, defence: str, differs: bool
-) -> None:
+def test_what_decides_a_cell(change: dict[str, Any], part: str, defence: str, differs: bool) -> None:
     cell = _cell(part, "ade", defence)
     other = dataclasses.replace(SPEC, **change)
     assert (OWN.settings(SPEC, cell) != OWN.settings(other, cell)) is differs

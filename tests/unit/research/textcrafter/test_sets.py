@@ -12,16 +12,7 @@ from harness.errors import raises
 from research.specification import ProblemSpec
 from research.textcrafter import data as sets_data
 from research.textcrafter.data import PiiSpec
-from unit.research.textcrafter.files import (
-    PROBLEMS,
-    Lengths,
-    json_lines,
-    labelled,
-    parquet,
-    pii,
-    pii_of,
-    task_of,
-)
+from unit.research.textcrafter.files import PROBLEMS, Lengths, json_lines, labelled, parquet, pii, pii_of, task_of
 
 
 @pytest.mark.parametrize(("name", "train", "test"), [("phrasebank", 30, 10), ("agnews", 20, 8)])
@@ -48,14 +39,10 @@ def test_an_abstract_is_on_one_side_only(data: Path) -> None:
 
 
 def test_rows_are_drawn_alike_every_time(data: Path) -> None:
-    one, two = (
-        sets_data.read_set("phrasebank", PROBLEMS["phrasebank"], data, (12, 5)) for _ in range(2)
-    )
+    one, two = (sets_data.read_set("phrasebank", PROBLEMS["phrasebank"], data, (12, 5)) for _ in range(2))
     assert one.texts == two.texts
     assert (len(one.train), len(one.test)) == (12, 5)
-    assert set(one.texts) < set(
-        sets_data.read_set("phrasebank", PROBLEMS["phrasebank"], data, (99, 99)).texts
-    )
+    assert set(one.texts) < set(sets_data.read_set("phrasebank", PROBLEMS["phrasebank"], data, (99, 99)).texts)
 
 
 def test_pii_templates_are_on_one_side_only(data: Path) -> None:
@@ -121,10 +108,17 @@ def test_planted_test_rows_reach_neither_material_nor_token_counts(data: Path) -
 
 def test_planted_test_rows_of_the_pii_corpus_reach_no_material(data: Path) -> None:
     plain = [
-        {"id": f"p{i}", "split": split, "text": f"Plain {split} text {i}.", "spans": [],
-         "template_id": 9, "masked": f"Plain {split} text {i}."}
-        for split in ("train", "test") for i in range(3)
-    ]  # fmt: skip
+        {
+            "id": f"p{i}",
+            "split": split,
+            "text": f"Plain {split} text {i}.",
+            "spans": [],
+            "template_id": 9,
+            "masked": f"Plain {split} text {i}.",
+        }
+        for split in ("train", "test")
+        for i in range(3)
+    ]
     marked = [pii(i, split, "x") for split in ("train", "test") for i in range(5)]
     json_lines(data / "pii" / "presidio_synth_v2.jsonl.gz", [*plain, *marked])
     encoder = _Remembering()
@@ -150,9 +144,7 @@ def test_the_pii_problem_holds_both_classes_and_no_group_twice(data: Path) -> No
     assert len(pii.material.positive) == len(pii.material.negative) == 16
 
 
-def test_a_set_without_splits_is_divided_by_group_and_one_without_a_test_split_is_judged_on_dev(
-    data: Path,
-) -> None:
+def test_a_set_without_splits_is_divided_by_group_and_one_without_a_test_split_is_judged_on_dev(data: Path) -> None:
     (data / "classification" / "financial_phrasebank.parquet").unlink()
     folder = data / "FinancialPhraseBank-v1.0"
     folder.mkdir()

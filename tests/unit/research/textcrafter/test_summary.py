@@ -20,26 +20,21 @@ SPEC = TextCrafterSpec(experiment="textcrafter", problems=PROBLEMS)
 NAMES = ("none", "gaussian", "textcrafter", "textcrafter-untrained", "textcrafter-12")
 
 
-def _row(
-    part: str, where: str, defence: str, found: dict[str, Any], seed: int = 0
-) -> dict[str, Any]:
+def _row(part: str, where: str, defence: str, found: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     cell = {"part": part, "set": where, "defence": defence, "seed": seed}
     return {"cell": cell, "found": found}
 
 
 def _utility(accuracy: float, read: float = 0.3) -> dict[str, Any]:
-    scenario = {
-        "accuracy": accuracy,
-        "macro_f1": accuracy / 2,
-        "chance": 0.4,
-        "macro_f1_chance": 0.2,
-    }
+    scenario = {"accuracy": accuracy, "macro_f1": accuracy / 2, "chance": 0.4, "macro_f1_chance": 0.2}
     keys = ("train", "test", "dropped", "classes", "tokens", "token_train", "token_test")
     return {
-        "noise_norm": 1.0, "deployment": scenario, "sizes": dict.fromkeys(keys, 1000),
+        "noise_norm": 1.0,
+        "deployment": scenario,
+        "sizes": dict.fromkeys(keys, 1000),
         "development": {**scenario, "accuracy": accuracy + 0.05},
         "token_inference": {"chance": 0.1, "attacks": {"linear": 0.2, "kernel": read}},
-    }  # fmt: skip
+    }
 
 
 def _sentence(bleu: float) -> dict[str, Any]:
@@ -57,33 +52,33 @@ def _pii(defence: str) -> dict[str, Any]:
 
 def _curve() -> dict[str, Any]:
     epochs = [
-        {"epoch": at, "reward": -3 + at / 10, "reward_clean": -1.5, "p_pii": 0.25, "drift": 0.5,
-         "cluster_distance": 0.75, "deterministic_share": 0.125, "mean_resultant": 0.625}
+        {
+            "epoch": at,
+            "reward": -3 + at / 10,
+            "reward_clean": -1.5,
+            "p_pii": 0.25,
+            "drift": 0.5,
+            "cluster_distance": 0.75,
+            "deterministic_share": 0.125,
+            "mean_resultant": 0.625,
+        }
         for at in range(11)
-    ]  # fmt: skip
+    ]
     return {"training": {"epochs": epochs}}
 
 
 def _everything() -> Records:
     rows = [
-        *(
-            _row("curves", "pii", name, _curve())
-            for name in ("textcrafter", "textcrafter-untrained")
-        ),
+        *(_row("curves", "pii", name, _curve()) for name in ("textcrafter", "textcrafter-untrained")),
         *(_row("pii", "pii", name, _pii(name)) for name in NAMES),
         *(_row("utility", "ade", name, _utility(0.5 + i / 10)) for i, name in enumerate(NAMES)),
-        *(
-            _row("sentences", "ade", name, _sentence(0.1 + i / 100))
-            for i, name in enumerate(NAMES[:4])
-        ),
+        *(_row("sentences", "ade", name, _sentence(0.1 + i / 100)) for i, name in enumerate(NAMES[:4])),
     ]
     return Records(rows)
 
 
 def _table(records: Records, title: str) -> Table:
-    (found,) = [
-        one for one in TextCrafterSets().summary(SPEC, records).tables if one.title == title
-    ]
+    (found,) = [one for one in TextCrafterSets().summary(SPEC, records).tables if one.title == title]
     return found
 
 
@@ -93,9 +88,7 @@ def _line(table: Table, *words: str) -> dict[str, Any]:
 
 
 def test_the_paper_table_has_mean_and_deviation_over_seeds_beside_published_figures() -> None:
-    rows = [
-        _row("utility", "ade", "gaussian", _utility(0.5 + seed / 10), seed) for seed in range(2)
-    ]
+    rows = [_row("utility", "ade", "gaussian", _utility(0.5 + seed / 10), seed) for seed in range(2)]
     rows.append(_row("sentences", "ade", "gaussian", _sentence(0.123)))
     line = _line(_table(Records(rows), "TextCrafter's Table I"), "ADE", DEFENCES["gaussian"].title)
     accuracy, later = line["Acc, deployment"], line["Acc, development"]
@@ -129,9 +122,7 @@ def test_intervals_of_the_sentence_attack_are_shown() -> None:
 
 
 def test_leakage_is_that_of_the_strongest_attack_beside_chance() -> None:
-    rows = [
-        _row("utility", "ade", "none", _utility(0.5, 0.3 + seed / 10), seed) for seed in range(2)
-    ]
+    rows = [_row("utility", "ade", "none", _utility(0.5, 0.3 + seed / 10), seed) for seed in range(2)]
     table = _table(Records(rows), "Token inference and accuracy")
     found = _line(table, "none")["ADE: R-precision"]
     assert (found.value, found.sd) == (pytest.approx(0.35), pytest.approx(0.1 / 2**0.5))
@@ -199,11 +190,7 @@ def test_learning_is_compared_with_louder_noise_of_the_same_accuracy() -> None:
         ]
         return _finding(Records(rows), "norm 2r").verdict
 
-    assert (found(0.3, 0.6), found(0.5, 0.6), found(0.3, 0.5)) == (
-        "agrees",
-        "disagrees",
-        "disagrees",
-    )
+    assert (found(0.3, 0.6), found(0.5, 0.6), found(0.3, 0.5)) == ("agrees", "disagrees", "disagrees")
 
 
 def test_textcrafter_is_nowhere_without_its_label() -> None:
@@ -217,16 +204,23 @@ def test_textcrafter_is_nowhere_without_its_label() -> None:
 @pytest.mark.parametrize("records", [_everything(), Records([])])
 def test_the_summary_is_a_record_that_the_report_reads(records: Records) -> None:
     summary = TextCrafterSets().summary(SPEC, records)
-    parts = {
-        key: [part.to_record() for part in getattr(summary, key)]
-        for key in ("tables", "figures", "findings")
-    }
+    parts = {key: [part.to_record() for part in getattr(summary, key)] for key in ("tables", "figures", "findings")}
     record = {
-        "schema": "vecveil.experiment/1", "name": "textcrafter", "what": "w", "source": "s",
-        "vecveil": "0", "created": "2026-01-01T00:00:00+00:00", "commits": [], "command": "c",
-        "quick": False, "machine": {}, "cells": {"asked": 1, "measured": 1, "failed": 0},
-        "seconds": 1.0, "notes": list(summary.notes), **parts,
-    }  # fmt: skip
+        "schema": "vecveil.experiment/1",
+        "name": "textcrafter",
+        "what": "w",
+        "source": "s",
+        "vecveil": "0",
+        "created": "2026-01-01T00:00:00+00:00",
+        "commits": [],
+        "command": "c",
+        "quick": False,
+        "machine": {},
+        "cells": {"asked": 1, "measured": 1, "failed": 0},
+        "seconds": 1.0,
+        "notes": list(summary.notes),
+        **parts,
+    }
     read = read_experiment(record, owner="test")
     assert len(read.tables) == (6 if len(records) else 0)
     assert dataclasses.asdict(SPEC)

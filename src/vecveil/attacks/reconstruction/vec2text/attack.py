@@ -16,13 +16,7 @@ from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import Knowledge, TextVectors
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
 from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers
-from vecveil.attacks.reconstruction.vec2text.correction import (
-    Space,
-    correct,
-    encode_checked,
-    fit_ridge,
-    same_space,
-)
+from vecveil.attacks.reconstruction.vec2text.correction import Space, correct, encode_checked, fit_ridge, same_space
 from vecveil.attacks.reconstruction.vec2text.networks import (
     CORRECTOR,
     HYPOTHESISER,
@@ -100,16 +94,16 @@ class Preset:
 
 
 PRESETS = {
-    "small": Preset(
-        TrainingRecipe(epochs=40, batch=64, learning_rate=1e-3, max_tokens=40),
-        repeat=8, rounds=5, beam=4,
-    ),
+    "small": Preset(TrainingRecipe(epochs=40, batch=64, learning_rate=1e-3, max_tokens=40), repeat=8, rounds=5, beam=4),
     # Fine-tuning on protected vectors as in SPARSE's appendix; search as in Morris et al. 2023.
     "paper": Preset(
         TrainingRecipe(epochs=50, batch=32, learning_rate=5e-5, max_tokens=32, weight_decay=0.0),
-        model="t5-base", repeat=16, rounds=20, beam=8,
+        model="t5-base",
+        repeat=16,
+        rounds=20,
+        beam=8,
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,9 +158,7 @@ def train_writer(
     )
 
 
-def write_guesses(
-    writer: Writer, targets: Array, space: Space, *, folder: Path | None, name: str
-) -> Guesses:
+def write_guesses(writer: Writer, targets: Array, space: Space, *, folder: Path | None, name: str) -> Guesses:
     """Return the hypothesiser's guess for each target, from ``folder`` if it holds them."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file, save_file
@@ -290,9 +282,8 @@ class Vec2TextState:
             load_weights(module, load_tensors(folder / f"{kind}.safetensors"))
             writers[kind] = Writer(module.eval(), shape, language, inputs)
         return cls(
-            writers[HYPOTHESISER], writers.get(CORRECTOR), ridge,
-            record["clean"], record["seed"], record["details"],
-        )  # fmt: skip
+            writers[HYPOTHESISER], writers.get(CORRECTOR), ridge, record["clean"], record["seed"], record["details"]
+        )
 
 
 class Vec2TextAttack(ReconstructionAttack):
@@ -355,15 +346,18 @@ class Vec2TextAttack(ReconstructionAttack):
         if align not in ("auto", "ridge", "none"):
             raise unknown_name(owner, "align", ("auto", "ridge", "none"), align)
         given = replace(
-            preset,
-            rounds=preset.rounds if rounds is None else rounds,
-            beam=preset.beam if beam is None else beam,
+            preset, rounds=preset.rounds if rounds is None else rounds, beam=preset.beam if beam is None else beam
         )
         if device is not None:
             given = replace(given, recipe=replace(given.recipe, device=device))
         if given.rounds and encode is None:
-            raise InvalidInputError.of(owner, "encode", "an encoder, for correction compares vectors", "None",
-                                       fix="Give the encoder, or rounds=0 for the hypothesiser alone.")  # fmt: skip
+            raise InvalidInputError.of(
+                owner,
+                "encode",
+                "an encoder, for correction compares vectors",
+                "None",
+                fix="Give the encoder, or rounds=0 for the hypothesiser alone.",
+            )
         if start_from is None and not fine_tune:
             raise InvalidInputError.of(owner, "fine_tune", "True without `start_from`", "False")
         self.name = "vec2text" if given.rounds else "vec2text-hypothesiser"
@@ -389,14 +383,7 @@ class Vec2TextAttack(ReconstructionAttack):
         if self.preset.rounds:
             self._space(train, train, knowledge, only_check=True)
 
-    def _space(
-        self,
-        train: TextVectors,
-        held: TextVectors,
-        knowledge: Knowledge,
-        *,
-        only_check: bool = False,
-    ) -> Space:
+    def _space(self, train: TextVectors, held: TextVectors, knowledge: Knowledge, *, only_check: bool = False) -> Space:
         """Return the space in which guesses are compared; refuse an encoder whose vectors do not fit."""
         encode = self.encode
         assert encode is not None  # there are rounds
@@ -552,9 +539,8 @@ def _begin_from(
         tokeniser = Tokeniser.train(texts, preset.vocabulary)
         pad = tokeniser.size  # an id that no text holds
         config = t5_config(
-            pad + 1, width=preset.width, layers=preset.layers, heads=preset.heads,
-            end=tokeniser.end, pad=pad,
-        )  # fmt: skip
+            pad + 1, width=preset.width, layers=preset.layers, heads=preset.heads, end=tokeniser.end, pad=pad
+        )
     else:
         tokeniser = Tokeniser.pretrained(preset.model)
         pad = int(import_transformers().T5Config.from_pretrained(preset.model).pad_token_id)
@@ -584,6 +570,10 @@ def _corrector_of(first: Writer, seed: int) -> Writer:
 
 def _check_dimension(got: int, expected: int) -> None:
     if got != expected:
-        raise DataFileError.of("Vec2TextAttack", "start_from", f"one for vectors of dimension {expected}",
-                               f"one for dimension {got}",
-                               fix="Give one of the same encoder and output, or none.")  # fmt: skip
+        raise DataFileError.of(
+            "Vec2TextAttack",
+            "start_from",
+            f"one for vectors of dimension {expected}",
+            f"one for dimension {got}",
+            fix="Give one of the same encoder and output, or none.",
+        )

@@ -55,18 +55,22 @@ def _over(products: FloatArray, norms: Array) -> FloatArray:
     return cosines
 
 
-def encode_checked(
-    encode: EncodeTexts, texts: Sequence[str], dimension: int | None = None
-) -> Array:
+def encode_checked(encode: EncodeTexts, texts: Sequence[str], dimension: int | None = None) -> Array:
     """Return the vectors of ``texts``; raise `InvalidInputError` unless they are finite and of ``dimension``."""
     owner = "Vec2TextAttack"
     given = [text if text.strip() else _BLANK for text in texts]
     vectors = check_embeddings(np.asarray(encode(given)), owner=owner, param="encode")
     expected = (len(given), vectors.shape[1] if dimension is None else dimension)
     if vectors.shape != expected:
-        raise InvalidInputError.of(owner, "encode", f"a function that returns shape {expected}",
-                                   f"shape {vectors.shape}", "Guesses are compared with the training vectors.",
-                                   "Give the encoder that made them.", code="E-INPUT-SHAPE")  # fmt: skip
+        raise InvalidInputError.of(
+            owner,
+            "encode",
+            f"a function that returns shape {expected}",
+            f"shape {vectors.shape}",
+            "Guesses are compared with the training vectors.",
+            "Give the encoder that made them.",
+            code="E-INPUT-SHAPE",
+        )
     return vectors
 
 
@@ -107,13 +111,7 @@ class _Pool:
 
 
 def correct(
-    targets: Array,
-    first: Sequence[Sequence[str]],
-    propose: Propose,
-    place: Place,
-    *,
-    rounds: int,
-    beam: int,
+    targets: Array, first: Sequence[Sequence[str]], propose: Propose, place: Place, *, rounds: int, beam: int
 ) -> tuple[list[str], int]:
     """Return for each target the text whose vector has the highest cosine with it, and the rounds made.
 
@@ -156,10 +154,7 @@ def _add(
     beam: int,
 ) -> None:
     """Score the new texts of each target and keep the best."""
-    fresh = [
-        [t for t in dict.fromkeys(some) if t not in p.seen]
-        for p, some in zip(pools, new, strict=True)
-    ]
+    fresh = [[t for t in dict.fromkeys(some) if t not in p.seen] for p, some in zip(pools, new, strict=True)]
     unknown = [t for t in dict.fromkeys(t for some in fresh for t in some) if t not in vectors]
     if unknown:
         vectors.update(zip(unknown, place(unknown), strict=True))

@@ -50,10 +50,17 @@ def t5_config(vocabulary: int, *, width: int, layers: int, heads: int, end: int,
     Encoder and decoder have as many layers: transformers 5 cannot generate with a T5 where they differ.
     """
     return import_transformers().T5Config(
-        vocab_size=vocabulary, d_model=width, d_kv=width // heads, d_ff=4 * width,
-        num_layers=layers, num_heads=heads, dropout_rate=0.0,
-        eos_token_id=end, pad_token_id=pad, decoder_start_token_id=pad,
-    )  # fmt: skip
+        vocab_size=vocabulary,
+        d_model=width,
+        d_kv=width // heads,
+        d_ff=4 * width,
+        num_layers=layers,
+        num_heads=heads,
+        dropout_rate=0.0,
+        eos_token_id=end,
+        pad_token_id=pad,
+        decoder_start_token_id=pad,
+    )
 
 
 def build(shape: T5Shape, *, seed: int, config: Any = None, model: str | None = None) -> Any:
@@ -77,9 +84,8 @@ def build(shape: T5Shape, *, seed: int, config: Any = None, model: str | None = 
 def sequence_loss(module: Any, part: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the summed cross-entropy of the texts' tokens, ends included, and their number."""
     loss = import_torch().nn.functional.cross_entropy(
-        logits_of(module, part).float().flatten(0, 1), _labels(part).flatten(),
-        reduction="sum", ignore_index=_IGNORED,
-    )  # fmt: skip
+        logits_of(module, part).float().flatten(0, 1), _labels(part).flatten(), reduction="sum", ignore_index=_IGNORED
+    )
     return loss, part["lengths"].sum()
 
 
@@ -99,10 +105,14 @@ def write_ids(module: Any, batch: Mapping[str, Array], *, beam: int, max_tokens:
     """Return ``beam`` texts as ids for each row of ``batch``, the likeliest first; greedy with one."""
     t5 = module["encoder_decoder"]
     settings = import_transformers().GenerationConfig(
-        max_new_tokens=max_tokens, do_sample=False, num_beams=beam, num_return_sequences=beam,
-        eos_token_id=t5.config.eos_token_id, pad_token_id=t5.config.pad_token_id,
+        max_new_tokens=max_tokens,
+        do_sample=False,
+        num_beams=beam,
+        num_return_sequences=beam,
+        eos_token_id=t5.config.eos_token_id,
+        pad_token_id=t5.config.pad_token_id,
         decoder_start_token_id=t5.config.decoder_start_token_id,
-    )  # fmt: skip
+    )
     device = next(module.parameters()).device
     module.eval()
 
@@ -188,16 +198,10 @@ class Writer:
         """Return ``beam`` texts for each released vector, the likeliest first."""
         return self._write({"target": self.inputs(targets)}, beam)
 
-    def propose(
-        self, targets: Array, texts: Sequence[str], vectors: Array, *, beam: int = 1
-    ) -> list[list[str]]:
+    def propose(self, targets: Array, texts: Sequence[str], vectors: Array, *, beam: int = 1) -> list[list[str]]:
         """Return ``beam`` better texts for each target, given a text and that text's vector."""
         ids, _ = padded(self.language.guess_ids(texts), fill=self.language.pad)
-        batch: dict[str, Array] = {
-            "target": self.inputs(targets),
-            "guess": self.inputs(vectors),
-            "guess_ids": ids,
-        }
+        batch: dict[str, Array] = {"target": self.inputs(targets), "guess": self.inputs(vectors), "guess_ids": ids}
         return self._write(batch, beam)
 
     def _write(self, batch: Mapping[str, Array], beam: int) -> list[list[str]]:

@@ -11,13 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vecveil.attacks.reconstruction.tokenisers import Tokeniser, import_transformers
-from vecveil.attacks.reconstruction.vec2text.networks import (
-    CORRECTOR,
-    HYPOTHESISER,
-    PROJECTIONS,
-    T5Shape,
-    build,
-)
+from vecveil.attacks.reconstruction.vec2text.networks import CORRECTOR, HYPOTHESISER, PROJECTIONS, T5Shape, build
 from vecveil.attacks.training import load_tensors, load_weights
 from vecveil.errors import DataFileError
 from vecveil.runtime import import_torch
@@ -69,12 +63,8 @@ def read_published(given: PublishedCheckpoint) -> tuple[Tokeniser, dict[str, tup
     return Tokeniser.pretrained(name), networks
 
 
-def _network(
-    kind: str, config: Any, record: Mapping[str, Any], weights: dict[str, Any]
-) -> tuple[Any, T5Shape]:
-    tables = [
-        w for t in _TABLES if (w := weights.pop(f"encoder_decoder.{t}.weight", None)) is not None
-    ]
+def _network(kind: str, config: Any, record: Mapping[str, Any], weights: dict[str, Any]) -> tuple[Any, T5Shape]:
+    tables = [w for t in _TABLES if (w := weights.pop(f"encoder_decoder.{t}.weight", None)) is not None]
     # The tables may be padded beyond the tokens of the T5's configuration.
     weights["encoder_decoder.shared.weight"] = tables[0]
     if len(tables[0]) != config.vocab_size:
