@@ -27,8 +27,8 @@ from vecveil.errors import EncoderError, InvalidInputError, optional_import
 from vecveil.validation import check_count, check_positive, note_released
 
 _OWNER = "load_encoder"
-# transient: timeout, conflict, rate limit, overload
-_RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
+# Transient: timeout, conflict, rate limit, overload; OpenAI's own clients retry the same.
+RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
 _LONGEST_WAIT = 30.0
 MAX_DIMENSION = 65_536  # far above any model; bounds what an answer can allocate
 LARGEST_ANSWER = 256 * 2**20  # 2,048 vectors of 4,096 numbers, written out, are 170 MB
@@ -153,7 +153,7 @@ class OpenAICompatibleBackend:
                     return content
                 outcome = f"HTTP {status}"
                 # A wrong key or model does not improve with another attempt.
-                if status not in _RETRIED:
+                if status not in RETRIED:
                     break
                 wait = _retry_after(retry_after, wait)
             if attempt < self._retries:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "ServeSettings", "ServedPolicySettings", "Service", "UpstreamSettings", "create_app", "run"]
 
-# Loaded on first use: the settings alone need neither Starlette nor uvicorn nor aiohttp.
+# Loaded on first use: the settings alone need neither Starlette nor uvicorn nor httpx.
 _MODULES = {"create_app": "app", "run": "server", "Service": "service"}
 
 

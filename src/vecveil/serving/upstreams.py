@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, NoReturn, Protocol
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import numpy as np
 
-from vecveil.encoders.openai_compatible import parse_embeddings
+from vecveil.encoders.openai_compatible import RETRIED, parse_embeddings
 from vecveil.encoders.protocol import PROBE_SENTENCES, checked_vectors
 from vecveil.encoders.upstream_verification import UpstreamVerification, matches_probe
 from vecveil.errors import IncompatibleError, MissingDependencyError
@@ -30,12 +29,10 @@ from vecveil.types import Embeddings
 from vecveil.version import __version__
 
 try:
-    import aiohttp
+    import httpx
 except ImportError:
-    raise MissingDependencyError("Serving", "aiohttp", "serve") from None
+    raise MissingDependencyError("Serving", "httpx", "serve") from None
 
-# As OpenAI's own clients retry.
-_RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
 _FORWARDED = ("authorization", "openai-organization", "openai-project")
 # Seconds; a longer Retry-After goes to the client, which can wait without holding a connection.
 _MAX_PAUSE = 5.0
@@ -363,7 +360,6 @@ class HttpUpstream:
         forward_key: bool = False,
     ) -> None:
         self._url = url.rstrip("/") + "/embeddings"
-        self._proxy = _proxy(url)
         self._model = model
         self._settings = settings
         self._forward = forward_key and key is None
@@ -371,15 +367,22 @@ class HttpUpstream:
         self.takes_models = model is None
         self.losses = 0
         self.encoding_format = settings.encoding_format
-        self._headers = {
+        request_headers = {
             "Content-Type": "application/json",
             "Accept": "application/json",
             "Accept-Encoding": "identity",  # against decompression bombs
             "User-Agent": f"vecveil/{__version__}",
         }
         if key is not None:
-            self._headers["Authorization"] = f"Bearer {key}"
-        self._session: aiohttp.ClientSession | None = None
+            request_headers["Authorization"] = f"Bearer {key}"
+        # Proxies come from the environment. A redirect would send the key and the texts to another host.
+        self._client = httpx.AsyncClient(
+            headers=request_headers,
+            timeout=httpx.Timeout(None, connect=settings.connect_timeout),
+            limits=httpx.Limits(max_connections=settings.connections, keepalive_expiry=_IDLE_SECONDS),
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # clients share the pool, not its cookies
+            follow_redirects=False,
+        )
 
     def __repr__(self) -> str:
         return f"HttpUpstream({self.name!r})"
@@ -410,20 +413,7 @@ class HttpUpstream:
         return Encoded(await asyncio.to_thread(parse, answer), _tokens(answer))
 
     async def aclose(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:  # created here: aiohttp needs the running event loop
-            settings = self._settings
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=settings.connections, keepalive_timeout=_IDLE_SECONDS),
-                timeout=aiohttp.ClientTimeout(settings.timeout, sock_connect=settings.connect_timeout),
-                cookie_jar=aiohttp.DummyCookieJar(),  # clients share the session and must not share cookies
-                auto_decompress=False,
-            )
-        return self._session
+        await self._client.aclose()
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> bytes:
         attempt = 0
@@ -436,17 +426,18 @@ class HttpUpstream:
                 backoff = min(_MAX_PAUSE, 0.1 * 2**attempt * (1 + random.random()))
                 pause = max(backoff, error.retry_after or 0.0)
                 # Not after a timeout: the client would wait as long again.
-                retried = error.lost or error.refused in _RETRIED
+                retried = error.lost or error.refused in RETRIED
                 if not retried or pause > _MAX_PAUSE or attempt == self._settings.retries:
                     raise
             attempt += 1
             await asyncio.sleep(pause)
 
     async def _post_once(self, body: bytes, headers: dict[str, str]) -> bytes:
-        # Raised outside the handlers, without a chained exception: aiohttp's holds the headers and so the key.
+        # Raised outside the handlers, without a chained exception: httpx's holds the headers and so the key.
         try:
-            return await self._exchange(body, headers)
-        except aiohttp.ClientError as error:
+            async with asyncio.timeout(self._settings.timeout):  # httpx's own timeouts start anew with each byte
+                return await self._exchange(body, headers)
+        except httpx.RequestError as error:
             text = f"The upstream cannot be reached, or closed the connection ({type(error).__name__})."
             failure = UpstreamError(502, text, code="upstream_unreachable", lost=True)
         except TimeoutError:
@@ -455,36 +446,23 @@ class HttpUpstream:
         raise failure
 
     async def _exchange(self, body: bytes, headers: dict[str, str]) -> bytes:
-        # A redirect would send the key and the texts to another host.
-        async with self._opened().post(
-            self._url, data=body, headers={**self._headers, **headers}, allow_redirects=False, proxy=self._proxy
-        ) as answer:
+        async with self._client.stream("POST", self._url, content=body, headers=headers) as answer:
             if answer.headers.get("content-encoding", "identity").lower() != "identity":
                 text = "The upstream's answer is compressed, against the request."
                 raise UpstreamError(502, text, code="upstream_invalid")
-            limit = self._settings.max_response_bytes if answer.status == 200 else _ERROR_BYTES
+            limit = self._settings.max_response_bytes if answer.status_code == 200 else _ERROR_BYTES
             # Counted while reading: the announced length may be missing or false.
             content = bytearray()
-            async for chunk in answer.content.iter_any():
+            async for chunk in answer.aiter_raw():
                 content += chunk
                 if len(content) > limit:
                     break
-            if answer.status != 200:
-                raise upstream_refusal(answer.status, bytes(content), answer.headers.get("retry-after"))
+            if answer.status_code != 200:
+                raise upstream_refusal(answer.status_code, bytes(content), answer.headers.get("retry-after"))
             if len(content) > limit:
                 text = f"The upstream's answer is larger than {limit:,} bytes."
                 raise UpstreamError(502, text, code="upstream_invalid")
             return bytes(content)
-
-
-def _proxy(url: str) -> str | None:
-    """Return the proxy for ``url`` from the environment (HTTPS_PROXY, NO_PROXY, ...)."""
-    # Instead of aiohttp's trust_env, which would also send passwords from ~/.netrc.
-    parts = urlsplit(url)
-    if proxy_bypass(parts.hostname or ""):
-        return None
-    known = getproxies()
-    return known.get(parts.scheme) or known.get("all")
 
 
 def _tokens(content: bytes) -> int:

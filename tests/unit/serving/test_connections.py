@@ -21,12 +21,12 @@ def well(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
     respond(writer, answer_to(body))
 
 
-def test_connections_are_kept() -> None:
+def test_connections_are_kept_and_cookies_are_not() -> None:
     writers = set()
 
     def answer(up: Misbehaving, body: bytes, writer: asyncio.StreamWriter) -> None:
         writers.add(writer.get_extra_info("peername"))
-        respond(writer, answer_to(body))
+        respond(writer, answer_to(body), headers="Set-Cookie: client=1\r\n")
 
     async def ask(url: str) -> int:
         upstream = HttpUpstream(url, "up", UpstreamSettings(timeout=60.0, retries=0))
@@ -38,6 +38,7 @@ def test_connections_are_kept() -> None:
     with Misbehaving(answer).running() as up:
         assert asyncio.run(ask(up.url)) == 0
     assert len(writers) == 1
+    assert not any("cookie" in head.lower() for head in up.heads)
 
 
 def posted(url: str) -> httpx.Response:
