@@ -155,7 +155,7 @@ def case_of(name: str, folder: Path, rows: int) -> Opened:
             return lambda q: [str(i) for i in index.search(q[None], TOP)[1][0]]
 
         return keep, loaded
-    from vecveil.databases import Batch, open_store
+    from vecveil.stores import Batch, open_store
 
     location = f"{name}:{place}#notes"
 

@@ -26,9 +26,9 @@ import numpy as np
 from protect import synthetic_pairs
 
 import vecveil
-from vecveil.databases.lancedb import LanceStore
-from vecveil.databases.store import Batch
 from vecveil.io import write_text
+from vecveil.stores.lancedb import LanceStore
+from vecveil.stores.store import Batch
 
 RESULTS = Path(__file__).parent / "results" / "sealed-store.json"
 DIMENSION, BATCH, QUERIES, CANDIDATES = 384, 10_000, 50, 200

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from vecveil.databases import Batch, VectorStore, open_store
-from vecveil.databases.locations import in_this_process
 from vecveil.io import write_text
+from vecveil.stores import Batch, VectorStore, open_store
+from vecveil.stores.locations import in_this_process
 
 RESULTS = Path(__file__).parent / "results" / "stray-memory.json"
 PLANTED = "zyxcanaryl"

@@ -12,7 +12,7 @@ import tempfile
 from collection import read_collection
 
 import vecveil
-from vecveil.databases import Batch, open_store
+from vecveil.stores import Batch, open_store
 
 kind = sys.argv.pop(3) if len(sys.argv) == 4 else "sqlite-vec"
 file = {"milvus": "rows.db", "sqlite-vec": "rows.db"}.get(kind, "rows")

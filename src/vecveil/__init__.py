@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from vecveil.auditing.audit import audit
     from vecveil.auditing.frontier import frontier
     from vecveil.concepts import Concept
-    from vecveil.databases.collection import ProtectedCollection
     from vecveil.encoders import load_encoder
     from vecveil.errors import VecveilError
     from vecveil.protector import Protector, fit, fit_labels, fit_pairs, load
     from vecveil.randomness import NoiseKeys
     from vecveil.sealing import Sealer
     from vecveil.search import SealedIndex
+    from vecveil.search.collection import ProtectedCollection
 
 _HOME = {
     "AuditResult": "vecveil.auditing",
     "Concept": "vecveil.concepts",
     "Ledger": "vecveil.accounting",
     "NoiseKeys": "vecveil.randomness",
-    "ProtectedCollection": "vecveil.databases.collection",
+    "ProtectedCollection": "vecveil.search.collection",
     "Protector": "vecveil.protector",
     "SealedIndex": "vecveil.search",
     "Sealer": "vecveil.sealing",

@@ -16,12 +16,13 @@ from harness.command_line import run
 from harness.errors import raises
 from harness.store_factories import STORES, chroma_server
 from vecveil.accounting import Ledger
-from vecveil.databases import Batch, VectorStore, open_store
-from vecveil.databases.collection import ProtectedCollection, with_blob
-from vecveil.databases.forgetting import files_with, forget, reconcile, traces_of
 from vecveil.encoders.cache import EmbeddingCache, matching_texts
 from vecveil.sealing import Sealer
 from vecveil.sealing.sqlite_blobs import SqliteBlobs
+from vecveil.search.collection import ProtectedCollection
+from vecveil.stores import Batch, VectorStore, open_store
+from vecveil.stores.fields import with_blob
+from vecveil.stores.forgetting import files_with, forget, reconcile, traces_of
 
 ROWS, DIMENSION = 30, 8
 MODULES = {
@@ -75,7 +76,7 @@ def test_a_receipt_counts_the_rows_that_the_files_were_searched_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("sqlite_vec")
-    monkeypatch.setattr("vecveil.databases.forgetting._SEARCHED", 3)
+    monkeypatch.setattr("vecveil.stores.forgetting._SEARCHED", 3)
     with open_store(f"sqlite-vec:{tmp_path}/notes.db#notes") as store:
         filled(store)
         done = forget(store, IDS[:5], tmp_path / "receipt.json", name="notes", batch=2, show_progress=False)

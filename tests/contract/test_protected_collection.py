@@ -15,16 +15,16 @@ import vecveil
 from harness.errors import raises
 from harness.store_factories import STORES
 from vecveil.accounting import Ledger
-from vecveil.databases import Batch, PlaintextWarning
-from vecveil.databases.collection import ProtectedCollection
-from vecveil.databases.locations import in_this_process
-from vecveil.databases.migrating import MigrationOptions, migrate
-from vecveil.databases.store import VectorStore
-from vecveil.protector import Protector
+from vecveil.protector import PlaintextWarning, Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.randomness import NoiseKeys
 from vecveil.sealing import Sealer
 from vecveil.sealing.blob import SEALED_FIELD
+from vecveil.search.collection import ProtectedCollection
+from vecveil.stores import Batch
+from vecveil.stores.locations import in_this_process
+from vecveil.stores.migrating import MigrationOptions, migrate
+from vecveil.stores.store import VectorStore
 
 _names = itertools.count()
 DIMENSION = 24
@@ -224,7 +224,7 @@ def test_filters_by_tokens(
         assert sorted(reader.search("canary-3 x", top=60, where={"tenant": value}).ids, key=int) == expected
         assert sorted(reader.ids({"tenant": value}), key=int) == expected
     with monkeypatch.context() as patch:  # more rows than one search gives: all rows are read
-        patch.setattr("vecveil.databases.collection._BATCH", 3)
+        patch.setattr("vecveil.search.collection._BATCH", 3)
         assert sorted(made.ids({"tenant": "1", "year": 2020}), key=int) == IDS[:40:10]
     assert sorted(made.ids(), key=int) == [*IDS[:40], "500"]
     assert matching(tenant=1.0) == matching(tenant=1)

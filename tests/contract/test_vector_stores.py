@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from harness.store_factories import STORES, StoreCase
-from vecveil.databases import KINDS, Batch, VectorStore, open_store
-from vecveil.databases.locations import in_this_process
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, VecveilError
+from vecveil.stores import KINDS, Batch, VectorStore, open_store
+from vecveil.stores.locations import in_this_process
 
 Open = Callable[..., VectorStore]
 _names = itertools.count()
@@ -42,7 +42,7 @@ def location(case: StoreCase, folder: Path) -> str:
 
 @pytest.fixture
 def store(location: str) -> Iterator[VectorStore]:
-    with in_this_process(location) as opened:  # a process of its own answers alike: unit/databases/test_apart.py
+    with in_this_process(location) as opened:  # a process of its own answers alike: unit/stores/test_apart.py
         yield opened
 
 

@@ -19,13 +19,13 @@ from pyarrow import csv
 
 from harness.command_line import command, environment, run
 from vecveil.data import read_texts
-from vecveil.databases import Batch
-from vecveil.databases.locations import in_this_process
 from vecveil.encoders import LsaEncoder, load_encoder
 from vecveil.records.audit import AuditRecord
 from vecveil.records.verdict import decide, leaks
 from vecveil.report.audit import render_audit
 from vecveil.search import SealedIndex
+from vecveil.stores import Batch
+from vecveil.stores.locations import in_this_process
 
 pytest.importorskip("sqlite_vec")
 

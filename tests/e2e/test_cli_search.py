@@ -12,10 +12,10 @@ import pytest
 from harness.command_line import TOKEN_INFERENCE_ALONE, run, write_csv
 from vecveil import ProtectedCollection
 from vecveil.data import read_texts
-from vecveil.databases import Batch, VectorStore
-from vecveil.databases.locations import in_this_process
 from vecveil.encoders import load_encoder
 from vecveil.encoders.lsa import LsaEncoder
+from vecveil.stores import Batch, VectorStore
+from vecveil.stores.locations import in_this_process
 
 pytest.importorskip("sqlite_vec")
 

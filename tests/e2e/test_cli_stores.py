@@ -21,9 +21,9 @@ import pytest
 
 import vecveil
 from harness.command_line import CANARY, SECRET, Outcome, command, environment, run, write_csv
-from vecveil.databases import Batch, VectorStore, open_store
-from vecveil.databases.fields import PROTECTOR_FIELD
-from vecveil.databases.locations import in_this_process
+from vecveil.stores import Batch, VectorStore, open_store
+from vecveil.stores.fields import PROTECTOR_FIELD
+from vecveil.stores.locations import in_this_process
 
 pytest.importorskip("chromadb")
 pytest.importorskip("sqlite_vec")

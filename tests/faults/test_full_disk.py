@@ -17,7 +17,7 @@ from harness.command_line import Outcome
 from harness.faults import WarmProcess, clean_rows_in, left_over
 from vecveil import Ledger
 from vecveil.bulk import verify
-from vecveil.databases import Batch, open_store
+from vecveil.stores import Batch, open_store
 
 
 def assert_one_error(done: Outcome, *words: str) -> None:

@@ -20,9 +20,9 @@ import pytest
 
 from harness.command_line import Outcome
 from harness.faults import MOMENTS, STORES, WarmProcess, kills, left_over, seed
-from vecveil.databases import Batch, open_store
 from vecveil.encoders.cache import EmbeddingCache, matching_texts
 from vecveil.sealing.sqlite_blobs import SqliteBlobs
+from vecveil.stores import Batch, open_store
 
 ROWS, DIMENSION, GONE = 200, 16, 40
 QUICK = ("lancedb", "sqlite-vec")
@@ -38,9 +38,9 @@ def vectors() -> np.ndarray:
 @pytest.fixture(scope="module")
 def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
     # LanceDB starts a thread on import, which a fork loses: its children import it themselves.
-    modules = ["vecveil.cli.forgetting", "vecveil.databases.forgetting", "tqdm", "sqlite_vec"]
+    modules = ["vecveil.cli.forgetting", "vecveil.stores.forgetting", "tqdm", "sqlite_vec"]
     if MOMENTS >= 10:
-        modules += [f"vecveil.databases.{name}" for name in ("chroma", "sqlite_vec", "pgvector")]
+        modules += [f"vecveil.stores.{name}" for name in ("chroma", "sqlite_vec", "pgvector")]
         modules += ["pysqlite3", "qdrant_client", "pymilvus"]
     modules = [name for name in modules if importlib.util.find_spec(name)]
     with WarmProcess(tmp_path_factory.mktemp("said"), modules) as process:

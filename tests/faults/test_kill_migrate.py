@@ -13,7 +13,7 @@ import pytest
 
 from harness.command_line import Outcome
 from harness.faults import MOMENTS, WarmProcess, clean_rows_in, kills, left_over, seed, share
-from vecveil.databases import Batch, open_store
+from vecveil.stores import Batch, open_store
 
 ROWS, DIMENSION = 300, 32
 STORES = {"sqlite-vec": ("sqlite_vec", "sqlite-vec:{}/rows.db#copy"), "chroma": ("chromadb", "chroma:{}/chroma#copy")}
@@ -39,9 +39,9 @@ def source(tmp_path_factory: pytest.TempPathFactory, vectors: np.ndarray) -> str
 def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
     modules = [
         "vecveil.cli.migrate",
-        "vecveil.databases.migrating",
+        "vecveil.stores.migrating",
         "vecveil.protector.policy",
-        "vecveil.databases.chroma",
+        "vecveil.stores.chroma",
         "vecveil.protector",
         "tqdm",
     ]

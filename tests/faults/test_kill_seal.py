@@ -17,11 +17,11 @@ import pytest
 
 from harness.command_line import Outcome, run
 from harness.faults import MOMENTS, STORES, WarmProcess, clean_rows_in, kills, left_over, seed
-from vecveil.databases import Batch, open_store
-from vecveil.databases.forgetting import files_with, traces_of
-from vecveil.databases.locations import public_name
 from vecveil.sealing import Sealer
 from vecveil.sealing.blob import SEALED_FIELD, decoded
+from vecveil.stores import Batch, open_store
+from vecveil.stores.forgetting import files_with, traces_of
+from vecveil.stores.locations import public_name
 
 ROWS, DIMENSION = 300, 32
 QUICK = ("sqlite-vec", "lancedb")
@@ -40,9 +40,9 @@ def texts() -> list[str]:
 @pytest.fixture(scope="module")
 def warm_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmProcess]:
     # LanceDB starts a thread on import, which a fork loses: its children import it themselves.
-    modules = ["vecveil.cli.migrate", "vecveil.databases.migrating", "vecveil.protector", "tqdm"]
+    modules = ["vecveil.cli.migrate", "vecveil.stores.migrating", "vecveil.protector", "tqdm"]
     if MOMENTS >= 10:
-        modules += [f"vecveil.databases.{name}" for name in ("chroma", "sqlite_vec", "pgvector")]
+        modules += [f"vecveil.stores.{name}" for name in ("chroma", "sqlite_vec", "pgvector")]
         modules += ["pysqlite3", "sqlite_vec", "qdrant_client", "pymilvus"]
     modules = [name for name in modules if importlib.util.find_spec(name)]
     with WarmProcess(tmp_path_factory.mktemp("said"), modules) as process:

@@ -273,14 +273,14 @@ def _manifest_seeds() -> list[bytes]:
 
 
 def _state(data: bytes) -> None:
-    from vecveil.databases.state import read_state
+    from vecveil.stores.state import read_state
 
     with expected():
         repr(read_state(written("state.json", data)))
 
 
 def _state_seeds() -> list[bytes]:
-    from vecveil.databases.state import MigrationState, write_state
+    from vecveil.stores.state import MigrationState, write_state
 
     path = folder() / "made.state"
     write_state(path, MigrationState("a", "b", "p", None, {}, 3, 4, [], {}))

@@ -40,7 +40,7 @@ NAMED = [
     "vecveil.textcrafter",
     "vecveil.report",
     "vecveil.bulk",
-    "vecveil.databases",
+    "vecveil.stores",
     "vecveil.data",
     "vecveil.serving",
 ]

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from vecveil.databases import Batch, StoreInfo, VectorStore
-from vecveil.databases.store import Match, Missing, Where
 from vecveil.errors import StoreError
+from vecveil.stores import Batch, StoreInfo, VectorStore
+from vecveil.stores.store import Match, Missing, Where
 
 __all__ = ["FolderStore", "filled"]
 

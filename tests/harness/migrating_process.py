@@ -10,8 +10,8 @@ from pathlib import Path
 
 import vecveil
 from harness.folder_store import FolderStore
-from vecveil.databases.migrating import migrate
 from vecveil.protector.policy import ReleasePolicy
+from vecveil.stores.migrating import migrate
 
 
 def main(given: dict[str, object]) -> None:

@@ -13,7 +13,7 @@ import pytest
 import vecveil
 from harness.integration_checks import run_example, same_direction
 from harness.postgres import fresh_database
-from vecveil.databases import PlaintextWarning, open_policy
+from vecveil.protector import PlaintextWarning, open_policy
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 IDS = ["a", "b", "c"]

@@ -13,8 +13,8 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.integration_checks import assert_no_secret, run_example, same_direction
-from vecveil.databases import PlaintextWarning
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, LedgerCapError
+from vecveil.protector import PlaintextWarning
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 _encoder: list[Any] = []

@@ -15,8 +15,9 @@ import vecveil
 from harness.errors import raises
 from harness.http_encoder import hashed_vectors
 from harness.integration_checks import assert_no_secret
-from vecveil.databases import Batch, PlaintextWarning
+from vecveil.protector import PlaintextWarning
 from vecveil.randomness import NoiseKeys
+from vecveil.stores import Batch
 
 DIMENSION = 24
 THEIR_TESTS = [
@@ -101,7 +102,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, vectors_file: Path, se
     return SealedDocumentStore(where, vectors_file, seal_key, filter_fields=("page", "even"))
 
 
-@pytest.mark.filterwarnings("ignore::vecveil.databases.release.PlaintextWarning")
+@pytest.mark.filterwarnings("ignore::vecveil.protector.PlaintextWarning")
 @pytest.mark.parametrize("kind", ["database", "index"])
 @pytest.mark.parametrize("name", THEIR_TESTS)
 def test_the_tests_of_haystack_itself(
@@ -114,7 +115,7 @@ def test_the_tests_of_haystack_itself(
     getattr(Theirs(), name)(store)
 
 
-@pytest.mark.filterwarnings("ignore::vecveil.databases.release.PlaintextWarning")
+@pytest.mark.filterwarnings("ignore::vecveil.protector.PlaintextWarning")
 def test_a_sealed_index_passes_the_filter_tests_of_haystack(seal_key: Path, tmp_path: Path) -> None:
     from haystack.testing.document_store import create_filterable_docs
 

@@ -22,9 +22,9 @@ import vecveil
 from harness.errors import raises
 from harness.http_encoder import hashed_vectors
 from harness.integration_checks import assert_no_secret, run_example, same_direction
-from vecveil.databases import PlaintextWarning
 from vecveil.errors import KeyFileError, LedgerCapError
 from vecveil.integrations.langchain import ProtectedEmbeddings
+from vecveil.protector import PlaintextWarning
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
 

@@ -26,11 +26,11 @@ import vecveil
 from harness.errors import raises
 from harness.http_encoder import embedding_server
 from harness.postgres import fresh_database
-from vecveil.databases import Batch, open_store
-from vecveil.databases.migrating import MigrationOptions, migrate
 from vecveil.integrations.langchain import ProtectedEmbeddings, ProtectedVectorStore
 from vecveil.metrics.similarity import unit_rows
 from vecveil.protector.policy import ReleasePolicy
+from vecveil.stores import Batch, open_store
+from vecveil.stores.migrating import MigrationOptions, migrate
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:PGVector is being deprecated:PendingDeprecationWarning"),

@@ -13,8 +13,8 @@ import pytest
 import vecveil
 from harness.errors import raises
 from harness.http_encoder import hashed_vectors
-from vecveil.databases import Batch
 from vecveil.randomness import NoiseKeys
+from vecveil.stores import Batch
 
 DIMENSION, ROWS = 24, 60
 WORDS = ["amoxicillin", "train", "roof", "harbour", "violin"]

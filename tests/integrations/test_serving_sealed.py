@@ -22,19 +22,19 @@ import vecveil
 from harness.errors import raises
 from harness.serving import FakeEncoder, clean_vectors, fake_protector, served
 from vecveil import validation
-from vecveil.databases import open_store
-from vecveil.databases.collection import SEALED_FIELD
-from vecveil.databases.store import Batch
 from vecveil.encoders.openai_compatible import parse_embeddings
 from vecveil.io import locked
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import KeyStore, Sealer
+from vecveil.search.collection import SEALED_FIELD
 from vecveil.serving import Limits, ServedPolicySettings, ServeSettings, Service, requests
 from vecveil.serving.api_keys import ApiClient, ApiKeys
 from vecveil.serving.errors import ApiError
 from vecveil.serving.requests import RateLimit
 from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import LocalUpstream
+from vecveil.stores import open_store
+from vecveil.stores.store import Batch
 
 WRITER, READER, ANALYST, STRANGER, NOBODY = (
     f"the-key-of-the-{name}" for name in ("writer", "reader", "analyst", "stranger", "nobody")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from harness.postgres import fresh_database
 from harness.store_factories import STORES
-from vecveil.databases import Batch, VectorStore
-from vecveil.databases.locations import in_this_process
+from vecveil.stores import Batch, VectorStore
+from vecveil.stores.locations import in_this_process
 
 WHOLE = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1, 1, 9, 10, 99, 100, 2**63 - 1, -(2**63)])
 NUMBERS = WHOLE.map(str)

@@ -23,13 +23,13 @@ import vecveil
 from harness.command_line import CANARY, SECRET, run, write_csv
 from harness.serving import served
 from vecveil.attacks import LinearAttack
-from vecveil.databases import Batch, open_store
 from vecveil.encoders.lsa import LsaEncoder
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import KeyStore
 from vecveil.serving import Service
 from vecveil.serving.service import ServedPolicy
 from vecveil.serving.upstreams import LocalUpstream
+from vecveil.stores import Batch, open_store
 
 HOLDS: dict[str, set[str]] = {
     "clean/notes.csv": {"text", "term", "id"},

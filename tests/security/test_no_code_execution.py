@@ -37,7 +37,7 @@ EXCEPTIONS = {
     ("cli/commands.py", "import_module of a variable"): "a command's name, of a table in the source",
     ("research/catalogue/__init__.py", "import_module of a variable"): "of a table in the source",
     ("databases/faiss.py", "import pickle"): "its unpickler finds no class: objects become plain data",
-    ("databases/locations.py", "import_module of a variable"): "of a table in the source",
+    ("stores/locations.py", "import_module of a variable"): "of a table in the source",
     ("__init__.py", "import_module of a variable"): "public names, of a table in the source",
     ("attacks/__init__.py", "import_module of a variable"): "public names, of a table in the source",
     ("protector/__init__.py", "import_module of a variable"): "public names, of a table in the source",

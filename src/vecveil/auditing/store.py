@@ -104,9 +104,9 @@ def audit_store(
         vectors: (N, m) vectors of the store, one for each text.
         texts: N texts of the store, or of a sample of it.
         beside: (N, q) numbers that the store shows beside each vector, such as lengths of sealed blobs and columns of
-            filter tokens (`vecveil.databases.exposure.visible_rows`). Token inference runs without and with them.
+            filter tokens (`vecveil.stores.exposure.visible_rows`). Token inference runs without and with them.
         accesses: (N, Q) zeros and ones, which query of a log fetched which row
-            (`vecveil.databases.exposure.visible_accesses`). They are attacked alone, and as columns beside the vectors.
+            (`vecveil.stores.exposure.visible_accesses`). They are attacked alone, and as columns beside the vectors.
         sealed: the storage of a sealed index, whose ciphertext ``vectors`` then are.
         encoder: name or object; with it the same attacks run on clean vectors, and attacks that compare with
             clean vectors run too.

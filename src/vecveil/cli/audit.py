@@ -31,9 +31,6 @@ from vecveil.cli.tables import (
 from vecveil.concepts import Concept
 from vecveil.concepts.concept_file import read_concept_file
 from vecveil.data.columns import is_text
-from vecveil.databases import open_store
-from vecveil.databases.exposure import read_query_log, visible_accesses, visible_queries, visible_rows
-from vecveil.databases.locations import index_place
 from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError, VecveilError
 from vecveil.metrics import UtilityTask
@@ -41,6 +38,9 @@ from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.records.audit import AuditRecord
 from vecveil.records.gate import check_baseline, check_gate
+from vecveil.stores import open_store
+from vecveil.stores.exposure import read_query_log, visible_accesses, visible_queries, visible_rows
+from vecveil.stores.locations import index_place
 from vecveil.types import Embeddings
 
 EXAMPLE = """\b

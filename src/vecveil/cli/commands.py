@@ -228,7 +228,7 @@ def _left_behind(arguments: Sequence[str]) -> str:
             return f"The receipt says what is begun; {_CONTINUE}"
         case ["migrate", *_]:
             with contextlib.suppress(Exception):  # the arguments may not be those of a migration
-                from vecveil.databases.locations import default_state_file, index_place
+                from vecveil.stores.locations import default_state_file, index_place
 
                 given = _command(arguments).make_context("migrate", list(arguments[1:]), resilient_parsing=True).params
                 if index_place(given["dest"]) is not None:

@@ -14,15 +14,15 @@ from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note, warn, writing
 from vecveil.cli.tables import read_corpus
 from vecveil.data.writing import check_new_file
-from vecveil.databases import open_store
-from vecveil.databases.collection import sealed_name
-from vecveil.databases.forgetting import Erasure, forget, reconcile
-from vecveil.databases.locations import index_place, public_name, short_name
 from vecveil.encoders.cache import default_cache_folder
 from vecveil.errors import DataFileError
 from vecveil.io import write_bytes
 from vecveil.sealing import KeyStore, Sealer
 from vecveil.sealing.sqlite_blobs import SqliteBlobs
+from vecveil.search.collection import sealed_name
+from vecveil.stores import open_store
+from vecveil.stores.forgetting import Erasure, forget, reconcile
+from vecveil.stores.locations import index_place, public_name, short_name
 
 RECONCILE_EXAMPLE = """\b
 Example:

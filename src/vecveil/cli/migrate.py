@@ -14,13 +14,13 @@ from vecveil.cli import options as shared
 from vecveil.cli.fit import not_ready
 from vecveil.cli.output import data_json, note, warn
 from vecveil.cli.releases import Release
-from vecveil.databases import VectorStore, open_store
-from vecveil.databases.locations import default_state_file, index_place, public_name, short_name
-from vecveil.databases.migrating import Migration, MigrationOptions, SourceCheck, migrate, verify_migration
 from vecveil.errors import InvalidInputError, StoreError
 from vecveil.protector import Protector, load
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import Sealer
+from vecveil.stores import VectorStore, open_store
+from vecveil.stores.locations import default_state_file, index_place, public_name, short_name
+from vecveil.stores.migrating import Migration, MigrationOptions, SourceCheck, migrate, verify_migration
 
 EXAMPLE = """\b
 Examples:

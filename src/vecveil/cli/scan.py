@@ -20,12 +20,12 @@ from vecveil.cli.tables import TableFormat, load_encoder_named
 from vecveil.concepts import Concept
 from vecveil.data import read_table
 from vecveil.data.columns import missing_column, python_values
-from vecveil.databases import open_store
-from vecveil.databases.fields import leaves
-from vecveil.databases.locations import index_place, short_name
-from vecveil.databases.scanning import PROTECTION_CODES, Scan, ScanFinding, in_order, scan
 from vecveil.errors import ConceptError, DataFileError, InvalidInputError
 from vecveil.io import write_text
+from vecveil.stores import open_store
+from vecveil.stores.fields import leaves
+from vecveil.stores.locations import index_place, short_name
+from vecveil.stores.scanning import PROTECTION_CODES, Scan, ScanFinding, in_order, scan
 from vecveil.types import Embeddings
 from vecveil.version import __version__
 

@@ -12,13 +12,13 @@ from click.core import ParameterSource
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note, warn
 from vecveil.data import read_table
-from vecveil.databases import open_store
-from vecveil.databases.forgetting import Erasure, Reconciliation
-from vecveil.databases.locations import index_place, public_name, short_name
-from vecveil.databases.migrating import SourceCheck
 from vecveil.encoders import load_encoder
 from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import IncompatibleError, StoreError
+from vecveil.stores import open_store
+from vecveil.stores.forgetting import Erasure, Reconciliation
+from vecveil.stores.locations import index_place, public_name, short_name
+from vecveil.stores.migrating import SourceCheck
 
 if TYPE_CHECKING:
     from vecveil.search import SealedIndex

@@ -16,12 +16,12 @@ from vecveil.cli.output import data_json, note, warn
 from vecveil.cli.releases import Release
 from vecveil.data.files import InputFile
 from vecveil.data.writing import check_output
-from vecveil.databases.collection import ProtectedCollection
-from vecveil.databases.locations import index_place, short_name
 from vecveil.errors import DataFileError
 from vecveil.io import make_folders
 from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
+from vecveil.search.collection import ProtectedCollection
+from vecveil.stores.locations import index_place, short_name
 
 _SHOWN = 10
 

@@ -9,10 +9,10 @@ import click
 
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note
-from vecveil.databases.collection import ProtectedCollection
-from vecveil.databases.locations import index_place
 from vecveil.errors import SealingError
 from vecveil.protector import load
+from vecveil.search.collection import ProtectedCollection
+from vecveil.stores.locations import index_place
 
 EXAMPLE = """\b
 Example:

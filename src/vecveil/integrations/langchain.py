@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import numpy as np
 
-from vecveil.databases.collection import ProtectedCollection
-from vecveil.databases.release import (
+from vecveil.errors import InvalidInputError, KeyFileError, MissingDependencyError, StoreError, wrong_type
+from vecveil.metrics.similarity import unit_rows
+from vecveil.protector.policy import ReleasePolicy
+from vecveil.protector.release import (
     PolicyOptions,
     WrappedEmbedder,
     check_saved,
@@ -29,12 +31,10 @@ from vecveil.databases.release import (
     warn_plaintext,
     with_policy,
 )
-from vecveil.databases.store import Batch, DatabaseStore, Match, StoreInfo, VectorStore, Where
-from vecveil.errors import InvalidInputError, KeyFileError, MissingDependencyError, StoreError, wrong_type
-from vecveil.metrics.similarity import unit_rows
-from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.search import Searchable
+from vecveil.search.collection import ProtectedCollection
+from vecveil.stores.store import Batch, DatabaseStore, Match, StoreInfo, VectorStore, Where
 from vecveil.validation import check_same_length, check_texts
 
 try:
@@ -189,7 +189,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
     Over a `SealedIndex` there is no inner store, and a search finds the exact neighbours: see `from_sealed`.
 
     Args:
-        store: location of a database as for `vecveil scan`, a `vecveil.databases.VectorStore`, or a LangChain vector
+        store: location of a database as for `vecveil scan`, a `vecveil.stores.VectorStore`, or a LangChain vector
             store made with a `ProtectedEmbeddings`, which from now on refuse texts that are added to it directly.
             Other stores than Chroma and Qdrant must be empty at first, and replace equal ids. Or a `SealedIndex` or
             `ProtectedCollection`, for which no other argument is needed.
@@ -463,11 +463,11 @@ def _database_of(
     """Return the database behind a LangChain store: vecveil's own on its client where there is one."""
     module, held = type(store).__module__.partition(".")[0], vars(store)
     if module == "langchain_chroma":
-        from vecveil.databases.chroma import ChromaStore
+        from vecveil.stores.chroma import ChromaStore
 
         return _adopted(ChromaStore, held["_client"], held["_collection_name"])
     if module == "langchain_qdrant":
-        from vecveil.databases.qdrant import QdrantStore
+        from vecveil.stores.qdrant import QdrantStore
 
         return _adopted(QdrantStore, held.get("_client"), held["collection_name"])
     return LangChainDatabase(store, embeddings, store_filter)

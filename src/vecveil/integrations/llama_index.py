@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from vecveil.databases.collection import ProtectedCollection
-from vecveil.databases.release import (
+from vecveil.errors import InvalidInputError, MissingDependencyError, unknown_name, wrong_type
+from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
+from vecveil.protector.release import (
     KeySource,
     WrappedEmbedder,
     check_saved,
@@ -28,10 +29,9 @@ from vecveil.databases.release import (
     saved_source,
     warn_plaintext,
 )
-from vecveil.errors import InvalidInputError, MissingDependencyError, unknown_name, wrong_type
-from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.sealing import Unsealed
 from vecveil.search import Searchable
+from vecveil.search.collection import ProtectedCollection
 
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding

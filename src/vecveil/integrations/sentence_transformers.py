@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from vecveil.databases.release import (
+from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
+from vecveil.protector.policy import ReleasePolicy
+from vecveil.protector.release import (
     PolicyOptions,
     WrappedEmbedder,
     open_policy,
@@ -28,8 +30,6 @@ from vecveil.databases.release import (
     policy_config,
     with_policy,
 )
-from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
-from vecveil.protector.policy import ReleasePolicy
 from vecveil.validation import note_released
 
 try:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecveil.databases.release import KeySource, open_policy, open_protector
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
 from vecveil.mechanisms import Gaussian, Laplace
 from vecveil.protector import Protector, fit_labels
 from vecveil.protector.pairs import MIN_PAIRS
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
+from vecveil.protector.release import KeySource, open_policy, open_protector
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.validation import check_texts
 

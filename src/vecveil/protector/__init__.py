@@ -9,20 +9,24 @@ if TYPE_CHECKING:
     from vecveil.protector.fitting import fit, fit_labels, fit_pairs
     from vecveil.protector.methods import METHODS, TEXT_METHODS, Candidate, FitData, Method, register_method
     from vecveil.protector.policy import ReleasePolicy
+    from vecveil.protector.release import CleanQueryWarning, PlaintextWarning, open_policy
 
 __all__ = [
     "METHODS",
     "TEXT_METHODS",
     "Candidate",
+    "CleanQueryWarning",
     "EncoderInfo",
     "FitData",
     "Method",
+    "PlaintextWarning",
     "Protector",
     "ReleasePolicy",
     "fit",
     "fit_labels",
     "fit_pairs",
     "load",
+    "open_policy",
     "register_method",
 ]
 
@@ -31,6 +35,7 @@ _LAZY = {
     **dict.fromkeys(("fit", "fit_labels", "fit_pairs"), "fitting"),
     **dict.fromkeys(("METHODS", "TEXT_METHODS", "Candidate", "FitData", "Method", "register_method"), "methods"),
     "ReleasePolicy": "policy",
+    **dict.fromkeys(("CleanQueryWarning", "PlaintextWarning", "open_policy"), "release"),
 }
 
 

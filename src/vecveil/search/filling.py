@@ -13,14 +13,14 @@ import numpy as np
 from vecveil.data.columns import ids_of, json_values, missing_column
 from vecveil.data.pipeline import ID
 from vecveil.data.reading import Chunk, TableReader
-from vecveil.databases.migrating import MigrationOptions, SourceCheck, check_source, texts_and_metadata
-from vecveil.databases.store import Batch, VectorStore
-from vecveil.databases.survey import Reservoir, Sample, usable_rows
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, StoreError
 from vecveil.runtime import progress
 from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.sealing.sealer import Unsealed
 from vecveil.search.sealed_index import SealedIndex
+from vecveil.stores.migrating import MigrationOptions, SourceCheck, check_source, texts_and_metadata
+from vecveil.stores.store import Batch, VectorStore
+from vecveil.stores.survey import Reservoir, Sample, usable_rows
 
 _COMPARED = 1000  # rows that are read back
 _NUMBER = re.compile(r"(-?(0|[1-9]\d{0,14})(\.\d{1,15})?)?")  # not 007, which is a name

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vecveil.databases.forgetting import Erasure, Reconciliation, begun, now, write_receipt
 from vecveil.errors import StoreError
 from vecveil.search.sealed_index import SealedIndex
 from vecveil.search.storage import file_system
+from vecveil.stores.forgetting import Erasure, Reconciliation, begun, now, write_receipt
 
 REMAINS = (
     "Backups, snapshots and versions of the storage from before open for whoever has the key file: `vecveil reseal` "

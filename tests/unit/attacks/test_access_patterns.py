@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.errors import raises
 from vecveil.attacks import AccessPatternAttack, KernelAttack, LabelledVectors
-from vecveil.databases.exposure import read_query_log, visible_accesses
+from vecveil.stores.exposure import read_query_log, visible_accesses
 
 ROWS, QUERIES, WORDS, FETCHED = 600, 150, 6, 40
 

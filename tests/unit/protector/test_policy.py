@@ -11,9 +11,9 @@ import pytest
 import vecveil
 from harness.errors import raises
 from vecveil import Ledger, NoiseKeys, Protector
-from vecveil.databases import CleanQueryWarning, open_policy
 from vecveil.errors import IncompatibleError, InvalidInputError, LedgerCapError
 from vecveil.mechanisms import Gaussian, Laplace, LdpGaussian, Mahalanobis, Purkayastha, Shuffle
+from vecveil.protector import CleanQueryWarning, open_policy
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 

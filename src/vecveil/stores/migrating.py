@@ -1,0 +1,644 @@
+"""Copy a store to a protected one in batches; an interrupted copy continues where it stopped."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vecveil.errors import IncompatibleError, InvalidInputError, LedgerCapError, ReleaseError, StoreError
+from vecveil.protector import Protector
+from vecveil.protector.policy import ReleasePolicy
+from vecveil.randomness import NoiseKeys
+from vecveil.runtime import progress
+from vecveil.sealing import KeyStore, Sealer
+from vecveil.sealing.blob import SEALED_FIELD, canonical_ids
+from vecveil.sealing.keystore import token_fields
+from vecveil.sealing.sealer import filter_tokens
+from vecveil.stores.fields import (
+    OTHERS,
+    PROTECTOR_FIELD,
+    Field,
+    carried,
+    is_text_name,
+    matches,
+    protector_mark,
+    with_blob,
+)
+from vecveil.stores.state import MigrationState, locked, read_state, write_state
+from vecveil.stores.store import Batch, StoreInfo, VectorStore, plain
+from vecveil.stores.survey import BadRows, Survey, refused_rows, survey_beside, usable_rows
+from vecveil.stores.verifying import Verification, add_rows, as_hex, is_clean, same_directions, verify
+from vecveil.types import Embeddings
+from vecveil.validation import check_count
+
+_OWNER = "migrate"
+_UNCHANGED = "unchanged during the migration"
+_WRITER = "Another program may be writing to it."
+_RESTART = "Remove the state file and the destination, and start again."
+
+
+@dataclass(frozen=True)
+class MigrationOptions:
+    """Selection of the fields and rows to copy.
+
+    Attributes:
+        keep_text: copy text fields.
+        keep: fields to copy regardless of their content.
+        drop: fields to leave out.
+        seal: write a sealed blob of the exact vector and all fields but dropped ones beside each protected vector,
+            and copy the fields of ``keep`` only.
+        filter_fields: fields of single values to write a token for, with ``seal`` only; see `ProtectedCollection`.
+        skip_bad: skip rows without a finite vector of the right dimension and rows that the protector refuses or does
+            not change; otherwise they stop the migration.
+    """
+
+    keep_text: bool = False
+    keep: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    skip_bad: bool = False
+    seal: bool = False
+    filter_fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class SourceCheck:
+    """Result of reading the source before anything is written.
+
+    Attributes:
+        bad: counts of bad rows.
+        fields: statistics of the fields.
+        carried: names of the fields to copy.
+        withheld: the other names, with the reason.
+        dest_metric: metric of a destination that exists, or None.
+    """
+
+    info: StoreInfo
+    rows: int
+    bad: BadRows
+    fields: tuple[Field, ...]
+    carried: tuple[str, ...]
+    withheld: dict[str, str]
+    dest_metric: str | None = None
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """Fields to copy that look like personal data."""
+        return tuple(one.name for one in self.fields if one.personal and one.name in self.carried)
+
+    @property
+    def texts_kept(self) -> tuple[str, ...]:
+        """Fields to copy that hold text, numbers or binary values, on the user's request."""
+        return tuple(one.name for one in self.fields if one.withheld and one.name in self.carried)
+
+
+@dataclass(frozen=True)
+class Migration:
+    """Result of a migration.
+
+    Attributes:
+        state: content of the state file.
+        resumed: number of rows written by earlier runs.
+        verification: verification of all rows.
+    """
+
+    state: MigrationState
+    resumed: int
+    verification: Verification
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        names = ("rows", "skipped", "total", "dimension", "carried", "withheld", "protector", "key_id", "checksum")
+        record = {name: getattr(self.state, name) for name in names}
+        return {**record, "resumed": self.resumed, "verification": self.verification.to_record()}
+
+
+def migrate(
+    source: VectorStore,
+    dest: VectorStore,
+    policy: ReleasePolicy,
+    state_file: Path,
+    *,
+    names: tuple[str, str],
+    options: MigrationOptions | None = None,
+    batch: int = 1000,
+    sealer: Sealer | None = None,
+    on_checked: Callable[[SourceCheck], None] | None = None,
+    show_progress: bool | None = None,
+) -> Migration:
+    """Copy ``source`` to ``dest`` with every vector protected as a document of ``policy``, and verify the copy.
+
+    ``state_file`` records the progress after each batch that the destination confirmed. A repeated call continues
+    there: rows that were written but not recorded are written again by id. With fresh noise such a row is released
+    twice; with keyed noise both releases are equal.
+
+    Args:
+        names: public names of both stores, kept in the state file.
+        batch: rows to read and write at once.
+        sealer: for `MigrationOptions.seal`; the collection in its key store has the destination's public name.
+        on_checked: called with the check of the source before anything is written, but not on resuming.
+
+    Raises:
+        StoreError: a store does not answer, has changed, or differs from the state file; another process writes to it;
+            or the source has rows that cannot be copied.
+        IncompatibleError: the protector does not fit the source.
+        LedgerCapError: an item would be released more often than the ledger allows.
+    """
+    check_count(batch, owner=_OWNER, param="batch")
+    options = options or MigrationOptions()
+    if options.seal != (sealer is not None):
+        raise InvalidInputError("Pass `sealer` and MigrationOptions(seal=True) together.", param="sealer")
+    if options.filter_fields and not options.seal:
+        raise InvalidInputError("`filter_fields` needs sealed rows: set seal.", param="filter_fields")
+    filters = token_fields(options.filter_fields, owner=_OWNER)
+    protector = policy.protector
+    if protector.text_only:
+        raise InvalidInputError.of(
+            _OWNER,
+            "protector",
+            "of a method that protects vectors",
+            repr(protector.method),
+            "It rewrites texts before they are encoded, and vectors cannot be rewritten.",
+            "Rewrite and encode the texts, and fill a new store with them.",
+        )
+    if names[0] == names[1]:
+        raise StoreError("`dest` is the source itself. Name another destination.", param="dest")
+    with _run(source, dest, state_file, batch, show_progress, sealer) as run:
+        dest = run.dest
+        state = read_state(state_file)
+        if state is None:
+            check = check_source(source, protector, options, run.batch, show_progress)
+            if policy.rewrites_texts and _text_field(check.withheld) is None:
+                raise InvalidInputError.of(
+                    _OWNER,
+                    "source",
+                    "with one field of texts",
+                    "another",
+                    "The protector rewrites texts, and vectors cannot be rewritten.",
+                    "Add the texts to a vecveil.ProtectedCollection.",
+                    code="E-INPUT-REWRITTEN",
+                )
+            # A row already in the destination could be clean, or be overwritten by id.
+            if dest.exists() and (rows := dest.info().count):
+                raise StoreError(
+                    f"`dest` has {rows:,} rows, and no state file says that this migration wrote them. "
+                    "Use another destination, or name the state file with --state.",
+                    param="dest",
+                )
+            if on_checked is not None:
+                on_checked(replace(check, dest_metric=dest.info().metric if dest.exists() else None))
+            dest.create(protector.released_dimension, metric=check.info.metric, filter_fields=filters)
+            state = MigrationState(
+                *names,
+                protector.fingerprint,
+                _key_of(policy)[0],
+                asdict(options),
+                check.rows,
+                protector.released_dimension,
+                list(check.carried),
+                check.withheld,
+                key_check=_key_of(policy)[1],
+                sealed=_seal_of(sealer, names[1]),
+            )
+        else:
+            _check_same(state, names, policy, options, _seal_of(sealer, names[1]))
+            if not state.copied:
+                _check_destination(state, dest)
+                _check_unchanged(state, source)
+                if not dest.exists():
+                    dest.create(state.dimension, metric=source.info().metric, filter_fields=filters)
+        # Saved before the first row: rows without a state file could not be told from foreign ones.
+        resumed = state.rows
+        run.save(state)
+        if not state.copied:
+            if sealer is not None and isinstance(sealer.keys, KeyStore):
+                sealer.keys.note_protector(names[1], protector.fingerprint, protector.encoder_info.fingerprint)
+                sealer.keys.note_filter_fields(names[1], options.filter_fields)
+            run.copy(policy, source)
+        return run.verified(resumed)
+
+
+def verify_migration(
+    dest: VectorStore,
+    source: VectorStore | None,
+    state_file: Path,
+    *,
+    names: tuple[str, str],
+    batch: int = 1000,
+    sealer: Sealer | None = None,
+    show_progress: bool | None = None,
+) -> Migration:
+    """Verify that ``dest`` still holds the rows of the finished migration in ``state_file``.
+
+    With ``sealer`` the blob of every row must open.
+
+    Raises:
+        StoreError: no finished migration of these stores, or a store does not answer.
+    """
+    with _run(source, dest, state_file, batch, show_progress, sealer) as run:
+        state = read_state(state_file)
+        if state is None or (state.source, state.dest) != names or not state.copied:
+            raise StoreError(
+                "There is no state file of a finished migration of these "
+                f"stores{'' if state is None else ', but one of others'}. Name it with --state, or "
+                "finish the migration with the same command.",
+                param="state",
+            )
+        if state.sealed is not None and sealer is None:
+            raise StoreError(
+                "The copy is sealed, and its blobs cannot be verified without their key. Give the key "
+                "file with --seal-key.",
+                code="E-STORE-STATE",
+                param="sealer",
+            )
+        run.save(state)
+        return run.verified(state.rows)
+
+
+@contextlib.contextmanager
+def _run(
+    source: VectorStore | None,
+    dest: VectorStore,
+    state_file: Path,
+    batch: int,
+    show_progress: bool | None,
+    sealer: Sealer | None,
+) -> Iterator[_Run]:
+    """Lock the state file and open the destination, in a subprocess if its database requires that."""
+    with locked(state_file):
+        apart = dest.apart()
+        try:
+            yield _Run(source, apart, state_file, batch, show_progress, sealer)
+        finally:
+            if apart is not dest:
+                apart.close()
+
+
+@dataclass
+class _Run:
+    """One run of a migration; ``state`` equals the state file."""
+
+    source: VectorStore | None
+    dest: VectorStore
+    state_file: Path
+    batch: int
+    show_progress: bool | None
+    sealer: Sealer | None
+    state: MigrationState = field(init=False)
+
+    def progress(self, batches: Iterator[Batch], description: str, rows: int) -> Iterator[Batch]:
+        total = -(-rows // self.batch)
+        return progress(batches, description, total=total, show=self.show_progress, unit="batch")
+
+    def save(self, state: MigrationState) -> None:
+        self.state = state
+        write_state(self.state_file, state)
+
+    def verified(self, resumed: int) -> Migration:
+        result = verify(
+            self.dest, self.state, self.source, batch=self.batch, sealer=self.sealer, show_progress=self.show_progress
+        )
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) if result.ok else None
+        self.save(replace(self.state, verified=when))
+        return Migration(self.state, resumed, result)
+
+    def copy(self, policy: ReleasePolicy, source: VectorStore) -> None:
+        """Copy all rows behind the cursor."""
+        # Recorded before the first write: the bound on unrecorded rows after a crash, which a later run accepts.
+        self.save(replace(self.state, ahead=max(self.state.ahead, self.batch)))
+        total = self.state.total
+        batches = source.batches(self.batch, after=self.state.cursor)
+        left = total - self.state.rows - self.state.skipped
+        try:
+            for rows in self.progress(batches, "migrate", left):
+                self.save(self._written(rows, policy))
+            # Again at the end: a row inserted before the cursor was never read.
+            _check_unchanged(self.state, source)
+        except StoreError as error:
+            so_far = f"{self.state.rows:,} of {total:,} rows are copied. The same command goes on from there."
+            raise StoreError(f"{error} {so_far}", code=error.code, param=error.param) from None
+        except LedgerCapError as error:
+            raise LedgerCapError(
+                f"{error} {self.state.rows:,} of {total:,} rows are copied. A batch that was interrupted counts "
+                "again unless its noise is keyed: raise the cap, or start again with a key.",
+                items=error.items,
+            ) from None
+        if (read := self.state.rows + self.state.skipped) != total:
+            raise StoreError.of(
+                _OWNER,
+                "source",
+                f"{_UNCHANGED}, with {total:,} rows",
+                f"{read:,} rows that were read",
+                _WRITER,
+                _RESTART,
+            )
+        self.save(replace(self.state, copied=True, ahead=0))
+
+    def _written(self, rows: Batch, policy: ReleasePolicy) -> MigrationState:
+        """Protect and write one batch; return the state after it."""
+        state = self.state
+        good, bad = usable_rows(rows, policy.protector.dimension)
+        if good.any():
+            accepted = good.copy()
+            accepted[good] = _releasable(policy.protector, np.ascontiguousarray(rows.vectors[good]))
+            bad += refused_rows(rows, good, accepted)
+            good = accepted
+        # Without skip_bad the check found no bad rows: these are new.
+        if bad.total and not state.options.get("skip_bad"):
+            raise StoreError.of(
+                _OWNER, "source", _UNCHANGED, f"new bad rows ({bad}): {bad.named}", _WRITER, f"Correct them. {_RESTART}"
+            )
+        chosen = np.flatnonzero(good)
+        checksum = int(state.checksum, 16)
+        if len(chosen):
+            ids = tuple(self.dest.spelled([rows.ids[i] for i in chosen]))
+            clean = np.ascontiguousarray(rows.vectors[chosen])
+            released = np.asarray(self._released(policy, clean, ids, [rows.fields[i] for i in chosen]), np.float32)
+            # Last line of defence against a faulty protector: no clean row is written.
+            if is_clean(released, clean).any():
+                raise ReleaseError(
+                    "The protector left some vectors unchanged. Nothing of this batch is written.", param="protector"
+                )
+            names = frozenset(state.carried)
+            fields = tuple(carried(rows.fields[i], names) for i in chosen)
+            if self.sealer is None:
+                mark = {PROTECTOR_FIELD: protector_mark(policy.protector)}
+                fields = tuple(with_blob(row, None, mark) for row in fields)
+            else:
+                fields = self._sealed(self.sealer, ids, clean, [rows.fields[i] for i in chosen], fields)
+            self.dest.write(Batch(ids, released, fields))
+            # The checksum covers the values that the store returns, so that `verify` needs no released copy.
+            checksum = add_rows(checksum, ids, self._stored(ids, released))
+        return replace(
+            state,
+            rows=state.rows + len(chosen),
+            skipped=state.skipped + bad.total,
+            # Rows beyond the record are overwritten as the copy passes them.
+            ahead=max(state.ahead - len(chosen), self.batch),
+            cursor=rows.cursor,
+            checksum=as_hex(checksum),
+        )
+
+    def _released(
+        self,
+        policy: ReleasePolicy,
+        clean: npt.NDArray[np.float32],
+        ids: tuple[str, ...],
+        rows: Sequence[Mapping[str, Any]],
+    ) -> Embeddings:
+        """Return the protected vectors of rows: of their rewritten texts if the protector has a text stage."""
+        if not policy.rewrites_texts:
+            return policy.documents(clean, ids=ids)
+        field = _text_field(self.state.withheld)
+        texts = [] if field is None else [row[field] for row in rows if isinstance(row.get(field), str)]
+        if len(texts) != len(rows):
+            raise StoreError(
+                f"The protector rewrites texts, and {len(rows) - len(texts)} rows of `source` have none.",
+                param="source",
+            )
+        return policy.embed_documents(texts, ids=ids)
+
+    def _sealed(
+        self,
+        sealer: Sealer,
+        ids: tuple[str, ...],
+        clean: npt.NDArray[np.float32],
+        rows: Sequence[Mapping[str, Any]],
+        fields: Sequence[Mapping[str, Any]],
+    ) -> tuple[Mapping[str, Any], ...]:
+        """Return ``fields`` with blobs and tokens; the field of texts, if there is one, is the text of the blob."""
+        name = self.state.dest
+        values, metadata = texts_and_metadata(rows, self.state.carried, self.state.withheld)
+        blobs = sealer.seal(clean, ids=ids, collection=name, texts=values, metadata=metadata)
+        filters = self.state.options.get("filter_fields", ())
+        tokens = filter_tokens(sealer.keys.read(name), filters, blobs, metadata)
+        return tuple(with_blob(*parts) for parts in zip(fields, blobs, tokens, strict=True))
+
+    def _stored(self, ids: tuple[str, ...], released: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return the vectors as the store keeps them, read back if it normalises."""
+        if not self.dest.normalises:
+            return released
+        stored = self.dest.read(ids).vectors
+        if wrong := int((~same_directions(released, stored)).sum()):
+            raise StoreError(
+                f"`dest` stores {wrong:,} of the vectors with another direction, perhaps in fewer bits. "
+                "Turn off quantisation of stored vectors.",
+                param="dest",
+            )
+        return stored
+
+
+def check_source(
+    source: VectorStore, protector: Protector | None, options: MigrationOptions, batch: int, show: bool | None = None
+) -> SourceCheck:
+    """Read all rows of the source; raise if it cannot be copied.
+
+    Args:
+        protector: the one of the copy; None for exact vectors.
+    """
+    info = source.info()
+    if not info.count:
+        raise StoreError("`source` has no rows.", param="source")
+    if protector is not None and info.dimension and info.dimension != protector.dimension:
+        raise IncompatibleError(
+            f"`protector` was fitted for {protector.dimension} dimensions; the vectors of the "
+            f"store have {info.dimension}. Fit a protector on vectors of this store's encoder.",
+            param="protector",
+        )
+    if protector is None:
+        survey = Survey(info.dimension)
+    else:
+        survey = Survey(protector.dimension, partial(_releasable, protector))
+    distinct: set[int] = set()
+    total = -(-info.count // batch)
+    for rows in progress(source.every_row(batch, repeated=True), "check", total=total, show=show, unit="batch"):
+        survey.add(rows)
+        distinct.update(map(hash, canonical_ids(list(rows.ids), len(rows), owner=_OWNER)))
+    if shared := survey.rows - len(distinct):
+        raise StoreError(
+            f"{shared:,} rows of `source` share the id of another row, and rows are written by id: one "
+            "of each would remain. A UUID is one id in any spelling. Give each row its own id.",
+            param="source",
+        )
+    if survey.rows != info.count:
+        raise StoreError.of(
+            _OWNER,
+            "source",
+            _UNCHANGED,
+            f"{survey.rows:,} rows where it counted {info.count:,}",
+            _WRITER,
+            "Stop that program, and start again.",
+        )
+    if any(one.name in (SEALED_FIELD, PROTECTOR_FIELD) for one in survey.fields):
+        raise StoreError(
+            "vecveil protected the rows of `source` already. A second noise costs utility and adds little protection.",
+            code="E-STORE-SEALED",
+            param="source",
+        )
+    bad = survey.bad
+    if bad.total == survey.rows or (bad.total and not options.skip_bad):
+        why = "They cannot be searched." if protector is None else "They cannot be protected."
+        if bad.refused:
+            why += " Vectors longer than those of the fit may be another encoder's, or protected already."
+        skip = "Correct them, or omit them with --skip-bad."
+        raise StoreError(
+            f"{bad.total:,} of {survey.rows:,} rows of `source` are bad ({bad}): {bad.named}. {why} "
+            f"{'There is nothing to copy.' if bad.total == survey.rows else skip}",
+            param="source",
+        )
+    copied, withheld = _choose_fields(survey.fields, options)
+    withheld |= {one.name: f"{one.withheld or one.personal} in another table" for one in survey_beside(source)}
+    return SourceCheck(info, survey.rows, bad, survey.fields, copied, withheld)
+
+
+def _releasable(protector: Protector, X: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    """Return a mask of the rows of ``X`` (N, n), finite, that the protector accepts and changes."""
+    # Random mechanisms change every row; a deterministic one (shuffle, a map) may leave some.
+    mask = protector.accepts(X)
+    if not protector.mechanism.is_random and mask.any():
+        # Shuffling equal values gives the same row.
+        mask[mask] = ~is_clean(protector.protect(np.ascontiguousarray(X[mask])), X[mask])
+    return mask
+
+
+def _choose_fields(fields: Sequence[Field], options: MigrationOptions) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return the names of the fields to copy, and the others with the reason."""
+    for param, names in (("keep", options.keep), ("drop", options.drop), ("filter_fields", options.filter_fields)):
+        for name in names:
+            matching = [one for one in fields if matches(one.name, name)]
+            if not matching:
+                known = ", ".join(repr(one.name) for one in fields) or "none"
+                raise InvalidInputError.of(_OWNER, param, f"a field of the source ({known})", repr(name)[:80])
+            several = any(one.name != name or {"vector", "numbers", "binary"} & one.kinds.keys() for one in matching)
+            if param == "filter_fields" and several:
+                raise InvalidInputError.of(
+                    _OWNER,
+                    param,
+                    "fields of single values",
+                    f"{name[:80]!r}, of lists or objects",
+                    code="E-SEAL-FILTER",
+                )
+            if param == "filter_fields" and any(matches(name, pattern) for pattern in options.drop):
+                raise InvalidInputError.of(_OWNER, param, "fields that are not dropped", repr(name)[:80])
+    copied, withheld = [], {}
+    for one in fields:
+        keep = any(matches(one.name, name) for name in options.keep)
+        # drop wins over keep: leaving a field out is the reversible choice.
+        if any(matches(one.name, name) for name in options.drop):
+            withheld[one.name] = "dropped"
+        elif one.name == OTHERS:
+            withheld[one.name] = "too many fields to look at"
+        elif one.name in options.filter_fields and not keep:
+            # A long name counts as text, and would become the text of the blob: a filter reads its metadata.
+            withheld[one.name] = "sealed, with a token to filter by"
+        elif keep or (one.withheld == "text" and options.keep_text) or (one.withheld is None and not options.seal):
+            copied.append(one.name)
+        else:
+            withheld[one.name] = one.withheld or "sealed"
+    return tuple(copied), withheld
+
+
+def _text_field(withheld: Mapping[str, str]) -> str | None:
+    """Return the field of texts, if the rows have exactly one, or one with a name that databases use for texts."""
+    texts = [name for name, why in withheld.items() if why == "text"]
+    named = [name for name in texts if is_text_name(name)]
+    return next((some[0] for some in (texts, named) if len(some) == 1), None)
+
+
+def texts_and_metadata(
+    rows: Sequence[Mapping[str, Any]], carried_names: Sequence[str], withheld: Mapping[str, str]
+) -> tuple[list[str | None], list[dict[str, Any]]]:
+    """Return the text of each row, from the field of texts if there is one, and all other fields but dropped ones."""
+    text = _text_field(withheld)
+    kept = frozenset([*carried_names, *(name for name, why in withheld.items() if why != "dropped")])
+    texts = [None if text is None or row.get(text) is None else str(row[text]) for row in rows]
+    beside = (
+        carried(row, kept - {text if value is not None else None}) for row, value in zip(rows, texts, strict=True)
+    )
+    return texts, [_unwrapped(plain(_without_bytes(row), owner=_OWNER)) for row in beside]
+
+
+def _unwrapped(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata inside of ``metadata``, where LangChain puts a document's in Qdrant."""
+    inner = metadata.get("metadata")
+    return inner if isinstance(inner, dict) and len(metadata) == 1 else metadata
+
+
+def _without_bytes(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``fields`` with binary values in base64, which JSON can hold."""
+    binary = bytes | bytearray | memoryview
+    return {k: base64.b64encode(v).decode() if isinstance(v, binary) else v for k, v in fields.items()}
+
+
+def _key_of(policy: ReleasePolicy) -> tuple[str | None, str | None]:
+    """Return id and check value of the noise key; None for fresh noise."""
+    if policy.key is None:
+        return None, None
+    key = policy.key.key() if isinstance(policy.key, NoiseKeys) else policy.key
+    return key.key_id, key.check_value
+
+
+def _seal_of(sealer: Sealer | None, collection: str) -> str | None:
+    """Return the UUID of the sealed collection, made if it is new; None without a sealer."""
+    return None if sealer is None else str(sealer.keys.reserve(collection, 0).uuid)
+
+
+def _check_same(
+    state: MigrationState, names: tuple[str, str], policy: ReleasePolicy, options: MigrationOptions, sealed: str | None
+) -> None:
+    """Raise `StoreError` if the state belongs to another migration."""
+    # Two protectors or keys in one destination: vectors that cannot be compared, and independent releases of a row.
+    key = _key_of(policy)
+    pairs: list[tuple[str, object, object]] = [
+        ("source", state.source, names[0]),
+        ("dest", state.dest, names[1]),
+        ("protector", state.protector[:12], policy.protector.fingerprint[:12]),
+        ("key", state.key_id, key[0]),
+    ]
+    # Options that an older version did not write had their defaults.
+    before, after = asdict(MigrationOptions()) | state.options, json.loads(json.dumps(asdict(options)))
+    pairs += [(name, before.get(name), after.get(name)) for name in sorted({*before, *after})]
+    pairs.append(("sealer", state.sealed, sealed))
+    if state.key_check is not None:  # state files of older versions lack it
+        pairs.append(("key", f"check value {state.key_check}", f"check value {key[1]}"))
+    for param, former, now in pairs:
+        if former != now:
+            former, now = (", ".join(each) or "none" if isinstance(each, list) else each for each in (former, now))
+            kind = "finished" if state.copied else "unfinished"
+            raise StoreError(
+                f"`{param}` is {now}; the {kind} migration of the state file had {former}. The "
+                "destination would hold rows of two migrations. Repeat the former command, or use "
+                "another destination and --state.",
+                code="E-STORE-STATE",
+                param=param,
+            )
+
+
+def _check_destination(state: MigrationState, dest: VectorStore) -> None:
+    """Raise if the destination lost rows, or has more than this migration may have written."""
+    rows = dest.info().count if dest.exists() else 0
+    if not state.rows <= rows <= state.rows + state.ahead:
+        raise StoreError(
+            f"`dest` has {rows:,} rows; the last run left {state.rows:,} to "
+            f"{state.rows + state.ahead:,}. Another program wrote to it. {_RESTART}",
+            param="dest",
+        )
+
+
+def _check_unchanged(state: MigrationState, source: VectorStore) -> None:
+    rows = source.info().count
+    if rows != state.total:
+        raise StoreError(
+            f"`source` has {rows:,} rows; when the migration began it had {state.total:,}. "
+            f"{state.rows:,} are copied; which ones are missing is unknown. {_RESTART}",
+            param="source",
+        )

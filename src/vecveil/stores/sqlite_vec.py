@@ -1,0 +1,359 @@
+"""sqlite-vec: ``vec0`` tables in a SQLite file.
+
+A ``vec0`` table cannot get further columns, so `SqliteVecStore.create` makes one for each field to filter by (at most
+16) and one of JSON for all others. In other tables, fields go to the columns of their names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from vecveil.errors import MissingDependencyError, StoreError
+from vecveil.stores.store import (
+    LISTED,
+    Batch,
+    DatabaseStore,
+    Match,
+    StoreInfo,
+    Where,
+    as_json,
+    integer_id,
+    invalid_cursor,
+    plain,
+    unfiltered,
+)
+
+_JSON = "vecveil_fields"
+# sqlite-vec has no catalogue of its columns: they are parsed from the CREATE statement.
+_VECTOR = re.compile(r"(\w+)\s+(float|f32|int8|i8|bit)\s*\[\s*(\d+)\s*\]([^,)]*)", re.IGNORECASE)
+_NUMBERS = {"int8": np.int8, "i8": np.int8, "bit": np.uint8}  # others are float32
+_METRIC = re.compile(r"distance_metric\s*=\s*(\w+)", re.IGNORECASE)
+# Tables in which sqlite-vec keeps a table's own rows; it declares only some of them as its own.
+_CHUNKS = re.compile(r"_(vector_chunks|metadatachunks|metadatatext)\d\d$")
+_EVERYTHING = (
+    "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type <> 'shadow' AND name <> ?"
+    " AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+)
+_TABLES = "SELECT name, sql FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%vec0%'"
+
+
+class _VecLayout(NamedTuple):
+    """The columns of a table: key, vector and others, and the types of numbers of those that are further vectors."""
+
+    key: str
+    is_text: bool
+    vector: str
+    dimension: int
+    metric: str | None
+    columns: list[str]
+    vectors: dict[str, Any]
+
+
+class SqliteVecStore(DatabaseStore):
+    """One table.
+
+    Args:
+        connection: path of a SQLite file, or open connection of ``sqlite3`` or ``pysqlite3``, which stays open.
+        table: None uses the only table.
+
+    Raises:
+        MissingDependencyError: sqlite-vec is not installed, or SQLite cannot load extensions.
+    """
+
+    kind: ClassVar[str] = "sqlite-vec"
+    metrics: ClassVar[Mapping[str, Any]] = {"cosine": "cosine", "euclidean": "l2", "manhattan": "l1"}
+    noun: ClassVar[str] = "table"
+    place: ClassVar[str] = "a SQLite file"
+
+    def __init__(self, connection: Any, table: str | None = None, *, vector: str = "") -> None:
+        path = os.fspath(connection) if isinstance(connection, str | os.PathLike) else None
+        super().__init__(path or "", table, vector=vector)
+        self._given = connection if path is None else None
+        self._sqlite = _loadable() if path is not None else None
+        self._opened: Any = None
+        self._lock = threading.RLock()
+        self._known_layout: _VecLayout | None = None
+
+    def close(self) -> None:
+        if self._opened is not None and self._given is None:
+            self._opened.close()
+        self._opened = None
+
+    @contextlib.contextmanager
+    def cursor(self, doing: str) -> Iterator[Any]:
+        """Yield a cursor in a savepoint, which is rolled back on an error."""
+        # A savepoint, not a transaction: the caller's connection may be inside one.
+        with self._lock, self._guard(doing):
+            cursor = self._connection().cursor()
+            cursor.execute("SAVEPOINT vecveil")
+            try:
+                yield cursor
+            except BaseException:
+                # If the database is gone, the rollback fails too and must not hide the first error.
+                with contextlib.suppress(Exception):
+                    cursor.execute("ROLLBACK TO vecveil")
+                    cursor.execute("RELEASE vecveil")
+                raise
+            cursor.execute("RELEASE vecveil")
+            cursor.close()
+
+    def _connection(self) -> Any:
+        if self._opened is not None:
+            return self._opened
+        if self._given is not None:
+            opened = self._given
+            with contextlib.suppress(Exception):  # the caller may have loaded the extension
+                opened.execute("SELECT vec_version()")
+                self._opened = opened
+                return opened
+            if not hasattr(opened, "enable_load_extension"):
+                raise _no_extensions()
+        else:
+            assert self._sqlite is not None
+            # Any thread may search; `cursor` lets them in one by one.
+            opened = self._sqlite.connect(self._where, isolation_level=None, check_same_thread=False)
+        import sqlite_vec
+
+        # Extensions are allowed for this one only: SQL injected elsewhere must not load native code.
+        opened.enable_load_extension(True)
+        sqlite_vec.load(opened)
+        opened.enable_load_extension(False)
+        self._opened = opened
+        return opened
+
+    def _place_exists(self) -> bool:
+        return self._given is not None or Path(self._where).is_file()
+
+    def _names(self) -> list[str]:
+        with self.cursor("listing tables") as cursor:
+            return [row[0] for row in cursor.execute(_TABLES).fetchall()]
+
+    def _paths(self) -> list[str]:
+        return [self._where, *(f"{self._where}{end}" for end in ("-wal", "-shm", "-journal"))]
+
+    def _layout(self) -> _VecLayout:
+        """Return the table's columns, cached."""
+        if self._known_layout is not None and self._place_exists():
+            return self._known_layout
+        name = self._known()
+        with self.cursor("looking at the table") as cursor:
+            made = dict(cursor.execute(_TABLES).fetchall())[name]
+            select = "SELECT name, pk FROM pragma_table_xinfo(?) WHERE hidden = 0"
+            rows = cursor.execute(select, [name]).fetchall()
+        vectors = {name: (kind.lower(), size, options) for name, kind, size, options in _VECTOR.findall(made)}
+        vector = self._only_vector(name for name, (kind, *_) in vectors.items() if kind not in _NUMBERS)
+        _, dimension, options = vectors.pop(vector)
+        theirs = _METRIC.search(options)
+        key = next((name for name, pk in rows if pk), "rowid")
+        is_text = re.search(rf"\b{re.escape(key)}\s+text\s+primary\s+key", made, re.IGNORECASE)
+        self._known_layout = _VecLayout(
+            key,
+            is_text is not None,
+            vector,
+            int(dimension),
+            self._metric_named(theirs[1].lower() if theirs else "l2"),
+            [name for name, _ in rows if name not in (key, vector)],
+            {name: _NUMBERS.get(kind, np.float32) for name, (kind, *_) in vectors.items()},
+        )
+        return self._known_layout
+
+    def dimension(self) -> int:
+        return self._layout().dimension
+
+    def _info(self) -> StoreInfo:
+        layout = self._layout()
+        with self.cursor("counting rows") as cursor:
+            (count,) = cursor.execute(f"SELECT count(*) FROM {self._rowids()}").fetchone()
+        return StoreInfo(self.kind, self._name, int(count), layout.dimension, layout.metric)
+
+    def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
+        option = "" if metric is None else f" distance_metric={self.metrics[metric]}"
+        filters = [f"{name} text" for name in filter_fields]
+        vector = f"{self._vector or 'embedding'} float[{dimension}]{option}"
+        self.make_table(["id text primary key", vector, *filters, f"+{_JSON} text"])
+
+    def _check_reuse(self, filter_fields: Sequence[str]) -> None:
+        if set(filter_fields) - set(self._layout().columns):
+            raise unfiltered(self._owner)
+
+    def make_table(self, columns: Sequence[str]) -> None:
+        """Create the table with columns in sqlite-vec's notation."""
+        with self.cursor("making the table") as cursor:
+            cursor.execute(f"CREATE VIRTUAL TABLE {_quoted(self._name)} USING vec0({', '.join(columns)})")
+
+    def _batches(self, size: int, after: str) -> Iterator[Batch]:
+        if after and not re.fullmatch(r"-?[0-9]{1,19}", after):
+            raise invalid_cursor(self._owner)
+        while True:
+            behind, values = ("rowid > ?", [int(after), size]) if after else ("TRUE", [size])
+            batch = self._select(f"{behind} ORDER BY rowid LIMIT ?", values)
+            if not len(batch):
+                return
+            yield batch
+            after = batch.cursor
+
+    def _listed(self) -> Iterator[list[str]]:
+        layout = self._layout()
+        with self.cursor("listing ids") as cursor:
+            cursor.execute(f"SELECT {_quoted(layout.key)} FROM {_quoted(self._name)}")
+            while rows := cursor.fetchmany(LISTED):
+                yield [str(row[0]) for row in rows]
+
+    def _read(self, ids: list[str]) -> Batch:
+        # With a numeric key the shadow table of row ids has NULL in `id`.
+        condition = "id = ?1 OR (id IS NULL AND rowid = CAST(?1 AS INTEGER))"
+        return Batch.joined([self._select(condition, [name]) for name in ids])
+
+    def _select(self, condition: str, values: list[Any]) -> Batch:
+        layout = self._layout()
+        key, names = _quoted(layout.key), [_quoted(name) for name in layout.columns]
+        beside = "".join(f", w.{name}" for name in names)
+        select = (
+            f"SELECT r.rowid, w.{key}, w.{_quoted(layout.vector)}{beside}"
+            f" FROM (SELECT rowid, id FROM {self._rowids()} WHERE {condition}) r JOIN {_quoted(self._name)} w"
+            f" ON w.{key} = {'r.id' if layout.is_text else 'r.rowid'} ORDER BY r.rowid"
+        )
+        with self.cursor("reading rows") as cursor:
+            rows = cursor.execute(select, values).fetchall()
+        vectors = np.frombuffer(b"".join(row[2] for row in rows), dtype="<f4").astype(np.float32)
+        fields = tuple(_fields(dict(zip(layout.columns, row[3:], strict=True))) for row in rows)
+        for row in fields:
+            row |= {name: np.frombuffer(row[name], kind) for name, kind in layout.vectors.items() if name in row}
+        ids = tuple(str(row[1]) for row in rows)
+        last = str(rows[-1][0]) if rows else ""
+        return Batch(ids, vectors.reshape(len(rows), layout.dimension), fields, last)
+
+    def beside(self) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
+        """Yield name and rows of the other tables of the file."""
+        name = self._known()
+        with self.cursor("reading the other tables") as cursor:
+            others = [other for (other,) in cursor.execute(_EVERYTHING, [name]).fetchall()]
+            for other in others:
+                if not _CHUNKS.search(other):
+                    rows = cursor.execute(f"SELECT * FROM {_quoted(other)}")
+                    names = [column[0] for column in rows.description]
+                    yield other, (dict(zip(names, row, strict=True)) for row in rows)
+
+    def _write(self, batch: Batch) -> None:
+        layout = self._layout()
+        if layout.vectors:
+            got = f"{1 + len(layout.vectors)}"
+            raise StoreError.of(
+                self._owner,
+                "table",
+                "one with a single column of vectors",
+                got,
+                "A row is written anew, without its further vectors.",
+            )
+        ids = [name if layout.is_text else integer_id(name, owner=self._owner) for name in batch.ids]
+        rows = [self._values(row, layout.columns) for row in batch.fields]
+        # vec0 tables support no upsert: delete and insert.
+        names, table = layout.columns, _quoted(self._name)
+        columns = ", ".join(map(_quoted, (layout.key, layout.vector, *names)))
+        places = ", ".join("?" * (2 + len(names)))
+        values = [
+            [name, vector.astype("<f4").tobytes(), *(row.get(column) for column in names)]
+            for name, vector, row in zip(ids, batch.vectors, rows, strict=True)
+        ]
+        with self.cursor("writing rows; no row of the batch was written") as cursor:
+            cursor.executemany(f"DELETE FROM {table} WHERE {_quoted(layout.key)} = ?", [[name] for name in ids])
+            cursor.executemany(f"INSERT INTO {table} ({columns}) VALUES ({places})", values)
+
+    def _values(self, row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+        """Return the values of ``columns``; fields without a column go into the JSON column."""
+        rest = {name: value for name, value in row.items() if name not in columns or name == _JSON}
+        values = plain({name: row[name] for name in columns if name in row}, owner=self._owner)
+        if _JSON in columns:
+            # Columns to filter by hold no NULL.
+            values = dict.fromkeys(columns, "") | values
+            values[_JSON] = as_json(rest, owner=self._owner)
+        # Dropping fields silently would lose data of the copy.
+        elif any(value is not None for value in rest.values()):
+            raise StoreError.of(
+                self._owner,
+                "fields",
+                "columns of the table",
+                "others",
+                "sqlite-vec cannot add columns.",
+                "Let create make the table.",
+            )
+        return values
+
+    def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
+        layout = self._layout()
+        if set(where) - set(layout.columns):
+            raise unfiltered(self._owner)
+        columns = ", ".join(map(_quoted, (layout.key, *layout.columns)))
+        # sqlite-vec has IN for texts and integers only.
+        conditions = "".join(
+            f" AND {_quoted(name)} " + ("= ?" if len(some) == 1 else f"IN ({', '.join('?' * len(some))})")
+            for name, some in where.items()
+        )
+        select = (
+            f"SELECT distance, {columns} FROM {_quoted(self._name)}"
+            f" WHERE {_quoted(layout.vector)} MATCH ? AND k = ?{conditions} ORDER BY distance"
+        )
+        values = [vector.astype("<f4").tobytes(), k, *itertools.chain(*where.values())]
+        with self.cursor("searching") as cursor:
+            rows = cursor.execute(select, values).fetchall()
+        return [Match(row[1], float(row[0]), _fields(dict(zip(layout.columns, row[2:], strict=True)))) for row in rows]
+
+    def _delete(self, ids: list[str]) -> None:
+        layout = self._layout()
+        names = ids if layout.is_text else [integer_id(name, owner=self._owner) for name in ids]
+        with self.cursor("deleting rows") as cursor:
+            delete = f"DELETE FROM {_quoted(self._name)} WHERE {_quoted(layout.key)} = ?"
+            cursor.executemany(delete, [[name] for name in names])
+
+    def _compact(self, name: str) -> str:
+        connection = self._connection()
+        if connection.in_transaction:  # the caller's: SQLite cannot rewrite the file inside one
+            return ""
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return "SQLite rewrote the file (VACUUM) and emptied its log."
+
+    def _rowids(self) -> str:
+        return _quoted(f"{self._name}_rowids")
+
+
+def _loadable() -> Any:
+    """Return a SQLite module that can load extensions, which some builds of Python cannot."""
+    try:
+        import sqlite_vec  # noqa: F401 - fail here and not at the first row
+    except ImportError:
+        raise MissingDependencyError("SQLite", "sqlite-vec", "sqlite-vec") from None
+    import sqlite3
+
+    if hasattr(sqlite3.Connection, "enable_load_extension"):
+        return sqlite3
+    try:
+        return importlib.import_module("pysqlite3")
+    except ImportError:
+        raise _no_extensions() from None
+
+
+def _no_extensions() -> MissingDependencyError:
+    feature = "sqlite-vec with this Python, whose sqlite3 cannot load extensions,"
+    return MissingDependencyError(feature, "pysqlite3-binary", "sqlite-vec")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _fields(row: dict[str, Any]) -> dict[str, Any]:
+    absent = (None, "") if _JSON in row else (None,)
+    rest = json.loads(row.pop(_JSON, None) or "{}")
+    return {**{name: value for name, value in row.items() if value not in absent}, **rest}
