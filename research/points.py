@@ -76,7 +76,8 @@ def defend(bench: Bench, material: Material, method: str, scale: Scale, **option
     protector = _fit(material, rows, name, arguments)
     if name != method:
         mask = fitted.report.get("mask")
-        protector.report.update({"parameters": fitted.report["parameters"], **({"mask": mask} if mask else {})})
+        known = {"parameters": fitted.report["parameters"], **({"mask": mask} if mask else {})}
+        protector = dataclasses.replace(protector, report={**protector.report, **known})
     return protector
 
 

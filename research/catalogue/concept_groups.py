@@ -26,7 +26,7 @@ from research.specification import ProblemSpec, Spec, check_names, digest, wrong
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical, words
 from vecveil.protector import Protector, fit_pairs
-from vecveil.protector.pairs import MIN_PAIRS
+from vecveil.protector.data import MIN_PAIRS
 from vecveil.sensitivity import NoiseShape
 from vecveil.sensitivity.hard_concrete import fit_hard_concrete_mask
 from vecveil.types import Embeddings, Vector

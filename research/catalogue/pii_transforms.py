@@ -105,7 +105,8 @@ def _rewriter(bench: Bench, cell: Cell) -> Rewriter:
     problem = bench.problem(cell["problem"])
     concept = grouped_concept(problem, bench.data)
     matches = concept.find(problem.texts, show_progress=False)
-    found = TEXT_METHODS[cell["method"]].build(matches, concept, cell["seed"], {})
+    method = TEXT_METHODS[cell["method"]]
+    found = method.build(matches, concept, cell["seed"], method.option_type())
     if found.needs_spans:
         raise wrong(
             "concept",

@@ -25,7 +25,7 @@ from research.word_split import WordSplit, strongest
 from vecveil.attacks import CandidateVectors, GEIAAttack, LikelihoodMatching, PairedVectors, TextVectors
 from vecveil.metrics import SealedSearchTask
 from vecveil.metrics.similarity import unit_rows
-from vecveil.protector import Candidate, FitData, Method, Protector, fit, register_method
+from vecveil.protector import Aim, Candidate, Data, Method, Protector, fit, register_method
 from vecveil.protector.methods import METHODS
 from vecveil.protector.methods.subspace import directions_of
 from vecveil.sensitivity.shapes import LinearMap, NoiseShape
@@ -42,15 +42,22 @@ LEAST_RADIUS = 1e-4  # noise too small to change a figure, which a fit accepts
 SMALL, LARGE = "mlp-512", "mlp-2048"
 
 
-def _prefix(data: FitData, options: dict[str, Any]) -> Candidate:
+@dataclass(frozen=True)
+class PrefixOptions:
+    """Option of the prefix: how many directions are kept."""
+
+    kept: int
+
+
+def _prefix(data: Data, options: PrefixOptions, aim: Aim) -> Candidate:
     """Return the leading principal directions: the first stage of SHARD (arXiv 2606.27976) is this without noise."""
-    kept = int(options.pop("kept"))
+    kept = int(options.kept)
     exact = subspace_map(directions_of(data.moments, pairs=True), erased=0, kept=kept)
     linear = LinearMap.quantised(exact.down, exact.up, norm=data.moments.rms_norm)
     return Candidate(NoiseShape.isotropic(data.dimension), lambda _: linear, {"kept": kept})
 
 
-PREFIX = Method("public-prefix", "leading principal directions", _prefix, options=("kept",), postprocess="own map")
+PREFIX = Method("public-prefix", "leading principal directions", _prefix, PrefixOptions, postprocess="own map")
 
 
 @contextlib.contextmanager

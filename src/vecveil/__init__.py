@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vecveil.concepts import Concept
     from vecveil.encoders import load_encoder
     from vecveil.errors import VecveilError
-    from vecveil.protector import Protector, fit, fit_labels, fit_pairs, load
+    from vecveil.protector import Protector, Scale, fit, fit_labels, fit_pairs, load
     from vecveil.randomness import NoiseKeys
     from vecveil.sealing import Sealer
     from vecveil.search import SealedIndex
@@ -30,6 +30,7 @@ _HOME = {
     "NoiseKeys": "vecveil.randomness",
     "ProtectedCollection": "vecveil.search.collection",
     "Protector": "vecveil.protector",
+    "Scale": "vecveil.protector.scale",
     "SealedIndex": "vecveil.search",
     "Sealer": "vecveil.sealing",
     "VecveilError": "vecveil.errors",
@@ -51,6 +52,7 @@ __all__ = [
     "NoiseKeys",
     "ProtectedCollection",
     "Protector",
+    "Scale",
     "SealedIndex",
     "Sealer",
     "VecveilError",

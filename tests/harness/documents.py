@@ -43,7 +43,7 @@ def run_python(markdown: str, name: str) -> int:
     count = 0
     for block in blocks(markdown, "python"):
         source = "\n" * (block.line - 1) + block.code  # a traceback names the document's line
-        exec(compile(source, name, "exec"), namespace)
+        exec(compile(source, name, "exec", dont_inherit=True), namespace)
         count += 1
     return count
 

@@ -59,9 +59,10 @@ from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.tasks import Sides
 from vecveil.metrics.token_inference import r_precision
 from vecveil.protector import Protector
+from vecveil.protector.data import MIN_PAIRS, equal_vectors, sample
 from vecveil.protector.fitting import fit_pairs
-from vecveil.protector.pairs import MIN_PAIRS, PairTexts, equal_vectors, sample
 from vecveil.protector.protector import EncoderInfo
+from vecveil.protector.texts import PairTexts
 from vecveil.records.audit import FAMILIES, EncoderRecord
 from vecveil.records.frontier import AuditedLeak, FrontierCounts, FrontierPoint, FrontierRecord, Kept, Leak
 from vecveil.records.verdict import PART

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,8 +25,8 @@ from vecveil.cli.tables import (
 from vecveil.data.writing import check_new_file
 from vecveil.errors import IncompatibleError, out_of_range
 from vecveil.protector import METHODS, TEXT_METHODS, Protector, fit, fit_pairs
+from vecveil.protector.data import MIN_PAIRS
 from vecveil.protector.methods.text_level import Rewrite
-from vecveil.protector.pairs import MIN_PAIRS
 from vecveil.protector.protector import encoder_fingerprint
 from vecveil.records.frontier import SEARCH_KEPT, FrontierPoint, FrontierRecord, Leak
 from vecveil.records.verdict import FIRST_CHOICE, MOST, PART
@@ -441,7 +442,7 @@ def _rewritten(rewriting: dict[str, Any]) -> str:
     )
 
 
-def _kept(report: dict[str, Any]) -> str:
+def _kept(report: Mapping[str, Any]) -> str:
     """Return the figure of the use that the fit was made for."""
     named = report["utility"].get(report["utility_task"])
     if named is None:
@@ -458,7 +459,7 @@ def _kept(report: dict[str, Any]) -> str:
     return f"{share(named['relative'])} of {_lower(named['label'])}{size}{own}{aim}"
 
 
-def _search(report: dict[str, Any], frontier: tuple[FrontierRecord, FrontierPoint] | None) -> str:
+def _search(report: Mapping[str, Any], frontier: tuple[FrontierRecord, FrontierPoint] | None) -> str:
     """Return the share of the nearest neighbours that the store alone finds, and how sealed search raises it."""
     neighbours = report["utility"].get("neighbours", {}).get("relative")
     if neighbours is None:
@@ -478,7 +479,7 @@ def _search(report: dict[str, Any], frontier: tuple[FrontierRecord, FrontierPoin
 
 
 def _leaks(
-    report: dict[str, Any], frontier: tuple[FrontierRecord, FrontierPoint] | None
+    report: Mapping[str, Any], frontier: tuple[FrontierRecord, FrontierPoint] | None
 ) -> tuple[dict[str, Any] | None, ...]:
     """Return the figures of listed and of unlisted words, by the frontier's reader or the fit's; None without one."""
     if frontier is None:
@@ -506,7 +507,7 @@ def _leaks(
     return listed, figures(point.left_out, clean, record.chance_left_out)
 
 
-def _read(report: dict[str, Any], leak: dict[str, Any]) -> str:
+def _read(report: Mapping[str, Any], leak: dict[str, Any]) -> str:
     """Return what a reader finds of words of one kind, with interval, chance and what clean vectors tell."""
     by = leak.get("by")
     clean = "rewritten without noise" if "rewriting" in report and by is None else "clean"
@@ -517,7 +518,11 @@ def _read(report: dict[str, Any], leak: dict[str, Any]) -> str:
 
 
 def _advice(
-    report: dict[str, Any], listed: dict[str, Any] | None, unlisted: dict[str, Any] | None, *, of_frontier: bool = False
+    report: Mapping[str, Any],
+    listed: dict[str, Any] | None,
+    unlisted: dict[str, Any] | None,
+    *,
+    of_frontier: bool = False,
 ) -> str:
     """Return whether the figures speak for shipping, and what to try."""
     audit = (
@@ -545,7 +550,7 @@ def _left(leak: dict[str, Any]) -> float:
     return max(0.0, (leak["value"] - leak["chance"]) / over) if over > 0 else 1.0
 
 
-def not_ready(report: dict[str, Any]) -> str | None:
+def not_ready(report: Mapping[str, Any]) -> str | None:
     """Return why a fit said "not yet", or None if it did not."""
     listed = report.get("reader", {}).get("listed")
     if listed is None or _left(listed) <= PART:

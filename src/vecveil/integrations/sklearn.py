@@ -16,7 +16,7 @@ import numpy as np
 from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
 from vecveil.mechanisms import Gaussian, Laplace
 from vecveil.protector import Protector, fit_labels
-from vecveil.protector.pairs import MIN_PAIRS
+from vecveil.protector.data import MIN_PAIRS
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.protector.release import KeySource, open_policy, open_protector
 from vecveil.sensitivity.shapes import NoiseShape
@@ -190,7 +190,7 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             sigma=self.sigma,
             noise_to_signal=self.noise_to_signal,
             target_utility=self.target_utility,
-            output=self.output,  # type: ignore[arg-type]
+            output=self.output,
             show_progress=False,
             **{**seed, **(self.options or {})},
         )

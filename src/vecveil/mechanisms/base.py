@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee
-from vecveil.errors import ReleaseError
+from vecveil.accounting.guarantee import WEAK_EPSILON
+from vecveil.errors import InvalidInputError, ReleaseError
 from vecveil.randomness import WordStream, kernel, resolve_stream
 from vecveil.randomness.elementary import Words
 from vecveil.runtime import in_chunks
@@ -45,6 +46,7 @@ class Mechanism(ABC):
 
     name: ClassVar[str]
     is_random: ClassVar[bool] = True
+    checks_norms: ClassVar[bool] = False  # in `check_rows`, more closely than a protector does
 
     @property
     @abstractmethod
@@ -118,6 +120,30 @@ class Mechanism(ABC):
     def noise_covariance(self) -> Matrix:
         """Return the (n, n) covariance of the added noise, which is public: attackers know it."""
 
+    def noise_ratio(self, rms_norm: float) -> float:
+        """Return the root mean square norm of the perturbation over that of the vectors."""
+        return float(np.sqrt(np.trace(self.noise_covariance()))) / rms_norm
+
+    def rescaled(self, factor: float) -> Mechanism | None:
+        """Return the mechanism with ``factor`` times the noise, or None if its noise has no scale."""
+        return None
+
+    def describe(self) -> str:
+        """Return the scale of the noise, for a ``repr``."""
+        parameters = self.parameters()
+        names = [name for name in ("epsilon", "sigma", "radius") if name in parameters]
+        return "".join(f" {name}={parameters[name]:.4g}," for name in names)
+
+    def weakness(self, rms_norm: float) -> list[str]:
+        """Return sentences on an ε that bounds little for vectors of this norm, with the figure that shows it."""
+        return []
+
+    def direction(self, X: Embeddings) -> Embeddings:
+        """Return textcrafter's v(e) for the rows of ``X``; raise InvalidInputError for any other mechanism."""
+        raise InvalidInputError(
+            f"Mechanism {self.name!r} has no reference direction; only textcrafter's perturbations do.", param="method"
+        )
+
     def distances(self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None) -> Vector:
         """Return the distance of each pair of rows, Euclidean by default; ``down`` is the (m, n) matrix of T."""
         # float64: near rows differ only in the last digits of float32.
@@ -147,6 +173,21 @@ class Mechanism(ABC):
     @abstractmethod
     def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
         """Return the mechanism of a protector file; the ValueError names an invalid part."""
+
+
+def little_bounded(mechanism: Mechanism, worst: float | None, apart: float, inside: float, where: str) -> list[str]:
+    """Return what a weak worst-case ε allows at the Euclidean distance or angle ``apart``, and what it is exactly.
+
+    ``inside`` is that distance in the mechanism's metric.
+    """
+    if worst is None or worst <= WEAK_EPSILON:
+        return []
+    advantage = float(mechanism.advantage(np.array([inside]))[0])
+    epsilon = mechanism.parameters()["epsilon"]
+    return [
+        f"At a distance of {apart:.3g} {where} the bound allows a factor of e^{inside * epsilon:.3g}, which excludes "
+        f"little; exactly, the largest advantage of any attacker there is {advantage:.3g}."
+    ]
 
 
 def release_error(X: Embeddings, owner: str) -> ReleaseError:

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, analytic_gaussian_sigma, gaussian_guarantee, gaussian_total_variation
+from vecveil.accounting.guarantee import WEAK_EPSILON
 from vecveil.errors import InvalidInputError
-from vecveil.mechanisms.base import Arrays
+from vecveil.mechanisms.base import Arrays, Mechanism
 from vecveil.mechanisms.elliptical import EllipticalMechanism, saved_shape
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream
@@ -74,6 +75,9 @@ class Gaussian(EllipticalMechanism):
             local=self._local,
         )
 
+    def rescaled(self, factor: float) -> Mechanism:
+        return Gaussian(self.shape, self.sigma * factor, self.splits)
+
     def parameters(self) -> dict[str, float]:
         return {"sigma": self.sigma, "splits": self.splits}
 
@@ -129,14 +133,20 @@ class LdpGaussian(Gaussian):
     def check_rows(self, X: Embeddings) -> None:
         outside = np.flatnonzero(~self.takes(X))
         if len(outside):
-            raise InvalidInputError.of(
-                "LdpGaussian.protect",
-                "X",
-                "of rows with norm at most 1",
-                f"{len(outside)} longer rows",
-                "The guarantee covers the unit ball.",
-                "Normalise or clip the rows first.",
+            raise InvalidInputError(
+                f"{len(outside)} rows of `X` are longer than 1, and the guarantee covers the unit ball. Normalise or "
+                "clip the rows first.",
+                param="X",
             )
+
+    def rescaled(self, factor: float) -> Mechanism:
+        # σ grows a little slower than 1/ε.
+        return LdpGaussian(self.dimension, self.epsilon / factor, self.delta, self.splits)
+
+    def weakness(self, rms_norm: float) -> list[str]:
+        if self.epsilon <= WEAK_EPSILON:
+            return []
+        return [f"A factor of e^{self.epsilon:.3g} between any two inputs is no protection by itself."]
 
     def parameters(self) -> dict[str, float]:
         return {"epsilon": self.epsilon, "delta": self.delta, "sigma": self.sigma, "splits": self.splits}

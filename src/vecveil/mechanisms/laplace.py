@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from vecveil.accounting import Guarantee, elliptical_laplace_guarantee, laplace_total_variation
-from vecveil.mechanisms.base import Arrays
+from vecveil.accounting.calibration import epsilon_meaning
+from vecveil.mechanisms.base import Arrays, Mechanism, little_bounded
 from vecveil.mechanisms.elliptical import EllipticalMechanism
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Matrix, Vector
@@ -62,6 +63,15 @@ class Mahalanobis(EllipticalMechanism):
             epsilon=self.epsilon, covariance=self.shape.covariance(), down=down, fitted_on=fitted_on, step=self.step
         )
 
+    def rescaled(self, factor: float) -> Mechanism:
+        return Mahalanobis(self.shape, self.epsilon / factor, self.splits)
+
+    def weakness(self, rms_norm: float) -> list[str]:
+        # A tenth of the norm, in the direction of least noise.
+        worst, apart = self.guarantee().epsilon_euclidean_worst, 0.1 * rms_norm
+        inside = 0.0 if worst is None else apart * worst / self.epsilon
+        return little_bounded(self, worst, apart, inside, "in the least protected direction")
+
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         return self.shape.to_arrays()
 
@@ -85,6 +95,14 @@ class Laplace(Mahalanobis):
 
     def __init__(self, dimension: int, epsilon: float, splits: int = 1) -> None:
         super().__init__(NoiseShape.isotropic(dimension), epsilon, splits)
+
+    def rescaled(self, factor: float) -> Mechanism:
+        return Laplace(self.dimension, self.epsilon / factor, self.splits)
+
+    def weakness(self, rms_norm: float) -> list[str]:
+        if abs(rms_norm - 1) < 0.05:
+            return list(epsilon_meaning(self.dimension, self.epsilon))
+        return super().weakness(rms_norm)
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return nothing: Σ = I follows from the dimension."""

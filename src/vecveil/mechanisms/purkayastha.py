@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, purkayastha_guarantee, purkayastha_total_variation
 from vecveil.errors import InvalidInputError
-from vecveil.mechanisms.base import Arrays, Mechanism, add_noise
+from vecveil.mechanisms.base import Arrays, Mechanism, add_noise, little_bounded
 from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream, kernel
 from vecveil.randomness.elementary import Words
@@ -169,18 +169,23 @@ class Purkayastha(Mechanism):
 
     def check_rows(self, X: Embeddings) -> None:
         if not self.takes(X).all():
-            raise InvalidInputError.of(
-                "Purkayastha.protect",
-                "X",
-                "of rows with a direction",
-                "a row of zeros",
-                "The mechanism moves points of the sphere.",
-                "Leave such rows out.",
+            raise InvalidInputError(
+                "`X` holds a row of zeros, which has no direction to turn. Leave such rows out.", param="X"
             )
 
     def noise_covariance(self) -> Matrix:
         """Return E sin²θ/(n − 1)·I, the covariance orthogonal to x, for every x."""
         return angle_moments(self.n, self.epsilon)[1] / (self.n - 1) * np.eye(self.n)
+
+    def noise_ratio(self, rms_norm: float) -> float:
+        # On the unit sphere ‖y − x‖² = 2 − 2 cos θ; the norm of the vectors is not released.
+        return float(np.sqrt(2 - 2 * angle_moments(self.n, self.epsilon)[0]))
+
+    def rescaled(self, factor: float) -> Mechanism:
+        return Purkayastha(self.n, self.epsilon / factor)
+
+    def weakness(self, rms_norm: float) -> list[str]:
+        return little_bounded(self, self.epsilon, 0.1, 0.1, "radian")
 
     def distances(self, first: Embeddings, second: Embeddings, *, down: Matrix | None = None) -> Vector:
         """Return the angle of each pair of rows in radians, ignoring ``down``."""

@@ -46,13 +46,11 @@ def check_unit_rows(X: Embeddings, *, owner: str, param: str = "X") -> None:
     norms = unit_rows(X)[1]
     wrong = np.flatnonzero(np.abs(norms - 1) > UNIT_TOLERANCE)
     if len(wrong):
-        raise InvalidInputError.of(
-            owner,
-            param,
-            "of rows with norm 1",
-            f"{len(wrong)} others, the first in row {wrong[0]} with norm {norms[wrong[0]]:.4g}",
-            "The policy is learnt on the unit sphere, and the radius is counted in norms of a vector.",
-            "Fit with before='normalise' to have rows brought to norm 1, or do so yourself.",
+        raise InvalidInputError(
+            f"{owner}: {len(wrong)} rows of `{param}` do not have norm 1, the first in row {wrong[0]} with norm "
+            f"{norms[wrong[0]]:.4g}. The policy is learnt on the unit sphere: normalise the rows, or fit with "
+            "before='normalise'.",
+            param=param,
         )
 
 
@@ -112,6 +110,7 @@ class TextCrafter(Mechanism):
     centroids: Matrix
 
     name: ClassVar[str] = "textcrafter"
+    checks_norms: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         radius = check_radius(self.radius, owner="TextCrafter")
@@ -174,6 +173,12 @@ class TextCrafter(Mechanism):
         for start in range(0, len(X), _BLOCK):
             directions[start : start + _BLOCK] = self.policy.direction(X[start : start + _BLOCK])
         return directions
+
+    def noise_ratio(self, rms_norm: float) -> float:
+        return self.radius / rms_norm
+
+    def describe(self) -> str:
+        return super().describe() + " empirical,"
 
     def noise_covariance(self) -> Matrix:
         """Return the covariance of the perturbation given the vector, as the fit measured it."""

@@ -7,21 +7,24 @@ from vecveil.protector.protector import EncoderInfo, Protector, load
 
 if TYPE_CHECKING:
     from vecveil.protector.fitting import fit, fit_labels, fit_pairs
-    from vecveil.protector.methods import METHODS, TEXT_METHODS, Candidate, FitData, Method, register_method
+    from vecveil.protector.methods import METHODS, TEXT_METHODS, Aim, Candidate, Data, Method, register_method
     from vecveil.protector.policy import ReleasePolicy
     from vecveil.protector.release import CleanQueryWarning, PlaintextWarning, open_policy
+    from vecveil.protector.scale import Scale
 
 __all__ = [
     "METHODS",
     "TEXT_METHODS",
+    "Aim",
     "Candidate",
     "CleanQueryWarning",
+    "Data",
     "EncoderInfo",
-    "FitData",
     "Method",
     "PlaintextWarning",
     "Protector",
     "ReleasePolicy",
+    "Scale",
     "fit",
     "fit_labels",
     "fit_pairs",
@@ -33,9 +36,10 @@ __all__ = [
 # Loaded on first use: loading a protector and protecting vectors need none of these.
 _LAZY = {
     **dict.fromkeys(("fit", "fit_labels", "fit_pairs"), "fitting"),
-    **dict.fromkeys(("METHODS", "TEXT_METHODS", "Candidate", "FitData", "Method", "register_method"), "methods"),
+    **dict.fromkeys(("METHODS", "TEXT_METHODS", "Aim", "Candidate", "Data", "Method", "register_method"), "methods"),
     "ReleasePolicy": "policy",
     **dict.fromkeys(("CleanQueryWarning", "PlaintextWarning", "open_policy"), "release"),
+    "Scale": "scale",
 }
 
 

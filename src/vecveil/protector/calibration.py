@@ -13,7 +13,9 @@ import numpy as np
 from vecveil.errors import CalibrationError
 from vecveil.mechanisms import OPEN_RANGE, Step
 from vecveil.metrics import SealedSearchTask, UtilityTask
-from vecveil.protector.method import Candidate, NoiseScale
+from vecveil.protector.data import Data
+from vecveil.protector.method import Candidate
+from vecveil.protector.scale import Scale
 from vecveil.runtime import one_blas_thread
 from vecveil.sensitivity.shapes import LinearMap
 from vecveil.types import Embeddings
@@ -85,39 +87,32 @@ class CommonDraws:
 
 def calibrate(
     candidate: Candidate,
-    scale: NoiseScale,
-    rms_norm: float,
+    scale: Scale,
+    data: Data,
     task: UtilityTask,
-    pairs: tuple[Embeddings, Embeddings] | None,
     own: Embeddings,
     *,
     seed: int,
     method: str,
     draws: int = 1,
 ) -> float:
-    """Return the noise-to-signal ratio of ``candidate`` at ``scale``.
+    """Return the noise-to-signal ratio of ``candidate`` that meets the target ``scale``.
 
     Args:
-        draws: number of draws of the noise; their mean utility meets a target.
-        rms_norm: root mean square norm of the embeddings.
-        pairs: embeddings with and without the concept, before the noise, or None.
+        data: of the fit, after the step before the noise.
         own: the user's embeddings, for a target cosine.
+        draws: number of draws of the noise; their mean utility meets a target.
 
     Raises:
         CalibrationError: no noise reaches the target; the message names the best figure.
     """
-    if not candidate.family.scales:
-        return 0.0
-    if scale.target_cosine is not None and candidate.family.is_linear:
-        return _noise_of_cosine(candidate, scale.target_cosine, rms_norm, own, seed)
-    # ε, σ, a ratio or a radius fix the noise; targets of utility or advantage need a search.
-    fixed = scale.noise(rms_norm, candidate.shape.dimension, candidate.family)
-    if fixed is not None:
-        return fixed
-    if scale.target_advantage is not None:
-        assert pairs is not None  # fit_labels takes no target advantage
-        return noise_of_advantage(candidate, scale.target_advantage, rms_norm, pairs)
-    assert scale.target_utility is not None
+    rms_norm = data.moments.rms_norm
+    if scale.kind == "target_cosine":
+        if candidate.family.is_linear:
+            return _noise_of_cosine(candidate, scale.value, rms_norm, own, seed)
+        return candidate.family.cosine_ratio(scale.value, candidate.shape.dimension)
+    if scale.kind == "target_advantage":
+        return noise_of_advantage(candidate, scale.value, rms_norm, data.sides(scale.kind, scale.value))
     reduced = not task.same_space
     several = [CommonDraws(candidate, rms_norm, seed + i, reduced=reduced) for i in range(draws)]
     rng = np.random.default_rng(seed)
@@ -126,12 +121,12 @@ def calibrate(
         return float(np.mean([task.relative(each.at(noise), rng) for each in several]))
 
     with blas_threads(candidate.shape.dimension):
-        noise = largest_noise(utility, scale.target_utility)
+        noise = largest_noise(utility, scale.value)
     if noise is None and draws > 1:
         # A search tries settings on one draw: where that draw meets the target by a hair, it counts.
-        return calibrate(candidate, scale, rms_norm, task, pairs, own, seed=seed, method=method)
+        return calibrate(candidate, scale, data, task, own, seed=seed, method=method)
     if noise is None:
-        raise refuse_target(scale.target_utility, utility(SMALLEST_NOISE), f"Method {method!r}", task)
+        raise refuse_target(scale.value, utility(SMALLEST_NOISE), f"Method {method!r}", task)
     return noise
 
 
@@ -149,13 +144,10 @@ def _noise_of_cosine(candidate: Candidate, target: float, rms_norm: float, own: 
 
     noise = bisect(lambda ratio: cosine(ratio) >= target)
     if noise is None:
-        raise CalibrationError.of(
-            "fit",
-            "target_cosine",
-            f"at most {cosine(SMALLEST_NOISE):.4f} here",
-            target,
-            "Less noise than that protects nothing.",
-            "Lower the target.",
+        raise CalibrationError(
+            f"`target_cosine` {target:g} is out of reach: at most {cosine(SMALLEST_NOISE):.4f} here, because less "
+            "noise protects nothing. Lower the target.",
+            param="target_cosine",
         )
     return noise
 
@@ -178,13 +170,10 @@ def noise_of_advantage(
     if exceeded is None:
         return SMALLEST_NOISE  # the least noise meets the target
     if exceeded >= LARGEST_NOISE:
-        raise CalibrationError.of(
-            "fit",
-            "target_advantage",
-            f"at least {advantage(LARGEST_NOISE):.3g} here",
-            target,
-            "No noise that leaves anything of the vectors goes below.",
-            "Raise the target.",
+        raise CalibrationError(
+            f"`target_advantage` {target:g} is out of reach: at least {advantage(LARGEST_NOISE):.3g} here, because "
+            "more noise leaves nothing of the vectors. Raise the target.",
+            param="target_advantage",
         )
     return exceeded * 1.002  # bisection stops up to 0.2 % below the root
 
@@ -224,8 +213,8 @@ def refuse_target(target: float, reachable: float, owner: str, task: UtilityTask
     # Rounded down, so that a fit with the figure of the message succeeds.
     lower = math.floor(max(reachable, 0.0) * 1000) / 1000
     why = (
-        f"{owner} keeps {lower:.1%} of the clean utility with the least noise that is tried (noise-to-signal "
-        f"{SMALLEST_NOISE:g})."
+        f"`target_utility` {target:g} is out of reach: at most {lower:.3f} here. {owner} keeps {lower:.1%} of the "
+        f"clean utility with the least noise that is tried (noise-to-signal {SMALLEST_NOISE:g})."
     )
     fix = "Lower the target, erase fewer directions, or choose another method or utility."
     if task.key == SealedSearchTask.key:
@@ -235,4 +224,4 @@ def refuse_target(target: float, reachable: float, owner: str, task: UtilityTask
             " For search, utility='sealed-search' (--utility sealed-search) ranks candidates exactly: it takes "
             "candidates=N (--candidates N) and collection_size=M (--collection-size M)."
         )
-    return CalibrationError.of("fit", "target_utility", f"at most {lower:.3f} here", target, why, fix)
+    return CalibrationError(f"{why} {fix}", param="target_utility")

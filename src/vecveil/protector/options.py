@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from vecveil.errors import InvalidInputError, out_of_range, unknown_name, wrong_type
 from vecveil.mechanisms import OPEN_RANGE, Before, Step
 from vecveil.metrics import NeighbourTask, RetrievalTask, SealedSearchTask, SimilarityTask, UtilityTask
-from vecveil.protector.method import NoiseScale
-from vecveil.protector.methods import METHODS, Method, method_named
+from vecveil.protector.data import Data
+from vecveil.protector.method import Candidate, Method, options_of
+from vecveil.protector.methods import METHODS, method_named
+from vecveil.protector.methods.covariance import with_wiener
 from vecveil.protector.protector import Output
+from vecveil.protector.scale import KINDS, Scale
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
@@ -25,6 +28,35 @@ SEALED_ROWS = 4000
 OWN_TAIL = 2000
 """Fewest texts of a collection that stand for the rest of it: with fewer, ordinary texts do where there are any."""
 
+DEFAULTS: dict[str, Any] = {
+    "method": "subspace",
+    "scale": None,
+    **dict.fromkeys((*KINDS, "delta")),
+    "utility": "similarity",
+    "candidates": None,
+    "collection_size": None,
+    "query_noise": True,
+    "accept_leak": False,
+    "before": None,
+    "postprocess": None,
+    "output": "full",
+    "splits": 1,
+    "encoder": None,
+    "concept_name": None,
+    "seed": 0,
+    "show_progress": None,
+}
+"""The keywords that every fit takes; others are options of the method."""
+
+
+@dataclass(frozen=True)
+class SealedSearch:
+    """The search that a fit for sealed search aims at; fields as in `vecveil.fit_pairs`."""
+
+    candidates: int
+    collection_size: int
+    query_noise: bool
+
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class FitOptions:
@@ -32,136 +64,132 @@ class FitOptions:
 
     Attributes:
         owner: the calling function, for messages.
-        sealed: for sealed search its ``candidates``, ``collection_size`` and ``query_noise``, else None.
-        accept_leak: whether sealed search may leave next to no protection.
+        own: the method's options, an object of its ``option_type``.
         map: the map after the noise: ``none``, ``wiener``, or the method's ``own map``.
         after: the steps after the map.
+        concept: its name, or None.
     """
 
     owner: str
     method: Method
-    scale: NoiseScale
+    own: Any
+    scale: Scale | None
     utility: Utility
-    sealed: dict[str, Any] | None
+    sealed: SealedSearch | None
     accept_leak: bool
     before: Before
     map: str
     after: tuple[Step, ...]
     output: Output
     splits: int
-    method_options: dict[str, Any]
     encoder: Any
     concept: str | None
     seed: int
     show_progress: bool | None
 
     @classmethod
-    def of(
-        cls,
-        owner: str,
-        *,
-        method: str,
-        utility: Any,
-        candidates: Any,
-        collection_size: Any,
-        query_noise: Any,
-        accept_leak: bool,
-        before: Before | str | None,
-        postprocess: Any,
-        output: str,
-        encoder: Any,
-        concept: str | None,
-        seed: int,
-        show_progress: bool | None,
-        method_options: dict[str, Any],
-        **scales: float | None,
-    ) -> FitOptions:
-        """Return the options; ``scales`` are the fields of `NoiseScale`."""
+    def of(cls, owner: str, keywords: Mapping[str, Any]) -> FitOptions:
+        """Return the options of the keywords of a fit: those in `DEFAULTS`, and the options of the method."""
+        given = {**DEFAULTS, **keywords}
         # The method first: it decides which scales and options are allowed.
-        chosen = method_named(method)
-        sealed = _check_sealed(utility, candidates, collection_size, query_noise)
-        if sealed is not None and "target_utility" in chosen.scales and not any(scales.values()):
-            scales["target_utility"] = SEALED_TARGET
-        scale = NoiseScale(**scales)
-        scale.check(method, chosen.scales, delta=chosen.delta)
-        method_options = dict(method_options)
-        # Every noise made of normals takes splits, so it is not an option of one method.
-        splits = check_count(method_options.pop("splits", 1), owner="fit", param="splits", maximum=16)
-        check_option_names(method, chosen.options, method_options)
+        method, utility = method_named(given["method"]), given["utility"]
+        if owner == "fit_labels":
+            require_no_pairs(method, None)
+        sealed = _sealed_search(given)
+        if (
+            sealed is not None
+            and "target_utility" in method.scales
+            and all(given[k] is None for k in ("scale", *KINDS))
+        ):
+            given["target_utility"] = SEALED_TARGET
+        scale = Scale.of(given["scale"], given, method=method.name, allowed=method.scales, takes_delta=method.delta)
+        if owner == "fit_labels":
+            require_no_pairs(method, scale)
+        splits = check_count(given["splits"], owner="fit", param="splits", maximum=16)
+        own = options_of(method, {name: value for name, value in given.items() if name not in DEFAULTS})
         # Any δ: whether noise can be split does not depend on it.
-        if splits > 1 and not chosen.family(0.5).can_split:
-            raise InvalidInputError.of("fit", "splits", f"1 for method {method!r}", splits)
+        if splits > 1 and not method.family(0.5).can_split:
+            raise InvalidInputError(
+                f"Method {method.name!r} draws no normals that `splits` could split.", param="splits"
+            )
         if not isinstance(utility, UtilityTask) and utility not in get_args(get_args(Utility)[0]):
-            got = repr(utility)[:60] if isinstance(utility, str) else type(utility).__name__
-            constraint = "'similarity', 'neighbours', 'sealed-search' or a vecveil.metrics.UtilityTask"
-            raise InvalidInputError.of("fit", "utility", constraint, got)
-        map_name, after = check_postprocess(postprocess, chosen.postprocess)
-        if map_name == "wiener" and chosen.kind != "formal":
-            raise InvalidInputError.of(
-                "fit",
-                "postprocess",
-                f"without 'wiener' for method {method!r}",
-                "'wiener'",
-                "The filter needs noise of a known shape.",
+            raise InvalidInputError(
+                "`utility` is 'similarity', 'neighbours', 'sealed-search' or a vecveil.metrics.UtilityTask.",
+                param="utility",
             )
-        first = Before.of(chosen.before if before is None else before)
-        if chosen.before == "normalise" and first.kind != "normalise":
-            raise InvalidInputError.of(
-                "fit",
-                "before",
-                f"'normalise' for method {method!r}",
-                repr(first.kind),
-                "Its guarantee holds on the unit sphere.",
+        map_name, after = check_postprocess(given["postprocess"], method.postprocess)
+        if map_name == "wiener" and method.kind != "formal":
+            raise InvalidInputError(
+                f"Method {method.name!r} has no noise of a known shape, which the Wiener filter needs: leave 'wiener' "
+                "out of `postprocess`.",
+                param="postprocess",
             )
+        before = Before.of(method.before if given["before"] is None else given["before"])
+        if method.before == "normalise" and before.kind != "normalise":
+            raise InvalidInputError(
+                f"The guarantee of method {method.name!r} holds on the unit sphere: pass before='normalise', or leave "
+                "`before` out.",
+                param="before",
+            )
+        output = given["output"]
         if output not in ("full", "reduced"):
             raise unknown_name("fit", "output", ("'full'", "'reduced'"), output)
         if output == "reduced" and map_name != "own map":
-            raise InvalidInputError.of(
-                "fit", "output", "'full'", "'reduced'", "Only a subspace method's own map drops dimensions."
+            raise InvalidInputError(
+                "`output` 'reduced' needs the map of a subspace method, which alone drops dimensions.", param="output"
             )
         # Such a task needs clean and released vectors of one dimension.
-        other_space = output == "reduced" or any(s.kind in ("truncate", "project") for s in after)
+        other_space = output == "reduced" or any(step.kind in ("truncate", "project") for step in after)
         if other_space and isinstance(utility, UtilityTask) and utility.same_space:
             param = "output" if output == "reduced" else "postprocess"
-            raise InvalidInputError.of(
-                "fit",
-                param,
-                "without a change of dimension with this utility",
-                "'reduced'" if output == "reduced" else "truncate or project",
-                "The task compares released vectors with clean ones.",
+            raise InvalidInputError(
+                f"`{param}` changes the dimension, and this utility compares released vectors with clean ones.",
+                param=param,
             )
         return cls(
             owner=owner,
-            method=chosen,
+            method=method,
+            own=own,
             scale=scale,
             utility=utility,
             sealed=sealed,
-            accept_leak=bool(accept_leak),
-            before=first,
+            accept_leak=bool(given["accept_leak"]),
+            before=before,
             map=map_name,
             after=after,
-            output=output,  # type: ignore[arg-type]
+            output=output,
             splits=splits,
-            method_options=method_options,
-            encoder=encoder,
-            concept=concept,
-            seed=check_count(seed, owner=owner, param="seed", minimum=0),
-            show_progress=show_progress,
+            encoder=given["encoder"],
+            concept=given["concept_name"],
+            seed=check_count(given["seed"], owner=owner, param="seed", minimum=0),
+            show_progress=given["show_progress"],
         )
 
-    def task(self, own: Embeddings, positive: Embeddings, background: Embeddings | None) -> UtilityTask:
-        """Return the utility task; a task given by name uses the user's texts."""
+    def with_method_options(self, **changes: Any) -> FitOptions:
+        return replace(self, own=replace(self.own, **changes))
+
+    def of_rows(self, kept: Any, data: Data) -> FitOptions:
+        """Return the options with ``preserve``, one class a row, of the pairs ``kept``; None keeps all."""
+        preserve = getattr(self.own, "preserve", None)
+        if kept is None or preserve is None:
+            return self
+        pairs, behind = len(data.positive), 0 if data.background is None else len(data.background)
+        if len(preserve) not in (pairs, pairs + behind):
+            return self
+        return self.with_method_options(preserve=[preserve[i] for i in kept] + list(preserve[pairs:]))
+
+    def task(self, own: Embeddings, data: Data) -> UtilityTask:
+        """Return the utility task; a task given by name uses the user's texts, of which ``own`` is a sample."""
         if self.sealed is not None:
-            return self._sealed_task(own, positive, background)
+            return self._sealed_task(self.sealed, own, data)
         if isinstance(self.utility, UtilityTask):
             return self.utility
         if self.utility == "similarity":
             return SimilarityTask.of(own, seed=self.seed)
         return NeighbourTask(own[:2000], queries=300, seed=self.seed)
 
-    def _sealed_task(self, own: Embeddings, positive: Embeddings, background: Embeddings | None) -> SealedSearchTask:
-        assert self.sealed is not None
-        size = self.sealed["collection_size"]
+    def _sealed_task(self, sealed: SealedSearch, own: Embeddings, data: Data) -> SealedSearchTask:
+        size = sealed.collection_size
         documents, distractors = own[: min(SEALED_ROWS, size)], None
         judged: dict[str, Any] = {}
         if isinstance(self.utility, RetrievalTask):
@@ -169,62 +197,90 @@ class FitOptions:
             judged = {"queries": self.utility.queries, "relevance": self.utility.relevance}
             if len(documents) < min(OWN_TAIL, size):
                 distractors = own[:SEALED_ROWS]
-        elif self.owner == "fit_pairs" and background is not None and len(positive) < OWN_TAIL:
+        elif self.owner == "fit_pairs" and data.background is not None and len(data.positive) < OWN_TAIL:
             # Ordinary texts of `fit` are the user's; a background may be of another domain.
-            documents, distractors = positive[:size], background[:SEALED_ROWS]
+            documents, distractors = data.positive[:size], data.background[:SEALED_ROWS]
+        target = None if self.scale is None else self.scale.utility_target
         return SealedSearchTask(
-            documents,
-            distractors=distractors,
-            **judged,
-            **self.sealed,
-            target=self.scale.target_utility or SEALED_TARGET,
-            seed=self.seed,
+            documents, distractors=distractors, **judged, **vars(sealed), target=target or SEALED_TARGET, seed=self.seed
         )
 
     def check_size(self, texts: int) -> None:
         """Raise InvalidInputError for a collection that is to be smaller than the ``texts`` of the fit."""
-        if self.sealed is not None and self.sealed["collection_size"] < texts:
+        if self.sealed is not None and self.sealed.collection_size < texts:
             raise out_of_range(
-                "fit", "collection_size", f"at least {texts}, the number of texts", self.sealed["collection_size"]
+                "fit", "collection_size", f"at least {texts}, the number of texts", self.sealed.collection_size
             )
 
+    def with_steps(self, candidate: Candidate, data: Data) -> Candidate:
+        """Return the method's candidate with the noise family and the steps of these options."""
+        delta = None if self.scale is None else self.scale.delta
+        candidate = replace(candidate, family=self.method.family(delta), before=self.before, after=self.after)
+        if self.map == "wiener":
+            candidate = with_wiener(candidate, data.moments)
+        # Only the fitted map tells the dimension that a projection gets.
+        linear = candidate.map_of(1.0)
+        reduced = linear is not None and self.output == "reduced"
+        dimension = linear.rank if linear is not None and reduced else data.dimension
+        for step in self.after:
+            if step.matrix is not None and step.matrix.shape[1] != dimension:
+                raise InvalidInputError(
+                    f"The projection in `postprocess` has shape {step.matrix.shape}; it gets {dimension} dimensions.",
+                    param="postprocess",
+                )
+            dimension = step.output_dimension(dimension)
+        return candidate
 
-def _check_sealed(utility: Any, candidates: Any, collection_size: Any, query_noise: Any) -> dict[str, Any] | None:
+    def fitted_method(self) -> tuple[Method, Any]:
+        """Return the method and its options, or the plain method where another map replaces the method's own.
+
+        Without its map a subspace method erases nothing.
+        """
+        if self.method.without_map is None or self.map == "own map":
+            return self.method, self.own
+        plain = METHODS[self.method.without_map]
+        return plain, plain.option_type(**{name: getattr(self.own, name) for name in plain.options})
+
+
+def require_no_pairs(method: Method, scale: Scale | None) -> None:
+    """Raise InvalidInputError for a method or a scale that labels alone do not serve."""
+    if not method.labels:
+        known = ", ".join(name for name, each in METHODS.items() if each.labels)
+        raise InvalidInputError(
+            f"Method {method.name!r} needs pairs of texts with and without the concept, and labels name no words to "
+            f"remove. Use one of {known}.",
+            param="method",
+        )
+    if scale is not None and scale.kind == "target_advantage":
+        raise InvalidInputError(
+            "`target_advantage` needs pairs, and labels name no words to remove. Give `epsilon`, `noise_to_signal`, "
+            "`target_utility` or `target_cosine`.",
+            param="target_advantage",
+        )
+
+
+def _sealed_search(given: Mapping[str, Any]) -> SealedSearch | None:
     """Return the settings of sealed search, or None for another utility."""
+    utility, query_noise = given["utility"], given["query_noise"]
+    sizes = {name: given[name] for name in ("candidates", "collection_size")}
     named = isinstance(utility, str) and utility == "sealed-search"
-    given = {"candidates": candidates, "collection_size": collection_size}
-    if not (named or (isinstance(utility, RetrievalTask) and any(given.values()))):
-        for param, value in (*given.items(), ("query_noise", None if query_noise is True else query_noise)):
+    if not (named or (isinstance(utility, RetrievalTask) and any(sizes.values()))):
+        for param, value in (*sizes.items(), ("query_noise", None if query_noise is True else query_noise)):
             if value is not None:
-                raise InvalidInputError.of(
-                    "fit",
-                    param,
-                    "left out for this utility",
-                    repr(value)[:40],
-                    fix="It belongs to utility='sealed-search' or a RetrievalTask.",
+                raise InvalidInputError(
+                    f"`{param}` belongs to utility='sealed-search' or a RetrievalTask.", param=param
                 )
         return None
-    for param, value in given.items():
+    for param, value in sizes.items():
         if value is None:
-            raise InvalidInputError.of(
-                "fit", param, "given for sealed search", None, "More rows need more candidates, or less noise."
+            raise InvalidInputError(
+                f"Sealed search needs `{param}`: more rows need more candidates, or less noise.", param=param
             )
     if not isinstance(query_noise, bool):
         raise wrong_type("fit", "query_noise", "True or False", query_noise)
-    size = check_count(collection_size, owner="fit", param="collection_size", minimum=10)
-    count = check_count(candidates, owner="fit", param="candidates", minimum=10, maximum=size)
-    return {"candidates": count, "collection_size": size, "query_noise": query_noise}
-
-
-def check_option_names(method: str, known: tuple[str, ...], options: dict[str, Any]) -> None:
-    if unknown := sorted(set(options) - set(known)):
-        raise InvalidInputError.of(
-            "fit",
-            unknown[0],
-            f"an option of method {method!r}",
-            "an unknown name",
-            fix=f"It takes {', '.join(known) or 'no options'}.",
-        )
+    size = check_count(sizes["collection_size"], owner="fit", param="collection_size", minimum=10)
+    count = check_count(sizes["candidates"], owner="fit", param="candidates", minimum=10, maximum=size)
+    return SealedSearch(count, size, query_noise)
 
 
 def check_postprocess(value: Any, default: str) -> tuple[str, tuple[Step, ...]]:
@@ -253,26 +309,10 @@ def _step(text: str) -> Step:
     try:
         number = float(value) if value else None
     except ValueError:
-        raise InvalidInputError.of(
-            "fit", "postprocess", "steps such as truncate:128 or int8:0.5", repr(text)[:40]
+        raise InvalidInputError(
+            f"{repr(text)[:40]} is no step of `postprocess`; steps are such as truncate:128 or int8:0.5.",
+            param="postprocess",
         ) from None
     if kind == "int8" and number is None:
         number = OPEN_RANGE  # the fit sets it to the range of the releases
     return Step(kind, number)  # type: ignore[arg-type]
-
-
-def check_label_method(method: str, target_advantage: float | None) -> None:
-    """Raise InvalidInputError for methods and scales that need pairs."""
-    why = "Labels name no words to remove, so there are no pairs."
-    if not method_named(method).labels:
-        known = ", ".join(name for name, each in METHODS.items() if each.labels)
-        raise InvalidInputError.of("fit", "method", f"one of {known} for a concept given by labels", repr(method), why)
-    if target_advantage is not None:
-        raise InvalidInputError.of(
-            "fit",
-            "target_advantage",
-            "left out for a concept given by labels",
-            target_advantage,
-            why,
-            "Give `epsilon`, `noise_to_signal`, `target_utility` or `target_cosine`.",
-        )

@@ -20,18 +20,7 @@ from vecveil.encoders.protocol import PROBE_TOLERANCE, probe_cosines, probe_dist
 from vecveil.encoders.text_encoder import SAVED_OPTIONS, load_recorded_encoder, options_for
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.io import PRIVATE, PUBLIC, write_bytes
-from vecveil.mechanisms import (
-    NOTHING_BEFORE,
-    Before,
-    Gaussian,
-    Laplace,
-    LdpGaussian,
-    Mahalanobis,
-    Mechanism,
-    Purkayastha,
-    Step,
-    TextCrafter,
-)
+from vecveil.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step
 from vecveil.mechanisms.base import BLOCK_ROWS, BLOCK_VALUES, release_error
 from vecveil.protector import serialisation
 from vecveil.randomness import (
@@ -156,6 +145,31 @@ def norm_range(*arrays: Embeddings | None) -> tuple[float, float]:
     return float(norms.min()), float(norms.max())
 
 
+@dataclass(frozen=True, eq=False)
+class FitSettings:
+    """The settings by which a protector can be fitted again, beside those that it holds itself.
+
+    Attributes:
+        map: ``none``, ``wiener``, or the method's ``own map``.
+        options: of the method, as the fit chose them; JSON-ready.
+    """
+
+    map: str
+    options: Mapping[str, Any]
+    seed: int
+
+    @classmethod
+    def from_record(cls, record: Any) -> FitSettings:
+        """Return the settings of `to_record`; raise ValueError or its like for anything else."""
+        made = cls(record["map"], record["options"], record["seed"])
+        if not isinstance(made.map, str) or not isinstance(made.options, dict) or type(made.seed) is not int:
+            raise ValueError("settings")
+        return made
+
+    def to_record(self) -> dict[str, Any]:
+        return {"map": self.map, "options": dict(self.options), "seed": self.seed}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Protector:
     """Protects embeddings: y = T(x + z), with steps before and after.
@@ -171,6 +185,7 @@ class Protector:
         encoder: the loaded encoder, or None; never saved.
         rewriter: of a text-level method, or the text stage before a method that protects vectors; else None. With one,
             texts are rewritten before they are encoded, and bare vectors are refused.
+        settings: of the fit, to fit again; None where they are not known.
     """
 
     method: str
@@ -179,19 +194,16 @@ class Protector:
     output: Output = "full"
     encoder_info: EncoderInfo = field(default_factory=EncoderInfo)
     concept: str | None = None
-    report: dict[str, Any] = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=dict)
     encoder: Any = None
     before: Before = NOTHING_BEFORE
     after: tuple[Step, ...] = ()
     rewriter: Rewriter | None = None
+    settings: FitSettings | None = None
 
     def __repr__(self) -> str:
-        parameters = self.mechanism.parameters()
-        names = [name for name in ("epsilon", "sigma", "radius") if name in parameters]
-        scale = "".join(f" {name}={parameters[name]:.4g}," for name in names)
-        empirical = " empirical," if isinstance(self.mechanism, TextCrafter) else ""
         return (
-            f"Protector({self.method!r}, n={self.dimension},{scale}{empirical} "
+            f"Protector({self.method!r}, n={self.dimension},{self.mechanism.describe()} "
             f"releases {self.released_dimension} dimensions)"
         )
 
@@ -323,7 +335,7 @@ class Protector:
         _check_repetition(rng, len(X), noise=noise, ids=ids, key=key, texts=texts, ledger=ledger)
         if not noise:
             return self._release(X, None)
-        if lengths and not isinstance(self.mechanism, TextCrafter):  # it checks norms itself
+        if lengths and not self.mechanism.checks_norms:
             self.check_norms(X, owner=_OWNER)
         stream = None if key is None else self._keyed_stream(X, ids, key, texts)
         if ledger is not None:
@@ -472,14 +484,6 @@ class Protector:
     def direction(self, X: Embeddings) -> Embeddings:
         """Return textcrafter's v(e) for the rows of ``X`` (N, n), of norm 1: perturbations are orthogonal to it."""
         owner = "Protector.direction"
-        if not isinstance(self.mechanism, TextCrafter):
-            raise InvalidInputError.of(
-                owner,
-                "method",
-                "'textcrafter'",
-                repr(self.method),
-                "Only its perturbations have a reference direction.",
-            )
         X = check_embeddings(X, owner=owner, param="X", dimension=self.dimension)
         x = self.before.apply(X, owner=owner)
         self.mechanism.check_rows(x)
@@ -493,27 +497,16 @@ class Protector:
         Raises:
             InvalidInputError: the method's noise has no scale (shuffle, textcrafter, methods that rewrite texts).
         """
-        owner, old = "Protector.rescaled", self.mechanism
-        factor = check_positive(factor, owner=owner, param="factor")
-        mechanism: Mechanism
-        if type(old) is Laplace:
-            mechanism = Laplace(old.dimension, old.epsilon / factor, old.splits)
-        elif type(old) is Mahalanobis:
-            mechanism = Mahalanobis(old.shape, old.epsilon / factor, old.splits)
-        elif type(old) is LdpGaussian:  # σ grows a little slower than 1/ε
-            mechanism = LdpGaussian(old.dimension, old.epsilon / factor, old.delta, old.splits)
-        elif type(old) is Gaussian:
-            mechanism = Gaussian(old.shape, old.sigma * factor, old.splits)
-        elif type(old) is Purkayastha:
-            mechanism = Purkayastha(old.dimension, old.epsilon / factor)
-        else:
-            raise InvalidInputError.of(
-                owner, "method", "one whose noise has a scale", repr(self.method), fix="Fit another protector."
+        factor = check_positive(factor, owner="Protector.rescaled", param="factor")
+        mechanism = self.mechanism.rescaled(factor)
+        if mechanism is None:
+            raise InvalidInputError(
+                f"The noise of method {self.method!r} has no scale. Fit another protector.", param="method"
             )
         # Larger noise has a coarser grid, which the map has to cover.
         linear = None if self.map is None else self.map.coarser_than(mechanism.step)
         report = {"rescaled_by": factor, "fitted_as": self.fingerprint}
-        return replace(self, mechanism=mechanism, map=linear, report=report)
+        return replace(self, mechanism=mechanism, map=linear, report=report, settings=None)
 
     def release(self) -> Callable[[Embeddings, np.random.Generator], Embeddings]:
         """Return the release oracle of an audit's adaptive attackers."""
@@ -658,13 +651,15 @@ class Protector:
             "output": self.output,
             "encoder": self.encoder_info.to_record(),
             "concept": self.concept,
-            "report": self.report,
+            "report": dict(self.report),
             "before": vars(self.before),
             "after": [step.to_record() for step in self.after],
             "fingerprint": self.fingerprint,
         }
         if self.rewriter is not None:
             record["rewriter"] = self.rewriter.to_record()
+        if self.settings is not None:
+            record["settings"] = self.settings.to_record()
         return serialisation.pack(record, self.arrays())
 
     @classmethod
@@ -673,7 +668,8 @@ class Protector:
         record, arrays = serialisation.unpack(data, name)
         with serialisation.damage_refused(name):
             encoder = EncoderInfo.from_record(record["encoder"])
-            protector = cls(encoder_info=encoder, **serialisation.parts(record, arrays))
+            settings = FitSettings.from_record(record["settings"]) if "settings" in record else None
+            protector = cls(encoder_info=encoder, settings=settings, **serialisation.parts(record, arrays))
             protector._check_projections()
         # The checksum covers the stored fields, this the protector that they make.
         if protector.fingerprint != record.get("fingerprint"):

@@ -151,15 +151,7 @@ def test_a_users_engine_is_taken_as_it_is() -> None:
 
 
 def test_types_as_the_detector_of_a_text_stage() -> None:
-    stage = StageOptions.of(
-        "delete",
-        Concept.from_terms("mail", ["x"]),
-        method="subspace",
-        detector=["EMAIL_ADDRESS"],
-        hypernyms=None,
-        surrogate_key=None,
-        surrogates=None,
-    )
+    stage = StageOptions.of("delete", Concept.from_terms("mail", ["x"]), detector=["EMAIL_ADDRESS"])
     assert stage is not None
     assert stage.build([], [], 0).rewrite(["write to ann@example.com now"]) == ["write to now"]
 

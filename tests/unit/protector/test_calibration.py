@@ -15,7 +15,9 @@ from vecveil.errors import CalibrationError
 from vecveil.metrics import ClassificationTask, NeighbourTask, SimilarityTask
 from vecveil.protector import Protector
 from vecveil.protector.calibration import SMALLEST_NOISE, calibrate, largest_noise
-from vecveil.protector.method import Candidate, NoiseScale
+from vecveil.protector.data import Data
+from vecveil.protector.method import Candidate
+from vecveil.protector.scale import Scale
 from vecveil.sensitivity.shapes import NoiseShape
 
 DATA = token_data(400, 32)
@@ -93,12 +95,12 @@ def test_target_utility_is_reached_on_fresh_noise(options: dict[str, Any], targe
 
 def test_several_draws_meet_the_target_on_average() -> None:
     """Their noise lies between those of the single draws, and is none of them."""
-    own = DATA.positive
-    task, scale = SimilarityTask.of(own), NoiseScale(target_utility=0.8)
+    own, data = DATA.positive, Data(DATA.positive, DATA.negative)
+    task, scale = SimilarityTask.of(own), Scale.utility(0.8)
     shape = Candidate(NoiseShape.isotropic(own.shape[1]))
 
     def noise(seed: int, draws: int) -> float:
-        return calibrate(shape, scale, 1.0, task, None, own, seed=seed, method="laplace", draws=draws)
+        return calibrate(shape, scale, data, task, own, seed=seed, method="laplace", draws=draws)
 
     alone = [noise(seed, 1) for seed in range(3)]
     assert min(alone) < noise(0, 3) < max(alone)

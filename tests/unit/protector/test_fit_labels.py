@@ -12,7 +12,7 @@ import vecveil
 from harness.errors import raises
 from vecveil.errors import ConceptError
 from vecveil.protector import METHODS
-from vecveil.protector.pairs import classes_of
+from vecveil.protector.data import classes_of
 
 N = 24
 
@@ -187,7 +187,7 @@ def test_equal_vectors_are_refused() -> None:
 
 
 def test_classes_become_columns_in_sorted_order() -> None:
-    marks = classes_of([2, 1, None, ""] * 10, 40, owner="test")
+    marks = classes_of([2, 1, None, ""] * 10, 40)
     np.testing.assert_array_equal(marks[:4], [[0, 1], [1, 0], [0, 0], [0, 0]])
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import vecveil
 from harness.errors import raises
+from vecveil.protector.data import Data
 from vecveil.protector.fitting import refit
 from vecveil.sensitivity.moments import Moments, cross_covariance
 from vecveil.sensitivity.subspace import concept_directions
@@ -65,7 +66,7 @@ def test_a_fit_keeps_the_covariance_with_the_task_and_reports_it() -> None:
     assert "preserved" not in plain.report
     assert kept.report["residual_after_erasure"] > plain.report["residual_after_erasure"] + 0.02
     with raises("E-INPUT", "protector"):
-        refit(kept, POSITIVE, NEGATIVE, LABELS, None)
+        refit(kept, Data.of_pairs(POSITIVE, NEGATIVE, LABELS, None, None))
 
 
 def test_background_counts_where_it_is_labelled_and_unknown_classes_do_not() -> None:

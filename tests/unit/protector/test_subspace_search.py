@@ -10,8 +10,10 @@ import pytest
 
 import vecveil
 from harness.token_data import token_data
+from vecveil.mechanisms import NOTHING_BEFORE
 from vecveil.metrics import SimilarityTask
-from vecveil.protector.method import FitData, NoiseScale
+from vecveil.protector import Data, Scale
+from vecveil.protector.method import Aim
 from vecveil.protector.methods.subspace import (
     MapFit,
     SubspaceSetting,
@@ -23,7 +25,6 @@ from vecveil.protector.methods.subspace import (
     second_settings,
 )
 from vecveil.sensitivity.kernel_reader import near_duplicate_groups
-from vecveil.sensitivity.moments import Moments
 
 
 def row(
@@ -120,22 +121,11 @@ def test_the_map_of_a_fold_knows_no_pair_of_an_unlisted_word(transplants: bool, 
     positive, negative = data.positive.copy(), data.negative.copy()
     positive[:, 0] = negative[:, 0] = 0
     positive[labels[:, 0] == 1, 0] = 1
-    moments = Moments.of(positive, negative, token_labels=labels)
-    fit = FitData(
-        positive,
-        negative,
-        labels,
-        None,
-        None,
-        moments,
-        SimilarityTask.of(positive, seed=0),
-        NoiseScale(noise_to_signal=0.1),
-        0,
-        False,
-    )
-    assert MapFit(fit, transplants=transplants).moments.C[0, 0] > 0.1  # control
+    fit = Data(positive, negative, labels)
+    aim = Aim(SimilarityTask.of(positive, seed=0), Scale.noise_to_signal(0.1), NOTHING_BEFORE, 0, False)
+    assert MapFit(fit, aim, transplants=transplants).moments.C[0, 0] > 0.1  # control
     fold = _fold(fit, np.arange(150), np.array([0]))
-    assert MapFit(fold, transplants=transplants).moments.C[0, 0] == 0
+    assert MapFit(fold, aim, transplants=transplants).moments.C[0, 0] == 0
 
 
 def test_words_that_occur_together_are_left_out_together() -> None:

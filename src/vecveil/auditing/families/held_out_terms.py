@@ -22,6 +22,7 @@ from vecveil.concepts.folding import words as words_of
 from vecveil.concepts.matching import remove
 from vecveil.errors import VecveilError
 from vecveil.protector import Protector
+from vecveil.protector.data import Data
 from vecveil.protector.fitting import refit, refit_refusal
 from vecveil.records.audit import Family
 from vecveil.records.verdict import NO_ENCODER
@@ -81,15 +82,9 @@ class Refit:
             listed = [case.vocabulary.tokens[j] for j in columns]
             texts = [case.texts[i] for i in (*fitted, *others)]
             marks = mark_words(texts, listed, encode, labels=listed)
-            other = refit(
-                self.protector,
-                X[fitted],
-                encode(negatives),
-                case.labels[fitted][:, columns],
-                X[others],
-                groups=case.groups[fitted],
-                words=marks,
-            )
+            labels = case.labels[fitted][:, columns]
+            data = Data.of_pairs(X[fitted], encode(negatives), labels, X[others], case.groups[fitted], marks)
+            other = refit(self.protector, data)
         except VecveilError as error:
             # Half of the texts may be too few for the method: the audit goes on without this family.
             return f"The method cannot be fitted on half of the words: {error}"

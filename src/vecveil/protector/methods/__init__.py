@@ -1,7 +1,8 @@
 """The methods by name, one file each: from pairs, labels and ordinary texts to a noise shape and a map."""
 
 from vecveil.errors import InvalidInputError, unknown_name, wrong_type
-from vecveil.protector.method import Candidate, FitData, Method
+from vecveil.protector.data import Data
+from vecveil.protector.method import Aim, Candidate, Method
 from vecveil.protector.methods.covariance import COVARIANCE
 from vecveil.protector.methods.gaussian import GAUSSIAN, LDP_GAUSSIAN
 from vecveil.protector.methods.laplace import LAPLACE
@@ -13,7 +14,7 @@ from vecveil.protector.methods.subspace import SUBSPACE
 from vecveil.protector.methods.text_level import TEXT_METHODS
 from vecveil.protector.methods.textcrafter import TEXTCRAFTER, TEXTCRAFTER_SUBSPACE
 
-__all__ = ["METHODS", "TEXT_METHODS", "Candidate", "FitData", "Method", "method_named", "register_method"]
+__all__ = ["METHODS", "TEXT_METHODS", "Aim", "Candidate", "Data", "Method", "method_named", "register_method"]
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -41,21 +42,19 @@ def register_method(method: Method) -> None:
     if not isinstance(method, Method):
         raise wrong_type("register_method", "method", "a Method", method)
     if method.name in METHODS or method.name in TEXT_METHODS:
-        got = repr(method.name)[:60]
-        raise InvalidInputError.of("register_method", "method", "one with a new name", got, code="E-INPUT-NAME")
+        raise InvalidInputError(
+            f"A method named {repr(method.name)[:60]} exists already.", code="E-INPUT-NAME", param="method"
+        )
     METHODS[method.name] = method
 
 
 def method_named(name: str) -> Method:
     """Return the method of this name that protects vectors."""
     if isinstance(name, str) and name in TEXT_METHODS:
-        raise InvalidInputError.of(
-            "fit",
-            "method",
-            "one that protects vectors",
-            repr(name),
-            "It rewrites texts before they are encoded; vectors already hold the concept.",
-            "Call vecveil.fit with texts and a concept that matches them.",
+        raise InvalidInputError(
+            f"Method {name!r} rewrites texts before they are encoded, and these vectors already hold the concept. Call "
+            "vecveil.fit with texts and a concept that matches them.",
+            param="method",
         )
     if not isinstance(name, str) or name not in METHODS:
         raise unknown_name("fit", "method", sorted(METHODS), name)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from vecveil.errors import InvalidInputError, unknown_name, wrong_type
-from vecveil.protector.method import Candidate, FitData, Method
+from vecveil.protector.data import Data
+from vecveil.protector.method import Aim, Candidate, Method
 from vecveil.sensitivity.closed_forms import (
     concept_covariance_shape,
     diagonal_concept_shape,
@@ -24,42 +25,59 @@ SHAPES = ("pairs", "labels", "low-rank", "diagonal", "differences")
 """Optimal for pairs, optimal for token labels, its leading directions, its diagonal, SPARSE's Definition 7."""
 
 
-def covariance_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
-    """Return Mahalanobis noise of the shape in the option ``shape``, given by name or as a `NoiseShape`."""
-    floor = check_positive(options.pop("floor", 1e-2), owner="fit", param="floor")
-    kind = options.pop("shape", "labels" if data.negative is None else "pairs")
-    rank = options.pop("rank", None)
-    if isinstance(kind, NoiseShape):  # such as one that combines several concepts
-        if rank is not None:
-            raise InvalidInputError.of("fit", "rank", "left out with a shape of your own", rank)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CovarianceOptions:
+    """Options of ``covariance``.
+
+    Attributes:
+        floor: least share of the noise in any direction.
+        shape: one of `SHAPES`, or a `NoiseShape`; None takes "pairs", or "labels" for a concept given by labels.
+        rank: number of leading directions, of "low-rank".
+    """
+
+    floor: float = 1e-2
+    shape: Any = None
+    rank: int | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(self.floor, owner="fit", param="floor")
+        if isinstance(self.shape, NoiseShape):  # such as one that combines several concepts
+            if self.rank is not None:
+                raise InvalidInputError("A `shape` of your own takes no `rank`.", param="rank")
+            return
+        if self.shape is not None and not isinstance(self.shape, str):
+            raise wrong_type("fit", "shape", f"one of {', '.join(SHAPES)}, or a NoiseShape", self.shape)
+        if self.shape is not None and self.shape not in SHAPES:
+            raise unknown_name("fit", "shape", SHAPES, self.shape)
+        if (self.rank is not None) != (self.shape == "low-rank"):
+            raise InvalidInputError("`shape` 'low-rank' needs `rank`, and no other shape takes it.", param="rank")
+
+
+def covariance_candidate(data: Data, options: CovarianceOptions, aim: Aim) -> Candidate:
+    """Return Mahalanobis noise of the shape in the option ``shape``."""
+    kind, floor, rank, moments = options.shape, options.floor, options.rank, data.moments
+    if isinstance(kind, NoiseShape):
         if kind.dimension != data.dimension:
-            got = f"dimension {kind.dimension}"
-            raise InvalidInputError.of("fit", "shape", f"of dimension {data.dimension}", got)
+            raise InvalidInputError(
+                f"`shape` has dimension {kind.dimension}, the vectors {data.dimension}.", param="shape"
+            )
         return Candidate(kind, parameters={"shape": "given"})
-    if not isinstance(kind, str):
-        raise wrong_type("fit", "shape", f"one of {', '.join(SHAPES)}, or a NoiseShape", kind)
-    if kind not in SHAPES:
-        raise unknown_name("fit", "shape", SHAPES, kind)
-    if kind != "labels":  # every other shape compares the two sides of pairs
-        data.pairs("shape", kind)
-    if (rank is not None) != (kind == "low-rank"):
-        constraint = "given with shape 'low-rank' and with no other"
-        raise InvalidInputError.of("fit", "rank", constraint, repr(rank))
+    if kind is None:
+        kind = "labels" if data.negative is None else "pairs"
     parameters = {"floor": floor, "shape": kind, **({} if rank is None else {"rank": rank})}
-    return Candidate(_shape(kind, data, floor, rank), parameters=parameters)
-
-
-def _shape(kind: str, data: FitData, floor: float, rank: Any) -> NoiseShape:
-    if kind == "pairs":
-        return concept_covariance_shape(data.moments, floor=floor)
     if kind == "labels":
-        return label_shape(data.moments, floor=floor)
-    if kind == "low-rank":
+        return Candidate(label_shape(moments, floor=floor), parameters=parameters)
+    sides = data.sides("shape", kind)  # every other shape compares the two sides of pairs
+    if kind == "pairs":
+        shape = concept_covariance_shape(moments, floor=floor)
+    elif kind == "low-rank":
         rank = check_count(rank, owner="fit", param="rank", maximum=data.dimension)
-        return low_rank_concept_shape(data.moments, rank, floor=floor)
-    if kind == "diagonal":
-        return diagonal_concept_shape(data.moments, floor=floor)
-    return difference_shape(*data.pairs("shape", kind), floor=floor)
+        shape = low_rank_concept_shape(moments, rank, floor=floor)
+    elif kind == "diagonal":
+        shape = diagonal_concept_shape(moments, floor=floor)
+    else:
+        shape = difference_shape(*sides, floor=floor)
+    return Candidate(shape, parameters=parameters)
 
 
 def with_wiener(candidate: Candidate, moments: Moments) -> Candidate:
@@ -80,7 +98,7 @@ COVARIANCE = Method(
     "covariance",
     "full-matrix Mahalanobis noise shaped by the concept covariance, then the Wiener filter",
     covariance_candidate,
-    options=("floor", "shape", "rank"),
+    option_type=CovarianceOptions,
     postprocess="wiener",
     metric="Mahalanobis",
 )

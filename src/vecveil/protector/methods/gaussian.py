@@ -5,7 +5,8 @@ from typing import NoReturn
 import numpy as np
 
 from vecveil.mechanisms import Gaussian, LdpGaussian
-from vecveil.protector.method import Method, NoiseFamily, isotropic
+from vecveil.protector.method import Method, isotropic
+from vecveil.protector.scale import NoiseFamily
 
 _FAMILY = NoiseFamily(
     mechanism=lambda shape, noise, rms_norm, splits: Gaussian(

@@ -5,7 +5,8 @@ import numpy as np
 from vecveil.errors import CalibrationError
 from vecveil.mechanisms import Purkayastha, epsilon_of_rms_norm, rms_norm_of_epsilon
 from vecveil.mechanisms.purkayastha import angle_moments
-from vecveil.protector.method import Method, NoiseFamily, isotropic
+from vecveil.protector.method import Method, isotropic
+from vecveil.protector.scale import NoiseFamily
 
 
 def _cosine_ratio(cosine: float, dimension: int) -> float:

@@ -1,7 +1,8 @@
 """The ``shuffle`` method: one secret permutation of the coordinates."""
 
 from vecveil.mechanisms import Shuffle, random_permutation
-from vecveil.protector.method import Method, NoiseFamily, isotropic
+from vecveil.protector.method import Method, isotropic
+from vecveil.protector.scale import NoiseFamily
 
 _FAMILY = NoiseFamily(
     mechanism=lambda shape, noise, rms_norm, splits: Shuffle(random_permutation(shape.dimension)),

@@ -6,37 +6,50 @@ replace the learnt mask. Only this method uses an attack in its defence; an audi
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vecveil.protector.method import Candidate, FitData, Method
+from vecveil.protector.data import Data
+from vecveil.protector.method import Aim, Candidate, Method
 from vecveil.runtime import progress
 from vecveil.sensitivity.integrated_gradients import white_box_shape
 from vecveil.validation import check_count, check_positive
 
 
-def whitebox_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
+@dataclass(frozen=True, kw_only=True)
+class WhiteboxOptions:
+    """Options of ``sparse-whitebox``: floor of the noise, steps of the gradients, epochs of the classifier."""
+
+    floor: float = 1e-6
+    steps: int = 50
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(self.floor, owner="fit", param="floor")
+        check_count(self.steps, owner="fit", param="steps")
+        if self.epochs is not None:
+            check_count(self.epochs, owner="fit", param="epochs")
+
+
+def whitebox_candidate(data: Data, options: WhiteboxOptions, aim: Aim) -> Candidate:
     """Return diagonal Mahalanobis noise shaped by integrated gradients."""
     from vecveil.attacks.token_inference.perceptrons import PUBLISHED  # loads torch
     from vecveil.attacks.training import train_network
 
-    floor = check_positive(options.pop("floor", 1e-6), owner="fit", param="floor")
-    steps = check_count(options.pop("steps", 50), owner="fit", param="steps")
-    epochs = check_count(options.pop("epochs", PUBLISHED.epochs), owner="fit", param="epochs")
+    floor, steps, epochs = options.floor, options.steps, options.epochs or PUBLISHED.epochs
     X = data.positive.astype(np.float32)
     L = data.token_labels
     if L is None:  # without words, classify D+ against D-
-        _, negative = data.pairs("method", "sparse-whitebox")
+        _, negative = data.sides("method", "sparse-whitebox")
         X = np.concatenate([X, negative.astype(np.float32)])
         L = np.repeat([1, 0], len(data.positive))[:, None].astype(np.uint8)
     labels = np.asarray(L)
     # The classifier of the paper; `epochs` alone can be changed.
     schedule = replace(PUBLISHED, epochs=epochs)
-    training = train_network(lambda: (X, labels), schedule, np.random.default_rng(data.seed))
-    *_, network = progress(training, "Training the classifier", total=epochs, show=data.show_progress, unit="epoch")
-    shape = white_box_shape(network.module, X, labels, floor=floor, steps=steps, show_progress=data.show_progress)
+    training = train_network(lambda: (X, labels), schedule, np.random.default_rng(aim.seed))
+    *_, network = progress(training, "Training the classifier", total=epochs, show=aim.show_progress, unit="epoch")
+    shape = white_box_shape(network.module, X, labels, floor=floor, steps=steps, show_progress=aim.show_progress)
     return Candidate(shape, parameters={"floor": floor, "steps": steps, "epochs": epochs})
 
 
@@ -44,6 +57,6 @@ SPARSE_WHITEBOX = Method(
     "sparse-whitebox",
     "SPARSE-WB: integrated gradients of a token classifier shape diagonal Mahalanobis noise",
     whitebox_candidate,
-    options=("floor", "steps", "epochs"),
+    option_type=WhiteboxOptions,
     metric="Mahalanobis",
 )

@@ -14,7 +14,7 @@ no part in the choice; there the fit measures what the reader recovers of listed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,8 @@ from vecveil.errors import InvalidInputError, wrong_type
 from vecveil.metrics import NeighbourTask
 from vecveil.metrics.tasks import UtilityRelease
 from vecveil.protector.calibration import SMALLEST_NOISE, CommonDraws, blas_threads, largest_noise, refuse_target
-from vecveil.protector.method import Candidate, FitData, Method
-from vecveil.protector.pairs import classes_of
+from vecveil.protector.data import Data, classes_of
+from vecveil.protector.method import Aim, Candidate, Method
 from vecveil.runtime import progress
 from vecveil.sensitivity.kernel_reader import (
     kernel_ridge_left_out,
@@ -97,91 +97,111 @@ class SubspaceSetting:
     gradients: int = 0
 
 
-def subspace_candidate(data: FitData, options: dict[str, Any]) -> Candidate:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SubspaceOptions:
+    """Options of ``subspace``; the search finds what is None.
+
+    Attributes:
+        rank, kept, flattening, pairs, gradients: of `SubspaceSetting`.
+        transplants: fit on transplanted texts too, see `vecveil.sensitivity.moments`.
+        preserve: classes of a task, one a row; nothing that correlates with them is erased.
+    """
+
+    rank: int | None = None
+    kept: int | None = None
+    flattening: float | None = None
+    pairs: bool | None = None
+    gradients: int | None = None
+    transplants: bool | None = False
+    preserve: Any = None
+
+    def __post_init__(self) -> None:
+        for param in ("pairs", "transplants"):
+            if not isinstance(getattr(self, param), bool | None):
+                raise wrong_type("fit", param, "True, False or None", getattr(self, param))
+        if self.flattening is not None:
+            check_positive(self.flattening, owner="fit", param="flattening", allow_zero=True)
+
+    def fixed(self, n: int) -> dict[str, Any]:
+        """Return the given fields of a setting; raise InvalidInputError for one beyond ``n`` dimensions."""
+        most_gradients = n - 1 if self.rank is None else self.rank
+        ranges = {"rank": (1, n - 1), "kept": (1, n - (self.rank or 1)), "gradients": (0, most_gradients)}
+        for param, (least, most) in ranges.items():
+            if getattr(self, param) is not None:
+                check_count(getattr(self, param), owner="fit", param=param, minimum=least, maximum=most)
+        given = {each.name: getattr(self, each.name) for each in fields(SubspaceSetting)}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def subspace_candidate(data: Data, options: SubspaceOptions, aim: Aim) -> Candidate:
     """Return the candidate of the best setting that agrees with the given options."""
-    n = data.dimension
+    n, findings = data.dimension, dict[str, Any]()
     if n < 2:
-        raise InvalidInputError.of("fit", "positive", "of dimension 2 or more for method 'subspace'", n)
-    labels = options.pop("preserve", None)
-    if labels is not None:
-        data = _preserving(data, labels)
-    fixed, transplants = _checked_options(options, n)
+        raise InvalidInputError("Method 'subspace' needs vectors of 2 dimensions or more.", param="positive")
+    if options.preserve is not None:
+        data, findings = _preserving(data, options.preserve)
+    fixed, transplants = options.fixed(n), bool(options.transplants)
     if data.negative is None:
         _fix_label_rank(data, fixed, transplants=transplants)
-    whole = MapFit(data, transplants=transplants)
+    whole = MapFit(data, aim, transplants=transplants)
     if fixed.keys() >= {"rank", "kept", "flattening", "pairs"}:  # nothing is left to search
-        return _candidate(whole, SubspaceSetting(**fixed))
+        return _candidate(whole, SubspaceSetting(**fixed), findings)
     with blas_threads(n):
         search = SubspaceSearch(whole)
         best = search.run(fixed)
         reading = search.reading(best)
-    data.findings["search"] = [{**vars(setting), **row} for setting, row in search.tried.items()]
-    if reading:
-        data.findings["reader"] = reading
-    return _candidate(whole, best)
+    findings |= {"search": [{**vars(setting), **row} for setting, row in search.tried.items()]}
+    findings |= {"reader": reading} if reading else {}
+    return _candidate(whole, best, findings | {"warnings": search.warnings})
 
 
-def _preserving(data: FitData, labels: Any) -> FitData:
-    """Return the data with the covariance of the task's classes in its moments."""
-    rows, _ = data.pairs("preserve", "labels")
+def _preserving(data: Data, labels: Any) -> tuple[Data, dict[str, Any]]:
+    """Return the data with the covariance of the task's classes in its moments, and what the report says of them."""
+    rows, _ = data.sides("preserve", "labels")
     if data.background is not None and hasattr(labels, "__len__") and len(labels) != len(rows):
         rows = np.concatenate([rows, data.background])
-    marks = classes_of(labels, len(rows), owner="fit", param="preserve")
+    marks = classes_of(labels, len(rows), param="preserve")
     held, classes = marks.any(axis=1), marks.shape[1]
     if not 1 < classes <= data.dimension // 4:
-        most = data.dimension // 4
-        raise InvalidInputError.of("fit", "preserve", f"2 to {most} classes", classes)
-    data.findings["preserved"] = {"classes": classes, "texts": int(held.sum())}
+        raise InvalidInputError(
+            f"`preserve` has {classes} classes; {data.dimension} dimensions allow 2 to {data.dimension // 4}.",
+            param="preserve",
+        )
     task = cross_covariance(rows[held], marks[held])
-    return replace(data, moments=replace(data.moments, preserved=task))
+    preserved = {"classes": classes, "texts": int(held.sum())}
+    return data.with_moments(replace(data.moments, preserved=task)), {"preserved": preserved}
 
 
-def _checked_options(options: dict[str, Any], n: int) -> tuple[dict[str, Any], bool]:
-    """Return the given fields of a setting, and whether to fit on transplants as well."""
-    fixed = {key: value for key, value in options.items() if value is not None}
-    transplants = fixed.pop("transplants", False)
-    for param, value in (("pairs", fixed.get("pairs", False)), ("transplants", transplants)):
-        if not isinstance(value, bool):
-            raise wrong_type("fit", param, "True, False or None", value)
-
-    def check(param: str, least: int, most: int) -> None:
-        if param in fixed:
-            fixed[param] = check_count(fixed[param], owner="fit", param=param, minimum=least, maximum=most)
-
-    check("rank", 1, n - 1)
-    check("kept", 1, n - fixed.get("rank", 1))
-    check("gradients", 0, fixed.get("rank", n - 1))
-    if "flattening" in fixed:
-        fixed["flattening"] = check_positive(fixed["flattening"], owner="fit", param="flattening", allow_zero=True)
-    return fixed, transplants
-
-
-def _fix_label_rank(data: FitData, fixed: dict[str, Any], *, transplants: bool) -> None:
+def _fix_label_rank(data: Data, fixed: dict[str, Any], *, transplants: bool) -> None:
     """Fix the number of erased directions to the rank of the labels: one less than the classes."""
     for param, value in (("pairs", fixed.get("pairs")), ("transplants", transplants)):
         if value:
-            data.pairs(param, value)
+            data.sides(param, value)
     strengths = directions_of(data.moments, pairs=False).strengths
     telling = int((strengths > LEAST_STRENGTH * strengths[0]).sum())
     most = min(telling, data.dimension - 1)
     rank = fixed.setdefault("rank", most)
     if rank > most:
-        raise InvalidInputError.of(
-            "fit", "rank", f"at most {most}", rank, "The labels tell texts apart in no more directions."
+        raise InvalidInputError(
+            f"`rank` is at most {most} here: the labels distinguish texts in no more directions.", param="rank"
         )
     fixed["pairs"] = False
     fixed.setdefault("gradients", 0)
 
 
-def _candidate(whole: MapFit, setting: SubspaceSetting) -> Candidate:
+def _candidate(whole: MapFit, setting: SubspaceSetting, findings: Mapping[str, Any]) -> Candidate:
     """Return the candidate of a setting, fitted on all texts."""
     data = whole.data
     directions, exact = whole.map(setting)
     # Quantised, so that a release is the same on every machine.
     linear = LinearMap.quantised(exact.down, exact.up, norm=data.moments.rms_norm)
-    data.findings["residual_after_erasure"] = directions.residual(setting.rank)
-    parameters = {**vars(setting), "transplants": whole.transplants}
-    return Candidate(NoiseShape.isotropic(data.dimension), lambda _: linear, parameters)
+    kept = min(setting.kept, data.dimension - setting.rank)
+    return Candidate(
+        NoiseShape.isotropic(data.dimension),
+        lambda _: linear,
+        parameters={**vars(setting), "kept": kept, "transplants": whole.transplants},
+        findings={**findings, "residual_after_erasure": directions.residual(setting.rank)},
+    )
 
 
 def directions_of(moments: Moments, *, pairs: bool) -> ConceptDirections:
@@ -191,7 +211,7 @@ def directions_of(moments: Moments, *, pairs: bool) -> ConceptDirections:
     return concept_directions(replace(moments, C=np.zeros_like(moments.C)))
 
 
-def _evidence(data: FitData) -> tuple[Embeddings, TokenLabels]:
+def _evidence(data: Data) -> tuple[Embeddings, TokenLabels]:
     """Return texts and their labels, or both sides of pairs and the side of each row."""
     if data.token_labels is not None:
         return data.positive, data.token_labels
@@ -200,7 +220,7 @@ def _evidence(data: FitData) -> tuple[Embeddings, TokenLabels]:
     return np.concatenate([data.positive, data.negative]), sides
 
 
-def _fold(data: FitData, rows: Rows, unlisted: Rows) -> FitData:
+def _fold(data: Data, rows: Rows, unlisted: Rows) -> Data:
     """Return the data of some positives and of all ordinary texts.
 
     ``unlisted`` are columns of the token labels: their words count as words outside the list.
@@ -214,27 +234,25 @@ def _fold(data: FitData, rows: Rows, unlisted: Rows) -> FitData:
     if words is not None:
         ordinary = np.arange(len(data.positive), words.marks.shape[0])
         words = words.without(unlisted).of(np.concatenate([rows, ordinary]))
-    moments = Moments.of(positive, negative, token_labels=labels, background=data.background, words=words)
+    groups = None if data.groups is None else data.groups[rows]
+    fold = replace(data, positive=positive, negative=negative, token_labels=labels, groups=groups, words=words)
+    moments = replace(fold.moments, preserved=data.moments.preserved)
     if negative is not None and not listed.all():
         # The pairs of unlisted words would show the directions of these words: without other pairs there are none.
         C = pair_covariance(positive[listed], negative[listed]) if listed.any() else np.zeros_like(moments.C)
         moments = replace(moments, C=C)
-    moments = replace(moments, preserved=data.moments.preserved)
-    groups = None if data.groups is None else data.groups[rows]
-    return replace(
-        data, positive=positive, negative=negative, token_labels=labels, groups=groups, words=words, moments=moments
-    )
+    return fold.with_moments(moments)
 
 
 class MapFit:
     """The maps of any setting, fitted on the texts of ``data``, and on transplanted ones as well."""
 
-    def __init__(self, data: FitData, *, transplants: bool) -> None:
-        self.data, self.transplants = data, transplants
+    def __init__(self, data: Data, aim: Aim, *, transplants: bool) -> None:
+        self.data, self.aim, self.transplants = data, aim, transplants
         self.moments = data.moments
         if transplants:
-            pairs = data.pairs("transplants", True)
-            moments = transplanted_moments(*pairs, data.token_labels, data.background, seed=data.seed)
+            pairs = data.sides("transplants", True)
+            moments = transplanted_moments(*pairs, data.token_labels, data.background, seed=aim.seed)
             # Transplants repeat the differences of real pairs, and a fold takes C from those of listed words alone.
             self.moments = replace(moments, C=data.moments.C, preserved=data.moments.preserved)
         self._directions: dict[bool, ConceptDirections] = {}
@@ -249,7 +267,7 @@ class MapFit:
             # Train the reader after the first erasure, so that its gradients show what that leaves.
             first = setting.rank - setting.gradients
             before = subspace_map(directions, erased=first, kept=kept, flattening=setting.flattening)
-            moment = reader_gradients(*_evidence(self.data), before, seed=self.data.seed)
+            moment = reader_gradients(*_evidence(self.data), before, seed=self.aim.seed)
             directions = directions.followed_by(moment, after=first)
         return directions, subspace_map(directions, erased=setting.rank, kept=kept, flattening=setting.flattening)
 
@@ -257,7 +275,7 @@ class MapFit:
         """Return releases of a setting at any noise-to-signal ratio."""
         linear = self.map(setting)[1]
         candidate = Candidate(NoiseShape.isotropic(linear.dimension), lambda _: linear)
-        return CommonDraws(candidate, self.data.moments.rms_norm, self.data.seed, reduced=reduced)
+        return CommonDraws(candidate, self.data.moments.rms_norm, self.aim.seed, reduced=reduced)
 
 
 # -- the search: settings in two rounds, the second around the best of the first
@@ -319,13 +337,13 @@ class SubspaceSearch:
     """
 
     def __init__(self, whole: MapFit) -> None:
-        self.whole, self.data = whole, whole.data
-        data = whole.data
-        rng = np.random.default_rng(data.seed)
+        self.whole, self.data, self.aim = whole, whole.data, whole.aim
+        data, self.warnings = whole.data, list[str]()
+        rng = np.random.default_rng(self.aim.seed)
         groups = near_duplicate_groups(data.positive) if data.groups is None else data.groups
         groups, (first, second, self.rest), largest = _parts(groups, rng)
         if data.groups is not None and largest:
-            data.findings.setdefault("warnings", []).append(
+            self.warnings.append(
                 f"One group joins {largest:.0%} of the texts with the concept, near-duplicates included: the search "
                 "split texts without regard to groups, and the fit's leak figures are too low for groups that it has "
                 "not seen."
@@ -334,16 +352,15 @@ class SubspaceSearch:
         if data.token_labels is not None and data.negative is not None:
             self.unlisted = _left_out(data.token_labels, rng)
         # The texts of one fold fit a map; those of the other read its releases.
-        self._fits = [
-            MapFit(_fold(data, rows, self.unlisted), transplants=whole.transplants) for rows in (first, second)
-        ]
+        folds = [_fold(data, rows, self.unlisted) for rows in (first, second)]
+        self._fits = [MapFit(fold, self.aim, transplants=whole.transplants) for fold in folds]
         self._read = second, first
         self._readers = [self._reader(rows, groups) for rows in self._read]
         everything = data.positive
         if data.background is not None:
             everything = np.concatenate([data.positive, data.background])
         own = everything[rng.permutation(len(everything))[:2000]]
-        self._neighbours = NeighbourTask(own, queries=300, seed=data.seed) if len(own) > 11 else None
+        self._neighbours = NeighbourTask(own, queries=300, seed=self.aim.seed) if len(own) > 11 else None
         self.tried: dict[SubspaceSetting, dict[str, Any]] = {}
         self._hits: dict[SubspaceSetting, npt.NDArray[np.float64]] = {}
 
@@ -353,12 +370,12 @@ class SubspaceSearch:
         Raises:
             CalibrationError: no setting reaches the target utility.
         """
-        n, target = self.data.dimension, self.data.scale.target_utility
+        n, target = self.data.dimension, self.aim.utility_target
 
         def best_of(settings: list[SubspaceSetting], description: str) -> SubspaceSetting | None:
             """Try the settings; return the best of all tried so far."""
             new = [setting for setting in dict.fromkeys(settings) if setting not in self.tried]
-            for setting in progress(new, description, total=len(new), show=self.data.show_progress):
+            for setting in progress(new, description, total=len(new), show=self.aim.show_progress):
                 self._try(setting)
             self._compare()
             return next(iter(_ranked(self.tried)), None)
@@ -380,7 +397,7 @@ class SubspaceSearch:
         if best is None:
             assert target is not None
             reachable = max((row["utility"] for row in self.tried.values()), default=0.0)
-            raise refuse_target(target, reachable, "Method 'subspace'", self.data.task)
+            raise refuse_target(target, reachable, "Method 'subspace'", self.aim.task)
         return best_of(list(second_settings(n, best, fixed)), "Choosing kept directions") or best
 
     def reading(self, setting: SubspaceSetting) -> dict[str, Any]:
@@ -403,7 +420,7 @@ class SubspaceSearch:
             shares = []
             for fitted, read in zip(self._fits, self._read, strict=True):
                 release = fitted.draws(setting).at(noise)
-                shares.append(_shares(data.positive, marks, read[:LEARNT_ROWS], judge, release, data.seed))
+                shares.append(_shares(data.positive, marks, read[:LEARNT_ROWS], judge, release, self.aim.seed))
             value, chance, clean = (float(np.mean(each)) for each in zip(*shares, strict=True))
             error = 1.96 * standard_error(value, marks[judge])
             reading[kind] = {
@@ -424,7 +441,7 @@ class SubspaceSearch:
         if self.data.token_labels is None:
             rows = rows[: READER_ROWS // 2]
             rows, groups = np.concatenate([rows, rows + len(groups)]), np.tile(groups, 2)
-        return FoldReader(X[rows], labels[rows], groups[rows], self.data.seed)
+        return FoldReader(X[rows], labels[rows], groups[rows], self.aim.seed)
 
     def _compare(self) -> None:
         """Set each feasible setting's ``error``: the standard error of its difference from the least leakage."""
@@ -445,23 +462,24 @@ class SubspaceSearch:
 
     def _try(self, setting: SubspaceSetting) -> None:
         """Add the utility, noise and leakage of a setting to ``tried``."""
-        scale, rms_norm = self.data.scale, self.data.moments.rms_norm
-        draws = self.whole.draws(setting, reduced=not self.data.task.same_space)
+        scale, rms_norm = self.aim.scale, self.data.moments.rms_norm
+        draws = self.whole.draws(setting, reduced=not self.aim.task.same_space)
         utility = self._utility(draws)
-        if scale.target_utility is not None:
-            noise = largest_noise(utility, scale.target_utility)
+        assert scale is not None
+        if scale.utility_target is not None:
+            noise = largest_noise(utility, scale.utility_target)
             feasible = noise is not None
         else:
             candidate = draws.candidate
             noise = scale.noise(rms_norm, candidate.shape.dimension, candidate.family)
             assert noise is not None
-            plain = CommonDraws(Candidate(candidate.shape), rms_norm, self.data.seed)
+            plain = CommonDraws(Candidate(candidate.shape), rms_norm, self.aim.seed)
             feasible = utility(noise) >= MAP_UTILITY * self._utility(plain)(noise)
         row: dict[str, Any] = {"feasible": feasible, "noise_to_signal": noise}
         row["utility"] = utility(SMALLEST_NOISE if noise is None else noise)
         row["neighbours"] = row["recovered"] = None
         if feasible and noise is not None:
-            rng = np.random.default_rng(self.data.seed)
+            rng = np.random.default_rng(self.aim.seed)
             if self._neighbours is not None:
                 row["neighbours"] = self._neighbours.relative(draws.at(noise), rng)
             row["recovered"] = self._leakage(setting, noise)
@@ -479,8 +497,8 @@ class SubspaceSearch:
         return float(hits.sum() / max(sum(int(labels.sum()) for _, labels in scored), 1))
 
     def _utility(self, draws: CommonDraws) -> Callable[[float], float]:
-        rng = np.random.default_rng(self.data.seed)
-        return lambda noise: self.data.task.relative(draws.at(noise), rng)
+        rng = np.random.default_rng(self.aim.seed)
+        return lambda noise: self.aim.task.relative(draws.at(noise), rng)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -505,7 +523,7 @@ def releases(X: Embeddings, copies: int, release: UtilityRelease, seed: int) -> 
     return [release(X.copy(), np.random.default_rng([seed, i])) for i in range(copies)]
 
 
-def leak_of_releases(data: FitData, release: UtilityRelease) -> dict[str, float] | None:
+def leak_of_releases(data: Data, release: UtilityRelease, seed: int) -> dict[str, float] | None:
     """Return what kernel ridge recovers from releases (``value``) and from clean vectors (``clean``), and ``chance``.
 
     It learns from half of the texts (or of the pairs, where there are no labels) and is judged on the other half, on
@@ -515,13 +533,13 @@ def leak_of_releases(data: FitData, release: UtilityRelease) -> dict[str, float]
     groups = near_duplicate_groups(data.positive) if data.groups is None else data.groups
     groups = np.tile(groups, len(X) // len(data.positive))
     names, own = np.unique(groups, return_inverse=True)
-    rng = np.random.default_rng(data.seed)
+    rng = np.random.default_rng(seed)
     in_learn = (rng.permutation(len(names)) < len(names) // 2)[own]
     holding = np.ones(len(X), dtype=bool) if marks.shape[1] == 1 else marks.any(axis=1)
     learn, judge = (rng.permutation(np.flatnonzero(holding & part)) for part in (in_learn, ~in_learn))
     if min(len(learn), len(judge)) < FEWEST_JUDGED:
         return None
-    value, chance, clean = _shares(X, marks, learn[:LEARNT_ROWS], judge[:READER_ROWS], release, data.seed)
+    value, chance, clean = _shares(X, marks, learn[:LEARNT_ROWS], judge[:READER_ROWS], release, seed)
     if clean - chance <= 2 * standard_error(clean, marks[judge]):
         return None
     return {"value": value, "chance": chance, "clean": clean}
@@ -614,7 +632,7 @@ SUBSPACE = Method(
     "subspace",
     "erase the concept's directions, keep the leading ones of the rest, isotropic Laplace noise",
     subspace_candidate,
-    options=("rank", "kept", "flattening", "pairs", "gradients", "transplants", "preserve"),
+    option_type=SubspaceOptions,
     postprocess="own map",
     without_map="laplace",
 )

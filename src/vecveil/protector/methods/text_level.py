@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -32,6 +32,7 @@ from vecveil.mechanisms import Mechanism
 from vecveil.mechanisms.base import Arrays
 from vecveil.metrics import Estimate, NeighbourTask, SimilarityTask, UtilityTask
 from vecveil.metrics.tasks import Sides, UtilityRelease
+from vecveil.protector.method import NoOptions, option_names
 from vecveil.randomness import WordStream
 from vecveil.types import Embeddings, Matrix
 from vecveil.validation import check_count
@@ -42,13 +43,38 @@ SAMPLE = 1000
 
 
 @dataclass(frozen=True)
+class RandomOptions:
+    """Options of ``replace-random``: words to draw replacements from, and the fewest texts that hold each."""
+
+    words: int = 2000
+    min_word_texts: int = 5
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            check_count(getattr(self, each.name), owner="fit", param=each.name)
+
+
+@dataclass(frozen=True, eq=False)
+class SemanticOptions:
+    """Options of ``replace-semantic``.
+
+    Attributes:
+        members: ``own`` (of the texts), ``faker`` (made up, by ``locales`` and ``count``), or lists by type.
+    """
+
+    members: Any = "own"
+    locales: Any = ("en_US",)
+    count: int = 500
+
+
+@dataclass(frozen=True)
 class TextMethod:
-    """A text-level method's name, summary and builder; fields as in `vecveil.protector.METHODS`."""
+    """A text-level method's name, summary and builder; fields as in `vecveil.protector.Method`."""
 
     name: str
     summary: str
-    build: Callable[[ConceptMatches, Concept, int, dict[str, Any]], Rewriter]
-    options: tuple[str, ...] = ()
+    build: Callable[[ConceptMatches, Concept, int, Any], Rewriter]
+    option_type: type[Any] = NoOptions
 
     kind: ClassVar[str] = "empirical"
     metric: ClassVar[str] = "none"
@@ -56,36 +82,33 @@ class TextMethod:
     delta: ClassVar[bool] = False
     postprocess: ClassVar[str] = "none"
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        return option_names(self.option_type)
 
-def _redact(matches: ConceptMatches, concept: Concept, seed: int, options: dict[str, Any]) -> Rewriter:
+
+def _redact(matches: ConceptMatches, concept: Concept, seed: int, options: NoOptions) -> Rewriter:
     return Redacting(concept, seed)
 
 
-def _replace_random(matches: ConceptMatches, concept: Concept, seed: int, options: dict[str, Any]) -> Rewriter:
-    count, least = (
-        check_count(options.get(name, default), owner="fit", param=name)
-        for name, default in (("words", 2000), ("min_word_texts", 5))
-    )
-    return ReplacingAtRandom.of(matches, concept, seed=seed, count=count, min_texts=least)
+def _replace_random(matches: ConceptMatches, concept: Concept, seed: int, options: RandomOptions) -> Rewriter:
+    return ReplacingAtRandom.of(matches, concept, seed=seed, count=options.words, min_texts=options.min_word_texts)
 
 
-def _replace_semantic(matches: ConceptMatches, concept: Concept, seed: int, options: dict[str, Any]) -> Rewriter:
-    members = options.get("members", "own")
-    if members == "own":
+def _replace_semantic(matches: ConceptMatches, concept: Concept, seed: int, options: SemanticOptions) -> Rewriter:
+    if isinstance(options.members, str) and options.members == "own":
         return ReplacingByMembers.of(matches, concept, seed=seed)
     # Only types that occur in the texts need members.
     labels = {span.label for spans in matches.spans for span in spans}
-    return ReplacingByMembers(concept, seed, _given_members(members, labels, seed, options, "members"))
+    return ReplacingByMembers(concept, seed, _given_members(options, labels, seed, "members"))
 
 
-def _given_members(
-    members: Any, labels: set[str], seed: int, options: Mapping[str, Any], param: str
-) -> dict[str, tuple[str, ...]]:
+def _given_members(options: SemanticOptions, labels: set[str], seed: int, param: str) -> dict[str, tuple[str, ...]]:
     """Return made-up members, or the caller's lists: at least two for each type in the texts."""
-    if members == "faker":
-        locales = options.get("locales", ("en_US",))
+    members, locales = options.members, options.locales
+    if isinstance(members, str) and members == "faker":
         locales = tuple(locales.split(",")) if isinstance(locales, str) else tuple(locales)
-        count = check_count(options.get("count", 500), owner="fit", param="count", minimum=2)
+        count = check_count(options.count, owner="fit", param="count", minimum=2)
         return made_up_members(labels, locales=locales, count=count, seed=seed)
     expected = "'own', 'faker', or a mapping of each type to two strings or more"
     valid = isinstance(members, Mapping) and all(
@@ -98,8 +121,7 @@ def _given_members(
     if not valid:
         raise wrong_type("fit", param, expected, members)
     if missing := len(labels - set(members)):
-        got = f"a mapping that lacks {missing} types of the texts"
-        raise InvalidInputError.of("fit", param, expected, got)
+        raise InvalidInputError(f"`{param}` lacks {missing} types of the texts: {expected}.", param=param)
     return {str(label): tuple(names) for label, names in members.items()}
 
 
@@ -109,13 +131,13 @@ TEXT_METHODS: dict[str, TextMethod] = {
         "replace-random",
         "each word of the concept becomes a random word of the texts, before the text is encoded",
         _replace_random,
-        options=("words", "min_word_texts"),
+        option_type=RandomOptions,
     ),
     "replace-semantic": TextMethod(
         "replace-semantic",
         "each mention becomes a random member of the same type, before the text is encoded",
         _replace_semantic,
-        options=("members", "locales", "count"),
+        option_type=SemanticOptions,
     ),
 }
 
@@ -177,34 +199,26 @@ class StageOptions:
         rewrite: Any,
         concept: Concept,
         *,
-        method: str,
-        detector: Any,
-        hypernyms: Any,
-        surrogate_key: Any,
-        surrogates: Any,
+        detector: Any = None,
+        hypernyms: Any = None,
+        surrogate_key: Any = None,
+        surrogates: Any = None,
     ) -> StageOptions:
         """Return the options; refuse arguments that the stage does not use."""
         uses = {"hypernym": ("hypernyms",), "delete": (), "surrogate": ("surrogate_key", "surrogates")}
         if rewrite is not None and rewrite not in uses:
             raise unknown_name("fit", "rewrite", tuple(uses), rewrite)
-        if rewrite is not None and method in TEXT_METHODS:
-            raise InvalidInputError.of(
-                "fit", "rewrite", f"left out for method {method!r}", repr(rewrite), "It rewrites texts itself."
-            )
         known = () if rewrite is None else ("detector", *uses[rewrite])
         given = {"detector": detector, "hypernyms": hypernyms, "surrogate_key": surrogate_key, "surrogates": surrogates}
         for param, value in given.items():
             if value is not None and param not in known:
-                constraint = "given with `rewrite`" if rewrite is None else f"left out for `rewrite` {rewrite!r}"
-                raise InvalidInputError.of("fit", param, constraint, "a value")
+                which = "`rewrite`" if rewrite is None else f"another `rewrite` than {rewrite!r}"
+                raise InvalidInputError(f"`{param}` belongs to {which}.", param=param)
         if rewrite == "surrogate" and surrogate_key is None:
-            raise InvalidInputError.of(
-                "fit",
-                "surrogate_key",
-                "given for `rewrite` 'surrogate'",
-                None,
-                "Without a secret everybody could compute the surrogates.",
-                "Make a key file with `vecveil key new FILE` and name it.",
+            raise InvalidInputError(
+                "`rewrite` 'surrogate' needs `surrogate_key`: without a secret everybody could compute the surrogates. "
+                "Make a key file with `vecveil key new FILE`.",
+                param="surrogate_key",
             )
         if hypernyms is not None and not (
             isinstance(hypernyms, Mapping)
@@ -214,13 +228,10 @@ class StageOptions:
         finder = concept if detector is None else _detector_concept(detector, concept.name)
         finder.require_spans("fit")
         if finder.columns or any(getattr(each, "positional", False) for each in finder.detectors):
-            raise InvalidInputError.of(
-                "fit",
-                "detector",
-                "one that finds the concept in new texts",
-                "given spans",
-                "Spans belong to the texts of the fit, and later texts have none.",
-                "Name a detector, such as detector=['PERSON'] or a concept file.",
+            raise InvalidInputError(
+                "The concept has given spans, which later texts lack: pass a `detector`, such as ['PERSON'] or a "
+                "concept file.",
+                param="detector",
             )
         return cls(rewrite, finder, detector is None, hypernyms or {}, surrogate_key, surrogates or "own", concept.name)
 
@@ -232,7 +243,7 @@ class StageOptions:
             return ReplacingByHypernyms.of(self.concept, self.hypernyms, name=self.name, seed=seed)
         members = members_of(texts, spans)
         if self.surrogates != "own":
-            members = _given_members(self.surrogates, set(members), seed, {}, "surrogates")
+            members = _given_members(SemanticOptions(self.surrogates), set(members), seed, "surrogates")
         return ReplacingBySurrogates.of(self.concept, members, self.key, seed=seed)
 
 
@@ -430,9 +441,9 @@ def released_rows(
         try:
             rows = [place[np.asarray(row, dtype=np.float32).tobytes()] for row in X]
         except KeyError:
-            why = "A task holds vectors, and the method can rewrite only known texts."
-            constraint = "tasks on these texts for a method that rewrites texts"
-            raise InvalidInputError.of(owner, "tasks", constraint, "one on other texts", why) from None
+            raise InvalidInputError(
+                f"{owner}: the method rewrites texts, so a task has to use the vectors of these texts.", param="tasks"
+            ) from None
         return np.ascontiguousarray(released[rows])
 
     return release
