@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from research.catalogue import EXPERIMENTS, experiment_named
 from research.experiment import Records
 from research.records import RecordFolder
@@ -199,6 +201,6 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
         notes=summary.notes,
         tables=summary.tables,
         figures=summary.figures,
-        findings=[dataclasses.replace(finding, command=command) for finding in summary.findings],
+        findings=[structs.replace(finding, command=command) for finding in summary.findings],
     )
     return found.to_record()

@@ -122,7 +122,7 @@ def _points(figure: Figure) -> list[Point]:
 
 def curves(figure: Figure) -> Plot:
     """Return the curves of a figure with their intervals as bands; the first series is drawn on top."""
-    scale, ticks, height = across([x for x, *_ in _points(figure)], figure.log), _figure_ticks(figure), 220
+    scale, ticks, height = across([x for x, *_ in _points(figure)], figure.x.log), _figure_ticks(figure), 220
     down = down_in(ticks, height)
     bands: list[tuple[str, str]] = []
     lines: list[tuple[str, str]] = []
@@ -160,7 +160,7 @@ def curves(figure: Figure) -> Plot:
 def _bands(series: Series, colour: str, scale: Across, down: Callable[[float], float]) -> list[tuple[str, str]]:
     """Return the intervals of a series as outlines, and that of a lone point as a vertical line."""
     shapes = []
-    for has_interval, group in itertools.groupby(series.points, lambda point: point[2] is not None):
+    for has_interval, group in itertools.groupby(series.points, lambda point: point.low is not None):
         if not has_interval:
             continue
         run = [
@@ -205,7 +205,7 @@ def bars(figure: Figure) -> Bars:
         chart.names.append((group, chart.height + 12))
         chart.height += 16
         for i, series in enumerate(figure.series):
-            for _, y, low, high in (point for point in series.points if point[0] == x):
+            for _, y, low, high in (point for point in series.points if point.x == x):
                 # Negative bars run to the left of 0; a rect takes no negative width.
                 start, end = sorted((scale.place(0.0), scale.place(y)))
                 ends = None

@@ -230,11 +230,11 @@ def _csv_cell(cell: Cell) -> list[Any]:
 def _numbers(figure: Figure) -> list[tuple[float, list[tuple[str, str]]]]:
     """Return the numbers of a figure by x: for each series a value and its interval, as text."""
     rows = []
-    for x in sorted({point[0] for series in figure.series for point in series.points}):
+    for x in sorted({point.x for series in figure.series for point in series.points}):
         cells = []
         for series in figure.series:
             # A series may have several points at one x, or none: its cell holds them all.
-            points = [point for point in series.points if point[0] == x]
+            points = [point for point in series.points if point.x == x]
             values = "; ".join(rounded(y) for _, y, _, _ in points) or MISSING
             ends = [f"{rounded(low)} to {rounded(high)}" for *_, low, high in points if low is not None]
             cells.append((values, "; ".join(ends)))

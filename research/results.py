@@ -7,24 +7,19 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import Meta
+from msgspec.structs import force_setattr, replace
 
 from research.judging import VERDICTS, Verdict
 from vecveil.errors import InvalidInputError, VecveilError
-from vecveil.records.reading import Count, Finite, Place, Record, Scalar, Within
-
-Point: TypeAlias = tuple[float, float, float | None, float | None]
-"""x, y and the ends of the interval of y, or None."""
+from vecveil.records.reading import Conflict, Count, Finite, Positive, Record, Scalar
 
 
-class _Closed(Record):
-    CLOSED: ClassVar[bool] = True
-
-
-@dataclass(frozen=True)
-class Number(_Closed):
+class Number(Record, frozen=True, forbid_unknown_fields=True):
     """A number in a table.
 
     Attributes:
@@ -38,15 +33,14 @@ class Number(_Closed):
     value: Finite
     low: Finite | None = None
     high: Finite | None = None
-    sd: Annotated[float, Within(0, 1e15)] | None = None
+    sd: Positive | None = None
     n: Count | None = None
-    digits: Annotated[int, Within(0, 12)] = 1
+    digits: Annotated[int, Meta(ge=0, le=12)] = 1
     percent: bool = True
     published: Finite | None = None
 
-    def check(self, place: Place) -> None:
-        """Raise unless the interval has both ends, in order."""
-        _check_interval(place, self.low, self.high)
+    def __post_init__(self) -> None:
+        _check_interval(self.low, self.high)
 
 
 Cell: TypeAlias = str | Number | None
@@ -79,8 +73,7 @@ def number(
     )
 
 
-@dataclass(frozen=True)
-class Column(_Closed):
+class Column(Record, frozen=True, forbid_unknown_fields=True):
     """The head of a column of numbers, or of words if ``text``."""
 
     name: str
@@ -88,8 +81,7 @@ class Column(_Closed):
     text: bool = False
 
 
-@dataclass(frozen=True)
-class Table(_Closed):
+class Table(Record, frozen=True, forbid_unknown_fields=True):
     """A table with a cell for each column in every row; None marks a cell that was not measured."""
 
     title: str
@@ -98,122 +90,92 @@ class Table(_Closed):
     caption: str = ""
     notes: Sequence[str] = ()
 
-    def check(self, place: Place) -> None:
-        """Raise unless there are columns and every row has as many cells."""
+    def __post_init__(self) -> None:
         if not self.columns:
-            raise place.key("columns").fail("a list of one column or more", "an empty list")
-        for row in place.key("rows").items():
-            if len(row.value) != len(self.columns):
-                raise row.fail(f"{len(self.columns)} cells", str(len(row.value)))
+            raise Conflict("columns", "a table has one column or more")
+        for i, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise Conflict(f"rows[{i}]", f"expected {len(self.columns)} cells, got {len(row)}")
 
 
-@dataclass(frozen=True)
-class _PointRecord(_Closed):
-    """A point as a JSON object; in memory points are tuples."""
+class Point(Record, frozen=True, forbid_unknown_fields=True, order=True):
+    """A point of a figure, with the interval of y where there is one."""
 
     x: Finite
     y: Finite
     low: Finite | None = None
     high: Finite | None = None
 
-    def check(self, place: Place) -> None:
-        _check_interval(place, self.low, self.high)
+    def __post_init__(self) -> None:
+        _check_interval(self.low, self.high)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.x, self.y, self.low, self.high))
 
 
-@dataclass(frozen=True)
-class Series(_Closed):
-    """A line of a figure, or its bars of one colour; reading sorts the points by x."""
+class Series(Record, frozen=True, forbid_unknown_fields=True):
+    """A line of a figure, or its bars of one colour; its points are sorted by x."""
 
     name: str
     points: Sequence[Point]
     dashed: bool = False
 
-    def to_record(self) -> dict[str, Any]:
-        """Return the series as a JSON object."""
-        points = [vars(_PointRecord(*point)) for point in self.points]
-        return super().to_record() | {"points": points}
-
-    @classmethod
-    def at(cls, place: Place) -> Self:
-        """Return the series at a place inside a record."""
-        points = [_PointRecord.at(each) for each in place.key("points").items()]
-        values = sorted(((p.x, p.y, p.low, p.high) for p in points), key=lambda point: point[0])
-        # The base class would read points as plain lists: they are checked above, and put in afterwards.
-        bare = super().at(replace(place, value={**place.value, "points": []}))
-        return replace(bare, points=tuple(values))
+    def __post_init__(self) -> None:
+        force_setattr(self, "points", tuple(sorted(self.points, key=lambda point: point.x)))
 
 
-@dataclass(frozen=True)
-class _XAxis(_Closed):
-    name: str
-    log: bool
+class YAxis(Record, frozen=True, forbid_unknown_fields=True):
+    """The name of an axis."""
 
-
-@dataclass(frozen=True)
-class _YAxis(_Closed):
     name: str
 
+    def __str__(self) -> str:
+        return self.name
 
-@dataclass(frozen=True)
-class Figure(_Closed):
+
+class XAxis(YAxis, frozen=True, forbid_unknown_fields=True):
+    """The name of an axis, and whether it is logarithmic."""
+
+    log: bool = False
+
+
+class Figure(Record, frozen=True, forbid_unknown_fields=True):
     """A figure: curves or bars of series, or a heat map of ``values`` (rows x columns).
 
     Attributes:
-        x, y: names of the axes.
-        log: logarithmic x axis.
-        series: of curves or bars; reading leaves out empty series.
+        series: of curves or bars; empty series are left out.
         rows, columns, values: of a heat map, None for a cell without a value; ``columns`` also name groups of bars.
     """
 
     title: str
     kind: Literal["curve", "heat", "bars"] = "curve"
     caption: str = ""
-    x: str = ""
-    y: str = ""
-    log: bool = False
+    x: XAxis = XAxis("")
+    y: YAxis = YAxis("")
     series: Sequence[Series] = ()
     chance: Finite | None = None
     rows: Sequence[str] = ()
     columns: Sequence[str] = ()
     values: Sequence[Sequence[Finite | None]] = ()
 
-    def to_record(self) -> dict[str, Any]:
-        """Return the figure as a JSON object."""
-        record = super().to_record()
-        # The file nests `log` in the x axis, as the schema has it.
-        log = record.pop("log")
-        return record | {"x": {"name": self.x, "log": log}, "y": {"name": self.y}}
-
-    @classmethod
-    def at(cls, place: Place) -> Self:
-        """Return the figure at a place inside a record."""
-        x, y = _XAxis.at(place.key("x")), _YAxis.at(place.key("y"))
-        figure = super().at(replace(place, value={**place.value, "x": x.name, "log": x.log, "y": y.name}))
-        return replace(
-            figure,
-            series=tuple(series for series in figure.series if series.points),
-            values=figure.values if figure.kind == "heat" else (),
-        )
-
-    def check(self, place: Place) -> None:
-        """Raise unless the figure holds what its kind needs."""
-        if self.kind == "heat":
-            values = place.key("values")
-            if len(self.values) != len(self.rows):
-                raise values.fail(f"{len(self.rows)} rows, as many as have names", str(len(self.values)))
-            for line in values.items():
-                if len(line.value) != len(self.columns):
-                    raise line.fail(f"a list of {len(self.columns)} numbers", "another value")
+    def __post_init__(self) -> None:
+        force_setattr(self, "series", tuple(series for series in self.series if series.points))
+        if self.kind != "heat":
+            force_setattr(self, "values", ())
+        elif len(self.values) != len(self.rows):
+            raise Conflict("values", f"expected {len(self.rows)} rows, as many as have names")
+        for i, line in enumerate(self.values):
+            if len(line) != len(self.columns):
+                raise Conflict(f"values[{i}]", f"expected {len(self.columns)} numbers, got {len(line)}")
         # Charts take the logarithm of x and index columns by it: neither may fail while a page is drawn.
-        positions = [point[0] for series in self.series for point in series.points]
-        if self.log and any(x <= 0 for x in positions):
-            raise place.key("series").fail("of positive x, as its axis is logarithmic", "0 or less")
+        positions = [point.x for series in self.series for point in series.points]
+        if self.x.log and any(x <= 0 for x in positions):
+            raise Conflict("series", "x is 0 or less on a logarithmic axis")
         if self.kind == "bars" and self.columns and any(x not in range(len(self.columns)) for x in positions):
-            raise place.key("series").fail("of x that number the columns from 0", "another number")
+            raise Conflict("series", "x does not number the columns from 0")
 
 
-@dataclass(frozen=True)
-class ClaimFinding(_Closed):
+class ClaimFinding(Record, frozen=True, forbid_unknown_fields=True):
     """A claim beside what was measured, and the command that measures it.
 
     Attributes:
@@ -240,8 +202,7 @@ class Summary:
     notes: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class Cells(_Closed):
+class Cells(Record, frozen=True, forbid_unknown_fields=True):
     """Counts of an experiment's cells."""
 
     asked: Count
@@ -249,8 +210,7 @@ class Cells(_Closed):
     failed: Count
 
 
-@dataclass(frozen=True)
-class ExperimentRecord(_Closed):
+class ExperimentRecord(Record, frozen=True, forbid_unknown_fields=True, tag_field="schema", tag="vecveil.experiment/1"):
     """The record of an experiment.
 
     Attributes:
@@ -263,8 +223,6 @@ class ExperimentRecord(_Closed):
         findings: in the order of `VERDICTS` after reading.
     """
 
-    SCHEMA: ClassVar[str] = "vecveil.experiment/1"
-
     name: str
     what: str
     source: str
@@ -275,16 +233,11 @@ class ExperimentRecord(_Closed):
     quick: bool
     machine: Mapping[str, Scalar]
     cells: Cells
-    seconds: Annotated[float, Within(0)]
+    seconds: Positive
     notes: Sequence[str]
     tables: Sequence[Table]
     figures: Sequence[Figure]
     findings: Sequence[ClaimFinding]
-
-    @classmethod
-    def advice(cls, schema: Any) -> str:
-        """Return what to do with a record of another schema."""
-        return "Write the summary again with this version of vecveil."
 
 
 def read_experiment(record: Any, *, owner: str, error: type[VecveilError] = InvalidInputError) -> ExperimentRecord:
@@ -293,13 +246,13 @@ def read_experiment(record: Any, *, owner: str, error: type[VecveilError] = Inva
     Raises:
         InvalidInputError (or ``error``): another schema, or a key is missing, unknown or has a wrong value.
     """
-    experiment = ExperimentRecord.read(record, owner=owner, path="experiment", error=error)
+    experiment = ExperimentRecord.read(record, owner=owner, error=error)
     findings = sorted(experiment.findings, key=lambda finding: VERDICTS.index(finding.verdict))
     return replace(experiment, findings=tuple(findings))
 
 
-def _check_interval(place: Place, low: float | None, high: float | None) -> None:
+def _check_interval(low: float | None, high: float | None) -> None:
     if (low is None) != (high is None):
-        raise place.key("low").fail("given with high, or neither", "one of the two")
+        raise Conflict("low", "give both low and high, or neither")
     if low is not None and high is not None and low > high:
-        raise place.key("low").fail("at most high", "a larger number")
+        raise Conflict("low", "low is above high")

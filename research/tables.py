@@ -10,7 +10,7 @@ from research.experiment import Records
 from research.judging import Measured, Tally, verdict
 from research.published import Claim, claims, published
 from research.results import Cell as TableCell
-from research.results import ClaimFinding, Column, Figure, Number, Point, Series, Table, number
+from research.results import ClaimFinding, Column, Figure, Number, Point, Series, Table, XAxis, YAxis, number
 from research.scales import parse_scale
 
 FEW_TEXTS = 100  # judged texts: figures of fewer decide no claim
@@ -252,8 +252,8 @@ def line(
     for x, y in pairs:
         if x and y:
             low, high = ends(y) if band else (None, None)
-            points.append((x.value if isinstance(x, Number) else x, y.value, low, high))
-    return Series(name, sorted(points), dashed=dashed)
+            points.append(Point(x.value if isinstance(x, Number) else x, y.value, low, high))
+    return Series(name, points, dashed=dashed)
 
 
 def curve(records: Records, problem: str) -> Figure:
@@ -270,8 +270,8 @@ def curve(records: Records, problem: str) -> Figure:
     return Figure(
         problem,
         caption=caption,
-        x="utility kept",
-        y="leakage (R-precision)",
+        x=XAxis("utility kept"),
+        y=YAxis("leakage (R-precision)"),
         series=[one for one in series if one.points],
         chance=chance.value if chance else None,
     )

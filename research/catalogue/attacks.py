@@ -28,7 +28,7 @@ from research.grid import Grid, GridSpec
 from research.judging import Measured, Order, Tally, compare, verdict
 from research.points import defend, leakage, protector_record, short, utility
 from research.published import published
-from research.results import ClaimFinding, Figure, Number, Point, Series, Summary, Table, number
+from research.results import ClaimFinding, Figure, Number, Point, Series, Summary, Table, XAxis, YAxis, number
 from research.scales import parse_scale
 from research.specification import check_names, digest
 from vecveil.metrics.reconstruction import reconstruction_leakage
@@ -296,14 +296,16 @@ def _figures(records: Records, problem: str) -> list[Figure]:
         series = []
         for (method,), rows in at.each("method"):
             leaks = [rows.where(attack=attack).estimate("figures", "leakage") for attack in attacks]
-            points: list[Point] = [(float(i), leak.value, *draw.ends(leak)) for i, leak in enumerate(leaks) if leak]
+            points: list[Point] = [
+                Point(float(i), leak.value, *draw.ends(leak)) for i, leak in enumerate(leaks) if leak
+            ]
             series.append(Series(draw.method_name(method), points, dashed=method == "none"))
         found.append(
             Figure(
                 f"{problem}: leakage at {scale}",
                 kind="bars",
-                x="attack",
-                y="leakage (Eq. 13)",
+                x=XAxis("attack"),
+                y=YAxis("leakage (Eq. 13)"),
                 series=series,
                 columns=[ATTACK_NAMES[attack] for attack in attacks],
                 caption="Lower is better.",

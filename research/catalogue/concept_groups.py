@@ -20,7 +20,7 @@ from research.grid import mask_options
 from research.judging import Measured, Tally, Verdict, compare, verdict, within
 from research.points import attacks_named, defend, leakage, utility
 from research.published import published
-from research.results import ClaimFinding, Figure, Number, Summary, Table, number
+from research.results import ClaimFinding, Figure, Number, Summary, Table, XAxis, YAxis, number
 from research.scales import parse_scale
 from research.specification import ProblemSpec, Spec, check_names, digest, wrong
 from vecveil.concepts import Concept
@@ -442,8 +442,8 @@ def _heat(one: _Masks, group: str, top: int) -> Figure:
         f"{one.recipe}: masks of {group}",
         kind="heat",
         caption=f"Values of the masks in the union of the {top} highest dimensions of each word.",
-        x="dimension",
-        y="protected word",
+        x=XAxis("dimension"),
+        y=YAxis("protected word"),
         rows=[one.words[i] for i in own],
         columns=[str(c) for c in columns],
         values=[[float(one.masks[i][c]) for c in columns] for i in own],

@@ -14,7 +14,7 @@ from research.experiment import Cell, Experiment, Records
 from research.judging import Order, verdict
 from research.points import attacks_named, measure_point
 from research.published import published
-from research.results import ClaimFinding, Figure, Number, Summary, Table, number
+from research.results import ClaimFinding, Figure, Number, Summary, Table, XAxis, YAxis, number
 from research.scales import parse_scale
 from research.specification import Spec, check_names, digest
 from vecveil.encoders import LsaEncoder
@@ -194,8 +194,8 @@ def _curve(records: Records, problem: str) -> Figure:
     return Figure(
         f"{problem}: leakage and utility by encoder",
         caption="Lower right is better.",
-        x="utility kept",
-        y="leakage (R-precision)",
+        x=XAxis("utility kept"),
+        y=YAxis("leakage (R-precision)"),
         series=series,
     )
 

@@ -10,7 +10,7 @@ from research.experiment import Cell, Records
 from research.grid import Grid, GridSpec
 from research.judging import within
 from research.points import defend, protector_record, utility
-from research.results import ClaimFinding, Figure, Summary, Table
+from research.results import ClaimFinding, Figure, Summary, Table, XAxis, YAxis
 from research.scales import parse_scale
 
 NEAR = 0.9
@@ -91,8 +91,8 @@ class ConceptGuarantee(Grid[GridSpec]):
         ]
         return Figure(
             problem,
-            x="utility kept",
-            y="advantage, mean over pairs",
+            x=XAxis("utility kept"),
+            y=YAxis("advantage, mean over pairs"),
             chance=0.0,
             series=[one for one in series if one.points],
         )

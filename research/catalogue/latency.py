@@ -18,7 +18,7 @@ from research.experiment import Cell, Experiment, Records
 from research.grid import mask_options
 from research.judging import Measured, within
 from research.published import published
-from research.results import ClaimFinding, Figure, Number, Summary, Table, number
+from research.results import ClaimFinding, Figure, Number, Summary, Table, XAxis, YAxis, number
 from research.specification import Spec, check_names
 from vecveil.protector import Protector, fit_pairs
 from vecveil.runtime import thread_count
@@ -279,9 +279,8 @@ def _bars(records: Records, dimension: int) -> Figure:
     return Figure(
         f"Time of one vector, {dimension} dimensions",
         caption="By the number of vectors in one call.",
-        x="vectors in a call",
-        y="µs a vector",
-        log=True,
+        x=XAxis("vectors in a call", log=True),
+        y=YAxis("µs a vector"),
         series=series,
     )
 

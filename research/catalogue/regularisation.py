@@ -12,7 +12,7 @@ from research.grid import SeededScalesSpec, mask_options
 from research.judging import Tally, compare, verdict
 from research.points import attacks_named, measure_point
 from research.published import published
-from research.results import ClaimFinding, Figure, Summary, Table
+from research.results import ClaimFinding, Figure, Summary, Table, XAxis, YAxis
 from research.scales import parse_scale
 from research.specification import whole_numbers, wrong
 
@@ -185,9 +185,8 @@ def _curve(records: Records, problem: str) -> Figure:
     chances = records.where(problem=problem).figures("leakage", "chance")
     return Figure(
         f"{problem}: leakage against λ",
-        x="λ",
-        y="leakage (R-precision)",
-        log=True,
+        x=XAxis("λ", log=True),
+        y=YAxis("leakage (R-precision)"),
         series=series,
         chance=chances[0] if chances else None,
     )

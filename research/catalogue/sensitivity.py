@@ -19,7 +19,7 @@ from research.experiment import Cell, Experiment, Records
 from research.judging import Tally, compare, verdict
 from research.problems import Problem
 from research.published import published
-from research.results import ClaimFinding, Figure, Number, Point, Series, Summary, Table
+from research.results import ClaimFinding, Figure, Number, Point, Series, Summary, Table, XAxis, YAxis
 from research.specification import Spec, check_names, wrong
 from vecveil.attacks import split_groups
 from vecveil.concepts.matching import Span, remove
@@ -336,15 +336,13 @@ def _curve(name: str, records: Records) -> Figure:
     series = []
     for key, title in RANKED_BY.items():
         lines = zip(*(row["found"]["deciles"][key] for row in rows), strict=True)
-        points: list[Point] = [
-            (float(i), statistics.fmean(values), None, None) for i, values in enumerate(lines, start=1)
-        ]
+        points: list[Point] = [Point(float(i), statistics.fmean(values)) for i, values in enumerate(lines, start=1)]
         series.append(Series(title, points, dashed=key == "permuted"))
     return Figure(
         f"{name}: sensitivity of the held-out half by decile",
         caption=f"Decile 1 has the dimensions that the other half ranks highest. Change: {OVER[first]}.",
-        x="decile",
-        y="mean sensitivity",
+        x=XAxis("decile"),
+        y=YAxis("mean sensitivity"),
         series=series,
     )
 

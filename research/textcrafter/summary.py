@@ -13,7 +13,7 @@ from research import tables as draw
 from research.experiment import Records
 from research.judging import Tally, compare, verdict
 from research.published import claims, published
-from research.results import ClaimFinding, Figure, Number, Point, Series, Table, number
+from research.results import ClaimFinding, Figure, Number, Point, Series, Table, XAxis, YAxis, number
 from research.textcrafter.defences import DEFENCES
 from research.textcrafter.specification import PII, TextCrafterSpec
 
@@ -331,15 +331,15 @@ def _accuracy_against_bleu(spec: TextCrafterSpec, records: Records) -> list[Figu
         for defence in main_in(spec, sentences):
             bleu, accuracy = _in_percent(utility, sentences, where, defence, "deployment")
             if bleu is not None and accuracy is not None:
-                series.append(Series(title(spec, defence), [(bleu, accuracy, None, None)]))
+                series.append(Series(title(spec, defence), [Point(bleu, accuracy)]))
         if series:
             found.append(
                 Figure(
                     f"Accuracy against BLEU: {set_title(where)}",
                     series=series,
-                    y="accuracy (%)",
+                    y=YAxis("accuracy (%)"),
                     caption="Deployment. Left: harder to reconstruct. Up: more useful.",
-                    x="BLEU of the reconstruction (%)",
+                    x=XAxis("BLEU of the reconstruction (%)"),
                 )
             )
     return found
@@ -361,11 +361,13 @@ def _learning(spec: TextCrafterSpec, records: Records) -> list[Figure]:
         series = []
         for row in rows:
             epochs = row["found"]["training"]["epochs"]
-            points: list[Point] = [(epoch["epoch"], epoch[name], None, None) for epoch in epochs]
+            points: list[Point] = [Point(epoch["epoch"], epoch[name]) for epoch in epochs]
             series.append(Series(title(spec, row["cell"]["defence"]), points))
         caption = f"Of released vectors held out from training, by epoch; {LABEL}."
         what = CURVES[name]
-        found.append(Figure(f"Learning curves: {what}", caption=caption, x="epoch", y=what, series=series))
+        found.append(
+            Figure(f"Learning curves: {what}", caption=caption, x=XAxis("epoch"), y=YAxis(what), series=series)
+        )
     return found
 
 

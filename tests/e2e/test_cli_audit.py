@@ -64,7 +64,7 @@ def audited(notes: Path, notes_protector: Path) -> tuple[Path, Outcome]:
 def test_an_audit_writes_its_record_and_page_and_prints_the_table(audited: tuple[Path, Outcome]) -> None:
     folder, done = audited
     assert done.code == 0, done.err
-    assert "How many of the concept's words an attacker reads" in done.out
+    assert "How many of the concept's words an attacker recovers" in done.out
     record = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
     assert record["schema"] == "vecveil.audit/2"
     assert record["split"]["unit"] == "group of texts with one id"

@@ -49,7 +49,7 @@ def test_the_demo_ends_with_a_table_and_says_where_the_files_are(demo: tuple[Pat
     assert done.code == 0, done.err
     assert done.out.startswith("Mode ")
     for words in (
-        "How many of the concept's words an attacker reads",
+        "How many of the concept's words an attacker recovers",
         "without protection",
         "guessing (chance)",
         "Utility kept",

@@ -155,10 +155,10 @@ def test_a_frontier_names_no_server(spy: tuple[str, list[Any]]) -> None:
 
     options = {"encoder": None, "encoder_options": (), "precision": None, "cache": False}
     with raises("E-ENCODER-NOT-NAMED", "encoder"):
-        load_encoder_named(options, "minilm", recorded=EncoderRecord(spy[0], None, "api"))
+        load_encoder_named(options, "minilm", recorded=EncoderRecord(spy[0], None, "api", (), (), {}))
     assert spy[1] == []
     forged = {"fingerprint": "forged", "trust_remote_code": True, "normalize": "yes", "prompt": "query: "}
-    encoder = load_encoder_named(options, recorded=EncoderRecord("minilm", None, "fp32", options=forged))
+    encoder = load_encoder_named(options, recorded=EncoderRecord("minilm", None, "fp32", (), (), forged))
     assert encoder is not None
     assert (encoder.fingerprint != "forged", encoder.options) == (True, {"prompt": "query: "})
 

@@ -153,7 +153,7 @@ def test_a_key_that_occurs_twice_is_refused(tmp_path: Path, kind: str) -> None:
         vecveil.fit_pairs(X, X + 1, method="laplace", noise_to_signal=0.5, seed=0).save(path)
     else:
         NoiseKeys.create(path, "a")
-    reads = {"protector": vecveil.load, "keys": NoiseKeys.from_file, "record": lambda at: load_json(at, owner="test")}
+    reads = {"protector": vecveil.load, "keys": NoiseKeys.from_file, "record": load_json}
     read = reads[kind]
     read(path)
     data = path.read_bytes()

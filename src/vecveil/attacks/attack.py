@@ -24,7 +24,16 @@ from vecveil.metrics.token_inference import TermTable
 from vecveil.randomness import resolve_generator
 from vecveil.types import Embeddings, Matrix, RandomSource, Release
 
-FAMILIES = ("token-inference", "probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms")
+FAMILIES = (
+    "token-inference",
+    "probe",
+    "candidates",
+    "averaging",
+    "alignment",
+    "reconstruction",
+    "held-out-terms",
+    "membership",
+)
 SCHEMA = "vecveil.attack/1"
 # Values that `attack.json` keeps; arrays and nested dataclasses go elsewhere.
 _SCALARS = (bool, int, float, str, type(None))

@@ -33,7 +33,7 @@ class MembershipAttack(Attack[PairedVectors, CandidateVectors]):
     Estimates: ``auc`` (the main one) and ``tpr`` at 1 % false positives, which needs 100 of the latter.
     """
 
-    family = "candidates"
+    family = "membership"
     name = "membership"
     description = "Whether a known text is in the store: the likelihood ratio of the row that it explains best."
     cost = "seconds on one core; the encoder's vectors of the text and of others of the kind"

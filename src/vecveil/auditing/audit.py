@@ -173,9 +173,9 @@ def audit(
         concept=concept.name,
         method=protector.method,
         parameters=_parameters(protector),
-        encoder=EncoderRecord(**protector.encoder_info.to_record()),
+        encoder=EncoderRecord.of(protector.encoder_info),
         randomness="none" if protector.text_only else "seeded",
-        guarantee=GuaranteeRecord(**protector.guarantee.to_record()),
+        guarantee=GuaranteeRecord.of(protector.guarantee),
         concept_distance=protector.report.get("concept_distance"),
         utility=_utility(protector, embeddings, seen, tasks, seed),
     )
@@ -392,6 +392,5 @@ def _utility(
                 number += 1
                 name = f"{key}_{number}"
             entry = task.to_record(release, rng, sides=side)
-            entry.pop("outlook", None)  # of larger collections, for the fit
-            records[name] = UtilityRecord(**entry)
+            records[name] = UtilityRecord.of(entry)
     return records

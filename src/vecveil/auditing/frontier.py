@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 from scipy.sparse import csr_array
 
 from vecveil.attacks import (
@@ -220,7 +221,7 @@ def frontier(
     folder = None if out is None else Path(out)
     earlier = None if folder is None else _earlier(folder, settings)
     if earlier is not None and folder is not None and earlier.ceiling != leak_ceiling:
-        earlier = replace(earlier, ceiling=leak_ceiling)
+        earlier = structs.replace(earlier, ceiling=leak_ceiling)
         earlier.save(folder / FILE)
     if earlier is not None and earlier.is_complete:
         return earlier
@@ -235,7 +236,7 @@ def frontier(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         settings=settings,
         concept=concept.name,
-        encoder=EncoderRecord(**info.to_record()),
+        encoder=EncoderRecord.of(info),
         table=dict(table or {}),
         seed=seed,
         **bench.facts(),
@@ -250,18 +251,20 @@ def frontier(
         with one_blas_thread():
             point = bench.measure(number, design)
         if split:
-            point = replace(point, arguments={**point.arguments, "long_texts": long_texts})
+            point = structs.replace(point, arguments={**point.arguments, "long_texts": long_texts})
         record = _with_point(record, point, spent + time.perf_counter() - started, folder)
     if not record.is_complete and (best := record.candidate) is not None:
         audited = bench.audited(best, encode, show_progress)
-        record = _with_point(record, replace(best, audited=audited), spent + time.perf_counter() - started, folder)
+        record = _with_point(
+            record, structs.replace(best, audited=audited), spent + time.perf_counter() - started, folder
+        )
     return record
 
 
 def _with_point(record: FrontierRecord, point: FrontierPoint, seconds: float, folder: Path | None) -> FrontierRecord:
     """Return the record with a further or changed point, and save it."""
     points = {each.number: each for each in (*record.points, point)}
-    record = replace(record, points=tuple(points[number] for number in sorted(points)), seconds=seconds)
+    record = structs.replace(record, points=tuple(points[number] for number in sorted(points)), seconds=seconds)
     if folder is not None:
         record.save(folder / FILE)
     return record

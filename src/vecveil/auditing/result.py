@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
-import json
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from msgspec.structs import asdict
 
 from vecveil.attacks import AttackResult
 from vecveil.auditing.case import VALIDATION_SHARE, Case
 from vecveil.auditing.learning import forecast
-from vecveil.errors import DataFileError
-from vecveil.io import write_text
+from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.subjects import ANY, FOUND, MEAN, SHARE
 from vecveil.records.audit import (
     FAMILIES,
@@ -27,6 +27,7 @@ from vecveil.records.audit import (
     AnonymityRecord,
     AttackRecord,
     AuditRecord,
+    Family,
     FamilyRecord,
     FrameworkFinding,
     LeakageFigure,
@@ -37,18 +38,20 @@ from vecveil.records.audit import (
     SplitCounts,
     TermRecord,
     TextCounts,
+    over_chance,
 )
-from vecveil.records.reading import load_json
 from vecveil.records.verdict import NBSP, against_chance, against_clean, controls, percent, strongest
 from vecveil.version import __version__
 
 Results = Mapping[tuple[str, str], AttackResult]
 """Results by (side, name of the attack)."""
 
-QUICK = (
-    "The quick tier trains its network briefly: tier full trains it longer and finds more, and so do pretrained "
-    "decoders. Reconstruction attacks are left out (tier full runs them)."
-)
+QUICK = "Reconstruction attacks are left out (tier full runs them)."
+NOT_CONVERGED = "The network’s training had not converged: {fix}."
+TRAIN_LONGER = {
+    "quick": "tier full trains it longer and may find more",
+    "full": "an attacker who trains longer may find more",
+}
 FITTED = (
     "An audit on the texts that the protector was fitted on understates what leaks from other texts: "
     "audit texts that the fit has not seen."
@@ -103,21 +106,25 @@ FAMILY_NAMES = {
     "alignment": "alignment",
     "reconstruction": "reconstruction",
     "held-out-terms": "terms held out of the fit",
+    "membership": "membership",
 }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AuditResult:
-    """The result of an audit; ``record`` is the content of ``audit.json`` (docs/formats.md)."""
+    """The result of an audit: the typed record ``audit``, and the files that are drawn from it."""
 
-    record: Mapping[str, Any]
+    audit: AuditRecord
+
+    @cached_property
+    def record(self) -> Mapping[str, Any]:
+        """The content of ``audit.json`` (docs/formats.md)."""
+        return self.audit.to_record()
 
     @property
     def worst(self) -> Mapping[str, Any]:
         """The token-inference attack with the highest R-precision on protected vectors."""
-        worst: Mapping[str, Any] = next(
-            attack for attack in self.record["attacks"] if attack["name"] == self.record["worst"]
-        )
+        worst: Mapping[str, Any] = next(each for each in self.record["attacks"] if each["name"] == self.audit.worst)
         return worst
 
     def to_record(self) -> dict[str, Any]:
@@ -126,49 +133,43 @@ class AuditResult:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write ``audit.json`` atomically."""
-        text = json.dumps(self.record, indent=1, ensure_ascii=False, allow_nan=False)
-        write_text(path, text + "\n")
+        self.audit.save(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AuditResult:
         """Return the audit saved at ``path``.
 
         Raises:
-            DataFileError: the file cannot be read, or holds another schema.
+            DataFileError: the file cannot be read, or holds another schema, or a key is missing or wrong.
         """
-        record = load_json(path, owner="AuditResult.load", param="path")
-        schema = record.get("schema") if isinstance(record, dict) else None
-        if schema != AuditRecord.SCHEMA:
-            constraint = f"of the schema {AuditRecord.SCHEMA!r}"
-            raise DataFileError.of("AuditResult.load", "path", constraint, repr(schema)[:40])
-        return cls(record)
+        return cls(AuditRecord.load(path))
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the report as one self-contained HTML page."""
-        _report().write_audit_html(self.record, path)
+        _report().write_audit_html(self.audit, path)
 
     def to_markdown(self, path: str | os.PathLike[str]) -> None:
         """Write the report as Markdown."""
-        _report().write_audit_markdown(self.record, path)
+        _report().write_audit_markdown(self.audit, path)
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write every figure of every attack as CSV, one row each."""
-        _report().write_audit_csv(self.record, path)
+        _report().write_audit_csv(self.audit, path)
 
     def summary(self) -> str:
         """Return a short table for a terminal."""
-        return str(_report().summary_table(self.record))
+        return str(_report().summary_table(self.audit))
 
     def __str__(self) -> str:
         return self.summary()
 
     def __repr__(self) -> str:
-        worst = self.worst
-        what = self.record["method"] or self.record["kind"]
-        clean = "" if worst["clean"] is None else f", clean {worst['clean']:.1%}"
+        worst = self.audit.worst_attack
+        what = self.audit.method or self.audit.kind
+        clean = "" if worst.clean is None else f", clean {worst.clean:.1%}"
         return (
-            f"AuditResult({what!r}, worst {worst['name']!r}: "
-            f"{worst['value']:.1%} of concept tokens{clean}, chance {worst['chance']:.1%})"
+            f"AuditResult({what!r}, worst {worst.name!r}: "
+            f"{worst.value:.1%} of concept tokens{clean}, chance {worst.chance:.1%})"
         )
 
 
@@ -205,39 +206,68 @@ def assemble(
     leading = strongest(attacks)
     # Token inference cannot be skipped, so that every audit has a verdict.
     worst = leading["token-inference"].name
-    warnings = [LintWarning(**each) for each in (*o.lint, *lint)]
-    if len(case.vocabulary) == 1:
-        warnings.append(ONE_WORD)
+    warnings = [*(LintWarning(**each) for each in (*o.lint, *lint)), *([ONE_WORD] * (len(case.vocabulary) == 1))]
     record = AuditRecord(
         vecveil=__version__,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         command=o.command,
         texts=_text_counts(case),
         split=_split_counts(case),
-        attacks=attacks,
+        attacks=tuple(attacks),
         worst=worst,
-        learning_curve=curve,
+        learning_curve=tuple(curve),
         forecast=forecast(curve),
-        families=[FamilyRecord(attack.family, attack.name) for attack in leading.values()],
+        families=tuple(FamilyRecord(attack.family, attack.name) for attack in leading.values()),
         anonymity=_anonymity(case, attacks, protected, skipped),
-        terms=_terms(results["protected", worst], results.get(("clean", worst)), case),
-        skipped=skipped,
-        lint=warnings,
-        frameworks=framework_findings(attacks, is_store=is_store, lint=warnings),
-        reconstructions=_reconstructions(protected, results) if o.show_reconstructions else [],
-        limits=_limits(case, results, is_store),
+        terms=tuple(_terms(results["protected", worst], results.get(("clean", worst)), case)),
+        skipped=tuple(skipped),
+        lint=tuple(warnings),
+        frameworks=tuple(framework_findings(attacks, is_store=is_store, lint=warnings)),
+        reconstructions=tuple(_reconstructions(protected, results)) if o.show_reconstructions else (),
+        limits=tuple(_limits(case, results, is_store)),
         seed=o.seed,
         tier=o.tier,
         seconds=time.perf_counter() - started,
         **about,
     )
-    return AuditResult(record.to_record())
+    return AuditResult(AuditRecord.of(record))
 
 
 def _attack(result: AttackResult, clean: AttackResult | None) -> AttackRecord:
-    record = result.to_record(clean)
-    also = [LeakageFigure(**figure) for figure in record.pop("also")]
-    return AttackRecord(**record, also=also)
+    known = {} if clean is None else clean.estimates
+    main, *also = (_figure(estimate, known.get(key)) for key, estimate in result.estimates.items())
+    return AttackRecord(
+        **asdict(main),
+        name=result.name,
+        family=cast(Family, result.family),
+        n=result.main.n,
+        adaptive=result.adaptive,
+        seconds=result.seconds,
+        description=result.description,
+        cost=result.cost,
+        also=tuple(also),
+        over_chance=over_chance(main.value, main.chance),
+        clean_over_chance=over_chance(main.clean, main.chance),
+        converged=result.details.get("converged"),
+    )
+
+
+def _figure(estimate: Estimate, clean: Estimate | None) -> LeakageFigure:
+    """Return the figures on protected and on clean vectors; one that is not finite is None."""
+    measured = [estimate.value, estimate.low, estimate.high, estimate.chance]
+    measured += [None] * 3 if clean is None else [clean.value, clean.low, clean.high]
+    value, low, high, chance, *beside = (None if x is None or not math.isfinite(x) else float(x) for x in measured)
+    clean_value, clean_low, clean_high = beside
+    return LeakageFigure(
+        metric=estimate.metric,
+        value=value,
+        low=low,
+        high=high,
+        chance=chance,
+        clean=clean_value,
+        clean_low=clean_low,
+        clean_high=clean_high,
+    )
 
 
 def _clean_result(result: AttackResult, results: Results) -> AttackResult | None:
@@ -263,7 +293,7 @@ def _anonymity(
         measured: list[tuple[LeakageFigure, AttackRecord]] = [(each, each) for each in mains]
         for metric in by_subject:
             rivals = [(each, attack) for attack in tried for each in attack.also if each.metric == metric]
-            measured += sorted(rivals, key=lambda pair: pair[0].over_chance or 0.0)[-1:]
+            measured += sorted(rivals, key=lambda pair: pair[0].position or 0.0)[-1:]
         figures = [
             _anonymity_figure(
                 figure,
@@ -276,13 +306,14 @@ def _anonymity(
         ]
         reasons = [each.reason for each in skipped if each.attack.startswith(members) or each.family in members]
         missing = None if figures else (reasons or ["No attack of this kind was run."])[0]
-        criteria.append(AnonymityCriterion(criterion, figures, missing))
+        criteria.append(AnonymityCriterion(criterion, tuple(figures), missing))
     subjects = case.subjects_of(np.concatenate([case.test, case.ordinary_test]))
-    return AnonymityRecord(None if subjects is None else len(set(subjects[subjects >= 0].tolist())), criteria)
+    count = None if subjects is None else len(set(subjects[subjects >= 0].tolist()))
+    return AnonymityRecord(count, tuple(criteria))
 
 
 def _anonymity_figure(figure: LeakageFigure, attack: AttackRecord, unit: Any, n: int) -> AnonymityFigure:
-    named = {each.name: getattr(figure, each.name) for each in dataclasses.fields(LeakageFigure)}
+    named = {name: getattr(figure, name) for name in LeakageFigure.__struct_fields__}
     return AnonymityFigure(**named, attack=attack.name, unit=unit, n=n)
 
 
@@ -347,8 +378,10 @@ def _reconstructions(protected: Sequence[AttackResult], results: Results) -> lis
 def _limits(case: Case, results: Results, is_store: bool) -> list[str]:
     """Return the limits of the audit, as sentences."""
     families = {result.family for result in results.values()}
+    stopped_early = any(side == "protected" and r.details.get("converged") is False for (side, _), r in results.items())
     return [
         *([QUICK] if case.options.tier == "quick" else []),
+        *([NOT_CONVERGED.format(fix=TRAIN_LONGER[case.options.tier])] if stopped_early else []),
         *([WRITTEN] if "reconstruction" in families else []),
         *_unstated_rates(results),
         *([SAMPLE] if is_store else [FITTED, SINGLE]),
@@ -397,7 +430,7 @@ def framework_findings(
             sentences.append(f"Warnings about how the store is kept: {codes}.")
         names = [attack.name for attack in tested]
         head = (item["framework"], item["item"], item["title"])
-        findings.append(FrameworkFinding(*head, " ".join(sentences), names))
+        findings.append(FrameworkFinding(*head, " ".join(sentences), tuple(names)))
     return findings
 
 

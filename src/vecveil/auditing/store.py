@@ -161,7 +161,7 @@ def audit_store(
         encode = encode_with(loaded, None, show_progress=show_progress)
         matches, options = read_part(concept, matches, loaded, options)
         embeddings = encode(texts)
-        about = EncoderRecord(loaded.name, loaded.model_fingerprint, loaded.precision)
+        about = EncoderRecord(loaded.name, loaded.model_fingerprint, loaded.precision, (), (), {})
         dimensions = {"dimension": int(embeddings.shape[1]), **dimensions}
     case = make_case(
         matches,

@@ -36,7 +36,7 @@ from vecveil.errors import ConceptError, DataFileError, InvalidInputError, Vecve
 from vecveil.metrics import UtilityTask
 from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
-from vecveil.records.audit import AuditRecord
+from vecveil.records.audit import FAMILIES, AuditRecord
 from vecveil.records.gate import check_baseline, check_gate
 from vecveil.stores import open_store
 from vecveil.stores.exposure import read_query_log, visible_accesses, visible_queries, visible_rows
@@ -52,7 +52,6 @@ Examples:
   vecveil audit --store sealed:notes/ --seal-key search.keys --html storage.html
   vecveil audit queries.csv --store chroma:db#sealed -p drug.vecveil --concept concept.yaml --html queries.html
 """
-FAMILIES = ("probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms")
 SEALED_ROWS, FEWEST_ROWS = 3000, 100
 """Rows of a sealed index that are attacked by default, and at least."""
 EXAMINED_ROWS = 1000
@@ -67,7 +66,7 @@ attack_options = shared.stacked(
         help="full: larger attackers and text reconstruction; minutes to an hour.",
     ),
     click.option(
-        "--skip", type=click.Choice(FAMILIES), multiple=True, help="Leave out a family of attacks; may be repeated."
+        "--skip", type=click.Choice(FAMILIES[1:]), multiple=True, help="Leave out a family of attacks; may be repeated."
     ),
     click.option(
         "--attacks",
@@ -272,7 +271,7 @@ def command(
             inputs += sorted(path for path in options["retrieval"].rglob("*") if path.is_file())
         with writing(pack):
             written = write_pack(
-                result.to_record(), pack, fingerprint=fingerprint, files=[path for path in inputs if path is not None]
+                result.audit, pack, fingerprint=fingerprint, files=[path for path in inputs if path is not None]
             )
         files |= {path.name: path for path in written}
     if to_stdout:
@@ -283,7 +282,7 @@ def command(
     if (above := options["fail_above"]) is None and baseline is None:
         return
     gate = check_gate(
-        AuditRecord.read(result.to_record(), owner="audit"),
+        result.audit,
         above=None if above is None else above / 100,
         baseline=baseline,
         worse_by=(options["fail_if_worse_by"] or 0.0) / 100,
@@ -305,7 +304,7 @@ def _read_baseline(concept: Path | None, *, is_store: bool, options: dict[str, A
         return None
     name = OWN_WORDS if concept is None else read_concept_file(concept)["name"]
     try:
-        baseline = AuditRecord.load(options["baseline"], owner="audit --baseline")
+        baseline = AuditRecord.load(options["baseline"])
         check_baseline(baseline, concept=name, kind="store" if is_store else "protector", tier=options["tier"])
     except VecveilError as error:
         raise click.UsageError(str(error)) from None

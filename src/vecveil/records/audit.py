@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
 
-from vecveil.records.reading import Count, Place, Record, Scalar, Share, Within
+from vecveil.records.reading import Conflict, Count, Finite, Positive, Record, Scalar, Share
 
 Family: TypeAlias = Literal[
-    "token-inference", "probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms"
+    "token-inference", "probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms", "membership"
 ]
 FAMILIES: tuple[Family, ...] = Family.__args__  # type: ignore[attr-defined]
-Number: TypeAlias = float | None
+Number: TypeAlias = Finite | None
 SEALED = "sealed index"
 """Value of the parameter ``mode`` in the audit of the storage of a sealed index."""
 ROUNDED = 1e-3
 """Tolerance of ``over_chance`` against value and chance: records may hold rounded figures."""
 
 
-def _over_chance(value: float | None, chance: float | None) -> float | None:
+def over_chance(value: float | None, chance: float | None) -> float | None:
     """Return (value - chance) / (1 - chance), or None where there is no such figure."""
     # A value above 1 is no share, and has no position between chance and certainty.
     if value is None or chance is None or chance >= 1 or value > 1 + 1e-9:
@@ -28,8 +27,7 @@ def _over_chance(value: float | None, chance: float | None) -> float | None:
     return (value - chance) / (1 - chance)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeakageFigure(Record):
+class LeakageFigure(Record, frozen=True, kw_only=True):
     """A metric of an attack on protected and on clean vectors; higher means more leakage.
 
     None stands for what the audit could not measure, such as an AUC where one class is absent.
@@ -44,36 +42,54 @@ class LeakageFigure(Record):
     clean_low: Number
     clean_high: Number
 
+    def __post_init__(self) -> None:
+        for low, high in ((self.low, self.high), (self.clean_low, self.clean_high)):
+            if low is not None and high is not None and low > high:
+                raise Conflict("low" if low is self.low else "clean_low", "the interval ends before it begins")
+
     @property
-    def over_chance(self) -> float | None:
+    def position(self) -> float | None:
         """Position of the value between chance (0) and certainty (1)."""
-        return _over_chance(self.value, self.chance)
+        return over_chance(self.value, self.chance)
 
     @property
-    def clean_over_chance(self) -> float | None:
+    def clean_position(self) -> float | None:
         """Position of the clean value between chance (0) and certainty (1)."""
-        return _over_chance(self.clean, self.chance)
-
-    def check(self, place: Place) -> None:
-        """Raise if the lower end of an interval is above the upper one."""
-        for low, high in (("low", "high"), ("clean_low", "clean_high")):
-            lower, upper = getattr(self, low), getattr(self, high)
-            if lower is not None and upper is not None and lower > upper:
-                raise place.key(low).fail(f"at most `{high}`", "a larger number")
+        return over_chance(self.clean, self.chance)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttackRecord(LeakageFigure):
-    """An attack: its main figure, and its other figures in ``also``."""
+class AttackRecord(LeakageFigure, frozen=True, kw_only=True, omit_defaults=True):
+    """An attack: its main figure, and its other figures in ``also``.
+
+    Attributes:
+        over_chance, clean_over_chance: `position` and `clean_position`, saved for other programs.
+        converged: whether longer training would find no more; None for an attack that is not trained in steps.
+    """
 
     name: str
     family: Family
     n: Count
     adaptive: bool
-    seconds: Annotated[float, Within(0)]
+    seconds: Positive
     description: str
     cost: str
-    also: Sequence[LeakageFigure]
+    also: tuple[LeakageFigure, ...]
+    over_chance: Number
+    clean_over_chance: Number
+    converged: bool | None = None
+
+    def __post_init__(self) -> None:
+        super(AttackRecord, self).__post_init__()  # noqa: UP008 - a struct has no zero-argument super
+        # Shares of words cannot be negative; a figure of another family may be a cosine or a correlation.
+        least = 0.0 if self.family in ("token-inference", "averaging", "held-out-terms") else -1.0
+        for key in ("value", "low", "high", "chance", "clean", "clean_low", "clean_high"):
+            figure = getattr(self, key)
+            if figure is not None and not least - 1e-9 <= figure <= 1 + 1e-9:
+                raise Conflict(key, f"expected a number from {least:g} to 1")
+        for key, right in (("over_chance", self.position), ("clean_over_chance", self.clean_position)):
+            given = getattr(self, key)
+            if (given is None) is not (right is None) or abs((given or 0) - (right or 0)) > ROUNDED:
+                raise Conflict(key, "not the position of the figure between `chance` and 1")
 
     @property
     def figures(self) -> tuple[LeakageFigure, ...]:
@@ -85,43 +101,19 @@ class AttackRecord(LeakageFigure):
         """Rank of the attack in its family: the value of token inference, else the position over chance."""
         # Chance differs between attacks of a family (one of ten candidates, or of thousands), hence the
         # position over chance. Token inference has one chance level: the highest R-precision decides.
-        over = None if self.family == "token-inference" else self.over_chance
+        over = None if self.family == "token-inference" else self.position
         ranked = self.value if over is None else over
         return -math.inf if ranked is None else ranked
 
-    def to_record(self) -> dict[str, Any]:
-        """Return the attack as a JSON object."""
-        over = {"over_chance": self.over_chance, "clean_over_chance": self.clean_over_chance}
-        return super().to_record() | over
 
-    def check(self, place: Place) -> None:
-        """Raise if a figure is out of bounds or contradicts another."""
-        # Shares of words cannot be negative; a figure of another family may be a cosine or a correlation.
-        shares = self.family in ("token-inference", "averaging", "held-out-terms")
-        bounds = Within(0.0 if shares else -1.0, 1.0)
-        for key in ("value", "low", "high", "chance", "clean", "clean_low", "clean_high"):
-            if getattr(self, key) is not None:
-                place.key(key).number(bounds)
-        super().check(place)
-        for key, source in (("over_chance", "value"), ("clean_over_chance", "clean")):
-            given, right = place.key(key), getattr(self, key)
-            # Derived figures are saved for other programs; reading computes them anew and compares.
-            number = None if given.value is None else given.number(Within())
-            if (number is None) is not (right is None) or abs((number or 0) - (right or 0)) > ROUNDED:
-                formula = f"(`{source}` - `chance`) / (1 - `chance`), null where one is missing"
-                raise given.fail(formula, "another value")
-
-
-@dataclass(frozen=True)
-class FamilyRecord(Record):
+class FamilyRecord(Record, frozen=True):
     """A family of attacks, and the name of its strongest one."""
 
     family: Family
     worst: str
 
 
-@dataclass(frozen=True)
-class UtilityRecord(Record):
+class UtilityRecord(Record, frozen=True):
     """A utility measure, with both sides of each comparison protected or the documents alone."""
 
     label: str
@@ -135,21 +127,20 @@ class UtilityRecord(Record):
     sides: Literal["both", "documents"]
 
 
-@dataclass(frozen=True)
-class GuaranteeRecord(Record):
+class GuaranteeRecord(Record, frozen=True):
     """The guarantee of the audited protector, as `vecveil.accounting.Guarantee.to_record` writes it."""
 
     kind: Literal["formal", "empirical", "obfuscation"]
     statement: str
-    epsilon: Annotated[float, Within(0)] | None
+    epsilon: Positive | None
     unit: str | None
     metric: str | None
     neighbours: str | None
-    epsilon_euclidean_worst: Annotated[float, Within(0)] | None
+    epsilon_euclidean_worst: Positive | None
     hidden_directions: Count | None
-    promised: Sequence[str]
-    not_promised: Sequence[str]
-    conditional_on: Sequence[str]
+    promised: tuple[str, ...]
+    not_promised: tuple[str, ...]
+    conditional_on: tuple[str, ...]
     epsilon_euclidean_best: Number
     dimension: Number
     noise_norm: Number
@@ -158,20 +149,18 @@ class GuaranteeRecord(Record):
     mu_euclidean_worst: Number
 
 
-@dataclass(frozen=True)
-class EncoderRecord(Record):
+class EncoderRecord(Record, frozen=True):
     """The encoder of the audited vectors, with the fields of `vecveil.protector.protector.EncoderInfo`."""
 
     name: str | None
     fingerprint: str | None
     precision: str | None
-    probe: Sequence[float] = ()
-    norms: Sequence[float] = ()
-    options: Mapping[str, Scalar] = field(default_factory=dict)
+    probe: tuple[Finite, ...]
+    norms: tuple[Finite, ...]
+    options: Mapping[str, Scalar]
 
 
-@dataclass(frozen=True)
-class TextCounts(Record):
+class TextCounts(Record, frozen=True):
     """Counts of texts and of the concept's words in them."""
 
     total: Count
@@ -184,8 +173,7 @@ class TextCounts(Record):
     emptied: Count
 
 
-@dataclass(frozen=True)
-class SplitCounts(Record):
+class SplitCounts(Record, frozen=True):
     """The split of the texts that hold an attacked word."""
 
     unit: str
@@ -195,8 +183,7 @@ class SplitCounts(Record):
     test: Count
 
 
-@dataclass(frozen=True)
-class TermRecord(Record):
+class TermRecord(Record, frozen=True):
     """The share of a term's test occurrences that the worst attack recovered; ``term`` None: anonymous."""
 
     term: str | None
@@ -206,8 +193,7 @@ class TermRecord(Record):
     chance: Share | None
 
 
-@dataclass(frozen=True)
-class LearningPoint(Record):
+class LearningPoint(Record, frozen=True):
     """R-precision of the worst attack after learning from so many texts."""
 
     texts: Count
@@ -216,27 +202,24 @@ class LearningPoint(Record):
     high: Share
 
 
-@dataclass(frozen=True)
-class LintWarning(Record):
+class LintWarning(Record, frozen=True):
     """A warning about how the vectors are kept."""
 
     code: str
     message: str
 
 
-@dataclass(frozen=True)
-class FrameworkFinding(Record):
+class FrameworkFinding(Record, frozen=True):
     """The bearing of the figures on one item of a published framework."""
 
     framework: str
     item: str
     title: str
     finding: str
-    attacks: Sequence[str]
+    attacks: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ReconstructionRecord(Record):
+class ReconstructionRecord(Record, frozen=True):
     """A text, and the texts that an attack wrote from its clean and its protected vector."""
 
     attack: str
@@ -245,8 +228,7 @@ class ReconstructionRecord(Record):
     protected: str | None
 
 
-@dataclass(frozen=True)
-class SkippedAttack(Record):
+class SkippedAttack(Record, frozen=True):
     """An attack that was not run, and why, as a sentence and as a code."""
 
     attack: str
@@ -255,8 +237,7 @@ class SkippedAttack(Record):
     code: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class AnonymityFigure(LeakageFigure):
+class AnonymityFigure(LeakageFigure, frozen=True, kw_only=True):
     """A figure of the attack ``attack``: its metric, ``n`` and the unit that is resampled for the interval.
 
     A subject is the person that texts are about.
@@ -267,38 +248,30 @@ class AnonymityFigure(LeakageFigure):
     n: Count
 
 
-@dataclass(frozen=True)
-class AnonymityCriterion(Record):
+class AnonymityCriterion(Record, frozen=True):
     """One criterion with the figures that measure it, or the reason why there are none."""
 
     criterion: Literal["singling-out", "linkability", "inference"]
-    figures: Sequence[AnonymityFigure]
+    figures: tuple[AnonymityFigure, ...]
     missing: str | None
 
-    def check(self, place: Place) -> None:
-        """Raise unless there are either figures or a reason."""
+    def __post_init__(self) -> None:
         if bool(self.figures) is (self.missing is not None):
-            raise place.key("missing").fail("a reason without figures, else null", "another value")
+            raise Conflict("missing", "give either figures or the reason why there are none")
 
 
-@dataclass(frozen=True)
-class AnonymityRecord(Record):
+class AnonymityRecord(Record, frozen=True, tag_field="schema", tag="vecveil.anonymity/1"):
     """The three criteria of the Article 29 Working Party's opinion 05/2014 on anonymisation techniques.
 
     ``subjects`` counts the subjects of the judged texts; None if the audit does not know whose the texts are.
     """
 
-    SCHEMA: ClassVar[str] = "vecveil.anonymity/1"
-
     subjects: Count | None
-    criteria: Sequence[AnonymityCriterion]
+    criteria: tuple[AnonymityCriterion, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditRecord(Record):
+class AuditRecord(Record, frozen=True, kw_only=True, tag_field="schema", tag="vecveil.audit/2"):
     """The record of an audit. ``method`` and ``guarantee`` are None for a store."""
-
-    SCHEMA: ClassVar[str] = "vecveil.audit/2"
 
     vecveil: str
     kind: Literal["protector", "store"]
@@ -314,21 +287,21 @@ class AuditRecord(Record):
     guarantee: GuaranteeRecord | None
     concept_distance: Mapping[str, Any] | None
     utility: Mapping[str, UtilityRecord]
-    attacks: Sequence[AttackRecord]
+    attacks: tuple[AttackRecord, ...]
     worst: str
-    learning_curve: Sequence[LearningPoint]
+    learning_curve: tuple[LearningPoint, ...]
     forecast: LearningPoint | None
-    families: Sequence[FamilyRecord]
+    families: tuple[FamilyRecord, ...]
     anonymity: AnonymityRecord
-    terms: Sequence[TermRecord]
-    skipped: Sequence[SkippedAttack]
-    lint: Sequence[LintWarning]
-    frameworks: Sequence[FrameworkFinding]
-    reconstructions: Sequence[ReconstructionRecord]
-    limits: Sequence[str]
+    terms: tuple[TermRecord, ...]
+    skipped: tuple[SkippedAttack, ...]
+    lint: tuple[LintWarning, ...]
+    frameworks: tuple[FrameworkFinding, ...]
+    reconstructions: tuple[ReconstructionRecord, ...]
+    limits: tuple[str, ...]
     seed: int
     tier: str
-    seconds: Annotated[float, Within(0)]
+    seconds: Positive
 
     @property
     def is_store(self) -> bool:
@@ -365,70 +338,61 @@ class AuditRecord(Record):
         # The named attack first, whatever rounding does to the strengths of equals.
         return tuple(sorted(members, key=lambda attack: (attack is not strongest, -attack.strength)))
 
-    def check(self, place: Place) -> None:
-        """Raise if parts of the record contradict each other."""
+    def __post_init__(self) -> None:
         # Reports trust these fields without further checks: what contradicts the kind must not reach a page.
-        if self.is_store:
-            for key in ("method", "guarantee", "concept_distance"):
-                if (given := place.key(key)).value is not None:
-                    raise given.fail("null in the audit of a store")
-        else:
-            for key in ("method", "randomness", "guarantee"):
-                if getattr(self, key) is None:
-                    raise place.key(key).fail("given in the audit of a protector")
+        absent = ("method", "guarantee", "concept_distance") if self.is_store else ()
+        for key in absent:
+            if getattr(self, key) is not None:
+                raise Conflict(key, "a store has none: null")
+        for key in () if self.is_store else ("method", "randomness", "guarantee"):
+            if getattr(self, key) is None:
+                raise Conflict(key, "the audit of a protector states it")
         names = [attack.name for attack in self.attacks]
-        for i, attack in enumerate(place.key("attacks").items()):
-            if names.index(names[i]) < i:
-                raise attack.key("name").fail("unique", "the name of an earlier attack")
-        self._check_worst(place)
-        self._check_families(place)
-        for finding in place.key("frameworks").items():
-            if not set(finding.value["attacks"]) <= set(names):
-                raise finding.key("attacks").fail("names of attacks of the record", "another name")
-        for criterion in place.key("anonymity").key("criteria").items():
-            for figure in criterion.key("figures").items():
-                if figure.value["attack"] not in names:
-                    raise figure.key("attack").fail("the name of an attack of the record", "another name")
-        for text in place.key("reconstructions").items():
-            if text.value["attack"] not in names:
-                raise text.key("attack").fail("the name of an attack of the record", "another name")
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                raise Conflict(f"attacks[{i}].name", "an earlier attack has this name")
+        self._check_worst()
+        self._check_families()
+        named = [(f"frameworks[{i}].attacks", name) for i, f in enumerate(self.frameworks) for name in f.attacks]
+        for i, criterion in enumerate(self.anonymity.criteria):
+            place = f"anonymity.criteria[{i}].figures"
+            named += [(f"{place}[{j}].attack", figure.attack) for j, figure in enumerate(criterion.figures)]
+        named += [(f"reconstructions[{i}].attack", text.attack) for i, text in enumerate(self.reconstructions)]
+        for place, name in named:
+            if name not in names:
+                raise Conflict(place, "no attack of the record has this name")
 
-    def _check_worst(self, place: Place) -> None:
+    def _check_worst(self) -> None:
         """Raise unless ``worst`` names a complete figure that no other token-inference attack exceeds."""
         tried = [attack for attack in self.attacks if attack.family == "token-inference"]
         worst = next((attack for attack in tried if attack.name == self.worst), None)
         if worst is None:
-            raise place.key("worst").fail("the name of one token-inference attack", "another name")
+            raise Conflict("worst", "no token-inference attack has this name")
         clean = ("clean", "clean_low", "clean_high")
         has_clean = any(getattr(worst, key) is not None for key in clean)
         for key in ("value", "low", "high", "chance", *(clean if has_clean else ())):
             if getattr(worst, key) is None:
-                attack = place.key("attacks").items()[list(self.attacks).index(worst)]
-                raise attack.key(key).fail("a number for the attack that `worst` names")
+                raise Conflict(f"attacks[{self.attacks.index(worst)}].{key}", "the worst attack has this figure")
         # Every figure in the metric of `worst`: an edited record must not hide a stronger attack.
         for rival in (each for attack in tried for each in attack.figures):
             if rival.metric == worst.metric and (rival.value or 0) > (worst.value or 0) + 1e-12:
-                constraint = "the token-inference attack with the highest value"
-                raise place.key("worst").fail(constraint, "an attack that another one exceeds")
+                raise Conflict("worst", "another token-inference attack has a higher value")
 
-    def _check_families(self, place: Place) -> None:
+    def _check_families(self) -> None:
         """Raise unless every tried family names its strongest attack once."""
         # Named by `worst` already: an entry for it is optional, and must agree.
         seen = {"token-inference"}
-        for entry, at in zip(self.families, place.key("families").items(), strict=True):
+        for i, entry in enumerate(self.families):
             if entry.family in seen and (entry.family, entry.worst) != ("token-inference", self.worst):
-                if entry.family == "token-inference":
-                    raise at.key("worst").fail("the attack that `worst` names", "another one")
-                raise at.key("family").fail("another one than those before", "one of them again")
+                key, again = f"families[{i}]", entry.family != "token-inference"
+                raise Conflict(*((f"{key}.family", "listed twice") if again else (f"{key}.worst", "not `worst`")))
             members = [attack for attack in self.attacks if attack.family == entry.family]
             named = next((attack for attack in members if attack.name == entry.worst), None)
             if named is None:
-                raise at.key("worst").fail("the name of an attack of the family", "another name")
+                raise Conflict(f"families[{i}].worst", "no attack of the family has this name")
             if any(attack.strength > named.strength + 1e-12 for attack in members):
-                constraint = "the attack of its family that comes farthest from chance to certainty"
-                raise at.key("worst").fail(constraint, "an attack that another one exceeds")
+                raise Conflict(f"families[{i}].worst", "another attack of the family finds more over chance")
             seen.add(entry.family)
         for attack in self.attacks:
             if attack.family not in seen:
-                constraint = "a list with one entry for every family that was tried"
-                raise place.key("families").fail(constraint, f"a list without {attack.family}")
+                raise Conflict("families", f"the family {attack.family} is missing")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from vecveil.errors import optional_import
-from vecveil.io import write_text
 from vecveil.records.audit import EncoderRecord
-from vecveil.records.reading import Count, Finite, Place, Record, Scalar, Share
+from vecveil.records.reading import Conflict, Count, Finite, Record, Scalar, Share
 from vecveil.records.verdict import NBSP, percent
 from vecveil.validation import check_probability
 
@@ -22,8 +18,7 @@ LARGE_PART = 0.25
 """Share of the rows; where more are candidates, the figure of sealed search says little of larger collections."""
 
 
-@dataclass(frozen=True)
-class Leak(Record):
+class Leak(Record, frozen=True):
     """R-precision of the strongest reader: of the k concept words of a text, the share among its k best guesses.
 
     Attributes:
@@ -39,8 +34,7 @@ class Leak(Record):
     n: Count
 
 
-@dataclass(frozen=True)
-class AuditedLeak(Record):
+class AuditedLeak(Record, frozen=True):
     """R-precision of the strongest attack of an audit's quick tier on a design that was fitted with every word.
 
     Attributes:
@@ -59,8 +53,7 @@ class AuditedLeak(Record):
         return max(0.0, self.leak.high - self.chance) / max(self.clean - self.chance, 1e-9)
 
 
-@dataclass(frozen=True)
-class Kept(Record):
+class Kept(Record, frozen=True):
     """A utility as a share of that of clean vectors, with its 95 % interval.
 
     Attributes:
@@ -74,8 +67,7 @@ class Kept(Record):
     candidates: Count = 0
 
 
-@dataclass(frozen=True)
-class FrontierPoint(Record):
+class FrontierPoint(Record, frozen=True):
     """One design and its figures on texts that it was not fitted on.
 
     Attributes:
@@ -94,7 +86,7 @@ class FrontierPoint(Record):
     left_out: Leak | None
     similarity: Kept
     store: Kept | None
-    sealed: Sequence[Kept]
+    sealed: tuple[Kept, ...]
     seconds: Finite
     audited: AuditedLeak | None
 
@@ -124,8 +116,7 @@ class FrontierPoint(Record):
         return next((kept for kept in self.sealed if kept.value >= share), self.search())
 
 
-@dataclass(frozen=True)
-class FrontierCounts(Record):
+class FrontierCounts(Record, frozen=True):
     """Counts of texts by part, and of words; ``judged`` texts give the figures of leakage.
 
     Attributes:
@@ -149,8 +140,7 @@ class FrontierCounts(Record):
     query_noise: bool
 
 
-@dataclass(frozen=True)
-class FrontierRecord(Record):
+class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.frontier/1"):
     """Designs from gentle to strong on the user's texts.
 
     Attributes:
@@ -164,8 +154,6 @@ class FrontierRecord(Record):
         ceiling: largest share of what clean vectors tell over chance that a recommended point may leave.
     """
 
-    SCHEMA: ClassVar[str] = "vecveil.frontier/1"
-
     vecveil: str
     created: str
     settings: str
@@ -174,25 +162,23 @@ class FrontierRecord(Record):
     table: Mapping[str, Scalar]
     seed: Count
     counts: FrontierCounts
-    readers: Sequence[str]
+    readers: tuple[str, ...]
     clean_listed: Leak
     clean_left_out: Leak | None
     chance_listed: Share
     chance_left_out: Share | None
     missing: Mapping[str, str]
     designs: Count
-    points: Sequence[FrontierPoint]
+    points: tuple[FrontierPoint, ...]
     seconds: Finite
     ceiling: Share
 
-    def check(self, place: Place) -> None:
-        """Raise for a point without a method, or two of one number."""
+    def __post_init__(self) -> None:
         for i, point in enumerate(self.points):
             if not isinstance(point.arguments.get("method"), str):
-                arguments = place.key("points").items()[i].key("arguments")
-                raise arguments.fail("one with a method", "none")
+                raise Conflict(f"points[{i}].arguments", "they name no method")
         if len({point.number for point in self.points}) < len(self.points):
-            raise place.key("points").fail("of different numbers", "one number twice")
+            raise Conflict("points", "two points have one number")
 
     @property
     def is_complete(self) -> bool:
@@ -203,10 +189,6 @@ class FrontierRecord(Record):
     def point(self, number: int) -> FrontierPoint | None:
         """Return the point of a number, or None."""
         return next((point for point in self.points if point.number == number), None)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the record atomically; `FrontierRecord.load` reads it."""
-        write_text(path, json.dumps(self.to_record(), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
     # -- choosing
 

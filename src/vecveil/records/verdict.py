@@ -57,8 +57,8 @@ MOST, PART = 0.25, 0.5
 FREQUENT = 0.25
 """Chance level of token inference above which frequent words drown what is read of rare ones."""
 HIDES = {
-    "hidden": "Hides the {words} from readers who do not know the text",
-    "most": "Hides most, not all, of what vectors tell of the {words} from readers who do not know the text",
+    "hidden": "Hides the {words} from attackers who do not know the text",
+    "most": "Hides most, not all, of what vectors tell of the {words} from attackers who do not know the text",
     "part": "Hides a part of what vectors tell of the {words}",
     "little": "Hides little of what vectors tell of the {words}",
     "not": "Does not hide the {words}",
@@ -184,7 +184,7 @@ def grade(figure: LeakageFigure, besides: Sequence[object] = ()) -> Grade:
     Args:
         besides: other figures above chance; with any, a figure at chance is graded ``most``.
     """
-    chance, high, clean = figure.chance, figure.high, figure.clean_over_chance
+    chance, high, clean = figure.chance, figure.high, figure.clean_position
     if chance is None or high is None or figure.low is None or chance >= 1:
         return "unknown"
     if figure.clean_low is not None and figure.clean_low <= chance:
@@ -213,7 +213,7 @@ def grade_ahead(decided: Grade, figure: LeakageFigure, forecast: LearningPoint |
     if decided == "hidden" and forecast.low <= chance:
         return decided
     left = (max(figure.high, forecast.value) - chance) / (1 - chance)
-    clean = figure.clean_over_chance
+    clean = figure.clean_position
     if clean is None:
         return "little" if left > PART else "part"
     return "most" if left <= MOST * clean else "part" if left <= PART * clean else "little"
@@ -259,7 +259,7 @@ def above_chance_besides(
         for figure in attack.figures
         if figure is not worst and against_chance(figure) == ABOVE_CHANCE
     ]
-    return tuple(sorted(above, key=lambda pair: -(pair[1].over_chance or 0.0)))
+    return tuple(sorted(above, key=lambda pair: -(pair[1].position or 0.0)))
 
 
 def decide(audit: AuditRecord) -> Verdict:

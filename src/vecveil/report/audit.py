@@ -30,7 +30,7 @@ from vecveil.report.charts import learning_chart
 from vecveil.report.rendering import render, words, write_report
 from vecveil.report.text import MISSING, NBSP, count, csv_table, duration, interval, moment, parameter, percent, scale
 
-Source = Mapping[str, Any] | str | os.PathLike[str]
+Source = AuditRecord | Mapping[str, Any] | str | os.PathLike[str]
 
 WORDS = words("audit")
 FAMILY_WORDS = WORDS["families"]
@@ -38,7 +38,7 @@ FAMILY_WORDS = WORDS["families"]
 COUNTS_WORDS = ("token-inference", "averaging", "held-out-terms")
 """Families whose ``n`` counts word occurrences; that of the others counts texts."""
 SEARCH_KEPT = 0.9  # below this share a report advises sealed search
-KNOWN_TEXT_FAMILIES = ("candidates", "alignment")
+KNOWN_TEXT_FAMILIES = ("candidates", "alignment", "membership")
 EXPECTED = "above chance; below clean"
 """Standing of a family that the terminal leaves unsaid, so that exceptions stand out."""
 ABOVE_NAMED = 3  # further figures above chance are counted, not named
@@ -65,7 +65,7 @@ def render_audit(record: Source) -> str:
     """Return an audit as one HTML page that loads nothing and runs nothing.
 
     Args:
-        record: the content of ``audit.json``, schema ``vecveil.audit/2``, or the path of the file. Terms and texts
+        record: an audit record, its content as a JSON object, or the path of ``audit.json``. Terms and texts
             appear on the page only if the record holds them.
 
     Raises:
@@ -95,6 +95,8 @@ def render_audit_csv(record: Source) -> str:
     def cell(attack: AttackRecord, figure: LeakageFigure, column: str) -> Any:
         if column == "attack":
             return attack.name
+        if column == "over_chance":
+            return figure.position
         return getattr(figure if hasattr(figure, column) else attack, column)
 
     pairs = ((attack, figure) for attack in audit.attacks for figure in attack.figures)
@@ -198,7 +200,8 @@ def _price(attack: AttackRecord) -> str:
     """Return how an attack learns, what it is judged on, its time and its cost."""
     learns = "draws fresh releases while training" if attack.adaptive else "learns from released pairs only"
     unit = "word occurrences" if attack.family in COUNTS_WORDS else "texts"
-    parts = [learns, f"{count(attack.n)} {unit}", duration(attack.seconds), attack.cost]
+    trained = {None: "", True: "converged", False: "not converged: longer training may find more"}[attack.converged]
+    parts = [learns, f"{count(attack.n)} {unit}", duration(attack.seconds), attack.cost, trained]
     return " · ".join(part for part in parts if part)
 
 
@@ -211,14 +214,14 @@ def worst_words(audit: AuditRecord, verdict: Verdict) -> str:
     place = "" if verdict.chance == ABOVE_CHANCE else f", {verdict.chance}"
     source = _evidence(worst) or ("the ciphertext" if audit.is_sealed else f"{_side(audit)} vectors")
     sentence = (
-        f"{_tried(audit)}, {worst.name}, read {percent(worst.value)} of the concept’s words from {source} "
+        f"{_tried(audit)}, {worst.name}, recovered {percent(worst.value)} of the concept’s words from {source} "
         f"({interval(worst.low, worst.high)}){place}{clean}; guessing finds {percent(worst.chance)}."
     )
     sentence += f" {ahead}" if (ahead := ahead_words(audit)) else ""
     if more is None:
         return sentence
     return (
-        f"{sentence} The worst figure for these words: {more.name} read {percent(more.value)} "
+        f"{sentence} The worst figure for these words: {more.name} recovered {percent(more.value)} "
         f"({interval(more.low, more.high)}) from several releases of one text."
     )
 
@@ -227,12 +230,12 @@ def ahead_words(audit: AuditRecord) -> str:
     """Return what an attacker with more texts is expected to read, in a sentence."""
     point = audit.forecast
     if point is None:
-        return "The texts are too few to say what an attacker with more of them would read."
+        return "The texts are too few to forecast what an attacker with more of them recovers."
     times = round(point.texts / audit.learning_curve[-1].texts)
     factor = "ten" if times == 10 else str(times)
     return (
-        f"With {factor} times your texts ({count(point.texts)}) an attacker reads about {100 * point.value:.0f}{NBSP}% "
-        f"({interval(point.low, point.high)})."
+        f"With {factor} times your texts ({count(point.texts)}) an attacker is expected to recover about "
+        f"{100 * point.value:.0f}{NBSP}% ({interval(point.low, point.high)})."
     )
 
 

@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from vecveil.records.audit import AuditRecord
 from vecveil.records.verdict import GRADES, Verdict, controls, decide
 from vecveil.report.audit import (
     FAMILY_WORDS,
+    Source,
     caveat_words,
     guarantee_words,
     next_steps,
@@ -30,25 +31,18 @@ TOOLS = ("vecveil", "numpy", "scipy", "torch", "scikit-learn", "sentence-transfo
 
 
 def write_pack(
-    record: Mapping[str, Any], folder: Path, *, fingerprint: str | None = None, files: Sequence[Path] = ()
+    record: Source, folder: Path, *, fingerprint: str | None = None, files: Sequence[Path] = ()
 ) -> list[Path]:
     """Write ``summary.html``, ``audit.html``, ``audit.json`` and ``pack.json``, and return their paths.
 
     Args:
-        record: the audit record, without reconstructed texts.
+        record: an audit record without reconstructed texts.
         fingerprint: of the audited protector.
         files: what the audit read; the pack states name, size and SHA-256 of each, never the content.
     """
-    audit = AuditRecord.read(record, owner="write_pack")
+    audit = AuditRecord.load(record)
     if audit.reconstructions:
-        raise InvalidInputError.of(
-            "write_pack",
-            "record",
-            "without reconstructed texts",
-            "a record that holds texts",
-            "A review pack holds no text.",
-            "Audit without --show-reconstructions.",
-        )
+        raise InvalidInputError("A review pack holds no text: audit without --show-reconstructions.", param="record")
     verdict = decide(audit)
     mapped = control_mapping(audit, verdict)
     content = {
@@ -74,10 +68,10 @@ def write_pack(
         "controls": mapped,
     }
     paths = {name: folder / name for name in ("summary.html", "audit.html", "audit.json", "pack.json")}
-    write_text(paths["audit.json"], _json(record))
+    audit.save(paths["audit.json"])
     content["record"] = describe_file(paths["audit.json"])  # binds the signed summary to the figures
-    write_text(paths["pack.json"], _json(content))
-    write_audit_html(record, paths["audit.html"])
+    write_text(paths["pack.json"], json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_audit_html(audit, paths["audit.html"])
     attacked = {attack.family for attack in audit.attacks}
     # One reason for a family: that of its first attack.
     reasons = {each.family: each.reason for each in reversed(audit.skipped) if each.family not in attacked}
@@ -132,7 +126,3 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return installed
-
-
-def _json(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from vecveil.errors import StoreError
 from vecveil.search.sealed_index import SealedIndex
@@ -64,8 +65,8 @@ def forget(index: SealedIndex, ids: Iterable[str], receipt: str | os.PathLike[st
         done,
         finished=now(),
         compacted="Every segment that held a version of the rows was rewritten, and deleted.",
-        verified=[f"The ids of all {index.count():,} rows of the index were read again: none is on the list."],
-        remains=REMAINS,
+        verified=(f"The ids of all {index.count():,} rows of the index were read again: none is on the list.",),
+        remains=tuple(REMAINS),
     )
     write_receipt(receipt, done)
     return done

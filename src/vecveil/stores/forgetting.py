@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import struct
@@ -11,17 +10,17 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from vecveil.accounting import Ledger
 from vecveil.encoders.cache import matching_texts
 from vecveil.errors import KeyFileError, StoreError
-from vecveil.io import write_bytes
 from vecveil.records.reading import Count, Record
 from vecveil.runtime import progress
 from vecveil.sealing import Sealer
@@ -71,8 +70,7 @@ class Reconciliation:
     without_vector: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Erasure(Record):
+class Erasure(Record, frozen=True, kw_only=True, tag_field="schema", tag="vecveil.erasure/1"):
     """The receipt of `forget`: counts and sentences, no id.
 
     Attributes:
@@ -91,8 +89,6 @@ class Erasure(Record):
         finished: ISO time; None in an interrupted run, which the same command continues.
     """
 
-    SCHEMA: ClassVar[str] = "vecveil.erasure/1"
-
     vecveil: str
     store: str
     started: str
@@ -108,9 +104,9 @@ class Erasure(Record):
     compacted: str | None = None
     searched: Count | None = None
     traces: Count | None = None
-    verified: Sequence[str] = ()
-    unverified: Sequence[str] = ()
-    remains: Sequence[str] = ()
+    verified: tuple[str, ...] = ()
+    unverified: tuple[str, ...] = ()
+    remains: tuple[str, ...] = ()
 
 
 def reconcile(
@@ -225,7 +221,7 @@ def forget(
     left += 0 if blobs is None else sum(key in listed for key, _ in _spelt(blobs))
     left += 0 if cache is None else matching_texts(cache, known)
     if left:
-        write_receipt(receipt, replace(done, unverified=["Ids of the list were there again after their deletion."]))
+        write_receipt(receipt, replace(done, unverified=("Ids of the list were there again after their deletion.",)))
         raise StoreError(
             "The store still has some ids of the list; another program may write them. Stop it, and "
             "repeat the command.",
@@ -252,14 +248,14 @@ def forget(
         finished=now(),
         searched=None if traces is None else matched.searched,
         traces=traces,
-        verified=verified,
-        unverified=notes,
-        remains=[
+        verified=tuple(verified),
+        unverified=tuple(notes),
+        remains=(
             *REMAINS,
             *([SEALED_BACKUPS] if sealed else []),
             *([TOMBSTONES] if done.released else []),
             *([GENERATIONS] if raised else []),
-        ],
+        ),
     )
     write_receipt(receipt, done)
     return done
@@ -407,7 +403,7 @@ def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
     if not path.exists():
         rows = len(listed)
         return Erasure(vecveil=__version__, store=name, started=now(), ids=rows, absent=rows, ids_sha256=digest)
-    before = Erasure.load(path, owner=_OWNER)
+    before = Erasure.load(path)
     if (before.store, before.ids_sha256) != (name, digest):
         raise StoreError(
             "The receipt file belongs to another list or store. Name another file with `receipt`.",
@@ -419,7 +415,7 @@ def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
 
 def write_receipt(path: str | os.PathLike[str], receipt: Erasure) -> None:
     """Write the receipt as JSON."""
-    write_bytes(Path(path), (json.dumps(receipt.to_record(), indent=1) + "\n").encode())
+    receipt.save(path)
 
 
 def now() -> str:

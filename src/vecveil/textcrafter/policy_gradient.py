@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from vecveil.errors import InvalidInputError
 from vecveil.mechanisms.textcrafter import REDRAWS, degenerate_below
-from vecveil.records.reading import Count, Place, Record, Within
+from vecveil.records.reading import Conflict, Count, Finite, Record
 from vecveil.runtime import Batches, import_torch, resolve_device
 from vecveil.textcrafter.corpus import check_groups
 from vecveil.textcrafter.pii_classifier import PiiClassifier
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-Measure: TypeAlias = Annotated[float, Within(-1e12, 1e12)]
+Measure: TypeAlias = Finite
 
 
-@dataclass(frozen=True)
-class EpochMeasures(Record):
+class EpochMeasures(Record, frozen=True):
     """Means over the held-out vectors after an epoch, without dropout, with the same draws after every epoch.
 
     Attributes:
@@ -64,13 +63,10 @@ class EpochMeasures(Record):
     seconds: Measure
 
 
-@dataclass(frozen=True)
-class LearningCurves(Record):
+class LearningCurves(Record, frozen=True, tag_field="schema", tag="vecveil.training/1"):
     """Learning curves: the measures of each epoch, beginning with those before training."""
 
-    SCHEMA: ClassVar[str] = "vecveil.training/1"
-
-    epochs: Sequence[EpochMeasures]
+    epochs: Annotated[tuple[EpochMeasures, ...], Meta(min_length=1)]
 
     @property
     def last(self) -> EpochMeasures:
@@ -88,12 +84,11 @@ class LearningCurves(Record):
 
     def to_record(self) -> dict[str, Any]:
         """Return the curves as JSON-ready values."""
-        return super().to_record() | {"best_epoch": self.best.epoch}
+        return Record.to_record(self) | {"best_epoch": self.best.epoch}
 
-    def check(self, place: Place) -> None:
-        """Raise unless the epochs are numbered from 0."""
-        if not self.epochs or [each.epoch for each in self.epochs] != list(range(len(self.epochs))):
-            raise place.key("epochs").fail("a list of the epochs from 0", "another one")
+    def __post_init__(self) -> None:
+        if [each.epoch for each in self.epochs] != list(range(len(self.epochs))):
+            raise Conflict("epochs", "the epochs are not numbered from 0")
 
 
 def orthogonal_part(d: Tensor, v: Tensor) -> Tensor:

@@ -178,7 +178,7 @@ def words_of(page: str) -> str:
 def test_the_first_screen_says_on_how_many_texts_and_which_figure_is_the_worst() -> None:
     first = words_of(render_audit(sample_audit())).split("What each kind of attack finds")[0]
     assert "attacks judged on 2,114 of 7,072 texts with the concept, 11,214 in all" in first
-    assert "The worst figure for these words: averaging-16 read 42.2 %" in first
+    assert "The worst figure for these words: averaging-16 recovered 42.2 %" in first
     record = sample_audit()
     record["attacks"] = [each for each in record["attacks"] if each["family"] != "averaging"]
     assert "The worst figure" not in render_audit(settle(record))
@@ -238,7 +238,7 @@ def test_every_family_has_a_row_in_its_own_metric() -> None:
         "What do several releases give away? Hardly hidden. 42.2 % R-precision",
         "Can the vectors be mapped back to clean ones? Partly hidden. 33.8 % top-1 with 1000 pairs",
         "Can the text be written down again? Mostly hidden. 18.3 % token F1",
-        "What of words that the fit did not know? Hardly hidden. 63.2 % R-precision",
+        "Can it recover words outside the list? Hardly hidden. 63.2 % R-precision",
     ):
         assert words in rows
     assert page.count("Expected near 100 % for candidate matching") == 1

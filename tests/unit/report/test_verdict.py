@@ -48,14 +48,14 @@ def test_the_verdict_of_the_usual_case() -> None:
     verdict = decide(parse(sample_audit()))
     assert verdict.words == "Listed words: mostly hidden"
     assert verdict.sentence == (
-        "Hides most, not all, of what vectors tell of the listed words from readers who do not know the text; does "
+        "Hides most, not all, of what vectors tell of the listed words from attackers who do not know the text; does "
         "not hide the text from somebody who knows it, nor words of a text released again, nor words outside the list."
     )
     assert said(sample_audit()) == (
-        "The strongest of 3 attacks on one release of a text, mlp-adaptive, read 22.9 % of the concept’s words from "
-        "protected vectors (21.4–24.4 %), 72.7 % from clean ones (71.2–74.2 %); guessing finds 12.2 %. With "
-        "ten times your texts (44,190) an attacker reads about 23 % (21.9–23.9 %). The worst figure for these "
-        "words: averaging-16 read 42.2 % (40.7–43.7 %) from several releases of one text."
+        "The strongest of 3 attacks on one release of a text, mlp-adaptive, recovered 22.9 % of the concept’s words "
+        "from protected vectors (21.4–24.4 %), 72.7 % from clean ones (71.2–74.2 %); guessing finds 12.2 %. With "
+        "ten times your texts (44,190) an attacker is expected to recover about 23 % (21.9–23.9 %). The worst "
+        "figure for these words: averaging-16 recovered 42.2 % (40.7–43.7 %) from several releases of one text."
     )
 
 
@@ -196,7 +196,7 @@ def test_what_a_log_or_lengths_tell_is_not_said_of_the_vectors(name: str, source
     record["worst"] = worst["name"] = record["families"][0]["worst"] = name
     record = settle(record)
     assert f"of the concept’s words from {source} (" in said(record)
-    assert f"an attacker reads from {source}" in words.summary_table(record)
+    assert f"an attacker recovers from {source}" in words.summary_table(record)
 
 
 def test_without_a_clean_side_nothing_is_called_a_reduction() -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harness.errors import raises
 from harness.sample_experiment import EXPERIMENTS, sample_experiment
 from research import results as s
 from research.report import experiment_to_csv, experiment_to_html, experiment_to_latex, experiment_to_markdown
 from research.results import Number, read_experiment
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import DataFileError
 
 DRAWN = (experiment_to_html, experiment_to_markdown, experiment_to_csv, experiment_to_latex)
 
@@ -53,50 +53,50 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "says"),
+    ("path", "value", "key"),
     [
-        ("schema", "vecveil.experiment/2", r"experiment\.schema.*'vecveil\.experiment/1'"),
-        ("schema", 1, r"experiment\.schema.*int"),
-        ("colour", "red", r"experiment\.colour.*absent"),
-        ("quick", "no", r"experiment\.quick.*true or false"),
-        ("seconds", math.nan, r"experiment\.seconds.*finite"),
-        ("seconds", -1, r"experiment\.seconds"),
-        ("cells.asked", 1.5, r"cells\.asked.*whole"),
-        ("cells.lost", 1, r"cells\.lost.*absent"),
-        ("machine.load", math.inf, r"machine\.load.*finite"),
-        ("machine.cores", [2], r"machine\.cores"),
-        ("commits", "abc", r"experiment\.commits.*list"),
-        ("notes.0", 7, r"notes\[0\].*string"),
-        ("tables.0.columns", [], r"tables\[0\]\.columns.*one column"),
-        ("tables.0.columns.1.wide", True, r"columns\[1\]\.wide.*absent"),
-        ("tables.0.rows.1", ["sts12"], r"tables\[0\]\.rows\[1\].*5 cells"),
-        ("tables.0.rows.1", "sts12", r"tables\[0\]\.rows\[1\].*list"),
-        ("tables.0.rows.1.3.value", math.nan, r"rows\[1\]\[3\]\.value.*finite"),
-        ("tables.0.rows.1.3.value", "7", r"rows\[1\]\[3\]\.value.*number.*str"),
-        ("tables.0.rows.1.3.colour", 1, r"rows\[1\]\[3\]\.colour.*absent"),
-        ("tables.0.rows.1.3.digits", 40, r"rows\[1\]\[3\]\.digits.*12"),
-        ("tables.0.rows.1.3.sd", -0.1, r"rows\[1\]\[3\]\.sd"),
-        ("tables.0.rows.1.3.low", 0.1, r"rows\[1\]\[3\]\.low.*neither"),
-        ("tables.0.rows.1.4.low", 0.99, r"rows\[1\]\[4\]\.low.*at most high"),
-        ("tables.0.rows.1.3", 0.5, r"rows\[1\]\[3\].*object.*float"),
-        ("figures.0.kind", "pie", r"figures\[0\]\.kind.*curve, heat, bars"),
-        ("figures.0.x.log", 0, r"figures\[0\]\.x\.log"),
-        ("figures.0.x.base", 2, r"figures\[0\]\.x\.base.*absent"),
-        ("figures.0.series.1.points.2.y", math.nan, r"series\[1\]\.points\[2\]\.y.*finite"),
-        ("figures.0.series.1.points.2.z", 1, r"points\[2\]\.z.*absent"),
-        ("figures.0.chance", math.inf, r"figures\[0\]\.chance.*finite"),
-        ("figures.1.columns", ["one"], r"figures\[1\]\.series.*columns"),
-        ("figures.2.rows", ["one"], r"figures\[2\]\.values.*1 rows"),
-        ("figures.2.values.1", [0.0], r"figures\[2\]\.values\[1\].*6 numbers"),
-        ("figures.2.values.1.2", math.nan, r"values\[1\]\[2\].*finite"),
-        ("findings.0.verdict", "true", r"findings\[0\]\.verdict.*disagrees"),
-        ("findings.0.why", "x", r"findings\[0\]\.why.*absent"),
+        ("schema", "vecveil.experiment/2", "schema"),
+        ("schema", 1, "schema"),
+        ("colour", "red", "colour"),
+        ("quick", "no", "quick"),
+        ("seconds", math.nan, "seconds"),
+        ("seconds", -1, "seconds"),
+        ("cells.asked", 1.5, "cells.asked"),
+        ("cells.lost", 1, "cells.lost"),
+        ("machine.load", math.inf, "machine[...]"),
+        ("machine.cores", [2], "machine[...]"),
+        ("commits", "abc", "commits"),
+        ("notes.0", 7, "notes[0]"),
+        ("tables.0.columns", [], "tables[0].columns"),
+        ("tables.0.columns.1.wide", True, "tables[0].columns[1].wide"),
+        ("tables.0.rows.1", ["sts12"], "tables[0].rows[1]"),
+        ("tables.0.rows.1", "sts12", "tables[0].rows[1]"),
+        ("tables.0.rows.1.3.value", math.nan, "tables[0].rows[1][3].value"),
+        ("tables.0.rows.1.3.value", "7", "tables[0].rows[1][3].value"),
+        ("tables.0.rows.1.3.colour", 1, "tables[0].rows[1][3].colour"),
+        ("tables.0.rows.1.3.digits", 40, "tables[0].rows[1][3].digits"),
+        ("tables.0.rows.1.3.sd", -0.1, "tables[0].rows[1][3].sd"),
+        ("tables.0.rows.1.3.low", 0.1, "tables[0].rows[1][3].low"),
+        ("tables.0.rows.1.4.low", 0.99, "tables[0].rows[1][4].low"),
+        ("tables.0.rows.1.3", 0.5, "tables[0].rows[1][3]"),
+        ("figures.0.kind", "pie", "figures[0].kind"),
+        ("figures.0.x.log", 0, "figures[0].x.log"),
+        ("figures.0.x.base", 2, "figures[0].x.base"),
+        ("figures.0.series.1.points.2.y", math.nan, "figures[0].series[1].points[2].y"),
+        ("figures.0.series.1.points.2.z", 1, "figures[0].series[1].points[2].z"),
+        ("figures.0.chance", math.inf, "figures[0].chance"),
+        ("figures.1.columns", ["one"], "figures[1].series"),
+        ("figures.2.rows", ["one"], "figures[2].values"),
+        ("figures.2.values.1", [0.0], "figures[2].values[1]"),
+        ("figures.2.values.1.2", math.nan, "figures[2].values[1][2]"),
+        ("findings.0.verdict", "true", "findings[0].verdict"),
+        ("findings.0.why", "x", "findings[0].why"),
     ],
 )
-def test_what_is_not_sound_is_one_clear_error(path: str, value: Any, says: str) -> None:
+def test_what_is_not_sound_is_one_clear_error(path: str, value: Any, key: str) -> None:
     record = changed(path, value)
     for draw in DRAWN:
-        with pytest.raises(InvalidInputError, match=says) as failure:
+        with raises("E-INPUT", key) as failure:
             draw(record)
         assert "\n" not in str(failure.value)
 
@@ -105,7 +105,7 @@ def test_what_is_not_sound_is_one_clear_error(path: str, value: Any, says: str) 
 def test_a_key_that_is_missing_is_named(key: str) -> None:
     record = sample_experiment()
     del record[key]
-    with pytest.raises(InvalidInputError, match=rf"experiment\.{key}`"):
+    with raises("E-INPUT", key):
         read_experiment(record, owner="test")
 
 
@@ -113,7 +113,7 @@ def test_a_logarithmic_axis_needs_positive_numbers() -> None:
     record = changed("figures.0.x.log", True)
     read_experiment(record, owner="test")
     record["figures"][0]["series"][0]["points"][0]["x"] = 0
-    with raises("E-INPUT", "experiment.figures[0].series"):
+    with raises("E-INPUT", "figures[0].series"):
         read_experiment(record, owner="test")
 
 
@@ -122,7 +122,7 @@ def test_no_text_of_the_record_is_in_an_error_and_the_kind_of_error_is_the_calle
         read_experiment(changed("findings.0.verdict", "a secret"), owner="x", error=DataFileError)
     assert "secret" not in str(failure.value)
     for nothing in (None, [], "x"):
-        with raises("E-INPUT", "experiment"):
+        with raises("E-INPUT", "record"):
             experiment_to_html(nothing)  # type: ignore[arg-type]
 
 
@@ -130,11 +130,11 @@ def test_what_experiments_write_is_what_is_read() -> None:
     """A record with every kind of part goes through JSON and is drawn."""
     columns = (s.Column("method", text=True), s.Column("leakage", "%"))
     rows = (("sparse", s.number([0.2, 0.3], published=0.1)), ("none", None))
-    line = s.Series("sparse", [(5.0, 0.2, 0.1, 0.3), (10.0, 0.3, None, None)], dashed=True)
+    line = s.Series("sparse", [s.Point(5.0, 0.2, 0.1, 0.3), s.Point(10.0, 0.3)], dashed=True)
     figures = (
-        s.Figure("Curve", x="ε", y="leakage", log=True, series=(line,), chance=0.1),
+        s.Figure("Curve", x=s.XAxis("ε", log=True), y=s.YAxis("leakage"), series=(line,), chance=0.1),
         s.Figure("Heat", kind="heat", rows=["a"], columns=["b", "c"], values=[[0.5, 1.0]]),
-        s.Figure("Bars", kind="bars", series=(s.Series("x", [(0.0, 1.0, None, None)]),), columns=["b"]),
+        s.Figure("Bars", kind="bars", series=(s.Series("x", [s.Point(0.0, 1.0)]),), columns=["b"]),
     )
     finding = s.ClaimFinding("It leaks less.", "SPARSE, Table 1", "agrees", "2 of 2 cells")
     known = read_experiment(sample_experiment(), owner="test")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 
 from harness.errors import raises
 from unit.textcrafter.planted_policy import N, centroids, classifier, column, settings, vectors
@@ -17,10 +17,10 @@ from vecveil.textcrafter.policy_gradient import PolicyGradient
 
 
 def curves() -> LearningCurves:
-    values: dict[str, Any] = {field.name: 0.25 * at for at, field in enumerate(dataclasses.fields(EpochMeasures))}
+    values: dict[str, Any] = {field: 0.25 * at for at, field in enumerate(EpochMeasures.__struct_fields__)}
     start = EpochMeasures(**{**values, "epoch": 0, "reward_training": None, "reward": -3.0})
-    middle = dataclasses.replace(start, epoch=1, reward_training=-2.0, reward=-1.0)
-    return LearningCurves((start, middle)).with_epoch(dataclasses.replace(middle, epoch=2, reward=-1.5, p_pii=1 / 3))
+    middle = structs.replace(start, epoch=1, reward_training=-2.0, reward=-1.0)
+    return LearningCurves((start, middle)).with_epoch(structs.replace(middle, epoch=2, reward=-1.5, p_pii=1 / 3))
 
 
 def test_the_last_epoch_counts_and_the_best_is_told() -> None:

@@ -22,6 +22,7 @@ from vecveil.attacks import (
     LikelihoodMatching,
     LinearProbe,
     LinkingAttack,
+    MembershipAttack,
     MLPProbe,
     NetworkAttack,
     PairedVectors,
@@ -73,6 +74,7 @@ NO_GROUPS = (
     "too-few-texts",
 )
 
+FEW_ASKED = (f"It needs {2 * MIN_TEST_TEXTS} test texts, of which half are in the store.", "too-few-texts")
 RECONSTRUCTIONS = ("geia", "vec2text", "algen", "zero-shot")
 PROBES = ("probe-linear", "probe-kernel", "probe-mlp")
 MOST_DECOYS = 5000  # every released vector is compared with every candidate
@@ -119,6 +121,7 @@ def run_families(
         "candidates": candidate_jobs,
         "averaging": lambda case, side: averaging.jobs(case, side, keyed),
         "alignment": alignment_jobs,
+        "membership": membership_jobs,
     }
     # These share work between sides: a decoder trained on clean vectors, a protector fitted on half of the words.
     every_side = {
@@ -295,6 +298,24 @@ def _with_several(groups: Rows, rows: Rows) -> Rows:
     return rows[counts[index] > 1]
 
 
+def membership_jobs(case: Case, side: Side) -> Plan:
+    """Return the attack that tells which of the test texts are in a store of half of them."""
+    clean = case.embeddings
+    if clean is None:
+        return skip("membership", [MembershipAttack.name], NO_CLEAN)
+    rows, asked = case.training_rows, _decoy_rows(case)
+    few = skip("membership", [MembershipAttack.name], FEW_ASKED)
+    if len(np.unique(case.groups[asked])) < 2:
+        return few
+    # By group: of two equal texts both are in the store, or neither.
+    stored, others = split_groups(case.groups[asked], (0.5, 0.5), seed=case.options.seed)
+    if min(len(stored), len(others)) < MIN_TEST_TEXTS:
+        return few
+    store = CandidateVectors(side.judged[asked[stored]], clean[asked], stored, groups=case.groups[asked[stored]])
+    train = PairedVectors(side.learn[rows], clean[rows], case.groups[rows])
+    return [attack_job(MembershipAttack(), side, train, store, case.options, weight=4.0)], []
+
+
 def alignment_jobs(case: Case, side: Side) -> Plan:
     """Return the known-plaintext attacks, and in tier full the one without known pairs."""
     clean, options = case.embeddings, case.options
@@ -324,9 +345,7 @@ def alignment_jobs(case: Case, side: Side) -> Plan:
 
 def _decoys(case: Case, side: Side, clean: Embeddings) -> CandidateVectors:
     """Return the candidates to search: the test texts, at most 5,000 at random."""
-    every = np.concatenate([case.test, case.ordinary_test])
-    rng = np.random.default_rng([case.options.seed, 8])
-    rows = np.sort(rng.permutation(every)[:MOST_DECOYS])
+    rows = _decoy_rows(case)
     return CandidateVectors(
         side.judged[rows],
         clean[rows],
@@ -335,6 +354,11 @@ def _decoys(case: Case, side: Side, clean: Embeddings) -> CandidateVectors:
         subjects=case.subjects_of(rows),
         labels=case.labels[rows],
     )
+
+
+def _decoy_rows(case: Case) -> Rows:
+    every = np.concatenate([case.test, case.ordinary_test])
+    return np.sort(np.random.default_rng([case.options.seed, 8]).permutation(every)[:MOST_DECOYS])
 
 
 def reconstruction_jobs(case: Case, sides: Sequence[Side]) -> Plan:
