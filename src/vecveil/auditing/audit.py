@@ -23,7 +23,7 @@ from vecveil.auditing.case import (
     make_case,
     read_part,
 )
-from vecveil.auditing.families import NAMED, run_families
+from vecveil.auditing.families import NAMED, SKIPPABLE, run_families
 from vecveil.auditing.families.held_out_terms import Refit
 from vecveil.auditing.jobs import WorkFolder, fingerprint
 from vecveil.auditing.learning import learning_curve, strongest_result
@@ -37,7 +37,7 @@ from vecveil.metrics import NeighbourTask, SimilarityTask, UtilityTask
 from vecveil.protector import Protector
 from vecveil.protector.methods.text_level import released_rows
 from vecveil.randomness import NoiseKey
-from vecveil.records.audit import FAMILIES, EncoderRecord, GuaranteeRecord, UtilityRecord
+from vecveil.records.audit import EncoderRecord, GuaranteeRecord, UtilityRecord
 from vecveil.runtime import resolve_device
 from vecveil.types import Embeddings, Release, Texts
 from vecveil.validation import check_count, check_texts
@@ -93,7 +93,8 @@ def audit(
         show_reconstructions: write texts and their reconstructions into the record.
         attacker_texts: texts that an attacker has besides, or the path of a file of them. Attacks learn from those
             in which the concept is found; reconstruction learns from all.
-        skip: families of attacks to leave out; token inference must stay.
+        skip: families of attacks to leave out; token inference must stay. ``"kernel-further"`` and ``"substitution"``
+            are attacks on texts with a word exchanged, whose encoding takes long.
         attacks: run these beside token inference and no others, each a family or the name of an attack, such as
             ``"zero-shot"``; those of tier full run in the quick tier, too, if they are named.
         language_model: folder of a causal language model for the zero-shot attack; None takes a trigram model of the
@@ -188,7 +189,9 @@ def audit(
 def check_kind(value: Any, kind: type[Any], *, owner: str, param: str) -> None:
     """Raise `InvalidInputError` unless ``value`` is an instance of ``kind``."""
     if not isinstance(value, kind):
-        raise InvalidInputError.of(owner, param, f"a vecveil {kind.__name__}", type(value).__name__)
+        raise InvalidInputError(
+            f"{owner}: {param} is a vecveil {kind.__name__}, not {type(value).__name__}.", param=param
+        )
 
 
 def check_options(
@@ -209,39 +212,31 @@ def check_options(
     if settings["min_token_count"] is not None:
         check_count(settings["min_token_count"], owner=owner, param="min_token_count")
     settings["seed"] = check_count(settings["seed"], owner=owner, param="seed", minimum=0)
-    if (tier := settings["tier"]) not in ("quick", "full"):
-        raise InvalidInputError.of(owner, "tier", "'quick' or 'full'", repr(tier)[:40])
+    if settings["tier"] not in ("quick", "full"):
+        raise InvalidInputError("tier is 'quick' or 'full'.", param="tier")
     if groups is not None and subjects is not None:
-        raise InvalidInputError.of(
-            owner, "subjects", "given in place of groups", "both", "The texts of one subject stay together."
+        raise InvalidInputError(
+            "Pass subjects or groups, not both: the texts of one subject stay together.", param="subjects"
         )
     given, groups = "groups" if subjects is None else "subjects", groups if subjects is None else subjects
     if groups is not None:
         if len(groups) != len(texts):
-            raise InvalidInputError.of(owner, given, f"of {len(texts)} ids", f"{len(groups)}")
+            raise InvalidInputError(f"{given} has {len(groups)} ids for {len(texts)} texts.", param=given)
         if not all(isinstance(each, Hashable) for each in groups):
-            constraint = "of strings, numbers or other hashable ids"
-            raise InvalidInputError.of(owner, given, constraint, "another kind of id")
+            raise InvalidInputError(f"The ids of {given} are strings, numbers or other hashable values.", param=given)
     # A string would be read letter by letter; [None] fails the check below.
-    families = list(skip) if isinstance(skip, list | tuple | set | frozenset) else [None]
-    may_skip = [family for family in FAMILIES if family != "token-inference"]
-    if any(family not in may_skip for family in families):
-        raise InvalidInputError.of(
-            owner,
-            "skip",
-            f"a list of families of attacks ({', '.join(may_skip)})",
-            repr(skip)[:60],
-            "Token inference gives the verdict and cannot be left out.",
+    skipped, named = (
+        list(names) if isinstance(names, list | tuple | set | frozenset) else [None] for names in (skip, attacks)
+    )
+    if any(name not in SKIPPABLE for name in skipped):
+        known = ", ".join(SKIPPABLE)
+        raise InvalidInputError(
+            f"skip takes a list of {known}. Token inference gives the verdict and always runs.", param="skip"
         )
-    named = list(attacks) if isinstance(attacks, list | tuple | set | frozenset) else [None]
     if any(name not in NAMED for name in named):
-        raise InvalidInputError.of(
-            owner,
-            "attacks",
-            f"a list of {', '.join(NAMED)}",
-            repr(attacks)[:60],
-            "Token inference always runs.",
-            code="E-INPUT-NAME",
+        known = ", ".join(NAMED)
+        raise InvalidInputError(
+            f"attacks takes a list of {known}. Token inference always runs.", code="E-INPUT-NAME", param="attacks"
         )
     # A missing GPU fails now, not after the texts are encoded.
     if settings["device"] != "auto":
@@ -251,7 +246,7 @@ def check_options(
     return Options(
         groups=groups,
         by_subject=subjects is not None,
-        skip=frozenset(map(str, families)),
+        skip=frozenset(map(str, skipped)),
         attacks=frozenset(map(str, named)),
         language_model=None if language_model is None else str(language_model),
         work=_writable(work, owner),
@@ -266,7 +261,7 @@ def _writable(work: str | os.PathLike[str] | None, owner: str) -> Path | None:
     if work is None:
         return None
     if not isinstance(work, str | os.PathLike):
-        raise InvalidInputError.of(owner, "work", "the path of a folder", type(work).__name__)
+        raise InvalidInputError("work is the path of a folder.", param="work")
     folder = Path(work)
     try:
         # Owner only: checkpoints of attacks that write texts hold what they learnt from the texts.
@@ -276,8 +271,7 @@ def _writable(work: str | os.PathLike[str] | None, owner: str) -> Path | None:
             pass
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
-        got = f"{folder.name}: {reason}"
-        raise InvalidInputError.of(owner, "work", "a folder that can be written", got) from error
+        raise InvalidInputError(f"The folder work={folder.name} cannot be written: {reason}.", param="work") from error
     return folder
 
 

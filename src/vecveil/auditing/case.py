@@ -236,7 +236,12 @@ class Case:
 
         None without an encoder or such texts. Sentences that equal a test text or are close to one are left out.
         """
-        if self.encode is None or self.embeddings is None or not self.has_spans:
+        if (
+            self.encode is None
+            or self.embeddings is None
+            or not self.has_spans
+            or "kernel-further" in self.options.skip
+        ):
             return None
         made, made_labels, sources = _exchanged(self)
         sentences, sentence_labels = _collected(self)
@@ -264,7 +269,7 @@ class Case:
         of any label; with fewer than ten terms there are fewer versions. None without an encoder, with fewer than four
         terms, or with fewer than 20 such texts.
         """
-        if self.encode is None or self.embeddings is None or not self.has_spans:
+        if self.encode is None or self.embeddings is None or not self.has_spans or "substitution" in self.options.skip:
             return None
         rng = np.random.default_rng([self.options.seed, 3])
         forms = _forms(self)

@@ -18,6 +18,7 @@ from msgspec.structs import asdict
 from vecveil.attacks import AttackResult
 from vecveil.auditing.case import VALIDATION_SHARE, Case
 from vecveil.auditing.learning import forecast
+from vecveil.errors import DataFileError
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.subjects import ANY, FOUND, MEAN, SHARE
 from vecveil.records.audit import (
@@ -142,7 +143,10 @@ class AuditResult:
         Raises:
             DataFileError: the file cannot be read, or holds another schema, or a key is missing or wrong.
         """
-        return cls(AuditRecord.load(path))
+        try:
+            return cls(AuditRecord.load(path))
+        except DataFileError as error:
+            raise DataFileError(str(error), param="path") from None
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the report as one self-contained HTML page."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from vecveil.auditing import AuditResult, audit, audit_store
 from vecveil.auditing.case import MIN_TEST_TEXTS
-from vecveil.auditing.families import NAMED
+from vecveil.auditing.families import NAMED, SKIPPABLE
 from vecveil.auditing.lint import plaintext_beside
 from vecveil.auditing.store import OWN_WORDS, SealedStorage, frequent_words
 from vecveil.cli import options as shared
@@ -36,7 +36,7 @@ from vecveil.errors import ConceptError, DataFileError, InvalidInputError, Vecve
 from vecveil.metrics import UtilityTask
 from vecveil.protector import load
 from vecveil.protector.policy import ReleasePolicy
-from vecveil.records.audit import FAMILIES, AuditRecord
+from vecveil.records.audit import AuditRecord
 from vecveil.records.gate import check_baseline, check_gate
 from vecveil.stores import open_store
 from vecveil.stores.exposure import read_query_log, visible_accesses, visible_queries, visible_rows
@@ -66,7 +66,7 @@ attack_options = shared.stacked(
         help="full: larger attackers and text reconstruction; minutes to an hour.",
     ),
     click.option(
-        "--skip", type=click.Choice(FAMILIES[1:]), multiple=True, help="Leave out a family of attacks; may be repeated."
+        "--skip", type=click.Choice(SKIPPABLE), multiple=True, help="Leave out a family or an attack; may be repeated."
     ),
     click.option(
         "--attacks",

@@ -46,7 +46,7 @@ from vecveil.types import Embeddings, Release
 __all__ = ["NAMED", "run_families"]
 
 # Reasons for skipped attacks, each with its code in the record.
-LEFT_OUT = ("You left this family out.", "left-out")
+LEFT_OUT = ("You left it out.", "left-out")
 NO_TRANSPLANT = (
     "It learns from texts with the concept removed: that needs an encoder, and clean vectors or the means "
     "to protect them. It often finds most."
@@ -98,6 +98,8 @@ _FAMILY_OF: dict[str, Family] = {
 }
 NAMED = (*(family for family in FAMILIES if family != "token-inference"), *_FAMILY_OF)
 """Names that `Options.attacks` accepts: families, and attacks that run alone."""
+SKIPPABLE = (*FAMILIES[1:], "kernel-further", "substitution")
+"""Names that `Options.skip` accepts: families, and attacks that encode many texts of their own."""
 
 
 def run_families(
@@ -181,7 +183,8 @@ def _ladder(case: Case, side: Side, suffix: str) -> Plan:
         if isinstance(attack, TransplantAttack) and train.without is None:
             skipped.append(SkippedAttack(attack.name, "token-inference", NO_TRANSPLANT, code))
         elif isinstance(attack, FurtherKernelAttack) and train.further is None:
-            skipped.append(SkippedAttack(attack.name, "token-inference", NO_FURTHER, code))
+            reason = LEFT_OUT if attack.name in case.options.skip else (NO_FURTHER, code)
+            skipped.append(SkippedAttack(attack.name, "token-inference", *reason))
         elif isinstance(attack, NetworkAttack) and not side.learns_from_clean:
             skipped.append(SkippedAttack(attack.name, "token-inference", *NO_FRESH))
         else:
@@ -242,7 +245,8 @@ def candidate_jobs(case: Case, side: Side) -> Plan:
         for how, maker in MATCHERS:
             name = f"{what}-{how}"
             if test is None:
-                skipped.append(SkippedAttack(name, "candidates", *NO_VARIANTS))
+                reason = LEFT_OUT if what in case.options.skip else NO_VARIANTS
+                skipped.append(SkippedAttack(name, "candidates", *reason))
             elif maker is FixedNormMatching and side.judged.shape[1] != clean.shape[1]:
                 skipped.append(SkippedAttack(name, "candidates", *OTHER_SPACE))
             else:
