@@ -23,10 +23,8 @@ from vecveil.auditing.case import (
     make_case,
     read_part,
 )
-from vecveil.auditing.families import NAMED, SKIPPABLE, run_families
-from vecveil.auditing.families.held_out_terms import Refit
+from vecveil.auditing.families import NAMED, SKIPPABLE, Refit, learning_curve, run_families, strongest_result
 from vecveil.auditing.jobs import WorkFolder, fingerprint
-from vecveil.auditing.learning import learning_curve, strongest_result
 from vecveil.auditing.result import AuditResult, assemble
 from vecveil.concepts import Concept
 from vecveil.data import read_texts

@@ -24,9 +24,8 @@ from vecveil.auditing.case import (
     make_case,
     read_part,
 )
-from vecveil.auditing.families import NO_OTHERS, run_families
+from vecveil.auditing.families import NO_OTHERS, learning_curve, run_families, strongest_result
 from vecveil.auditing.jobs import skip as left_out
-from vecveil.auditing.learning import learning_curve, strongest_result
 from vecveil.auditing.lint import clean_vectors
 from vecveil.auditing.result import AuditResult, assemble
 from vecveil.concepts import Concept

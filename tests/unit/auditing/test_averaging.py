@@ -12,7 +12,7 @@ import vecveil
 from unit.auditing.test_audit import CONCEPT, N_DIM, OPTIONS, TopicEncoder, notes
 from vecveil.attacks import FAMILIES, KernelAttack, LabelledVectors, LinearAttack
 from vecveil.auditing.case import Options, Side
-from vecveil.auditing.families import averaging
+from vecveil.auditing import families
 from vecveil.types import Embeddings, Release
 
 OTHERS = [family for family in FAMILIES if family not in ("token-inference", "averaging")]
@@ -31,20 +31,20 @@ def test_rows_show_that_fresh_noise_averages_out_and_keyed_noise_does_not(monkey
     fit = KernelAttack._fit
     monkeypatch.setattr(KernelAttack, "_fit", lambda self, *given: fits.append(1) or fit(self, *given))
     monkeypatch.setattr("vecveil.auditing.families.ladder_attacks", one_rung)
-    monkeypatch.setattr(averaging, "ROWS", 512)
-    monkeypatch.setattr(averaging, "FIXED", np.inf)  # so that the located ones are run on Laplace noise
+    monkeypatch.setattr(families, "AVERAGED_ROWS", 512)
+    monkeypatch.setattr(families, "FIXED", np.inf)  # so that the located ones are run on Laplace noise
     noisy = vecveil.fit(notes(600, 1), CONCEPT, TopicEncoder(), method="laplace", noise_to_signal=2.0, **OPTIONS)
     record = vecveil.audit(noisy, notes(600, 2), CONCEPT, skip=OTHERS, **OPTIONS).record
     found: dict[str, dict[str, Any]] = {
         each["name"]: each for each in record["attacks"] if each["family"] == "averaging"
     }
-    spheres = [averaging._name(k) for k in sorted({averaging.FEW, N_DIM + averaging.SPARE})]
-    assert list(found) == [*averaging.FRESH, *averaging.KEYED, *spheres]
+    spheres = [families._sphere_name(k) for k in sorted({families.FEW_RELEASES, N_DIM + families.SPARE})]
+    assert list(found) == [*families.FRESH, *families.KEYED, *spheres]
     for name in spheres:
         assert found[name]["n"] < found["averaging-16"]["n"]  # fewer texts are judged
         assert found[name]["value"] > fresh_one(found) + 0.1
     assert len(fits) == 4  # clean, and means of 1, 4 and 16 releases
-    fresh, keyed = ([found[name]["value"] for name in names] for names in (averaging.FRESH, averaging.KEYED))
+    fresh, keyed = ([found[name]["value"] for name in names] for names in (families.FRESH, families.KEYED))
     assert fresh[0] < fresh[1] < fresh[2]
     assert fresh[2] > fresh[0] + 0.1
     assert keyed == pytest.approx([keyed[0]] * 3, abs=0.01)
@@ -68,7 +68,7 @@ def test_means_are_of_the_first_releases() -> None:
         return np.full_like(X, len(calls))
 
     X = np.zeros((3, 2), dtype=np.float32)
-    found = averaging._means(counting, X, np.random.default_rng(0))
+    found = families._means(counting, X, np.random.default_rng(0))
     assert {k: float(Y[0, 0]) for k, Y in found.items()} == {1: 1.0, 4: 2.5, 16: 8.5}
     assert {Y.dtype for Y in found.values()} == {np.dtype(np.float32)}
 
@@ -87,7 +87,7 @@ def test_spheres_are_left_out_where_they_say_nothing() -> None:
 
     def codes(release: Release, judged: Embeddings = X) -> set[str | None]:
         side = Side("protected", X, judged, release)
-        jobs, skipped = averaging._spheres(case, side, release, train)
+        jobs, skipped = families._spheres(case, side, release, train)
         # An attack that is left out has the name under which it would run.
         names = [job.name for job in jobs] + [each.attack for each in skipped]
         assert names == ["averaging-16-spheres", "averaging-64-spheres"]
@@ -98,7 +98,7 @@ def test_spheres_are_left_out_where_they_say_nothing() -> None:
     assert codes(fresh, X[:, :5]) == {"other-dimension"}
     assert codes(lambda X, rng: X) == {"equal-releases"}
     wide = np.zeros((40, 2000), dtype=np.float32)
-    jobs, skipped = averaging._spheres(case, Side("protected", wide, wide, fresh), fresh, train)
+    jobs, skipped = families._spheres(case, Side("protected", wide, wide, fresh), fresh, train)
     assert [job.name for job in jobs] == ["averaging-64-spheres"]
     assert [(each.attack, each.code) for each in skipped] == [("averaging-2008-spheres", "memory")]
 
@@ -116,14 +116,14 @@ def test_located_texts_stand_beside_the_same_texts_clean() -> None:
         Z = rng.standard_normal(X.shape)
         return (X + 2 * Z / np.linalg.norm(Z, axis=1, keepdims=True)).astype(X.dtype)
 
-    clean = averaging._clean_jobs(case, Side("clean", X, X, is_clean=True), train)
-    located, _ = averaging._spheres(case, Side("protected", X, X, fresh), fresh, train)
+    clean = families._clean_jobs(case, Side("clean", X, X, is_clean=True), train)
+    located, _ = families._spheres(case, Side("protected", X, X, fresh), fresh, train)
     assert [job.name for job in clean] == [job.name for job in located]
     for one, other in zip(clean, located, strict=True):
         found, beside = other.run(None), one.run(None)
         assert found.name == other.name
         assert found.terms is not None
         assert beside.terms is not None
-        assert found.main.n == beside.main.n == averaging.LOCATED
+        assert found.main.n == beside.main.n == families.LOCATED
         assert np.array_equal(found.terms.counts, beside.terms.counts)
         assert found.details["error"] < 1e-3

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import expit
 
 from vecveil.attacks import FurtherVectors, LabelledVectors
-from vecveil.auditing.learning import forecast
+from vecveil.auditing.result import forecast
 from vecveil.records.audit import LearningPoint
 
 
