@@ -188,7 +188,7 @@ def check_kind(value: Any, kind: type[Any], *, owner: str, param: str) -> None:
     """Raise `InvalidInputError` unless ``value`` is an instance of ``kind``."""
     if not isinstance(value, kind):
         raise InvalidInputError(
-            f"{owner}: {param} is a vecveil {kind.__name__}, not {type(value).__name__}.", param=param
+            f"{owner}: `{param}` is a vecveil {kind.__name__}, not {type(value).__name__}.", param=param
         )
 
 
@@ -211,17 +211,17 @@ def check_options(
         check_count(settings["min_token_count"], owner=owner, param="min_token_count")
     settings["seed"] = check_count(settings["seed"], owner=owner, param="seed", minimum=0)
     if settings["tier"] not in ("quick", "full"):
-        raise InvalidInputError("tier is 'quick' or 'full'.", param="tier")
+        raise InvalidInputError("`tier` is 'quick' or 'full'.", param="tier")
     if groups is not None and subjects is not None:
         raise InvalidInputError(
-            "Pass subjects or groups, not both: the texts of one subject stay together.", param="subjects"
+            "Pass `subjects` or `groups`, not both: the texts of one subject stay together.", param="subjects"
         )
     given, groups = "groups" if subjects is None else "subjects", groups if subjects is None else subjects
     if groups is not None:
         if len(groups) != len(texts):
-            raise InvalidInputError(f"{given} has {len(groups)} ids for {len(texts)} texts.", param=given)
+            raise InvalidInputError(f"`{given}` has {len(groups)} ids for {len(texts)} texts.", param=given)
         if not all(isinstance(each, Hashable) for each in groups):
-            raise InvalidInputError(f"The ids of {given} are strings, numbers or other hashable values.", param=given)
+            raise InvalidInputError(f"The ids of `{given}` are strings, numbers or other hashable values.", param=given)
     # A string would be read letter by letter; [None] fails the check below.
     skipped, named = (
         list(names) if isinstance(names, list | tuple | set | frozenset) else [None] for names in (skip, attacks)
@@ -229,12 +229,12 @@ def check_options(
     if any(name not in SKIPPABLE for name in skipped):
         known = ", ".join(SKIPPABLE)
         raise InvalidInputError(
-            f"skip takes a list of {known}. Token inference gives the verdict and always runs.", param="skip"
+            f"`skip` takes a list of {known}. Token inference gives the verdict and always runs.", param="skip"
         )
     if any(name not in NAMED for name in named):
         known = ", ".join(NAMED)
         raise InvalidInputError(
-            f"attacks takes a list of {known}. Token inference always runs.", code="E-INPUT-NAME", param="attacks"
+            f"`attacks` takes a list of {known}. Token inference always runs.", code="E-INPUT-NAME", param="attacks"
         )
     # A missing GPU fails now, not after the texts are encoded.
     if settings["device"] != "auto":
@@ -259,7 +259,7 @@ def _writable(work: str | os.PathLike[str] | None, owner: str) -> Path | None:
     if work is None:
         return None
     if not isinstance(work, str | os.PathLike):
-        raise InvalidInputError("work is the path of a folder.", param="work")
+        raise InvalidInputError("`work` is the path of a folder.", param="work")
     folder = Path(work)
     try:
         # Owner only: checkpoints of attacks that write texts hold what they learnt from the texts.
@@ -269,7 +269,9 @@ def _writable(work: str | os.PathLike[str] | None, owner: str) -> Path | None:
             pass
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
-        raise InvalidInputError(f"The folder work={folder.name} cannot be written: {reason}.", param="work") from error
+        raise InvalidInputError(
+            f"The folder {folder.name} of `work` cannot be written: {reason}.", param="work"
+        ) from error
     return folder
 
 

@@ -335,24 +335,19 @@ def make_case(
         raise ConceptError(str(error)) from None
     # Each attack splits its training texts once more, to validate: that takes two groups.
     if len(np.unique(groups[holding[learn]])) < 2:
-        raise ConceptError.of(
-            owner,
-            "groups",
-            "at least three groups of texts with the concept",
-            "fewer",
-            "Two are learnt from and one is judged on.",
-            "Give more texts that differ.",
+        raise ConceptError(
+            f"{owner} needs three groups of texts with the concept, two to learn from and one to judge on. Give more "
+            "texts "
+            "that differ.",
+            param="groups",
         )
     thresholds = MIN_TOKEN_COUNTS if min_token_count is None else (min_token_count,)
     vocabulary = matches.frequent_tokens(thresholds, learn)
     if len(vocabulary) == 0:
-        raise ConceptError.of(
-            owner,
-            "texts",
-            f"enough to see a concept word in {thresholds[-1]} training texts",
-            "no word in so many",
-            "Rarer words cannot be attacked reliably.",
-            _lower_count(matches, learn, judge),
+        raise ConceptError(
+            f"{owner}: no word of the concept is in {thresholds[-1]} training texts; rarer words cannot be attacked "
+            f"reliably. {_lower_count(matches, learn, judge)}",
+            param="texts",
         )
     own, _ = matches.token_labels(vocabulary)
     labels = np.zeros((len(groups), len(vocabulary)), dtype=np.uint8)
@@ -360,8 +355,12 @@ def make_case(
     # A text whose only concept words are too rare has no label to learn or to judge.
     train, test = (holding[rows[own[rows].any(axis=1)]] for rows in (learn, judge))
     if len(test) < MIN_TEST_TEXTS:
-        constraint = f"at least {MIN_TEST_TEXTS} test texts with a concept word that is frequent enough to attack"
-        raise ConceptError.of(owner, "texts", constraint, len(test), fix=_lower_count(matches, learn, judge))
+        raise ConceptError(
+            f"{owner}: only {len(test)} test texts hold a concept word that is frequent enough to attack; "
+            f"{MIN_TEST_TEXTS} "
+            f"are needed. {_lower_count(matches, learn, judge)}",
+            param="texts",
+        )
     ordinary_train, ordinary_test = _split_ordinary(
         groups, matches.without_concept, holding[learn], holding[judge], options.seed
     )
@@ -399,16 +398,16 @@ def _lower_count(matches: ConceptMatches, learn: Rows, judge: Rows) -> str:
     counts = Counter(word for i in learn for word in tokens[i])
     best = sorted((max((counts[word] for word in tokens[i]), default=0) for i in judge), reverse=True)
     enough = best[MIN_TEST_TEXTS - 1] if len(best) >= MIN_TEST_TEXTS else 0
-    return f"Give more texts, or lower min_token_count (--min-token-count) to {enough}." if enough else MORE_TEXTS
+    return f"Give more texts, or lower `min_token_count` to {enough}." if enough else MORE_TEXTS
 
 
 def check_rows(X: Any, texts: Texts, *, owner: str, param: str, dimension: int | None) -> Embeddings:
     """Return the checked vectors: one for each text, and not all equal."""
     checked = check_embeddings(X, owner=owner, param=param, dimension=dimension)
     if len(checked) != len(texts):
-        raise InvalidInputError.of(owner, param, f"of {len(texts)} rows, one for each text", f"{len(checked)} rows")
+        raise InvalidInputError(f"{owner}: `{param}` has {len(checked)} rows for {len(texts)} texts.", param=param)
     if not np.any(checked != checked[0]):
-        raise InvalidInputError.of(owner, param, "of rows that differ", "one row, repeated")
+        raise InvalidInputError(f"{owner}: all rows of `{param}` are equal.", param=param)
     return checked
 
 

@@ -194,14 +194,12 @@ def frontier(
     matches = concept.find(texts, show_progress=show_progress)
     # Copies reach the count but add no information.
     if (different := len(set(map(canonical, matches.positives())))) < 3 * MIN_PAIRS:
-        needed = f"at least {3 * MIN_PAIRS} different texts that hold the concept {concept.name!r}"
-        raise ConceptError.of(
-            OWNER,
-            "texts",
-            f"{needed} and something beside it",
-            f"{different} of {len(texts)}",
-            fix=MORE_TEXTS,
+        raise ConceptError(
+            f"A frontier needs {3 * MIN_PAIRS} different texts that hold the concept {concept.name!r} and something "
+            "besides; "
+            f"{different} of {len(texts)} do. {MORE_TEXTS}",
             code="E-CONCEPT-FEW",
+            param="texts",
         )
     loaded = load_encoder(encoder)
     if (same := concept.for_encoder(loaded)) is not concept:
@@ -325,9 +323,13 @@ class Bench:
             for name, part in (("listed", listed), ("left_out", left_out))
         }
         if len(listed) < 2 or judged["listed"] < MIN_TEST_TEXTS:
-            got = f"{len(listed)} words, and {judged['listed']} texts to judge on that hold one"
-            needed = f"2 words of the concept in {MIN_TOKEN_COUNTS[-1]} texts each, and {MIN_TEST_TEXTS} to judge on"
-            raise ConceptError.of(OWNER, "texts", f"enough for {needed}", got, fix=MORE_TEXTS, code="E-CONCEPT-FEW")
+            raise ConceptError(
+                f"A frontier needs two words of the concept in {MIN_TOKEN_COUNTS[-1]} texts each, and "
+                f"{MIN_TEST_TEXTS} texts "
+                f"to judge on that hold one; there are {len(listed)} and {judged['listed']}. {MORE_TEXTS}",
+                code="E-CONCEPT-FEW",
+                param="texts",
+            )
         if len(left_out) < 2 or judged["left_out"] < MIN_TEST_TEXTS:
             missing["left_out"] = (
                 f"Leak of words left out of the fit: of {len(vocabulary)} frequent words a quarter is too few, or "
@@ -625,12 +627,10 @@ def _earlier(folder: Path, settings: str) -> FrontierRecord | None:
         return None
     record = FrontierRecord.load(folder / FILE, owner=OWNER)
     if record.settings != settings:
-        raise InvalidInputError.of(
-            OWNER,
-            "out",
-            "a folder without a frontier of other texts or settings",
-            f"one in {folder.name!r}",
-            fix="Give another folder, or remove it.",
+        raise InvalidInputError(
+            f"The folder {folder.name!r} holds a frontier of other texts or settings. Give another folder, or remove "
+            "it.",
             code="E-INPUT-EXISTS",
+            param="out",
         )
     return record

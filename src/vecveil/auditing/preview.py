@@ -137,8 +137,10 @@ class WordList:
         for word in check_texts(words, owner=_OWNER, param="words", min_rows=FEWEST_WORDS):
             first.setdefault(canonical(word), word.strip())
         if not FEWEST_WORDS <= len(first) <= MOST_WORDS:
-            constraint = f"{FEWEST_WORDS} to {MOST_WORDS} different words"
-            raise InvalidInputError.of(_OWNER, "words", constraint, len(first))
+            raise InvalidInputError(
+                f"A preview guesses from {FEWEST_WORDS} to {MOST_WORDS} different words, not {len(first)}.",
+                param="words",
+            )
         self.words = tuple(first.values())
         self._index = {term: i for i, term in enumerate(first)}
         self._concept = Concept.from_terms("words", self.words)
@@ -292,8 +294,10 @@ class Preview:
         seed: int = 0,
     ) -> None:
         if protector.rewriter is not None and protector.rewriter.needs_spans:
-            raise InvalidInputError.of(
-                _OWNER, "protector", "one that finds its concept in any text", repr(protector.method)
+            raise InvalidInputError(
+                "A preview needs a protector that finds its concept in any text; this one knows the texts of its fit "
+                "only.",
+                param="protector",
             )
         self.protector = protector
         self.words = WordList(words)
@@ -417,8 +421,7 @@ class Preview:
         vectors = np.asarray(self._encode(list(texts)))
         X = check_embeddings(vectors, owner=_OWNER, param="encode", dimension=self.protector.dimension)
         if len(X) != len(texts):
-            got = f"{len(X)} of {len(texts)}"
-            raise InvalidInputError.of(_OWNER, "encode", "one vector for each text", got)
+            raise InvalidInputError(f"encode returned {len(X)} vectors for {len(texts)} texts.", param="encode")
         return X
 
 

@@ -250,13 +250,11 @@ def command(
         result = _audit_store(input, concept, vectors_file, form, options, attacks)
     elif vectors_file is not None or options["row_column"] is not None:
         name = "vectors" if vectors_file is not None else "row_column"
-        raise InvalidInputError.of(
-            "audit",
-            name,
-            "given without a protector",
-            "both",
-            "With a protector the audit protects clean vectors itself.",
-            "Leave out -p to audit the vectors of a store.",
+        raise InvalidInputError(
+            f"--{name.replace('_', '-')} does not go with -p: the audit of a protector protects clean vectors "
+            "itself. Leave "
+            "out -p to audit the vectors of a store.",
+            param=name,
         )
     else:
         result = _audit_protector(input, protector_file, concept, form, options, attacks)
@@ -416,22 +414,15 @@ def _audit_store(
 ) -> AuditResult:
     for name in ("sts", "retrieval", "label_column"):
         if options[name] is not None:
-            raise InvalidInputError.of(
-                "audit",
-                name,
-                "given with a protector (-p)",
-                "no protector",
-                "Utility is measured on vectors that the audit protects itself.",
+            raise InvalidInputError(
+                f"--{name.replace('_', '-')} needs a protector (-p): utility is measured on vectors that the audit "
+                "protects "
+                "itself.",
+                param=name,
             )
     row_column, column = options["row_column"], options["embedding_column"]
     if row_column is not None and vectors_file is None:
-        raise InvalidInputError.of(
-            "audit",
-            "row_column",
-            "given with --vectors",
-            "no --vectors",
-            "It says which row of that file a text belongs to.",
-        )
+        raise InvalidInputError("--row-column names rows of the file --vectors: pass that, too.", param="row_column")
     in_table = vectors_file is None
     rows = read_rows(
         input,
@@ -473,19 +464,17 @@ def _audit_database(
 ) -> AuditResult:
     id_column = options["id_column"]
     if (protector_file is None) == (id_column is None) or options["store"] is None:
-        raise InvalidInputError.of(
-            "audit",
-            "id_column",
-            "given with --store, or -p in its place",
-            "other options",
-            "It says which row of the database each text is.",
-            "With -p the texts are queries.",
+        raise InvalidInputError(
+            "Pass --store with --id-column, the column that says which row of the database each text is, or with -p, "
+            "whose "
+            "texts are queries.",
+            param="id_column",
         )
     for name in ("sts", "retrieval", "label_column", "row_column", "vectors"):
         if options[name] is not None:
-            raise InvalidInputError.of("audit", name, "given without --store", "both")
+            raise InvalidInputError(f"--{name.replace('_', '-')} does not go with --store.", param=name)
     if options["query_log"] is not None and id_column is None:
-        raise InvalidInputError.of("audit", "query_log", "given with --id-column", "no column of ids")
+        raise InvalidInputError("--query-log needs --id-column.", param="query_log")
     rows = read_rows(input, concept, form, columns=(*_group_columns(options), id_column), limit=options["limit"])
     accesses = None
     encoder = load_encoder_named(options) if protector_file is None else None
@@ -576,13 +565,11 @@ def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: 
     texts = len(rows.texts)
     if row_column is None:
         if len(store) != texts:
-            raise DataFileError.of(
-                path.name,
-                "vectors",
-                f"of {texts} rows, one for each text",
-                f"{len(store)} rows",
-                "Row i of the vectors belongs to text i.",
-                "For a sample, say in a column of INPUT which row each text is: --row-column NAME.",
+            raise DataFileError(
+                f"{path.name} has {len(store)} vectors for {texts} texts. For a sample, name the column of INPUT "
+                "that says "
+                "which row each text is: --row-column NAME.",
+                param="vectors",
             )
         return store
     try:
@@ -590,15 +577,13 @@ def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: 
     except ValueError:
         numbers = np.array([-1])
     if numbers.min() < 0 or numbers.max() >= len(store):
-        raise DataFileError.of(
-            row_column,
-            "row_column",
-            f"whole numbers from 0 to {len(store) - 1}",
-            "another value",
-            f"They are rows of {path.name}.",
+        raise DataFileError(
+            f"The column {row_column} holds rows of {path.name}, whole numbers from 0 to {len(store) - 1}; some "
+            "cells do not.",
+            param="row_column",
         )
     if len(np.unique(numbers)) < len(numbers):
-        raise DataFileError.of(row_column, "row_column", "a different row for each text", "one row twice")
+        raise DataFileError(f"The column {row_column} names one row twice.", param="row_column")
     return store[numbers]
 
 

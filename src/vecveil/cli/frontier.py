@@ -125,7 +125,7 @@ def command(
     if store_alone and not limits:
         raise click.UsageError("--store-alone belongs to --at-most-leak and --at-least-search.")
     if out.is_file():
-        raise InvalidInputError.of("frontier", "out", "a folder", f"the file {out.name!r}")
+        raise InvalidInputError(f"--out needs a folder: {out.name} is a file.", param="out")
     rows = read_rows(input, concept, form, columns=(options["group_column"],))
     require_matches(rows)
     copied = concept.read_bytes()
@@ -187,11 +187,13 @@ def _none(record: FrontierRecord, leak: float | None, search: float | None, stor
     least = min(record.points, key=lambda point: point.listed.value)
     within = [point for point in record.points if leak is None or point.listed.value <= leak]
     if search is None or not within:
-        constraint = f"at least {least.listed.value:.3f} here"
-        return CalibrationError.of("frontier", "--at-most-leak", constraint, leak, named(least))
+        return CalibrationError(
+            f"No point leaks at most {leak:g}: the least is {least.listed.value:.3f}. {named(least)}",
+            param="--at-most-leak",
+        )
     best = max(within, key=kept)
-    constraint = f"at most {kept(best):.3f} here" if kept(best) >= 0 else "left out here"
-    return CalibrationError.of("frontier", "--at-least-search", constraint, search, named(best))
+    reason = f"the best keeps {kept(best):.3f}" if kept(best) >= 0 else "search was not measured"
+    return CalibrationError(f"No point keeps {search:g} of search: {reason}. {named(best)}", param="--at-least-search")
 
 
 def _named(point: FrontierPoint, store_alone: bool) -> str:
