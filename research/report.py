@@ -14,7 +14,7 @@ from research import charts
 from research.judging import VERDICTS
 from research.results import Cell, Column, ExperimentRecord, Figure, Number, Table, read_experiment
 from vecveil.report import rendering
-from vecveil.report.text import MISSING, NBSP, count, csv_table, duration, moment, parameter, rounded
+from vecveil.report.text import MISSING, NBSP, clean_text, count, csv_table, duration, moment, parameter, rounded
 
 NOT_MEASURED = f"{MISSING}: not measured."
 VERDICT_WORDS = {
@@ -26,6 +26,57 @@ VERDICT_WORDS = {
 }
 render = functools.partial(rendering.render, folder=Path(__file__).with_name("templates"))
 COLUMNS = ("table", "row", "column", "value", "low", "high", "sd", "n", "published", "text")
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "'": r"\textquotesingle{}",
+    "`": r"\textasciigrave{}",
+    # After a row's end these would be taken for its options.
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+    "\u2212": "$-$",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "∞": r"$\infty$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "→": r"$\to$",
+    "–": "--",
+    "—": "---",
+    "’": "'",
+    "‘": "`",
+    "“": "``",
+    "”": "''",
+    "…": r"\ldots{}",
+    "\u00a0": "~",
+    "′": "$'$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "γ": r"$\gamma$",
+    "δ": r"$\delta$",
+    "ε": r"$\varepsilon$",
+    "λ": r"$\lambda$",
+    "μ": r"$\mu$",
+    "ρ": r"$\rho$",
+    "σ": r"$\sigma$",
+    "Σ": r"$\Sigma$",
+    "Φ": r"$\Phi$",
+    "Δ": r"$\Delta$",
+}
 
 
 def experiment_to_html(record: Mapping[str, Any]) -> str:
@@ -96,7 +147,9 @@ def experiment_to_latex(record: Mapping[str, Any]) -> str:
     name = unicodedata.normalize("NFKD", experiment.name).encode("ascii", "ignore").decode("ascii")
     label = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "experiment"
     origin = f"vecveil {experiment.vecveil}, experiment {experiment.name}: {experiment.command}"
-    return render("experiment.tex", beside=table_cells, label=label, origin=origin, **_context(experiment))
+    return render(
+        "experiment.tex", escape=latex, beside=table_cells, label=label, origin=origin, **_context(experiment)
+    )
 
 
 def _context(experiment: ExperimentRecord) -> dict[str, Any]:
@@ -240,3 +293,12 @@ def _numbers(figure: Figure) -> list[tuple[float, list[tuple[str, str]]]]:
             cells.append((values, "; ".join(ends)))
         rows.append((x, cells))
     return rows
+
+
+def latex(words: str) -> str:
+    """Return ``words`` on one line, escaped for LaTeX."""
+    # An empty line would end a paragraph, which is an error in a caption. U+00B5 is the micro sign of keyboards.
+    line = re.sub(r"[ \t\r\n]+", " ", clean_text(words)).strip().replace("\u00b5", "μ")
+    # Split between hyphens and join with {}: two in a row would be set as a dash.
+    parts = re.split("(?<=-)(?=-)", line)
+    return "{}".join("".join(_LATEX.get(letter, letter) for letter in part) for part in parts)

@@ -1,4 +1,4 @@
-"""Render a report's template as HTML, Markdown, LaTeX or plain text, escaping every text for its format."""
+"""Render a report's template as HTML, Markdown, plain text or another format, escaping every text for it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def render(template: str, *, folder: Path | None = None, **context: Any) -> str:
+def render(
+    template: str, *, folder: Path | None = None, escape: Callable[[str], str] | None = None, **context: Any
+) -> str:
     """Return the document of a template in ``folder`` or ``report/templates``, whose suffix names the format.
+
+    ``escape`` is that of a format other than HTML, Markdown and plain text.
 
     An HTML page has the style sheet of all pages, and that of its own name where there is one.
     """
     name, _, form = template.rpartition(".")
-    source = environment(form, folder).get_template(template)
+    source = environment(form, folder, escape).get_template(template)
     return source.render(context | (_style("style.css", f"{name}.css") if form == "html" else {}))
 
 
@@ -67,26 +71,30 @@ def _source(name: str, folder: Path | None = None) -> str:
 
 
 @functools.cache
-def environment(form: str, folder: Path | None = None) -> Environment:
-    """Return the Jinja2 environment of a format: ``html``, ``md``, ``tex`` or ``txt``.
+def environment(form: str, folder: Path | None = None, escape: Callable[[str], str] | None = None) -> Environment:
+    """Return the Jinja2 environment of a format: ``html``, ``md``, ``txt``, or another one with its ``escape``.
 
     Templates in ``folder`` go before those of the package.
     """
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
-        from markupsafe import Markup, escape
+        from markupsafe import Markup
+        from markupsafe import escape as escape_html
     except ImportError:
         raise MissingDependencyError("A report", "jinja2", "cli") from None
 
     def html(words: str) -> str:
-        return escape(text.clean_text(words))
+        return escape_html(text.clean_text(words))
 
-    plain, code = {
-        "html": (html, lambda words: Markup("<code>{}</code>").format(text.clean_text(words))),
-        "md": (text.markdown, text.markdown_code),
-        "tex": (text.latex, text.latex),
-        "txt": (text.clean_text, text.clean_text),
-    }[form]
+    plain, code = (
+        (escape, escape)
+        if escape
+        else {
+            "html": (html, lambda words: Markup("<code>{}</code>").format(text.clean_text(words))),
+            "md": (text.markdown, text.markdown_code),
+            "txt": (text.clean_text, text.clean_text),
+        }[form]
+    )
 
     def escaped(value: Any) -> Any:
         """Return markup unchanged, and any other value escaped for the format."""

@@ -1,4 +1,4 @@
-"""Format numbers and escape texts for HTML, Markdown, LaTeX, CSV and terminals.
+"""Format numbers and escape texts for HTML, Markdown, CSV and terminals.
 
 No text of a record can become markup, a command, a terminal's escape or a spreadsheet formula.
 """
@@ -32,57 +32,6 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~&!$])")
 _LINKED = re.compile(r"(?i)(:(?=//)|\bwww(?=\.)|\b(?:mailto|xmpp)(?=:)|@|#(?=\d)|\bGH(?=-\d))")
 # Marks that mean a list, a heading or an underline at the start of a line only.
 _LINE_START = re.compile(r"^(\d{1,9})([.)])(?=\s|$)|^([-+=#])")
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "'": r"\textquotesingle{}",
-    "`": r"\textasciigrave{}",
-    # After a row's end these would be taken for its options.
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",
-    "\u2212": "$-$",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "∞": r"$\infty$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "→": r"$\to$",
-    "–": "--",
-    "—": "---",
-    "’": "'",
-    "‘": "`",
-    "“": "``",
-    "”": "''",
-    "…": r"\ldots{}",
-    "\u00a0": "~",
-    "′": "$'$",
-    "α": r"$\alpha$",
-    "β": r"$\beta$",
-    "γ": r"$\gamma$",
-    "δ": r"$\delta$",
-    "ε": r"$\varepsilon$",
-    "λ": r"$\lambda$",
-    "μ": r"$\mu$",
-    "ρ": r"$\rho$",
-    "σ": r"$\sigma$",
-    "Σ": r"$\Sigma$",
-    "Φ": r"$\Phi$",
-    "Δ": r"$\Delta$",
-}
 
 
 def interval(low: float | None, high: float | None) -> str:
@@ -208,15 +157,6 @@ def markdown_block(words: str) -> str:
     lines = clean_text(words).replace("\r", "\n")
     fence = "`" * max(3, max(map(len, re.findall("`+", lines)), default=0) + 1)
     return f"{fence}text\n{lines}\n{fence}"
-
-
-def latex(words: str) -> str:
-    """Return ``words`` on one line, escaped for LaTeX."""
-    # An empty line would end a paragraph, which is an error in a caption. U+00B5 is the micro sign of keyboards.
-    line = re.sub(r"[ \t\r\n]+", " ", clean_text(words)).strip().replace("\u00b5", "μ")
-    # Split between hyphens and join with {}: two in a row would be set as a dash.
-    parts = re.split("(?<=-)(?=-)", line)
-    return "{}".join("".join(_LATEX.get(letter, letter) for letter in part) for part in parts)
 
 
 def spreadsheet(value: Any) -> str:

@@ -165,6 +165,13 @@ def test_the_probe_finds_the_concept_on_clean_vectors(result: AuditResult) -> No
     assert probe["clean"] > 0.95 > probe["value"]
 
 
+def test_membership_is_certain_on_clean_vectors(result: AuditResult) -> None:
+    membership = named(result)["membership"]
+    assert membership["metric"] == "AUC"
+    assert membership["clean"] > 0.95
+    assert membership["clean"] >= membership["value"] >= 0.5
+
+
 def test_terms_that_the_fit_was_not_told_of_stay_readable(result: AuditResult) -> None:
     """Each drug has a direction of its own here: erasing three of them cannot hide the others."""
     found = named(result)

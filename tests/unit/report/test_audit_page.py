@@ -312,3 +312,12 @@ def test_contrast(palette: dict[str, str]) -> None:
 def test_control_the_contrast_check_finds_pale_text() -> None:
     assert contrast("aaaaaa", "ffffff") < 3
     assert contrast("000000", "ffffff") == pytest.approx(21)
+
+
+@pytest.mark.parametrize(("converged", "words"), [(True, " · converged"), (False, "longer training may find more")])
+def test_the_page_says_whether_the_network_converged(converged: bool, words: str) -> None:
+    record = sample_audit()
+    assert words not in render_audit(record)
+    record["attacks"][0]["converged"] = converged
+    assert words in render_audit(record)
+    assert AuditRecord.read(record).to_record() == record

@@ -98,7 +98,7 @@ def test_warnings_stand_first_and_what_was_not_run_is_counted() -> None:
 
 
 def test_the_quick_tier_says_what_larger_attackers_find() -> None:
-    hint = "--tier full trains it longer, and pretrained decoders find more."
+    hint = "--tier full trains the network longer and adds reconstruction; pretrained decoders find more."
     assert hint in " ".join(summary_table(sample_audit()).split())
     assert hint not in " ".join(summary_table(sample_audit() | {"tier": "full"}).split())
 
