@@ -24,11 +24,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from integration_tables import INTEGRATIONS
+import yaml
 
 from vecveil.io import write_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
+INTEGRATIONS = yaml.safe_load((ROOT / "benchmarks" / "integrations.yaml").read_text(encoding="utf-8"))
 RESULT = ROOT / "benchmarks" / "results" / "integrations.json"
 TARGET = 0.95
 # The subject that the examples hide in Cranfield's abstracts on aerodynamics: at which speeds somebody works.
@@ -53,7 +54,7 @@ def tested(folder: Path, only: Sequence[str]) -> dict[str, dict[str, int]]:
     counts: dict[str, dict[str, int]] = {}
     for case in ET.parse(report).getroot().iter("testcase"):
         suite = re.sub(r"^.*test_", "", case.get("classname", "").split(".Test")[0])
-        module = next((one.module for one in INTEGRATIONS if f"{suite}_".startswith(f"{one.module}_")), suite)
+        module = next((one["module"] for one in INTEGRATIONS if f"{suite}_".startswith(f"{one['module']}_")), suite)
         outcome = "passed"
         for child in case:
             if child.tag in ("failure", "error"):
@@ -119,16 +120,16 @@ def main() -> int:
         protector = fitted(options.data, Path(name)) if options.data else None
         rows: list[dict[str, Any]] = []
         for one in INTEGRATIONS:
-            if options.only and one.module not in options.only:
-                rows += [kept[one.module]] if one.module in kept else []
+            if options.only and one["module"] not in options.only:
+                rows += [kept[one["module"]]] if one["module"] in kept else []
                 continue
-            row = {"module": one.module, "component": one.component}
-            row["version"] = importlib.metadata.version(one.component)
-            row |= counts.get(one.module, {"passed": 0, "failed": 0, "skipped": 0})
+            row = {"module": one["module"], "component": one["component"]}
+            row["version"] = importlib.metadata.version(one["component"])
+            row |= counts.get(one["module"], {"passed": 0, "failed": 0, "skipped": 0})
             if protector is not None:
-                row["ndcg"] = searched(one.module, options.data, protector)
-            elif one.module in kept:
-                row["ndcg"] = kept[one.module].get("ndcg")
+                row["ndcg"] = searched(one["module"], options.data, protector)
+            elif one["module"] in kept:
+                row["ndcg"] = kept[one["module"]].get("ndcg")
             rows.append(row)
     record = {
         "schema": "vecveil.benchmark/1",

@@ -1,7 +1,7 @@
 """The documents' result tables, rendered from ``benchmarks/results/*.json``.
 
     python benchmarks/tables.py            # print every table
-    python benchmarks/tables.py --write    # put them into README.md and docs/results.md
+    python benchmarks/tables.py --write    # put them into README.md and the documents
     python benchmarks/tables.py --check    # exit 1 if a document differs from its results
 
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end table -->``. What has no result is
@@ -11,32 +11,23 @@ A table stands between ``<!-- table: NAME -->`` and ``<!-- end table -->``. What
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import re
-import sys
-from collections.abc import Callable, Iterable, Sequence
+import string
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-DOCUMENTS = (
-    HERE.parent / "README.md",
-    HERE.parent / "docs" / "results.md",
-    HERE.parent / "docs" / "scale.md",
-    HERE.parent / "docs" / "threat-model.md",
-    HERE.parent / "docs" / "sealed-index.md",
-    HERE.parent / "docs" / "sealed-search.md",
-    HERE.parent / "docs" / "serving.md",
-    HERE.parent / "docs" / "mechanisms" / "textcrafter.md",
-    *sorted((HERE.parent / "docs" / "recipes").glob("*.md")),
-    HERE.parent / "docs" / "how-to" / "unlisted-words.md",
-    HERE.parent / "docs" / "attacks" / "alignment.md",
-    HERE.parent / "docs" / "attacks" / "candidates.md",
-    HERE.parent / "docs" / "attacks" / "reconstruction.md",
-    HERE.parent / "docs" / "attacks" / "index.md",
-)
+_OPENING = "<!-- table: "
+DOCUMENTS = [
+    path
+    for path in (HERE.parent / "README.md", *sorted((HERE.parent / "docs").rglob("*.md")))
+    if _OPENING in path.read_text(encoding="utf-8")
+]
 MISSING = "not measured"
 
 METHODS = {
@@ -65,7 +56,6 @@ ATTACKS = {
     "mlc-published": "MLC as published",
     "faint-directions": "faint directions",
 }
-
 ALIGNMENTS = {
     "permutation-alignment": "permutation",
     "procrustes-alignment": "Procrustes",
@@ -80,32 +70,104 @@ RELEASES = {
     "ironcore-alloy 0": "ironcore-alloy, factor 0",
     "ironcore-alloy 1": "ironcore-alloy, factor 1",
 }
+INDEXES = {
+    "sealed": "sealed index",
+    "parquet": "Parquet without encryption, the same scan",
+    "faiss-flat": "FAISS flat",
+    "lancedb": "LanceDB, no index",
+    "chroma": "Chroma",
+    "qdrant": "Qdrant, local",
+}
+RECIPE_TEXTS = {
+    "rag": "sentences of presidio-research (version 2)",
+    "clinical": "sentences of ADE-Corpus-V2",
+    "api": "clinical queries of ASQ-PHI",
+    "release": "articles of AG News",
+}
+FAMILIES = {"token-inference": "token inference", "probe": "concept probe", "held-out-terms": "held-out terms"}
 
-Record = dict[str, Any]
-Rows = list[Record]
+Record = Mapping[str, Any]
+Rows = list[dict[str, Any]]
+Cell = str | Callable[[Any], str]
+Render = Callable[[Path], str]
 
 
-def load(name: str, folder: Path = RESULTS) -> Record:
+def load(name: str, folder: Path = RESULTS) -> dict[str, Any]:
     """Return one benchmark's record, or an empty one if it has not been run."""
     path = folder / f"{name}.json"
-    record: Record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return record
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: int = 1) -> str:
-    """Return a Markdown table; the first ``words`` columns are aligned left, the others right."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]] = (), *, words: int = 1) -> str:
+    """Return a Markdown table, "not measured" without rows; the first ``words`` columns are aligned left."""
     rule = [":--"] * words + ["--:"] * (len(head) - words)
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
+    lines = list(rows) or [[MISSING] * len(head)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *lines))
 
 
-def number(record: Record, *keys: str, form: str = "{:.2f}", factor: float = 1.0) -> str:
-    """Return a nested figure in the given form."""
-    value: Any = record
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    if value is None:
-        return MISSING
-    return form.format(value if factor == 1 else value * factor)
+class _Templates(string.Formatter):
+    """Templates of cells: ``{seeds.mean:%}`` is a share at a path, ``{tokens:1e-6*.1f}`` a figure times a factor."""
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+        value = args[0]
+        for key in field_name.split("."):
+            if isinstance(value, list) and key.isdigit():
+                value = value[int(key)] if int(key) < len(value) else None
+            else:
+                value = value.get(key) if isinstance(value, Mapping) else None
+        if value is None:
+            raise LookupError(field_name)
+        return value, field_name
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec == "%":
+            return f"{100 * value:.1f}%"
+        if format_spec == "interval":
+            return interval(value)
+        factor, times, rest = format_spec.partition("*")
+        return format(value * float(factor), rest) if times else format(value, format_spec)
+
+
+def figure(record: Any, template: str, *, missing: str = MISSING) -> str:
+    """Return a cell's text, or ``missing`` where one of its figures is."""
+    try:
+        return _Templates().format(template, record)
+    except LookupError:
+        return missing
+
+
+def lines_of(rows: Iterable[Any], columns: Mapping[str, Cell]) -> list[list[str]]:
+    """Return the cells of each row: templates, or functions of the row."""
+    return [[figure(row, one) if isinstance(one, str) else one(row) for one in columns.values()] for row in rows]
+
+
+def each(
+    source: str, rows: str | Callable[[Record], Iterable[Any]], columns: Mapping[str, Cell], *, words: int = 1
+) -> Render:
+    """Return the function that draws one line for each row of a record: those under a key, or what ``rows`` makes."""
+
+    def render(folder: Path = RESULTS) -> str:
+        record = load(source, folder)
+        found = record.get(rows, []) if isinstance(rows, str) else rows(record)
+        return table(list(columns), lines_of(found, columns), words=words)
+
+    return render
+
+
+def facts(source: str, *lines: tuple[str, str, str]) -> Render:
+    """Return the function that draws figures of one record: what, its template, and the target."""
+
+    def render(folder: Path = RESULTS) -> str:
+        record = load(source, folder)
+        return table(["what", "measured", "target"], [[a, figure(record, b), figure(record, c)] for a, b, c in lines])
+
+    return render
+
+
+def named(key: str, names: Mapping[str, str]) -> Cell:
+    """Return the cell that shows a name for a value."""
+    return lambda row: names.get(str(row.get(key, MISSING)), str(row.get(key, MISSING)))
 
 
 def mean(values: Iterable[float | None]) -> float | None:
@@ -114,10 +176,15 @@ def mean(values: Iterable[float | None]) -> float | None:
     return sum(given) / len(given) if given else None
 
 
-def select(rows: Rows, concept: str, method: str, split: str) -> Rows:
-    """Return the rows of one cell, one for each seed."""
-    wanted = {"concept": concept, "method": method, "split": split}
-    return [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
+def interval(value: Any) -> str:
+    """Return a share with its interval, given as three numbers or as a mapping."""
+    value, low, high = (value[key] for key in ("value", "low", "high")) if isinstance(value, Mapping) else value
+    return f"{100 * value:.1f}% ({100 * low:.1f}–{100 * high:.1f})"
+
+
+def percent(value: float | None) -> str:
+    """Return a share as a percentage."""
+    return MISSING if value is None else f"{100 * value:.1f}%"
 
 
 def share(rows: Rows, attack: str | None) -> str:
@@ -126,89 +193,55 @@ def share(rows: Rows, attack: str | None) -> str:
     Args:
         attack: its name; None takes each row's strongest.
     """
-    found = []
-    for row in rows:
-        figures = row.get("attacks", {})
-        one = figures.get(attack) if attack else max(figures.values(), default=None)
-        if one is not None:
-            found.append(one)
+    every = [row.get("attacks", {}) for row in rows]
+    given = [one.get(attack) if attack else max(one.values(), default=None) for one in every]
+    found = [one for one in given if one is not None]
     if not found:
         return MISSING
-    value = sum(one[0] for one in found) / len(found)
-    return _interval([value, min(one[1] for one in found), max(one[2] for one in found)])
+    ends = [sum(one[0] for one in found) / len(found), min(one[1] for one in found), max(one[2] for one in found)]
+    return interval(ends)
 
 
-def percent(value: float | None) -> str:
-    """Return a share as a percentage."""
-    return MISSING if value is None else f"{100 * value:.1f}%"
-
-
-def _interval(figures: Sequence[float] | None) -> str:
-    if not figures:
-        return MISSING
-    value, low, high = (100 * number for number in figures)
-    return f"{value:.1f}% ({low:.1f}–{high:.1f})"
-
-
-def _strongest(rows: Rows) -> str:
-    attacks = [row["attacks"] for row in rows if row.get("attacks")]
-    names = [max(found, key=lambda name: found[name][0]) for found in attacks]
-    return ", ".join(dict.fromkeys(ATTACKS.get(name, name) for name in names)) or MISSING
+def _leakage_cells(folder: Path) -> list[tuple[str, Rows, list[str]]]:
+    """Return each setting that was run: the method, its rows of all seeds, and the first cells of its line."""
+    rows: Rows = load("leakage", folder).get("rows", [])
+    found = []
+    for concept, split, method in ((c, s, m) for c in CONCEPTS for s in SPLITS for m in METHODS):
+        wanted = {"concept": concept, "method": method, "split": split}
+        if cell := [row for row in rows if wanted.items() <= row.items()]:
+            found.append((method, cell, [CONCEPTS[concept], SPLITS[split], METHODS[method]]))
+    return found
 
 
 def _kept(rows: Rows, method: str, key: str = "sts12") -> str:
     return "100 %" if method == "none" else percent(mean(row.get(key) for row in rows))
 
 
-def leakage(folder: Path = RESULTS, methods: Iterable[str] = tuple(METHODS)) -> str:
+def leakage(folder: Path = RESULTS) -> str:
     """Return what the strongest attack recovers behind each method, a row for each setting that was run."""
-    rows: Rows = load("leakage", folder).get("rows", [])
     lines = [
-        [
-            CONCEPTS[concept],
-            SPLITS[split],
-            METHODS[method],
-            _kept(cell, method),
-            _kept(cell, method, "sts13_16"),
-            share(cell, None),
-            percent(mean(row.get("chance") for row in cell)),
-        ]
-        for concept in CONCEPTS
-        for split in SPLITS
-        for method in methods
-        if (cell := select(rows, concept, method, split))
+        [*first, *kept, share(cell, None), percent(mean(row.get("chance") for row in cell))]
+        for method, cell, first in _leakage_cells(folder)
+        for kept in [[_kept(cell, method, key) for key in ("sts12", "sts13_16")]]
     ]
     head = ["concept", "attackers learn on", "method", "STS12 kept", "STS13–16 kept", "recovered", "chance"]
-    return table(head, lines or [[MISSING, *[""] * (len(head) - 1)]], words=3)
+    return table(head, lines, words=3)
 
 
-def list_size(folder: Path = RESULTS) -> str:
-    """Return what is read of listed drugs in other texts, by the length of the list and the number of texts."""
-    cells: Rows = load("list_size", folder).get("cells", [])
-    lines = [
-        [
-            f"{cell['terms']:,}",
-            f"{cell['texts']:,}",
-            f"{100 * cell['target']:.0f} %",
-            percent(cell["clean"]),
-            _interval(cell["leak"]),
-            percent(cell["chance"]),
-            f"{100 * cell['store_alone']:.0f} %",
-            f"{100 * cell['sealed']:.0f} %",
-        ]
-        for cell in sorted(cells, key=lambda c: (-c["target"], -c["terms"], c["texts"]))
-    ]
-    head = [
-        "listed drugs",
-        "fitted sentences",
-        "similarity to keep",
-        "read from clean vectors",
-        "read from protected",
-        "chance",
-        "search, store alone",
-        "search, sealed",
-    ]
-    return table(head, lines or [[MISSING, *[""] * (len(head) - 1)]], words=0)
+def leakage_attacks(folder: Path = RESULTS) -> str:
+    """Return what each attack recovers behind each method, for the settings and attacks that were run."""
+    cells = _leakage_cells(folder)
+    met = {name for _, cell, _ in cells for row in cell for name in row.get("attacks", {})}
+    attacks = [name for name in ATTACKS if name in met]
+    lines = []
+    for method, cell, first in cells:
+        figures = [share(cell, attack).replace(MISSING, "–").partition(" ")[0] for attack in attacks]
+        each_row = [row["attacks"] for row in cell if row.get("attacks")]
+        best = dict.fromkeys(max(found, key=lambda name: found[name][0]) for found in each_row)
+        strongest = ", ".join(ATTACKS.get(name, name) for name in best) or MISSING
+        lines.append([*first, _kept(cell, method), *figures, strongest])
+    head = ["concept", "attackers learn on", "method", "STS12 kept", *(ATTACKS[name] for name in attacks), "strongest"]
+    return table(head, lines, words=3)
 
 
 def modes(folder: Path = RESULTS) -> str:
@@ -216,14 +249,13 @@ def modes(folder: Path = RESULTS) -> str:
     record, speed = load("modes", folder), load("sealed_index", folder)
     head = ["", "guessing", "no protection", "sealed index", "sealed search", "protected vectors"]
     if not record:
-        return table(head, [[MISSING] * len(head)])
+        return table(head)
     sealed, noisy = (record["modes"][name] for name in ("sealed-search", "protected-vectors"))
     million = speed["1000000"]["cases"]["sealed"]
 
     def recovered(of: Record) -> str:
-        figure = _interval([of[key] for key in ("value", "low", "high")])
         left = (of["value"] - of["chance"]) / max((of["clean"] or 0) - of["chance"], 1e-9)
-        return f"{figure}, not protected" if left > 0.5 else figure
+        return interval(of) + (", not protected" if left > 0.5 else "")
 
     index = record["modes"]["sealed-index"]
     lines = []
@@ -253,70 +285,48 @@ def modes(folder: Path = RESULTS) -> str:
     return table(head, lines)
 
 
-INDEXES = {
-    "sealed": "sealed index",
-    "parquet": "Parquet without encryption, the same scan",
-    "faiss-flat": "FAISS flat",
-    "lancedb": "LanceDB, no index",
-    "chroma": "Chroma",
-    "qdrant": "Qdrant, local",
-}
-
-
 def sealed_beside(folder: Path = RESULTS) -> str:
     """Return a sealed index beside other stores of the same vectors."""
     record = load("sealed_beside", folder)
-    head = ["store", "rows", "rows/s written", "opened", "query, median", "slowest hundredth", "recall@10", "memory"]
-    if not record:
-        return table(head, [[MISSING] * len(head)])
+    columns = {
+        "rows/s written": "{rows_per_second:,.0f}",
+        "opened": "{open_s:.1f} s",
+        "query, median": "{p50_ms:.0f} ms",
+        "slowest hundredth": "{p99_ms:.0f} ms",
+        "recall@10": "{recall:.3f}",
+        "memory": lambda case: figure(case, "{peak_gb:.1f} GB", missing="-"),
+    }
     lines = []
-    for name, label in INDEXES.items():
-        case = record["cases"][name]
-        lines.append([label, f"{record['rows']:,}", *_speed(case)])
-        while "fewer" in case:
-            case = case["fewer"]
-            lines.append([label, f"{case['rows']:,}", *_speed(case)])
-    return table(head, lines)
-
-
-def _speed(case: Record) -> list[str]:
-    if "unfinished" in case:
-        doing = {"write": "written", "search": "searched"}[case["unfinished"]]
-        return [f"not {doing} in {case['unfinished_s'] / 60:.0f} min", *["-"] * 5]
-    memory = f"{case['peak_gb']:.1f} GB" if "peak_gb" in case else "-"
-    return [
-        f"{case['rows_per_second']:,.0f}",
-        f"{case['open_s']:.1f} s",
-        f"{case['p50_ms']:.0f} ms",
-        f"{case['p99_ms']:.0f} ms",
-        f"{case['recall']:.3f}",
-        memory,
-    ]
+    for name, label in INDEXES.items() if record else ():
+        case: dict[str, Any] | None = {"rows": record["rows"], **record["cases"][name]}
+        while case is not None:
+            speeds = lines_of([case], columns)[0]
+            if "unfinished" in case:
+                doing = {"write": "written", "search": "searched"}[case["unfinished"]]
+                speeds = [f"not {doing} in {case['unfinished_s'] / 60:.0f} min", *["-"] * 5]
+            lines.append([label, f"{case['rows']:,}", *speeds])
+            case = case.get("fewer")
+    return table(["store", "rows", *columns], lines)
 
 
 def membership(folder: Path = RESULTS) -> str:
     """Return how well an attacker who has a text tells whether it is in the store, for each release."""
-    rows: Rows = load("membership", folder).get("membership", [])
-    lines = [[row["release"], _interval(row["auc"]), _interval(row.get("tpr")).replace(MISSING, "")] for row in rows]
-    head = ["release", "AUC", "members found at 1% false positives"]
-    return table(head, [*lines, ["guessing", "50.0%", "1.0%"]] if lines else [[MISSING] * 3])
+    columns = {
+        "release": "{release}",
+        "AUC": "{auc:interval}",
+        "members found at 1% false positives": lambda row: figure(row, "{tpr:interval}", missing=""),
+    }
+    lines = lines_of(load("membership", folder).get("membership", []), columns)
+    return table(list(columns), lines and [*lines, ["guessing", "50.0%", "1.0%"]])
 
 
-RECIPE_TEXTS = {
-    "rag": "sentences of presidio-research (version 2)",
-    "clinical": "sentences of ADE-Corpus-V2",
-    "api": "clinical queries of ASQ-PHI",
-    "release": "articles of AG News",
-}
-
-
-def _recipe(name: str) -> Callable[[Path], str]:
+def _recipe(name: str) -> Render:
     """Return the function that renders what one recipe leaks and keeps on public data."""
 
     def render(folder: Path = RESULTS) -> str:
         record = load("recipes", folder).get("recipes", {}).get(name)
         if record is None:
-            return table(["other texts than the fit's", "before", "after", "chance"], [[MISSING] * 4])
+            return table(["other texts than the fit's", "before", "after", "chance"])
         search = record["search"]
         how = "read by kernel ridge regression" if name == "release" else "found by looking them up"
         lines = [
@@ -334,247 +344,72 @@ def _recipe(name: str) -> Callable[[Path], str]:
     return render
 
 
-def leakage_attacks(folder: Path = RESULTS) -> str:
-    """Return what each attack recovers behind each method, for the settings and attacks that were run."""
-    rows: Rows = load("leakage", folder).get("rows", [])
-    attacks = {key: name for key, name in ATTACKS.items() if any(key in row.get("attacks", {}) for row in rows)}
-    lines = []
-    for concept, label in CONCEPTS.items():
-        for split, learnt in SPLITS.items():
-            for method, name in METHODS.items():
-                if cell := select(rows, concept, method, split):
-                    figures = [share(cell, attack).replace(MISSING, "–").partition(" ")[0] for attack in attacks]
-                    lines.append([label, learnt, name, _kept(cell, method), *figures, _strongest(cell)])
-    head = ["concept", "attackers learn on", "method", "STS12 kept", *attacks.values(), "strongest"]
-    return table(head, lines or [[MISSING] * len(head)], words=3)
-
-
-def leakage_parameters(folder: Path = RESULTS) -> str:
-    """Return what each fit chose, and how long it took."""
-    rows: Rows = load("leakage", folder).get("rows", [])
-    lines = [
-        [
-            CONCEPTS.get(row["concept"], row["concept"]),
-            SPLITS.get(row["split"], row["split"]),
-            str(row.get("seed", MISSING)),
-            METHODS.get(row["method"], row["method"]),
-            number(row, "epsilon", form="{:.0f}"),
-            number(row, "noise_to_signal"),
-            number(row, "parameters", "rank", form="{}").replace(MISSING, "none"),
-            number(row, "parameters", "kept", form="{}").replace(MISSING, "all"),
-            number(row, "parameters", "flattening", form="{:g}").replace(MISSING, "0"),
-            number(row, "fit_seconds", form="{:.1f} s"),
-        ]
-        for row in rows
-        if row.get("method") in METHODS and row["method"] != "none"
-    ]
-    head = [
-        "concept",
-        "attackers learn on",
-        "seed",
-        "method",
-        "ε",
-        "noise to signal",
-        "erased",
-        "kept",
-        "flattening",
-        "fit",
-    ]
-    return table(head, lines or [[MISSING, *[""] * (len(head) - 1)]])
-
-
-def protect(folder: Path = RESULTS) -> str:
-    """Return what protecting costs."""
-    record = load("protect", folder)
-    lines = [
-        ("encoding the texts", "encode_seconds", "{:.2f} s", 1, ""),
-        ("protecting their vectors", "protect_seconds", "{:.4f} s", 1, ""),
-        ("protecting, share of encoding", "overhead", "{:.2f} %", 100, "at most 1 %"),
-        ("one vector at a time", "single_vector_microseconds", "{:.0f} µs", 1, ""),
-        ("subspace fit, parameters given", "subspace_fit_seconds", "{:.2f} s", 1, "at most 3 s"),
-        ("the same with the search for them", "subspace_search_seconds", "{:.1f} s", 1, ""),
-    ]
-    return table(
-        ["what", "measured", "target"],
-        [[what, number(record, key, form=form, factor=factor), target] for what, key, form, factor, target in lines],
-    )
-
-
-def encode(folder: Path = RESULTS) -> str:
-    """Return the speed of encoding beside the library's own."""
-    rows: dict[str, Record] = load("encode", folder).get("rows", {})
-    lines = [
-        [
-            name,
-            number(row, "texts_per_second", form="{:.0f}"),
-            number(row, "ratio", form="{:.2f} ×"),
-            number(row, "lowest_cosine", form="{:.5f}"),
-        ]
-        for name, row in rows.items()
-    ]
-    head = ["encoder", "texts a second", "speed", "lowest cosine to the first row"]
-    return table(head, lines or [[MISSING] * len(head)])
-
-
-def mask(folder: Path = RESULTS) -> str:
-    """Return what training the published mask takes and gives."""
-    record = load("mask", folder)
-    lines = [
-        ("pairs", "pairs", "{:,}", "10,000"),
-        ("wall clock", "seconds", "{:.1f} s", "at most 30 s"),
-        ("processor time, one thread", "processor_seconds", "{:.1f} s", ""),
-        ("mask: mean", "mean", "{:.3f}", ""),
-        ("mask: standard deviation", "sd", "{:.3f}", ""),
-        ("mask: effective dimensions", "effective_dimensions", "{:.0f}", ""),
-    ]
-    return table(
-        ["what", "measured", "target"],
-        [[what, number(record, key, form=form), target] for what, key, form, target in lines],
-    )
-
-
-def memory(folder: Path = RESULTS) -> str:
-    """Return the peak memory of protecting large tables."""
-    records: Rows = load("memory", folder).get("memory", [])
-    lines = [
-        [
-            str(record.get("case", MISSING)),
-            number(record, "rows", form="{:,}"),
-            number(record, "peak_mib", form="{:.0f} MiB"),
-            number(record, "limit_mib", form="{:.0f} MiB"),
-            number(record, "seconds", form="{:.0f} s"),
-        ]
-        for record in records
-    ]
-    head = ["case", "rows", "peak", "limit", "time"]
-    return table(head, lines or [[MISSING] * len(head)])
-
-
 def concepts(folder: Path = RESULTS) -> str:
     """Return how long finding terms takes."""
     record = load("concepts", folder)
-    counts = " and ".join(
-        number(record, key, form="{:,} " + key) if key in record else MISSING for key in ("terms", "sentences")
-    )
+    counts = " and ".join(figure(record, f"{{{key}:,}} {key}") for key in ("terms", "sentences"))
     steps = {
         "build": "building the matcher",
         "detect": "finding the spans",
         "find_with_pairs": "finding spans and making the pairs",
     }
-    lines = []
-    for key, what in steps.items():
-        seconds = [number(record, key, clock, form="{:.1f} s") for clock in ("wall", "processor")]
-        lines.append([what, *seconds])
+    clocks = ("wall", "processor")
+    lines = [[what, *(figure(record, f"{{{key}.{clock}:.1f}} s") for clock in clocks)] for key, what in steps.items()]
     return table([counts, "wall clock", "processor"], lines)
-
-
-def sizes(folder: Path = RESULTS) -> str:
-    """Return what the strongest attack recovers after fits on more and more texts."""
-    rows: Rows = load("sizes", folder).get("rows", [])
-    lines = [
-        [
-            number(row, "texts", form="{:,}"),
-            number(row, "labels", form="{}"),
-            number(row, "parameters", "rank", form="{}"),
-            percent(mean(row.get("seeds", {}).get("similarity", [row.get("similarity")]))),
-            f"{percent(row.get('seeds', {}).get('mean'))} ± {percent(row.get('seeds', {}).get('sd'))}",
-            f"{percent(row['value'])} ({100 * row['low']:.1f} to {100 * row['high']:.1f})",
-            ATTACKS.get(row["worst"], row["worst"]),
-            percent(row.get("clean")),
-            percent(row.get("chance")),
-        ]
-        for row in rows
-    ]
-    head = [
-        "texts",
-        "words labelled",
-        "erased",
-        "similarity kept",
-        "recovered, 3 draws ± sd",
-        "first draw",
-        "by",
-        "clean",
-        "chance",
-    ]
-    return table(head, lines or [[MISSING] * len(head)])
-
-
-def mechanisms(folder: Path = RESULTS) -> str:
-    """Return the speed of every mechanism beside the bare cost of normal variates."""
-    record = load("mechanisms", folder)
-    lines = [
-        [
-            "normal variates by randomgen and NumPy, added" if "yardstick" in case["name"] else case["name"],
-            number(case, "vectors_per_second", form="{:,.0f}"),
-            number(case, "microseconds_per_vector", form="{:.1f} µs"),
-            number(case, "ratio", form="{:.2f} ×"),
-            "" if case.get("target") is None else f"at least {case['target']:g} ×",
-        ]
-        for case in record.get("cases", [])
-    ]
-    head = ["mechanism", "vectors a second", "a vector", "speed", "target"]
-    return table(head, lines or [[MISSING] * len(head)])
 
 
 def mechanisms_others(folder: Path = RESULTS) -> str:
     """Return how much faster Laplace noise in float32 is than other packages and published figures."""
     record = load("mechanisms", folder)
-    lines = [
-        [
-            f"{one['name']} {one.get('version', '')}".strip(),
-            number(one, "vectors_per_second", form="{:,.0f}"),
-            one.get("skipped") or number(one, "laplace_float32_over_it", form="{:,.0f} ×"),
-            f"at least {one['target']:g} ×",
-        ]
-        for one in record.get("external", [])
-    ]
+    columns = {
+        "package": lambda one: f"{one['name']} {one.get('version', '')}".strip(),
+        "vectors a second": "{vectors_per_second:,.0f}",
+        "`laplace` in float32 is faster by": lambda one: (
+            one.get("skipped") or figure(one, "{laplace_float32_over_it:,.0f} ×")
+        ),
+        "target": "at least {target:g} ×",
+    }
+    lines = lines_of(record.get("external", []), columns)
     for name, microseconds in record.get("published_microseconds", {}).items():
         lines.append([f"{name}, as published", f"{1e6 / microseconds:,.0f}", "another machine", ""])
-    head = ["package", "vectors a second", "`laplace` in float32 is faster by", "target"]
-    return table(head, lines or [[MISSING] * len(head)])
+    return table(list(columns), lines)
+
+
+def mechanisms_one(folder: Path = RESULTS) -> str:
+    """Return the cost of one vector, the memory and the growth with the number of rows."""
+    memory = load("mechanisms", folder).get("memory_over_batch", {})
+    worst = max(memory, key=lambda key: memory[key], default="")
+    micro, most = "at most {single_vector_target} µs", "at most {memory_target}"
+    lines = (
+        ("one vector, `laplace`", "{single_vector_microseconds.laplace:.0f} µs", micro),
+        ("one vector, `purkayastha`", "{single_vector_microseconds.purkayastha:.0f} µs", micro),
+        ("peak memory beside input and output, over one batch: `laplace`", "{memory_over_batch.laplace:.2f}", most),
+        ("the same, of five methods the one that takes most", f"{{memory_over_batch.{worst}:.2f}} ({worst})", most),
+        ("exponent of the time in the number of rows", "{linearity.exponent:.2f}", "1 is linear"),
+    )
+    return facts("mechanisms", *lines)(folder)
 
 
 def alignment(folder: Path = RESULTS) -> str:
     """Return which share of a store is identified after learning from known pairs, and what leaks then."""
     record = load("alignment", folder)
-    lines = [
-        [
-            RELEASES.get(row["release"], row["release"]),
-            ALIGNMENTS[row["attack"]],
-            *(percent((row["pairs"].get(count) or [None])[0]) for count in ("10", "50", "200", "1000")),
-            f"{row['cosine'][0]:.2f}",
-            _interval(row.get("leakage")),
-            percent((row.get("leakage_unaligned") or [None])[0]),
-        ]
-        for row in record.get("rows", [])
-        if row["attack"] != "unpaired-alignment"
-    ]
+    columns = {
+        "release": named("release", RELEASES),
+        "attack": named("attack", ALIGNMENTS),
+        **{head: f"{{pairs.{head.split()[0]}.0:%}}" for head in ("10 pairs", "50", "200", "1000")},
+        "cosine": "{cosine.0:.2f}",
+        "words read after it": "{leakage:interval}",
+        "without it": "{leakage_unaligned.0:%}",
+    }
+    lines = lines_of([row for row in record.get("rows", []) if row["attack"] != "unpaired-alignment"], columns)
     if lines:
-        by_chance = f"{100 / record['store']:.2f} %"
-        leaked, chance = _interval(record["leakage_clean"]), percent(record["leakage_chance"])
-        lines.insert(0, ["none (clean vectors)", "none", *[""] * 5, "", leaked])
+        by_chance, chance = f"{100 / record['store']:.2f} %", percent(record["leakage_chance"])
+        lines.insert(0, ["none (clean vectors)", "none", *[""] * 5, "", figure(record, "{leakage_clean:interval}")])
         lines.append(["chance", "", *[by_chance] * 4, "", chance, chance])
-    head = ["release", "attack", "10 pairs", "50", "200", "1000", "cosine", "words read after it", "without it"]
-    return table(head, lines or [[MISSING] * len(head)], words=2)
+    return table(list(columns), lines, words=2)
 
 
-def alignment_unpaired(folder: Path = RESULTS) -> str:
-    """Return which share of a store is identified without any known pair."""
-    lines = [
-        [
-            RELEASES.get(row["release"], row["release"]),
-            _interval(next(iter(row["pairs"].values()))),
-            f"{row['cosine'][0]:.2f}",
-            f"{row['seconds']:.0f} s",
-        ]
-        for row in load("alignment", folder).get("rows", [])
-        if row["attack"] == "unpaired-alignment"
-    ]
-    head = ["release", "identified", "cosine", "time"]
-    return table(head, lines or [[MISSING] * len(head)])
-
-
-def _attackers(kind: str, head: str, **figures: str) -> Callable[[Path], str]:
+def _attackers(kind: str, head: str, **figures: str) -> Render:
     """Return the table of some figures of `benchmarks/attackers.py` on ADE; the record has more sets and intervals.
 
     Args:
@@ -589,56 +424,23 @@ def _attackers(kind: str, head: str, **figures: str) -> Callable[[Path], str]:
                 continue
             name = row["attack"].partition(", ")[2] or row["attack"].removesuffix("-alignment")
             cell = cells.setdefault((row["release"], name) if head else (row["release"],), {})
-            for key, figure in row["figures"].items():
-                cell[key] = max(figure["value"], cell.get(key, -1.0))
-                chance[key] = figure["chance"]
+            for key, one in row["figures"].items():
+                cell[key] = max(one["value"], cell.get(key, -1.0))
+                chance[key] = one["chance"]
         lines = [
             [*names, *[percent(cell.get(key)).replace(MISSING, "") for key in figures]]
             for names, cell in [*cells.items(), (("chance", "") if head else ("chance",), chance)]
         ]
         columns = ["release", *([head] if head else []), *figures.values()]
-        return table(columns, lines if cells else [[MISSING] * len(columns)], words=2 if head else 1)
+        return table(columns, lines if cells else (), words=2 if head else 1)
 
     return render
 
 
-def _largest(figures: dict[str, float]) -> str:
-    name = max(figures, key=lambda key: figures[key], default="")
-    return f"{figures[name]:.2f} ({name})" if name else MISSING
-
-
-def mechanisms_one(folder: Path = RESULTS) -> str:
-    """Return the cost of one vector, the memory and the growth with the number of rows."""
-    record = load("mechanisms", folder)
-    most = f"at most {record.get('single_vector_target', MISSING)} µs"
-    lines = [
-        ["one vector, `laplace`", number(record, "single_vector_microseconds", "laplace", form="{:.0f} µs"), most],
-        [
-            "one vector, `purkayastha`",
-            number(record, "single_vector_microseconds", "purkayastha", form="{:.0f} µs"),
-            most,
-        ],
-        [
-            "peak memory beside input and output, over one batch: `laplace`",
-            number(record, "memory_over_batch", "laplace"),
-            f"at most {record.get('memory_target', MISSING)}",
-        ],
-        [
-            "the same, of five methods the one that takes most",
-            _largest(record.get("memory_over_batch", {})),
-            f"at most {record.get('memory_target', MISSING)}",
-        ],
-        ["exponent of the time in the number of rows", number(record, "linearity", "exponent"), "1 is linear"],
-    ]
-    return table(["what", "measured", "target"], lines)
-
-
-def _figure(row: Record, key: str) -> str:
-    one = row.get("figures", {}).get(key)
-    if one is None:
-        return MISSING
-    value, low, high = (100 * one[part] for part in ("value", "low", "high"))
-    return f"{value:.1f} ({low:.1f}–{high:.1f})"
+def _hundredths(key: str) -> Cell:
+    """Return the cell that shows a reconstruction figure in hundredths, with its interval."""
+    parts = [f"{{figures.{key}.{part}:100*.1f}}" for part in ("value", "low", "high")]
+    return f"{parts[0]} ({parts[1]}–{parts[2]})"
 
 
 def _learnt(row: Record) -> str:
@@ -647,124 +449,47 @@ def _learnt(row: Record) -> str:
     return f"{data}{on} (`{row['preset']}`)"
 
 
-FAMILIES = {
-    "token-inference": "token inference",
-    "probe": "concept probe",
-    "candidates": "candidates",
-    "averaging": "averaging",
-    "alignment": "alignment",
-    "held-out-terms": "held-out terms",
-    "reconstruction": "reconstruction",
-}
-
-
-def audit(folder: Path = RESULTS) -> str:
-    """Return what every attack of an audit finds, on the largest quick audit of each concept."""
-    lines = []
-    for row in load("audit", folder).get("rows", []):
-        for attack in row["attacks"]:
-            lines.append(
-                [
-                    f"{CONCEPTS[row['concept']]}, {row['tier']}",
-                    FAMILIES[attack["family"]],
-                    f"`{attack['name']}`",
-                    attack["metric"],
-                    percent(attack["clean"]),
-                    _interval([attack["value"], attack["low"], attack["high"]]),
-                    percent(attack["chance"]),
-                ]
-            )
-    head = ["concept, tier", "family", "attack", "metric", "clean", "protected", "chance"]
-    return table(head, lines or [[MISSING] * len(head)], words=4)
-
-
-def audit_cost(folder: Path = RESULTS) -> str:
-    """Return how long audits take, and how much memory."""
-    lines = [
-        [
-            CONCEPTS[row["concept"]],
-            row["tier"],
-            f"{row['texts']:,}",
-            f"{row['with_concept']:,}",
-            f"{row['seconds']:.0f} s",
-            f"{row['peak_mib']:,} MiB",
-            str(row["cores"]),
-        ]
-        for row in load("audit", folder).get("rows", [])
-    ]
-    head = ["concept", "tier", "texts", "with the concept", "time", "peak memory", "cores"]
-    return table(head, lines or [[MISSING] * len(head)], words=2)
-
-
-def reconstruction(folder: Path = RESULTS) -> str:
-    """Return how much of a sentence the decoder writes back, in hundredths, with intervals."""
-    keys = {
-        "token_f1": "token F1",
-        "bleu": "BLEU",
-        "rouge_l": "ROUGE-L",
-        "exact_match": "exact match",
-        "cosine": "cosine",
-    }
-    rows = [row for row in load("reconstruction", folder).get("rows", []) if row["attack"] != "algen"]
-    lines = [
-        [
-            _learnt(row),
-            row["vectors"],
-            "greedy" if row["beams"] == 1 else f"{row['beams']} beams",
-            *[_figure(row, key) for key in keys],
-            number(row, "figures", "token_f1", "chance", form="{:.1f}", factor=100),
-        ]
-        for row in rows
-    ]
-    head = ["learnt and judged on", "vectors", "decoding", *keys.values(), "token F1 by chance"]
-    return table(head, lines or [[MISSING] * len(head)], words=3)
+def _is_decoder(row: Record) -> bool:
+    return bool(row["attack"] != "algen")
 
 
 def reconstruction_training(folder: Path = RESULTS) -> str:
-    """Return what training the decoders took."""
-    rows = [row for row in load("reconstruction", folder).get("rows", []) if row["attack"] != "algen"]
-    lines = {}
-    for row in rows:
-        details = row.get("details", {})
-        seconds = details.get("processor_seconds")
-        speed = MISSING if not seconds else f"{details['tokens'] / seconds:,.0f}"
-        lines[_learnt(row), row["vectors"]] = [
-            _learnt(row),
-            row["vectors"],
-            number(details, "texts", form="{:,}"),
-            number(details, "parameters", form="{:.1f} million", factor=1e-6),
-            number(details, "tokens", form="{:.1f} million", factor=1e-6),
-            number(details, "processor_seconds", form="{:.0f} min", factor=1 / 60),
-            number(details, "training_seconds", form="{:.0f} min", factor=1 / 60),
-            speed,
-            number(details, "loss", form="{:.2f}"),
-        ]
-    head = [
-        "learnt on",
-        "vectors",
-        "sentences",
-        "parameters",
-        "tokens seen",
-        "processor time",
-        "wall clock",
-        "tokens a processor second",
-        "validation loss",
-    ]
-    return table(head, lines.values() or [[MISSING] * len(head)], words=2)
+    """Return what training the decoders took, once for several ways of decoding."""
+    columns: dict[str, Cell] = {
+        "learnt on": _learnt,
+        "vectors": "{vectors}",
+        "sentences": "{details.texts:,}",
+        "parameters": "{details.parameters:1e-6*.1f} million",
+        "tokens seen": "{details.tokens:1e-6*.1f} million",
+        "processor time": "{details.minutes:.0f} min",
+        "wall clock": "{details.wall_minutes:.0f} min",
+        "tokens a processor second": "{details.speed:,.0f}",
+        "validation loss": "{details.loss:.2f}",
+    }
+    rows = {}
+    for row in filter(_is_decoder, load("reconstruction", folder).get("rows", [])):
+        details = dict(row.get("details", {}))
+        if seconds := details.get("processor_seconds"):
+            details |= {"minutes": seconds / 60, "speed": details["tokens"] / seconds}
+        if "training_seconds" in details:
+            details["wall_minutes"] = details["training_seconds"] / 60
+        rows[_learnt(row), row["vectors"]] = {**row, "details": details}
+    return table(list(columns), lines_of(rows.values(), columns), words=2)
 
 
 def reconstruction_pairs(folder: Path = RESULTS) -> str:
     """Return what few-shot alignment to a decoder finds, by number of leaked pairs."""
     lines = []
     for row in load("reconstruction", folder).get("rows", []):
-        if row["attack"] != "algen":
-            continue
-        few = {int(key.rpartition("_")[2]): key for key in row["figures"] if "_of_" in key}
-        pairs = {**few, row["details"]["pairs"]: "token_f1"}
-        chance = number(row, "figures", "token_f1", "chance", form="{:.1f}", factor=100)
-        lines += [[row["vectors"], f"{count:,}", _figure(row, key), chance] for count, key in sorted(pairs.items())]
-    head = ["vectors", "leaked pairs", "token F1", "by chance"]
-    return table(head, lines or [[MISSING] * len(head)])
+        if row["attack"] == "algen":
+            few = {int(key.rpartition("_")[2]): key for key in row["figures"] if "_of_" in key}
+            for count, key in sorted({**few, row["details"]["pairs"]: "token_f1"}.items()):
+                columns = {"": "{vectors}", "n": f"{count:,}", "f": _hundredths(key), "c": _BY_CHANCE}
+                lines += lines_of([row], columns)
+    return table(["vectors", "leaked pairs", "token F1", "by chance"], lines)
+
+
+_BY_CHANCE = "{figures.token_f1.chance:100*.1f}"
 
 
 def textcrafter_cost(folder: Path = RESULTS) -> str:
@@ -772,7 +497,7 @@ def textcrafter_cost(folder: Path = RESULTS) -> str:
     label = "TextCrafter; empirical, no formal privacy guarantee"
     record = load("textcrafter-cost", folder)
     if not record:
-        return table([label, "figure"], [[MISSING, MISSING]])
+        return table([label, "figure"])
     speed, training = record["vectors_per_second"], record["training"]
     of = f"{record['rows']:,} vectors, n = {record['dimension']}"
     lines = [
@@ -785,30 +510,205 @@ def textcrafter_cost(folder: Path = RESULTS) -> str:
     return table([f"{label}; {record['threads']} threads", "figure"], lines)
 
 
-TABLES: dict[str, Callable[[Path], str]] = {
-    "reconstruction": reconstruction,
+SCALE_CASES = {"copy without dictionaries": "copy", "laplace": "`laplace`", "subspace": "`subspace`"}
+SEALED_CASES = {
+    "clean": "clean vectors, readable texts",
+    "protected": "protected vectors, no texts",
+    "sealed": "`ProtectedCollection`",
+}
+
+
+def integrations(folder: Path = RESULTS) -> str:
+    """Return one row for each integration."""
+    if not (record := load("integrations", folder)):
+        return MISSING
+    rows = {row["module"]: row for row in record["integrations"]}
+    lines = []
+    for one in yaml.safe_load((HERE / "integrations.yaml").read_text(encoding="utf-8")):
+        row = rows.get(one["module"], {})
+        more = "".join(f", {row[key]} {key}" for key in ("failed", "skipped") if row.get(key))
+        lines.append(
+            [
+                figure(one, "[{name}]({page})"),
+                one["what"],
+                f"`vecveil[{one['extra']}]`",
+                f"{row.get('passed') or MISSING}{more}",
+                f"{one['component']} {row.get('version', '')}",
+                figure(row, "{ndcg.clean:.3f} → {ndcg.protected:.3f}", missing="–"),
+            ]
+        )
+    searching = f"nDCG@10 on {(record['collection'] or '…').capitalize()}, clean → protected"
+    head = ["with", "what it is", "`pip install`", "tests passed", "tested with", searching]
+    text = table(head, lines, words=3)
+    return text.replace("| --: | --: | --: |\n", "| --: | :-- | :-- |\n", 1)
+
+
+TABLES: dict[str, Render] = {
+    "reconstruction": each(
+        "reconstruction",
+        lambda record: filter(_is_decoder, record.get("rows", [])),
+        {
+            "learnt and judged on": _learnt,
+            "vectors": "{vectors}",
+            "decoding": lambda row: "greedy" if row["beams"] == 1 else f"{row['beams']} beams",
+            "token F1": _hundredths("token_f1"),
+            "BLEU": _hundredths("bleu"),
+            "ROUGE-L": _hundredths("rouge_l"),
+            "exact match": _hundredths("exact_match"),
+            "cosine": _hundredths("cosine"),
+            "token F1 by chance": _BY_CHANCE,
+        },
+        words=3,
+    ),
     "reconstruction-training": reconstruction_training,
     "reconstruction-pairs": reconstruction_pairs,
     "leakage": leakage,
-    "list-size": list_size,
+    "list-size": each(
+        "list_size",
+        lambda record: sorted(record.get("cells", []), key=lambda c: (-c["target"], -c["terms"], c["texts"])),
+        {
+            "listed drugs": "{terms:,}",
+            "fitted sentences": "{texts:,}",
+            "similarity to keep": "{target:100*.0f} %",
+            "read from clean vectors": "{clean:%}",
+            "read from protected": "{leak:interval}",
+            "chance": "{chance:%}",
+            "search, store alone": "{store_alone:100*.0f} %",
+            "search, sealed": "{sealed:100*.0f} %",
+        },
+        words=0,
+    ),
     "membership": membership,
     "modes": modes,
     "sealed-beside": sealed_beside,
     "leakage-attacks": leakage_attacks,
-    "leakage-parameters": leakage_parameters,
-    "sizes": sizes,
-    "mechanisms": mechanisms,
+    "leakage-parameters": each(
+        "leakage",
+        lambda record: [row for row in record.get("rows", []) if row["method"] in METHODS and row["method"] != "none"],
+        {
+            "concept": named("concept", CONCEPTS),
+            "attackers learn on": named("split", SPLITS),
+            "seed": "{seed}",
+            "method": named("method", METHODS),
+            "ε": "{epsilon:.0f}",
+            "noise to signal": "{noise_to_signal:.2f}",
+            "erased": lambda row: figure(row, "{parameters.rank}", missing="none"),
+            "kept": lambda row: figure(row, "{parameters.kept}", missing="all"),
+            "flattening": lambda row: figure(row, "{parameters.flattening:g}", missing="0"),
+            "fit": "{fit_seconds:.1f} s",
+        },
+    ),
+    "sizes": each(
+        "sizes",
+        "rows",
+        {
+            "texts": "{texts:,}",
+            "words labelled": "{labels}",
+            "erased": "{parameters.rank}",
+            "similarity kept": lambda row: percent(
+                mean(row.get("seeds", {}).get("similarity", [row.get("similarity")]))
+            ),
+            "recovered, 3 draws ± sd": "{seeds.mean:%} ± {seeds.sd:%}",
+            "first draw": "{value:%} ({low:100*.1f} to {high:100*.1f})",
+            "by": named("worst", ATTACKS),
+            "clean": "{clean:%}",
+            "chance": "{chance:%}",
+        },
+    ),
+    "mechanisms": each(
+        "mechanisms",
+        "cases",
+        {
+            "mechanism": lambda case: (
+                "normal variates by randomgen and NumPy, added" if "yardstick" in case["name"] else case["name"]
+            ),
+            "vectors a second": "{vectors_per_second:,.0f}",
+            "a vector": "{microseconds_per_vector:.1f} µs",
+            "speed": "{ratio:.2f} ×",
+            "target": lambda case: figure(case, "at least {target:g} ×", missing=""),
+        },
+    ),
     "mechanisms-others": mechanisms_others,
     "mechanisms-one": mechanisms_one,
-    "protect": protect,
-    "encode": encode,
-    "mask": mask,
-    "memory": memory,
+    "protect": facts(
+        "protect",
+        ("encoding the texts", "{encode_seconds:.2f} s", ""),
+        ("protecting their vectors", "{protect_seconds:.4f} s", ""),
+        ("protecting, share of encoding", "{overhead:100*.2f} %", "at most 1 %"),
+        ("one vector at a time", "{single_vector_microseconds:.0f} µs", ""),
+        ("subspace fit, parameters given", "{subspace_fit_seconds:.2f} s", "at most 3 s"),
+        ("the same with the search for them", "{subspace_search_seconds:.1f} s", ""),
+    ),
+    "encode": each(
+        "encode",
+        lambda record: [{"name": name, **row} for name, row in record.get("rows", {}).items()],
+        {
+            "encoder": "{name}",
+            "texts a second": "{texts_per_second:.0f}",
+            "speed": "{ratio:.2f} ×",
+            "lowest cosine to the first row": "{lowest_cosine:.5f}",
+        },
+    ),
+    "mask": facts(
+        "mask",
+        ("pairs", "{pairs:,}", "10,000"),
+        ("wall clock", "{seconds:.1f} s", "at most 30 s"),
+        ("processor time, one thread", "{processor_seconds:.1f} s", ""),
+        ("mask: mean", "{mean:.3f}", ""),
+        ("mask: standard deviation", "{sd:.3f}", ""),
+        ("mask: effective dimensions", "{effective_dimensions:.0f}", ""),
+    ),
+    "memory": each(
+        "memory",
+        "memory",
+        {
+            "case": "{case}",
+            "rows": "{rows:,}",
+            "peak": "{peak_mib:.0f} MiB",
+            "limit": "{limit_mib:.0f} MiB",
+            "time": "{seconds:.0f} s",
+        },
+    ),
     "concepts": concepts,
-    "audit": audit,
-    "audit-cost": audit_cost,
+    "audit": each(
+        "audit",
+        lambda record: ({**row, **attack} for row in record.get("rows", []) for attack in row["attacks"]),
+        {
+            "concept, tier": lambda row: f"{CONCEPTS[row['concept']]}, {row['tier']}",
+            "family": lambda row: FAMILIES.get(row["family"], row["family"].replace("token-", "token ")),
+            "attack": "`{name}`",
+            "metric": "{metric}",
+            "clean": "{clean:%}",
+            "protected": "{value:100*.1f}% ({low:100*.1f}–{high:100*.1f})",
+            "chance": "{chance:%}",
+        },
+        words=4,
+    ),
+    "audit-cost": each(
+        "audit",
+        "rows",
+        {
+            "concept": named("concept", CONCEPTS),
+            "tier": "{tier}",
+            "texts": "{texts:,}",
+            "with the concept": "{with_concept:,}",
+            "time": "{seconds:.0f} s",
+            "peak memory": "{peak_mib:,} MiB",
+            "cores": "{cores}",
+        },
+        words=2,
+    ),
     "alignment": alignment,
-    "alignment-unpaired": alignment_unpaired,
+    "alignment-unpaired": each(
+        "alignment",
+        lambda record: [row for row in record.get("rows", []) if row["attack"] == "unpaired-alignment"],
+        {
+            "release": named("release", RELEASES),
+            "identified": lambda row: interval(next(iter(row["pairs"].values()))),
+            "cosine": "{cosine.0:.2f}",
+            "time": "{seconds:.0f} s",
+        },
+    ),
     "attackers-linking": _attackers("linking", "linked", top_1="top-1", one_to_one="one to one"),
     "attackers-alignment": _attackers(
         "alignment",
@@ -827,16 +727,54 @@ TABLES: dict[str, Callable[[Path], str]] = {
         "zero-shot", "attack", token_f1="token F1", leakage="concept words written", cosine="cosine of the text"
     ),
     "textcrafter-cost": textcrafter_cost,
-    **{f"recipe-{name}": _recipe(name) for name in ("rag", "clinical", "api", "release")},
-}
-# This file is run as a script and imported by path.
-sys.path.insert(0, str(HERE))
-_scale = importlib.import_module("scale_tables")
-TABLES |= {
-    "integrations": importlib.import_module("integration_tables").integrations,
-    "scale": _scale.scale,
-    "scale-cost": _scale.cost,
-    "scale-sealed": _scale.sealed_store,
+    "integrations": integrations,
+    "scale": each(
+        "scale",
+        lambda record: (
+            {"size": one["rows"], "engine": one["engine"], "case": SCALE_CASES[name], **found}
+            for one in record.get("sizes", [])
+            for name, found in one["cases"].items()
+            if name in SCALE_CASES
+        ),
+        {
+            "rows": "{size:,}",
+            "engine": "{engine}",
+            "what": "{case}",
+            "start": "{start_seconds:.1f} s",
+            "time": "{seconds:.1f} s",
+            "rows a second": "{rows_per_second:,.0f}",
+            "of the copy": "{of_copy_without_dictionaries:100*.0f} %",
+            "peak": "{peak_mib:,.0f} MiB",
+        },
+        words=3,
+    ),
+    "scale-cost": each(
+        "scale-cost",
+        "reckoned",
+        {
+            "method": "`{method}`",
+            "rows": "{rows:,}",
+            "cores": "{cores:,}",
+            "core hours": "{core_hours:,.1f}",
+            "time": lambda row: figure(row, "{hours:.1f} h" if row["hours"] >= 1 else "{hours:60*.0f} min"),
+            "read": "{terabytes_read:.2f} TB",
+            "written": "{terabytes_written:.2f} TB",
+        },
+    ),
+    "scale-sealed": each(
+        "sealed-store",
+        "rows",
+        {
+            "rows": "{rows:,}",
+            "what": named("case", SEALED_CASES),
+            "rows written a second": "{rows_per_second:,.0f}",
+            "a search": "{milliseconds_a_search:.0f} ms",
+            "bytes a row": "{bytes_a_row:,.0f}",
+            "peak": "{peak_mib:,.0f} MiB",
+        },
+        words=2,
+    ),
+    **{f"recipe-{name}": _recipe(name) for name in RECIPE_TEXTS},
 }
 _BLOCK = re.compile(r"(<!-- table: ([a-z-]+) -->\n).*?(\n?<!-- end table -->)", re.DOTALL)
 
