@@ -114,8 +114,8 @@ _FAMILY_OF: dict[str, Family] = {
 }
 NAMED = (*(family for family in FAMILIES if family != "token-inference"), *_FAMILY_OF)
 """Names that `Options.attacks` accepts: families, and attacks that run alone."""
-SKIPPABLE = (*FAMILIES[1:], "kernel-further", "substitution")
-"""Names that `Options.skip` accepts: families, and attacks that encode many texts of their own."""
+SKIPPABLE = (*FAMILIES[1:], "kernel-further", "network", "substitution")
+"""Names that `Options.skip` accepts: families, and attacks that take long."""
 
 
 def run_families(
@@ -196,11 +196,12 @@ def _ladder(case: Case, side: Side, suffix: str) -> Plan:
     runnable: list[Job] = []
     skipped: list[SkippedAttack] = []
     for i, attack in enumerate(ladder_attacks(case.options.tier, device=case.options.device)):
-        if isinstance(attack, TransplantAttack) and train.without is None:
+        if attack.name in case.options.skip:
+            skipped.append(SkippedAttack(attack.name, "token-inference", *LEFT_OUT))
+        elif isinstance(attack, TransplantAttack) and train.without is None:
             skipped.append(SkippedAttack(attack.name, "token-inference", NO_TRANSPLANT, code))
         elif isinstance(attack, FurtherKernelAttack) and train.further is None:
-            reason = LEFT_OUT if attack.name in case.options.skip else (NO_FURTHER, code)
-            skipped.append(SkippedAttack(attack.name, "token-inference", *reason))
+            skipped.append(SkippedAttack(attack.name, "token-inference", NO_FURTHER, code))
         elif isinstance(attack, NetworkAttack) and not side.learns_from_clean:
             skipped.append(SkippedAttack(attack.name, "token-inference", *NO_FRESH))
         else:
