@@ -26,13 +26,13 @@ from vecveil.auditing.case import (
 )
 from vecveil.auditing.families import NO_OTHERS, learning_curve, run_families, strongest_result
 from vecveil.auditing.jobs import skip as left_out
-from vecveil.auditing.lint import clean_vectors
 from vecveil.auditing.result import AuditResult, assemble
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import words
 from vecveil.encoders import load_encoder
 from vecveil.metrics.estimates import Estimate, clopper_pearson
 from vecveil.records.audit import SEALED, EncoderRecord
+from vecveil.records.verdict import UNPROTECTED
 from vecveil.types import Embeddings, Texts
 from vecveil.validation import check_embeddings, check_same_length, check_texts
 
@@ -40,6 +40,8 @@ _OWNER = "audit_store"
 _WORDS, _SHARE, _FEWEST = 40, 0.05, 15
 OWN_WORDS = "words of the texts"
 """Name of the concept of an audit that is given none."""
+_TEXT_WORDS = 3.0  # a column whose values have fewer words on average holds names or codes, not texts
+_CLEAN = 0.999  # median cosine to the encoder's vectors: rounding to half precision stays above it
 OBJECT_ATTACKS = ("objects-linear", "objects-kernel")
 
 
@@ -260,3 +262,34 @@ def _storage_results(sealed: SealedStorage, seed: int) -> dict[tuple[str, str], 
         },
     )
     return results
+
+
+def plaintext_beside(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, str]]:
+    """Return a warning for each column of texts; ``columns`` holds some values of each column by name."""
+    warnings = []
+    for name, values in columns.items():
+        texts = [value for value in values if isinstance(value, str) and value.strip()]
+        # A column that is mostly empty or numeric, with a stray note, is no column of texts.
+        if not texts or 2 * len(texts) < len(values):
+            continue
+        if sum(len(text.split()) for text in texts) / len(texts) >= _TEXT_WORDS:
+            message = (
+                f"Column {name!r} holds texts beside the vectors ({len(texts)} of the {len(values)} rows that were "
+                "looked at): whoever has this store needs no attack."
+            )
+            warnings.append({"code": "plaintext-beside-vectors", "message": message})
+    return warnings
+
+
+def clean_vectors(vectors: Embeddings, clean: Embeddings | None) -> list[dict[str, str]]:
+    """Return a warning if the vectors of a store are those of the encoder, unprotected."""
+    if clean is None or clean.shape != vectors.shape:
+        return []
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(clean, axis=1)
+    # Cosines ignore length: a store that normalises its vectors is no better protected. `tiny` keeps 0/0 out.
+    cosines = (vectors * clean).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
+    # The median, as a store may hold a few vectors of texts that were edited since.
+    if float(np.median(cosines)) < _CLEAN:
+        return []
+    message = "These are the encoder's own vectors: nothing protects them."
+    return [{"code": UNPROTECTED, "message": message}]

@@ -11,12 +11,13 @@ import numpy.typing as npt
 from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import Knowledge, LabelledVectors, split_groups
 from vecveil.errors import InvalidInputError
-from vecveil.metrics.subjects import pooled_labels, subjects_read
 from vecveil.metrics.token_inference import (
     confidence,
     leakage,
     macro_auc,
+    pooled_labels,
     r_precision,
+    subjects_read,
     term_table,
     tokens_with_both_classes,
     top_accuracy,
