@@ -107,7 +107,7 @@ def test_a_record_on_stdout_is_pure_and_every_report_can_be_written(
     assert done.code == 0, done.err
     assert done.json["texts"]["total"] == 300
     assert any(term["term"] for term in done.json["terms"])
-    assert "an attacker reads" in done.err
+    assert "an attacker recovers" in done.err
     assert (tmp_path / "a.md").read_text(encoding="utf-8").count("|") > 50
     with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

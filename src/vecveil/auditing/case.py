@@ -337,8 +337,7 @@ def make_case(
     if len(np.unique(groups[holding[learn]])) < 2:
         raise ConceptError(
             f"{owner} needs three groups of texts with the concept, two to learn from and one to judge on. Give more "
-            "texts "
-            "that differ.",
+            "texts that differ.",
             param="groups",
         )
     thresholds = MIN_TOKEN_COUNTS if min_token_count is None else (min_token_count,)
@@ -357,8 +356,7 @@ def make_case(
     if len(test) < MIN_TEST_TEXTS:
         raise ConceptError(
             f"{owner}: only {len(test)} test texts hold a concept word that is frequent enough to attack; "
-            f"{MIN_TEST_TEXTS} "
-            f"are needed. {_lower_count(matches, learn, judge)}",
+            f"{MIN_TEST_TEXTS} are needed. {_lower_count(matches, learn, judge)}",
             param="texts",
         )
     ordinary_train, ordinary_test = _split_ordinary(
@@ -407,7 +405,7 @@ def check_rows(X: Any, texts: Texts, *, owner: str, param: str, dimension: int |
     if len(checked) != len(texts):
         raise InvalidInputError(f"{owner}: `{param}` has {len(checked)} rows for {len(texts)} texts.", param=param)
     if not np.any(checked != checked[0]):
-        raise InvalidInputError(f"{owner}: all rows of `{param}` are equal.", param=param)
+        raise InvalidInputError(f"{owner}: the rows of `{param}` do not differ.", param=param)
     return checked
 
 

@@ -196,8 +196,7 @@ def frontier(
     if (different := len(set(map(canonical, matches.positives())))) < 3 * MIN_PAIRS:
         raise ConceptError(
             f"A frontier needs {3 * MIN_PAIRS} different texts that hold the concept {concept.name!r} and something "
-            "besides; "
-            f"{different} of {len(texts)} do. {MORE_TEXTS}",
+            f"besides; {different} of {len(texts)} do. {MORE_TEXTS}",
             code="E-CONCEPT-FEW",
             param="texts",
         )
@@ -325,8 +324,8 @@ class Bench:
         if len(listed) < 2 or judged["listed"] < MIN_TEST_TEXTS:
             raise ConceptError(
                 f"A frontier needs two words of the concept in {MIN_TOKEN_COUNTS[-1]} texts each, and "
-                f"{MIN_TEST_TEXTS} texts "
-                f"to judge on that hold one; there are {len(listed)} and {judged['listed']}. {MORE_TEXTS}",
+                f"{MIN_TEST_TEXTS} texts to judge on that hold one; there are {len(listed)} and {judged['listed']}. "
+                f"{MORE_TEXTS}",
                 code="E-CONCEPT-FEW",
                 param="texts",
             )
@@ -628,8 +627,8 @@ def _earlier(folder: Path, settings: str) -> FrontierRecord | None:
     record = FrontierRecord.load(folder / FILE, owner=OWNER)
     if record.settings != settings:
         raise InvalidInputError(
-            f"The folder {folder.name!r} holds a frontier of other texts or settings. Give another folder, or remove "
-            "it.",
+            f"The folder {folder.name!r} of `out` holds a frontier of other texts or settings. Give another folder, "
+            "or remove it.",
             code="E-INPUT-EXISTS",
             param="out",
         )

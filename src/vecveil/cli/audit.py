@@ -250,9 +250,8 @@ def command(
     elif vectors_file is not None or options["row_column"] is not None:
         name = "vectors" if vectors_file is not None else "row_column"
         raise InvalidInputError(
-            f"--{name.replace('_', '-')} does not go with -p: the audit of a protector protects clean vectors "
-            "itself. Leave "
-            "out -p to audit the vectors of a store.",
+            f"--{name.replace('_', '-')} does not go with -p: the audit of a protector protects clean vectors itself. "
+            "Leave out -p to audit the vectors of a store.",
             param=name,
         )
     else:
@@ -415,8 +414,7 @@ def _audit_store(
         if options[name] is not None:
             raise InvalidInputError(
                 f"--{name.replace('_', '-')} needs a protector (-p): utility is measured on vectors that the audit "
-                "protects "
-                "itself.",
+                "protects itself.",
                 param=name,
             )
     row_column, column = options["row_column"], options["embedding_column"]
@@ -465,8 +463,7 @@ def _audit_database(
     if (protector_file is None) == (id_column is None) or options["store"] is None:
         raise InvalidInputError(
             "Pass --store with --id-column, the column that says which row of the database each text is, or with -p, "
-            "whose "
-            "texts are queries.",
+            "whose texts are queries.",
             param="id_column",
         )
     for name in ("sts", "retrieval", "label_column", "row_column", "vectors"):
@@ -565,9 +562,8 @@ def _rows_of_texts(store: Embeddings, rows: Rows, row_column: str | None, path: 
     if row_column is None:
         if len(store) != texts:
             raise DataFileError(
-                f"{path.name} has {len(store)} vectors for {texts} texts. For a sample, name the column of INPUT "
-                "that says "
-                "which row each text is: --row-column NAME.",
+                f"{path.name} has {len(store)} vectors for {texts} texts, not one for each text. For a sample, name "
+                "the column of INPUT that says which row each text is: --row-column NAME.",
                 param="vectors",
             )
         return store
