@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.attack import Attack, AttackFinding, Checkpoint, Session, WrappedAttack
+from vecveil.attacks.attack import Attack, AttackFinding, Session, WrappedAttack
 from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.token_inference.kernel import KernelAttack
 from vecveil.types import Embeddings
@@ -74,12 +74,9 @@ class AccessPatternAttack(WrappedAttack):
 
     def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> Any:
         places = fit_access_map(np.concatenate([train.X, validation.X]), dimensions=self.k)
-        inside = session.checkpoint
-        if inside is not None:
-            inside = Checkpoint(inside.folder / "inner", inside.identity)
         learnt, held = (replace(part, X=places(part.X)) for part in (train, validation))
         knowledge = replace(session.knowledge, dimension=learnt.dimension)
-        inner = self.inner._fit(learnt, held, replace(session, knowledge=knowledge, checkpoint=inside))
+        inner = self.inner._fit(learnt, held, session.inner(knowledge))
         return {"map": places, "inner": inner}
 
     def _judge(self, state: Any, train: LabelledVectors, test: LabelledVectors, session: Session) -> AttackFinding:

@@ -14,7 +14,7 @@ import scipy  # its submodules load when they are first used: scipy.optimize is 
 from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import CandidateVectors, Knowledge, LabelledVectors, PairedVectors
 from vecveil.attacks.token_inference.linear import LinearAttack
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, optional_import
 from vecveil.metrics.detection import candidate_matching_of_ranks
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.similarity import embedding_cosine, unit_rows
@@ -31,8 +31,7 @@ _FOLDS = 5
 _ENOUGH = 100  # pairs from which one held-out fifth suffices
 _SIMILARITIES = ("product", "covariance", "correlation")
 _SHARES = (1.0, 0.5, 0.25)  # of the directions that the pairs determine
-_PENALTIES = tuple(10.0**e for e in range(-10, 3))  # shares of the mean squared singular value
-_RIDGE_CUT_OFF = 1e-12  # drops rounding errors only; the penalty handles weak directions
+_PENALTIES = tuple(10.0**e for e in range(-10, 3))  # shares of the mean squared singular value of the pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +171,7 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
         owner = type(self).__name__
         given = [check_count(p, owner=owner, param="pairs", minimum=_LEAST) for p in pairs]
         if not given:
-            raise InvalidInputError.of(owner, "pairs", "at least one number", "none")
+            raise InvalidInputError("pairs must name at least one number of known pairs.", param="pairs")
         self.pairs = tuple(sorted(set(given)))
 
     @abstractmethod
@@ -242,18 +241,15 @@ class AlignmentAttack(Attack[PairedVectors, CandidateVectors]):
 
     @final
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
-        owner = type(self).__name__
         expected = train.clean.shape[1]
         if expected != test.pool.shape[1]:
-            raise InvalidInputError.of(
-                owner,
-                "test",
-                f"with a pool of dimension {expected}",
-                f"dimension {test.pool.shape[1]}",
-                "Known and candidate clean vectors must come from one encoder.",
+            raise InvalidInputError(
+                f"The pool of test has dimension {test.pool.shape[1]} and train.clean has {expected}: encode both with "
+                "one encoder.",
+                param="test",
             )
         if len(train) < _LEAST:
-            raise InvalidInputError.of(owner, "train", f"at least {_LEAST} pairs", f"{len(train)}")
+            raise InvalidInputError(f"Give at least {_LEAST} known pairs; train has {len(train)}.", param="train")
 
 
 def _words(recovered: FloatArray, train: PairedVectors, test: CandidateVectors, seed: int) -> Estimate:
@@ -416,28 +412,12 @@ class RidgeAlignment(AlignmentAttack):
     source = "Hoerl and Kennard (1970); leave-one-out in closed form, Allen (1974), PRESS."
 
     def _align(self, Y: FloatArray, clean: FloatArray, rng: np.random.Generator) -> AffineMap:
+        with optional_import("The alignment of vectors", "scikit-learn", "attacks"):
+            from sklearn.linear_model import RidgeCV
+
         source, target = Y.mean(axis=0), clean.mean(axis=0)
-        x = clean - target
-        left, values, right = np.linalg.svd(Y - source, full_matrices=False)
-        live = values > _RIDGE_CUT_OFF * values.max(initial=0.0)
-        left, values, right = left[:, live], values[live], right[live]
-        if not live.any():
-            return AffineMap(np.zeros((Y.shape[1], x.shape[1])), source, target)
-        # One SVD serves every penalty and its leave-one-out error.
-        turned, square = left.T @ x, values**2
-        penalties = np.mean(square) * np.array(_PENALTIES)
-        penalty = min(penalties, key=lambda p: _left_out_error(left, square, turned, x, p))
-        weights = right.T @ ((values / (square + penalty))[:, None] * turned)
-        return AffineMap(weights, source, target, f"penalty {penalty:.6g}")
-
-
-def _left_out_error(left: FloatArray, square: FloatArray, turned: FloatArray, x: FloatArray, penalty: float) -> float:
-    """Return the squared error when each row is predicted by the fit to the others.
-
-    Formula: residual / (1 - h), h the row's leverage, with 1/k for the intercept (Allen 1974).
-    """
-    shrink = square / (square + penalty)
-    residual = x - left @ (shrink[:, None] * turned)
-    leverage = (left**2) @ shrink + 1 / len(x)
-    error = residual / np.maximum(1 - leverage, 1e-12)[:, None]
-    return float((error**2).sum())
+        scale = float(((Y - source) ** 2).sum()) / min(Y.shape)
+        if not scale > 0:
+            return AffineMap(np.zeros((Y.shape[1], clean.shape[1])), source, target)
+        model = RidgeCV(scale * np.array(_PENALTIES)).fit(Y, clean)
+        return AffineMap(model.coef_.T, source, target, f"penalty {model.alpha_:.6g}")

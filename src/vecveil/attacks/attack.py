@@ -86,7 +86,7 @@ class Checkpoint:
             # Compared first: the state of another attack would be reported as damaged.
             check_identity(dict(record["identity"]), self.identity, self.folder)
             if isinstance(kind, Mapping):
-                parts = {name: self._part(name).load(part) for name, part in kind.items()}
+                parts = {name: self.part(name).load(part) for name, part in kind.items()}
                 for name, part in parts.items():
                     if part is None:
                         constraint = f"a folder with the parts {', '.join(kind)}"
@@ -109,7 +109,7 @@ class Checkpoint:
         values: dict[str, Any] = {}
         if isinstance(state, Mapping):
             for name, part in state.items():
-                self._part(name).save(part)
+                self.part(name).save(part)
         elif hasattr(state, "save"):
             state.save(self.folder)
         else:
@@ -129,8 +129,8 @@ class Checkpoint:
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise self._damaged() from error
 
-    def _part(self, name: str) -> Checkpoint:
-        # The parts have no identity: the one of the outer folder covers them.
+    def part(self, name: str) -> Checkpoint:
+        """Return the checkpoint of a part of the state; the identity of the outer folder covers it."""
         return Checkpoint(self.folder / name, {})
 
     def _damaged(self) -> DataFileError:
@@ -269,6 +269,11 @@ class Session:
     def draw(self, X: Embeddings) -> Embeddings:
         """Return released vectors for ``X``; see `Knowledge.draw`."""
         return self.knowledge.draw(X, self.rng)
+
+    def inner(self, knowledge: Knowledge) -> Session:
+        """Return the session of an inner attack with other knowledge; its files go to a folder of the inner state."""
+        inside = None if self.checkpoint is None else self.checkpoint.part("inner")
+        return dataclasses.replace(self, knowledge=knowledge, checkpoint=inside)
 
     @property
     def folder(self) -> Path | None:
@@ -428,11 +433,8 @@ def _refuse_shared_groups(train: Evidence, test: Evidence, owner: str) -> None:
         return
     shared = np.intersect1d(train.groups, test.groups)
     if len(shared):
-        raise InvalidInputError.of(
-            owner,
-            "test",
-            "of other groups than `train`",
-            f"{len(shared)} groups in both",
-            "An attack that has seen a text does not measure a leak of it.",
-            "Split with `vecveil.attacks.split_groups`.",
+        raise InvalidInputError(
+            f"{len(shared)} groups are in both train and test. An attack that has seen a text does not measure a leak "
+            "of it: split with vecveil.attacks.split_groups.",
+            param="test",
         )

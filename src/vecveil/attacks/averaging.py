@@ -63,8 +63,7 @@ class _RepeatedReleases(WrappedAttack):
         self.k = check_count(k, owner=owner, param="k")
         super().__init__(LinearAttack() if inner is None else inner)
         if self.inner.family != "token-inference":
-            got = f"one of the family {self.inner.family!r}"
-            raise InvalidInputError.of(owner, "inner", "a token-inference attack", got)
+            raise InvalidInputError(f"The inner attack must infer tokens; {self.inner.name} does not.", param="inner")
         self._releases = f"{self.k} release{'s' * (self.k > 1)}"
         self.cost = f"{self._releases} of each text; {self.inner.cost}"
 
@@ -120,7 +119,7 @@ class RepeatedVectors(LabelledVectors):
                 fix="Make them with `RepeatedVectors.of`.",
             )
         if not np.isfinite(self.releases).all():
-            raise InvalidInputError.of("RepeatedVectors", "releases", "finite", "nan or inf")
+            raise InvalidInputError("releases hold values that are not finite.", param="releases")
 
     @classmethod
     def of(
@@ -173,22 +172,16 @@ class MultilaterationAttack(_RepeatedReleases):
         return replace(finding, details=details)
 
     def _check(self, train: LabelledVectors, test: Any, knowledge: Knowledge) -> None:
-        owner = type(self).__name__
         if not isinstance(test, RepeatedVectors) or test.releases.shape[1] != self.k:
-            raise InvalidInputError.of(
-                owner,
-                "test",
-                f"`RepeatedVectors` of {self.k} releases each",
-                type(test).__name__,
-                "The mean alone does not give the distances.",
+            raise InvalidInputError(
+                f"The attack needs the {self.k} releases of each text, not their mean: pass RepeatedVectors as test.",
+                param="test",
             )
         if not knowledge.adaptive or train.dimension != test.dimension:
-            raise InvalidInputError.of(
-                owner,
-                "release",
-                "an oracle whose releases have the dimension of clean vectors",
-                "none, or another dimension",
-                "Distances are taken between released and clean training vectors.",
+            raise InvalidInputError(
+                "Pass a release oracle whose releases have the dimension of clean vectors: the attack measures "
+                "distances between them.",
+                param="release",
             )
         self.inner._check(train, test, knowledge)
 

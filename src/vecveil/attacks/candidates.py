@@ -72,8 +72,9 @@ class CandidateAttack(Attack[PairedVectors, CandidateVectors]):
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
         expected, got = train.clean.shape[1], test.pool.shape[1]
         if expected != got:
-            constraint = f"a set whose pool has the dimension {expected} of `train.clean`"
-            raise InvalidInputError.of(type(self).__name__, "test", constraint, got)
+            raise InvalidInputError(
+                f"The pool of test has dimension {got} and train.clean has {expected}.", param="test"
+            )
 
     def _ranks(
         self,
@@ -226,13 +227,10 @@ class FixedNormMatching(CandidateAttack):
         super()._check(train, test, knowledge)
         expected = test.pool.shape[1]
         if test.dimension != expected:
-            raise InvalidInputError.of(
-                type(self).__name__,
-                "test",
-                f"of released vectors with the dimension {expected} of its pool",
-                f"dimension {test.dimension}",
-                "Distances need vectors of one space.",
-                "Match reduced releases by cosine or by likelihood.",
+            raise InvalidInputError(
+                f"The released vectors have dimension {test.dimension} and the pool has {expected}. This attack "
+                "measures distances between them: match reduced releases by cosine or by likelihood.",
+                param="test",
             )
 
 

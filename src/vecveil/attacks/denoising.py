@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.attacks.attack import Attack, AttackFinding, Checkpoint, Session, WrappedAttack
+from vecveil.attacks.attack import Attack, AttackFinding, Session, WrappedAttack
 from vecveil.attacks.evidence import Knowledge
 from vecveil.attacks.release_model import Denoiser, fit_denoiser
 from vecveil.validation import check_count
@@ -35,15 +35,10 @@ class Denoised(WrappedAttack):
     def _fit(self, train: Any, validation: Any, session: Session) -> Any:
         knowledge = session.knowledge
         denoiser = fit_denoiser(train.X, validation.X, knowledge, session.rng, draws=self.draws)
-        inside = session.checkpoint
-        if inside is not None:
-            # The inner attack may write files while training: they need a folder of the inner state.
-            inside = Checkpoint(inside.folder / "inner", inside.identity)
         # With an oracle `_behind` denoises every draw, and the training vectors stay clean.
         if not knowledge.adaptive:
             train, validation = _mapped(denoiser, train), _mapped(denoiser, validation)
-        session = replace(session, knowledge=_behind(denoiser, knowledge), checkpoint=inside)
-        inner = self.inner._fit(train, validation, session)
+        inner = self.inner._fit(train, validation, session.inner(_behind(denoiser, knowledge)))
         return {"denoiser": denoiser, "inner": inner}
 
     def _judge(self, state: Any, train: Any, test: Any, session: Session) -> AttackFinding:

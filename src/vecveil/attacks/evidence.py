@@ -98,14 +98,10 @@ def split_groups(groups: Any, shares: Sequence[float], *, seed: int = 0) -> list
     sizes = np.array([check_positive(share, owner=owner, param="shares") for share in shares])
     values, index, counts = np.unique(given, return_inverse=True, return_counts=True)
     if len(values) < parts:
-        raise InvalidInputError.of(
-            owner,
-            "groups",
-            f"at least {parts} groups, one for each part",
-            f"{len(values)} groups",
-            "Texts of one group must not be in two parts.",
-            "Give more texts that differ.",
+        raise InvalidInputError(
+            f"{len(values)} groups cannot be split into {parts} parts without dividing one: give more distinct texts.",
             code="E-INPUT-GROUPS",
+            param="groups",
         )
     sizes = sizes / sizes.sum() * len(given)
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
@@ -153,11 +149,10 @@ class FurtherVectors:
         L = check_labels(self.L, owner=owner, param="L")
         _same_length(owner, "L", len(L), len(X))
         weight = np.asarray(self.weight)
-        expected = f"{len(X)} numbers above 0 and at most 1"
         if weight.shape != (len(X),) or weight.dtype.kind not in "fiu":
-            raise InvalidInputError.of(owner, "weight", expected, f"shape {weight.shape}")
+            raise InvalidInputError(f"weight must have a number for each of the {len(X)} texts.", param="weight")
         if not ((weight > 0) & (weight <= 1)).all():
-            raise InvalidInputError.of(owner, "weight", expected, "a number outside")
+            raise InvalidInputError("Every weight must lie above 0 and be at most 1.", param="weight")
         if self.groups is not None:
             group_index(self.groups, len(X), owner=owner)
             object.__setattr__(self, "groups", np.asarray(self.groups))
@@ -304,8 +299,11 @@ class LabelledVectors(Evidence):
         if self.further is not None:
             got = (self.further.X.shape[1], self.further.L.shape[1])
             if got != (self.dimension, L.shape[1]):
-                expected = f"of dimension {self.dimension} with {L.shape[1]} labels"
-                raise InvalidInputError.of(owner, "further", expected, f"{got[0]} and {got[1]}")
+                raise InvalidInputError(
+                    f"further has dimension {got[0]} and {got[1]} labels; the training vectors have dimension "
+                    f"{self.dimension} and {L.shape[1]} labels.",
+                    param="further",
+                )
 
     @property
     def texts_known(self) -> int:
@@ -414,8 +412,7 @@ class CandidateVectors(Evidence):
 def _indices(value: Any, size: int, owner: str, param: str) -> Rows:
     given = np.asarray(value)
     if given.dtype.kind not in "iu" or (given.size and not 0 <= given.min() <= given.max() < size):
-        got = f"dtype {given.dtype}, or an index outside"
-        raise InvalidInputError.of(owner, param, f"integers from 0 to {size - 1}", got)
+        raise InvalidInputError(f"{owner}: {param} must hold integers from 0 to {size - 1}.", param=param)
     return given.astype(np.intp)
 
 
@@ -444,12 +441,10 @@ class Knowledge:
             return X
         released = check_embeddings(self.release(X, rng), owner="Attack", param="release")
         if released.shape != (len(X), self.dimension):
-            raise InvalidInputError.of(
-                "Attack",
-                "release",
-                f"a function that returns shape {(len(X), self.dimension)}",
-                f"shape {released.shape}",
-                "Training and test vectors must be released alike.",
+            raise InvalidInputError(
+                f"The release oracle returned shape {released.shape} for {len(X)} vectors; the judged releases have "
+                f"dimension {self.dimension}.",
+                param="release",
             )
         return released
 
@@ -462,13 +457,11 @@ class Knowledge:
     def check(self, train: Evidence, *, owner: str) -> None:
         """Raise `InvalidInputError` if training vectors or the covariance do not fit the released vectors."""
         if self.release is None and train.dimension != self.dimension:
-            raise InvalidInputError.of(
-                owner,
-                "train",
-                f"of the released dimension {self.dimension}",
-                f"dimension {train.dimension}",
+            raise InvalidInputError(
+                f"The training vectors have dimension {train.dimension} and the judged releases {self.dimension}. "
                 "Without a release oracle the attack learns from released vectors.",
                 code="E-INPUT-SHAPE",
+                param="train",
             )
         if self.noise_covariance is None:
             return
@@ -480,8 +473,9 @@ class Knowledge:
         values = np.linalg.eigvalsh((S + S.T) / 2)
         slack = 1e-6 * float(np.abs(values).max(initial=0.0))
         if float(np.abs(S - S.T).max(initial=0.0)) > slack or values.min(initial=0.0) < -slack:
-            raise InvalidInputError.of(
-                owner, "noise_covariance", "symmetric, with eigenvalues of at least 0", "another matrix"
+            raise InvalidInputError(
+                "noise_covariance is no covariance: it must be symmetric, with no eigenvalue below 0.",
+                param="noise_covariance",
             )
 
     def digest(self, X: Embeddings) -> str:

@@ -68,15 +68,15 @@ class LinkingAttack(Attack[PairedVectors, CandidateVectors]):
     state_type = _Link
 
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
-        owner = type(self).__name__
         if len(train) < _LEAST:
-            raise InvalidInputError.of(owner, "train", f"at least {_LEAST} pairs", f"{len(train)}")
+            raise InvalidInputError(f"Give at least {_LEAST} known pairs; train has {len(train)}.", param="train")
         if test.options is not None:
-            raise InvalidInputError.of(owner, "test", "one whose options are the whole pool", "options")
+            raise InvalidInputError("Linking compares with the whole pool: leave options out of test.", param="test")
         size = test.dimension if knowledge.adaptive else train.clean.shape[1]
         if test.pool.shape[1] != size:
-            got = f"{test.pool.shape[1]}"
-            raise InvalidInputError.of(owner, "test", f"with a pool of dimension {size}", got, code="E-INPUT-SHAPE")
+            raise InvalidInputError(
+                f"The pool of test has dimension {test.pool.shape[1]}, not {size}.", code="E-INPUT-SHAPE", param="test"
+            )
 
     def _pairs(self, evidence: PairedVectors, session: Session) -> tuple[FloatArray, FloatArray]:
         if not session.knowledge.adaptive:

@@ -47,9 +47,10 @@ class MembershipAttack(Attack[PairedVectors, CandidateVectors]):
     def _check(self, train: PairedVectors, test: CandidateVectors, knowledge: Knowledge) -> None:
         members = len(np.unique(test.truth))
         if test.options is not None or not 0 < members < len(test.pool):
-            constraint = "one whose options are the whole pool, of members and others"
-            got = f"{members} members of {len(test.pool)}"
-            raise InvalidInputError.of(type(self).__name__, "test", constraint, got)
+            raise InvalidInputError(
+                f"Give a pool of members and others, without options; {members} of {len(test.pool)} are members.",
+                param="test",
+            )
 
     def _fit(self, train: PairedVectors, validation: PairedVectors, session: Session) -> ReleaseModel:
         return fit_release_model(train, validation, session.knowledge, session.rng, draws=self.draws)

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import Knowledge, LabelledVectors, split_groups
+from vecveil.attacks.perceptron import Perceptron, Schedule, fit_perceptron
 from vecveil.attacks.token_inference.base import held_out
 from vecveil.attacks.token_inference.kernel import KernelModel, choose_setting, fit_kernel_ridge
 from vecveil.attacks.token_inference.linear import fit_linear
-from vecveil.attacks.training import Perceptron, Schedule, perceptron_epochs
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import advantage, auc, tpr_at_fpr
 from vecveil.types import Embeddings
@@ -94,14 +94,11 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
         if parts[1]:  # else both classes form one group each, and no split helps
             train, validation = (everything.take(np.sort(np.concatenate(p))) for p in parts)
         if _one_class(train.L) or _one_class(validation.L):
-            raise InvalidInputError.of(
-                type(self).__name__,
-                "train",
-                "of at least two groups of texts with the concept and two without it",
-                "fewer",
-                "Training and the choice of thresholds need a group of each.",
-                "Give more texts that differ.",
+            raise InvalidInputError(
+                "Give at least two groups of texts with the concept and two without it: the probe learns from one of "
+                "each and sets its threshold on the other.",
                 code="E-INPUT-GROUPS",
+                param="train",
             )
         return train, validation
 
@@ -120,16 +117,19 @@ class ProbeAttack(Attack[LabelledVectors, LabelledVectors]):
 
     @final
     def _check(self, train: LabelledVectors, test: LabelledVectors, knowledge: Knowledge) -> None:
-        owner = type(self).__name__
         for param, part in (("train", train), ("test", test)):
             if part.L.shape[1] != 1:
-                expected = "labelled with one column, whether a text holds the concept"
-                got = f"{part.L.shape[1]} columns"
-                raise InvalidInputError.of(owner, param, expected, got, code="E-INPUT-SHAPE")
+                raise InvalidInputError(
+                    f"A probe needs one label, whether a text holds the concept; {param} has {part.L.shape[1]}.",
+                    code="E-INPUT-SHAPE",
+                    param=param,
+                )
             if _one_class(part.L):
-                got = f"{len(part)} texts that all {'hold' if part.L.any() else 'lack'} the concept"
-                expected = "a set with both classes"
-                raise InvalidInputError.of(owner, param, expected, got, code="E-INPUT-CLASSES")
+                raise InvalidInputError(
+                    f"All texts of {param} {'hold' if part.L.any() else 'lack'} the concept: give both kinds.",
+                    code="E-INPUT-CLASSES",
+                    param=param,
+                )
 
 
 def validation_auc(scores: Array, L: Array) -> float:
@@ -247,7 +247,7 @@ class MLPProbe(ProbeAttack):
             batch,
             learning_rate,
             dropout=0.2,
-            cosine=True,
+            decay="cosine",
             input_noise=0.5,
             weight_decay=0.1,
             device=device,
@@ -255,14 +255,7 @@ class MLPProbe(ProbeAttack):
         self.name = "-".join(["probe-mlp", *map(str, self.schedule.hidden)])
 
     def _learn(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> Perceptron:
-        inputs, epochs = perceptron_epochs(train, validation, self.schedule, session, self.name)
-        best, course = -1.0, []
-        for epoch, (network, logits) in enumerate(epochs, start=1):
-            value = validation_auc(logits, validation.L)
-            course.append(value)
-            if value >= best:  # of equal epochs the last, whose learning rate is lowest
-                best, best_network, best_epoch = value, network.copy(), epoch
-        return Perceptron(inputs, best_network, best_epoch, np.array(course))
+        return fit_perceptron(train, validation, self.schedule, session, self.name, validation_auc)
 
     def _scores(self, model: Perceptron, X: Embeddings) -> Array:
         scores: Array = model(X)[:, 0]

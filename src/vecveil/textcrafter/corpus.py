@@ -36,9 +36,9 @@ def check_groups(groups: Any, rows: int, *, owner: str, param: str) -> npt.NDArr
     """Return ``groups`` as an array of integers or strings, one for each row."""
     array = np.asarray(groups)
     if array.shape != (rows,) or array.dtype.kind not in "iuU":
-        constraint = f"{rows} integers or strings, one for each row"
-        got = f"shape {array.shape} of dtype {array.dtype}"
-        raise InvalidInputError.of(owner, param, constraint, got)
+        raise InvalidInputError(
+            f"{owner}: {param} needs an integer or a string for each of the {rows} rows.", param=param
+        )
     return array
 
 
@@ -53,9 +53,9 @@ def row_groups(groups_positive: Any, groups_plain: Any, positive: int, plain: in
     ]
     known = [array for array in given if array is not None]
     if len({array.dtype.kind == "U" for array in known}) > 1:  # NumPy would turn 1 into "1"
-        got = " and ".join(str(array.dtype) for array in known)
-        raise InvalidInputError.of(
-            owner, "groups_plain", "of the kind of `groups_positive`", got, "A name in both arguments is one group."
+        raise InvalidInputError(
+            "groups_positive and groups_plain must both be integers or both be strings: a name in both is one group.",
+            param="groups_plain",
         )
     numbers, count = np.empty(0, dtype=np.int64), 0
     # Numbered together: a name in both arguments is one group.
@@ -96,14 +96,10 @@ def split_by_group(
     test: npt.NDArray[np.bool_] = out[index]
     sides = (labels[test], labels[~test])
     if any(side.all() or not side.any() for side in sides):
-        got = f"{int(positives.sum())} groups of positives and {int(plains.sum())} of plain rows"
-        raise InvalidInputError.of(
-            owner,
-            "groups_positive",
-            "enough for both classes on both sides",
-            got,
-            "Rows of one group are held out together.",
-            "Give more groups.",
+        raise InvalidInputError(
+            f"{int(positives.sum())} groups of positives and {int(plains.sum())} of plain rows are too few to hold "
+            "both classes out. Give more groups.",
+            param="groups_positive",
         )
     return test
 

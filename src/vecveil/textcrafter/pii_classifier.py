@@ -188,12 +188,9 @@ def fit_pii_classifier(
     positive = _class_rows(positive, owner, "positive", "a corpus without PII")
     plain = _class_rows(plain, owner, "plain", "a corpus of PII alone")
     if plain.shape[1] != positive.shape[1]:
-        raise IncompatibleError.of(
-            owner,
-            "plain",
-            f"of the dimension {positive.shape[1]} of `positive`",
-            f"dimension {plain.shape[1]}",
-            fix="Encode both with one encoder.",
+        raise IncompatibleError(
+            f"positive has dimension {positive.shape[1]} and plain has {plain.shape[1]}: encode both with one encoder.",
+            param="plain",
         )
     regularisation = check_positive(regularisation, owner=owner, param="regularisation")
     seed = check_count(seed, owner=owner, param="seed", minimum=0)
@@ -228,14 +225,10 @@ def fit_pii_classifier(
 def _class_rows(value: Any, owner: str, param: str, absence: str) -> Embeddings:
     checked = check_embeddings(value, owner=owner, param=param)
     if len(checked) < MIN_ROWS:
-        why = f"This is {absence}: one class only." if not len(checked) else ""
-        raise InvalidInputError.of(
-            owner,
-            param,
-            f"at least {MIN_ROWS} rows",
-            f"{len(checked)} rows",
-            why or "Its figures need at least four held-out rows of each class.",
-            "Give more texts of this class.",
+        why = f": {absence}" if not len(checked) else ""
+        raise InvalidInputError(
+            f"{owner}: {param} has {len(checked)} rows{why}; the classifier needs at least {MIN_ROWS} of each class.",
+            param=param,
         )
     return checked
 

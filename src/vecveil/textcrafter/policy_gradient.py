@@ -159,8 +159,9 @@ def group_numbers(groups: Any, rows: int, *, owner: str) -> Indices | None:
     given = check_groups(groups, rows, owner=owner, param="groups")
     values, numbers = np.unique(given, return_inverse=True)
     if len(values) < 2:
-        why = "One group is held out whole, and the policy learns from the others."
-        raise InvalidInputError.of(owner, "groups", "of at least 2 groups", "1", why)
+        raise InvalidInputError(
+            "groups holds one group. One is held out whole, and the policy learns from the others.", param="groups"
+        )
     return numbers.reshape(-1).astype(np.int64)
 
 
@@ -241,7 +242,7 @@ class PolicyGradient:
         if settings.direction == "untrained" and self.module.direction is not None:
             self.module.direction.requires_grad_(False)  # the literal reading: v stays as drawn
         self._learning = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
-        self._optimiser = _adam(torch, list(self._learning.values()), settings.learning_rate)
+        self._optimiser = torch.optim.Adam(self._learning.values(), lr=settings.learning_rate, fused=True)
         self._batches = Batches(settings.batch_size)
 
         vectors = torch.from_numpy(np.asarray(X, dtype=np.float32)).to(self.device)
@@ -468,10 +469,3 @@ class PolicyGradient:
         self.module.load_state_dict(module)
         self._optimiser.load_state_dict({**self._optimiser.state_dict(), "state": moments})
         self.generator.set_state(torch.from_numpy(arrays["generator"].copy()))
-
-
-def _adam(torch: Any, parameters: list[Any], learning_rate: float) -> Any:
-    try:
-        return torch.optim.Adam(parameters, lr=learning_rate, fused=True)
-    except RuntimeError:  # a device, or a torch before 2.4, without the fused kernel
-        return torch.optim.Adam(parameters, lr=learning_rate, foreach=True)

@@ -55,12 +55,9 @@ def plain_centroids(
     # With fewer distinct rows k-means would return empty clusters; lowering k is the caller's choice.
     distinct = len(np.unique(X, axis=0))
     if distinct < k:
-        raise InvalidInputError.of(
-            owner,
-            "clusters",
-            f"at most {distinct}, the number of distinct rows",
-            k,
-            fix="Ask for fewer clusters, or give more plain texts.",
+        raise InvalidInputError(
+            f"{k} clusters of {distinct} distinct rows: ask for fewer clusters, or give more plain texts.",
+            param="clusters",
         )
     with optional_import("Clustering plain vectors", "scikit-learn", "textcrafter"):
         from sklearn.cluster import KMeans

@@ -79,30 +79,28 @@ class PolicySettings:
             check_count(self.heads, owner=owner, param="heads")
         dropout = check_probability(self.dropout, owner=owner, param="dropout")
         if dropout >= 1:
-            raise InvalidInputError.of(owner, "dropout", "in [0, 1)", dropout)
+            raise InvalidInputError(f"dropout must be below 1, not {dropout}.", param="dropout")
         for name in ("baseline_scale", "baseline_offset", "initial_log_sigma"):
             value = getattr(self, name)
             # bool is an int in Python: True would pass as 1.
             if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e6:
-                raise InvalidInputError.of(owner, name, "a finite number", repr(value)[:40])
+                raise InvalidInputError(f"{name} must be a finite number.", param=name)
         for name, choices in (("direction", DIRECTIONS), ("cluster", CLUSTER_CHOICES)):
             if getattr(self, name) not in choices:
                 listed = " or ".join(repr(choice) for choice in choices)
-                raise InvalidInputError.of(owner, name, listed, repr(getattr(self, name))[:40])
+                raise InvalidInputError(f"{name} is {listed}, not {str(getattr(self, name))[:40]!r}.", param=name)
         if not isinstance(self.normalise_advantage, bool):
-            got = type(self.normalise_advantage).__name__
-            raise InvalidInputError.of(owner, "normalise_advantage", "True or False", got)
+            raise InvalidInputError("normalise_advantage is True or False.", param="normalise_advantage")
 
     def heads_for(self, dimension: int) -> int:
         """Return the number of heads for vectors of ``dimension``."""
-        owner = "PolicySettings"
         if dimension % self.tokens:
-            raise InvalidInputError.of(owner, "tokens", f"a divisor of the dimension {dimension}", self.tokens)
+            raise InvalidInputError(f"{self.tokens} tokens do not divide the dimension {dimension}.", param="tokens")
         width = dimension // self.tokens
         if self.heads is None:
             return next(heads for heads in (8, 4, 2, 1) if width % heads == 0)
         if width % self.heads:
-            raise InvalidInputError.of(owner, "heads", f"a divisor of n/T = {width}", self.heads)
+            raise InvalidInputError(f"{self.heads} heads do not divide n/T = {width}.", param="heads")
         return self.heads
 
     def to_record(self) -> dict[str, Any]:

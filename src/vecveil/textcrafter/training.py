@@ -101,8 +101,7 @@ def train_policy(
     # Digests in place of the data: a checkpoint must not hold texts or vectors.
     if checkpoint is not None:
         if not isinstance(checkpoint, str | os.PathLike) or not os.fspath(checkpoint):
-            got = "an empty name" if isinstance(checkpoint, str) else type(checkpoint).__name__
-            raise InvalidInputError.of(_OWNER, "checkpoint", "the path of a folder", got)
+            raise InvalidInputError("checkpoint must be the path of a folder.", param="checkpoint")
         identity = {
             **settings.to_record(),
             "rows": len(X),
@@ -194,12 +193,12 @@ def _checked(X: Embeddings, classifier: PiiClassifier, centroids: Embeddings) ->
     X = check_embeddings(X, owner=_OWNER, param="X", min_rows=2)
     n = X.shape[1]
     if n < 2:
-        raise InvalidInputError.of(
-            _OWNER, "X", "of at least 2 dimensions", f"{n}", "No direction is orthogonal to v in one dimension."
+        raise InvalidInputError(
+            "X has one dimension, in which no direction is orthogonal to v: give at least two.", param="X"
         )
     check_unit_rows(X, owner=_OWNER)
     centroids = check_embeddings(centroids, owner=_OWNER, param="centroids", min_rows=1)
     for param, dimension in (("centroids", centroids.shape[1]), ("classifier", classifier.dimension)):
         if dimension != n:
-            raise IncompatibleError.of(_OWNER, param, f"of the dimension {n} of X", f"dimension {dimension}")
+            raise IncompatibleError(f"{param} has dimension {dimension} and X has {n}.", param=param)
     return X, centroids

@@ -79,7 +79,7 @@ def test_mlc_is_the_published_one():
     assert MLCAttack(device=PUBLISHED.device).schedule == PUBLISHED
     assert PUBLISHED.hidden == (512, 256, 128)
     assert (PUBLISHED.epochs, PUBLISHED.batch, PUBLISHED.learning_rate) == (20, 64, 1e-4)
-    assert (PUBLISHED.dropout, PUBLISHED.cosine, PUBLISHED.weight_decay) == (0.0, False, 0.0)
+    assert (PUBLISHED.dropout, PUBLISHED.decay, PUBLISHED.weight_decay) == (0.0, "none", 0.0)
 
 
 @pytest.mark.parametrize("make", [partial(MLPAttack, (8,), epochs=1), MLCAttack])

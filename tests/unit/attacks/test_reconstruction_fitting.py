@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from harness.errors import raises
+from vecveil.attacks.reconstruction.tokenisers import rows_by_length
 from vecveil.attacks.training import (
     TrainingRecipe,
     fit_model,
     forget_training,
     load_weights,
     mean_loss,
-    rows_by_length,
     seeded,
     weights_of,
 )

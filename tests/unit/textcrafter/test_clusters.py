@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from vecveil.errors import IncompatibleError, InvalidInputError, MissingDependencyError
+from harness.errors import raises
+from vecveil.errors import IncompatibleError, MissingDependencyError
 from vecveil.textcrafter.pii_classifier import PiiClassifier
 from vecveil.textcrafter.reward import least_pii, nearest, plain_centroids
 
@@ -83,20 +84,20 @@ def test_least_pii_is_the_centroid_that_the_classifier_likes_least() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "param"),
     [
-        ({"plain": np.repeat(np.eye(3), 10, axis=0)}, "`clusters` must be at most 3, the number"),
-        ({"plain": np.array([[0.0], [-0.0]]), "clusters": 2}, "at most 1"),
-        ({"plain": np.empty((0, 3))}, "`plain` must be at least 1 rows"),
-        ({"plain": np.full((30, 3), np.inf)}, "`plain` must be finite"),
-        ({"clusters": 0}, "`clusters`"),
-        ({"clusters": 2.0}, "`clusters`"),
-        ({"most": 0}, "`most`"),
-        ({"seed": -1}, "`seed`"),
+        ({"plain": np.repeat(np.eye(3), 10, axis=0)}, "clusters"),  # more than distinct rows
+        ({"plain": np.array([[0.0], [-0.0]]), "clusters": 2}, "clusters"),
+        ({"plain": np.empty((0, 3))}, "plain"),
+        ({"plain": np.full((30, 3), np.inf)}, "plain"),
+        ({"clusters": 0}, "clusters"),
+        ({"clusters": 2.0}, "clusters"),
+        ({"most": 0}, "most"),
+        ({"seed": -1}, "seed"),
     ],
 )
-def test_bad_input_is_refused(change: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(InvalidInputError, match=complaint):
+def test_bad_input_is_refused(change: dict[str, Any], param: str) -> None:
+    with raises("E-INPUT", param):
         plain_centroids(**{"plain": blobs(0)[0], **change})
 
 

@@ -11,7 +11,6 @@ import torch
 
 from harness.errors import raises
 from unit.textcrafter.planted_policy import centroids, classifier, column, settings, vectors
-from vecveil.errors import InvalidInputError
 from vecveil.textcrafter import TrainedPolicy, train_policy
 from vecveil.textcrafter.policy_gradient import PolicyGradient, group_numbers, hold_out
 
@@ -81,16 +80,12 @@ def test_the_policy_learns_from_no_row_of_a_group_held_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "words"),
-    [
-        (PAIRS[:-1], "200 integers or strings, one for each row"),
-        (np.zeros((200, 1), dtype=int), "200 integers or strings"),
-        (np.linspace(0, 1, 200), "dtype float64"),
-        (["a"] * 200, "at least 2 groups"),
-    ],
+    "groups",
+    [PAIRS[:-1], np.zeros((200, 1), dtype=int), np.linspace(0, 1, 200), ["a"] * 200],
+    ids=["too few", "a table", "numbers", "one group"],
 )
-def test_groups_that_are_refused(groups: Any, words: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"train_policy: `groups` .*{words}"):
+def test_groups_that_are_refused(groups: Any) -> None:
+    with raises("E-INPUT", "groups"):
         _trained(groups)
 
 

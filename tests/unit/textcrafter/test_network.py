@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from vecveil.errors import InvalidInputError
+from harness.errors import raises
 from vecveil.mechanisms.policy import BRANCHES, branch_shapes
 from vecveil.textcrafter.network import ProtectPolicy
 from vecveil.textcrafter.settings import PolicySettings
@@ -190,5 +190,5 @@ def test_a_direction_of_zeros_is_the_first_axis() -> None:
 
 def test_what_does_not_divide_is_refused() -> None:
     for changes in ({"tokens": 5}, {"heads": 7}, {"tokens": 6, "heads": 3}):
-        with pytest.raises(InvalidInputError, match="a divisor of"):
+        with raises("E-INPUT", list(changes)[-1]):
             ProtectPolicy(N, dataclasses.replace(SETTINGS, **changes), torch.Generator())

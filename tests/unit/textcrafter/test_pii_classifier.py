@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from harness.errors import raises
 from unit.textcrafter.planted_classes import figures, planted
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import MissingDependencyError
 from vecveil.textcrafter.pii_classifier import PiiClassifier, fit_pii_classifier
 
 
@@ -81,25 +81,25 @@ def test_weights_are_kept_apart_from_the_callers_and_out_of_the_repr() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "param"),
     [
-        ({"positive": np.empty((0, 16))}, "`positive` .* a corpus without PII: one class only"),
-        ({"plain": np.empty((0, 16))}, "`plain` .* a corpus of PII alone: one class only"),
-        ({"positive": np.ones((19, 16))}, "`positive` must be at least 20 rows; got 19"),
-        ({"plain": np.ones((19, 16))}, "`plain` must be at least 20 rows; got 19"),
-        ({"positive": np.full((30, 16), np.nan)}, "`positive` must be finite"),
-        ({"plain": [[1.0]]}, "`plain` must be a NumPy array"),
-        ({"regularisation": 0.0}, "`regularisation`"),
-        ({"seed": -1}, "`seed`"),
-        ({"groups_positive": [1, 2]}, "`groups_positive` must be 300 integers or strings"),
-        ({"groups_plain": np.arange(300.0)}, "`groups_plain` must be 300 integers or strings"),
-        ({"groups_plain": ["a"] * 300, "groups_positive": [1] * 300}, "`groups_plain` must be of the kind"),
-        ({"groups_positive": [1] * 300}, "both classes on both sides; got 1 groups of pos"),
+        ({"positive": np.empty((0, 16))}, "positive"),
+        ({"plain": np.empty((0, 16))}, "plain"),
+        ({"positive": np.ones((19, 16))}, "positive"),
+        ({"plain": np.ones((19, 16))}, "plain"),
+        ({"positive": np.full((30, 16), np.nan)}, "positive"),
+        ({"plain": [[1.0]]}, "plain"),
+        ({"regularisation": 0.0}, "regularisation"),
+        ({"seed": -1}, "seed"),
+        ({"groups_positive": [1, 2]}, "groups_positive"),
+        ({"groups_plain": np.arange(300.0)}, "groups_plain"),
+        ({"groups_plain": ["a"] * 300, "groups_positive": [1] * 300}, "groups_plain"),
+        ({"groups_positive": [1] * 300}, "groups_positive"),  # one group cannot be on both sides
     ],
 )
-def test_bad_input_is_refused(change: dict[str, Any], complaint: str) -> None:
+def test_bad_input_is_refused(change: dict[str, Any], param: str) -> None:
     P, Q = planted(0)
-    with pytest.raises(InvalidInputError, match=complaint):
+    with raises("E-INPUT", param):
         fit_pii_classifier(**{"positive": P, "plain": Q, **change})
 
 

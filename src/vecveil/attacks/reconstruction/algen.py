@@ -14,7 +14,7 @@ from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import Knowledge, TextVectors, split_groups
 from vecveil.attacks.reconstruction.base import EncodeTexts, WordsOf
 from vecveil.attacks.reconstruction.decoder import Decoder, DecoderAttack, open_decoder
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, optional_import
 from vecveil.io import atomic_path
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
@@ -95,19 +95,17 @@ class ALGENAttack(DecoderAttack):
         self.decoder = None if decoder is None else str(decoder)
         self.pairs = tuple(sorted({check_count(k, owner=owner, param="pairs") for k in pairs}))
         if not self.pairs:
-            raise InvalidInputError.of(owner, "pairs", "at least one number", "none")
+            raise InvalidInputError("pairs must name at least one number of leaked pairs.", param="pairs")
         judging = (judge_encoder, words_of, judged)
         super().__init__(preset, options, corpus, encode, beams, device, judging)
 
     def _check(self, train: TextVectors, test: TextVectors, knowledge: Knowledge) -> None:
         super()._check(train, test, knowledge)
         if self._encode is None and not knowledge.adaptive:
-            raise InvalidInputError.of(
-                "ALGENAttack",
-                "encode",
-                "the attacker's own encoder",
-                "None",
-                "Without a release oracle no clean vectors are left to align with.",
+            raise InvalidInputError(
+                "Without a release oracle no clean vectors are left to align with: pass the attacker's own encoder as "
+                "encode.",
+                param="encode",
             )
 
     def _fit(self, train: TextVectors, validation: TextVectors, session: Session) -> _Aligned:
@@ -165,22 +163,18 @@ def align(released: Array, own: Array) -> Array:
 
     Formula: W = P + Yᵀ (Y Yᵀ + λ I)⁻¹ (A - Y P), Y (k, m) released, A (k, n) own, P the point shrunk to.
     """
+    with optional_import("The alignment of vectors", "scikit-learn", "attacks"):
+        from sklearn.linear_model import Ridge, RidgeCV
+
     Y, A = released.astype(np.float64), own.astype(np.float64)
     k, m = Y.shape
-    values, vectors = np.linalg.eigh(Y @ Y.T)
-    values = np.maximum(values, 0.0)
-    scale = float(values.sum()) / k or 1.0
+    penalties = (float((Y**2).sum()) / k or 1.0) * np.array(_PENALTIES)
     points = [np.zeros((m, A.shape[1]))]
-    if m == A.shape[1] and k > 1:
+    if k == 1:
+        return np.asarray(Ridge(penalties[0], fit_intercept=False).fit(Y, A).coef_.T)
+    if m == A.shape[1]:
         points.append(np.eye(m))
-    best, chosen = np.inf, points[0]
-    for P in points:
-        rotated = vectors.T @ (A - Y @ P)
-        for penalty in _PENALTIES:
-            shrunk = vectors / (values + penalty * scale)
-            dual = shrunk @ rotated
-            left_out = dual / (shrunk * vectors).sum(axis=1)[:, None]  # leave-one-out residuals
-            error = float((left_out**2).sum())
-            if error < best * (1 - 1e-9):  # ties by rounding go to the first, the smallest penalty
-                best, chosen = error, P + Y.T @ dual
-    return chosen
+    models = [RidgeCV(penalties, fit_intercept=False).fit(Y, A - Y @ P) for P in points]
+    # Ties by rounding go to the first point.
+    best = max(range(len(points)), key=lambda i: models[i].best_score_ * (1 + 1e-9 * (i > 0)))
+    return np.asarray(points[best] + models[best].coef_.T)

@@ -17,17 +17,15 @@ from scipy.special import logsumexp
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import Knowledge, TextVectors, normalise_text
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
-from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers
+from vecveil.attacks.reconstruction.tokenisers import Ids, TextBatches, Tokeniser, import_transformers, rows_by_length
 from vecveil.attacks.release_model import InputMap, fit_input_map
 from vecveil.attacks.training import (
-    TextBatches,
     TrainingRecipe,
     fit_model,
     forget_training,
     load_tensors,
     load_weights,
     mean_loss,
-    rows_by_length,
     save_tensors,
     seeded,
     weights_of,
@@ -78,8 +76,7 @@ class DecoderShape:
         for name in ("layers", "width", "heads", "prefix", "hidden", "max_tokens"):
             check_count(getattr(self, name), owner=owner, param=name)
         if self.width % self.heads:
-            got = f"{self.heads} of {self.width}"
-            raise InvalidInputError.of(owner, "heads", "a divisor of `width`", got)
+            raise InvalidInputError(f"{self.heads} heads do not divide the width {self.width}.", param="heads")
 
 
 class Decoder:
@@ -129,14 +126,19 @@ class Decoder:
         """Return the number of parameters, tied ones counted once."""
         return sum(int(p.numel()) for p in self.module.parameters())
 
-    def write(self, Y: Embeddings, *, beams: int = 1, batch: int = 128) -> list[str]:
-        """Return a text for each released vector: greedy with one beam, else beam search."""
+    def write(self, Y: Embeddings, *, beams: int = 1, samples: int = 0, batch: int = 128) -> list[str]:
+        """Return a text for each released vector: greedy with one beam, else beam search; or ``samples`` texts of each.
+
+        Samples are drawn from torch's global generator.
+        """
         torch = import_torch()
         x, end = self.inputs(Y), self.tokeniser.end
         settings = import_transformers().GenerationConfig(
             max_new_tokens=self.shape.max_tokens,
-            do_sample=False,
+            do_sample=samples > 0,
+            top_k=0,
             num_beams=beams,
+            num_return_sequences=max(samples, 1),
             bos_token_id=end,
             eos_token_id=end,
             pad_token_id=end,
@@ -152,7 +154,7 @@ class Decoder:
             processors = []
             # lm_head is linear: a hint in the hidden state is an addend of the logits.
             if "hint" in self.module:
-                processors.append(_adding(lm.lm_head(self.module["hint"](given)), beams))
+                processors.append(_adding(lm.lm_head(self.module["hint"](given)), max(beams, samples)))
             ids = lm.generate(
                 inputs_embeds=prefix, attention_mask=mask, generation_config=settings, logits_processor=processors
             )
@@ -368,7 +370,7 @@ def plan(preset: str, options: Mapping[str, Any], *, owner: str) -> DecoderPlan:
     training = {key: value for key, value in given.items() if key in TrainingRecipe.__slots__}
     unknown = sorted(given.keys() - {*sizes, *training} | {"device"} & given.keys())
     if unknown:
-        raise InvalidInputError.of(owner, unknown[0], "no argument", "one of this name", code="E-INPUT-NAME")
+        raise InvalidInputError(f"{owner} has no argument {unknown[0]}.", code="E-INPUT-NAME", param=unknown[0])
     shape, recipe = replace(base.shape, **sizes), replace(base.recipe, **training)
     changed = replace(base, shape=shape, recipe=recipe, **own)
     check_count(changed.vocabulary, owner=owner, param="vocabulary", minimum=257)
@@ -380,13 +382,13 @@ def open_decoder(folder: Path, dimension: int, *, owner: str) -> Decoder:
     try:
         decoder = Decoder.load(folder)
     except Exception as error:  # safetensors, tokenizers and torch raise their own exception types
-        raise DataFileError.of(
-            owner, "decoder", "a folder that `GEIAAttack` has written", "one that cannot be read as such"
-        ) from error
+        raise DataFileError(f"The folder {folder.name} holds no decoder of GEIAAttack.", param="decoder") from error
     got = len(decoder.inputs.mean)
     if got != dimension:
-        constraint = f"for vectors of dimension {dimension}, as the attacker's own"
-        raise DataFileError.of(owner, "decoder", constraint, f"dimension {got}")
+        raise DataFileError(
+            f"The decoder was trained on vectors of dimension {got}; the attacker's own have {dimension}.",
+            param="decoder",
+        )
     return decoder
 
 
@@ -406,12 +408,10 @@ def _fresh(
         except InvalidInputError:
             raise
         except (OSError, ValueError) as error:
-            raise DataFileError.of(
-                owner,
-                "model",
-                "a causal language model of the hub, or a folder with one",
-                repr(plan.model)[:80],
-                fix="Check the name, the network and HF_HUB_OFFLINE.",
+            raise DataFileError(
+                f"Loading the language model {str(plan.model)[:80]} failed. Check the name, the network and "
+                "HF_HUB_OFFLINE.",
+                param="model",
             ) from error
     ids = tokeniser.encode(texts, plan.shape.max_tokens)
     if plan.shape.hint:
@@ -447,12 +447,8 @@ class DecoderAttack(ReconstructionAttack):
         owner = type(self).__name__
         self.plan = plan(preset, options, owner=owner)
         if corpus is not None and encode is None:
-            raise InvalidInputError.of(
-                owner,
-                "encode",
-                "a function from texts to vectors",
-                "None",
-                "The corpus must be encoded like the training texts.",
+            raise InvalidInputError(
+                "The corpus must be encoded like the training texts: pass encode with it.", param="encode"
             )
         # A checkpoint is of one corpus: its texts go into the training, but not into the evidence.
         self.corpus_digest = None
@@ -470,13 +466,9 @@ class DecoderAttack(ReconstructionAttack):
         tested = {normalise_text(text) or text for text in test.texts}
         shared = sum((normalise_text(text) or text) in tested for text in self._corpus)
         if shared:
-            raise InvalidInputError.of(
-                type(self).__name__,
-                "corpus",
-                "without texts that are also in `test`",
-                f"{shared} such texts",
-                "The decoder would memorise them.",
-                "Take them out of the corpus.",
+            raise InvalidInputError(
+                f"{shared} texts of the corpus are also in test. The decoder would memorise them: take them out.",
+                param="corpus",
             )
 
     def _train(

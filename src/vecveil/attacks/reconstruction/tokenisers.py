@@ -1,20 +1,22 @@
-"""Tokenisers: a byte-level BPE trained on the attacker's own texts, or an existing one."""
+"""Texts as tokens: a byte-level BPE trained on the attacker's own texts or an existing one, and batches of an epoch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vecveil.attacks.training import Batch
 from vecveil.errors import InvalidInputError, optional_import
 from vecveil.io import write_bytes
 from vecveil.validation import check_count
 
 END = "<|endoftext|>"
 Ids = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
 
 
 class Tokeniser:
@@ -51,8 +53,9 @@ class Tokeniser:
         """Return the tokeniser of a model of the Hugging Face hub, or of a folder; it must have an end token."""
         fast = import_transformers().AutoTokenizer.from_pretrained(model)
         if getattr(fast, "backend_tokenizer", None) is None or fast.eos_token_id is None:
-            constraint = "a model with a fast tokeniser and an end token"
-            raise InvalidInputError.of("Tokeniser", "model", constraint, "another")
+            raise InvalidInputError(
+                f"The model {str(model)[-80:]} has no fast tokeniser with an end token.", param="model"
+            )
         return cls(fast.backend_tokenizer, fast.eos_token_id)
 
     @property
@@ -84,6 +87,60 @@ class Tokeniser:
         """Return the tokeniser of ``tokenizer.json``."""
         text = (folder / "tokenizer.json").read_text(encoding="utf-8")
         return cls(_import_tokenizers().Tokenizer.from_str(text), end)
+
+
+class TextBatches(Sequence[Batch]):
+    """The batches of an epoch, built on access.
+
+    Args:
+        rows: Rows of each batch.
+        ids: Tokens of the N texts; a batch holds them as ``ids``, padded with 0, and ``lengths``.
+        arrays: By name, arrays with N rows.
+        guesses: Tokens of a guess for each text and the id that pads them; a batch holds ``guess_ids``.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Rows],
+        ids: Sequence[Ids],
+        arrays: Mapping[str, npt.NDArray[Any]],
+        guesses: tuple[Sequence[Ids], int] | None = None,
+    ) -> None:
+        self.rows, self.ids, self.arrays, self.guesses = rows, ids, arrays, guesses
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        rows = self.rows[index]
+        batch = {name: values[rows] for name, values in self.arrays.items()}
+        batch["ids"], batch["lengths"] = padded([self.ids[i] for i in rows], fill=0)
+        if self.guesses is not None:
+            ids, pad = self.guesses
+            batch["guess_ids"], _ = padded([ids[i] for i in rows], fill=pad)
+        return batch
+
+
+def padded(rows: Sequence[Ids], fill: int) -> tuple[Ids, Ids]:
+    """Return token ids as one array, short rows padded with ``fill``, and the lengths."""
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    ids = np.full((len(rows), int(lengths.max(initial=1))), fill, dtype=np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+    return ids, lengths
+
+
+def rows_by_length(ids: Sequence[Ids], batch: int, rng: np.random.Generator, *, pool: int = 50) -> list[Rows]:
+    """Return the rows of each batch: texts of similar length together, otherwise in random order."""
+    lengths = np.array([len(row) for row in ids])
+    order = rng.permutation(len(lengths))
+    batches = []
+    # Sorting within pools of batches saves padding and keeps most of the randomness.
+    for i in range(0, len(order), pool * batch):
+        part = order[i : i + pool * batch]
+        part = part[np.argsort(lengths[part], kind="stable")]
+        batches += [part[j : j + batch] for j in range(0, len(part), batch)]
+    return [batches[i] for i in rng.permutation(len(batches))]
 
 
 def import_transformers() -> Any:

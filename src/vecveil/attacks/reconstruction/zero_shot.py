@@ -68,9 +68,7 @@ class NgramLanguageModel:
         common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most]
         self._words = [word for word, count in common if count >= least]
         if not self._words:
-            raise InvalidInputError.of(
-                "NgramLanguageModel", "texts", f"a set in which a word occurs {least} times", "none"
-            )
+            raise InvalidInputError(f"No word occurs {least} times in texts.", param="texts")
         place = {word: i for i, word in enumerate(self._words)}
         self.name = f"trigram model of {len(rows):,} texts, {len(self._words):,} words"
         self._after: dict[Ids, Counter[int]] = defaultdict(Counter)
@@ -121,19 +119,17 @@ class CausalLanguageModel:
             self._tokeniser = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
             model = transformers.AutoModelForCausalLM.from_pretrained(str(folder), local_files_only=True)
         except (OSError, ValueError) as error:
-            raise DataFileError.of(
-                "CausalLanguageModel",
-                "folder",
-                "a folder with a causal language model and its tokeniser",
-                "one that transformers cannot load",
+            raise DataFileError(
+                f"transformers cannot load a causal language model with its tokeniser from {Path(folder).name}.",
+                param="folder",
             ) from error
         self._device = resolve_device(device, owner="CausalLanguageModel")
         self._model = model.float().eval().to(self._device)
         start = self._tokeniser.bos_token_id
         self._start = self._tokeniser.eos_token_id if start is None else start
         if self._start is None:
-            raise InvalidInputError.of(
-                "CausalLanguageModel", "folder", "a model whose tokeniser has a token that starts or ends texts", "none"
+            raise InvalidInputError(
+                "The tokeniser of the model has no token that starts or ends texts.", param="folder"
             )
         self._special = sorted(set(self._tokeniser.all_special_ids))
         size = sum(int(p.numel()) for p in model.parameters())
@@ -263,13 +259,11 @@ class ZeroShotAttack(ReconstructionAttack):
         if not knowledge.adaptive:
             size = np.asarray(self._encode(["text"])).shape[1]
             if size != test.dimension:
-                raise InvalidInputError.of(
-                    "ZeroShotAttack",
-                    "test",
-                    f"of the encoder's dimension {size}",
-                    f"dimension {test.dimension}",
-                    "Without a release oracle the two spaces are compared as they are.",
+                raise InvalidInputError(
+                    f"The released vectors have dimension {test.dimension} and the encoder's {size}. Without a release "
+                    "oracle the attack compares them as they are.",
                     code="E-INPUT-SHAPE",
+                    param="test",
                 )
 
     def _fit(self, train: TextVectors, validation: TextVectors, session: Session) -> _Search:

@@ -109,14 +109,15 @@ class TokenInferenceAttack(Attack[LabelledVectors, LabelledVectors]):
 
     @final
     def _check(self, train: LabelledVectors, test: LabelledVectors, knowledge: Knowledge) -> None:
-        owner, tokens = type(self).__name__, train.L.shape[1]
+        tokens = train.L.shape[1]
         if test.L.shape[1] != tokens:
-            expected = f"labelled with the {tokens} tokens of `train`"
-            got = f"{test.L.shape[1]} tokens"
-            raise InvalidInputError.of(owner, "test", expected, got, code="E-INPUT-SHAPE")
+            raise InvalidInputError(
+                f"test is labelled with {test.L.shape[1]} tokens and train with {tokens}.",
+                code="E-INPUT-SHAPE",
+                param="test",
+            )
         if not test.L.any():
-            expected, got = "a set in which a text holds a token", "labels that are all 0"
-            raise InvalidInputError.of(owner, "test", expected, got, code="E-INPUT-CLASSES")
+            raise InvalidInputError("No text of test holds a token.", code="E-INPUT-CLASSES", param="test")
 
 
 def held_out(

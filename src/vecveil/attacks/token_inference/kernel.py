@@ -218,12 +218,8 @@ class KernelAttack(TokenInferenceAttack):
     def require(self, train: LabelledVectors) -> None:
         """Raise `InvalidInputError` if ``train`` lacks what this attack learns from."""
         if self._needs and getattr(train, self._needs) is None:
-            raise InvalidInputError.of(
-                type(self).__name__,
-                "train",
-                f"labelled vectors with `{self._needs}`",
-                "None",
-                fix=f"Set `{self._needs}`, or use KernelAttack.",
+            raise InvalidInputError(
+                f"{type(self).__name__} learns from train.{self._needs}: set it, or use KernelAttack.", param="train"
             )
 
     def choose(

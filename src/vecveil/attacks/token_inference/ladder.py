@@ -60,7 +60,7 @@ def ladder_attacks(tier: Tier = "quick", *, device: str = "auto") -> tuple[Attac
     )
     if tier in ("quick", "full"):
         return (*quick, NetworkAttack(effort=1.0 if tier == "quick" else FULL_EFFORT, device=device))
-    raise InvalidInputError.of("token_inference_ladder", "tier", "'quick' or 'full'", repr(tier))
+    raise InvalidInputError(f"tier is 'quick' or 'full', not {str(tier)[:40]!r}.", param="tier")
 
 
 _own: dict[str, Callable[[], TokenInferenceAttack]] = {}
@@ -79,7 +79,9 @@ def register_attack(make: Callable[[], TokenInferenceAttack]) -> None:
     # Names identify attacks in records and must stay unique.
     if attack.name in {each.name for each in ladder_attacks("full", device="cpu")}:
         expected = "a callable that returns an attack with a new name"
-        raise InvalidInputError.of("register_attack", "make", expected, repr(attack.name), code="E-INPUT-NAME")
+        raise InvalidInputError(
+            f"The ladder has an attack with the name {attack.name!r} already.", code="E-INPUT-NAME", param="make"
+        )
     _own[attack.name] = make
 
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import FurtherVectors, LabelledVectors
+from vecveil.attacks.perceptron import Network, Perceptron, Schedule, fit_perceptron, train_network
 from vecveil.attacks.token_inference.base import TokenInferenceAttack, validation_r_precision
-from vecveil.attacks.training import Network, Perceptron, Schedule, perceptron_epochs, train_network
-from vecveil.runtime import progress, resolve_device
+from vecveil.runtime import resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count, check_positive
 
@@ -74,7 +74,7 @@ class MLPAttack(TokenInferenceAttack):
             batch,
             learning_rate,
             dropout,
-            cosine=True,
+            decay="cosine",
             input_noise=input_noise,
             weight_decay=weight_decay,
             device=device,
@@ -83,20 +83,15 @@ class MLPAttack(TokenInferenceAttack):
 
     def _fit(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> Perceptron:
         schedule, further = self._training(train, validation)
-        inputs, epochs = perceptron_epochs(train, validation, schedule, session, self.name, further=further)
-        best, last, best_epoch, course = -1.0, 0.0, 0, []
-        for epoch, (network, logits) in enumerate(epochs, start=1):
-            last = validation_r_precision(logits, validation.L)
-            course.append(last)
-            if last > best:
-                # A copy: training goes on in the same network.
-                best, best_network, best_epoch = last, network.copy(), epoch
-        # The standard error of a share of so many tokens.
         tokens = max(1, int(validation.L.sum()))
-        error = math.sqrt(max(best * (1 - best), 1e-12) / tokens)
-        if best - last <= error:
-            best_network, best_epoch = network, schedule.epochs
-        return Perceptron(inputs, best_network, best_epoch, np.array(course))
+
+        def error(best: float) -> float:
+            """Return the standard error of a share of so many tokens."""
+            return math.sqrt(max(best * (1 - best), 1e-12) / tokens)
+
+        return fit_perceptron(
+            train, validation, schedule, session, self.name, validation_r_precision, further=further, slack=error
+        )
 
     def _training(self, train: LabelledVectors, validation: LabelledVectors) -> tuple[Schedule, FurtherVectors | None]:
         """Return the schedule for so many texts, and the further texts to learn from."""
@@ -142,11 +137,10 @@ class NetworkAttack(MLPAttack):
             size.batch,
             1e-3,
             0.2,
-            cosine=True,
+            decay="twice",
             input_noise=0.5,
             weight_decay=0.01,
             residual=True,
-            restart=True,
             device=device,
         )
         return schedule, further
@@ -187,10 +181,10 @@ class MLCAttack(TokenInferenceAttack):
         L = np.concatenate([train.L, validation.L])
         # A single release, as published: the same vectors in every epoch.
         inputs = session.draw(X).astype(np.float32)
-        steps = train_network(lambda: (inputs, L), self.schedule, session.rng)
-        show, total = session.show_progress, self.schedule.epochs
-        # The iterator yields one network again and again; it must run to its end.
-        *_, network = progress(steps, self.name, total=total, show=show, unit="epoch")
+        sizes, show = (inputs.shape[1], L.shape[1]), session.show_progress
+        network, _ = train_network(
+            lambda rng: (inputs, L), sizes, self.schedule, session.rng, self.name, show_progress=show
+        )
         return _MLCFit(network)
 
     def _scores(self, state: _MLCFit, X: Embeddings) -> Array:

@@ -12,7 +12,6 @@ import numpy as np
 
 from vecveil.protector.data import Data
 from vecveil.protector.method import Aim, Candidate, Method
-from vecveil.runtime import progress
 from vecveil.sensitivity.integrated_gradients import white_box_shape
 from vecveil.validation import check_count, check_positive
 
@@ -34,8 +33,8 @@ class WhiteboxOptions:
 
 def whitebox_candidate(data: Data, options: WhiteboxOptions, aim: Aim) -> Candidate:
     """Return diagonal Mahalanobis noise shaped by integrated gradients."""
-    from vecveil.attacks.token_inference.perceptrons import PUBLISHED  # loads torch
-    from vecveil.attacks.training import train_network
+    from vecveil.attacks.perceptron import train_network  # loads torch
+    from vecveil.attacks.token_inference.perceptrons import PUBLISHED
 
     floor, steps, epochs = options.floor, options.steps, options.epochs or PUBLISHED.epochs
     X = data.positive.astype(np.float32)
@@ -47,8 +46,10 @@ def whitebox_candidate(data: Data, options: WhiteboxOptions, aim: Aim) -> Candid
     labels = np.asarray(L)
     # The classifier of the paper; `epochs` alone can be changed.
     schedule = replace(PUBLISHED, epochs=epochs)
-    training = train_network(lambda: (X, labels), schedule, np.random.default_rng(aim.seed))
-    *_, network = progress(training, "Training the classifier", total=epochs, show=aim.show_progress, unit="epoch")
+    sizes, rng = (X.shape[1], labels.shape[1]), np.random.default_rng(aim.seed)
+    network, _ = train_network(
+        lambda rng: (X, labels), sizes, schedule, rng, "Training the classifier", show_progress=aim.show_progress
+    )
     shape = white_box_shape(network.module, X, labels, floor=floor, steps=steps, show_progress=aim.show_progress)
     return Candidate(shape, parameters={"floor": floor, "steps": steps, "epochs": epochs})
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import Knowledge, TextVectors
 from vecveil.attacks.reconstruction.base import EncodeTexts, ReconstructionAttack, WordsOf
-from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers
+from vecveil.attacks.reconstruction.tokenisers import Ids, TextBatches, Tokeniser, import_transformers, rows_by_length
 from vecveil.attacks.reconstruction.vec2text.correction import Space, correct, encode_checked, fit_ridge, same_space
 from vecveil.attacks.reconstruction.vec2text.networks import (
     CORRECTOR,
@@ -31,20 +31,17 @@ from vecveil.attacks.reconstruction.vec2text.published import PublishedCheckpoin
 from vecveil.attacks.release_model import Denoiser, InputMap, fit_input_map
 from vecveil.attacks.training import (
     Fit,
-    TextBatches,
     TrainingRecipe,
     fit_model,
     forget_training,
     load_tensors,
     load_weights,
     mean_loss,
-    padded,
-    rows_by_length,
     save_tensors,
     weights_of,
 )
 from vecveil.errors import DataFileError, InvalidInputError, MissingDependencyError, unknown_name
-from vecveil.io import atomic_path, checkpoint_error, write_text
+from vecveil.io import checkpoint_error, write_text
 from vecveil.runtime import import_torch, resolve_device
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
@@ -158,31 +155,11 @@ def train_writer(
     )
 
 
-def write_guesses(writer: Writer, targets: Array, space: Space, *, folder: Path | None, name: str) -> Guesses:
-    """Return the hypothesiser's guess for each target, from ``folder`` if it holds them."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file, save_file
-
-    # Decoding every training text is slow: an interrupted fit keeps the guesses.
-    file = None if folder is None else folder / f"guesses-{name}.safetensors"
-    if file is not None and file.is_file():
-        try:
-            arrays = load_file(str(file))
-            rows = zip(arrays["ids"], arrays["lengths"], strict=True)
-            return Guesses([ids[:length] for ids, length in rows], arrays["clean"])
-        except (SafetensorError, KeyError, ValueError) as error:
-            got = f"{file.name}, which cannot be read"
-            raise checkpoint_error("a folder of this attack", got, "Remove that file.") from error
+def write_guesses(writer: Writer, targets: Array, space: Space) -> Guesses:
+    """Return the hypothesiser's guess for each target."""
     # Greedy decoding: the corrector learns from one guess for each text.
     texts = [guess[0] for guess in writer.guess(targets)]
-    guesses = Guesses(writer.language.guess_ids(texts), space.clean(texts))
-    if file is not None:
-        # The lengths restore the rows: 0 is a token, too.
-        ids, lengths = padded(guesses.ids, fill=0)
-        clean = np.ascontiguousarray(guesses.clean)
-        with atomic_path(file) as temporary:
-            save_file({"ids": ids, "lengths": lengths, "clean": clean}, str(temporary))
-    return guesses
+    return Guesses(writer.language.guess_ids(texts), space.clean(texts))
 
 
 @dataclass(eq=False)
@@ -241,8 +218,6 @@ class Vec2TextState:
         write_text(folder / _FILE, json.dumps(record, indent=1) + "\n")
         for kind in (HYPOTHESISER, CORRECTOR):
             forget_training(folder, kind)
-        for file in folder.glob("guesses-*.safetensors"):
-            file.unlink()
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Vec2TextState:
@@ -351,15 +326,11 @@ class Vec2TextAttack(ReconstructionAttack):
         if device is not None:
             given = replace(given, recipe=replace(given.recipe, device=device))
         if given.rounds and encode is None:
-            raise InvalidInputError.of(
-                owner,
-                "encode",
-                "an encoder, for correction compares vectors",
-                "None",
-                fix="Give the encoder, or rounds=0 for the hypothesiser alone.",
+            raise InvalidInputError(
+                "Correction compares vectors: pass encode, or rounds=0 for the hypothesiser alone.", param="encode"
             )
         if start_from is None and not fine_tune:
-            raise InvalidInputError.of(owner, "fine_tune", "True without `start_from`", "False")
+            raise InvalidInputError("fine_tune=False needs start_from.", param="fine_tune")
         self.name = "vec2text" if given.rounds else "vec2text-hypothesiser"
         self.cost = (
             "hours on a GPU, and a pretrained T5"
@@ -447,10 +418,7 @@ class Vec2TextAttack(ReconstructionAttack):
         session: Session,
     ) -> tuple[Writer, Fit]:
         inputs, folder = first.inputs, session.folder
-        own, others = (
-            write_guesses(first, some, space, folder=folder, name=name)
-            for name, some in zip(("training", "validation"), targets, strict=True)
-        )
+        own, others = (write_guesses(first, some, space) for some in targets)
         if second is None:
             second = _corrector_of(first, seeds[4])
         read, held = inputs(targets[0]), inputs(targets[1])
@@ -570,10 +538,6 @@ def _corrector_of(first: Writer, seed: int) -> Writer:
 
 def _check_dimension(got: int, expected: int) -> None:
     if got != expected:
-        raise DataFileError.of(
-            "Vec2TextAttack",
-            "start_from",
-            f"one for vectors of dimension {expected}",
-            f"one for dimension {got}",
-            fix="Give one of the same encoder and output, or none.",
+        raise DataFileError(
+            f"start_from was trained on vectors of dimension {got}; these have {expected}.", param="start_from"
         )

@@ -62,14 +62,11 @@ def encode_checked(encode: EncodeTexts, texts: Sequence[str], dimension: int | N
     vectors = check_embeddings(np.asarray(encode(given)), owner=owner, param="encode")
     expected = (len(given), vectors.shape[1] if dimension is None else dimension)
     if vectors.shape != expected:
-        raise InvalidInputError.of(
-            owner,
-            "encode",
-            f"a function that returns shape {expected}",
-            f"shape {vectors.shape}",
-            "Guesses are compared with the training vectors.",
-            "Give the encoder that made them.",
+        raise InvalidInputError(
+            f"encode returned shape {vectors.shape} for {len(given)} texts, not {expected}: give the encoder of the "
+            "training vectors.",
             code="E-INPUT-SHAPE",
+            param="encode",
         )
     return vectors
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers
+from vecveil.attacks.reconstruction.tokenisers import Ids, Tokeniser, import_transformers, padded
 from vecveil.attacks.release_model import InputMap
-from vecveil.attacks.training import padded, piece, rows_of, seeded
+from vecveil.attacks.training import piece, rows_of, seeded
 from vecveil.runtime import Batches, import_torch
 
 Array = npt.NDArray[Any]
@@ -123,7 +123,8 @@ def write_ids(module: Any, batch: Mapping[str, Array], *, beam: int, max_tokens:
         return [listed[i : i + beam] for i in range(0, len(listed), beam)]
 
     with import_torch().no_grad():  # beams multiply the rows that the decoder holds
-        parts = Batches(max(1, 256 // beam)).run(rows_of(batch), work)
+        rows = 256 if device.type == "cpu" else 4096
+        parts = Batches(max(1, rows // beam)).run(rows_of(batch), work)
     return [row for part in parts for row in part]
 
 

@@ -124,5 +124,4 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _refusal(kind: str, got: str) -> DataFileError:
-    constraint = "a folder with a checkpoint of the vec2text package"
-    return DataFileError.of("PublishedCheckpoint", kind, constraint, got, code="E-CHECKPOINT")
+    return DataFileError(f"{kind} names no checkpoint of the vec2text package: {got}.", code="E-CHECKPOINT", param=kind)
