@@ -39,8 +39,9 @@ from vecveil.attacks import FurtherVectors, LabelledVectors, NetworkAttack, Text
 from vecveil.attacks.evidence import normalise_text
 from vecveil.attacks.token_inference.ladder import ladder_attacks
 from vecveil.auditing.case import Options, Side, _mark, make_case
+from vecveil.auditing.families import SHARES
 from vecveil.auditing.jobs import Job, attack_job
-from vecveil.auditing.learning import SHARES, forecast
+from vecveil.auditing.result import forecast
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import words
 from vecveil.io import write_text
