@@ -20,9 +20,9 @@ from vecveil.io import write_text
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 INTRODUCTION = """# Command line
 
-`vecveil COMMAND --help` prints the same, with examples and ranges. Data goes to stdout, everything else to stderr. Exit
-codes: 0 done, 1 failed, 2 misused, 130 stopped by Ctrl-C, 143 stopped by a request to terminate, 141 when nobody reads
-stdout any more.
+What each command does, and its options; `vecveil COMMAND --help` has the details, examples and ranges. Data goes to
+stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 misused, 130 stopped by Ctrl-C, 143 stopped by a
+request to terminate, 141 when stdout was closed.
 
 This page is written by `python benchmarks/command_line_page.py`.
 """
@@ -62,13 +62,12 @@ def _section(context: click.Context, shared: set[_Record]) -> list[str]:
     heading = "#" * len(context.command_path.split())
     pieces = [each for each in command.collect_usage_pieces(context) if each != "[OPTIONS]"]
     usage = " ".join([context.command_path, *pieces])
-    lines = [f"{heading} {context.command_path}", "", f"`{usage}`", "", *_prose(command.help)]
+    summary = _text((command.help or "").strip().split("\n\n")[0])
+    lines = [f"{heading} {context.command_path}", "", f"`{usage}`", "", summary, ""]
     own = [_line(record) for record in records if record not in shared]
     lines += [*own, ""] if own else []
     names = [f"`{_name(option)}`" for option, text in records if (option, text) in shared]
-    lines += [f"[Shared](#shared-options): {', '.join(names)}.", ""] if names else []
-    epilog = (command.epilog or "").strip().split("\n\n")
-    return lines + _prose("\n\n".join(each for each in epilog if not each.lstrip("\b\n").startswith("Example")))
+    return lines + ([f"[Shared](#shared-options): {', '.join(names)}.", ""] if names else [])
 
 
 def _name(option: str) -> str:
@@ -80,18 +79,6 @@ def _line(record: _Record) -> str:
     option = record[0].replace("INTEGER RANGE", "N").replace("FLOAT RANGE", "X")
     without_range = re.sub(r" \[[^] ]*x[<>][^]]*\]|; [^]; ]*x[<>][^]]*(?=\])", "", record[1])
     return f"- `{option}`: {_text(without_range)}"
-
-
-def _prose(text: str | None) -> list[str]:
-    """Return paragraphs; one that begins with ``\\b``, where click keeps the lines, becomes a block of code."""
-    lines: list[str] = []
-    for paragraph in (text or "").strip().split("\n\n"):
-        if paragraph.startswith("\b"):
-            first, *others = paragraph.removeprefix("\b").strip("\n").split("\n")
-            lines += [first, "", "```text", *(line.removeprefix("  ") for line in others), "```", ""]
-        elif paragraph:
-            lines += [_text(paragraph), ""]
-    return lines
 
 
 def _text(text: str) -> str:

@@ -170,6 +170,10 @@ def named(key: str, names: Mapping[str, str]) -> Cell:
     return lambda row: names.get(str(row.get(key, MISSING)), str(row.get(key, MISSING)))
 
 
+def _over_chance(attack: Record) -> float:
+    return float((attack["value"] - attack["chance"]) / (1 - attack["chance"]))
+
+
 def mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of what is there."""
     given = [value for value in values if value is not None]
@@ -582,22 +586,6 @@ TABLES: dict[str, Render] = {
     "modes": modes,
     "sealed-beside": sealed_beside,
     "leakage-attacks": leakage_attacks,
-    "leakage-parameters": each(
-        "leakage",
-        lambda record: [row for row in record.get("rows", []) if row["method"] in METHODS and row["method"] != "none"],
-        {
-            "concept": named("concept", CONCEPTS),
-            "attackers learn on": named("split", SPLITS),
-            "seed": "{seed}",
-            "method": named("method", METHODS),
-            "ε": "{epsilon:.0f}",
-            "noise to signal": "{noise_to_signal:.2f}",
-            "erased": lambda row: figure(row, "{parameters.rank}", missing="none"),
-            "kept": lambda row: figure(row, "{parameters.kept}", missing="all"),
-            "flattening": lambda row: figure(row, "{parameters.flattening:g}", missing="0"),
-            "fit": "{fit_seconds:.1f} s",
-        },
-    ),
     "sizes": each(
         "sizes",
         "rows",
@@ -672,11 +660,15 @@ TABLES: dict[str, Render] = {
     "concepts": concepts,
     "audit": each(
         "audit",
-        lambda record: ({**row, **attack} for row in record.get("rows", []) for attack in row["attacks"]),
+        lambda record: (
+            {**row, **max((one for one in row["attacks"] if one["family"] == family), key=_over_chance)}
+            for row in record.get("rows", [])
+            for family in dict.fromkeys(one["family"] for one in row["attacks"])
+        ),
         {
             "concept, tier": lambda row: f"{CONCEPTS[row['concept']]}, {row['tier']}",
             "family": lambda row: FAMILIES.get(row["family"], row["family"].replace("token-", "token ")),
-            "attack": "`{name}`",
+            "strongest attack": "`{name}`",
             "metric": "{metric}",
             "clean": "{clean:%}",
             "protected": "{value:100*.1f}% ({low:100*.1f}–{high:100*.1f})",

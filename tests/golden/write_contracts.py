@@ -17,10 +17,10 @@ from harness.contracts import write_contract
 
 
 def write_names() -> None:
-    """Write ``public_names.json``."""
-    from golden.test_public_names import NAMED, SIGNED, observe
+    """Write ``public_api.json``."""
+    from golden.test_public_api import observe
 
-    write_contract("public_names", {module: observe(module) for module in [*SIGNED, *NAMED]})
+    write_contract("public_api", observe())
 
 
 def write_cli() -> None:

@@ -1,7 +1,8 @@
 """What is built: its contents, that it installs with the core's dependencies alone, and that it protects there.
 
-VECVEIL_TEST_DISTRIBUTION=long adds an environment with the `cli` extra and a wheel built from the sdist; `make
-wheel-check` runs both. Without the tool `build` or a package registry the tests are skipped.
+VECVEIL_TEST_DISTRIBUTION=long adds an environment with the `cli` extra and a wheel built from the sdist (`make
+wheel-check`); =extras also installs each extra in an empty environment of its own, and uses what it promises (`make
+release-check`; EXTRAS="cli http" takes these alone). Without the tool `build` or a registry the tests are skipped.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -19,7 +21,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
-LONG = os.environ.get("VECVEIL_TEST_DISTRIBUTION") == "long"
+LONG = os.environ.get("VECVEIL_TEST_DISTRIBUTION") in ("long", "extras")
+EACH = os.environ.get("VECVEIL_TEST_DISTRIBUTION") == "extras"
+CHOSEN = os.environ.get("EXTRAS", "").split()
 CORE = {"numpy", "scipy", "safetensors", "cryptography"}
 PLANTED = (
     "benchmarks/results/experiments/planted/cells/1.json",
@@ -261,3 +265,87 @@ def test_without_a_compiler_the_wheel_is_for_every_platform(source: Path, tmp_pa
     protected = run(python, "-W", "error", "-c", PROTECT, GOLDEN, cwd=tmp_path)
     assert protected.returncode == 0, protected.stderr[-2000:]
     assert protected.stdout.startswith("numpy ")
+
+
+STORE = """
+from vecveil.stores import Batch, open_store
+with open_store({location!r}) as store:
+    store.create(8, metric="cosine")
+    store.write(Batch(("a",), np.eye(8, dtype=np.float32)[:1], ({{}},)))
+    assert store.search(np.eye(8)[0], k=1)[0].id == "a"
+"""
+PROMISES = {
+    "concepts": "assert vecveil.Concept.from_terms('drug', ['zinc']).detect(['take zinc'])[0]",
+    "files": """
+import pyarrow, pyarrow.parquet
+from vecveil.data import read_texts
+pyarrow.parquet.write_table(pyarrow.table({"text": ["take zinc"]}), "x.parquet")
+assert list(read_texts("x.parquet", "text").texts) == ["take zinc"]
+""",
+    "index": """
+vecveil.NoiseKeys.create("search.keys", "1")
+index = vecveil.SealedIndex("notes", "search.keys")
+index.add(["take zinc"], ids=["a"], vectors=np.eye(8)[:1])
+assert index.search(np.eye(8)[0], top=1).texts[0] == "take zinc"
+""",
+    "encoders": "import sentence_transformers, vecveil.encoders.sentence_transformer",
+    "minilm": "assert vecveil.load_encoder('minilm', cache=None).encode(['take zinc']).shape == (1, 384)",
+    "attacks": """
+X, L = np.random.default_rng(0).standard_normal((200, 8)), np.tile(np.eye(4, dtype=int), (50, 1))
+assert vecveil.attacks.token_inference_ladder(X[:120], L[:120], X[120:], L[120:]).worst.value <= 1
+""",
+    "textcrafter": "from vecveil.textcrafter import train_policy",
+    "experiments": "from vecveil.textcrafter import train_policy\nvecveil.attacks.GEIAAttack",
+    "cli": "from vecveil.cli.commands import vecveil",
+    "http": "import httpx, vecveil.encoders.openai_compatible",
+    "serve": "from vecveil.serving import create_app, run",
+    "langchain": "from vecveil.integrations.langchain import ProtectedVectorStore",
+    "llama-index": "from vecveil.integrations.llama_index import SealedVectorStore",
+    "haystack": "from vecveil.integrations.haystack import SealedDocumentStore",
+    "sentence-transformers": "from vecveil.integrations.sentence_transformers import protect_model",
+    "sklearn": "from vecveil.integrations.sklearn import ProtectorTransformer\nProtectorTransformer()",
+    "chroma": STORE.format(location="chroma:folder#notes"),
+    "lancedb": STORE.format(location="lancedb:folder#notes"),
+    "qdrant": STORE.format(location="qdrant:folder#notes"),
+    "sqlite-vec": STORE.format(location="sqlite-vec:notes.db#notes"),
+    "milvus": STORE.format(location="milvus:notes.db#notes"),
+    "faiss": "import faiss, vecveil.stores.faiss",
+    "pgvector": "import pgvector, psycopg, vecveil.stores.pgvector",
+    "ray": "import ray.data\nfrom vecveil.integrations.ray import protect_dataset",
+    "spark": "import pyspark.sql\nfrom vecveil.integrations.spark import protect_dataframe",
+    "integrations": "import ray, pyspark, faiss\nfrom vecveil.integrations import haystack, langchain, llama_index",
+    "presidio": "assert vecveil.Concept.from_entities('mail', ['EMAIL_ADDRESS']).detect(['To a@b.org'])[0]",
+    "spacy": "import spacy\nfrom vecveil.concepts import SpacyDetector",
+    "huggingface": "import transformers\nfrom vecveil.concepts import HuggingFaceDetector",
+    "faker": "import faker, vecveil.concepts.rewriting",
+    "plot": "import matplotlib, pandas",
+    "demo": "from vecveil.demo.corpus import load_notes\nassert len(load_notes()) == 3000",
+    "all": "import presidio_analyzer, faker, captum\nfrom vecveil.textcrafter import train_policy",
+}
+"""What a user of each extra can do with it alone: a program that needs nothing else."""
+WITH_TORCH = {"encoders", "minilm", "attacks", "textcrafter", "experiments", "sentence-transformers", "integrations"}
+WITH_TORCH |= {"huggingface", "demo", "all"}
+
+
+def test_every_extra_has_a_promise() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(PROMISES) == set(project["optional-dependencies"]) - {"test", "fuzz", "docs", "dev"}
+
+
+@pytest.mark.skipif(not EACH, reason="VECVEIL_TEST_DISTRIBUTION is not extras")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("extra", [name for name in PROMISES if not CHOSEN or name in CHOSEN])
+def test_an_extra_brings_what_it_promises(extra: str, wheel: Path, tmp_path: Path) -> None:
+    """The environment is deleted at the end: all of them together would take tens of gigabytes."""
+    torch = [os.environ.get("TORCH", "torch")] if extra in WITH_TORCH else []
+    venv = tmp_path / "venv"
+    try:
+        wanted = f"vecveil[{extra}] @ {wheel.as_uri()}"
+        python = environment_with(venv, "-c", ROOT / "constraints.txt", *torch, wanted)
+        program = f"import numpy as np\nimport vecveil\n{PROMISES[extra]}"
+        done = run(python, "-c", program, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr[-2000:]
+        used = sum(path.stat().st_size for path in venv.rglob("*") if path.is_file() and not path.is_symlink())
+        sys.stdout.write(f"{extra}: {used / 2**20:,.0f} MiB\n")
+    finally:
+        shutil.rmtree(venv, ignore_errors=True)
