@@ -25,6 +25,7 @@ from vecveil.sealing.blob import padded_length
 from vecveil.sealing.keystore import MasterKeys
 from vecveil.sealing.segments import SegmentWriter
 from vecveil.search import SealedIndex
+from vecveil.search.exposure import stored_vectors
 
 N = 32
 Vectors = npt.NDArray[np.floating[Any]]
@@ -146,7 +147,6 @@ def test_hybrid_search_finds_a_word_that_the_vector_does_not(index: SealedIndex)
 
 def test_processes_see_each_others_writes(tmp_path: Path, keys: Path, index: SealedIndex) -> None:
     other = SealedIndex(tmp_path / "notes", keys, max_staleness=0)
-    assert other.count() == 0
     filled(index)
     assert other.count() == 20
     other.add(["new"], ids=["3"], vectors=vectors(1))
@@ -336,18 +336,64 @@ def _differ(counts: npt.NDArray[Any]) -> float:
     return float(chi2_contingency(counts[:, counts.sum(axis=0) > 0]).pvalue)
 
 
-def test_sizes_tell_no_more_than_padme(tmp_path: Path) -> None:
-    sizes = {}
-    contents = ("a", "a" * 40, 30), ("b", "bé" * 13 + "b", 30), ("c", "c" * 4000, 30), ("d", "a" * 39, 31)
-    for name, text, rows in contents:
-        index = SealedIndex(tmp_path / name, bytes(range(32)))
-        index.add([text] * rows, ids=[str(i) * (2 if name == "b" else 1) for i in range(rows)], vectors=vectors(rows))
-        (path,) = objects(index)
-        data = path.read_bytes()
-        assert len(data) == padded_length(len(data), 1)
-        sizes[name] = [len(data), *modules(data)[:-1]]  # the last is the random block that pads the file
-    assert sizes["a"] == sizes["b"] == sizes["d"]
-    assert sizes["a"] != sizes["c"]
+def layout(path: Path) -> list[int]:
+    """Return what a file shows without a key: its size and those of its pages, but for the block that pads it."""
+    data = path.read_bytes()
+    assert len(data) == padded_length(len(data), 1)
+    return [len(data), *modules(data)[:-1]]
+
+
+def written(folder: Path, texts: list[str], parts: int = 1, digits: int = 4) -> SealedIndex:
+    """Return an index of ``texts`` in one segment, merged of several if ``parts`` is above 1."""
+    index = SealedIndex(folder, bytes(range(32)), max_staleness=0)
+    X, ids = vectors(len(texts)), [f"{i:0{digits}d}" for i in range(len(texts))]
+    for rows in np.array_split(np.arange(len(texts)), parts):
+        index.add([texts[i] for i in rows], ids=[ids[i] for i in rows], vectors=X[rows])
+    if parts > 1:
+        index.compact()
+    return index
+
+
+@pytest.mark.parametrize(
+    ("texts", "others", "parts"),
+    [
+        (["a" * 40] * 30, ["bé" * 13 + "b"] * 30, 1),
+        (["a" * 40] * 30, ["a" * 39] * 31, 1),
+        (["a" * 100] * 6000, ["b" * (60 + i % 82) for i in range(5950)], 1),
+        (["a" * 100] * 6000, ["b" * (60 + i * 7 % 82) for i in range(5950)], 3),
+        (["a" * 2000] * 1000, ["b" * (1600 + i * 97 % 800) for i in range(1005)], 1),
+        (["a" * 2000] * 1000, ["b" * (1600 + i * 97 % 800) for i in range(1005)], 2),
+    ],
+)
+def test_sizes_tell_no_more_than_padme(tmp_path: Path, texts: list[str], others: list[str], parts: int) -> None:
+    """Contents whose rows and bytes have the same Padmé lengths make equal objects, also of many row groups."""
+    bytes_ = [padded_length(sum(len(text.encode()) for text in listed), 1) for listed in (texts, others)]
+    assert bytes_[0] == bytes_[1], "the case is of one class"
+    layouts = [layout(objects(written(tmp_path / str(i), t, parts))[0]) for i, t in enumerate((texts, others))]
+    assert layouts[0] == layouts[1]
+    longer = written(tmp_path / "longer", [text * 2 for text in texts], parts)
+    assert layout(objects(longer)[0]) != layouts[0]
+
+
+def test_row_groups_have_one_shape_and_keep_all_rows(tmp_path: Path) -> None:
+    """Short texts, then long ones, then one that is larger than a row group: only this one has its own size."""
+    texts = [*(["short"] * 3000), *(f"{i} " * 100 for i in range(3000)), "large " * 100_000, "last"]
+    index = written(tmp_path / "notes", texts, parts=2)
+    sizes = layout(objects(index)[0])[1:]
+    pages = sizes[: len(sizes) // 16 * 16]  # a header and a page for each of eight columns
+    groups = [tuple(pages[at : at + 16]) for at in range(0, len(pages), 16)]
+    assert sorted(map(groups.count, set(groups)))[0] == 1
+    assert len(set(groups)) == 2
+    assert len(groups) == padded_length(len(groups), 1)
+    again = SealedIndex(index.location, bytes(range(32)))
+    rows = again.get()
+    assert dict(zip(rows.ids, rows.texts, strict=True)) == {f"{i:04d}": text for i, text in enumerate(texts)}
+    X = vectors(len(texts))
+    assert again.search(X[5999], top=1).texts == [texts[5999]]
+    assert "last" in again.search(X[0], top=2, mode="hybrid", words="last").texts
+    assert stored_vectors(again, ["0000", "6001"]).shape == (2, 2 * N)
+    again.compact()
+    assert again.count() == len(texts)
 
 
 def test_a_deletion_looks_like_an_addition(index: SealedIndex) -> None:
@@ -355,8 +401,8 @@ def test_a_deletion_looks_like_an_addition(index: SealedIndex) -> None:
     index.delete(["3"])
     index.add(["replaced"], ids=["4"], vectors=vectors(1), metadata=[{"year": 1}])
     index.add(["new"], ids=["new"], vectors=vectors(1))
-    written = [modules(path.read_bytes())[:-2] for path in objects(index)[1:]]
-    assert written[0] == written[1] == written[2]
+    layouts = [modules(path.read_bytes())[:-2] for path in objects(index)[1:]]
+    assert layouts[0] == layouts[1] == layouts[2]
 
 
 def modules(data: bytes) -> list[int]:
@@ -602,9 +648,55 @@ def test_nothing_is_written_where_an_open_index_was(tmp_path: Path, keys: Path, 
     assert SealedIndex(tmp_path / "moved", keys).count() == 20
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda index: index.search(np.ones(N)),
+        lambda index: index.get(),
+        lambda index: index.ids(),
+        lambda index: index.count(),
+        lambda index: index.delete(["a"]),
+        lambda index: index.refresh(),
+        lambda index: index.compact(),
+        lambda index: index.forget(["a"]),
+        lambda index: index.reseal(),
+    ],
+)
+def test_reading_needs_an_open_index(tmp_path: Path, keys: Path, index: SealedIndex, read: Any) -> None:
+    with raises("E-INDEX-MISSING") as caught:
+        read(index)
+    assert str(caught.value) == f"No sealed index at {index.location}. Create one with add, or check the path."
+    assert not Path(index.location).exists()
+    filled(index)
+    read(SealedIndex(index.location, keys))
+    index.close()
+    with raises("E-INDEX-CLOSED"):
+        read(index)
+    with raises("E-INDEX-CLOSED"):
+        index.add(None, ids=["a"], vectors=vectors(1))
+
+
+def test_a_new_index_counts_as_empty_where_it_may_be_created(tmp_path: Path, keys: Path) -> None:
+    index = SealedIndex(tmp_path / "new", keys, create=True, max_staleness=0)
+    assert (index.count(), index.ids(), index.get().ids, index.search(np.ones(N)).ids) == (0, [], [], [])
+    index.delete(["a"])
+    assert not Path(index.location).exists()
+    filled(index)
+    assert index.count() == 20
+
+
+def test_a_search_beside_the_end_of_its_index_says_so(index: SealedIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vecveil.search.sealed_index._ONE_THREAD", 0)
+    hits = index.find(filled(index)[0])
+    snapshot = index._log.current()
+    index.close()
+    monkeypatch.setattr(index, "_snapshot", lambda: snapshot)  # taken before the end
+    for unfinished in (lambda: index.read(hits), lambda: index.find(np.ones(N)), lambda: index.ids({"year": 2000})):
+        with raises("E-INDEX-CLOSED"):
+            unfinished()
+
+
 def test_wrong_queries_are_refused(index: SealedIndex) -> None:
-    with raises("E-INDEX-MISSING"):
-        index.search(np.ones(N))
     filled(index)
     for query, param in ((np.zeros(N), "query"), (np.ones(3), "query"), ("", "query"), (np.ones((2, N)), "query")):
         with raises("E", param):

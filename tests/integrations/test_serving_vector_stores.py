@@ -28,7 +28,7 @@ from vecveil.encoders.text_encoder import as_text_encoder
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing import Sealer
 from vecveil.search import SealedIndex
-from vecveil.serving import Limits, ServedPolicySettings, ServeSettings, Service, UpstreamSettings
+from vecveil.serving import Limits, ServedPolicySettings, ServeSettings, Service, UpstreamSettings, service
 from vecveil.serving.api_keys import ApiKeys
 from vecveil.serving.errors import ApiError
 from vecveil.serving.service import ServedPolicy, open_service
@@ -67,7 +67,7 @@ def filled(place: Path, **given: Any) -> SealedIndex:
 def stores(*places: tuple[str, Path], policies: Any = (), **limits: Any) -> Service:
     encoder = as_text_encoder(Encoder(), cache=None)
     upstream = LocalUpstream(encoder)
-    indexes = [open_index(name, str(place), Sealer(KEY), upstream, encoder, named=True) for name, place in places]
+    indexes = [open_index(name, str(place), Sealer(KEY), upstream, encoder) for name, place in places]
     return Service(policies, limits=Limits(**limits), sealer=Sealer(KEY), indexes=indexes)
 
 
@@ -202,6 +202,7 @@ def test_several_queries_words_and_a_threshold(url: str) -> None:
     assert all(hit["score"] == pytest.approx(1, abs=1e-3) for hit in both["data"])
     strict = post(url, {"query": TEXTS[3], "ranking_options": {"score_threshold": 0.99}}).json()
     assert [hit["file_id"] for hit in strict["data"]] == ["row-3"]
+    assert type(strict["data"][0]["attributes"]["year"]) is int
     for weights, found in ((1, True), (0, False)):
         hybrid = {"hybrid_search": {"embedding_weight": 1, "text_weight": weights}}
         words = post(url, {"query": "17", "ranking_options": hybrid, "max_num_results": 1}).json()
@@ -417,7 +418,7 @@ def test_a_storage_that_hangs_delays_neither_others_nor_the_end(place: Path, mon
     over.set()
 
 
-def test_what_cannot_be_served_stops_the_start(place: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_served_stops_the_start(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {"policies": {}, "indexes": {"notes": str(place)}, "seal_key": "env:SEAL"}
     ServeSettings(**given)
     for change, param in (
@@ -428,8 +429,6 @@ def test_what_cannot_be_served_stops_the_start(place: Path, tmp_path: Path) -> N
     ):
         with raises("E-INPUT", param):
             ServeSettings(**{**given, **change})
-    with raises("E-INDEX-MISSING", "indexes"):
-        stores(("notes", tmp_path / "none"))
     vecveil.NoiseKeys.create(tmp_path / "search.keys", "one")
     SealedIndex(tmp_path / "other", str(tmp_path / "search.keys"), encoder=FakeEncoder()).add(["a"], ids=["a"])
     SealedIndex(tmp_path / "wide", KEY).add(None, ids=["a"], vectors=np.ones((1, 99)))  # notes no encoder
@@ -439,6 +438,15 @@ def test_what_cannot_be_served_stops_the_start(place: Path, tmp_path: Path) -> N
         LsaEncoder.fit(TEXTS * 4, dimension=8).save(tmp_path / "lsa")
         key, upstream = str(tmp_path / "search.keys"), UpstreamSettings(encoder=str(tmp_path / "lsa"))
         open_service(ServeSettings({}, upstream, indexes={"o": str(tmp_path / "other")}, seal_key=key))
+    SealedIndex(tmp_path / "unnamed", key).add(None, ids=["a"], vectors=np.ones((1, 384)))
+    monkeypatch.setattr(service, "load_encoder", lambda *_, **__: pytest.fail("an encoder was loaded"))
+    for wrong, error, param in (
+        ("none", "E-INDEX-MISSING", "indexes"),
+        ("unnamed", "E-INPUT", "upstream"),
+        ("wide", "E-SEAL-COLLECTION", "key"),
+    ):
+        with raises(error, param):
+            open_service(ServeSettings({}, indexes={"o": str(tmp_path / wrong)}, seal_key=key))
 
 
 def test_the_command_serves_an_index_alone_and_ends(tmp_path: Path) -> None:

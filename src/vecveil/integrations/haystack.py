@@ -345,7 +345,7 @@ class SealedDocumentStore(_Saved):
         if isinstance(where, str) and where.startswith(_SEALED):
             from vecveil.search import SealedIndex
 
-            self.collection = SealedIndex(where, sealer, **self._index)
+            self.collection = SealedIndex(where, sealer, **{"create": True, **self._index})
             return
         if protector is None:
             raise wrong_type(_STORE, "protector", "a protector, unless the database is a sealed index", protector)
@@ -354,7 +354,11 @@ class SealedDocumentStore(_Saved):
 
     @classmethod
     def from_sealed(cls, location: str, key: Any, **options: Any) -> Self:
-        """Return a store over the `SealedIndex` at ``location``; ``options`` are its arguments."""
+        """Return a store over the `SealedIndex` at ``location``, empty until documents are written if there is none.
+
+        Args:
+            options: arguments of `SealedIndex`; ``create=False`` refuses to read where no index is.
+        """
         return cls(_SEALED + os.fspath(location).removeprefix(_SEALED), None, key, index=options)
 
     def to_dict(self) -> dict[str, Any]:

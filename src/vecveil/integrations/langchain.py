@@ -260,15 +260,17 @@ class ProtectedVectorStore(vectorstores.VectorStore):
     def from_sealed(
         cls, location: str | os.PathLike[str], key: Any, *, embedding: Embeddings | None = None, **options: Any
     ) -> Self:
-        """Return a store over the `SealedIndex` at ``location``, made by the first documents.
+        """Return a store over the `SealedIndex` at ``location``, empty until documents are added if there is none.
 
         Args:
             embedding: LangChain embeddings; or pass ``encoder="minilm"``, an option.
-            options: arguments of `SealedIndex`.
+            options: arguments of `SealedIndex`; ``create=False`` refuses to read where no index is.
         """
         from vecveil.search import SealedIndex
 
-        return cls(SealedIndex(location, key, **{"encoder": embedding, **options}), embeddings=embedding)
+        return cls(
+            SealedIndex(location, key, **{"encoder": embedding, "create": True, **options}), embeddings=embedding
+        )
 
     @classmethod
     def from_texts(
@@ -373,8 +375,8 @@ class ProtectedVectorStore(vectorstores.VectorStore):
             ranking: Ranking = self.collection.search(exact, top=top, where=where, **options)
             return ranking
         except (KeyFileError, StoreError) as error:
-            # Before its first document a collection has no data key, and an index has no storage.
-            if error.code in ("E-SEAL-COLLECTION", "E-INDEX-MISSING") and not self.collection.count():
+            # Before its first document a collection has no data key.
+            if error.code == "E-SEAL-COLLECTION" and not self.collection.count():
                 return None
             raise
 

@@ -319,10 +319,14 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
 
     @classmethod
     def from_sealed(cls, location: str | os.PathLike[str], key: Any, **options: Any) -> Self:
-        """Return a store over the `SealedIndex` at ``location``; ``options`` are its arguments."""
+        """Return a store over the `SealedIndex` at ``location``, empty until `add` if there is none.
+
+        Args:
+            options: arguments of `SealedIndex`; ``create=False`` refuses to read where no index is.
+        """
         from vecveil.search import SealedIndex
 
-        return cls(SealedIndex(location, key, **options))
+        return cls(SealedIndex(location, key, **{"create": True, **options}))
 
     @classmethod
     def class_name(cls) -> str:

@@ -4,9 +4,10 @@ A segment is an ordinary Parquet file with uniform encryption (AES-256-GCM, encr
 it. Its file key is random. The key material in the file holds that key, wrapped for the segment's own name: under
 another name the file does not open. The footer's ``vecveil`` entry is the segment's record, a JSON object.
 
-The format states the length of each encrypted page in clear. A segment therefore pads every page: row groups end
-with padding rows, so that the number of rows and the bytes of each column are Padmé lengths. Columns are not compressed
-and have no statistics.
+The format states the length of each encrypted page in clear. All row groups of a segment therefore have one shape, a
+number of rows and of bytes in each column of texts, which follows from Padmé lengths of the segment's rows and bytes.
+Padding rows fill each group, and groups of padding rows bring their number to a Padmé length. Columns are not
+compressed and have no statistics.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 
-from vecveil.errors import InvalidInputError, KeyFileError, SealingError, optional_import
+from vecveil.errors import InvalidInputError, KeyFileError, SealingError, StoreError, optional_import
 from vecveil.sealing.blob import padded_length
 
 with optional_import("A sealed index", "pyarrow", "index"):
@@ -40,10 +42,10 @@ the number of the commit from which it may be dropped, see `vecveil.search.seale
 PRECISIONS = ("float16", "int8")
 _OWNER = "SealedIndex"
 _RECORD = "vecveil"
-_GROUP_ROWS, _GROUP_BYTES = 2500, 1 << 18  # small: a hit opens the texts of its row group
-_LEAST = {"id": 256, "text": 1024, "metadata": 256}  # bytes of a padded column
+_GROUP_ROWS, _GROUP_BYTES = (8, 2048), 1 << 18  # small: a hit opens the texts of its row group
+_LEAST = {"id": 256, "text": 1024, "metadata": 256}  # bytes of a column of texts in a row group
+_SPARE = 1.25  # bytes of a row group, of those of as many average rows
 _LEAST_RECORD = 1024
-_TEXTS = ("id", "text", "metadata")
 _PAGE_BYTES = 1 << 30  # one page a column and row group
 
 
@@ -106,19 +108,79 @@ def schema(n: int, precision: str) -> Any:
     return pa.schema(fields)
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of rows, and of bytes in each column of texts."""
+
+    rows: int
+    bytes: Mapping[str, int]
+
+    @classmethod
+    def of(cls, rows: Any) -> Sizes:
+        """Return the sizes of an Arrow table."""
+        return cls(len(rows), {name: int(ends[-1]) if len(ends) else 0 for name, ends in _ends(rows).items()})
+
+    def part(self, rows: int) -> Sizes:
+        """Return the sizes of ``rows`` average rows."""
+        return Sizes(rows, {name: -(-size * rows // max(self.rows, 1)) for name, size in self.bytes.items()})
+
+    def __add__(self, other: Sizes) -> Sizes:
+        return Sizes(self.rows + other.rows, {name: size + other.bytes[name] for name, size in self.bytes.items()})
+
+
+NO_ROWS = Sizes(0, dict.fromkeys(_LEAST, 0))
+
+
+class _Shape:
+    """The shape of all row groups of a segment; it depends on Padmé lengths of its rows and bytes only.
+
+    Attributes:
+        rows: most rows of a group; one padding row or more follow.
+        bytes: of each column of texts.
+        groups: that rows of about equal size fill.
+    """
+
+    def __init__(self, sizes: Sizes) -> None:
+        rows = padded_length(sizes.rows + 1, 1)
+        bytes_ = {name: padded_length(size, _LEAST[name]) for name, size in sizes.bytes.items()}
+        least, self.rows = _GROUP_ROWS
+        while self.rows > least and self.rows * sum(bytes_.values()) > rows * _GROUP_BYTES:
+            self.rows //= 2
+        self.groups, self.bytes = 1, bytes_
+        if rows > self.rows + 1:
+            self.groups = padded_length(-(-rows // self.rows), 1)
+            self.rows = -(-rows // self.groups)
+            average = {name: int(size * self.rows * _SPARE) // rows for name, size in bytes_.items()}
+            self.bytes = {name: padded_length(size, _LEAST[name]) for name, size in average.items()}
+        else:
+            self.rows = rows - 1
+
+
 class SegmentWriter:
     """Writes the segment ``name`` to a file, row group by row group.
 
     Args:
         path: of the file, which is overwritten.
-        record: entry ``vecveil`` of the footer; `close` adds to it the format, the name and the number of rows.
+        record: entry ``vecveil`` of the footer; `close` adds to it the format, the name, the rows and their bytes.
+        expected: about the sizes of all rows; None if they come in one table, or are few.
     """
 
     def __init__(
-        self, path: Path, name: str, keys: SegmentKeys, *, n: int, precision: str, record: Mapping[str, Any]
+        self,
+        path: Path,
+        name: str,
+        keys: SegmentKeys,
+        *,
+        n: int,
+        precision: str,
+        record: Mapping[str, Any],
+        expected: Sizes | None = None,
     ) -> None:
-        self.name, self.rows, self._path, self._record = name, 0, path, dict(record, dimension=n, precision=precision)
-        self._schema = schema(n, precision)
+        self.name, self._path, self._record = name, path, dict(record, dimension=n, precision=precision)
+        self._schema, self._expected = schema(n, precision), expected
+        self._sizes, self._groups = NO_ROWS, 0
+        self._shape: _Shape | None = None
+        self._waiting = self._schema.empty_table()
         factory, connection, self._state = _factory(keys, name)
         encryption = pe.EncryptionConfiguration(
             footer_key="index",
@@ -136,7 +198,7 @@ class SegmentWriter:
                 use_dictionary=False,
                 write_statistics=False,
                 data_page_size=_PAGE_BYTES,
-                max_rows_per_page=_GROUP_ROWS * 2,
+                max_rows_per_page=_GROUP_ROWS[1] * 2,
                 encryption_properties=factory.file_encryption_properties(connection, encryption),
             )
         except BaseException as error:
@@ -150,13 +212,15 @@ class SegmentWriter:
 
     def add(self, rows: Any) -> None:
         """Append an Arrow table of the segment's schema."""
-        for group in _groups(rows):
-            self._writer.write_table(_padded(group.combine_chunks()), row_group_size=len(group) * 2 + 2)
-        self.rows += len(rows)
+        self._sizes += Sizes.of(rows)
+        self._waiting = pa.concat_tables([self._waiting, rows])
+        if len(self._waiting) > _GROUP_ROWS[1]:
+            self._write_groups(last=False)
 
     def close(self) -> None:
-        """Write the footer, pad the file and flush it to disk."""
-        record = {**self._record, "format": FORMAT, "name": self.name, "rows": self.rows}
+        """Write the rows that wait and the footer, pad the file and flush it to disk."""
+        self._write_groups(last=True)
+        record = {**self._record, "format": FORMAT, "name": self.name, **asdict(self._sizes)}
         text = json.dumps(record, separators=(",", ":"))
         self._writer.add_key_value_metadata({_RECORD: text.ljust(padded_length(len(text), _LEAST_RECORD))})
         self._writer.close()
@@ -168,35 +232,50 @@ class SegmentWriter:
         self._writer.is_open = False  # when it is collected, it would write the footer and print what fails
         self._file.close()
 
+    def _write_groups(self, *, last: bool) -> None:
+        """Write full row groups of the rows that wait; the ``last`` may be short, and groups of padding follow it."""
+        if self._shape is None:
+            self._shape = _Shape(self._sizes if last or self._expected is None else self._expected)
+        shape, rows, start = self._shape, self._waiting, 0
+        ends = _ends(rows)
+        while start < len(rows):
+            # A text beyond the bytes of a group has a group of its own.
+            within = (
+                np.searchsorted(ends[name], shape.bytes[name] + (ends[name][start - 1] if start else 0), "right")
+                for name in ends
+            )
+            end = max(min(start + shape.rows, *map(int, within)), start + 1)
+            if end == len(rows) < start + shape.rows and not last:
+                break
+            self._write_group(rows.slice(start, end - start), shape)
+            start = end
+        self._waiting = rows.slice(start)
+        while last and self._sizes.rows and self._groups < padded_length(max(self._groups, shape.groups), 1):
+            self._write_group(self._waiting, shape)
 
-def _groups(rows: Any) -> Iterator[Any]:
-    """Yield slices of at most `_GROUP_ROWS` rows and about `_GROUP_BYTES` of texts, so that a hit opens little."""
-    sizes = sum(pc.binary_length(rows[name]).to_numpy().astype(np.int64) for name in _TEXTS)
-    ends = np.cumsum(sizes)
-    start = 0
-    while start < len(rows):
-        limit = (ends[start - 1] if start else 0) + _GROUP_BYTES
-        end = min(max(int(np.searchsorted(ends, limit, "right")), start + 1), start + _GROUP_ROWS)
-        yield rows.slice(start, end - start)
-        start = end
+    def _write_group(self, rows: Any, shape: _Shape) -> None:
+        extra = shape.rows + 1 - len(rows)
+        columns = []
+        for field in self._schema:
+            if field.name in _LEAST:
+                size = int(pc.sum(pc.binary_length(rows[field.name])).as_py() or 0)
+                fill = " " * (padded_length(max(size, shape.bytes[field.name]), 1) - size)
+                padding = pa.array([fill, *[""] * (extra - 1)], field.type)
+            else:
+                value = PADDING if field.name == "deleted" else 0
+                if pa.types.is_fixed_size_binary(field.type):
+                    padding = _fixed(np.zeros((extra, field.type.byte_width), np.uint8), field.type.byte_width)
+                else:
+                    padding = pa.array(np.full(extra, value)).cast(field.type)
+            columns.append(padding)
+        group = pa.concat_tables([rows, pa.table(columns, schema=self._schema)]).combine_chunks()
+        self._writer.write_table(group, row_group_size=len(group))
+        self._groups += 1
 
 
-def _padded(rows: Any) -> Any:
-    """Return a row group with padding rows behind it, so that rows and bytes of each column are Padmé lengths."""
-    extra = padded_length(len(rows) + 1, 1) - len(rows)
-    columns = []
-    for field in rows.schema:
-        if field.name in _TEXTS:
-            size = int(pc.sum(pc.binary_length(rows[field.name])).as_py() or 0)
-            fill: Any = [" " * (padded_length(size, _LEAST[field.name]) - size), *[""] * (extra - 1)]
-        elif field.name == "deleted":
-            fill = [PADDING] * extra
-        elif pa.types.is_fixed_size_binary(field.type):
-            fill = [bytes(field.type.byte_width)] * extra
-        else:
-            fill = [False if pa.types.is_boolean(field.type) else 0] * extra
-        columns.append(pa.array(fill, field.type))
-    return pa.concat_tables([rows, pa.table(columns, schema=rows.schema)])
+def _ends(rows: Any) -> dict[str, npt.NDArray[np.int64]]:
+    """Return the cumulated bytes of each column of texts."""
+    return {name: np.cumsum(pc.binary_length(rows[name]).to_numpy(), dtype=np.int64) for name in _LEAST}
 
 
 def _pad(path: Path) -> None:
@@ -267,9 +346,13 @@ class Segment:
         Raises:
             SealingError: a page is damaged.
         """
+        left = self.record["rows"]
         for group in range(self._file.num_row_groups):
+            if not left:  # padding alone follows
+                return
             table = self._read(group, [*names, *(["deleted"] if "deleted" not in names else [])])
             real = len(table) - int(pc.sum(pc.equal(table["deleted"], PADDING)).as_py() or 0)
+            left -= real
             yield table.slice(0, real).select(list(names))
 
     def rows(self, positions: Sequence[int], names: Sequence[str]) -> Any:
@@ -320,6 +403,8 @@ class Segment:
 
     def _read(self, group: int, names: list[str]) -> Any:
         with self._lock:
+            if self._source.closed:
+                raise closed(self.name)
             for again in (self._again, None):
                 try:
                     return self._file.read_row_group(group, columns=names, use_threads=False)
@@ -331,6 +416,11 @@ class Segment:
     def close(self) -> None:
         with self._lock:
             self._file.close(force=True)
+
+
+def closed(name: str) -> StoreError:
+    """Return the error of an index that was closed."""
+    return StoreError(f"The index is closed: {name}. Open it again with SealedIndex(...).", code="E-INDEX-CLOSED")
 
 
 def _not_opened(name: str, error: Exception) -> SealingError | KeyFileError | Exception:

@@ -41,7 +41,7 @@ def sampled_rows(index: SealedIndex, limit: int, seed: int) -> Unsealed:
 
 def stored_vectors(index: SealedIndex, ids: Sequence[str]) -> npt.NDArray[np.uint8]:
     """Return the bytes in which the storage holds the vector of each row, (N, bytes): ciphertext."""
-    places = [place for place in index._log.current("audit").locate(ids) if place is not None]
+    places = [place for place in index._log.current().locate(ids) if place is not None]
     parts = list({id(part): part for part, _ in places}.values())
     owners = np.array([next(i for i, part in enumerate(parts) if part is own) for own, _ in places])
     rows = np.array([row for _, row in places], np.int64)

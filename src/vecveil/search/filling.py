@@ -206,7 +206,7 @@ def _copy(
             dimension 0 stand for texts that the index encodes.
         ids: all ids of the source.
     """
-    there = set(index.ids()) if index.count() else set()
+    there = set(index.ids()) if index.exists() else set()
     if foreign := there.difference(ids):
         raise StoreError(
             f"The index has {len(foreign):,} rows that the source lacks. Name another folder as DEST, or delete "

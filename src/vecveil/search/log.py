@@ -26,7 +26,7 @@ from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, SealingError, StoreError
 from vecveil.io import LockedError, atomic_path, locked
 from vecveil.runtime import progress
-from vecveil.sealing.segments import DELETED, LIVE, Segment, SegmentWriter, schema
+from vecveil.sealing.segments import DELETED, LIVE, NO_ROWS, Segment, SegmentWriter, Sizes, closed, schema
 from vecveil.search.keys import IndexKeys, KeySource, RetiredKeyError, StoreKeys
 from vecveil.search.reencoding import NewVectors, ReencodedSegment, check_texts_there
 from vecveil.search.state import Snapshot, hashes_of, load
@@ -89,11 +89,13 @@ class SegmentLog:
         self._made = 0  # last commit that is known to exist
         self._writer, self._written, self._lamport = new_name(), 0, 0
         self._changing = threading.RLock()
+        self._closed = False
         self.exists()
 
     def close(self) -> None:
         """Close the files and drop what is in memory."""
         with self._changing:
+            self._closed = True
             for part in self.snapshot.parts.values() if self.snapshot else ():
                 part.segment.close()
             self.snapshot = None
@@ -169,10 +171,18 @@ class SegmentLog:
                 with contextlib.suppress(_Superseded, StoreError):  # the rows are durable in any case
                     self.commit(self._small, once=True)
 
-    def _write(self, name: str, tables: Iterable[Any], keys: IndexKeys, n: int, record: Mapping[str, Any]) -> str:
+    def _write(
+        self,
+        name: str,
+        tables: Iterable[Any],
+        keys: IndexKeys,
+        n: int,
+        record: Mapping[str, Any],
+        expected: Sizes | None = None,
+    ) -> str:
         """Write the object ``name`` with these tables and return the id of its key."""
         with self.storage.creating(name) as path:
-            writer = SegmentWriter(path, name, keys, n=n, precision=self.precision, record=record)
+            writer = SegmentWriter(path, name, keys, n=n, precision=self.precision, record=record, expected=expected)
             try:
                 for table in tables:
                     writer.add(table)
@@ -182,14 +192,15 @@ class SegmentLog:
             writer.close()
         return writer.key_id
 
-    def current(self, owner: str) -> Snapshot:
+    def check_open(self) -> None:
+        """Raise `StoreError` if `close` was called."""
+        if self._closed:
+            raise closed(self.location)
+
+    def current(self) -> Snapshot:
         """Return the state to answer from, at most ``max_staleness`` old."""
+        self.check_open()
         if self.snapshot is None:
-            if not self.exists():
-                raise StoreError(
-                    f"{owner}: there is no index at {self.location}. Check the location; `add` makes a new index.",
-                    code="E-INDEX-MISSING",
-                )
             with self._changing:
                 if self.snapshot is None:
                     self._refresh()
@@ -204,6 +215,7 @@ class SegmentLog:
 
     def exists(self) -> bool:
         """Return whether there is an index, and open its keys."""
+        self.check_open()
         if self.keys is None:
             try:
                 mark = json.loads(self.storage.read(_MARK))
@@ -219,6 +231,15 @@ class SegmentLog:
                 ) from error
             self.keys = self._source.of(index, self.location)
         return True
+
+    def existing(self) -> IndexKeys:
+        """Return the keys of the index; raise `StoreError` if there is none."""
+        if not self.exists():
+            raise StoreError(
+                f"No sealed index at {self.location}. Create one with add, or check the path.", code="E-INDEX-MISSING"
+            )
+        assert self.keys is not None
+        return self.keys
 
     def made(self) -> IndexKeys:
         """Return the keys of the index, which is made if it is not there."""
@@ -297,7 +318,6 @@ class SegmentLog:
         Raises:
             StoreError: there is no index, or an object that another process saw is missing.
         """
-        self.exists()
         with self._changing:
             if afresh:
                 self.snapshot = None
@@ -326,11 +346,9 @@ class SegmentLog:
         Raises:
             StoreError: there is no index, or a commit has replaced one of the segments.
         """
-        if not self.exists():
-            raise StoreError(f"There is no index at {self.location}.", code="E-INDEX-MISSING")
-        assert self.keys is not None
+        keys = self.existing()
         try:
-            parts = {name: load(self._segment(name, self.keys)) for name in segments}
+            parts = {name: load(self._segment(name, keys)) for name in segments}
         except (FileNotFoundError, RetiredKeyError):
             raise StoreError(
                 f"A commit replaced segments of {self.location} since the search began. Start the search again.",
@@ -345,9 +363,7 @@ class SegmentLog:
 
     def _refresh(self) -> None:
         """Bring the snapshot to the state of the storage; the lock is held."""
-        keys = self.keys
-        if keys is None:
-            raise StoreError(f"There is no index at {self.location}.", code="E-INDEX-MISSING")
+        keys = self.existing()
         before, trusted = self.snapshot or Snapshot({}, {}, {}), self._trusted_state()
         after = self._settled(lambda listing: self._advanced(before, listing, keys))
         # Others may share the folder of copies: what they load is left alone.
@@ -794,6 +810,7 @@ class SegmentLog:
         """Write the current rows of the chosen segments into new ones and verify them; their names join ``outputs``."""
         limit = max(1, min(_SEGMENT_ROWS, _SEGMENT_BYTES // (2 * n)))
         number = record["commit"]
+        left = sum((_sizes(snapshot, name) for name in chosen), NO_ROWS)
         source = self._surviving(snapshot, chosen, number, n)
         pushed: list[Any] = []  # what was read beyond the limit
         ended = False
@@ -816,7 +833,9 @@ class SegmentLog:
         while not ended:
             name = f"segments/c{number:08x}-{snapshot.lamport:016x}-{unique}-{len(outputs) + 1}.parquet"
             outputs.append(name)
-            self._write(name, tables(), keys, n, record)
+            expected = left.part(min(limit, left.rows))
+            left = left.part(left.rows - expected.rows)
+            self._write(name, tables(), keys, n, record, expected)
         for name in outputs:  # every page opens, of what the storage holds
             self.storage.forget_copy(name)
             segment = self._opened(name, keys)
@@ -893,6 +912,12 @@ class _Superseded(Exception):
 def _under_other_keys(snapshot: Snapshot, *, key_id: str) -> set[str]:
     """Return the segments that another key than ``key_id`` opens."""
     return {name for name, part in snapshot.parts.items() if part.segment.key_id != key_id}
+
+
+def _sizes(snapshot: Snapshot, name: str) -> Sizes:
+    """Return about the sizes of a segment's current rows."""
+    segment = snapshot.parts[name].segment
+    return Sizes(segment.record["rows"], segment.record["bytes"]).part(int(np.count_nonzero(snapshot.current[name])))
 
 
 def _reencoded(snapshot: Snapshot, vectors: NewVectors) -> Snapshot:

@@ -59,6 +59,8 @@ class SealedIndex:
         key: path of a key file, a `KeyStore`, ``env:NAME:STORE`` or 32 bytes, as for `Sealer`; or a `KeyProvider`,
             which then wraps each segment's key itself. A provider without ``unwrap`` makes a process that only adds.
         encoder: encoder of texts and queries, or its name; None for an index of given vectors. No embedding is cached.
+        create: True if a place without an index counts as an empty one, which `add` makes. By default `add` makes it
+            too, and reading refuses such a place.
         name: name in the key store, of a new index; by default its location.
         precision: of the vectors of a new index: ``float16``, or ``int8`` with one scale a row. An existing index keeps
             its own.
@@ -72,8 +74,8 @@ class SealedIndex:
 
     Guarantee:
         The storage holds ciphertext (AES-256-GCM). Its operator, and whoever steals it, learns the number of objects,
-        which process wrote and loads them and when, their padded sizes and thus about how many rows there are; not
-        texts, ids, metadata, vectors, equality of rows, queries or results. Objects that are altered, exchanged,
+        which process wrote and loads them and when, their padded sizes and thus about how many rows there are and
+        how long texts are on average; not texts, ids, metadata, vectors, equality of rows, queries or results. Objects that are altered, exchanged,
         renamed or withheld are noticed, the newest ones with ``trusted_state`` only.
 
     Not protected:
@@ -89,6 +91,7 @@ class SealedIndex:
         key: Any,
         *,
         encoder: str | Encoder | Callable[[list[str]], Any] | None = None,
+        create: bool = False,
         name: str | None = None,
         precision: str = "float16",
         candidates: int = 200,
@@ -107,6 +110,7 @@ class SealedIndex:
             raise InvalidInputError(
                 f"{_OWNER}: `precision` is one of {', '.join(PRECISIONS)}.", code="E-INPUT-NAME", param="precision"
             )
+        self._create = create
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
         place = hashlib.sha256(self.location.encode()).hexdigest()[:24]
         folder = Path(cache) if cache is not None else default_cache_folder().parent / "index"
@@ -149,8 +153,8 @@ class SealedIndex:
 
     def close(self) -> None:
         """Close the files and drop what is in memory."""
-        self._threads.shutdown(wait=True)
         self._log.close()
+        self._threads.shutdown(wait=True)
         self._tables.clear()
         self._words.clear()
 
@@ -198,8 +202,8 @@ class SealedIndex:
     def delete(self, ids: Sequence[str]) -> None:
         """Delete rows; unknown ids are ignored. Storage keeps their older versions, encrypted, until `compact`."""
         names = list(dict.fromkeys(_checked_ids(ids, f"{_OWNER}.delete")))
-        if names and self._log.exists():
-            if self._log.known_dimension() is None and not self._log.made().reads:
+        if names and (self._log.exists() or not self._create):
+            if self._log.existing() and self._log.known_dimension() is None and not self._log.made().reads:
                 raise InvalidInputError(
                     f"{_OWNER}.delete: a process that cannot unwrap keys only adds.", code="E-INPUT", param="key"
                 )
@@ -252,7 +256,7 @@ class SealedIndex:
             raise InvalidInputError(f"{owner}: `mode` is vectors or hybrid.", code="E-INPUT-NAME", param="mode")
         if where is not None:
             check_where(where, owner)
-        snapshot = self._log.current(owner)
+        snapshot = self._snapshot()
         q = self._query(query, snapshot.encoder, owner)
         if snapshot.dimension is not None and len(q) != snapshot.dimension:
             raise IncompatibleError(
@@ -294,7 +298,7 @@ class SealedIndex:
         owner = f"{_OWNER}.get"
         if where is not None:
             check_where(where, owner)
-        snapshot = self._rows(owner)
+        snapshot = self._snapshot()
         if ids is None:
             places = [(part, int(row)) for part, mask in snapshot.live() for row in np.flatnonzero(mask)]
         else:
@@ -318,7 +322,7 @@ class SealedIndex:
         if where is not None:
             check_where(where, owner)
         listed: list[str] = []
-        for part, mask in self._rows(owner).live():
+        for part, mask in self._snapshot().live():
             listed += part.ids.filter(pa.array(self._selected(part, mask, where))).to_pylist()
         return listed
 
@@ -328,7 +332,7 @@ class SealedIndex:
 
     def count(self) -> int:
         """Return the number of rows."""
-        return self._rows(f"{_OWNER}.count").count()
+        return self._snapshot().count()
 
     def refresh(self, *, afresh: bool = False) -> None:
         """Load what other processes have written.
@@ -402,9 +406,9 @@ class SealedIndex:
         self._log.reencode(new, show_progress=show_progress)
         return self.count()
 
-    def _rows(self, owner: str) -> Snapshot:
-        """Return the state to answer from; before the first `add` there are no rows."""
-        return self._log.current(owner) if self._log.exists() else Snapshot({}, {}, {})
+    def _snapshot(self) -> Snapshot:
+        """Return the state to answer from."""
+        return Snapshot({}, {}, {}) if self._create and not self._log.exists() else self._log.current()
 
     def _selected(self, part: LoadedSegment, mask: npt.NDArray[np.bool_], where: Where | None) -> npt.NDArray[np.bool_]:
         if where is None:
@@ -419,7 +423,11 @@ class SealedIndex:
         """Return score, part and row of the rows that the codes propose, best first."""
         propose = lambda pair: pair[0].scan.candidates(q, pair[1], top)  # noqa: E731
         large = sum(len(part) for part, _ in parts) > _ONE_THREAD
-        proposals = list((self._threads.map if large else map)(propose, parts))
+        try:
+            proposals = list((self._threads.map if large else map)(propose, parts))
+        except RuntimeError:
+            self._log.check_open()
+            raise
         if not proposals:
             return []
         approximate = np.concatenate([values for _, values in proposals])

@@ -32,7 +32,7 @@ from vecveil.serving.requests import MAX_DOCUMENT, EmbeddingRequest, RerankReque
 from vecveil.serving.settings import Limits, ServedPolicySettings, ServeSettings, UpstreamSettings
 from vecveil.serving.threads import FileThreads
 from vecveil.serving.upstreams import Encoded, HttpUpstream, LocalUpstream, Upstream, VerifiedUpstream
-from vecveil.serving.vector_stores import ServedIndex, VectorStores, open_index
+from vecveil.serving.vector_stores import ServedIndex, VectorStores, check_index, open_index
 
 _OWNER = "serve"
 _FILE_THREADS = 8
@@ -337,6 +337,9 @@ def open_service(settings: ServeSettings) -> Service:
         VecveilError: an unusable file, key or encoder.
     """
     sealer = None if settings.seal_key is None else Sealer(settings.seal_key)
+    if sealer is not None:
+        for name, place in settings.indexes.items():
+            check_index(name, place, sealer, named=settings.upstream.encoder is not None)
     upstreams: dict[str, Upstream] = {}  # policies of one encoder share it
     served = []
     for name, given in settings.policies.items():
@@ -354,10 +357,7 @@ def open_service(settings: ServeSettings) -> Service:
     indexes = []
     if settings.indexes and sealer is not None:
         upstream, loaded = _index_upstream(settings, upstreams)
-        named = settings.upstream.encoder is not None
-        indexes = [
-            open_index(name, place, sealer, upstream, loaded, named=named) for name, place in settings.indexes.items()
-        ]
+        indexes = [open_index(name, place, sealer, upstream, loaded) for name, place in settings.indexes.items()]
     return Service(served, limits=settings.limits, client_ids=settings.client_ids, sealer=sealer, indexes=indexes)
 
 

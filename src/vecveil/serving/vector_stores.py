@@ -293,38 +293,50 @@ def _reported(name: str) -> Iterator[None]:
     raise failure
 
 
-def open_index(
-    name: str, location: str, sealer: Sealer, upstream: Upstream, encoder: Any, *, named: bool
-) -> ServedIndex:
-    """Return the index at ``location``, loaded with the metadata that filters read.
+def check_index(name: str, location: str, sealer: Sealer, *, named: bool) -> None:
+    """Check that there is an index which the key opens, before encoders are loaded.
 
     Args:
-        encoder: encoder behind ``upstream``, whose fingerprint is compared with that of the index.
         named: whether the configuration names the encoder.
 
     Raises:
         StoreError: there is no index, or the storage does not answer.
-        IncompatibleError: the index was made with another encoder.
+        InvalidInputError: neither the index nor the configuration names the encoder.
         KeyFileError, SealingError: the key does not open it.
     """
     from vecveil.search.sealed_index import SealedIndex
 
-    index = SealedIndex(location, sealer, encoder=encoder)
-    try:
+    with SealedIndex(location, sealer) as index:
         if not index.exists():
             raise StoreError(
                 f"serve: there is no sealed index for {name!r}. Make it with `vecveil migrate SOURCE "
-                "sealed:LOCATION --seal-key FILE`.",
+                "sealed:LOCATION --seal-key FILE`, or check its path.",
                 code="E-INDEX-MISSING",
                 param="indexes",
             )
-        index.refresh()
         if index.noted_encoder is None and not named:
             raise InvalidInputError(
                 f"serve: the index {name!r} does not note its encoder. Name it as `upstream`.",
                 code="E-INPUT",
                 param="upstream",
             )
+
+
+def open_index(name: str, location: str, sealer: Sealer, upstream: Upstream, encoder: Any) -> ServedIndex:
+    """Return the index at ``location``, loaded with the metadata that filters read; see `check_index`.
+
+    Args:
+        encoder: encoder behind ``upstream``, whose fingerprint is compared with that of the index.
+
+    Raises:
+        StoreError: the storage does not answer.
+        IncompatibleError: the index was made with another encoder.
+    """
+    from vecveil.search.sealed_index import SealedIndex
+
+    index = SealedIndex(location, sealer, encoder=encoder)
+    try:
+        index.refresh()
         if isinstance(upstream, LocalUpstream):  # an index that notes no encoder still has a dimension
             index.find(np.ones(encoder.dimension), top=1)
         index.ids({"": {"exists": True}})  # loads the metadata, which takes the first filter long
