@@ -74,9 +74,9 @@ class SealedIndex:
 
     Guarantee:
         The storage holds ciphertext (AES-256-GCM). Its operator, and whoever steals it, learns the number of objects,
-        which process wrote and loads them and when, their padded sizes and thus about how many rows there are and
-        how long texts are on average; not texts, ids, metadata, vectors, equality of rows, queries or results. Objects that are altered, exchanged,
-        renamed or withheld are noticed, the newest ones with ``trusted_state`` only.
+        which process wrote and loads them and when, their padded sizes, and thus about how many rows there are and how
+        long texts are on average; not texts, ids, metadata, vectors, equality of rows, queries or results. Objects that
+        are altered, exchanged, renamed or withheld are noticed, the newest ones with ``trusted_state`` only.
 
     Not protected:
         The memory of this process, and whoever has the key.
