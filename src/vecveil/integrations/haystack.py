@@ -22,7 +22,7 @@ from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.protector.release import KeySource, check_saved, open_policy, policy_config, saved_source, warn_plaintext
-from vecveil.search import Searchable
+from vecveil.search import Searchable, as_store
 from vecveil.search.collection import ProtectedCollection
 from vecveil.stores.locations import is_local, public_name
 from vecveil.types import Embeddings
@@ -339,7 +339,7 @@ class SealedDocumentStore(_Saved):
             "filter_fields": list(filter_fields),
         }
         where: Any = database.resolve_value() if isinstance(database, Secret) else database
-        self.collection: Any = where
+        self.collection: Any = as_store(where)
         if isinstance(where, Searchable):
             return
         if isinstance(where, str) and where.startswith(_SEALED):
@@ -354,11 +354,7 @@ class SealedDocumentStore(_Saved):
 
     @classmethod
     def from_sealed(cls, location: str, key: Any, **options: Any) -> Self:
-        """Return a store over the `SealedIndex` at ``location``, empty until documents are written if there is none.
-
-        Args:
-            options: arguments of `SealedIndex`; ``create=False`` refuses to read where no index is.
-        """
+        """Return a store over the `SealedIndex` at ``location``; ``options`` are its arguments."""
         return cls(_SEALED + os.fspath(location).removeprefix(_SEALED), None, key, index=options)
 
     def to_dict(self) -> dict[str, Any]:

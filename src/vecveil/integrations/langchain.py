@@ -32,7 +32,7 @@ from vecveil.protector.release import (
     with_policy,
 )
 from vecveil.sealing.blob import SEALED_FIELD
-from vecveil.search import Searchable
+from vecveil.search import Searchable, as_store
 from vecveil.search.collection import ProtectedCollection
 from vecveil.stores.store import Batch, DatabaseStore, Match, StoreInfo, VectorStore, Where
 from vecveil.validation import check_same_length, check_texts
@@ -222,7 +222,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
                 raise InvalidInputError(
                     "An open index or collection takes no other arguments. Pass them where you open it.", param="store"
                 )
-            self.collection, self._exact = store, embeddings
+            self.collection, self._exact = as_store(store), embeddings
             return
         if sealer is None:
             raise wrong_type(_STORE, "sealer", "a sealer or the path of its key store", sealer)
@@ -260,17 +260,15 @@ class ProtectedVectorStore(vectorstores.VectorStore):
     def from_sealed(
         cls, location: str | os.PathLike[str], key: Any, *, embedding: Embeddings | None = None, **options: Any
     ) -> Self:
-        """Return a store over the `SealedIndex` at ``location``, empty until documents are added if there is none.
+        """Return a store over the `SealedIndex` at ``location``, made by the first documents.
 
         Args:
             embedding: LangChain embeddings; or pass ``encoder="minilm"``, an option.
-            options: arguments of `SealedIndex`; ``create=False`` refuses to read where no index is.
+            options: arguments of `SealedIndex`.
         """
         from vecveil.search import SealedIndex
 
-        return cls(
-            SealedIndex(location, key, **{"encoder": embedding, "create": True, **options}), embeddings=embedding
-        )
+        return cls(SealedIndex(location, key, **{"encoder": embedding, **options}), embeddings=embedding)
 
     @classmethod
     def from_texts(

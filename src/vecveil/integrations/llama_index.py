@@ -30,7 +30,7 @@ from vecveil.protector.release import (
     warn_plaintext,
 )
 from vecveil.sealing import Unsealed
-from vecveil.search import Searchable
+from vecveil.search import Searchable, as_store
 from vecveil.search.collection import ProtectedCollection
 
 try:
@@ -315,18 +315,14 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
                 "LlamaIndex deletes documents by it.",
             )
         super().__init__(stores_text=True)
-        self._collection = collection
+        self._collection = as_store(collection)
 
     @classmethod
     def from_sealed(cls, location: str | os.PathLike[str], key: Any, **options: Any) -> Self:
-        """Return a store over the `SealedIndex` at ``location``, empty until `add` if there is none.
-
-        Args:
-            options: arguments of `SealedIndex`; ``create=False`` refuses to read where no index is.
-        """
+        """Return a store over the `SealedIndex` at ``location``; ``options`` are its arguments."""
         from vecveil.search import SealedIndex
 
-        return cls(SealedIndex(location, key, **{"create": True, **options}))
+        return cls(SealedIndex(location, key, **options))
 
     @classmethod
     def class_name(cls) -> str:

@@ -59,8 +59,8 @@ class SealedIndex:
         key: path of a key file, a `KeyStore`, ``env:NAME:STORE`` or 32 bytes, as for `Sealer`; or a `KeyProvider`,
             which then wraps each segment's key itself. A provider without ``unwrap`` makes a process that only adds.
         encoder: encoder of texts and queries, or its name; None for an index of given vectors. No embedding is cached.
-        create: True if a place without an index counts as an empty one, which `add` makes. By default `add` makes it
-            too, and reading refuses such a place.
+        create: True if a place without an index counts as an empty one, as in the stores of LangChain, LlamaIndex and
+            Haystack. By default reading such a place raises; `add` makes the index in any case.
         name: name in the key store, of a new index; by default its location.
         precision: of the vectors of a new index: ``float16``, or ``int8`` with one scale a row. An existing index keeps
             its own.
@@ -110,7 +110,7 @@ class SealedIndex:
             raise InvalidInputError(
                 f"{_OWNER}: `precision` is one of {', '.join(PRECISIONS)}.", code="E-INPUT-NAME", param="precision"
             )
-        self._create = create
+        self.create = create
         self.candidates = check_count(candidates, owner=_OWNER, param="candidates")
         place = hashlib.sha256(self.location.encode()).hexdigest()[:24]
         folder = Path(cache) if cache is not None else default_cache_folder().parent / "index"
@@ -202,7 +202,7 @@ class SealedIndex:
     def delete(self, ids: Sequence[str]) -> None:
         """Delete rows; unknown ids are ignored. Storage keeps their older versions, encrypted, until `compact`."""
         names = list(dict.fromkeys(_checked_ids(ids, f"{_OWNER}.delete")))
-        if names and (self._log.exists() or not self._create):
+        if names and (self._log.exists() or not self.create):
             if self._log.existing() and self._log.known_dimension() is None and not self._log.made().reads:
                 raise InvalidInputError(
                     f"{_OWNER}.delete: a process that cannot unwrap keys only adds.", code="E-INPUT", param="key"
@@ -408,7 +408,7 @@ class SealedIndex:
 
     def _snapshot(self) -> Snapshot:
         """Return the state to answer from."""
-        return Snapshot({}, {}, {}) if self._create and not self._log.exists() else self._log.current()
+        return Snapshot({}, {}, {}) if self.create and not self._log.exists() else self._log.current()
 
     def _selected(self, part: LoadedSegment, mask: npt.NDArray[np.bool_], where: Where | None) -> npt.NDArray[np.bool_]:
         if where is None:
