@@ -677,8 +677,8 @@ def test_reading_needs_an_open_index(tmp_path: Path, keys: Path, index: SealedIn
 
 
 def test_a_new_index_counts_as_empty_where_it_may_be_created(tmp_path: Path, keys: Path) -> None:
-    index = SealedIndex(tmp_path / "new", keys, create=True, max_staleness=0)
-    assert (index.count(), index.ids(), index.get().ids, index.search(np.ones(N)).ids) == (0, [], [], [])
+    index = SealedIndex(tmp_path / "new", keys, create=True, encoder=Named("one"), max_staleness=0)
+    assert (index.count(), index.ids(), index.get().ids, index.search("a text").ids) == (0, [], [], [])
     index.delete(["a"])
     assert not Path(index.location).exists()
     filled(index)

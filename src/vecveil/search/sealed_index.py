@@ -408,7 +408,9 @@ class SealedIndex:
 
     def _snapshot(self) -> Snapshot:
         """Return the state to answer from."""
-        return Snapshot({}, {}, {}) if self.create and not self._log.exists() else self._log.current()
+        if self.create and not self._log.exists():
+            return Snapshot({}, {}, {}, encoder=self.encoder)
+        return self._log.current()
 
     def _selected(self, part: LoadedSegment, mask: npt.NDArray[np.bool_], where: Where | None) -> npt.NDArray[np.bool_]:
         if where is None:
