@@ -312,7 +312,8 @@ def test_langchains_indexing_updates_what_changed(
     small: vecveil.Protector, keys: Path, folder: Path, kind: str
 ) -> None:
     embeddings = ProtectedEmbeddings(small, Topical(), text_stored=False)
-    inner = next(EITHER[kind](folder, embeddings))
+    opened = EITHER[kind](folder, embeddings)  # which closes it at its end
+    inner = next(opened)
     store = over(inner, keys)
     records = InMemoryRecordManager("notes")
     records.create_schema()
