@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from msgspec import structs
+
 from research import tables as draw
 from research.experiment import Records
 from research.judging import Tally, compare, verdict
@@ -383,7 +385,7 @@ def findings(spec: TextCrafterSpec, records: Records) -> list[ClaimFinding]:
             tallies = [claim.compare.tally(_rows(records, reading, one), keys) for one in SCENARIOS]
             one = draw.finding_of(claim, tallies[0], difference=difference, suffix=f" (Reading: {name}.)")
             if claim.compare.figure == "accuracy" and tallies[1].cells:
-                one = replace(one, ours=f"{one.ours}; in development it {tallies[1]}")
+                one = structs.replace(one, ours=f"{one.ours}; in development it {tallies[1]}")
             found.append(one)
     return [*found, *_at_equal_accuracy(records)]
 
