@@ -437,9 +437,11 @@ def _audit_store(
         vectors = rows.table.embeddings
         lint = plaintext_beside({rows.table.text_column: rows.texts[:EXAMINED_ROWS]})
     else:
-        fix = "Name it with --embedding-column, or give --vectors FILE or a protector with -p."
-        constraint = "a table of texts with a column of vectors"
-        raise DataFileError.of(input.name, "path", constraint, "one without vectors", fix=fix)
+        raise DataFileError(
+            f"{input.name} has no column of vectors. Name it with --embedding-column, or give --vectors FILE or a "
+            "protector with -p.",
+            param="path",
+        )
     return audit_store(
         vectors,
         rows.texts,

@@ -159,12 +159,10 @@ def run_demo(
     groups = None if group_column is None else rows.columns[group_column]
     ids = text_groups(texts, groups)
     if (different := int(ids.max()) + 1) < MIN_GROUPS:
-        raise DataFileError.of(
-            source.name,
-            "texts",
-            f"at least {MIN_GROUPS} that differ",
-            f"{different} among {len(texts)} rows",
-            "One half of them teaches the protector, the other half is audited.",
+        raise DataFileError(
+            f"{source.name}: the demo needs {MIN_GROUPS} different texts, one half for the protector and one for the "
+            f"audit; there are {different} in {len(texts)} rows.",
+            param="texts",
         )
     half, other = split_groups(ids, (0.5, 0.5), seed=seed)
 
@@ -185,14 +183,11 @@ def run_demo(
             owner="demo",
         )
     except ConceptError:
-        raise ConceptError.of(
-            "demo",
-            "input",
-            "enough texts to attack one half of them",
-            f"{len(texts):,}",
-            "That half must hold the concept's words several times each, and "
-            f"{MIN_TEST_TEXTS} texts with such a word to judge on.",
-            "Give more texts, or a concept of more frequent words.",
+        raise ConceptError(
+            f"{len(texts):,} texts of `input` are too few to attack one half of them: it must hold the concept's "
+            f"words several times each, and {MIN_TEST_TEXTS} texts with such a word to judge on. Give more texts, or "
+            "a concept of more frequent words.",
+            param="input",
         ) from None
 
     counted = f"{len(half):,} of {len(texts):,} texts"
@@ -248,7 +243,7 @@ def _write_protected(
 def check_folder(folder: Path, *, force: bool) -> None:
     """Refuse a folder that holds files of the demo's names that the demo did not write."""
     if folder.exists() and not folder.is_dir():
-        raise DataFileError.of("demo", "out", "a folder", f"{folder.name!r}, which is a file")
+        raise DataFileError(f"`out` is a folder: {folder.name} is a file.", param="out")
     try:
         written = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -256,12 +251,10 @@ def check_folder(folder: Path, *, force: bool) -> None:
     there = [name for name in FILES if (folder / name).exists()]
     foreign = [n for n in there if (folder / n).is_dir() or written.get(n) != _digest(folder / n)]
     if foreign and not force:
-        raise DataFileError.of(
-            "demo",
-            "out",
-            "a folder without files that the demo did not write",
-            f"{folder.name!r} with {', '.join(foreign)}",
-            fix="Name another folder with --out, or replace them with --force.",
+        raise DataFileError(
+            f"The folder {folder.name} of `out` holds files that the demo did not write: {', '.join(foreign)}. Name "
+            "another folder, or replace them with --force.",
+            param="out",
         )
 
 

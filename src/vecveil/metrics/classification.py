@@ -64,29 +64,25 @@ def classification(
     """
     owner = "classification"
     if scenario not in ("deployment", "development"):
-        constraint = "'deployment' or 'development'"
-        raise InvalidInputError.of(owner, "scenario", constraint, repr(scenario))
+        raise InvalidInputError("`scenario` is 'deployment' or 'development'.", param="scenario")
     if scenario == "development":
         if protected_train is None:
-            constraint = "given for the development scenario"
-            raise InvalidInputError.of(owner, "protected_train", constraint, None)
+            raise InvalidInputError("The development scenario needs `protected_train`.", param="protected_train")
         train = protected_train
     train = check_embeddings(train, owner=owner, param="train", min_rows=2)
     test = check_embeddings(test, owner=owner, param="test", min_rows=1)
     if train.shape[1] != test.shape[1]:
-        raise InvalidInputError.of(
-            owner,
-            "test",
-            f"of dimension {train.shape[1]}",
-            f"dimension {test.shape[1]}",
-            "A reduced release has no deployment scenario.",
+        raise InvalidInputError(
+            f"`train` has {train.shape[1]} dimensions and `test` {test.shape[1]}: a reduced release has no deployment "
+            "scenario.",
+            param="test",
         )
     y, truth = np.asarray(train_classes), np.asarray(test_classes)
     check_same_length(owner, train_classes=y, train=train)
     check_same_length(owner, test_classes=truth, test=test)
     classes, counts = np.unique(y, return_counts=True)
     if len(classes) < 2:
-        raise InvalidInputError.of(owner, "train_classes", "of at least two classes", len(classes))
+        raise InvalidInputError("`train_classes` has one class only.", param="train_classes")
     with optional_import("The classification metric", "scikit-learn", "attacks"):
         from sklearn.linear_model import LogisticRegression
     # Unit norm: search and classification see directions, and the penalty one scale.
@@ -109,7 +105,7 @@ def macro_f1(truth: Any, answer: Any, *, groups: Any = None, guess: Any = None, 
     truth, answer = np.asarray(truth), np.asarray(answer)
     rows = check_same_length("macro_f1", truth=truth, answer=answer)
     if rows == 0:
-        raise InvalidInputError.of("macro_f1", "truth", "at least one row", "0 rows")
+        raise InvalidInputError("macro_f1: `truth` has no row.", param="truth")
     index, count = group_index(groups, rows, owner="macro_f1")
     # Counts by group, so that a bootstrap sample is a weighted sum of them.
     hits, sizes = _class_counts(truth, answer, index, count)

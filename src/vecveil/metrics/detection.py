@@ -126,8 +126,8 @@ def _check(scores: Any, labels: Any, *, owner: str, part: str = "") -> tuple[Flo
         raise not_finite(owner, f"{part}scores", "NaN or infinity")
     true = check_binary(given, owner=owner, param=f"{part}labels")
     if true.all() or not true.any():
-        got = f"one class only in {len(s)} rows"
-        raise InvalidInputError.of(owner, f"{part}labels", "0 in one row and 1 in another", got, code="E-INPUT-CLASSES")
+        text = f"{owner}: `{part}labels` has one class only in {len(s)} rows."
+        raise InvalidInputError(text, code="E-INPUT-CLASSES", param=f"{part}labels")
     return s, true
 
 
@@ -196,7 +196,6 @@ def _integers(value: Any, rows: int | None, low: int, high: int, *, owner: str, 
     if given.ndim != 1 or not given.size or (rows is not None and given.size != rows):
         raise wrong_shape(owner, param, f"({'M >= 1' if rows is None else rows},)", given.shape)
     if given.dtype.kind not in "iu" or given.min() < low or given.max() > high:
-        got = f"dtype {given.dtype}" if given.dtype.kind not in "iu" else "one outside"
-        constraint = f"whole numbers from {low} to {high}"
-        raise InvalidInputError.of(owner, param, constraint, got, code="E-INPUT-VALUES")
+        text = f"{owner}: `{param}` holds whole numbers from {low} to {high}."
+        raise InvalidInputError(text, code="E-INPUT-VALUES", param=param)
     return given.astype(np.int64)

@@ -109,8 +109,7 @@ def share_interval(credits: Any, groups: Any = None, *, level: float = LEVEL) ->
     level = check_probability(level, owner=owner, param="level", open_interval=True)
     given = np.asarray(credits, dtype=np.float64)
     if given.ndim != 1 or not given.size or not bool(((given >= 0) & (given <= 1)).all()):
-        constraint = "of shape (N,), N >= 1, in [0, 1]"
-        raise InvalidInputError.of(owner, "credits", constraint, f"shape {given.shape}")
+        raise InvalidInputError(f"{owner}: `credits` holds one or more numbers in [0, 1].", param="credits")
     rows = given.size
     index, count = group_index(groups, rows, owner=owner)
     total = float(given.sum())
@@ -146,8 +145,7 @@ def group_index(groups: Any, rows: int, *, owner: str) -> tuple[npt.NDArray[np.i
         return np.arange(rows), rows
     given = np.asarray(groups)
     if given.ndim != 1 or len(given) != rows:
-        constraint = f"{rows} group ids, one for each row"
-        raise InvalidInputError.of(owner, "groups", constraint, f"shape {given.shape}")
+        raise InvalidInputError(f"{owner}: `groups` has shape {given.shape} for {rows} rows.", param="groups")
     values, index = np.unique(given, return_inverse=True)
     return index.reshape(-1), len(values)
 
@@ -221,7 +219,7 @@ def cluster_bootstrap(
     above, below = above[below > 0], below[below > 0]
     count = len(below)
     if count == 0:
-        raise InvalidInputError.of(owner, "denominator", "positive in at least one row", "none")
+        raise InvalidInputError(f"{owner}: `denominator` is 0 in every row.", param="denominator")
     if count == 1:
         return 0.0, 1.0  # one group carries no information on the variance between groups
     shares = above / below

@@ -51,8 +51,8 @@ def neighbour_recall(
     queries = protected if queries is None else check_embeddings(queries, owner=owner, param="queries")
     check_same_length(owner, clean=clean, protected=protected, queries=queries)
     if queries.shape[1] != protected.shape[1]:
-        constraint, got = f"of dimension {protected.shape[1]}", f"dimension {queries.shape[1]}"
-        raise InvalidInputError.of(owner, "queries", constraint, got)
+        dimensions = f"{queries.shape[1]} dimensions, the protected rows {protected.shape[1]}"
+        raise InvalidInputError(f"{owner}: `queries` have {dimensions}.", param="queries")
     near = NearRows.of(clean, k=k, sample=sample, seed=seed)
     kept = near.shares_kept(protected, queries)
     index, _ = group_index(groups, len(clean), owner=owner)
@@ -160,7 +160,7 @@ def retrieval_ndcg(
     relevant = np.concatenate(values)
     relevant = relevant[np.isfinite(relevant)]
     if relevant.size == 0:
-        raise InvalidInputError.of(owner, "relevance", "positive for at least one query", "no relevant document")
+        raise InvalidInputError(f"{owner}: `relevance` names no relevant document.", param="relevance")
     return share_estimate(f"nDCG@{k}", relevant, seed=seed)
 
 
@@ -173,7 +173,7 @@ def _check(scores: Any, relevance: Any, *, owner: str) -> tuple[FloatArray, csr_
     if not np.isfinite(s).all():
         raise not_finite(owner, "scores", "NaN or infinity")
     if not np.isfinite(gains.data).all() or (gains.data < 0).any():
-        raise InvalidInputError.of(owner, "relevance", "finite and >= 0", "another value")
+        raise InvalidInputError(f"{owner}: `relevance` holds finite numbers of 0 or more.", param="relevance")
     return s, gains
 
 

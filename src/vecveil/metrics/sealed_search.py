@@ -267,7 +267,7 @@ class SealedSearchTask(UtilityTask):
             candidates, owner=owner, param="candidates", minimum=K, maximum=self.collection_size
         )
         if (queries is None) != (relevance is None):
-            raise InvalidInputError.of(owner, "relevance", "given with `queries`", "one without the other")
+            raise InvalidInputError("Pass `queries` and `relevance` together, or neither.", param="relevance")
         self._own_rows: npt.NDArray[np.intp] | None = None
         self._gains: FloatArray | None = None
         rng, most = np.random.default_rng(seed), check_count(sample, owner=owner, param="sample")
@@ -294,9 +294,7 @@ class SealedSearchTask(UtilityTask):
         _, clean = self._sample.places(*self._clean).kept(self.collection_size, self.candidates)
         value = float(clean.mean())
         if value <= 0:
-            raise InvalidInputError.of(
-                "SealedSearchTask", "relevance", "of documents that clean search finds", "an nDCG of 0"
-            )
+            raise InvalidInputError("Clean search finds no document of `relevance`.", param="relevance")
         return Estimate(self.metric, value, value, value, len(clean))
 
     def protected(self, release: UtilityRelease, rng: np.random.Generator, *, sides: Sides = "both") -> Estimate:
@@ -432,7 +430,7 @@ def _checked_gains(
         raise wrong_shape(owner, "relevance", f"({queries}, {documents})", str(given.shape))
     judged = np.flatnonzero(given.sum(axis=1) > 0)
     if not judged.size:
-        raise InvalidInputError.of(owner, "relevance", "positive for at least one query", "no relevant document")
+        raise InvalidInputError(f"{owner}: `relevance` names no relevant document.", param="relevance")
     judged = np.sort(rng.permutation(judged)[:most])
     gains = given[judged].toarray()
     best = -np.sort(-gains, axis=1)[:, :K]

@@ -30,8 +30,8 @@ def pair_cosines(left: Embeddings, right: Embeddings) -> FloatArray:
     right = check_embeddings(right, owner=owner, param="right")
     check_same_length(owner, left=left, right=right)
     if left.shape[1] != right.shape[1]:
-        constraint, got = f"of dimension {left.shape[1]}", f"dimension {right.shape[1]}"
-        raise InvalidInputError.of(owner, "right", constraint, got)
+        text = f"{owner}: `left` has {left.shape[1]} dimensions and `right` {right.shape[1]}."
+        raise InvalidInputError(text, param="right")
     # float64 sums: correlations near 1 depend on the last digits of a float32 cosine.
     cosines: FloatArray = np.einsum("ij,ij->i", unit_rows(left), unit_rows(right), dtype=np.float64)
     return cosines
@@ -92,8 +92,8 @@ def _correlation(a: FloatArray, b: FloatArray, *, owner: str) -> float:
     a, b = a - a.mean(), b - b.mean()
     product = float(np.linalg.norm(a) * np.linalg.norm(b))
     if product == 0.0:
-        constraint, got = "not constant, nor `y`", "one value throughout"
-        raise InvalidInputError.of(owner, "x", constraint, got, code="E-INPUT-VALUES")
+        text = f"{owner}: `x` or `y` is constant, so that there is no correlation."
+        raise InvalidInputError(text, code="E-INPUT-VALUES", param="x")
     # Rounding can leave [-1, 1], where Fisher's z is undefined.
     return float(np.clip(a @ b / product, -1.0, 1.0))
 

@@ -61,12 +61,10 @@ class UtilityTask(ABC):
         clean = self.clean_value
         # A share of a figure at or below 0 has no meaning.
         if clean <= 0:
-            raise InvalidInputError.of(
-                type(self).__name__,
-                "utility",
-                "a task that clean vectors can do",
-                f"a clean figure of {clean:.3g}",
-                fix="Check the labels, or use another utility.",
+            raise InvalidInputError(
+                f"{type(self).__name__}: clean vectors score {clean:.3g}, so that no share of it can be kept. Check "
+                "the labels, or use another utility.",
+                param="utility",
             )
         return self._figure(release, rng) / clean
 

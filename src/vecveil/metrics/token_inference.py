@@ -68,8 +68,7 @@ def check_binary(labels: npt.NDArray[Any], *, owner: str, param: str) -> BoolArr
     if labels.dtype == np.bool_:
         return labels
     if labels.dtype.kind not in "iuf" or not bool(((labels == 0) | (labels == 1)).all()):
-        got = f"dtype {labels.dtype}"
-        raise InvalidInputError.of(owner, param, "0 or 1 throughout", got, code="E-INPUT-VALUES")
+        raise InvalidInputError(f"{owner}: `{param}` holds 0 and 1 only.", code="E-INPUT-VALUES", param=param)
     return labels.astype(np.bool_)
 
 
@@ -130,8 +129,7 @@ def macro_auc(scores: Any, labels: Any, groups: Any = None) -> Estimate:
     s, true, index = _check(scores, labels, groups, owner=owner)
     tokens = np.flatnonzero(tokens_with_both_classes(true))
     if tokens.size == 0:
-        constraint = "0 in one row and 1 in another for at least one token"
-        raise InvalidInputError.of(owner, "labels", constraint, "one class only")
+        raise InvalidInputError(f"{owner}: `labels` has one class only for every token.", param="labels")
     # A row's influence on the mean AUC: its centred placement values, over all tokens.
     influence = np.zeros(len(s))
     total = 0.0
@@ -233,9 +231,9 @@ def _check(
     if not np.isfinite(s).all():
         raise not_finite(owner, param, "NaN or infinity")
     if bounded and s.size and (s.min() < 0 or s.max() > 1):
-        raise InvalidInputError.of(owner, param, "in [0, 1]", "a value outside")
+        raise InvalidInputError(f"{owner}: `{param}` holds numbers from 0 to 1.", param=param)
     if not true.any():
-        raise InvalidInputError.of(owner, "labels", "1 for some text and token", "zeros only", code="E-INPUT-CLASSES")
+        raise InvalidInputError(f"{owner}: `labels` holds zeros only.", code="E-INPUT-CLASSES", param="labels")
     index, _ = group_index(groups, len(s), owner=owner)
     return s, true, index
 
@@ -245,8 +243,8 @@ def _check_rates(base_rates: Any, width: int, *, owner: str) -> FloatArray | Non
         return None
     rates = np.asarray(base_rates, dtype=np.float64)
     if rates.shape != (width,) or not np.isfinite(rates).all():
-        constraint = f"{width} finite numbers, one for each token"
-        raise InvalidInputError.of(owner, "base_rates", constraint, f"shape {rates.shape}")
+        text = f"{owner}: `base_rates` holds {width} finite numbers, one for each token."
+        raise InvalidInputError(text, param="base_rates")
     return rates
 
 

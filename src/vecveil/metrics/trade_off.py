@@ -78,10 +78,5 @@ def _figure(given: Estimate | float, param: str) -> tuple[float, float]:
         except (TypeError, ValueError):
             value, error = math.nan, 0.0
     if not math.isfinite(value) or math.isnan(error) or error < 0:
-        raise InvalidInputError.of(
-            "trade_off_rate",
-            param,
-            "an Estimate or a number, finite",
-            f"an object of type {type(given).__name__} that is not",
-        )
+        raise InvalidInputError(f"trade_off_rate: `{param}` is a finite number or Estimate.", param=param)
     return value, error
