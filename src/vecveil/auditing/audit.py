@@ -92,7 +92,7 @@ def audit(
         attacker_texts: texts that an attacker has besides, or the path of a file of them. Attacks learn from those
             in which the concept is found; reconstruction learns from all.
         skip: families of attacks to leave out; token inference must stay. ``"kernel-further"`` and ``"substitution"``
-            encode many texts with a word exchanged; ``"network"`` trains long.
+            encode many texts with a word exchanged; ``"ensemble"`` and ``"network"`` train long.
         attacks: run these beside token inference and no others, each a family or the name of an attack, such as
             ``"zero-shot"``; those of tier full run in the quick tier, too, if they are named.
         language_model: folder of a causal language model for the zero-shot attack; None takes a trigram model of the

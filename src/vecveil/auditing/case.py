@@ -33,7 +33,6 @@ MORE_TEXTS = "Give more texts."
 # Texts that attackers label themselves. They weigh less than training texts: neither is like the judged texts.
 MOST_EXCHANGED = 3000
 EXCHANGED_WEIGHT = 0.5
-MOST_SENTENCES = 11_000
 SENTENCE_WEIGHT = 0.3
 SAME_COSINE = 0.85  # from this cosine to a test text on, a sentence counts as a version of it
 

@@ -114,7 +114,7 @@ _FAMILY_OF: dict[str, Family] = {
 }
 NAMED = (*(family for family in FAMILIES if family != "token-inference"), *_FAMILY_OF)
 """Names that `Options.attacks` accepts: families, and attacks that run alone."""
-SKIPPABLE = (*FAMILIES[1:], "kernel-further", "network", "substitution")
+SKIPPABLE = (*FAMILIES[1:], "ensemble", "kernel-further", "network", "substitution")
 """Names that `Options.skip` accepts: families, and attacks that take long."""
 
 

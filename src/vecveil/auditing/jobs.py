@@ -6,6 +6,7 @@ order and number at a time change nothing. Finished results are saved in a work 
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
@@ -20,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from vecveil.attacks import Attack, AttackResult, Evidence, LabelledVectors
+from vecveil.attacks import Attack, AttackResult, Evidence, KernelAttack, LabelledVectors
+from vecveil.attacks.token_inference.kernel import EnsembleAttack
 from vecveil.auditing.case import Case, Options, Side
 from vecveil.errors import DataFileError
 from vecveil.io import make_folders, write_bytes
@@ -107,9 +109,13 @@ def attack_job(
 
     def of_part(share: float) -> tuple[int, Job]:
         assert isinstance(train, LabelledVectors)
-        part = train.part(share, seed=options.seed)
+        part, smaller = train.part(share, seed=options.seed), attack
+        if isinstance(attack, KernelAttack | EnsembleAttack):
+            # Twice as many rows for each text as the whole has: all of its rows would cost as much and find no more.
+            smaller = copy.copy(attack)
+            smaller.rows = max(2, min(attack.rows, round(2 * share * attack.rows)))
         settings: dict[str, Any] = {"weight": weight, "oracle": oracle, "name": f"{result_name}-of-{share:g}"}
-        return part.texts_known, attack_job(attack, side, part, test, options, **settings)
+        return part.texts_known, attack_job(smaller, side, part, test, options, **settings)
 
     return Job(result_name, side.name, run, weight, of_part if isinstance(train, LabelledVectors) else None)
 

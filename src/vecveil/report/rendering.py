@@ -124,8 +124,6 @@ def environment(form: str, folder: Path | None = None, escape: Callable[[str], s
             "count",
             "scale",
             "duration",
-            "moment",
-            "parameter",
             "fit",
             "wrap",
             "ascii_percent",
