@@ -79,7 +79,7 @@ class AttackRecord(LeakageFigure, frozen=True, kw_only=True, omit_defaults=True)
     converged: bool | None = None
 
     def __post_init__(self) -> None:
-        super(AttackRecord, self).__post_init__()  # noqa: UP008 - a struct has no zero-argument super
+        super().__post_init__()
         # Shares of words cannot be negative; a figure of another family may be a cosine or a correlation.
         least = 0.0 if self.family in ("token-inference", "averaging", "held-out-terms") else -1.0
         for key in ("value", "low", "high", "chance", "clean", "clean_low", "clean_high"):
@@ -142,7 +142,7 @@ class GuaranteeRecord(Record, frozen=True):
     not_promised: tuple[str, ...]
     conditional_on: tuple[str, ...]
     epsilon_euclidean_best: Number
-    dimension: Number
+    dimension: Count | None
     noise_norm: Number
     delta: Number
     mu: Number

@@ -5,6 +5,7 @@ An error names the key (``attacks[2].clean_low``) and the kind of value, never a
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
@@ -87,16 +88,16 @@ class Record(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, value: Any) -> Self:
         """Return the record of an object of ours with these fields: NumPy's numbers as plain ones, NaN as None."""
-        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_plain), type=cls)
+        return msgspec.json.decode(_json(value), type=cls)
 
     def to_record(self) -> dict[str, Any]:
         """Return the record as a JSON object."""
-        record: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self, enc_hook=_plain))
+        record: dict[str, Any] = msgspec.json.decode(_json(self))
         return record
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the record as JSON, atomically; `load` reads it."""
-        write_bytes(path, msgspec.json.format(msgspec.json.encode(self, enc_hook=_plain), indent=1) + b"\n")
+        write_bytes(path, msgspec.json.format(_json(self), indent=1) + b"\n")
 
 
 def load_json(path: str | os.PathLike[str], *, param: str = "record") -> Any:
@@ -113,6 +114,13 @@ def load_json(path: str | os.PathLike[str], *, param: str = "record") -> Any:
         words = "it is no UTF-8 JSON file, or has a key twice"
     # Outside the handlers, so that no cause is chained: a JSON error quotes the file.
     raise DataFileError(f"{Path(path).name}: {words}. Pass the file that vecveil wrote.", param=param)
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value, enc_hook=_plain)
+    except UnicodeEncodeError:  # lone surrogates, which texts of files may hold
+        return json.dumps(msgspec.to_builtins(value, enc_hook=_plain), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _plain(value: Any) -> Any:

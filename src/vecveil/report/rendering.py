@@ -117,17 +117,7 @@ def environment(form: str, folder: Path | None = None, escape: Callable[[str], s
     )
     env.filters |= {
         name: getattr(text, name)
-        for name in (
-            "percent",
-            "decimal",
-            "rounded",
-            "count",
-            "scale",
-            "duration",
-            "fit",
-            "wrap",
-            "ascii_percent",
-        )
+        for name in ("percent", "decimal", "rounded", "count", "scale", "duration", "fit", "wrap", "ascii_percent")
     }
     env.filters["code"] = marked(code)
     env.filters["prose"] = lambda words: Markup(text.prose(words, code, plain).strip())

@@ -84,7 +84,7 @@ class LearningCurves(Record, frozen=True, tag_field="schema", tag="vecveil.train
 
     def to_record(self) -> dict[str, Any]:
         """Return the curves as JSON-ready values."""
-        return Record.to_record(self) | {"best_epoch": self.best.epoch}
+        return super().to_record() | {"best_epoch": self.best.epoch}
 
     def __post_init__(self) -> None:
         if [each.epoch for each in self.epochs] != list(range(len(self.epochs))):

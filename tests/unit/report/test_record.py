@@ -194,6 +194,13 @@ def test_a_record_in_a_file_and_in_memory_give_the_same_page(tmp_path: Path) -> 
     assert one.read_text(encoding="utf-8") == render_audit(sample_audit("hostile"))
 
 
+def test_a_record_with_lone_surrogates_is_saved(tmp_path: Path) -> None:
+    audit = AuditRecord.read(sample_audit() | {"concept": "drug \ud800"})
+    audit.save(tmp_path / "audit.json")
+    assert AuditRecord.load(tmp_path / "audit.json").concept == "drug ?"
+    assert audit.to_record() == sample_audit() | {"concept": "drug ?"}
+
+
 def test_a_key_error_in_a_file_is_a_file_error(tmp_path: Path) -> None:
     record = sample_audit()
     del record["worst"]
