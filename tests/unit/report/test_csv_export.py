@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.errors import raises
 from harness.sample_audit import VARIANTS, sample_audit
-from vecveil.report import render_audit_csv, write_audit_csv
+from vecveil.report import render_audit_csv
 from vecveil.report.audit import COLUMNS
 
 NUMBERS = ("value", "low", "high", "chance", "clean", "clean_low", "clean_high")
@@ -88,15 +85,3 @@ def test_hostile_strings_stay_in_their_cells() -> None:
     assert len(found) == 2 * len(record["attacks"])
     assert all(None not in row and None not in row.values() for row in found)
     render_audit_csv(record).encode("utf-8")
-
-
-def test_it_is_written_whole_from_a_record_and_from_a_file(tmp_path: Path) -> None:
-    source = tmp_path / "audit.json"
-    source.write_text(json.dumps(sample_audit()), encoding="utf-8")
-    one = write_audit_csv(source, tmp_path / "one.csv")
-    two = write_audit_csv(sample_audit(), tmp_path / "folder" / "two.csv")
-    assert one.read_bytes() == two.read_bytes() == render_audit_csv(sample_audit()).encode()
-    with raises("E-INPUT", "schema"):
-        render_audit_csv({})
-    with raises("E-DATA-FILE", "record"):
-        write_audit_csv(tmp_path / "none.json", tmp_path / "none.csv")

@@ -6,14 +6,12 @@ import functools
 import json
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.errors import raises
 from harness.sample_audit import VARIANTS, sample_audit
-from vecveil.report import render_audit, render_audit_markdown, write_audit_markdown
+from vecveil.report import render_audit, render_audit_markdown
 from vecveil.report.text import JOINER, markdown, markdown_block, markdown_code
 
 HOSTILE = (
@@ -172,20 +170,6 @@ def test_a_store_without_a_clean_side_has_no_clean_column() -> None:
     assert document.startswith("# What leaks from this store about “drug”\n")
     assert "| Clean |" not in document
     assert "protected" not in document.lower()
-
-
-def test_it_is_written_whole_from_a_record_and_from_a_file(tmp_path: Path) -> None:
-    record = sample_audit("hostile")
-    source = tmp_path / "audit.json"
-    source.write_text(json.dumps(record), encoding="utf-8")
-    one = write_audit_markdown(source, tmp_path / "one.md")
-    two = write_audit_markdown(record, tmp_path / "folder" / "two.md")
-    assert one.read_text(encoding="utf-8") == render_audit_markdown(record)
-    assert one.read_bytes() == two.read_bytes()
-    with raises("E-INPUT", "schema"):
-        render_audit_markdown({})
-    with raises("E-DATA-FILE", "record"):
-        write_audit_markdown(tmp_path / "none.json", tmp_path / "none.md")
 
 
 def test_names_between_backticks_are_code() -> None:

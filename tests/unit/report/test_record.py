@@ -14,7 +14,15 @@ from harness.sample_attacks import attack, clean_of, figure, settle
 from harness.sample_audit import VARIANTS, sample_audit
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.records import AuditRecord
-from vecveil.report import render_audit, summary_table, write_audit_html
+from vecveil.report import (
+    render_audit,
+    render_audit_csv,
+    render_audit_markdown,
+    summary_table,
+    write_audit_csv,
+    write_audit_html,
+    write_audit_markdown,
+)
 
 
 def paths(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
@@ -179,19 +187,24 @@ def test_a_file_that_is_no_record_is_refused(tmp_path: Path, content: bytes) -> 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["audit.json"]
 
 
-def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
-    for source in (tmp_path / "none.json", tmp_path):
+@pytest.mark.parametrize(
+    ("write", "draw"),
+    [
+        (write_audit_html, render_audit),
+        (write_audit_markdown, render_audit_markdown),
+        (write_audit_csv, render_audit_csv),
+    ],
+)
+def test_a_record_in_a_file_and_in_memory_give_the_same_report(tmp_path: Path, write: Any, draw: Any) -> None:
+    record, source = sample_audit("hostile"), tmp_path / "audit.json"
+    source.write_text(json.dumps(record), encoding="utf-8")
+    one, two = write(source, tmp_path / "one"), write(record, tmp_path / "folder" / "two")
+    assert one.read_bytes() == two.read_bytes() == draw(AuditRecord.load(source)).encode()
+    with raises("E-INPUT", "schema"):
+        draw({})
+    for absent in (tmp_path / "none.json", tmp_path):
         with raises("E-DATA-FILE", "record"):
-            write_audit_html(str(source), tmp_path / "audit.html")
-
-
-def test_a_record_in_a_file_and_in_memory_give_the_same_page(tmp_path: Path) -> None:
-    source = tmp_path / "audit.json"
-    source.write_text(json.dumps(sample_audit("hostile")), encoding="utf-8")
-    one = write_audit_html(source, tmp_path / "one.html")
-    two = write_audit_html(sample_audit("hostile"), tmp_path / "folder" / "two.html")
-    assert one.read_bytes() == two.read_bytes()
-    assert one.read_text(encoding="utf-8") == render_audit(sample_audit("hostile"))
+            write(str(absent), tmp_path / "none")
 
 
 def test_a_record_with_lone_surrogates_is_saved(tmp_path: Path) -> None:
