@@ -165,7 +165,7 @@ def test_vectors_of_the_encoder_are_told(
 def test_a_sample_is_audited_with_texts_of_a_file(notes: Path, known: tuple[Any, ...], tmp_path: Path) -> None:
     rows, _, alone, _ = known
     table = write_csv(tmp_path / "t.csv", ["key", "text"], [(f"n{i}", row["text"]) for i, row in enumerate(rows)][:400])
-    families = ("probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms")
+    families = ("probe", "candidates", "averaging", "alignment", "reconstruction", "held-out-terms", "membership")
     skipped = [word for family in families for word in ("--skip", family)]
     done = run(
         "scan",

@@ -234,8 +234,9 @@ def ahead_words(audit: AuditRecord) -> str:
     times = round(point.texts / audit.learning_curve[-1].texts)
     factor = "ten" if times == 10 else str(times)
     return (
-        f"With {factor} times your texts ({count(point.texts)}) an attacker is expected to recover about "
-        f"{100 * point.value:.0f}{NBSP}% ({interval(point.low, point.high)})."
+        f"With {factor} times your texts ({count(point.texts)}) an attacker recovers about "
+        f"{100 * point.value:.0f}{NBSP}% "
+        f"({interval(point.low, point.high)})."
     )
 
 

@@ -54,7 +54,7 @@ def test_the_verdict_of_the_usual_case() -> None:
     assert said(sample_audit()) == (
         "The strongest of 3 attacks on one release of a text, mlp-adaptive, recovered 22.9 % of the concept’s words "
         "from protected vectors (21.4–24.4 %), 72.7 % from clean ones (71.2–74.2 %); guessing finds 12.2 %. With "
-        "ten times your texts (44,190) an attacker is expected to recover about 23 % (21.9–23.9 %). The worst "
+        "ten times your texts (44,190) an attacker recovers about 23 % (21.9–23.9 %). The worst "
         "figure for these words: averaging-16 recovered 42.2 % (40.7–43.7 %) from several releases of one text."
     )
 
