@@ -80,16 +80,6 @@ def collection(database: VectorStore, protector: Protector, sealer: Sealer) -> P
     return made
 
 
-def test_the_guarantee_is_the_rows_and_says_what_the_database_sees(
-    collection: ProtectedCollection, protector: Protector
-) -> None:
-    rows, both = protector.guarantee, collection.guarantee
-    assert both.epsilon == rows.epsilon
-    assert set(rows.promised) < set(both.promised)
-    assert set(rows.not_promised) < set(both.not_promised)
-    assert "Access patterns" in str(both)
-
-
 def test_search_gives_exact_scores_and_texts(collection: ProtectedCollection) -> None:
     X, query = Hashed().encode(TEXTS), "canary-3 question"
     cosines = X @ Hashed().encode([query])[0]
@@ -296,12 +286,6 @@ def test_a_sealed_copy_is_filtered(
         assert set(found.texts) == set(TEXTS[i:20:5])
     reader.add(["canary-3 later"], ids=["500"], metadata=[{"tenant": "a"}])
     assert "500" in reader.search("canary-3 later", where={"tenant": "a"}).ids
-
-
-def test_another_protector_is_noticed(collection: ProtectedCollection, database: VectorStore) -> None:
-    other = collection.policy.protector.rescaled(2.0)
-    with raises("E-INCOMPATIBLE-PROTECTOR", "protector"):
-        ProtectedCollection(database, other, collection.sealer, name="notes", encoder=Hashed()).search("canary-1 x")
 
 
 @pytest.fixture
@@ -548,9 +532,21 @@ def test_a_moved_store_and_another_key_file_are_told_apart(
         assert "--seal-name" in str(caught.value)
 
 
+def test_the_guarantee_is_the_rows_and_says_what_the_database_sees(
+    flat: VectorStore, protector: Protector, sealer: Sealer
+) -> None:
+    rows, both = protector.guarantee, ProtectedCollection(flat, protector, sealer, name="notes").guarantee
+    assert both.epsilon == rows.epsilon
+    assert set(rows.promised) < set(both.promised)
+    assert set(rows.not_promised) < set(both.not_promised)
+    assert "Access patterns" in str(both)
+
+
 def test_wrong_queries_are_refused(flat: VectorStore, protector: Protector, sealer: Sealer) -> None:
     made = ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed(), filter_fields=("tenant",))
     made.add(TEXTS[:20], ids=IDS[:20])
+    with raises("E-INCOMPATIBLE-PROTECTOR", "protector"):
+        ProtectedCollection(flat, protector.rescaled(2.0), sealer, name="notes").search("canary-1 x")
     with raises("E-INPUT-SHAPE", "query"):  # two would be sent to the database
         made.search(Hashed().encode(TEXTS[:2]))
     with raises("E-INPUT-TYPE", "where"):
@@ -559,8 +555,8 @@ def test_wrong_queries_are_refused(flat: VectorStore, protector: Protector, seal
         made.search("canary-1 x", candidates=0)
 
 
-def test_wrong_input_writes_nothing(database: VectorStore, protector: Protector, sealer: Sealer) -> None:
-    made = ProtectedCollection(database, protector, sealer, name="notes", encoder=Hashed())
+def test_wrong_input_writes_nothing(flat: VectorStore, protector: Protector, sealer: Sealer) -> None:
+    made = ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed())
     with raises("E-INPUT", "ids"):
         made.add(["a", "b"], ids=["1", "1"])
     with raises("E-INPUT"):
@@ -571,23 +567,25 @@ def test_wrong_input_writes_nothing(database: VectorStore, protector: Protector,
         made.add(["a"], ids=["1"], vectors=np.full((1, DIMENSION), np.nan, np.float32))
     with raises("E-INPUT", "candidates"):
         made.search("a", top=300, candidates=200)
-    assert not database.exists() or database.count() == 0
+    assert not flat.exists() or flat.count() == 0
 
 
 def test_reseal_keeps_precision_and_reports_damaged_rows(
-    database: VectorStore, collection: ProtectedCollection
+    flat: VectorStore, protector: Protector, sealer: Sealer
 ) -> None:
-    keys = collection.sealer.keys
+    collection = ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed())
+    collection.add(TEXTS[:9], ids=IDS[:9])
+    keys = sealer.keys
     exact = Sealer(keys, precision="float32")
-    one = ProtectedCollection(database, collection.policy, exact, name="notes", encoder=Hashed())
+    one = ProtectedCollection(flat, collection.policy, exact, name="notes", encoder=Hashed())
     one.add(["canary-9 exact"], ids=["200"])
-    row = database.read(["3"])
-    database.write(type(row)(row.ids, row.vectors, ({SEALED_FIELD: "AQ=="},)))
+    row = flat.read(["3"])
+    flat.write(type(row)(row.ids, row.vectors, ({SEALED_FIELD: "AQ=="},)))
     with raises("E-SEAL-OPEN", "database"):
         collection.reseal()
     assert len(keys.read("notes").keys) == 2  # the older key stays
     collection.delete(["3"])
-    by_key_alone = ProtectedCollection(database, None, exact, name="notes")
+    by_key_alone = ProtectedCollection(flat, None, exact, name="notes")
     by_key_alone.reseal()
     with raises("E-INPUT", "protector"):
         by_key_alone.search(Hashed().encode(["a"])[0])
@@ -617,11 +615,11 @@ def test_rows_that_are_written_during_reseal_keep_the_older_key_and_end_it_with_
     assert len(sealer.keys.read("notes").keys) == 1
 
 
-def test_rows_without_a_blob_are_not_joined(database: VectorStore, protector: Protector, sealer: Sealer) -> None:
-    database.create(DIMENSION, metric="cosine")
+def test_rows_without_a_blob_are_not_joined(flat: VectorStore, protector: Protector, sealer: Sealer) -> None:
+    flat.create(DIMENSION, metric="cosine")
     clean = np.ones((1, DIMENSION), np.float32)
-    database.write(Batch(("1",), clean, ({"page": 1},)))
-    made = ProtectedCollection(database, protector, sealer, name="notes", encoder=Hashed())
+    flat.write(Batch(("1",), clean, ({"page": 1},)))
+    made = ProtectedCollection(flat, protector, sealer, name="notes", encoder=Hashed())
     with raises("E-STORE-UNSEALED", "database"):
         made.add(["a"], ids=["2"])
 
@@ -716,9 +714,9 @@ def test_rows_with_and_without_blobs_do_not_mix(
 
 
 def test_names_and_queries_that_would_give_something_away_are_refused(
-    database: VectorStore, protector: Protector, sealer: Sealer
+    flat: VectorStore, protector: Protector, sealer: Sealer
 ) -> None:
     with raises("E-INPUT", "name"):  # two stores of one name would share a key
-        ProtectedCollection(database, protector, sealer)
+        ProtectedCollection(flat, protector, sealer)
     with raises("E-INPUT", "query_noise"):  # laplace has no map: the query would be clean
-        ProtectedCollection(database, protector, sealer, name="notes", query_noise=False)
+        ProtectedCollection(flat, protector, sealer, name="notes", query_noise=False)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.store_factories import STORES, StoreCase
+from harness.store_factories import STORES, StoreCase, release
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, VecveilError
 from vecveil.stores import KINDS, Batch, VectorStore, open_store
 from vecveil.stores.locations import in_this_process
@@ -108,7 +108,7 @@ def test_rows_are_there_for_the_next_who_opens_it(location: str, case: StoreCase
         store.write(batch)
         read = store.read(batch.ids)
         store.search(batch.vectors[0], 1)
-        store.release()  # as another process sees it
+        release(store)  # as another process sees it
     with open_store(location) as again:
         assert again.exists()
         assert_same_rows(again, batch, again.read(batch.ids))

@@ -237,7 +237,7 @@ def test_each_text_is_audited_with_its_own_vector(
     assert "no texts" in refused.err
     other = write_csv(tmp_path / "u.csv", ["key", "text"], [("absent", "text")])
     strange = run("scan", alone, *concept, "--texts", other, "--id-column", "key")
-    assert (strange.code, "none of their ids" in strange.err) == (1, True)
+    assert (strange.code, "none of the store's ids" in strange.err) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_each_text_is_audited_with_its_own_vector(
         (["--html", "x.html"], 2, "--concept"),
         (["--concept", "none.yaml"], 1, "none.yaml"),
         (["--texts", "none.csv", "--id-column", "id"], 1, "none.csv"),
-        (["--text-field", "absent"], 1, "a field of the store"),
+        (["--text-field", "absent"], 1, "has no field"),
         (["--json", "a.json", "--sample", "1"], 2, "--sample"),
     ],
 )

@@ -20,6 +20,7 @@ import pytest
 
 from harness.command_line import Outcome
 from harness.faults import MOMENTS, STORES, WarmProcess, kills, left_over, seed
+from harness.store_factories import release
 from vecveil.encoders.cache import EmbeddingCache, matching_texts
 from vecveil.sealing.sqlite_blobs import SqliteBlobs
 from vecveil.stores import Batch, open_store
@@ -51,7 +52,7 @@ def fill(where: str, vectors: np.ndarray) -> None:
     with open_store(where) as store:
         store.create(DIMENSION, metric="euclidean")
         store.write(Batch(tuple(IDS), vectors, tuple({"number": row} for row in range(ROWS))))
-        store.release()
+        release(store)
 
 
 def location(kind: str, folder: Path) -> str:
@@ -100,7 +101,7 @@ def test_forget(kind: str, warm_stores: WarmProcess, vectors: np.ndarray, tmp_pa
         assert done.code == 0, done.err
         with open_store(where) as store:
             rows = Batch.joined(list(store.batches(100)))
-            store.release()
+            release(store)
         order = np.argsort(rows.ids)
         assert [rows.ids[at] for at in order] == IDS[GONE:]
         np.testing.assert_array_equal(rows.vectors[order], vectors[GONE:])
@@ -153,7 +154,7 @@ def test_reconcile(kind: str, warm_stores: WarmProcess, vectors: np.ndarray, tmp
     def unchanged() -> None:
         with open_store(where) as store:
             rows = Batch.joined(list(store.batches(100)))
-            store.release()
+            release(store)
         assert sorted(rows.ids) == IDS
         np.testing.assert_array_equal(rows.vectors[np.argsort(rows.ids)], vectors)
 

@@ -17,6 +17,7 @@ import pytest
 
 from harness.command_line import Outcome, run
 from harness.faults import MOMENTS, STORES, WarmProcess, clean_rows_in, kills, left_over, seed
+from harness.store_factories import release
 from vecveil.sealing import Sealer
 from vecveil.sealing.blob import SEALED_FIELD, decoded
 from vecveil.stores import Batch, open_store
@@ -54,7 +55,7 @@ def fill(where: str, vectors: np.ndarray, texts: list[str]) -> None:
         store.create(DIMENSION, metric="cosine")
         fields = tuple({"note": text, "number": row} for row, text in enumerate(texts))
         store.write(Batch(tuple(f"r{row:04d}" for row in range(ROWS)), vectors, fields))
-        store.release()
+        release(store)
 
 
 @pytest.mark.timeout(420 if MOMENTS < 10 else 120 * MOMENTS)
@@ -101,7 +102,7 @@ def test_sealed_rows(
             if kind == "pgvector":
                 with suppress(AttributeError), store.cursor("removing the table") as cursor:  # type: ignore[attr-defined]
                     cursor.execute("DROP TABLE notes")
-            store.release()
+            release(store)
         assert sorted(rows.ids) == [f"r{row:04d}" for row in range(ROWS)]
         blobs = [decoded(fields[SEALED_FIELD]) for fields in rows.fields]
         current = Sealer(keys).keys.read(public_name(dest)).current

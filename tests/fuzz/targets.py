@@ -273,17 +273,18 @@ def _manifest_seeds() -> list[bytes]:
 
 
 def _state(data: bytes) -> None:
-    from vecveil.stores.state import read_state
+    from vecveil.stores.migrating import read_state
 
     with expected():
         repr(read_state(written("state.json", data)))
 
 
 def _state_seeds() -> list[bytes]:
-    from vecveil.stores.state import MigrationState, write_state
+    from vecveil.stores.migrating import MigrationState, write_state
 
     path = folder() / "made.state"
-    write_state(path, MigrationState("a", "b", "p", None, {}, 3, 4, [], {}))
+    texts = {name: "a" for name in ("source", "dest", "protector", "key_id", "key_check", "sealed")}
+    write_state(path, MigrationState(**texts, options={}, total=3, dimension=4, carried=(), withheld={}))
     return [path.read_bytes()]
 
 

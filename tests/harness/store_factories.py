@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import socket
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["STORES", "StoreCase", "chroma_server"]
+from vecveil.stores import VectorStore
+
+__all__ = ["STORES", "StoreCase", "chroma_server", "release"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,14 @@ STORES: dict[str, StoreCase] = {
     "sqlite-vec": StoreCase(lambda folder, name: f"sqlite-vec:{folder}/rows.db#{name}"),
     "milvus": StoreCase(lambda folder, name: f"milvus:{folder}/rows.db#{name}"),
 }
+
+
+def release(store: VectorStore) -> None:
+    """Close a store and what its client keeps open: Milvus Lite serves a file until the process ends."""
+    store.close()
+    if store.kind == "milvus":
+        manager = importlib.import_module("milvus_lite.server_manager")
+        manager.server_manager_instance.release_server(store._where)  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

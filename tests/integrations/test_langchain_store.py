@@ -26,6 +26,7 @@ import vecveil
 from harness.errors import raises
 from harness.http_encoder import embedding_server
 from harness.postgres import fresh_database
+from harness.store_factories import release
 from vecveil.integrations.langchain import ProtectedEmbeddings, ProtectedVectorStore
 from vecveil.metrics.similarity import unit_rows
 from vecveil.protector.policy import ReleasePolicy
@@ -423,7 +424,7 @@ def test_rows_of_migrate_langchain_llama_index_haystack_and_search_are_of_one_fo
         assert {document.metadata["tenant"] for document in filtered} == {"a"}
         store.add_texts(["canary-loan later", "canary-rent new"], [{"tenant": "a"}] * 2, ids=["later", "note-5"])
         store.delete(["note-7"])
-        store.collection.database.release()
+        release(store.collection.database)
 
     from haystack import Document as HaystackDocument
     from llama_index.core.schema import TextNode

@@ -12,10 +12,7 @@ import pytest
 
 import vecveil
 from harness.errors import raises
-from harness.http_encoder import hashed_vectors
 from harness.integration_checks import assert_no_secret, run_example, same_direction
-from vecveil.errors import KeyFileError, LedgerCapError
-from vecveil.protector import PlaintextWarning
 from vecveil.protector.policy import ReleasePolicy
 
 TEXTS = ["She takes amoxicillin for her asthma.", "The train leaves at noon.", "A new roof."]
@@ -62,36 +59,6 @@ def test_an_index_holds_and_finds_protected_vectors(protector, notes, wrapped):
     assert len(later) == 3
 
 
-@pytest.mark.parametrize("wrapped", [False, True], ids=["own encoder", "wrapped"])
-def test_queries_are_protected_as_they_are_told(protector, wrapped):
-    mapped = protector.protect(minilm(TEXTS[:1]), noise=False)
-    inner = Inner() if wrapped else None
-    bare = wrap(protector, inner, query_protection="map-only")
-    assert same_direction([bare.get_query_embedding(TEXTS[0])], mapped)[0] > 0.999
-    assert same_direction([bare.get_text_embedding(TEXTS[0])], mapped)[0] < 0.998
-    noise = {}
-    for side in ("same", "stronger"):
-        embedding = wrap(protector, inner, query_protection=side, query_noise=4.0)
-        drawn = np.array([embedding.get_query_embedding(TEXTS[0]) for _ in range(20)])
-        noise[side] = np.linalg.norm(drawn - mapped[0], axis=1).mean()
-    assert noise["stronger"] > 2 * noise["same"] > 0  # 4 to 1; one of 20 means varies by a few percent
-
-
-@pytest.mark.parametrize("wrapped", [False, True], ids=["own encoder", "wrapped"])
-def test_without_waiting_the_same_vectors(protector, key_file, wrapped):
-    embedding = wrap(protector, Inner() if wrapped else None, key=key_file, embed_batch_size=2)
-
-    async def all_of_them() -> Any:
-        batch = await embedding.aget_text_embedding_batch(TEXTS)
-        return (batch, await embedding.aget_text_embedding(TEXTS[2]), await embedding.aget_query_embedding(TEXTS[1]))
-
-    documents, one, query = asyncio.run(all_of_them())
-    assert documents == embedding.get_text_embedding_batch(TEXTS)
-    assert one == documents[2]
-    assert query == embedding.get_query_embedding(TEXTS[1]) == documents[1]
-    assert wrap(protector, Inner() if wrapped else None).get_query_embedding(TEXTS[1]) != query
-
-
 def test_no_event_shows_a_clean_vector(protector, key_file):
     """The control: the same listener does see what the wrapped embedding reports by itself."""
 
@@ -110,26 +77,6 @@ def test_no_event_shows_a_clean_vector(protector, key_file):
         assert same_direction(seen[-1:], minilm(TEXTS[:1]))[0] > 0.999
     finally:
         dispatcher.event_handlers.pop()
-
-
-def test_one_warning_about_texts_in_the_index(protector):
-    embedding = wrap(protector, text_stored=True)
-    with pytest.warns(PlaintextWarning, match="text of every node"):
-        VectorStoreIndex(nodes(TEXTS), embed_model=embedding)
-    embedding.get_text_embedding(TEXTS[0])  # a second one would be an error here
-    wrap(protector, text_stored=True).get_query_embedding(TEXTS[0])
-
-
-def test_texts_are_rewritten_before_the_wrapped_embedding_sees_them(redactor):
-    inner = Inner()
-    embedding = wrap(redactor, inner)
-    documents = embedding.get_text_embedding_batch(TEXTS)
-    embedding.get_query_embedding(TEXTS[0])
-    asyncio.run(embedding.aget_text_embedding_batch(TEXTS))
-    asyncio.run(embedding.aget_query_embedding(TEXTS[0]))
-    assert not any("amoxicillin" in text or "asthma" in text for text in inner._asked)
-    assert sum("*" in text for text in inner._asked) == 4
-    assert np.array_equal(documents, redactor.encode(TEXTS))
 
 
 def test_no_key_in_what_is_written_down(protector_file, key_file, tmp_path: Path):
@@ -180,44 +127,7 @@ def test_a_policy_is_written_down_with_its_settings(protector):
         ProtectedEmbedding.from_dict(saved, protector=ReleasePolicy(protector))
 
 
-def test_the_ledger_counts_documents_and_queries(protector, tmp_path: Path):
-    embedding = wrap(protector, ledger=vecveil.Ledger(tmp_path / "ledger", cap=2))
-    embedding.get_text_embedding_batch(TEXTS)
-    embedding.get_query_embedding(TEXTS[0])
-    with pytest.raises(LedgerCapError):
-        embedding.get_text_embedding_batch(TEXTS)
-    embedding.get_text_embedding_batch(TEXTS[1:])  # nothing was counted of what was refused
-
-
-@pytest.mark.parametrize(
-    ("vectors", "code", "param"),
-    [
-        (lambda texts: hashed_vectors(texts, 384), "E-INCOMPATIBLE-ENCODER", "encoder"),
-        (hashed_vectors, "E-INCOMPATIBLE-DIMENSION", "encoder"),
-        (lambda texts: [[float("nan")] * 384] * len(texts), "E-INPUT", "encode"),
-        (lambda texts: [[1.0] * 384], "E-INPUT", "encode"),
-        (lambda texts: "<html>", "E-INPUT", "encode"),
-    ],
-    ids=["other model", "other dimension", "NaN", "too few", "HTML"],
-)
-def test_an_embedding_that_does_not_fit_releases_nothing(protector, vectors, code, param):
-    inner = Inner()
-    inner._vectors = vectors
-    embedding = wrap(protector, inner)
-    for call in (embedding.get_text_embedding_batch, lambda texts: embedding.get_query_embedding(texts[0])):
-        with raises(code, param):
-            call(TEXTS)
-    with raises(code, param):
-        asyncio.run(embedding.aget_query_embedding(TEXTS[0]))
-
-
-def test_what_cannot_be_is_refused(protector, redactor, tmp_path: Path):
-    with raises("E-INPUT", "embed_model"):
-        wrap(protector, vecveil.load_encoder("minilm"))
-    with raises("E-INPUT", "query_protection"):
-        wrap(redactor, query_protection="map-only")
-    with pytest.raises(KeyFileError):
-        wrap(protector, key=tmp_path / "none.key")
+def test_what_cannot_be_is_refused(protector):
     with raises("E-INPUT", "embeddings_cache"):
         wrap(protector, query_protection="map-only", embeddings_cache=SimpleKVStore())
     with raises("E-INPUT", "embeddings_cache"):

@@ -42,7 +42,8 @@ def vec0(kind: str) -> Callable[[Path, str], VectorStore]:
 
     def made(folder: Path, name: str) -> VectorStore:
         store: Any = in_this_process(f"sqlite-vec:{folder / 'rows.db'}#{name}")
-        store.make_table([f"id {kind} primary key", "embedding float[2]"])
+        with store.cursor("making the table") as cursor:
+            cursor.execute(f'CREATE VIRTUAL TABLE "{name}" USING vec0(id {kind} primary key, embedding float[2])')
         return store  # type: ignore[no-any-return]
 
     return made

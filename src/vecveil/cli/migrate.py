@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,41 +118,46 @@ def command(
         raise click.UsageError(f"--{named.replace('_', '-')} is for a table as SOURCE, with sealed: as DEST.")
     batch = batch or 1000
     release = Release.of(options, noise=True)
-    encoder = options.pop("encoder"), options.pop("encoder_options")
-    if protector_file is None and not verify_only:
-        raise click.UsageError("Missing option '-p' / '--protector'.")
+    encoder, encoder_options = options.pop("encoder"), dict(options.pop("encoder_options"))
     if options["filter_fields"] and seal_key is None:
         raise click.UsageError("--filter-field needs --seal-key.")
-    names = (public_name(source), public_name(dest))
     state_file = state_file or default_state_file(dest)
     sealer = None if seal_key is None else Sealer(seal_key)
     if sealer is not None and options["keep_text"]:
         raise click.UsageError("--keep-text stores texts readable beside their sealed copy; give one of the two.")
+    shared_arguments: dict[str, Any] = {
+        "names": (public_name(source), public_name(dest)),
+        "batch": batch,
+        "sealer": sealer,
+    }
     if verify_only:
         with open_store(source) as opened, _destination(dest) as made:
             existing = _if_exists(opened)
             if existing is None:
                 note("The source does not exist: the copy is not compared with clean vectors.")
-            done = verify_migration(made, existing, state_file, names=names, batch=batch, sealer=sealer)
+            done = verify_migration(made, existing, state_file, **shared_arguments)
+    elif protector_file is None:
+        raise click.UsageError("Missing option '-p' / '--protector'.")
     else:
-        assert protector_file is not None
         protector = load(protector_file)
         if not yes:
             _ask(protector, protector_file.name)
-        done = _migrate(
-            source,
-            dest,
-            protector,
-            release,
-            state_file,
-            names,
-            batch,
-            MigrationOptions(**options, seal=sealer is not None),
-            sealer,
-            encoder,
-        )
+        if encoder is not None:
+            protector = replace(protector, encoder=protector.encoder_for(encoder, options=encoder_options))
+        chosen = MigrationOptions(**options, seal=sealer is not None)
+        with release.ledger() as ledger, open_store(source) as opened, _destination(dest) as made:
+            policy = ReleasePolicy(protector, key=release.key(), ledger=ledger)
+            plan = partial(_plan, state_file)
+            done = migrate(opened, made, policy, state_file, options=chosen, on_checked=plan, **shared_arguments)
         if sealer is None:
-            _say_how_to_query(protector, protector_file)
+            note(
+                "Queries must pass the same protector from now on: as documents do (vecveil protect QUERIES -p "
+                f"{protector_file.name}), or through its map alone where they stay on the trusted side (--no-noise; "
+                "query_protection='map-only' in integrations and server). "
+                f"They have {protector.released_dimension} dimensions then."
+            )
+        else:
+            note("Search the copy with `vecveil search`. Keep the key file: without it no blob opens.")
     _report(done, short_name(dest), state_file, verify_only=verify_only)
     if as_json:
         data_json({"source": short_name(source), "dest": short_name(dest), **done.to_record()})
@@ -190,47 +196,7 @@ def _if_exists(source: VectorStore) -> VectorStore | None:
         return None
 
 
-def _migrate(
-    source: str,
-    dest: str,
-    protector: Protector,
-    release: Release,
-    state_file: Path,
-    names: tuple[str, str],
-    batch: int,
-    options: MigrationOptions,
-    sealer: Sealer | None,
-    encoder: tuple[str | None, tuple[tuple[str, Any], ...]],
-) -> Migration:
-    if encoder[0] is not None:
-        protector = replace(protector, encoder=protector.encoder_for(encoder[0], options=dict(encoder[1])))
-    given: dict[str, Any] = {
-        "batch": batch,
-        "options": options,
-        "on_checked": lambda checked: _plan(checked, state_file),
-    }
-    with release.ledger() as ledger:
-        policy = ReleasePolicy(protector, key=release.key(), ledger=ledger)
-        with open_store(source) as opened, _destination(dest) as made:
-            done = migrate(opened, made, policy, state_file, names=names, sealer=sealer, **given)
-    if sealer is not None:
-        note(
-            "Search the copy with `vecveil search`, or vecveil.ProtectedCollection. Keep the key file: without it "
-            "no blob opens."
-        )
-    return done
-
-
-def _say_how_to_query(protector: Protector, file: Path) -> None:
-    note(
-        "Queries must pass the same protector from now on: as documents do (vecveil protect QUERIES -p "
-        f"{file.name}), or through its map alone where they stay on the trusted side (--no-noise; "
-        "query_protection='map-only' in integrations and server). "
-        f"They have {protector.released_dimension} dimensions then."
-    )
-
-
-def _plan(checked: SourceCheck, state_file: Path) -> None:
+def _plan(state_file: Path, checked: SourceCheck) -> None:
     """Print what is about to be written."""
     left_out = ", ".join(f"{name} ({why})" for name, why in checked.withheld.items()) or "none"
     note(f"{checked.rows:,} rows of {checked.info.dimension} dimensions. Bad rows: {checked.bad}.")

@@ -147,9 +147,8 @@ def command(
     elif known is not None and options["encoder"] is not None:
         clean = _is_clean(known, options)
     elif hidden is not None:
-        fix = "Give them with --texts FILE --id-column NAME."
-        constraint = "given with texts to look for it in"
-        refused = ConceptError.of("scan", "concept", constraint, "no texts", "The store has none.", fix)
+        said = "The store has no texts to look for the concept in. Give them with --texts FILE --id-column NAME."
+        refused = ConceptError(said, param="concept")
     # A mark is a claim of the database; the comparison with the encoder is proof.
     others = [finding for finding in seen.findings if not (clean and finding.code in PROTECTION_CODES)]
     findings = in_order([*_findings_of_audit(result, clean=clean), *others])
@@ -218,9 +217,8 @@ class _TextsFile:
         for chunk in self._chunks([self.id_column], texts=False):
             ids += [str(item) for item in python_values(chunk.columns[self.id_column]) if item not in (None, "")]
         if repeated := len(ids) - len(set(ids)):
-            why = "A row of the store belongs to one text."
-            got = f"{repeated:,} that repeat another"
-            raise DataFileError.of(self.path.name, "id_column", "a column of different ids", got, why)
+            said = f"{self.path.name}: {repeated:,} ids of `id_column` repeat another. A row has one text."
+            raise DataFileError(said, param="id_column")
         return frozenset(ids)
 
     def of_sample(self, scan: Scan, columns: Sequence[str]) -> SampleTexts:
@@ -240,13 +238,8 @@ class _TextsFile:
                     matches[row] = (text, [column[i] for column in values])
         rows = sorted(matches)
         if not rows:
-            raise InvalidInputError.of(
-                "scan",
-                "texts",
-                "a table of texts of this store's rows",
-                "one with none of their ids",
-                fix="See that --id-column names the ids that the store has.",
-            )
+            said = "`texts` has none of the store's ids. See that --id-column names the column of these ids."
+            raise InvalidInputError(said, param="texts")
         beside = {name: [matches[row][1][i] for row in rows] for i, name in enumerate(names)}
         return SampleTexts([matches[row][0] for row in rows], scan.sample.vectors[rows], rows, beside)
 
@@ -265,7 +258,7 @@ def _texts_beside(scan: Scan, name: str | None) -> SampleTexts | None:
         name = max(texts, key=lambda each: each.characters * each.strings).name
     elif all(each.name != name for each in fields):
         known = ", ".join(repr(each.name) for each in fields) or "none"
-        raise InvalidInputError.of("scan", "text_field", f"a field of the store ({known})", repr(name)[:80])
+        raise InvalidInputError(f"The store has no field {name[:80]!r}. It has: {known}.", param="text_field")
     values = _values_of(scan, name)
     rows = [i for i, value in enumerate(values) if isinstance(value, str) and value.strip()]
     return SampleTexts([values[i] for i in rows], scan.sample.vectors[rows], rows, {}) if rows else None
@@ -290,8 +283,7 @@ def _audit_sample(
 
     groups = None if options["group_field"] is None else of_known(options["group_field"])
     if groups is not None and (missing := sum(value is None for value in groups)):
-        got = f"{missing:,} sampled rows without it"
-        raise InvalidInputError.of("scan", "group_field", "a field of every row", got)
+        raise InvalidInputError(f"{missing:,} sampled rows have no `group_field`.", param="group_field")
     columns = {name: known.columns[name] if name in known.columns else of_known(name) for name in concept.columns}
     beside = {each.name: _values_of(scan, each.name) for each in scan.survey.fields}
     return audit_store(

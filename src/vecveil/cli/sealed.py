@@ -21,6 +21,7 @@ from vecveil.stores.locations import index_place, public_name, short_name
 from vecveil.stores.migrating import SourceCheck
 
 if TYPE_CHECKING:
+    from vecveil.sealing import Ranking
     from vecveil.search import SealedIndex
     from vecveil.search.filling import Filling
 
@@ -166,13 +167,19 @@ def search_command(
         note(f"No row has the field {' or '.join(map(repr, unknown))}.")
     elif conditions and not len(hits.ids):
         note("No row matches. Each condition takes its own --where; 2024 is a number, '\"2024\"' is a text.")
-    rows = list(zip(hits.ids, hits.scores.tolist(), hits.texts, hits.metadata, strict=True))
+    show_hits(hits, as_json)
+
+
+def show_hits(hits: Ranking, as_json: bool) -> None:
+    """Print the hits of an index or of a collection, best first."""
+    names = ("id", "score", "text", "metadata")
+    rows = zip(hits.ids, hits.scores.tolist(), hits.texts, hits.metadata, strict=True)
+    found = [dict(zip(names, row, strict=True)) for row in rows]
     if as_json:
-        names = ("id", "score", "text", "metadata")
-        data_json({"hits": [dict(zip(names, row, strict=True)) for row in rows], "skipped": []})
+        data_json({"hits": found, "skipped": hits.skipped})
         return
-    for name, score, text, metadata in rows:
-        data(f"{score:.4f}  {name}  {metadata if text is None else text}")
+    for hit in found:
+        data(f"{hit['score']:.4f}  {hit['id']}  {hit['metadata'] if hit['text'] is None else hit['text']}")
 
 
 def _conditions(where: Sequence[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:

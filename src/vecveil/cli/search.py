@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from vecveil.cli import options as shared
-from vecveil.cli.output import data, data_json, note
+from vecveil.cli.output import note
 from vecveil.errors import SealingError
 from vecveil.protector import load
 from vecveil.search.collection import ProtectedCollection
@@ -73,9 +73,9 @@ def command(
     Of a sealed index, sealed:FOLDER or sealed:URL, nothing but encrypted segments leaves the storage, and all rows are
     ranked here.
     """
-    if index_place(database) is not None:
-        from vecveil.cli import sealed
+    from vecveil.cli import sealed
 
+    if index_place(database) is not None:
         sealed.refuse_other_options(
             "seal_key", "encoder", "encoder_options", "top", "candidates", "where", "hybrid", "as_json"
         )
@@ -112,21 +112,8 @@ def command(
     with collection.database:
         ranking = collection.search(query, top=top, where=values, on_invalid="skip")
     if ranking.skipped and not ranking.ids:
-        raise SealingError.of(
-            "search",
-            "database",
-            "a store of rows sealed with this key",
-            "other rows",
-            "No candidate has a blob that opens.",
-            "Fill it with `vecveil migrate --seal-key`.",
-            code="E-SEAL-OPEN",
-        )
+        said = "No candidate has a sealed row that this key opens. Fill the store with `vecveil migrate --seal-key`."
+        raise SealingError(said, code="E-SEAL-OPEN", param="database")
     if ranking.skipped:
         note(f"{len(ranking.skipped)} candidates have no sealed row that opens with this key; they are left out.")
-    hits = list(zip(ranking.ids, ranking.scores.tolist(), ranking.texts, ranking.metadata, strict=True))
-    if as_json:
-        names = ("id", "score", "text", "metadata")
-        data_json({"hits": [dict(zip(names, hit, strict=True)) for hit in hits], "skipped": ranking.skipped})
-        return
-    for name, score, text, metadata in hits:
-        data(f"{score:.4f}  {name}  {metadata if text is None else text}")
+    sealed.show_hits(ranking, as_json)

@@ -54,7 +54,7 @@ _CLEAR = "Drop it with keep_content=False, or guard the store as you guard the t
 
 
 class _Saved:
-    """Serialise a component by names of files and variables, never by their content."""
+    """Saves a component as names of files and variables, never their content."""
 
     _policy: ReleasePolicy
     _options: dict[str, Any]
@@ -74,20 +74,14 @@ class _Saved:
     def from_dict(cls, data: dict[str, Any]) -> Self:
         loaded: Self = default_from_dict(cls, data)
         if _FINGERPRINT in data:
-            check_saved(loaded._policy, data[_FINGERPRINT], cls.__name__)
+            check_saved(loaded._policy, data[_FINGERPRINT])
         return loaded
 
 
-def _refuse_both_stages(policy: ReleasePolicy, owner: str) -> None:
+def _refuse_both_stages(policy: ReleasePolicy) -> None:
     if policy.rewrites_texts and not policy.protector.text_only:
-        raise InvalidInputError.of(
-            owner,
-            "protector",
-            "one that rewrites texts or protects vectors",
-            "one that does both",
-            "An embedder has its place between the two.",
-            f"Write to a {_STORE}, which does all three.",
-        )
+        said = f"The protector rewrites texts and protects vectors, and an embedder comes between. Write to a {_STORE}."
+        raise InvalidInputError(said, param="protector")
 
 
 @component
@@ -115,55 +109,34 @@ class DocumentProtector(_Saved):
     ) -> None:
         self._options = {"protector": protector, "key": key, "ledger": ledger}
         self._policy = open_policy(**self._options)
-        _refuse_both_stages(self._policy, "DocumentProtector")
+        _refuse_both_stages(self._policy)
         self._keep_content, self._warned = keep_content, False
         if self._policy.rewrites_texts and not keep_content:
-            raise InvalidInputError.of(
-                "DocumentProtector",
-                "keep_content",
-                "True for a method that rewrites texts",
-                False,
-                "The embedder behind it needs the rewritten content.",
-            )
+            said = "`keep_content` is True for a method that rewrites texts: the embedder needs the content."
+            raise InvalidInputError(said, param="keep_content")
 
     def _own_options(self) -> dict[str, Any]:
         return {"keep_content": self._keep_content}
 
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:
-        """Return protected copies of ``documents``.
-
-        Raises:
-            InvalidInputError: a document without a finite embedding; for a text-level method, a document without
-                content or with an embedding.
-            IncompatibleError: the dimension differs from the protector's.
-        """
+        """Return protected copies of ``documents``; raise unless each has a finite embedding of the fit's dimension."""
         if not documents:
             return {"documents": []}
         if self._policy.rewrites_texts:
             return {"documents": self._rewritten(documents)}
         missing = sum(document.embedding is None for document in documents)
         if missing:
-            raise InvalidInputError.of(
-                "DocumentProtector.run",
-                "documents",
-                "documents with embeddings",
-                f"{missing} without",
-                fix="Put it behind a document embedder.",
-            )
+            said = f"{missing} documents have no embedding. Put the DocumentProtector behind a document embedder."
+            raise InvalidInputError(said, param="documents")
         self._warn(documents)
-        vectors = checked_vectors(
-            [document.embedding for document in documents], rows=len(documents), owner="DocumentProtector.run"
-        )
+        embeddings = [document.embedding for document in documents]
+        vectors = checked_vectors(embeddings, rows=len(documents), owner="DocumentProtector.run")
         released = self._released(documents, vectors)
         # The sparse embedding too: its indices stand for words of the text.
         gone: dict[str, Any] = {} if self._keep_content else {"content": None, "blob": None, "sparse_embedding": None}
-        return {
-            "documents": [
-                replace(document, embedding=row.tolist(), **gone)
-                for document, row in zip(documents, released, strict=True)
-            ]
-        }
+        rows = zip(documents, released, strict=True)
+        return {"documents": [replace(document, embedding=row.tolist(), **gone) for document, row in rows]}
 
     def _released(self, documents: list[Document], vectors: Embeddings) -> Embeddings:
         # A call of the policy takes texts for all rows or none, and the texts enter keyed noise. In two calls the
@@ -183,14 +156,8 @@ class DocumentProtector(_Saved):
     def _rewritten(self, documents: list[Document]) -> list[Document]:
         wrong = sum(one.content is None or one.embedding is not None for one in documents)
         if wrong:
-            raise InvalidInputError.of(
-                "DocumentProtector.run",
-                "documents",
-                "documents with content and without embeddings",
-                f"{wrong} others",
-                "The method rewrites texts before they are embedded.",
-                "Put the component before the document embedder.",
-            )
+            said = f"{wrong} documents have an embedding or no content. Put the component before the document embedder."
+            raise InvalidInputError(said, param="documents")
         texts = self._policy.protector.rewrite([one.content or "" for one in documents])
         return [replace(one, content=text) for one, text in zip(documents, texts, strict=True)]
 
@@ -234,14 +201,8 @@ class QueryProtector(_Saved):
         }
         self._policy = open_policy(**self._options)
         if self._policy.rewrites_texts:
-            raise InvalidInputError.of(
-                "QueryProtector",
-                "protector",
-                "one that protects vectors",
-                "one that rewrites texts",
-                "An embedding comes too late for it.",
-                "Put a QueryRewriter before the text embedder.",
-            )
+            said = "The protector rewrites texts. Put a QueryRewriter before the text embedder."
+            raise InvalidInputError(said, param="protector")
 
     @component.output_types(embedding=list[float])
     def run(self, embedding: list[float]) -> dict[str, list[float]]:
@@ -261,15 +222,10 @@ class QueryRewriter(_Saved):
     def __init__(self, protector: Protector | str | os.PathLike[str]) -> None:
         self._options = {"protector": protector}
         self._policy = open_policy(protector)
-        _refuse_both_stages(self._policy, "QueryRewriter")
+        _refuse_both_stages(self._policy)
         if not self._policy.rewrites_texts:
-            raise InvalidInputError.of(
-                "QueryRewriter",
-                "protector",
-                "one that rewrites texts",
-                "one that protects vectors",
-                fix="Put a QueryProtector behind the text embedder.",
-            )
+            said = "The protector protects vectors. Put a QueryProtector behind the text embedder."
+            raise InvalidInputError(said, param="protector")
 
     @component.output_types(text=str)
     def run(self, text: str) -> dict[str, str]:
@@ -363,18 +319,14 @@ class SealedDocumentStore(_Saved):
             return super().to_dict()
         wrong = [name for name, value in self._index.items() if not isinstance(value, str | os.PathLike | int | float)]
         if wrong:
-            raise wrong_type(
-                _STORE, wrong[0], "a name, path or number in a configuration that is saved", self._index[wrong[0]]
-            )
+            said = f"{_STORE}: `{wrong[0]}` is an object, which a saved configuration cannot hold."
+            raise InvalidInputError(said, code="E-INPUT-TYPE", param=wrong[0])
         index = {name: str(Path(value).absolute()) if name in _PATHS else value for name, value in self._index.items()}
         place = self._database.removeprefix(_SEALED)
         place = place if "://" in place else str(Path(place).absolute())
+        sealer = saved_source(_STORE, "sealer", self._sealer)
         saved: dict[str, Any] = default_to_dict(
-            self,
-            database=_SEALED + place,
-            protector=None,
-            sealer=saved_source(_STORE, "sealer", self._sealer),
-            index=index,
+            self, database=_SEALED + place, protector=None, sealer=sealer, index=index
         )
         return saved
 
@@ -384,15 +336,10 @@ class SealedDocumentStore(_Saved):
             # Absolute, since another working directory may open it.
             where, local = public_name(where), is_local(where)
             if where != self._database and not local:
-                raise InvalidInputError.of(
-                    _STORE,
-                    "database",
-                    "a Secret in a configuration that is saved",
-                    "a location with a user, password or option",
-                    fix="Pass Secret.from_env_var('NAME').",
-                )
+                said = "The location has a user, password or option. To save it, pass Secret.from_env_var('NAME')."
+                raise InvalidInputError(said, param="database")
         elif not isinstance(where, Secret):
-            raise wrong_type(_STORE, "database", "a location or Secret in a configuration that is saved", where)
+            raise wrong_type(_STORE, "database", "a location or Secret, to be saved", where)
         return {"database": where, "sealer": saved_source(_STORE, "sealer", self._sealer), **self._own}
 
     def count_documents(self) -> int:
@@ -416,10 +363,9 @@ class SealedDocumentStore(_Saved):
         if not isinstance(documents, list) or not all(isinstance(one, Document) for one in documents):
             raise wrong_type(owner, "documents", "a list of Documents", documents)
         if any(one.content is None and one.embedding is None for one in documents):
-            raise InvalidInputError.of(owner, "documents", "documents with content or an embedding", "others")
-        rewrites = isinstance(self.collection, ProtectedCollection) and self.collection.policy.rewrites_texts
-        if rewrites and any(one.content is None for one in documents):
-            raise InvalidInputError.of(owner, "documents", "documents with content to rewrite", "others")
+            raise InvalidInputError("A document has neither content nor embedding.", param="documents")
+        if self.collection.rewrites_texts and any(one.content is None for one in documents):
+            raise InvalidInputError("The protector rewrites texts, and a document has none.", param="documents")
         if not self._warned and any(one.content and one.id == _own_id(one) for one in documents):
             self._warned = True
             _warn_ids(stacklevel=4)
@@ -504,7 +450,7 @@ class SealedEmbeddingRetriever:
             query: text, instead of the embedding; required for a protector that rewrites texts.
         """
         if (query is None) == (query_embedding is None):
-            raise InvalidInputError.of(f"{_RETRIEVER}.run", "query", "given, or query_embedding", "neither or both")
+            raise InvalidInputError("Pass exactly one of `query` and `query_embedding`.", param="query")
         collection, top = self.document_store.collection, self.top_k if top_k is None else top_k
         rows = collection.search(
             np.asarray(query_embedding, np.float32) if query is None else query,
@@ -545,39 +491,34 @@ def _documents(rows: Unsealed) -> list[Document]:
 
 
 def _where(filters: dict[str, Any] | None) -> dict[str, Any]:
-    """Return Haystack's filters as the ``where`` of a collection or index.
-
-    Raises:
-        FilterError: the filters are malformed.
-    """
+    """Return Haystack's filters as the ``where`` of a collection or index; raise FilterError for malformed ones."""
     return _joined(filters) if filters else {}
 
 
 def _joined(part: Any) -> dict[str, Any]:
     if not isinstance(part, dict) or "operator" not in part:
-        raise _malformed("conditions with an operator")
+        raise _malformed("A condition has no operator.")
     operator, field, value = part["operator"], part.get("field"), part.get("value")
     if field is None:
         if operator not in ("AND", "OR", "NOT") or not isinstance(part.get("conditions"), list):
-            raise _malformed("AND, OR or NOT with a list of conditions, or a comparison with a field")
+            raise _malformed("A condition compares a field, or joins a list of conditions by AND, OR or NOT.")
         return {f"${operator.lower()}": [_joined(each) for each in part["conditions"]]}
     if operator not in _OPERATORS or "value" not in part or not isinstance(field, str):
-        raise _malformed(f"field, value and one of the operators {', '.join(_OPERATORS)}")
+        raise _malformed(f"A comparison has a field, a value and one of the operators {', '.join(_OPERATORS)}.")
     if field in _FIELDS:
-        raise _malformed("fields of meta")
+        raise _malformed("Filters compare fields of meta.")
     if operator in ("in", "not in") and not isinstance(value, list):
-        raise _malformed("a list of values for `in` and `not in`")
+        raise _malformed("The operators `in` and `not in` take a list.")
     value = value.isoformat() if isinstance(value, datetime) else value
     if operator in (">", ">=", "<", "<="):
         if value is None:
             return {"$or": []}  # nothing is larger or smaller than None
-        if isinstance(value, str):
-            try:
-                datetime.fromisoformat(value)
-            except ValueError:
-                raise _malformed("numbers and ISO dates for an order") from None
-        elif isinstance(value, bool) or not isinstance(value, int | float):
-            raise _malformed("numbers and ISO dates for an order")
+        try:
+            ordered = datetime.fromisoformat(value) if isinstance(value, str) else value
+        except ValueError:
+            ordered = None
+        if isinstance(ordered, bool) or not isinstance(ordered, int | float | datetime):
+            raise _malformed(f"The operator {operator} takes a number or an ISO date.")
     return {field.removeprefix("meta."): {_OPERATORS[operator]: value}}
 
 
@@ -585,5 +526,5 @@ class MalformedFilterError(InvalidInputError, FilterError):
     """Filters are not of Haystack's form, or name no field of meta."""
 
 
-def _malformed(constraint: str) -> MalformedFilterError:
-    return MalformedFilterError.of(_STORE, "filters", constraint, "others")
+def _malformed(text: str) -> MalformedFilterError:
+    return MalformedFilterError(f"`filters`: {text}", param="filters")

@@ -80,7 +80,7 @@ class ProtectedEmbeddings(Embeddings):
         **policy: Unpack[PolicyOptions],
     ) -> None:
         if embeddings is not None and not isinstance(embeddings, Embeddings):
-            raise InvalidInputError.of(_OWNER, "embeddings", "LangChain embeddings or None", type(embeddings).__name__)
+            raise wrong_type(_OWNER, "embeddings", "LangChain embeddings or None", embeddings)
         self.embeddings = embeddings  # public, as LangChain's own wrappers have it
         self._wrapped = WrappedEmbedder(open_policy(protector, **policy), owner=_OWNER)
         self._given: dict[str, Any] = {"protector": protector, **policy}
@@ -143,12 +143,8 @@ class ProtectedEmbeddings(Embeddings):
     @staticmethod
     def _handed_over(texts: list[str], handed: Mapping[str, list[float]]) -> list[list[float]]:
         if not all(text in handed for text in texts):
-            raise StoreError(
-                f"These texts would lie in the store unsealed. Add them through {_STORE}; give another "
-                "store its own ProtectedEmbeddings.",
-                code="E-STORE-UNSEALED",
-                param="texts",
-            )
+            said = f"These texts would lie in the store unsealed. Add them through the {_STORE}."
+            raise StoreError(said, code="E-STORE-UNSEALED", param="texts")
         return [handed[text] for text in texts]
 
     def _documents(self, texts: Sequence[str]) -> list[str]:
@@ -167,7 +163,7 @@ def _reopened(
     embeddings: Embeddings | None, config: dict[str, Any], fingerprint: str | None = None
 ) -> ProtectedEmbeddings:
     made = ProtectedEmbeddings(embeddings=embeddings, **config)
-    check_saved(made.policy, fingerprint, _OWNER)
+    check_saved(made.policy, fingerprint)
     return made
 
 
@@ -219,9 +215,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         self._row_id: Callable[[str], str] = str
         if isinstance(store, Searchable):
             if sealer is not None or name is not None or store_filter is not None or options:
-                raise InvalidInputError(
-                    "An open index or collection takes no other arguments. Pass them where you open it.", param="store"
-                )
+                raise InvalidInputError("Pass the other arguments where you open the index.", param="store")
             self.collection, self._exact = as_store(store), embeddings
             return
         if sealer is None:
@@ -238,9 +232,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         if isinstance(store, vectorstores.VectorStore):
             database = _database_of(store, protected, store_filter)
             if name is None:
-                raise InvalidInputError(
-                    "A LangChain store requires `name`, the collection's name in the key store.", param="name"
-                )
+                raise InvalidInputError("Pass `name`, the collection's name in the key store.", param="name")
             with protected.handing({}):  # from now on they refuse other texts
                 pass
         if isinstance(database, LangChainDatabase):
@@ -415,11 +407,8 @@ class LangChainDatabase(DatabaseStore):
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         yield self._batch(self._nearest(self._first, 1))
-        raise StoreError(
-            "LangChain cannot list the rows of a store. For another key, rotate it and add the documents "
-            "again (docs/integrations/rag.md); for another protector, add them to a new store.",
-            param="store",
-        )
+        said = "LangChain cannot list the rows of a store. Add the documents again (docs/integrations/rag.md)."
+        raise StoreError(said, param="store")
 
     def _read(self, ids: list[str]) -> Batch:
         return self._batch(self.store.get_by_ids(ids))

@@ -31,7 +31,6 @@ from vecveil.protector.release import (
 )
 from vecveil.sealing import Unsealed
 from vecveil.search import Searchable, as_store
-from vecveil.search.collection import ProtectedCollection
 
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -96,9 +95,6 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
     `to_dict`, `to_json` and a pickle hold names of files, never their content. `from_dict` needs those files, and
     ``embed_model=`` again if an embedding was wrapped.
 
-    Raises:
-        InvalidInputError: a cache that would answer queries with documents' vectors, or raised by `open_policy`.
-        IncompatibleError: `from_dict` finds another protector in the file.
     """
 
     protector: str = Field(frozen=True)
@@ -128,9 +124,7 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         **options: Any,
     ) -> None:
         if embed_model is not None and not isinstance(embed_model, BaseEmbedding):
-            raise InvalidInputError.of(
-                _OWNER, "embed_model", "a LlamaIndex embedding or None", type(embed_model).__name__
-            )
+            raise wrong_type(_OWNER, "embed_model", "a LlamaIndex embedding or None", embed_model)
         # Only `from_dict` passes these two: fields of the saved configuration, not options of BaseEmbedding.
         wraps, fingerprint = options.pop("wraps", None), options.pop("protector_fingerprint", None)
         given: dict[str, Any] = {
@@ -144,26 +138,14 @@ class ProtectedEmbedding(BaseEmbedding):  # type: ignore[misc, unused-ignore]
         if wraps is not None and embed_model is None:
             missing.append("embed_model")
         if missing:
-            raise InvalidInputError.of(
-                _OWNER,
-                missing[0],
-                "passed again",
-                "nothing",
-                "It was an object, and objects are not saved.",
-                f"Call {_OWNER}.from_dict(data, {missing[0]}=...).",
-                code="E-INPUT-SAVED",
-            )
+            said = f"Objects are not saved: pass it again, {_OWNER}.from_dict(data, {missing[0]}=...)."
+            raise InvalidInputError(said, code="E-INPUT-SAVED", param=missing[0])
         policy, given = open_policy(**given), policy_arguments(**given)
-        check_saved(policy, fingerprint, _OWNER)
+        check_saved(policy, fingerprint)
         cache = options.get("embeddings_cache")
         if cache is not None and policy.query_protection != "same":
-            raise InvalidInputError.of(
-                _OWNER,
-                "embeddings_cache",
-                "left out with another protection for queries",
-                "a cache",
-                "It gives a query the vector of a document.",
-            )
+            said = "Leave out `embeddings_cache`: it would give a query the vector of a document, protected otherwise."
+            raise InvalidInputError(said, param="embeddings_cache")
         if isinstance(cache, BaseKVStore):
             options["embeddings_cache"] = _OwnCache(cache, policy.protector.fingerprint)
         # LlamaIndex shows the name in events and uses it in cache keys, where it must differ from the clean model.
@@ -295,8 +277,6 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         collection: with ``ref_doc_id`` among its ``filter_fields``, by which documents are deleted. Its candidates are
             found by the index's embedding, which must be the clean one that the protector was fitted for.
 
-    Raises:
-        InvalidInputError: the collection has no filter on ``ref_doc_id``; another filter or mode.
     """
 
     stores_text: bool = True
@@ -306,14 +286,9 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
     def __init__(self, collection: Searchable) -> None:
         if not isinstance(collection, Searchable):
             raise wrong_type(_STORE, "collection", "a ProtectedCollection or SealedIndex", collection)
-        if isinstance(collection, ProtectedCollection) and _DOCUMENT not in collection.filter_fields:
-            raise InvalidInputError.of(
-                _STORE,
-                "collection",
-                f"one with {_DOCUMENT!r} among its filter_fields",
-                f"{', '.join(collection.filter_fields) or 'none'}",
-                "LlamaIndex deletes documents by it.",
-            )
+        if collection.filter_fields is not None and _DOCUMENT not in collection.filter_fields:
+            said = f"Put {_DOCUMENT!r} among the filter_fields of the collection: LlamaIndex deletes documents by it."
+            raise InvalidInputError(said, param="collection")
         super().__init__(stores_text=True)
         self._collection = as_store(collection)
 
@@ -357,8 +332,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         modes = {VectorStoreQueryMode.DEFAULT: get_top_k_embeddings, VectorStoreQueryMode.MMR: get_top_k_mmr_embeddings}
         mmr, top = query.mode == VectorStoreQueryMode.MMR, query.similarity_top_k
         hybrid: dict[str, Any] = {}
-        has_database = isinstance(self._collection, ProtectedCollection)
-        if query.mode == VectorStoreQueryMode.HYBRID and not has_database:
+        if query.mode == VectorStoreQueryMode.HYBRID and self._collection.filter_fields is None:
             hybrid = {"mode": "hybrid", "words": query.query_str or ""}
             top = query.hybrid_top_k or top
         elif query.mode not in modes:
@@ -369,7 +343,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         if query.node_ids:  # an index over this store gives an empty list for all
             rows = self._collection.get(query.node_ids, where=where, missing="skip")
         else:
-            by_text = embedding is None or (has_database and self._collection.policy.rewrites_texts)
+            by_text = embedding is None or self._collection.rewrites_texts
             question = (query.query_str or "") if by_text else np.asarray(embedding, np.float32)
             depth = max(self._collection.candidates, top)
             rows = self._collection.search(question, top=depth if mmr else top, where=where, **hybrid)
@@ -397,13 +371,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
     ) -> None:
         """Delete nodes by id, by filter or both."""
         if node_ids is None and filters is None:
-            raise InvalidInputError.of(
-                f"{_STORE}.delete_nodes",
-                "node_ids",
-                "given, or filters",
-                "neither",
-                fix="To delete all nodes, call clear().",
-            )
+            raise InvalidInputError("Pass node_ids or filters. To delete all nodes, call clear().", param="node_ids")
         rows = None if filters is None else self._collection.get(node_ids, where=_where(filters), missing="skip")
         self._collection.delete((node_ids or []) if rows is None else rows.ids)
 
@@ -421,8 +389,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         """Return what the node's blob holds beside its text: the node, and the values to filter by."""
         row = node_to_metadata_dict(node, remove_text=True)
         values = {**node.metadata, _DOCUMENT: node.ref_doc_id}  # LlamaIndex writes "None" for a node of no document
-        if isinstance(self._collection, ProtectedCollection):
-            fields = self._collection.filter_fields
+        if (fields := self._collection.filter_fields) is not None:
             own = {k: v for k, v in node.metadata.items() if isinstance(v, str | bool | int)}  # for other programs
             values = {**own, **{name: values.get(name) for name in fields}}
         return {**{k: v for k, v in values.items() if v is not None}, **{name: row[name] for name in _NODE}}

@@ -20,17 +20,15 @@ from vecveil.bulk.manifest import PartResult
 from vecveil.bulk.places import Folder, Part
 from vecveil.bulk.running import PartFailure, Run, attempt
 from vecveil.bulk.unsealing import Unsealing
-from vecveil.errors import InvalidInputError, MissingDependencyError, ReleaseError, VecveilError
+from vecveil.errors import InvalidInputError, ReleaseError, VecveilError, optional_import, wrong_type
 from vecveil.integrations.workers import Sealed, anywhere, batch_job, placed_key, run_batch, unsealing_anywhere
 from vecveil.protector import Protector
 from vecveil.runtime import inherited_variables
 from vecveil.validation import check_count
 
-try:
+with optional_import("The engine Ray", "ray[data]", "ray"):
     import ray
     import ray.data
-except ImportError:
-    raise MissingDependencyError("The engine Ray", "ray[data]", "ray") from None
 
 __all__ = ["protect_dataset", "run_on_ray", "search_dataset", "unseal_dataset"]
 
@@ -64,14 +62,10 @@ def protect_dataset(
             ``env:NAME`` on each worker. ``seal_key`` with ``seal_name`` and ``id_column`` adds the sealed originals,
             ``filter_fields`` tokens to filter them by.
 
-    Raises:
-        InvalidInputError: an unknown option, or a key instead of its source.
-        ProtectorFileError, KeyFileError: the protector or key cannot be read.
-
     Errors in rows, such as `DataFileError` for NaN, are raised when the dataset is used, inside an error of Ray.
     """
     if not isinstance(ds, ray.data.Dataset):
-        raise InvalidInputError.of(_OWNER, "ds", "a ray.data.Dataset", type(ds).__name__)
+        raise wrong_type(_OWNER, "ds", "a ray.data.Dataset", ds)
     batch_size = check_count(batch_size, owner=_OWNER, param="batch_size")
     job = batch_job(protector, options, owner=_OWNER)
     if num_gpus is None:
@@ -96,12 +90,9 @@ def unseal_dataset(
         options: ``seal_name`` and other arguments of `vecveil.bulk.unsealing.Unsealing`. The ids of skipped rows are
             missing in the result.
 
-    Raises:
-        KeyFileError: the key cannot be read, or has no such collection.
-
     Errors in rows, such as `SealingError`, are raised when the dataset is used, inside an error of Ray.
     """
-    work = unsealing_anywhere(seal_key, owner="unseal_dataset", **options)
+    work = unsealing_anywhere(seal_key, **options)
     return _mapped(ds, work, check_count(batch_size, owner=_OWNER, param="batch_size"), concurrency, 0)
 
 
@@ -132,16 +123,12 @@ def search_dataset(
         column: of the vectors or texts; None takes ``embedding``, or ``text``.
         id_column: of distinct names for the queries; None numbers them from 0.
         options: ``encoder``, ``candidates``, ``storage_options`` and other arguments of `SealedIndex`.
-
-    Raises:
-        StoreError: there is no index.
-        KeyFileError: the key cannot be read here, or opens no such index.
     """
     from vecveil.search.parts import best_hits, index_parts, queries_in
 
     owner = "search_dataset"
     workers = check_count(workers, owner=owner, param="workers")
-    parts, encoder = index_parts(location, placed_key(seal_key, owner, "seal_key"), workers, **options)
+    parts, encoder = index_parts(location, placed_key(seal_key), workers, **options)
     remote: Any = ray.remote(_PartOfIndex)
     actors = [remote.remote(Sealed(part)) for part in parts]
     tables, rows = [], 0
@@ -202,8 +189,8 @@ def _workers(concurrency: int | tuple[int, int] | None) -> Any:
         if not 1 <= low <= high:
             raise ValueError
     except (TypeError, ValueError):
-        constraint = "a count of workers, or the least and the most of them"
-        raise InvalidInputError.of(_OWNER, "concurrency", constraint, repr(concurrency)) from None
+        said = "`concurrency` is a number of workers, or the least and the most of them."
+        raise InvalidInputError(said, param="concurrency") from None
     return ray.data.ActorPoolStrategy(min_size=low, max_size=high)
 
 
@@ -211,13 +198,10 @@ def run_on_ray(run: Run, parts: Sequence[Part]) -> Iterator[PartResult | PartFai
     """Protect parts on Ray; an engine of `protect_files`.
 
     Workers read inputs and write outputs themselves; Ray carries the parts' names and results. The part of a worker
-    that died is repeated, unless its file exists.
-
-    Raises:
-        VecveilError: raised by a part, except DataFileError; ReleaseError for errors of Ray.
+    that died is repeated, unless its file exists. Errors of Ray become `ReleaseError`.
     """
     if run.ledger is not None:
-        raise InvalidInputError.of("protect", "ledger", "left out on Ray", "one", "A ledger is a file of one machine.")
+        raise InvalidInputError("Leave out the ledger on Ray: it is a file of one machine.", param="ledger")
     if not parts:
         return
     local = run.out.local
@@ -257,8 +241,7 @@ def _do(row: dict[str, Any], sent: Sealed) -> dict[str, bytes]:
     except VecveilError as error:
         outcome = error
     except Exception as error:
-        got = f"the error {type(error).__name__}"
-        outcome = ReleaseError.of("protect", "part", "protected by a worker", got)
+        outcome = ReleaseError(f"A worker failed with the error {type(error).__name__}.", param="part")
     return {"outcome": pickle.dumps(outcome)}
 
 
@@ -276,14 +259,9 @@ def _outcomes(dataset: Any) -> Iterator[PartResult | PartFailure]:
             try:
                 row = next(rows, None)
             except Exception as error:
-                raise ReleaseError.of(
-                    "protect",
-                    "engine",
-                    "a Ray that finishes every part",
-                    f"the error {type(error).__name__}",
-                    "Parts that were finished stay.",
-                    "Look into Ray's logs; the same call goes on.",
-                ) from None
+                failed = type(error).__name__
+                said = f"Ray failed with the error {failed}. Look into its logs; the same call goes on."
+                raise ReleaseError(said, param="engine") from None
             if row is None:
                 return
             outcome = pickle.loads(row["outcome"])
@@ -324,13 +302,8 @@ def _connected() -> Iterator[None]:
         try:
             ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
         except Exception as error:
-            raise ReleaseError.of(
-                "protect",
-                "engine",
-                "a Ray that starts or can be reached",
-                f"the error {type(error).__name__}",
-                fix="Look at RAY_ADDRESS, or use --engine local.",
-            ) from None
+            said = f"Ray did not start ({type(error).__name__}). Look at RAY_ADDRESS, or use --engine local."
+            raise ReleaseError(said, param="engine") from None
         try:
             yield
         finally:

@@ -58,16 +58,9 @@ _LOADING_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 def protect_model(
     model: Any, protector: Protector | ReleasePolicy | str | os.PathLike[str], **options: Any
 ) -> ProtectionModule:
-    """Verify ``model``, append a `ProtectionModule` and return it.
+    """Verify a ``SentenceTransformer`` by a dozen fixed sentences, append a `ProtectionModule` and return it.
 
-    Args:
-        model: a ``SentenceTransformer``; it embeds a dozen fixed sentences.
-        protector: protector, path of its file, or a `ReleasePolicy`.
-        options: keyword arguments of `ProtectionModule`.
-
-    Raises:
-        IncompatibleError: the protector was fitted for another model.
-        InvalidInputError: the model is already protected, or raised by `ProtectionModule`.
+    ``options`` are keyword arguments of the module. Raises IncompatibleError for another model than that of the fit.
     """
     module = ProtectionModule(protector, **options)
     module.on_model_ready(model)
@@ -99,14 +92,8 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         del self._named["protector"]  # `save` writes the protector to its own file
         self._policy = open_policy(protector, **policy)
         if self._policy.rewrites_texts:
-            raise InvalidInputError.of(
-                _OWNER,
-                "protector",
-                "one that protects vectors",
-                "one that rewrites texts",
-                "A module behind the model has vectors alone.",
-                "Call protector.encode(texts).",
-            )
+            said = "The protector rewrites texts, and a module of a model gets vectors. Call protector.encode(texts)."
+            raise InvalidInputError(said, param="protector")
 
     @property
     def policy(self) -> ReleasePolicy:
@@ -123,22 +110,11 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
     get_sentence_embedding_dimension = get_embedding_dimension
 
     def on_model_ready(self, model: Any) -> None:
-        """Verify that the preceding modules are the protector's encoder; called by the library.
-
-        Raises:
-            IncompatibleError: the protector was fitted for another model.
-            InvalidInputError: the model is already protected.
-        """
+        """Verify that the preceding modules are the protector's encoder; called by the library."""
         # The module is not appended yet, or it is the last one.
         before = list(takewhile(lambda module: module is not self, model.children()))
         if any(isinstance(module, ProtectionModule) for module in before):
-            raise InvalidInputError.of(
-                _OWNER,
-                "model",
-                "one that is not protected yet",
-                "one with a ProtectionModule",
-                "Vectors are protected once.",
-            )
+            raise InvalidInputError("The model has a ProtectionModule already.", param="model")
         # MTEB files results under the model's name: without a name of its own it would show those of clean vectors.
         policy = self._policy
         named = (policy.protector.fingerprint, policy.query_protection, policy.query_noise)
@@ -160,33 +136,17 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
     def _clean(self, features: dict[str, Any]) -> torch.Tensor:
         clean = features.get("sentence_embedding")
         if not isinstance(clean, torch.Tensor):
-            raise InvalidInputError.of(
-                _OWNER,
-                "features",
-                "those of a model with pooling",
-                "none called sentence_embedding",
-                fix="Append the module behind the pooling.",
-            )
+            said = "There is no sentence_embedding. Append the module behind the pooling."
+            raise InvalidInputError(said, param="features")
         return clean
 
     def forward(self, features: dict[str, Any], task: str | None = None) -> dict[str, Any]:
-        """Return the protected ``sentence_embedding``, released as a query for the task ``query``.
-
-        Raises:
-            InvalidInputError: the model is in training, or a vector has NaN.
-            IncompatibleError: the dimension differs from the protector's.
-        """
+        """Return the protected ``sentence_embedding``, released as a query for the task ``query``."""
         clean = self._clean(features)
         # The release detaches from torch's graph: training would run and change nothing.
         if self.training and clean.requires_grad:
-            raise InvalidInputError.of(
-                _OWNER,
-                "model",
-                "in evaluation mode",
-                "a model in training",
-                "No gradient passes the protection.",
-                "Train the model first, then protect it.",
-            )
+            said = "No gradient passes the protection. Train the model first, then protect it."
+            raise InvalidInputError(said, param="model")
         X = clean.detach().to("cpu", torch.float32).numpy()
         # Only keyed noise and ledgers need item ids; token ids are all that is left of the texts here.
         named = self._policy.key is not None or self._policy.ledger is not None
@@ -200,11 +160,7 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
         return {"sentence_embedding": given}
 
     def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:
-        """Save the protector and the names of key and ledger in ``output_path``.
-
-        Raises:
-            InvalidInputError: key or ledger are objects.
-        """
+        """Save the protector and the names of key and ledger in ``output_path``; raise if these are objects."""
         config = policy_config(None, owner=_OWNER, **self._named)
         folder = Path(output_path)
         self._policy.protector.save(folder / _FILE)
@@ -212,18 +168,13 @@ class ProtectionModule(_Base):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> ProtectionModule:
-        """Load the module of a saved model; called by the library.
-
-        Raises:
-            KeyFileError: the model was saved with a key that is not found.
-            IncompatibleError: the folder lacks a file.
-        """
+        """Load the module of a saved model; called by the library."""
         options = {name: kwargs[name] for name in _LOADING_OPTIONS if name in kwargs}
         files = {}
         for name in (_CONFIG, _FILE):
             path = load_file_path(model_name_or_path, filename=name, subfolder=subfolder, **options)
             if path is None:
-                raise IncompatibleError.of(_OWNER, "model", f"saved with {name} in its folder", "a folder without it")
+                raise IncompatibleError(f"The saved model has no {name} in its folder.", param="model")
             files[name] = path
         config = json.loads(Path(files[_CONFIG]).read_text("utf-8"))
         return cls(files[_FILE], **config)
@@ -248,5 +199,5 @@ def _token_names(features: dict[str, Any], rows: int) -> list[str]:
     mask: Any = features.get("attention_mask")
     tensors = isinstance(ids, torch.Tensor) and isinstance(mask, torch.Tensor)
     if not tensors or ids.ndim != 2 or len(ids) != rows or ids.shape != mask.shape:
-        raise InvalidInputError.of(_OWNER, "model", "one that gives token ids for a key or a ledger", "one without")
+        raise InvalidInputError("A key or ledger needs a model that gives token ids.", param="model")
     return [" ".join(map(str, row[on.bool()].tolist())) for row, on in zip(ids.cpu(), mask.cpu(), strict=True)]

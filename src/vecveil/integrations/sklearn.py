@@ -112,10 +112,6 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
         Args:
             X: (N, n) clean embeddings, or texts for a text-level method.
             y: labels to hide, with at least ten rows each.
-
-        Raises:
-            InvalidInputError: missing or invalid labels, or raised by `vecveil.fit_labels`.
-            IncompatibleError: the dimension differs from the protector's.
         """
         self.__dict__.pop("_opened", None)  # the policy of an earlier fit
         if self.protector is not None:
@@ -123,37 +119,20 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
             self.protector_ = replace(open_protector(self.protector), encoder=None)
             if self.protector_.rewriter is not None:
                 if not self.protector_.text_only:
-                    raise InvalidInputError.of(
-                        f"{_OWNER}.fit",
-                        "protector",
-                        "one that rewrites or protects vectors",
-                        "one that does both",
-                        "An encoder has its place between the two.",
-                        "Call protector.encode(texts).",
-                    )
+                    said = "The protector rewrites texts and protects vectors. Call protector.encode(texts)."
+                    raise InvalidInputError(said, param="protector")
                 self._policy()
                 return self
         learns = self.protector is None and not self._learns_nothing()
         X = validate_data(self, X, dtype=_DTYPES, order="C")
         if learns and len(X) < MIN_PAIRS:
-            raise InvalidInputError.of(
-                f"{_OWNER}.fit",
-                "X",
-                f"at least {MIN_PAIRS} rows",
-                f"n_samples={len(X)}, n_features={X.shape[1]}",
-                code="E-INPUT-SHAPE",
-            )
+            said = f"`X` has n_samples={len(X)}; a fit takes at least {MIN_PAIRS}. n_features={X.shape[1]}."
+            raise InvalidInputError(said, code="E-INPUT-SHAPE", param="X")
         n = X.shape[1]
         if self.protector is not None:
             if n != self.protector_.dimension:
-                raise IncompatibleError.of(
-                    f"{_OWNER}.fit",
-                    "X",
-                    f"of dimension {self.protector_.dimension}",
-                    f"dimension {n}",
-                    "The protector was fitted for vectors of another encoder.",
-                    "Use the encoder it was fitted with, or fit a new protector.",
-                )
+                said = f"`X` has {n} dimensions; the protector was fitted for {self.protector_.dimension}."
+                raise IncompatibleError(said, param="X")
         elif not learns:
             epsilon: Any = self.epsilon
             sigma: Any = self.sigma
@@ -169,14 +148,8 @@ class ProtectorTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Ba
 
     def _fitted(self, X: Any, y: Any) -> Protector:
         if y is None:
-            raise InvalidInputError.of(
-                f"{_OWNER}.fit",
-                "y",
-                "labels to hide",
-                None,
-                "requires y to be passed, but the target y is None.",
-                "Pass labels, or give protector=.",
-            )
+            said = "The fit requires y to be passed, but the target y is None: labels to hide. Or give protector=."
+            raise InvalidInputError(said, param="y")
         labels = np.asarray(y)
         if labels.dtype.kind == "f" and np.array_equal(labels, labels.round()):
             labels = labels.astype(np.int64)  # class labels that a pipeline has converted to floats

@@ -13,16 +13,14 @@ from typing import Any
 from vecveil.bulk import ArrowProtection, BulkJob
 from vecveil.bulk.unsealing import Unsealing
 from vecveil.data.columns import import_pyarrow
-from vecveil.errors import InvalidInputError, MissingDependencyError
+from vecveil.errors import optional_import, wrong_type
 from vecveil.integrations.workers import Sealed, batch_job, placed_key, run_batch, unsealing_anywhere
 from vecveil.protector import Protector
 from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.validation import check_count
 
-try:
+with optional_import("Protecting DataFrames of Spark", "pyspark", "spark"):
     from pyspark.sql.types import ArrayType, BinaryType, DoubleType, FloatType, StringType, StructField, StructType
-except ImportError:
-    raise MissingDependencyError("Protecting DataFrames of Spark", "pyspark", "spark") from None
 
 __all__ = ["protect_dataframe", "search_dataframe", "unseal_dataframe"]
 
@@ -45,15 +43,10 @@ def protect_dataframe(df: Any, protector: Protector | str | os.PathLike[str], **
             ``env:NAME`` on each worker. ``seal_key`` with ``seal_name`` and ``id_column`` adds the sealed originals,
             ``filter_fields`` tokens to filter them by.
 
-    Raises:
-        InvalidInputError: an unknown option, or a key instead of its source.
-        ProtectorFileError, KeyFileError: the protector or key cannot be read.
-        DataFileError: a column is missing, or may hold clean vectors.
-
     Errors in rows, such as `DataFileError` for NaN, are raised at the action, inside a ``PythonException``.
     """
     if not hasattr(df, "mapInArrow") or not hasattr(df, "schema"):
-        raise InvalidInputError.of(_OWNER, "df", "a DataFrame of pyspark.sql", type(df).__name__)
+        raise wrong_type(_OWNER, "df", "a DataFrame of pyspark.sql", df)
     job = batch_job(protector, options, owner=_OWNER)
     # The output schema follows from an empty batch; limit(0) computes no row.
     released = ArrowProtection(job).schema(df.limit(0).toArrow().schema)
@@ -77,12 +70,9 @@ def unseal_dataframe(df: Any, seal_key: str | os.PathLike[str], **options: Any) 
         options: ``seal_name`` and other arguments of `vecveil.bulk.unsealing.Unsealing`. The ids of skipped rows are
             missing in the result.
 
-    Raises:
-        KeyFileError: the key cannot be read, or has no such collection.
-
     Errors in rows, such as `SealingError`, are raised at the action, inside a ``PythonException``.
     """
-    work = unsealing_anywhere(seal_key, owner="unseal_dataframe", **options)
+    work = unsealing_anywhere(seal_key, **options)
     return df.mapInArrow(partial(_mapped, work), f"id string, text string, metadata string, {_EMBEDDING} array<float>")
 
 
@@ -109,10 +99,6 @@ def search_dataframe(
         df: DataFrame of queries: vectors (arrays of floats), or texts that ``encoder`` encodes here.
         parts: tasks; each needs the memory of its part.
         location, seal_key, where, column, id_column, options: as of `vecveil.integrations.ray.search_dataset`.
-
-    Raises:
-        StoreError: there is no index.
-        KeyFileError: the key cannot be read here, or opens no such index.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -121,7 +107,7 @@ def search_dataframe(
 
     owner = "search_dataframe"
     parts = check_count(parts, owner=owner, param="parts")
-    opened, encoder = index_parts(location, placed_key(seal_key, owner, "seal_key"), parts, **options)
+    opened, encoder = index_parts(location, placed_key(seal_key), parts, **options)
     queries = queries_in(df.toArrow(), encoder, column=column, id_column=id_column, first_row=0, owner=owner)
     work = [Sealed((part, queries, top, where)) for part in opened]
     schema = "query string, id string, score float, text string, metadata string"

@@ -44,48 +44,32 @@ class Sealed:
 
 
 def batch_job(protector: Protector | str | os.PathLike[str], options: dict[str, Any], *, owner: str) -> BulkJob:
-    """Return a job that every worker can open.
-
-    Raises:
-        InvalidInputError: an unknown option, a key instead of its source, or raised by `BulkJob`.
-        ProtectorFileError, KeyFileError: the protector or key cannot be read.
-    """
+    """Return a job that every worker can open."""
     for name in options:
         if name not in _BATCH_OPTIONS:
             raise unknown_name(owner, "options", _BATCH_OPTIONS, name)
     given = dict(options)
     for param in ("key", "seal_key"):
         if given.get(param) is not None:
-            given[param] = placed_key(given[param], owner, param)
+            given[param] = placed_key(given[param], param)
     for name in ("carry", "filter_fields"):
         if given.get(name) is not None:
             given[name] = tuple(given[name])  # hashable, for the cache of `_opened`
     return anywhere(BulkJob.of(protector, **given))
 
 
-def unsealing_anywhere(seal_key: str | os.PathLike[str], *, owner: str, **options: Any) -> Unsealing:
-    """Return an `Unsealing` that every worker can open.
-
-    Raises:
-        InvalidInputError: a key instead of its source.
-        KeyFileError: the key cannot be read here, or has no such collection.
-    """
-    unsealing = Unsealing(placed_key(seal_key, owner, "seal_key"), **options)
+def unsealing_anywhere(seal_key: str | os.PathLike[str], **options: Any) -> Unsealing:
+    """Return an `Unsealing` that every worker can open."""
+    unsealing = Unsealing(placed_key(seal_key), **options)
     Sealer(unsealing.seal_key).keys.read(unsealing.seal_name)
     return unsealing
 
 
-def placed_key(key: Any, owner: str, param: str) -> str:
+def placed_key(key: Any, param: str = "seal_key") -> str:
     """Return the source of a key for workers in any folder."""
     if not isinstance(key, str | os.PathLike):
-        raise InvalidInputError.of(
-            owner,
-            param,
-            "the path of a key file, or env:NAME",
-            type(key).__name__,
-            "Arguments of workers are stored, and spilled to disks.",
-            "Put the key where every worker finds it, and give its name.",
-        )
+        said = f"Pass `{param}` as the path of a key file or env:NAME: arguments of workers are written to disks."
+        raise InvalidInputError(said, param=param)
     return placed_source(key)
 
 
@@ -106,20 +90,11 @@ def _opened(work: BulkJob | Unsealing) -> ArrowProtection | Unsealing:
 
 
 def run_batch(work: BulkJob | Unsealing, rows: Any) -> Any:
-    """Return the protected or opened rows of a ``pyarrow.Table`` or ``RecordBatch`` as a table.
-
-    Raises:
-        VecveilError: raised by `ArrowProtection` or `Unsealing`; ReleaseError for any other error.
-    """
+    """Return the protected or opened rows of a ``pyarrow.Table`` or ``RecordBatch`` as a table."""
     try:
         return _opened(work)(rows)
     except VecveilError as error:
         raise error.with_traceback(None) from None
     except Exception as error:  # engines log errors, and messages of libraries may quote values
-        raise ReleaseError.of(
-            "protect",
-            "rows",
-            "protected or opened",
-            f"the error {type(error).__name__}",
-            "Nothing of this batch was released.",
-        ) from None
+        said = f"The rows caused the error {type(error).__name__}. Nothing of this batch was released."
+        raise ReleaseError(said, param="rows") from None

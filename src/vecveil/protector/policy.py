@@ -65,13 +65,10 @@ class ReleasePolicy:
             )
         if self.protector.text_only and (self.key is not None or self.ledger is not None):
             param = "key" if self.key is not None else "ledger"
-            constraint = "left out for a method that rewrites texts"
-            raise InvalidInputError.of(_OWNER, param, constraint, "a value", "It adds no noise.")
+            raise InvalidInputError(f"Leave out `{param}`: the method rewrites texts and adds no noise.", param=param)
         if self.protector.text_only and self.query_protection != "same":
-            constraint, got = "'same' for a method that rewrites texts", repr(self.query_protection)
-            raise InvalidInputError.of(
-                _OWNER, "query_protection", constraint, got, "Queries are rewritten as documents are."
-            )
+            said = "Leave out `query_protection`: the method rewrites queries as it rewrites documents."
+            raise InvalidInputError(said, param="query_protection")
         if self.query_protection == "stronger":
             if not isinstance(self.query_noise, int | float) or not 1 < self.query_noise < np.inf:
                 raise out_of_range(_OWNER, "query_noise", "a number above 1", repr(self.query_noise)[:40])

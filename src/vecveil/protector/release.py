@@ -79,21 +79,16 @@ def open_policy(
                 param="protector",
             )
         return protector
-    keys: NoiseKeys | NoiseKey | None
-    if key is None or isinstance(key, NoiseKeys | NoiseKey):
-        keys = key
-    elif isinstance(key, str | os.PathLike):
-        keys = NoiseKeys.of(key)
-    else:
-        raise wrong_type("open_policy", "key", "NoiseKeys, the path of a key file, or env:NAME", key)
+    if isinstance(key, str | os.PathLike):
+        key = NoiseKeys.of(key)
+    elif not isinstance(key, NoiseKeys | NoiseKey | None):
+        raise wrong_type("open_policy", "key", "NoiseKeys, a path or env:NAME", key)
     if isinstance(ledger, str | os.PathLike):
         from vecveil.accounting import Ledger
 
         # A mistyped path must not start an empty ledger.
         ledger = Ledger(ledger, create=False)
-    policy = ReleasePolicy(
-        open_protector(protector), query_protection=query_protection, query_noise=query_noise, key=keys, ledger=ledger
-    )
+    policy = ReleasePolicy(open_protector(protector), query_protection, query_noise, key, ledger)
     if policy.gives_clean_queries:
         warnings.warn(
             f"Queries are the encoder's own vectors: method {policy.protector.method!r} has no map for map-only. "
@@ -138,11 +133,7 @@ def policy_config(
     ledger: Any = None,
     owner: str,
 ) -> dict[str, Any]:
-    """Return the arguments of `open_policy` for a saved configuration: names of files, never their content.
-
-    Raises:
-        InvalidInputError: an argument is an object.
-    """
+    """Return the arguments of `open_policy` for a saved configuration: names of files, never objects or content."""
     config: dict[str, Any] = {"query_protection": query_protection, "query_noise": float(query_noise)}
     for name, value in (("protector", protector), ("key", key), ("ledger", ledger)):
         if value is not None:
@@ -156,30 +147,17 @@ def fitted_candidates(protector: Protector | None) -> int:
     return int(report.get("sealed_search", {}).get("candidates", 200))
 
 
-def check_saved(policy: ReleasePolicy, fingerprint: str | None, owner: str) -> None:
+def check_saved(policy: ReleasePolicy, fingerprint: str | None) -> None:
     """Raise IncompatibleError if a saved configuration names the fingerprint of another protector than ``policy``'s."""
     if fingerprint not in (None, policy.protector.fingerprint):
-        raise IncompatibleError(
-            "The protector file is not the one of the saved configuration, and their vectors "
-            "cannot be compared. Put that file back, or begin a new collection or index.",
-            param="protector",
-        )
+        raise IncompatibleError("The protector file has changed since this was saved. Put it back.", param="protector")
 
 
 def saved_source(owner: str, name: str, value: Any) -> str:
-    """Return the name of a file, absolute, or of a variable, for an argument in a saved configuration.
-
-    Raises:
-        InvalidInputError: ``value`` is an object.
-    """
+    """Return the name of a file, absolute, or of a variable, for a saved configuration; raise for an object."""
     if not isinstance(value, str | os.PathLike):
-        raise wrong_type(
-            owner,
-            name,
-            "a path (or env:NAME for a key) in a configuration that is saved",
-            value,
-            fix=f"Save it, and pass {name}='FILE'.",
-        )
+        said = f"{owner}: `{name}` is an object, which a saved configuration cannot hold. Save it, and pass its path."
+        raise InvalidInputError(said, code="E-INPUT-TYPE", param=name)
 
     def place(path: str) -> str:
         # Absolute, since another working directory may open it.
@@ -189,12 +167,7 @@ def saved_source(owner: str, name: str, value: Any) -> str:
 
 
 def warn_plaintext(where: str, fix: str, *, stacklevel: int = 3) -> None:
-    """Warn that texts are stored beside their protected vectors.
-
-    Args:
-        where: place of the texts, such as ``the documents of this Chroma collection``.
-        fix: advice, a sentence.
-    """
+    """Warn that texts are stored beside their protected vectors, in ``where``; ``fix`` is a sentence of advice."""
     warnings.warn(
         f"Texts lie beside their protected vectors in {where}: whoever reads the store reads them. {fix}",
         PlaintextWarning,
@@ -206,10 +179,7 @@ class WrappedEmbedder:
     """A release policy around an embedder: a framework's, or a user's function.
 
     Before its first use the embedder embeds fixed sentences, whose vectors must match the protector's probe. For a
-    protector that was fitted on vectors alone, only the dimension is verified.
-
-    Args:
-        owner: class name for errors.
+    protector that was fitted on vectors alone, only the dimension is verified. ``owner`` is a class, for errors.
     """
 
     def __init__(self, policy: ReleasePolicy, *, owner: str) -> None:
@@ -223,26 +193,13 @@ class WrappedEmbedder:
         return [] if self.verified else list(PROBE_SENTENCES)
 
     def compare(self, vectors: Any) -> None:
-        """Verify the embedder by its vectors of the probe sentences.
-
-        Raises:
-            InvalidInputError: not one finite vector per sentence.
-            IncompatibleError: the protector was fitted for another embedder.
-        """
+        """Verify the embedder by its vectors of the probe sentences; raise IncompatibleError for another one."""
         # First: vectors of another dimension have no distance to the probe.
         array = self._checked(vectors, len(PROBE_SENTENCES))
         info = self.policy.protector.encoder_info
         if not matches_probe(array, info.probe, owner=self._owner):
-            expected = f"the one that the protector was fitted for ({info.name})"
-            raise IncompatibleError.of(
-                self._owner,
-                "encoder",
-                expected,
-                "another",
-                "The protector's map and noise fit the vectors of that encoder only.",
-                "Use that encoder, or fit a new protector.",
-                code="E-INCOMPATIBLE-ENCODER",
-            )
+            said = f"The protector was fitted for another encoder ({info.name}). Use that one, or fit a new protector."
+            raise IncompatibleError(said, code="E-INCOMPATIBLE-ENCODER", param="encoder")
         self.verified = True
 
     def embed(
@@ -308,12 +265,7 @@ class WrappedEmbedder:
     def released(
         self, vectors: Any, texts: Sequence[str], ids: Sequence[ItemId] | None = None, *, query: bool = False
     ) -> Embeddings:
-        """Return the embedder's vectors of `seen` for ``texts`` as the policy releases them, float32 (N, m).
-
-        Raises:
-            InvalidInputError: not one finite vector per text.
-            IncompatibleError: the dimension differs from the protector's.
-        """
+        """Return the embedder's vectors of `seen` for ``texts`` as the policy releases them, float32 (N, m)."""
         # A missing row would shift all later vectors to other texts' ids.
         array = self._checked(vectors, len(texts))
         release = self.policy.queries if query else self.policy.documents
@@ -323,10 +275,6 @@ class WrappedEmbedder:
         array = checked_vectors(vectors, rows=rows, owner=self._owner)
         expected = self.policy.protector.dimension
         if array.shape[1] != expected:
-            raise IncompatibleError(
-                f"The encoder returns {array.shape[1]} dimensions; the protector was fitted for "
-                f"{expected}. Use the encoder of the fit, or fit a new protector.",
-                code="E-INCOMPATIBLE-DIMENSION",
-                param="encoder",
-            )
+            said = f"The encoder returns {array.shape[1]} dimensions; the protector was fitted for {expected}."
+            raise IncompatibleError(said, code="E-INCOMPATIBLE-DIMENSION", param="encoder")
         return array

@@ -19,9 +19,18 @@ class Searchable(Protocol):
 
     Attributes:
         candidates: rows that a search ranks exactly.
+        filter_fields: metadata fields for equality in ``where``; None if ``where`` compares every field.
+        rewrites_texts: a query is a text, which the protector rewrites.
     """
 
     candidates: int
+
+    if TYPE_CHECKING:  # `isinstance` of Python 3.11 would read them, and with them the key store
+
+        @property
+        def filter_fields(self) -> tuple[str, ...] | None: ...
+        @property
+        def rewrites_texts(self) -> bool: ...
 
     def add(
         self,

@@ -1,11 +1,11 @@
-"""`ProtectedCollection`: rows of protected vectors in any database, with or without their sealed originals."""
+"""Write and search rows of protected vectors in any database, with or without their sealed originals."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -117,7 +117,7 @@ class ProtectedCollection:
         self._moved = False
         self.database = open_store(database) if isinstance(database, str) else database
         if not isinstance(self.database, VectorStore):
-            raise wrong_type(_OWNER, "database", "a vecveil.stores.VectorStore or its location", database)
+            raise wrong_type(_OWNER, "database", "a VectorStore or its location", database)
         self._policy = None if protector is None else _query_policy(open_policy(protector), query_noise)
         self._query_noise = query_noise
         self._sealer = sealer if isinstance(sealer, Sealer | None) else Sealer(sealer)
@@ -135,44 +135,27 @@ class ProtectedCollection:
 
     @property
     def name(self) -> str:
-        """Name of the collection in the key store.
-
-        Raises:
-            KeyFileError: the key store has no key of the rows.
-        """
+        """Name of the collection in the key store; raises KeyFileError if that has no key of the rows."""
         if self._name is None:
             found, blob = self._place, b""
             if self._sealer is not None and isinstance(self._sealer.keys, KeyStore):
                 found, blob = sealed_name(self.database, self._place, self._sealer.keys, self._blobs)
                 if blob and not found:
-                    raise KeyFileError(
-                        f"{self._sealer.keys!r} has no key of the rows: pass the key file that sealed them. If their "
-                        "key was erased, they open no more.",
-                        code="E-SEAL-COLLECTION",
-                        param="sealer",
-                    )
+                    raise _no_key(f"{self._sealer.keys!r} has no key of the rows: pass the key file that sealed them.")
                 self._moved = bool(blob) and found != self._place
             self._name = found or self._place
         return self._name
 
     @property
     def policy(self) -> ReleasePolicy:
-        """Release policy of rows and queries.
-
-        Raises:
-            InvalidInputError: the collection was opened without a protector.
-        """
+        """Release policy of rows and queries; raises InvalidInputError without a protector."""
         if self._policy is None:
             raise InvalidInputError("To add or search rows, pass `protector`.", param="protector")
         return self._policy
 
     @property
     def sealer(self) -> Sealer:
-        """The sealer.
-
-        Raises:
-            InvalidInputError: the collection was opened without one.
-        """
+        """The sealer; raises InvalidInputError without one."""
         if self._sealer is None:
             raise InvalidInputError("Rows without sealed originals cannot be resealed or reprotected.", param="sealer")
         return self._sealer
@@ -208,10 +191,6 @@ class ProtectedCollection:
             ids: ids as text.
             metadata: sealed with the text. A filter field holds a text, a number, true or false, or is left out.
             vectors: exact vectors of ``texts`` (N, n), if they are at hand.
-
-        Raises:
-            InvalidInputError: lengths differ, or vectors are not finite.
-            IncompatibleError: the encoder is not the one of the fit.
         """
         ids = self._stored(ids)
         if texts is None and vectors is None:
@@ -221,30 +200,20 @@ class ProtectedCollection:
         check_same_length(f"{_OWNER}.add", texts=rows, ids=ids, metadata=ids if metadata is None else metadata)
         if len(set(canonical_ids(ids, len(ids), owner=f"{_OWNER}.add"))) != len(ids):
             raise InvalidInputError(
-                "`ids` repeats an id. A UUID is one id in any spelling.", code="E-INPUT-IDS", param="ids"
+                "`ids` repeats an id, or a UUID in another spelling.", code="E-INPUT-IDS", param="ids"
             )
         if not ids:
             return
         self._check_rows(adding=True)
-        if self._sealer is None:
-            self._add_readable(given, rows, ids, metadata, vectors)
-        else:
+        if self._sealer is not None:
             self._add_sealed(rows, ids, metadata, vectors)
+        else:
+            # The fields are checked first: what cannot be written is not released and not counted.
+            fields = self._readable(rows, metadata)
+            exact = np.asarray(self._exact(given) if vectors is None and given is not None else vectors)
+            self._make()
+            self.database.write(Batch(tuple(ids), self._redrawn(exact, rows, ids), fields))
         self._filled = True
-
-    def _add_readable(
-        self,
-        given: Sequence[str] | None,
-        rows: Sequence[str | None],
-        ids: list[str],
-        metadata: Sequence[Mapping[str, Any] | None] | None,
-        vectors: Embeddings | None,
-    ) -> None:
-        # The fields are checked first: what cannot be written is not released and not counted.
-        fields = self._readable(rows, metadata)
-        exact = np.asarray(self._exact(given) if vectors is None and given is not None else vectors)
-        self._make()
-        self.database.write(Batch(tuple(ids), self._redrawn(exact, rows, ids), fields))
 
     def _readable(
         self, texts: Sequence[str | None], metadata: Sequence[Mapping[str, Any] | None] | None
@@ -255,15 +224,12 @@ class ProtectedCollection:
             own = [name for name in row or {} if name.startswith("vecveil_") or (self.keep_text and name == _TEXT)]
             if own:
                 raise InvalidInputError(
-                    f"vecveil writes the field {own[0][:60]!r} itself. Rename yours in `metadata`.", param="metadata"
+                    f"Rename the field {own[0][:60]!r}: vecveil writes it itself.", param="metadata"
                 )
-            beside = {PROTECTOR_FIELD: self._mark} | {
-                f"{FILTER_PREFIX}{field}": _readable_token(row[field])
-                for field in self.filter_fields
-                if row and row.get(field) is not None
-            }
+            filters = {name: row[name] for name in self.filter_fields if row and row.get(name) is not None}
+            tokens = {f"{FILTER_PREFIX}{name}": _readable_token(value) for name, value in filters.items()}
             kept = {_TEXT: text} if self.keep_text and text is not None else {}
-            fields.append({**(row or {}), **kept, **beside})
+            fields.append({**(row or {}), **kept, PROTECTOR_FIELD: self._mark, **tokens})
             if not self._warned and (kept or any(_is_text(value, text) for value in (row or {}).values())):
                 self._warned = True
                 warn_plaintext(
@@ -312,13 +278,8 @@ class ProtectedCollection:
         fields = self._fields([{}] * len(ids), blobs, metadata)
         self.sealer.keys.note_filter_fields(self.name, self._filter_fields)
         self._make()
-        stored = _placed(
-            len(ids),
-            kept,
-            protected,
-            drawn,
-            lambda: self._redrawn(exact[drawn], [texts[i] for i in drawn], [ids[i] for i in drawn]),
-        )
+        redraw = partial(self._redrawn, exact[drawn], [texts[i] for i in drawn], [ids[i] for i in drawn])
+        stored = _placed(len(ids), kept, protected, drawn, redraw)
         if self._generations is not None and numbers is not None:
             # Before the rows: an interrupted add leaves rows that do not open, rather than a replay that does.
             self._generations.update(zip(ids, numbers, strict=True))
@@ -337,12 +298,8 @@ class ProtectedCollection:
         if forms and self.database.exists():
             others = set(self.database.read(sorted(forms), missing="skip").ids) - set(ids)
             if others:
-                raise InvalidInputError(
-                    f"The collection holds {len(others)} of these UUIDs in another spelling. Pass "
-                    "`ids` as its rows spell them.",
-                    code="E-INPUT-IDS",
-                    param="ids",
-                )
+                said = f"{len(others)} UUIDs of `ids` are spelt otherwise in the collection. Pass them as there."
+                raise InvalidInputError(said, code="E-INPUT-IDS", param="ids")
 
     def _unchanged(
         self, ids: list[str], texts: Sequence[str | None], vectors: Embeddings | None
@@ -415,7 +372,7 @@ class ProtectedCollection:
         values = self._values(where, owner)
         if isinstance(query, str):
             if not query.strip():
-                raise InvalidInputError.of(owner, "query", "a text", "an empty one")
+                raise InvalidInputError("`query` is an empty text.", param="query")
             exact = self._exact([query], query=True)
             source = self._exact(self._embedder.seen([query]), query=True) if self.policy.rewrites_texts else exact
             released = self._embedder.released(source, [query], query=True)
@@ -424,13 +381,8 @@ class ProtectedCollection:
         else:
             exact = np.atleast_2d(np.asarray(query))
             if exact.shape[0] != 1 or exact.dtype.kind not in "fiu":
-                raise InvalidInputError.of(
-                    owner,
-                    "query",
-                    "a text or one vector (n,)",
-                    f"shape {exact.shape} of {exact.dtype}",
-                    code="E-INPUT-SHAPE",
-                )
+                said = f"`query` is a text or one vector (n,), not an array {exact.shape} of {exact.dtype}."
+                raise InvalidInputError(said, code="E-INPUT-SHAPE", param="query")
             check_exact(exact, owner=owner, param="query")
             released = self.policy.queries(exact)
         tokens = self._tokens(values)
@@ -440,19 +392,10 @@ class ProtectedCollection:
             return self._found(list(matches.values()), values)
         ids = list(matches)
         blobs, numbers = self._blobs_of(ids, [match.fields for match in matches.values()])
-        ranking = self.sealer.rank(
-            exact[0],
-            blobs,
-            ids=ids,
-            collection=self.name,
-            top=k if values else top,
-            generations=numbers,
-            on_invalid=on_invalid,
-        )
-        if not values:
-            return ranking
+        given: dict[str, Any] = {"ids": ids, "collection": self.name, "generations": numbers, "on_invalid": on_invalid}
+        ranking = self.sealer.rank(exact[0], blobs, top=k if values else top, **given)
         # The database is not trusted to filter.
-        return ranking.rows([i for i, row in enumerate(ranking.metadata) if _matches(row, values)][:top])
+        return ranking.rows(_matching(ranking, values)[:top]) if values else ranking
 
     def get(
         self,
@@ -479,8 +422,7 @@ class ProtectedCollection:
         if missing == "skip" and names and not self.database.exists():
             names = []
         rows = self._unsealed(self.database.read(names, missing=missing), on_invalid)
-        # The database is not trusted to filter.
-        return rows.rows([i for i, row in enumerate(rows.metadata) if _matches(row, values)]) if values else rows
+        return rows.rows(_matching(rows, values)) if values else rows
 
     def _found(self, matches: Sequence[Match], values: Mapping[str, Mapping[bytes, Any]]) -> Ranking:
         """Return the matches of a collection without a sealer."""
@@ -490,7 +432,7 @@ class ProtectedCollection:
         scores = 1 - distances if self._metric == "cosine" else -distances
         vectors = np.empty((len(matches), 0), np.float32)
         ranking = Ranking([str(match.id) for match in matches], vectors, texts, metadata, [], scores)
-        return ranking.rows([i for i, row in enumerate(metadata) if _matches(row, values)]) if values else ranking
+        return ranking.rows(_matching(ranking, values)) if values else ranking
 
     def _unsealed(self, part: Batch, on_invalid: OnInvalid, back: int = 0) -> Unsealed:
         ids = list(part.ids)
@@ -586,28 +528,19 @@ class ProtectedCollection:
 
         Raises:
             IncompatibleError: the protector is of another encoder or dimension.
-            SealingError: some blobs do not open. All others are reprotected.
-            StoreError: rows were written under an older key meanwhile.
+            SealingError, StoreError: as of `reseal`.
         """
         keys, policy = self._key_store("reprotect"), _query_policy(open_policy(protector), self._query_noise)
         stored, released = self.database.info().dimension, policy.protector.released_dimension
         if stored not in (0, released):
-            raise IncompatibleError(
-                f"The protector releases {released} dimensions; the collection holds {stored}. "
-                "Migrate to a new collection.",
-                code="E-INCOMPATIBLE-DIMENSION",
-                param="protector",
-            )
+            said = f"The protector releases {released} dimensions; the collection has {stored}. Migrate to a new one."
+            raise IncompatibleError(said, code="E-INCOMPATIBLE-DIMENSION", param="protector")
         # Another encoder's map and noise would leave readable what the concept names.
         encoders = {each.protector.encoder_info.fingerprint for each in (policy, self._policy or policy)}
         encoders.add(keys.read(self.name).encoder)
         if len(encoders - {None, ""}) > 1:
-            raise IncompatibleError(
-                "The protector was fitted for another encoder than that of the sealed vectors. "
-                "Fit one for their encoder.",
-                code="E-INCOMPATIBLE-ENCODER",
-                param="protector",
-            )
+            said = "The protector was fitted for another encoder than the sealed vectors are of. Fit one for theirs."
+            raise IncompatibleError(said, code="E-INCOMPATIBLE-ENCODER", param="protector")
         fingerprint = policy.protector.fingerprint
         rotates = keys.read(self.name).protector != fingerprint
         stale = self._stale("reprotect", rotates, batch)
@@ -636,11 +569,8 @@ class ProtectedCollection:
         databases these move to the end and would be read again.
         """
         if not self.database.count():  # retiring the older keys would erase the rows of the right store
-            raise StoreError(
-                "The collection has no rows. If it is gone, delete its keys with `vecveil key erase`.",
-                code="E-STORE-EMPTY",
-                param="database",
-            )
+            said = "The collection has no rows. If it is gone, delete its keys with `vecveil key erase`."
+            raise StoreError(said, code="E-STORE-EMPTY", param="database")
         target = None if rotates else self.sealer.keys.read(self.name).current.key_id
         return list(dict.fromkeys(self._under_older_keys(target, batch)))
 
@@ -657,19 +587,14 @@ class ProtectedCollection:
             closed += self._renew_blobs(set(names).difference(part.ids))
         if closed:
             raise SealingError(
-                f"{len(closed)} blobs do not open, such as that of id {closed[0][:60]!r}. The older "
-                "keys stay. If the collection was filled with `blobs` or `generations`, pass them. "
-                "Else delete these rows or add them again, and repeat the call.",
+                f"{len(closed)} blobs do not open, such as that of id {closed[0][:60]!r}; the older keys stay. Pass "
+                "`blobs` or `generations` if the collection has them; else delete these rows or add them again.",
                 code="E-SEAL-OPEN",
                 param="database",
             )
         if next(iter(self._under_older_keys(target, batch)), None) is not None:
-            raise StoreError(
-                "Another program wrote rows under an older key meanwhile. The older keys stay, and open "
-                "these rows. Stop the other program, and repeat the call.",
-                code="E-STORE-CHANGED",
-                param="database",
-            )
+            said = "Another program wrote rows under an older key, which stays. Stop it, and repeat the call."
+            raise StoreError(said, code="E-STORE-CHANGED", param="database")
         keys.retire(self.name, keep=target)
         return len(stale)
 
@@ -706,9 +631,8 @@ class ProtectedCollection:
         if self.filter_fields or redrawn:
             opened = self._unsealed(part.rows(order), "raise")
             # Rows from before a field was one to filter by may hold lists there, which get no token.
-            metadata = [
-                {k: v for k, v in (row or {}).items() if not isinstance(v, list | dict)} for row in opened.metadata
-            ]
+            rows_of = opened.metadata
+            metadata = [{k: v for k, v in (row or {}).items() if not isinstance(v, list | dict)} for row in rows_of]
         if redrawn:
             texts = [opened.texts[at] for at in redrawn]
             names = [rows.ids[at] for at in redrawn]
@@ -726,16 +650,20 @@ class ProtectedCollection:
         if len(known) == len(texts):
             return self._released(exact, known, ids)
         if self.policy.rewrites_texts:
-            raise SealingError(
-                "The protector rewrites texts, and some rows have no text.", code="E-SEAL-TEXT", param="protector"
-            )
+            said = "The protector rewrites texts, and some rows have no text."
+            raise SealingError(said, code="E-SEAL-TEXT", param="protector")
         return np.asarray(self.policy.documents(exact, ids=ids), np.float32)
 
     @property
     def filter_fields(self) -> tuple[str, ...]:
-        """Return the fields of ``where``: those given here and those that the key store notes."""
+        """Fields of ``where``: those given here and those that the key store notes."""
         noted = self._noted()
         return tuple(dict.fromkeys([*(noted.filter_fields if noted else ()), *self._filter_fields]))
+
+    @property
+    def rewrites_texts(self) -> bool:
+        """True if a query is a text, since the protector rewrites texts."""
+        return self._policy is not None and self._policy.rewrites_texts
 
     def _noted(self) -> CollectionKeys | None:
         """Return the keys of the collection; None before its first row, and without a sealer."""
@@ -798,52 +726,40 @@ class ProtectedCollection:
             return
         part = next(iter(self.database.batches(1)), None)
         if part is not None and len(part):
-            mark = part.fields[0].get(PROTECTOR_FIELD)
-            if self._sealer is None and SEALED_FIELD in part.fields[0]:
-                raise StoreError(
-                    "The rows of this collection are sealed: pass `sealer`.", code="E-STORE-SEALED", param="sealer"
-                )
-            if mark is not None and self._policy is not None and mark != self._mark:
-                raise IncompatibleError(
-                    "Another protector protected the stored rows, and vectors of two protectors "
-                    "cannot be compared. Pass the protector that filled the collection.",
-                    code="E-INCOMPATIBLE-PROTECTOR",
-                    param="protector",
-                )
-            if self._sealer is None:
-                if mark is None and adding:
-                    raise StoreError(
-                        "The collection holds rows that vecveil did not write; their vectors may be "
-                        "clean. Copy them with `vecveil migrate`.",
-                        code="E-STORE-UNSEALED",
-                        param="database",
-                    )
-                self._checked = True
-                return
-            held = part.fields[0].get(SEALED_FIELD) if self._blobs is None else self._blobs.get(part.ids[0])
-            if held is None:
-                raise StoreError(
-                    "The collection holds rows that are not sealed; their vectors may be clean. Copy "
-                    "them with `vecveil migrate --seal-key`.",
-                    code="E-STORE-UNSEALED",
-                    param="database",
-                )
-            blob, noted = decoded(held), self._noted()
-            known = {key.key_id for key in noted.keys} if noted else set()
-            if blob[:1] == VERSION and key_id_of(blob) not in known:
-                # It would draw noise anew for every text that is stored already.
-                filled = self.sealer.keys.collection_of([key_id_of(blob)])
-                fix = (
-                    f"It has one for {filled!r}: pass that name or location."
-                    if filled
-                    else "Use their key store, or empty the collection."
-                )
-                raise KeyFileError(
-                    f"The key store has no key for the rows of {self.name!r}. {fix}",
-                    code="E-SEAL-COLLECTION",
-                    param="sealer",
-                )
+            self._check_row(part.ids[0], part.fields[0], adding)
         self._checked = True
+
+    def _check_row(self, name: str, fields: Mapping[str, Any], adding: bool) -> None:
+        mark = fields.get(PROTECTOR_FIELD)
+        if self._sealer is None and SEALED_FIELD in fields:
+            raise _sealed_rows()
+        if mark is not None and self._policy is not None and mark != self._mark:
+            raise IncompatibleError(
+                "Another protector protected the stored rows, and vectors of two cannot be compared. Pass the "
+                "protector that filled the collection.",
+                code="E-INCOMPATIBLE-PROTECTOR",
+                param="protector",
+            )
+        if self._sealer is None:
+            if mark is None and adding:
+                said = "vecveil did not write the rows: their vectors may be clean. Copy them with `vecveil migrate`."
+                raise StoreError(said, code="E-STORE-UNSEALED", param="database")
+            return
+        held = fields.get(SEALED_FIELD) if self._blobs is None else self._blobs.get(name)
+        if held is None:
+            said = "The rows are not sealed: their vectors may be clean. Copy them with `vecveil migrate --seal-key`."
+            raise StoreError(said, code="E-STORE-UNSEALED", param="database")
+        blob, noted = decoded(held), self._noted()
+        known = {key.key_id for key in noted.keys} if noted else set()
+        if blob[:1] == VERSION and key_id_of(blob) not in known:
+            # It would draw noise anew for every text that is stored already.
+            filled = self.sealer.keys.collection_of([key_id_of(blob)])
+            fix = (
+                f"It has one for {filled!r}: pass that name."
+                if filled
+                else "Pass their key file, or empty the collection."
+            )
+            raise _no_key(f"The key store has no key for the rows of {self.name!r}. {fix}")
 
     def _exact(self, texts: Sequence[str], *, query: bool = False) -> Embeddings:
         encoder = self._encoder or self.policy.protector.loaded_encoder()
@@ -910,9 +826,7 @@ def _is_text(value: Any, text: str | None) -> bool:
 def _texts_and_metadata(fields: Sequence[Mapping[str, Any]]) -> tuple[list[str | None], list[dict[str, Any] | None]]:
     """Return the readable texts and metadata of rows without blobs."""
     if any(SEALED_FIELD in row for row in fields):
-        raise StoreError(
-            "The rows of this collection are sealed: pass `sealer`.", code="E-STORE-SEALED", param="sealer"
-        )
+        raise _sealed_rows()
     texts = [row.get(_TEXT) for row in fields]
     metadata = [{k: v for k, v in row.items() if k != _TEXT and not k.startswith("vecveil_")} for row in fields]
     return texts, [row or None for row in metadata]
@@ -946,20 +860,29 @@ def _equalities(where: Mapping[str, Any], owner: str) -> Iterator[tuple[str, lis
         for name, value in conditions.items():
             operator = str(name).removeprefix("$")
             if operator not in ("eq", "in"):
-                raise unknown_name(
-                    owner,
-                    "where",
-                    ("$and", "eq", "in"),
-                    name,
-                    fix="The database sees tokens, which can only be compared.",
-                )
+                fix = "The database sees tokens, which can only be compared."
+                raise unknown_name(owner, "where", ("$and", "eq", "in"), name, fix=fix)
             several = operator == "in" and isinstance(value, list | tuple | set | frozenset)
             yield field, list(value) if several else [value]
 
 
-def _matches(row: Mapping[str, Any] | None, values: Mapping[str, Mapping[bytes, Any]]) -> bool:
+def _matching(rows: Unsealed, values: Mapping[str, Mapping[bytes, Any]]) -> list[int]:
+    """Return the positions of the rows whose metadata hold one of ``values`` in each field."""
     # Sealed before the field was one to filter by, a row may hold any value there.
-    return row is not None and all(
-        isinstance(row.get(field), str | bool | int | float) and typed_value(row[field]) in some
-        for field, some in values.items()
-    )
+    return [
+        i
+        for i, row in enumerate(rows.metadata)
+        if row is not None
+        and all(
+            isinstance(row.get(field), str | bool | int | float) and typed_value(row[field]) in some
+            for field, some in values.items()
+        )
+    ]
+
+
+def _no_key(text: str) -> KeyFileError:
+    return KeyFileError(f"{text} Rows whose key was erased open no more.", code="E-SEAL-COLLECTION", param="sealer")
+
+
+def _sealed_rows() -> StoreError:
+    return StoreError("The rows of this collection are sealed: pass `sealer`.", code="E-STORE-SEALED", param="sealer")

@@ -19,8 +19,8 @@ from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.sealing.sealer import Unsealed
 from vecveil.search.sealed_index import SealedIndex
 from vecveil.stores.migrating import MigrationOptions, SourceCheck, check_source, texts_and_metadata
+from vecveil.stores.scanning import Reservoir, Sample, usable_rows
 from vecveil.stores.store import Batch, VectorStore
-from vecveil.stores.survey import Reservoir, Sample, usable_rows
 
 _COMPARED = 1000  # rows that are read back
 _NUMBER = re.compile(r"(-?(0|[1-9]\d{0,14})(\.\d{1,15})?)?")  # not 007, which is a name

@@ -85,6 +85,9 @@ class SealedIndex:
         Memory a row: the vector at its precision, n/4 bytes of codes, and about 30 bytes with the id.
     """
 
+    filter_fields: tuple[str, ...] | None = None  # `where` compares every field
+    rewrites_texts = False
+
     def __init__(
         self,
         location: str | os.PathLike[str],

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import ctypes
 import itertools
 import json
 import os
@@ -32,10 +31,8 @@ from vecveil.errors import InvalidInputError, StoreError, VecveilError
 from vecveil.stores.locations import store_of
 from vecveil.stores.store import Batch, Match, Missing, StoreInfo, VectorStore, Where
 
-_OWNER = "StoreApart"
 _ROWS = 200  # of another table, in an answer
 _CLOSE_SECONDS = 30.0  # for a running request to finish
-_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 # An allowlist: variables may hold noise keys and passwords. Chroma's client credentials are for servers only.
 _ENVIRONMENT = re.compile(
     r"PATH|HOME|USER|LANG|LC_.*|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|LD_LIBRARY_PATH|DYLD_.*|PYTHON.*|VIRTUAL_ENV|XDG_.*"
@@ -47,7 +44,7 @@ import sys
 if sys.argv[1] not in sys.path:
     sys.path.insert(0, sys.argv[1])
 from vecveil.stores.apart import serve
-serve(int(sys.argv[2]), dies=sys.argv[3] == "dies")
+serve(int(sys.argv[2]))
 """
 
 
@@ -57,13 +54,13 @@ class StoreApart(VectorStore):
     kind: ClassVar[str] = "apart"
 
     def __init__(self, kind: str, where: str, collection: str | None, options: Mapping[str, str] | None = None) -> None:
-        self._opening = {"kind": kind, "where": where, "collection": collection, "options": dict(options or {})}
+        self._opening = [kind, where, collection, dict(options or {})]
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
-        self._requests = 0
+        self._numbers = itertools.count(1)
 
     def __repr__(self) -> str:
-        return f"StoreApart({self._opening['kind']!r})"
+        return f"StoreApart({self._opening[0]!r})"
 
     @classmethod
     def open(cls, where: str, collection: str | None, **options: str) -> Self:
@@ -78,27 +75,22 @@ class StoreApart(VectorStore):
         return bool(self._request("normalises"))
 
     def batches(self, size: int = 1000, *, after: str = "") -> Iterator[Batch]:
-        # One request per batch, by cursor: other requests may come in between, and a new subprocess can continue.
-        while True:
-            record = self._request("batch", size=size, after=after)
-            if record is None:
-                return
-            rows = _batch_of(record)
-            yield rows
+        # By cursor: other requests may come in between, and a new subprocess can continue.
+        number = next(self._numbers)
+        while (record := self._request("batches", number, size=size, after=after)) is not None:
+            yield (rows := _batch_of(record))
             after = rows.cursor
 
     def ids(self) -> Iterator[list[str]]:
-        first = True
-        while (names := self._request("ids", first=first)) is not None:
+        number = next(self._numbers)
+        while (names := self._request("ids", number)) is not None:
             yield names
-            first = False
 
     def beside(self) -> Iterator[tuple[str, list[Any]]]:
         """Yield name and rows of the tables beside the collection, in parts."""
-        first = True
-        while (part := self._request("beside", first=first)) is not None:
+        number = next(self._numbers)
+        while (part := self._request("beside", number)) is not None:
             yield part[0], part[1]
-            first = False
 
     def exists(self) -> bool:
         return bool(self._request("exists"))
@@ -132,60 +124,50 @@ class StoreApart(VectorStore):
             process, self._process = self._process, None
         if process is None:
             return
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with contextlib.suppress(OSError):
-            process.stdin.close()  # the end of its input ends the subprocess
+        for pipe in filter(None, (process.stdin, process.stdout)):
+            with contextlib.suppress(OSError):
+                pipe.close()  # the end of its input ends the subprocess
         try:
             process.wait(_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        process.stdout.close()
 
-    def _request(self, method: str, **arguments: Any) -> Any:
-        """Return the subprocess's answer, or raise its error."""
+    def _request(self, method: str, reading: int = 0, /, **arguments: Any) -> Any:
+        """Return the subprocess's answer, or raise its error; ``reading`` is the number of an iterator."""
         answer = None
         with self._lock:
-            self._requests += 1
+            number = next(self._numbers)
             try:
                 process = self._running()
-                assert process.stdin is not None
-                assert process.stdout is not None
-                _send(process.stdin, {"method": method, "number": self._requests, **arguments})
+                _send(process.stdin, [number, method, reading, arguments])
                 answer = _receive(process.stdout)
             except OSError:
                 pass  # the subprocess ended; reported below
             except BaseException:  # after Ctrl-C the pipe still holds the answer to this request
                 self.close()
                 raise
-            if answer is None or answer["number"] != self._requests:
+            if answer is None or answer[0] != number:
                 self.close()
-                raise StoreError.of(
-                    _OWNER,
-                    "process",
-                    "running as long as the store is open",
-                    "one that ended",
-                    fix="Repeat the command; finished work is kept.",
+                raise StoreError(
+                    "The subprocess with the database ended. Repeat the command; finished work is kept.",
+                    param="process",
                 )
-        if "error" in answer:
-            raise _error(*answer["error"])
-        return answer["value"]
+        if answer[2] is not None:
+            raise _error(*answer[2])
+        return answer[1]
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             package = str(Path(errors.__file__).parents[1])
-            # Linux signals the subprocess when the thread that started it ends, so only the main thread asks for it.
-            lasts = threading.current_thread() is threading.main_thread()
             self._process = subprocess.Popen(
                 # -P: do not import from the current folder, which may be writable by others.
-                [sys.executable, "-P", "-c", _PROGRAM, package, str(os.getpid()), "dies" if lasts else ""],
+                [sys.executable, "-P", "-c", _PROGRAM, package, str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 process_group=0,  # Ctrl-C goes to the parent alone, which decides
                 env={name: value for name, value in os.environ.items() if _ENVIRONMENT.fullmatch(name)},
             )
-            assert self._process.stdin is not None
             _send(self._process.stdin, self._opening)
         return self._process
 
@@ -200,23 +182,19 @@ def _error(name: str, text: str, code: str = "", param: str = "", owner: str = "
     return error
 
 
-def _record_of(batch: Batch) -> dict[str, Any]:
-    return {
-        "ids": batch.ids,
-        "fields": [dict(row) for row in batch.fields],
-        "shape": batch.vectors.shape,
-        "vectors": base64.b64encode(batch.vectors.astype("<f4").tobytes()).decode(),
-        "cursor": batch.cursor,
-    }
+def _record_of(batch: Batch) -> list[Any]:
+    vectors = base64.b64encode(batch.vectors.astype("<f4").tobytes()).decode()
+    return [batch.ids, vectors, batch.vectors.shape, batch.fields, batch.cursor]
 
 
-def _batch_of(record: Mapping[str, Any]) -> Batch:
-    vectors = np.frombuffer(base64.b64decode(record["vectors"]), dtype="<f4").astype(np.float32)
-    fields = tuple(record["fields"])
-    return Batch(tuple(record["ids"]), vectors.reshape(record["shape"]), fields, record["cursor"])
+def _batch_of(record: Sequence[Any]) -> Batch:
+    ids, vectors, shape, fields, cursor = record
+    X = np.frombuffer(base64.b64decode(vectors), dtype="<f4").astype(np.float32).reshape(shape)
+    return Batch(tuple(ids), X, tuple(fields), cursor)
 
 
-def _send(stream: IO[bytes], record: Mapping[str, Any]) -> None:
+def _send(stream: IO[bytes] | None, record: Sequence[Any]) -> None:
+    assert stream is not None
     stream.write(json.dumps(record, default=_plain).encode() + b"\n")
     stream.flush()
 
@@ -224,63 +202,43 @@ def _send(stream: IO[bytes], record: Mapping[str, Any]) -> None:
 def _plain(value: object) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    raise InvalidInputError.of(
-        _OWNER,
-        "fields",
-        "texts, numbers, true or false, or lists of these",
-        type(value).__name__,
-        "They are sent to another process.",
-        "Leave the field out, or write it as text.",
+    raise InvalidInputError(
+        f"A field holds a {type(value).__name__}. Chroma takes texts, numbers, booleans and lists of these.",
+        param="fields",
     )
 
 
-def _receive(stream: IO[bytes]) -> dict[str, Any] | None:
+def _receive(stream: IO[bytes] | None) -> list[Any] | None:
     """Return the next message, or None at the end of the stream or for a partial message."""
+    assert stream is not None
     line = stream.readline()
-    return dict(json.loads(line)) if line.endswith(b"\n") else None
+    return list(json.loads(line)) if line.endswith(b"\n") else None
 
 
 class _Served:
-    """The subprocess's store and its open iterator over batches."""
+    """The subprocess's store, and its last iterator of each kind."""
 
-    def __init__(self, opening: Mapping[str, Any]) -> None:
-        self.store = store_of(opening["kind"], opening["where"], opening["collection"], opening["options"])
-        self._reading: tuple[tuple[int, str], Iterator[Batch]] | None = None
-        self._listing: Iterator[list[str]] = iter(())
-        self._beside: Iterator[tuple[str, list[Any]]] = iter(())
+    def __init__(self, opening: Sequence[Any]) -> None:
+        self.store = store_of(*opening)
+        self._open: dict[str, tuple[int, Iterator[Any]]] = {}
 
-    def answer(self, request: dict[str, Any]) -> Any:
-        method = request.pop("method")
-        if method == "batch":
-            return self._next(request["size"], request["after"])
-        if method == "ids":
-            self._listing = self.store.ids() if request["first"] else self._listing
-            return next(self._listing, None)
-        if method == "beside":
-            self._beside = _parts(self.store) if request["first"] else self._beside
-            return next(self._beside, None)
-        if method == "write":
-            self.store.write(_batch_of(request["batch"]))
-            return None
-        if method == "info":
-            return asdict(self.store.info())
-        if method == "normalises":
+    def answer(self, method: str, reading: int, arguments: dict[str, Any]) -> Any:
+        if method in ("batches", "ids", "beside"):
+            # Continued if it is the last one: a new one may have to seek from the first row.
+            number, rows = self._open.pop(method, (0, iter(())))  # none is left if `next` raises
+            if number != reading:
+                rows = _parts(self.store) if method == "beside" else getattr(self.store, method)(**arguments)
+            if (value := next(rows, None)) is not None:
+                self._open[method] = reading, rows
+        elif method == "write":
+            return self.store.write(_batch_of(arguments["batch"]))
+        elif method == "normalises":
             return self.store.normalises
-        if method not in ("exists", "compact", "files", "create", "read", "search", "delete"):
-            raise StoreError.of(_OWNER, "request", "a known method", "another")
-        value = getattr(self.store, method)(**request)
+        else:
+            value = getattr(self.store, method)(**arguments)
+        if isinstance(value, StoreInfo):
+            return asdict(value)
         return _record_of(value) if isinstance(value, Batch) else value
-
-    def _next(self, size: int, after: str) -> dict[str, Any] | None:
-        # Continue the open iterator if it stopped at this cursor: a new one may have to seek from the first row.
-        reading, self._reading = self._reading, None  # None if `next` raises
-        if reading is None or reading[0] != (size, after):
-            reading = (size, after), self.store.batches(size, after=after)
-        batch = next(reading[1], None)
-        if batch is None:
-            return None
-        self._reading = (size, batch.cursor), reading[1]
-        return _record_of(batch)
 
 
 def _parts(store: VectorStore) -> Iterator[tuple[str, list[Any]]]:
@@ -290,39 +248,32 @@ def _parts(store: VectorStore) -> Iterator[tuple[str, list[Any]]]:
             yield name, part
 
 
-def serve(parent: int, *, dies: bool) -> None:
-    """Answer the requests of the process ``parent`` until it closes the pipe or ends.
-
-    Args:
-        parent: process id.
-        dies: the starting thread lives as long as ``parent``, so the kernel may end this process with it.
-    """
+def serve(parent: int) -> None:
+    """Answer the requests of the process ``parent`` until it closes the pipe or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where the parent's process group is this one's too
-    if sys.platform == "linux" and dies:
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print to stdout must not mix with answers
     opening = _receive(requests)
     served: _Served | None = None
     while opening is not None and (request := _receive(requests)) is not None:
-        answer: dict[str, Any] = {"number": request.pop("number")}
+        number, *asked = request
+        value, failure = None, None
         try:
             served = served or _Served(opening)
-            answer["value"] = served.answer(request)
+            value = served.answer(*asked)
         except Exception as error:
             # Messages of other errors may quote rows: only the type is sent.
             if not isinstance(error, VecveilError):
-                error = StoreError.of(_OWNER, "request", "answered by the database", type(error).__name__)
-            answer["error"] = [type(error).__name__, str(error), error.code, error.param, error.owner]
-        _send(answers, answer)
+                error = StoreError(f"The database failed ({type(error).__name__}).", param="request")
+            failure = [type(error).__name__, str(error), error.code, error.param, error.owner]
+        _send(answers, [number, value, failure])
     if served is not None:
         served.store.close()
 
 
 def _end_with(parent: int) -> None:
-    """End this process when ``parent`` has ended."""
-    # Portable fallback for prctl: an orphan gets another parent id.
+    """End this process when ``parent`` has ended; an orphan gets another parent id."""
     while os.getppid() == parent:
-        time.sleep(0.2)
+        time.sleep(0.05)
     os._exit(1)

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
+from vecveil.errors import InvalidInputError, StoreError, optional_import
 from vecveil.sealing.blob import SEALED_FIELD, is_blob
 from vecveil.stores.apart import StoreApart
 from vecveil.stores.fields import PROTECTOR_FIELD
@@ -36,18 +36,18 @@ from vecveil.stores.store import (
     unlisted,
 )
 
-try:
+with optional_import("Chroma", "chromadb", "chroma"):
     import chromadb
     from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
     from chromadb.config import DEFAULT_DATABASE, DEFAULT_TENANT
     from chromadb.utils.embedding_functions import register_embedding_function
-except ImportError:
-    raise MissingDependencyError("Chroma", "chromadb", "chroma") from None
 
 Value = str | int | float | bool
 _DIMENSION = "vecveil:dimension"
 # Fields of the document and the URI of a row; Chroma reserves the prefix.
 _TEXT, _URI = "chroma:document", "chroma:uri"
+_BESIDE = {_TEXT: "documents", _URI: "uris"}
+_COLUMNS = ("metadatas", *_BESIDE.values())
 _BATCH = 500
 
 # No embedding function is used here, so a user can do nothing about one that Chroma cannot build.
@@ -167,7 +167,7 @@ class ChromaStore(DatabaseStore):
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         # By id: pages by position would leave out a row for each one that is deleted meanwhile.
-        start = check_cursor(after, owner=self._owner)
+        start = check_cursor(after)
         first = self._get(limit=size, offset=start)  # before the list: some ask for one row
         if not len(first):
             return
@@ -190,76 +190,39 @@ class ChromaStore(DatabaseStore):
         return self._get(ids=ids)
 
     def _get(self, **selection: Any) -> Batch:
-        columns = ["embeddings", "metadatas", "documents", "uris"]
-        rows = self._collection().get(**selection, include=columns)
+        rows = self._collection().get(**selection, include=["embeddings", *_COLUMNS])
         ids = tuple(str(name) for name in rows["ids"])
         given = rows["embeddings"]
         vectors = stacked(given, next((len(vector) for vector in given if vector is not None), 0))
-        return Batch(ids, vectors, tuple(_fields(len(ids), *(rows[name] for name in columns[1:]))))
+        return Batch(ids, vectors, tuple(_fields(len(ids), *(rows[name] for name in _COLUMNS))))
 
     def _write(self, batch: Batch) -> None:
         collection = self._collection()
-        rows = [self._split(fields) for fields in batch.fields]
+        rows = [_checked(fields) for fields in batch.fields]
         for start in range(0, len(batch), _BATCH):
             part = slice(start, start + _BATCH)
             ids = list(batch.ids[part])
-            self._delete_stale(collection, ids, rows[part])
-            collection.upsert(
-                ids=ids,
-                embeddings=batch.vectors[part],
-                metadatas=[row[0] or None for row in rows[part]],
-                **_optional("documents", [row[1] for row in rows[part]]),
-                **_optional("uris", [row[2] for row in rows[part]]),
-            )
-
-    def _split(self, fields: Mapping[str, Any]) -> tuple[dict[str, Value], str | None, str | None]:
-        """Return a row's metadata, text and URI; None values are dropped, as Chroma has none."""
-        metadata: dict[str, Value] = {}
-        for name, value in fields.items():
-            if name in (_TEXT, _URI) or value is None:
-                continue
-            plain = value.item() if isinstance(value, np.generic) else value
-            simple = isinstance(plain, list) and plain and all(isinstance(v, Value) for v in plain)
-            if not isinstance(plain, Value) and not simple:
-                raise InvalidInputError.of(
-                    self._owner,
-                    "fields",
-                    "texts, numbers, true or false, or lists of these",
-                    type(value).__name__,
-                    "Chroma's metadata hold nothing else.",
-                    "Leave the field out, or write it as text.",
-                )
-            metadata[str(name)] = plain
-        return metadata, fields.get(_TEXT), fields.get(_URI)
-
-    def _delete_stale(self, collection: Any, ids: list[str], rows: list[tuple[Any, ...]]) -> None:
-        """Delete rows with values that their replacement lacks."""
-        # Chroma's upsert merges metadata and keeps an old text, which a protected row must not inherit.
-        old = collection.get(ids=ids, include=["metadatas", "documents", "uris"])
-        new = dict(zip(ids, rows, strict=True))
-        stale = []
-        for at, name in enumerate(old["ids"]):
-            metadata, text, uri = (
-                old[column][at] if old[column] else None for column in ("metadatas", "documents", "uris")
-            )
-            fields, new_text, new_uri = new[name]
-            lost = (text is not None and new_text is None) or (uri is not None and new_uri is None)
-            if lost or set(metadata or {}) - set(fields):
-                stale.append(name)
-        if stale:
-            collection.delete(ids=stale)
+            new = dict(zip(ids, rows[part], strict=True))
+            # Chroma's upsert merges metadata and keeps an old text, which a protected row must not inherit.
+            old = collection.get(ids=ids, include=list(_COLUMNS))
+            fields = _fields(len(old["ids"]), *(old[name] for name in _COLUMNS))
+            if stale := [name for name, row in zip(old["ids"], fields, strict=True) if row.keys() - new[name].keys()]:
+                collection.delete(ids=stale)
+            beside = {column: [row.pop(name, None) for row in rows[part]] for name, column in _BESIDE.items()}
+            given = {name: values for name, values in beside.items() if any(value is not None for value in values)}
+            metadata = [row or None for row in rows[part]]
+            collection.upsert(ids=ids, embeddings=batch.vectors[part], metadatas=metadata, **given)
 
     def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
-        columns = ["metadatas", "documents", "uris"]
         conditions = [{name: {"$in": list(values)}} for name, values in where.items()]
         answer = self._collection().query(
             query_embeddings=[vector],
             n_results=k,
-            include=["distances", *columns],
+            include=["distances", *_COLUMNS],
             where={"$and": conditions} if len(conditions) > 1 else conditions[0] if conditions else None,
         )
         ids, distances = answer["ids"][0], answer["distances"][0]
-        fields = _fields(len(ids), *(answer[name] and answer[name][0] for name in columns))
+        fields = _fields(len(ids), *(answer[name] and answer[name][0] for name in _COLUMNS))
         return [Match(name, float(distance), row) for name, distance, row in zip(ids, distances, fields, strict=True)]
 
     def _delete(self, ids: list[str]) -> None:
@@ -293,15 +256,23 @@ class ChromaStore(DatabaseStore):
 
 def _fields(rows: int, metadatas: Any, documents: Any, uris: Any) -> list[dict[str, Any]]:
     fields = [dict(row or {}) for row in metadatas or [{}] * rows]
-    for name, column in ((_TEXT, documents), (_URI, uris)):
+    for name, column in zip(_BESIDE, (documents, uris), strict=True):
         for row, value in zip(fields, column or (), strict=False):
             if value is not None:
                 row[name] = value
     return fields
 
 
-def _optional(name: str, column: list[str | None]) -> dict[str, list[str | None]]:
-    return {name: column} if any(value is not None for value in column) else {}
+def _checked(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are not None; raise for a value that Chroma's metadata cannot hold."""
+    row = {str(k): v.item() if isinstance(v, np.generic) else v for k, v in fields.items() if v is not None}
+    for value in row.values():
+        if not all(isinstance(one, Value) for one in (value if isinstance(value, list) and value else [value])):
+            raise InvalidInputError(
+                f"A field holds a {type(value).__name__}. Chroma takes texts, numbers, booleans and lists of these.",
+                param="fields",
+            )
+    return row
 
 
 @register_embedding_function  # Chroma warns at each write of a function that it does not know

@@ -39,11 +39,7 @@ def visible_rows(database: VectorStore, ids: Sequence[str]) -> tuple[Embeddings,
 
 
 def read_query_log(path: Path) -> list[list[str]]:
-    """Return the ids that each query fetched: a JSON array of ids a line, as a database's log shows them.
-
-    Raises:
-        DataFileError: a line is no array of ids, or there is none.
-    """
+    """Return the ids that each query fetched: a JSON array of ids a line, as a database's log shows them."""
     log = []
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -53,10 +49,9 @@ def read_query_log(path: Path) -> list[list[str]]:
                     raise ValueError("not ids")
                 log.append([str(each) for each in ids])
     except (OSError, ValueError, RecursionError) as error:
-        got = f"one whose line {len(log) + 1} is something else"
-        raise DataFileError.of(path.name, "query_log", "JSON lines, an array of ids each", got) from error
+        raise DataFileError(f"{path.name}: line {len(log) + 1} is no JSON array of ids.", param="query_log") from error
     if not log:
-        raise DataFileError.of(path.name, "query_log", "at least one query", "none")
+        raise DataFileError(f"{path.name} holds no query.", param="query_log")
     return log
 
 

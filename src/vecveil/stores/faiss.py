@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
+from vecveil.errors import InvalidInputError, StoreError, optional_import
 from vecveil.stores.store import Batch, DatabaseStore, Match, StoreInfo, Where, check_cursor, database_errors, no_place
 
 _TEXT = "page_content"
@@ -34,16 +34,19 @@ class FaissStore(DatabaseStore):
 
     kind: ClassVar[str] = "faiss"
     options: ClassVar[tuple[str, ...]] = ()
+    metrics: ClassVar[Mapping[str, Any]] = {
+        "dot": "METRIC_INNER_PRODUCT",
+        "euclidean": "METRIC_L2",
+        "manhattan": "METRIC_L1",
+    }
     noun: ClassVar[str] = "file"
 
     def __init__(self, path: str, collection: str | None = None) -> None:
         super().__init__(path, None)
         if collection is not None:  # a file has no collections
             raise InvalidInputError("A FAISS location is faiss:FILE or faiss:FOLDER, without #.", param="location")
-        try:
+        with optional_import("A FAISS index", "faiss-cpu", "faiss"):
             import faiss
-        except ImportError:
-            raise MissingDependencyError("A FAISS index", "faiss-cpu", "faiss") from None
         self._faiss, self._path = faiss, Path(path)
         if self._path.is_dir():
             self._path /= "index.faiss"  # LangChain's name
@@ -60,13 +63,8 @@ class FaissStore(DatabaseStore):
 
     def _info(self) -> StoreInfo:
         index = self._loaded()
-        ours = {"METRIC_INNER_PRODUCT": "dot", "METRIC_L2": "euclidean", "METRIC_L1": "manhattan"}
-        theirs = next(
-            name
-            for name, value in vars(self._faiss).items()
-            if name.startswith("METRIC_") and value == index.metric_type
-        )
-        return StoreInfo(self.kind, self._name, index.ntotal, index.d, ours.get(theirs, theirs.lower()))
+        known = {value: name for name, value in vars(self._faiss).items() if name.startswith("METRIC_")}
+        return StoreInfo(self.kind, self._name, index.ntotal, index.d, self._metric_named(known[index.metric_type]))
 
     def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
         raise StoreError(
@@ -90,7 +88,7 @@ class FaissStore(DatabaseStore):
         )
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
-        start = check_cursor(after, owner=self._owner)
+        start = check_cursor(after)
         index = self._loaded()
         while start < index.ntotal:
             stop = min(start + size, index.ntotal)
@@ -122,16 +120,6 @@ class FaissStore(DatabaseStore):
 
     def _documents(self, path: Path, rows: int) -> tuple[list[str], list[Mapping[str, Any]]]:
         """Return ids and fields of the rows from LangChain's pickle."""
-        why = "It holds LangChain's texts, of which only plain values are read: classes that it names are not run."
-        refused = StoreError.of(
-            self._owner,
-            "location",
-            "an index with a pickle as LangChain's FAISS writes it beside",
-            f"another {path.name!r}",
-            why,
-            f"Move {path.name} away to read the vectors alone.",
-            code="E-STORE-PICKLE",
-        )
         try:
             docstore, names = _Plain.load(path.read_bytes())
             documents = docstore.state["_dict"]
@@ -145,7 +133,12 @@ class FaissStore(DatabaseStore):
                     raise TypeError
                 fields.append({**metadata, f"{path.name}:{_TEXT}": about[_TEXT]})
         except Exception:  # a damaged or hostile pickle raises anything
-            raise refused from None
+            raise StoreError(
+                f"{path.name!r} is not a pickle as LangChain's FAISS writes it, of plain values alone. Classes that it "
+                "names are not run. Move it away to read the vectors alone.",
+                code="E-STORE-PICKLE",
+                param="location",
+            ) from None
         return ids, fields
 
     def _vectors(self, index: Any, start: int, stop: int) -> npt.NDArray[np.float32]:

@@ -262,11 +262,9 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def carried(fields: Mapping[str, Any], names: Set[str]) -> Mapping[str, Any]:
-    """Return ``fields`` reduced to the leaves ``names``, through ``fields.with_values`` if it has that method."""
-    # Rows of typed tables carry their layout along (`pgvector.TableRow`).
-    values = {key: pruned for key, value in fields.items() if (pruned := _pruned(value, str(key), names)) is not None}
-    with_values = getattr(fields, "with_values", None)
-    return values if with_values is None else with_values(values)
+    """Return ``fields`` reduced to the leaves ``names``."""
+    pruned = ((key, _pruned(value, str(key), names)) for key, value in fields.items())
+    return _like(fields, {key: value for key, value in pruned if value is not None})
 
 
 def _pruned(value: Any, name: str, names: Set[str]) -> Any:
@@ -300,6 +298,10 @@ def with_blob(fields: Mapping[str, Any], blob: bytes | None, tokens: Mapping[str
     values |= tokens
     if blob is not None:
         values[SEALED_FIELD] = base64.b64encode(blob).decode()
-    # Rows of typed tables carry their layout along (`pgvector.TableRow`).
+    return _like(fields, values)
+
+
+def _like(fields: Mapping[str, Any], values: dict[str, Any]) -> Mapping[str, Any]:
+    """Return ``values`` as a row like ``fields``: rows of typed tables carry their layout (`pgvector.TableRow`)."""
     with_values = getattr(fields, "with_values", None)
     return values if with_values is None else cast(Mapping[str, Any], with_values(values))

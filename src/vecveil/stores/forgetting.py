@@ -57,17 +57,13 @@ GENERATIONS = (
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """Differences between a store and its sources.
-
-    Attributes:
-        rows: number of rows of the store.
-        without_source: ids of rows, and of separate blobs, whose source is gone.
-        without_vector: ids of sources that have no row.
-    """
+    """Differences between a store and its sources: its number of rows, and ids."""
 
     rows: int
     without_source: tuple[str, ...]
+    """Rows, and separate blobs, whose source is gone."""
     without_vector: tuple[str, ...]
+    """Sources without a row."""
 
 
 class Erasure(Record, frozen=True, kw_only=True, tag_field="schema", tag="vecveil.erasure/1"):
@@ -117,16 +113,9 @@ def reconcile(
     batch: int = 1000,
     show_progress: bool | None = None,
 ) -> Reconciliation:
-    """Return the rows of ``store`` that have no source, and the sources that have no row.
+    """Return the rows of ``store``, and the ``blobs`` apart from it, without a source in ``ids``, and the reverse.
 
     Spellings of one UUID are one id, as databases normalise them.
-
-    Args:
-        ids: ids of all sources.
-        blobs: separate store of sealed blobs, if there is one.
-
-    Raises:
-        StoreError: the store does not answer.
     """
     sources = _by_key(ids, owner="reconcile")
     gone: dict[str, None] = {}
@@ -134,12 +123,10 @@ def reconcile(
     rows = 0
     for part in _rows(store, batch, "reconcile", show_progress):
         rows += len(part)
-        for key, name in zip(_keys(part.ids), part.ids, strict=True):
-            met.add(key)
-            if key not in sources:
-                gone[name] = None
-    if blobs is not None:
-        gone |= {name: None for key, name in _spelt(blobs) if key not in sources}
+        keys = _keys(part.ids)
+        met.update(keys)
+        gone |= {name: None for key, name in zip(keys, part.ids, strict=True) if key not in sources}
+    gone |= {name: None for key, name in _spelt(blobs or ()) if key not in sources}
     return Reconciliation(rows, tuple(gone), tuple(name for key, name in sources.items() if key not in met))
 
 
@@ -182,11 +169,12 @@ def forget(
     """
     listed = _by_key(ids)
     matched = _find(store, listed, sealer is not None, batch, show_progress)
-    of_blobs = [] if blobs is None else [spelt for key, spelt in _spelt(blobs) if key in listed]
+    apart: MutableMapping[str, bytes] = {} if blobs is None else blobs
+    of_blobs = [spelt for key, spelt in _spelt(apart) if key in listed]
     sealed_rows = [(name, blob) for name, blob in zip(matched.ids, matched.blobs, strict=True) if blob]
-    sealed_rows += [] if blobs is None else [(spelt, bytes(blobs[spelt])) for spelt in of_blobs]
-    known = [*texts, *matched.texts, *_opened(sealed_rows, matched, sealer, collection, generations)]
-    known = list(dict.fromkeys(known))
+    sealed_rows += [(spelt, bytes(apart[spelt])) for spelt in of_blobs]
+    opened = _opened(sealed_rows, matched, sealer, collection, generations)
+    known = list(dict.fromkeys([*texts, *matched.texts, *opened]))
     before = begun(Path(receipt), name, listed)
     # A killed run has deleted some already: its counts stay.
     done = replace(
@@ -201,13 +189,13 @@ def forget(
     # Not the number of rows: of two spellings of a UUID each may have one.
     done = replace(done, absent=min(before.absent, len(listed) - len(set(_keys(matched.ids)))))
     write_receipt(receipt, done)
-    nonces = [] if blobs is None else [bytes(blobs[spelt][9:21]) for spelt in of_blobs[:_SEARCHED]]
+    nonces = [bytes(apart[spelt][9:21]) for spelt in of_blobs[:_SEARCHED]]
     if cache is not None:
         matching_texts(cache, known, delete=True)
     # Rows before blobs, so that a search meets no row without its blob; the texts of rows are read by now.
     store.delete(matched.ids)
     for spelt in of_blobs:
-        del blobs[spelt]  # type: ignore[union-attr]
+        del apart[spelt]
     raised: dict[str, int] = {}
     if generations is not None:
         # After the rows: those that a killed run left must open when it is repeated.
@@ -218,16 +206,12 @@ def forget(
     if compact and done.rows:  # after an interruption too
         done = replace(done, compacted=store.compact() or done.compacted)
     left, others = _read_again(matched, store, listed, batch, show_progress)
-    left += 0 if blobs is None else sum(key in listed for key, _ in _spelt(blobs))
+    left += sum(key in listed for key, _ in _spelt(apart))
     left += 0 if cache is None else matching_texts(cache, known)
     if left:
         write_receipt(receipt, replace(done, unverified=("Ids of the list were there again after their deletion.",)))
-        raise StoreError(
-            "The store still has some ids of the list; another program may write them. Stop it, and "
-            "repeat the command.",
-            code="E-STORE-DATABASE",
-            param="store",
-        )
+        said = "The store still has some ids of the list. Stop the program that writes them, and repeat the command."
+        raise StoreError(said, code="E-STORE-DATABASE", param="store")
     traces, notes = _traces(matched, nonces, store, blobs)
     if others != matched.others:
         notes.append(f"Other rows changed meanwhile: {matched.others:,} before, {others:,} after.")
@@ -405,11 +389,8 @@ def begun(path: Path, name: str, listed: dict[bytes, str]) -> Erasure:
         return Erasure(vecveil=__version__, store=name, started=now(), ids=rows, absent=rows, ids_sha256=digest)
     before = Erasure.load(path)
     if (before.store, before.ids_sha256) != (name, digest):
-        raise StoreError(
-            "The receipt file belongs to another list or store. Name another file with `receipt`.",
-            code="E-STORE-STATE",
-            param="receipt",
-        )
+        said = "The receipt file belongs to another list or store. Name another file with `receipt`."
+        raise StoreError(said, code="E-STORE-STATE", param="receipt")
     return before
 
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vecveil.errors import MissingDependencyError, StoreError
+from vecveil.errors import StoreError, optional_import
 from vecveil.stores.store import (
     LISTED,
     Batch,
@@ -30,11 +30,9 @@ from vecveil.stores.store import (
     unfiltered,
 )
 
-try:
+with optional_import("LanceDB", "lancedb", "lancedb"):
     import lancedb
     import pyarrow as pa
-except ImportError:
-    raise MissingDependencyError("LanceDB", "lancedb", "lancedb") from None
 
 # Schema metadata of a table that `create` made; only such a table is written to.
 _MARK, _METRIC = b"vecveil", b"vecveil:metric"
@@ -66,7 +64,7 @@ class LanceStore(DatabaseStore):
     def _own_table(self) -> Any:
         table = self._table()
         if _MARK not in (table.schema.metadata or {}):
-            raise StoreError.of(self._owner, "location", "a table that create made", "another", fix="Name a new table.")
+            raise StoreError("vecveil writes to tables that it made. Name a new table.", param="location")
         return table
 
     def _info(self) -> StoreInfo:
@@ -101,7 +99,7 @@ class LanceStore(DatabaseStore):
             self._own_table().add_columns([pa.field(name, pa.string()) for name in missing])
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
-        offset = check_cursor(after, owner=self._owner)
+        offset = check_cursor(after)
         table = self._table()
         while len(rows := table.search().limit(size).offset(offset).to_arrow()):
             batch = self._batch(table, rows, offset)
@@ -131,7 +129,7 @@ class LanceStore(DatabaseStore):
         columns = {
             "id": pa.array(batch.ids, pa.string()),
             column: pa.FixedSizeListArray.from_arrays(values, kind.list_size),
-            "fields": pa.array([as_json(row, owner=self._owner) for row in rest], pa.string()),
+            "fields": pa.array([as_json(row) for row in rest], pa.string()),
             **{name: pa.array([row.get(name) for row in batch.fields], pa.string()) for name in filters},
         }
         merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
@@ -144,7 +142,7 @@ class LanceStore(DatabaseStore):
         query = table.search(vector, vector_column_name=column)
         if where:
             if set(where) - set(table.schema.names):
-                raise unfiltered(self._owner)
+                raise unfiltered()
             conditions = [f"`{name}` IN ({_literals(values)})" for name, values in where.items()]
             query = query.where(" AND ".join(conditions), prefilter=True)
         rows = query.distance_type(self.metrics[metric]).limit(k).to_arrow()
@@ -171,7 +169,7 @@ class LanceStore(DatabaseStore):
         """Return an SQL condition on ``ids``."""
         # LanceDB binds no values. Quotes are doubled, and other keys must be whole numbers.
         if "id" not in table.schema.names:
-            raise StoreError.of(self._owner, "location", "a table with a column id", "another")
+            raise StoreError("The table has no column `id`, by which rows are read.", param="location")
         if str(table.schema.field("id").type) in ("string", "large_string"):
             listed = _literals(ids)
         else:

@@ -7,12 +7,11 @@ percent-encoded. A location without a collection has its options behind ``#``.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import re
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from vecveil.errors import InvalidInputError
@@ -29,25 +28,21 @@ _HIDDEN = "…"
 _OPTIONS = re.compile(r"(.*)\?(\w+=[^&=]*(?:&\w+=[^&=]*)*)", re.DOTALL)
 
 
-class StoreKind(NamedTuple):
-    """Module and class of a database, and examples of its locations."""
-
-    module: str
-    store: str
-    example: str
-
-
-KINDS: dict[str, StoreKind] = {
-    "chroma": StoreKind("chroma", "ChromaStore", "chroma:FOLDER#COLLECTION or chroma:http://HOST:8000#COLLECTION"),
-    "lancedb": StoreKind("lancedb", "LanceStore", "lancedb:FOLDER#TABLE"),
-    "qdrant": StoreKind("qdrant", "QdrantStore", "qdrant:http://HOST:6333#COLLECTION or qdrant:FOLDER#COLLECTION"),
-    "pgvector": StoreKind("pgvector", "PgvectorStore", "pgvector:postgresql://USER@HOST/DATABASE#TABLE"),
-    "faiss": StoreKind("faiss", "FaissStore", "faiss:FILE or faiss:FOLDER (a source)"),
-    "sqlite-vec": StoreKind("sqlite_vec", "SqliteVecStore", "sqlite-vec:FILE#TABLE"),
-    "milvus": StoreKind("milvus", "MilvusStore", "milvus:FILE.db#COLLECTION or milvus:http://HOST:19530#COLLECTION"),
+GROUP = "vecveil.stores"
+"""Entry points of other packages: the name is the kind of a location, the object a class of `VectorStore`."""
+KINDS = {
+    name: EntryPoint(name, f"vecveil.stores.{value}", GROUP)
+    for name, value in {
+        "chroma": "chroma:ChromaStore",
+        "lancedb": "lancedb:LanceStore",
+        "qdrant": "qdrant:QdrantStore",
+        "pgvector": "pgvector:PgvectorStore",
+        "faiss": "faiss:FaissStore",
+        "sqlite-vec": "sqlite_vec:SqliteVecStore",
+        "milvus": "milvus:MilvusStore",
+    }.items()
 }
-
-
+"""The databases of this package, which no other package replaces."""
 INDEX = "sealed:"
 """Prefix of the location of a sealed index, ``sealed:FOLDER`` or ``sealed:URL``, which is no database."""
 
@@ -63,7 +58,6 @@ def index_place(location: str) -> str | None:
     if not (place := location.removeprefix(INDEX)):
         raise InvalidInputError(
             "`location`: there is no folder or URL behind `sealed:`. Write sealed:FOLDER or sealed:s3://BUCKET/NAME.",
-            code="E-INPUT",
             param="location",
         )
     return place
@@ -90,24 +84,30 @@ def in_this_process(location: str) -> VectorStore:
             "`location`: a sealed index is no database, and has no protected vectors. Open it with "
             "vecveil.SealedIndex. The commands search, reseal, compact, reconcile, forget and scan take it; migrate "
             "takes it as DEST.",
-            code="E-INPUT",
             param="location",
         )
-    if kind not in KINDS:
-        known = "; ".join(one.example for one in KINDS.values())
-        raise InvalidInputError(f"`location` has the form KIND:WHERE#COLLECTION. Kinds: {known}.", param="location")
     where, _, fragment = rest.partition("#")
-    if not where:
-        raise InvalidInputError(f"`location` names no place. Write {KINDS[kind].example}.", param="location")
+    if not kind or not where:
+        raise InvalidInputError("`location` has the form KIND:WHERE#COLLECTION.", param="location")
     collection, options = _split(fragment)
     return store_of(kind, where, collection or None, dict(options))
 
 
 def store_of(kind: str, where: str, collection: str | None, options: Mapping[str, str]) -> VectorStore:
-    """Return the store of a known kind in this process; ``where`` may contain ``#``."""
-    # Database clients are slow to import: import this kind's module only.
-    module = importlib.import_module(f"vecveil.stores.{KINDS[kind].module}")
-    store: type[VectorStore] = getattr(module, KINDS[kind].store)
+    """Return the store of a kind in this process; ``where`` may contain ``#``."""
+    # Database clients are slow to import: load this kind's module only.
+    entry = KINDS.get(kind) or next(iter(entry_points(group=GROUP, name=kind)), None)
+    if entry is None:
+        known = ", ".join(dict.fromkeys([*KINDS, *(one.name for one in entry_points(group=GROUP))]))
+        raise InvalidInputError(
+            f"`location` has the form KIND:WHERE#COLLECTION, and names no known kind: {known}.", param="location"
+        )
+    store = entry.load()
+    if not (isinstance(store, type) and issubclass(store, VectorStore)):
+        raise InvalidInputError(
+            f"`location`: the entry point {kind!r} of {GROUP} is not a class of vecveil.stores.VectorStore.",
+            param="location",
+        )
     for name, value in options.items():
         if name not in store.options or not value:
             known = ", ".join(f"{option}=NAME" for option in store.options) or "none"

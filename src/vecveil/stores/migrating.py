@@ -1,27 +1,32 @@
-"""Copy a store to a protected one in batches; an interrupted copy continues where it stopped."""
+"""Copy a store to a protected one in batches, continue an interrupted copy where it stopped, and verify the copy."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
-from vecveil.errors import IncompatibleError, InvalidInputError, LedgerCapError, ReleaseError, StoreError
+from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, LedgerCapError, ReleaseError, StoreError
+from vecveil.io import LockedError, exclusive, write_bytes
 from vecveil.protector import Protector
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.randomness import NoiseKeys
+from vecveil.records.reading import Count, Record
 from vecveil.runtime import progress
 from vecveil.sealing import KeyStore, Sealer
-from vecveil.sealing.blob import SEALED_FIELD, canonical_ids
+from vecveil.sealing.blob import SEALED_FIELD, canonical_ids, decoded
 from vecveil.sealing.keystore import token_fields
 from vecveil.sealing.sealer import filter_tokens
 from vecveil.stores.fields import (
@@ -34,17 +39,16 @@ from vecveil.stores.fields import (
     protector_mark,
     with_blob,
 )
-from vecveil.stores.state import MigrationState, locked, read_state, write_state
+from vecveil.stores.scanning import BadRows, Survey, refused_rows, survey_beside, usable_rows
 from vecveil.stores.store import Batch, StoreInfo, VectorStore, plain
-from vecveil.stores.survey import BadRows, Survey, refused_rows, survey_beside, usable_rows
-from vecveil.stores.verifying import Verification, add_rows, as_hex, is_clean, same_directions, verify
 from vecveil.types import Embeddings
 from vecveil.validation import check_count
 
 _OWNER = "migrate"
-_UNCHANGED = "unchanged during the migration"
-_WRITER = "Another program may be writing to it."
 _RESTART = "Remove the state file and the destination, and start again."
+_LARGEST = 1 << 24  # bytes of a state file; one with 500 field names has far fewer
+_DIRECTION = 1e-5  # tolerance per coordinate of unit vectors, for a store that normalises in float32
+_SAME = 1e-6  # a few units of float32 rounding; the smallest useful noise is far larger
 
 
 @dataclass(frozen=True)
@@ -72,23 +76,18 @@ class MigrationOptions:
 
 @dataclass(frozen=True, eq=False)
 class SourceCheck:
-    """Result of reading the source before anything is written.
-
-    Attributes:
-        bad: counts of bad rows.
-        fields: statistics of the fields.
-        carried: names of the fields to copy.
-        withheld: the other names, with the reason.
-        dest_metric: metric of a destination that exists, or None.
-    """
+    """Result of reading the source before anything is written."""
 
     info: StoreInfo
     rows: int
     bad: BadRows
     fields: tuple[Field, ...]
     carried: tuple[str, ...]
+    """Names of the fields to copy."""
     withheld: dict[str, str]
+    """Reasons by the other names."""
     dest_metric: str | None = None
+    """Metric of a destination that exists."""
 
     @property
     def personal(self) -> tuple[str, ...]:
@@ -101,18 +100,158 @@ class SourceCheck:
         return tuple(one.name for one in self.fields if one.withheld and one.name in self.carried)
 
 
-@dataclass(frozen=True)
-class Migration:
-    """Result of a migration.
+class MigrationState(
+    Record, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="schema", tag="vecveil.migration/1"
+):
+    """Progress of a migration, saved beside the destination. It holds no text, vector or key.
 
     Attributes:
-        state: content of the state file.
-        resumed: number of rows written by earlier runs.
-        verification: verification of all rows.
+        source, dest: public names of the stores.
+        protector: fingerprint of the protector.
+        key_id, key_check: id and check value of the noise key; None for fresh noise.
+        sealed: UUID of the sealed collection in the key store, or None.
+        options: `MigrationOptions` as JSON.
+        total: number of rows of the source when it was checked.
+        dimension: dimension of the released vectors.
+        carried, withheld: names of the copied fields; the others with the reason.
+        rows: number of rows written and confirmed.
+        skipped: number of bad rows left out.
+        ahead: maximum number of rows written beyond ``rows`` by an interrupted run.
+        cursor: the source's cursor behind the last confirmed row.
+        checksum: checksum of the confirmed rows as the destination returns them, hexadecimal.
+        copied: all rows are copied.
+        verified: time of the last successful verification, or None.
     """
+
+    source: str
+    dest: str
+    protector: str
+    key_id: str | None
+    key_check: str | None
+    sealed: str | None
+    options: Mapping[str, Any]
+    total: Count
+    dimension: Count
+    carried: tuple[str, ...]
+    withheld: Mapping[str, str]
+    rows: Count = 0
+    skipped: Count = 0
+    ahead: Count = 0
+    cursor: str = ""
+    checksum: str = "0" * 64
+    copied: bool = False
+    verified: str | None = None
+
+
+def read_state(path: Path) -> MigrationState | None:
+    """Return the state in the file ``path``, or None if there is no file.
+
+    Raises:
+        DataFileError: the file is damaged or no state file.
+    """
+    if not path.exists():
+        return None
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ValueError
+        state = MigrationState.load(path)
+        int(state.checksum, 16)
+    except (OSError, ValueError):
+        raise DataFileError(
+            f"{path.name!r} is no state file of a migration. Name another one with --state, or remove it and the "
+            "destination, and start again.",
+            param="state",
+        ) from None
+    return state
+
+
+def write_state(path: Path, state: MigrationState) -> None:
+    """Write ``state`` atomically."""
+    # Readable by its owner only: the cursor may be an id, and ids may be personal.
+    content = json.dumps(state.to_record(), indent=1).encode()
+    if len(content) > _LARGEST:
+        raise StoreError(
+            f"{path.name} would be larger than {_LARGEST >> 20} MiB, and not be read again: names of fields, or an id, "
+            "are too long.",
+            code="E-STORE-STATE",
+            param="state",
+        )
+    write_bytes(path, content)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on the state file.
+
+    Raises:
+        StoreError: another process holds the lock.
+    """
+    # The operating system releases the lock of a killed process. The lock has a separate file, because each write
+    # replaces the state file, and with it a lock on that file.
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive(path.with_name(f"{path.name}.lock")))
+        except LockedError:
+            raise StoreError(
+                f"Another process writes to `dest`: it holds {path.name + '.lock'!r}. Wait for it, or stop it: the "
+                "same command then goes on.",
+                param="dest",
+            ) from None
+        yield
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Comparison of a destination with what was written to it.
+
+    Attributes:
+        rows, expected: number of rows in the destination, and of rows written.
+        checksum: ids and values equal the written ones.
+        bad: number of rows without a finite vector of the right dimension.
+        clean: number of rows that equal the source's vector; None if the source could not be read.
+        unopened: number of rows whose sealed blob does not open; None without a sealer.
+        missing: number of rows of the source that were neither copied nor skipped; None without it.
+        directions: the store normalises, so vectors were compared by direction when written.
+    """
+
+    rows: int
+    expected: int
+    checksum: bool
+    bad: int
+    clean: int | None
+    directions: bool
+    unopened: int | None = None
+    missing: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True without failures."""
+        return not self.failures
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Failures, one sentence each."""
+        sentences = (
+            (self.rows != self.expected, f"The destination has {self.rows:,} rows; {self.expected:,} were written."),
+            (not self.checksum, "Ids or vectors in the destination are not those that were written."),
+            (self.bad, f"{self.bad:,} rows of the destination have no finite vector of the right dimension."),
+            (self.clean, f"{self.clean or 0:,} rows of the destination hold their clean vector."),
+            (self.unopened, f"{self.unopened or 0:,} rows of the destination have no sealed blob that opens."),
+            (self.missing, f"{self.missing or 0:,} rows of the source were not copied: it has changed."),
+        )
+        return tuple(sentence for wrong, sentence in sentences if wrong)
+
+    def to_record(self) -> dict[str, Any]:
+        return {**vars(self), "ok": self.ok, "failures": list(self.failures)}
+
+
+@dataclass(frozen=True)
+class Migration:
+    """Result of a migration: the content of the state file, and the verification of all rows."""
 
     state: MigrationState
     resumed: int
+    """Rows written by earlier runs."""
     verification: Verification
 
     def to_record(self) -> dict[str, Any]:
@@ -150,8 +289,7 @@ def migrate(
     Raises:
         StoreError: a store does not answer, has changed, or differs from the state file; another process writes to it;
             or the source has rows that cannot be copied.
-        IncompatibleError: the protector does not fit the source.
-        LedgerCapError: an item would be released more often than the ledger allows.
+        IncompatibleError, LedgerCapError: the protector does not fit the source, or the ledger allows no release.
     """
     check_count(batch, owner=_OWNER, param="batch")
     options = options or MigrationOptions()
@@ -162,13 +300,10 @@ def migrate(
     filters = token_fields(options.filter_fields, owner=_OWNER)
     protector = policy.protector
     if protector.text_only:
-        raise InvalidInputError.of(
-            _OWNER,
-            "protector",
-            "of a method that protects vectors",
-            repr(protector.method),
-            "It rewrites texts before they are encoded, and vectors cannot be rewritten.",
-            "Rewrite and encode the texts, and fill a new store with them.",
+        raise InvalidInputError(
+            f"The method {protector.method!r} of `protector` rewrites texts, and a store has vectors. Rewrite and "
+            "encode the texts, and fill a new store with them.",
+            param="protector",
         )
     if names[0] == names[1]:
         raise StoreError("`dest` is the source itself. Name another destination.", param="dest")
@@ -178,14 +313,11 @@ def migrate(
         if state is None:
             check = check_source(source, protector, options, run.batch, show_progress)
             if policy.rewrites_texts and _text_field(check.withheld) is None:
-                raise InvalidInputError.of(
-                    _OWNER,
-                    "source",
-                    "with one field of texts",
-                    "another",
-                    "The protector rewrites texts, and vectors cannot be rewritten.",
-                    "Add the texts to a vecveil.ProtectedCollection.",
+                raise InvalidInputError(
+                    "The protector rewrites texts, and `source` has not exactly one field of texts. Add the texts to a "
+                    "vecveil.ProtectedCollection.",
                     code="E-INPUT-REWRITTEN",
+                    param="source",
                 )
             # A row already in the destination could be clean, or be overwritten by id.
             if dest.exists() and (rows := dest.info().count):
@@ -195,19 +327,20 @@ def migrate(
                     param="dest",
                 )
             if on_checked is not None:
-                on_checked(replace(check, dest_metric=dest.info().metric if dest.exists() else None))
+                on_checked(dataclasses.replace(check, dest_metric=dest.info().metric if dest.exists() else None))
             dest.create(protector.released_dimension, metric=check.info.metric, filter_fields=filters)
             state = MigrationState(
-                *names,
-                protector.fingerprint,
-                _key_of(policy)[0],
-                asdict(options),
-                check.rows,
-                protector.released_dimension,
-                list(check.carried),
-                check.withheld,
+                source=names[0],
+                dest=names[1],
+                protector=protector.fingerprint,
+                key_id=_key_of(policy)[0],
                 key_check=_key_of(policy)[1],
                 sealed=_seal_of(sealer, names[1]),
+                options=json.loads(json.dumps(asdict(options))),
+                total=check.rows,
+                dimension=protector.released_dimension,
+                carried=check.carried,
+                withheld=check.withheld,
             )
         else:
             _check_same(state, names, policy, options, _seal_of(sealer, names[1]))
@@ -274,13 +407,11 @@ def _run(
     sealer: Sealer | None,
 ) -> Iterator[_Run]:
     """Lock the state file and open the destination, in a subprocess if its database requires that."""
-    with locked(state_file):
+    with locked(state_file), contextlib.ExitStack() as stack:
         apart = dest.apart()
-        try:
-            yield _Run(source, apart, state_file, batch, show_progress, sealer)
-        finally:
-            if apart is not dest:
-                apart.close()
+        if apart is not dest:
+            stack.enter_context(apart)
+        yield _Run(source, apart, state_file, batch, show_progress, sealer)
 
 
 @dataclass
@@ -333,14 +464,7 @@ class _Run:
                 items=error.items,
             ) from None
         if (read := self.state.rows + self.state.skipped) != total:
-            raise StoreError.of(
-                _OWNER,
-                "source",
-                f"{_UNCHANGED}, with {total:,} rows",
-                f"{read:,} rows that were read",
-                _WRITER,
-                _RESTART,
-            )
+            raise StoreError(f"`source` had {total:,} rows, and {read:,} were read. {_RESTART}", param="source")
         self.save(replace(self.state, copied=True, ahead=0))
 
     def _written(self, rows: Batch, policy: ReleasePolicy) -> MigrationState:
@@ -354,8 +478,10 @@ class _Run:
             good = accepted
         # Without skip_bad the check found no bad rows: these are new.
         if bad.total and not state.options.get("skip_bad"):
-            raise StoreError.of(
-                _OWNER, "source", _UNCHANGED, f"new bad rows ({bad}): {bad.named}", _WRITER, f"Correct them. {_RESTART}"
+            raise StoreError(
+                f"`source` has new bad rows ({bad}): {bad.named}. Another program may write to it. Correct them. "
+                f"{_RESTART}",
+                param="source",
             )
         chosen = np.flatnonzero(good)
         checksum = int(state.checksum, 16)
@@ -470,13 +596,10 @@ def check_source(
             param="source",
         )
     if survey.rows != info.count:
-        raise StoreError.of(
-            _OWNER,
-            "source",
-            _UNCHANGED,
-            f"{survey.rows:,} rows where it counted {info.count:,}",
-            _WRITER,
-            "Stop that program, and start again.",
+        raise StoreError(
+            f"`source` counts {info.count:,} rows, and {survey.rows:,} were read. Stop programs that write to it, and "
+            "start again.",
+            param="source",
         )
     if any(one.name in (SEALED_FIELD, PROTECTOR_FIELD) for one in survey.fields):
         raise StoreError(
@@ -517,18 +640,18 @@ def _choose_fields(fields: Sequence[Field], options: MigrationOptions) -> tuple[
             matching = [one for one in fields if matches(one.name, name)]
             if not matching:
                 known = ", ".join(repr(one.name) for one in fields) or "none"
-                raise InvalidInputError.of(_OWNER, param, f"a field of the source ({known})", repr(name)[:80])
+                raise InvalidInputError(
+                    f"`{param}`: the source has no field {name[:80]!r}. Its fields: {known}.", param=param
+                )
             several = any(one.name != name or {"vector", "numbers", "binary"} & one.kinds.keys() for one in matching)
             if param == "filter_fields" and several:
-                raise InvalidInputError.of(
-                    _OWNER,
-                    param,
-                    "fields of single values",
-                    f"{name[:80]!r}, of lists or objects",
+                raise InvalidInputError(
+                    f"`{param}`: {name[:80]!r} holds lists or objects. A filter compares single values.",
                     code="E-SEAL-FILTER",
+                    param=param,
                 )
             if param == "filter_fields" and any(matches(name, pattern) for pattern in options.drop):
-                raise InvalidInputError.of(_OWNER, param, "fields that are not dropped", repr(name)[:80])
+                raise InvalidInputError(f"`{param}`: {name[:80]!r} is dropped. Name it once.", param=param)
     copied, withheld = [], {}
     for one in fields:
         keep = any(matches(one.name, name) for name in options.keep)
@@ -564,7 +687,7 @@ def texts_and_metadata(
     beside = (
         carried(row, kept - {text if value is not None else None}) for row, value in zip(rows, texts, strict=True)
     )
-    return texts, [_unwrapped(plain(_without_bytes(row), owner=_OWNER)) for row in beside]
+    return texts, [_unwrapped(plain(_without_bytes(row))) for row in beside]
 
 
 def _unwrapped(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -597,22 +720,20 @@ def _check_same(
 ) -> None:
     """Raise `StoreError` if the state belongs to another migration."""
     # Two protectors or keys in one destination: vectors that cannot be compared, and independent releases of a row.
-    key = _key_of(policy)
+    given = json.loads(json.dumps(asdict(options)))
     pairs: list[tuple[str, object, object]] = [
         ("source", state.source, names[0]),
         ("dest", state.dest, names[1]),
         ("protector", state.protector[:12], policy.protector.fingerprint[:12]),
-        ("key", state.key_id, key[0]),
+        ("key", [state.key_id, state.key_check], list(_key_of(policy))),
+        *((name, state.options.get(name), given.get(name)) for name in sorted({*state.options, *given})),
+        ("sealer", state.sealed, sealed),
     ]
-    # Options that an older version did not write had their defaults.
-    before, after = asdict(MigrationOptions()) | state.options, json.loads(json.dumps(asdict(options)))
-    pairs += [(name, before.get(name), after.get(name)) for name in sorted({*before, *after})]
-    pairs.append(("sealer", state.sealed, sealed))
-    if state.key_check is not None:  # state files of older versions lack it
-        pairs.append(("key", f"check value {state.key_check}", f"check value {key[1]}"))
     for param, former, now in pairs:
         if former != now:
-            former, now = (", ".join(each) or "none" if isinstance(each, list) else each for each in (former, now))
+            former, now = (
+                ", ".join(filter(None, each)) or "none" if isinstance(each, list) else each for each in (former, now)
+            )
             kind = "finished" if state.copied else "unfinished"
             raise StoreError(
                 f"`{param}` is {now}; the {kind} migration of the state file had {former}. The "
@@ -642,3 +763,96 @@ def _check_unchanged(state: MigrationState, source: VectorStore) -> None:
             f"{state.rows:,} are copied; which ones are missing is unknown. {_RESTART}",
             param="source",
         )
+
+
+def verify(
+    dest: VectorStore,
+    state: MigrationState,
+    source: VectorStore | None,
+    *,
+    batch: int = 1000,
+    sealer: Sealer | None = None,
+    show_progress: bool | None = None,
+) -> Verification:
+    """Compare all rows of ``dest`` with the checksum in ``state``, and by id with the clean ``source`` if given.
+
+    Raises:
+        StoreError: a store does not answer.
+    """
+    rows = checksum = bad = 0
+    clean: int | None = None if source is None else 0
+    unopened: int | None = None if sealer is None else 0
+    total = -(-state.rows // batch)
+    copied: set[int] = set()
+    for part in progress(dest.every_row(batch), "verify", total=total, show=show_progress, unit="batch"):
+        rows += len(part)
+        copied.update(map(hash, _keys(part.ids)))
+        if part.vectors.shape[1] != state.dimension:
+            bad += len(part)
+            continue
+        bad += int((~np.isfinite(part.vectors).all(axis=1)).sum())
+        checksum = add_rows(checksum, part.ids, part.vectors)
+        if sealer is not None and unopened is not None:
+            blobs = [decoded(row.get(SEALED_FIELD)) for row in part.fields]
+            opened = sealer.unseal(blobs, ids=part.ids, collection=state.dest, on_invalid="skip")
+            unopened += len(opened.skipped)
+        if source is not None and clean is not None:
+            try:
+                originals = source.read(part.ids)
+            except StoreError:
+                clean = None  # the source lacks a row
+                continue
+            clean += int(is_clean(part.vectors, originals.vectors).sum())
+    same, missing = as_hex(checksum) == state.checksum, None
+    # The source's ids, asked for once more: the copy may not have read every row. Lost rows are told by the checksum.
+    if source is not None and same:
+        absent = sum(hash(key) not in copied for names in source.ids() for key in _keys(dest.spelled(names)))
+        missing = max(absent - state.skipped, 0)
+    return Verification(rows, state.rows, same, bad, clean, dest.normalises, unopened, missing)
+
+
+def _keys(ids: Sequence[str]) -> list[bytes]:
+    return canonical_ids(list(ids), len(ids), owner="verify")
+
+
+def is_clean(released: npt.NDArray[np.float32], clean: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    """Return a mask (N,) of the rows with equal directions."""
+    # Lengths do not count: encoders' vectors have norm 1, so a scaled clean vector is a clean vector.
+    return _near(released, clean, _SAME)
+
+
+def same_directions(written: npt.NDArray[np.float32], stored: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    """Return a mask (N,) of the rows whose direction the store kept."""
+    return _near(written, stored, _DIRECTION)
+
+
+def _near(A: npt.NDArray[np.float32], B: npt.NDArray[np.float32], tolerance: float) -> npt.NDArray[np.bool_]:
+    if A.shape != B.shape:  # a reduced release has fewer dimensions than the clean vectors
+        return np.zeros(len(A), dtype=bool)
+    difference = np.abs(_units(A) - _units(B)).max(axis=1, initial=0.0)
+    return np.asarray(difference <= tolerance, dtype=bool)
+
+
+def _units(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    wide = vectors.astype(np.float64)
+    norms = np.linalg.norm(wide, axis=1, keepdims=True)
+    return wide / np.where(norms > 0, norms, 1.0)
+
+
+def add_rows(checksum: int, ids: Sequence[str], vectors: npt.NDArray[np.float32]) -> int:
+    """Return ``checksum`` plus the SHA-256 of each row, modulo 2²⁵⁶.
+
+    The hash covers the id, in one spelling of a UUID and with its length, and the values as little-endian float32 with
+    −0 as 0. Only released vectors may enter: with sums of clean rows an attacker could test guesses of them.
+    """
+    # A sum, because stores return rows in another order than they were written.
+    values = np.ascontiguousarray(vectors + np.float32(0), dtype="<f4")
+    for key, row in zip(_keys(ids), values, strict=True):
+        digest = hashlib.sha256(key + row.tobytes())
+        checksum += int.from_bytes(digest.digest(), "little")
+    return checksum % (1 << 256)
+
+
+def as_hex(checksum: int) -> str:
+    """Return the checksum as 64 hexadecimal digits."""
+    return f"{checksum:064x}"

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from vecveil.errors import MissingDependencyError, StoreError
+from vecveil.errors import StoreError, optional_import
 from vecveil.stores.store import (
     LISTED,
     Batch,
@@ -38,18 +38,6 @@ _LONGEST_ID = 1024  # bytes
 _PAGE = 1000  # rows per call: Milvus limits the size of answers
 _loaded: dict[tuple[str, str, str], int] = {}
 """Released collections, by place, database and name, with the number of stores that read them: the last releases it."""
-
-
-def _pymilvus(where: str) -> Any:
-    try:
-        import pymilvus
-
-        if "://" not in where:
-            importlib.import_module("milvus_lite")  # pymilvus would fail later, without naming it
-    except ImportError as error:
-        missing = "milvus-lite" if error.name == "milvus_lite" else "pymilvus"
-        raise MissingDependencyError("Milvus", missing, "milvus") from None
-    return pymilvus
 
 
 class _Layout(NamedTuple):
@@ -75,7 +63,12 @@ class MilvusStore(DatabaseStore):
     def __init__(self, where: str, collection: str | None = None, *, vector: str = "", database: str = "") -> None:
         super().__init__(where, collection, vector=vector)
         self._database = database
-        self._pymilvus = _pymilvus(where)
+        with optional_import("Milvus", "pymilvus", "milvus"):
+            import pymilvus
+        if not self._remote:
+            with optional_import("Milvus", "milvus-lite", "milvus"):
+                importlib.import_module("milvus_lite")  # pymilvus would fail later, without naming it
+        self._pymilvus: Any = pymilvus
         self._connected: Any = None
         self._is_readable = False
         self._loaded: tuple[str, str, str] | None = None
@@ -93,12 +86,6 @@ class MilvusStore(DatabaseStore):
         finally:
             if client is not None:
                 client.close()
-
-    def release(self) -> None:
-        self.close()
-        if not self._remote:  # Milvus Lite serves a file until the process ends
-            manager = importlib.import_module("milvus_lite.server_manager")
-            manager.server_manager_instance.release_server(self._where)
 
     def _place_exists(self) -> bool:
         return self._remote or Path(self._where).exists()
@@ -177,7 +164,7 @@ class MilvusStore(DatabaseStore):
         )
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
-        yield from map(self._batch, self._pages(size, json_cursor(after, owner=self._owner), ["*"]))
+        yield from map(self._batch, self._pages(size, json_cursor(after), ["*"]))
 
     def _listed(self) -> Iterator[list[str]]:
         key = self._layout().key
@@ -216,7 +203,7 @@ class MilvusStore(DatabaseStore):
         # Compared as Milvus orders strings, by their UTF-8 bytes.
         encoded = [k.encode("utf-8", "surrogatepass") if isinstance(k, str) else k for k in keys]
         if any(a >= b for a, b in itertools.pairwise(encoded)):
-            raise StoreError.of(self._owner, "database", "one that answers in the order of its keys", "another")
+            raise StoreError("Milvus does not answer in the order of its keys.", param="database")
 
     def _query(self, condition: str, **options: Any) -> list[dict[str, Any]]:
         options.setdefault("output_fields", ["*"])
@@ -231,7 +218,7 @@ class MilvusStore(DatabaseStore):
         return f"{layout.key} in [{', '.join(_literal(self._key(name, layout.is_text)) for name in ids)}]"
 
     def _key(self, name: str, is_text: bool) -> str | int:
-        return name if is_text else integer_id(name, owner=self._owner)
+        return name if is_text else integer_id(name)
 
     def _batch(self, rows: list[dict[str, Any]]) -> Batch:
         layout = self._layout()
@@ -247,11 +234,9 @@ class MilvusStore(DatabaseStore):
         key, vector = layout.key, layout.vector
         rows = []
         for name, values, fields in zip(batch.ids, batch.vectors, batch.fields, strict=True):
-            beside = plain(fields, owner=self._owner)
+            beside = plain(fields)
             if key in beside or vector in beside:
-                raise StoreError.of(
-                    self._owner, "fields", f"other than {key!r} and {vector!r}", "one of them", fix="Rename the field."
-                )
+                raise StoreError(f"Rename the field {key!r} or {vector!r}: columns have these names.", param="fields")
             # The rows of index and value of `sparse_rows`, as Milvus writes them.
             sparse = [k for k, is_sparse in layout.others.items() if is_sparse and k in beside]
             beside |= {k: {int(i): v for i, v in beside[k]} for k in sparse}

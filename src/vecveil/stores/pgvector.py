@@ -14,12 +14,12 @@ import operator
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, MissingDependencyError, StoreError
+from vecveil.errors import InvalidInputError, StoreError, optional_import
 from vecveil.stores.store import (
     LISTED,
     Batch,
@@ -34,7 +34,6 @@ from vecveil.stores.store import (
 
 _ID, _VECTOR = "id", "embedding"
 _COMMENT = "metric: "  # comment of the vector column, which keeps the metric of a table without index
-_LONGEST_NAME = 63  # bytes; NAMEDATALEN - 1
 _VECTORS = ("vector", "halfvec", "sparsevec")
 _CLASSES = {"cosine": "cosine", "ip": "dot", "l2": "euclidean", "l1": "manhattan"}
 _WHOLE = ("smallint", "integer", "bigint")
@@ -127,7 +126,7 @@ class PgvectorStore(DatabaseStore):
     with the types and names of the source if that is a PostgreSQL table.
 
     Args:
-        connection: URL, connection string of libpq, or open connection of psycopg, which stays open.
+        where: URL or connection string of libpq.
         table: ``table`` or ``schema.table``; None uses the only table with vectors.
         vector: required if the table has several columns of vectors.
     """
@@ -136,24 +135,27 @@ class PgvectorStore(DatabaseStore):
     metrics: ClassVar[Mapping[str, Any]] = {"cosine": "<=>", "dot": "<#>", "euclidean": "<->", "manhattan": "<+>"}
     noun: ClassVar[str] = "table"
 
-    def __init__(self, connection: Any, table: str | None = None, *, vector: str = "") -> None:
-        try:
+    def __init__(self, where: str, table: str | None = None, *, vector: str = "") -> None:
+        with optional_import("PostgreSQL", "pgvector", "pgvector"):
             import pgvector.psycopg  # noqa: F401 - fail here and not at the first row
             import psycopg
-        except ImportError:
-            raise MissingDependencyError("PostgreSQL", "pgvector", "pgvector") from None
-        super().__init__(connection if isinstance(connection, str) else "", table, vector=vector)
+        super().__init__(where, table, vector=vector)
         self._remote = True  # also by a socket of this machine: its files are the server's
         self._psycopg, self._sql = psycopg, psycopg.sql
-        self._given = None if isinstance(connection, str) else connection
-        self._opened: Any = self._given
+        self._opened: Any = None
         self._registered: Any = None
         self._known_layout: _Layout | None = None
 
     def close(self) -> None:
-        if self._opened is not None and self._given is None:
+        if self._opened is not None:
             self._opened.close()
             self._opened = None
+
+    def _connection(self) -> Any:
+        # Connect lazily, and again if the server closed an idle connection.
+        if self._opened is None or self._opened.closed:
+            self._opened = self._psycopg.connect(self._where, autocommit=True)
+        return self._opened
 
     @contextmanager
     def cursor(self, doing: str, *, vectors: bool = True) -> Iterator[Any]:
@@ -163,17 +165,14 @@ class PgvectorStore(DatabaseStore):
             vectors: bind arrays as vectors, which requires the extension.
         """
         with self._guard(doing):
-            # Connect lazily, and again if the server closed an idle connection.
-            if self._opened is None or (self._given is None and self._opened.closed):
-                self._opened = self._psycopg.connect(self._where, autocommit=True)
+            connection = self._connection()
             # Per connection: the extension's types have other OIDs in each database.
-            if vectors and self._registered is not self._opened:
+            if vectors and self._registered is not connection:
                 from pgvector.psycopg import register_vector
 
-                register_vector(self._opened)
-                self._registered = self._opened
-            rows = self._psycopg.rows.tuple_row
-            with self._opened.transaction(), self._opened.cursor(row_factory=rows) as cursor:
+                register_vector(connection)
+                self._registered = connection
+            with connection.transaction(), connection.cursor() as cursor:
                 yield cursor
 
     def _identifier(self, *names: str) -> Any:
@@ -182,8 +181,8 @@ class PgvectorStore(DatabaseStore):
 
     def _table(self) -> Any:
         parts = self._name.split(".", 1)
-        for part in parts:
-            _check_name(part, "table", owner=self._owner)
+        if not all(map(_is_name, parts)):  # two names cut to one would write to the same table
+            raise InvalidInputError("A name in PostgreSQL has 1 to 63 bytes, without NUL.", param="table")
         return self._identifier(*parts)
 
     def _as_value(self, cursor: Any) -> str:
@@ -208,6 +207,11 @@ class PgvectorStore(DatabaseStore):
             regclass = "SELECT to_regclass(%s) IS NOT NULL"
             return bool(cursor.execute(regclass, [self._as_value(cursor)]).fetchone()[0])
 
+    def _known(self) -> str:
+        self._name = self._name or super()._known()
+        self.layout()  # raises unless it exists, in another schema too
+        return self._name
+
     def layout(self) -> _Layout:
         """Return the table's columns, cached.
 
@@ -215,7 +219,7 @@ class PgvectorStore(DatabaseStore):
             StoreError: no such table, no primary key of one column, or no single column of vectors.
         """
         if self._known_layout is None:
-            self._name = self._name or self._known()
+            self._name = self._name or super()._known()
             with self.cursor("looking at the table", vectors=False) as cursor:
                 self._known_layout = self._look_up(cursor)
         return self._known_layout
@@ -225,18 +229,13 @@ class PgvectorStore(DatabaseStore):
         with cursor.connection.cursor(row_factory=rows) as described:
             columns = described.execute(_LAYOUT, [self._as_value(cursor)]).fetchall()
         if not columns:
-            raise StoreError.of(
-                self._owner, "table", "in the database", "a name that is not there", code="E-STORE-NOT-FOUND"
-            )
+            raise StoreError("The database has no such table.", code="E-STORE-NOT-FOUND", param="table")
         keys = [c for c in columns if c.key]
         if len(keys) != 1 or keys[0].keys != 1:
-            raise StoreError.of(
-                self._owner,
-                "table",
-                "one with a primary key of one column",
-                f"{len(keys)} columns",
-                "Rows are read in its order and replaced by it.",
-                "Add one: ALTER TABLE ... ADD COLUMN id bigserial PRIMARY KEY.",
+            raise StoreError(
+                "The table has no primary key of one column, by which rows are read and replaced. Add one: ALTER TABLE "
+                "... ADD COLUMN id bigserial PRIMARY KEY.",
+                param="table",
             )
         name = self._only_vector(c.name for c in columns if c.bare in _VECTORS[:2])
         (vector,), (key,) = [c for c in columns if c.name == name], keys
@@ -274,43 +273,22 @@ class PgvectorStore(DatabaseStore):
         return self.layout().dimension
 
     def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
-        # Writing adds the columns.
-        self.make_table(dimension, metric, self._vector or _VECTOR)
-
-    def make_table(
-        self,
-        dimension: int,
-        metric: str | None,
-        vector_column: str,
-        id_column: str = _ID,
-        id_type: str = "text",
-        columns: Mapping[str, str] | None = None,
-    ) -> None:
-        """Create the table and the extension unless they exist; store the metric as the column's comment."""
-        # No index: building it after the rows are written takes a fraction of the time.
-        SQL, quoted = self._sql.SQL, self._identifier
-        vector = quoted(vector_column)
-        parts = [
-            SQL("{} " + id_type + " PRIMARY KEY").format(quoted(id_column)),
-            SQL("{} vector({}) NOT NULL").format(vector, self._sql.Literal(dimension)),
-            *(SQL("{} {}").format(quoted(name), SQL(kind)) for name, kind in (columns or {}).items()),
-        ]
-        if self.exists():
-            return
+        # Writing adds the other columns. No index: building it after the rows are written takes a fraction of the time.
+        column, size = self._identifier(self._vector or _VECTOR), self._sql.Literal(dimension)
+        table = "CREATE TABLE IF NOT EXISTS {table} (" + _ID + " text PRIMARY KEY, {column} vector({size}) NOT NULL)"
         with self.cursor("making the table", vectors=False) as cursor:
             # CREATE EXTENSION needs privileges that a user of an installed extension may lack.
             if cursor.execute("SELECT to_regtype('vector')").fetchone() == (None,):
                 cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
-            made = self._statement("CREATE TABLE IF NOT EXISTS {table} ({columns})", columns=SQL(", ").join(parts))
-            cursor.execute(made, ())
+            cursor.execute(self._statement(table, column=column, size=size), ())
             if metric is not None:
-                comment = "COMMENT ON COLUMN {table}.{column} IS {text}"
                 text = self._sql.Literal(_COMMENT + metric)
-                cursor.execute(self._statement(comment, column=vector, text=text), ())
+                comment = "COMMENT ON COLUMN {table}.{column} IS {text}"
+                cursor.execute(self._statement(comment, column=column, text=text), ())
         self._known_layout = None
 
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
-        last = json_cursor(after, owner=self._owner)
+        last = json_cursor(after)
         kind = self.layout().id_type
         while True:
             behind = "" if last is None else " AND {id} > %s::" + kind
@@ -349,7 +327,7 @@ class PgvectorStore(DatabaseStore):
         with self.cursor("reading the tables beside") as cursor:
             names = cursor.execute(_BESIDE, {"table": self._as_value(cursor)}).fetchall()
             for (name,) in names:  # quoted by PostgreSQL
-                with cursor.connection.cursor(name="beside", row_factory=self._psycopg.rows.tuple_row) as rows:
+                with cursor.connection.cursor(name="beside") as rows:
                     rows.execute(f"SELECT to_jsonb(t) FROM {name} t")
                     yield name, (row[0] for row in rows)
 
@@ -377,41 +355,30 @@ class PgvectorStore(DatabaseStore):
     def _write(self, batch: Batch) -> None:
         layout = self.layout()
         # Further vectors stay as they are; in a new table they would be clean.
-        fields = tuple(_without(row, layout.vectors) for row in batch.fields)
-        batch = Batch(batch.ids, batch.vectors, fields)
+        batch = replace(batch, fields=tuple(_without(row, layout.vectors) for row in batch.fields))
         # Writing may add columns, and a rolled-back batch takes them away again: do not cache across writes.
         self._known_layout = None
         try:
             with self.cursor("writing rows; no row of the batch was written") as cursor:
                 self._known_layout = layout = self._adopted(cursor, layout, batch)
-                types = self._widened(cursor, layout, batch)
-                given = {name for row in batch.fields for name in row}
-                names = [name for name in types if name in given]
-                # Reset columns that the new rows lack, so that nothing of a replaced row remains.
-                stale = [name for name in types if name not in given]
-                self._upsert(cursor, batch.ids, batch.vectors, names, batch.fields, types, stale)
+                self._upsert(cursor, batch, self._widened(cursor, layout, batch))
         finally:
             self._known_layout = None
 
-    def _upsert(
-        self,
-        cursor: Any,
-        ids: Sequence[Any],
-        vectors: Any,
-        names: list[str],
-        rows: Sequence[Mapping[str, Any]],
-        types: Mapping[str, str],
-        stale: list[str],
-    ) -> None:
+    def _upsert(self, cursor: Any, batch: Batch, types: Mapping[str, str]) -> None:
         from psycopg.types.json import Json, Jsonb
 
-        def bound(value: Any, kind: str | None) -> Any:
+        def bound(value: Any, kind: str) -> Any:
             if value is None:
                 return None
             value = value.tolist() if isinstance(value, np.ndarray) else value
             return Jsonb(value) if kind == "jsonb" else Json(value) if kind == "json" else value
 
         SQL, quoted, layout = self._sql.SQL, self._identifier, self.layout()
+        given = {name for row in batch.fields for name in row}
+        names = [name for name in types if name in given]
+        # Reset columns that the new rows lack, so that nothing of a replaced row remains.
+        stale = [name for name in types if name not in given]
         # OVERRIDING SYSTEM VALUE: the key may be GENERATED ALWAYS AS IDENTITY, and ids are copied.
         written = [quoted(layout.vector_column), *map(quoted, names)]
         changes = [SQL("{0} = EXCLUDED.{0}").format(name) for name in written]
@@ -423,10 +390,8 @@ class PgvectorStore(DatabaseStore):
             values=SQL(", ").join([SQL("%s")] * len(written)),
             changes=SQL(", ").join(changes),
         )
-        values = [
-            [name, vector, *(bound(row.get(column), types.get(column)) for column in names)]
-            for name, vector, row in zip(ids, vectors, rows, strict=True)
-        ]
+        rows = zip(batch.ids, batch.vectors, batch.fields, strict=True)
+        values = [[id_, x, *(bound(row.get(name), types[name]) for name in names)] for id_, x, row in rows]
         cursor.executemany(statement, values)
 
     def _adopted(self, cursor: Any, layout: _Layout, batch: Batch) -> _Layout:
@@ -460,27 +425,22 @@ class PgvectorStore(DatabaseStore):
                     continue
                 if name not in types:
                     if name in (layout.id_column, layout.vector_column) or not _is_name(name):
-                        raise StoreError.of(
-                            self._owner,
-                            "fields",
-                            "columns beside id and vector, of 1 to 63 bytes",
-                            "another name",
-                            fix="Make the table with other names for those two, or rename the field.",
+                        raise StoreError(
+                            "A field has the name of the key or vector column, or no name of 1 to 63 bytes. Rename it, "
+                            "or make the table with other names for those two.",
+                            param="fields",
                         )
                     hint = self._type_name(cursor, hints[name]) if name in hints else None
-                    types[name] = hint or self._type_of(value)
+                    types[name] = hint or _type_of(value)
                     self._alter(cursor, "ADD COLUMN {name} " + types[name], name)
                 # An earlier batch held whole numbers only. The cast of bigint to double is exact up to 2^53.
                 elif types[name] in _WHOLE and isinstance(value, float):
                     types[name] = "double precision"
                     self._alter(cursor, "ALTER COLUMN {name} TYPE double precision", name)
                 elif types[name] in _TEXTS and isinstance(value, int | float):
-                    raise StoreError.of(
-                        self._owner,
-                        "fields",
-                        "texts alone in a column of texts",
-                        type(value).__name__,
-                        "PostgreSQL would turn it into a text.",
+                    raise StoreError(
+                        "A field is a number where its column holds texts: PostgreSQL would turn it into a text.",
+                        param="fields",
                     )
         return types
 
@@ -497,23 +457,6 @@ class PgvectorStore(DatabaseStore):
         except self._psycopg.Error:
             return None
         return row[0] if row and isinstance(row[0], str) and row[0] != "-" else None
-
-    def _type_of(self, value: Any) -> str:
-        """Return the column type for ``value``."""
-        if isinstance(value, datetime.datetime) and value.tzinfo is None:
-            return "timestamp without time zone"
-        if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 63:
-            return "numeric"  # beyond bigint
-        for kind, name in _PYTHON:
-            if isinstance(value, kind):
-                return name
-        raise StoreError.of(
-            self._owner,
-            "fields",
-            "numbers, texts, times, bytes or JSON",
-            type(value).__name__,
-            fix="Make the table with its columns first.",
-        )
 
     def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
         layout = self.layout()
@@ -546,12 +489,7 @@ class PgvectorStore(DatabaseStore):
             cursor.execute(self._statement("DELETE FROM {table} WHERE {id} = ANY(%s::" + kind + "[])"), [ids])
 
     def _compact(self, name: str) -> str:
-        if self._given is not None:  # perhaps inside the caller's transaction, where PostgreSQL refuses it
-            return ""
-        self.layout()
-        if self._opened is None:
-            self._opened = self._psycopg.connect(self._where, autocommit=True)
-        self._opened.execute(self._sql.SQL("VACUUM (FULL) {}").format(self._table()))
+        self._connection().execute(self._statement("VACUUM (FULL) {table}"), ())
         return "PostgreSQL rewrote the table (VACUUM FULL)."
 
 
@@ -578,13 +516,19 @@ def _without(row: Mapping[str, Any], vectors: Mapping[str, str]) -> Mapping[str,
 
 
 def _is_name(name: str) -> bool:
-    return 0 < len(name.encode("utf-8", "surrogatepass")) <= _LONGEST_NAME and "\0" not in name
+    return 0 < len(name.encode("utf-8", "surrogatepass")) <= 63 and "\0" not in name  # NAMEDATALEN - 1
 
 
-def _check_name(name: Any, param: str, *, owner: str) -> str:
-    """Return ``name``, or raise for a name that PostgreSQL would truncate."""
-    # Two names truncated to one would write to the same column.
-    if not isinstance(name, str) or not _is_name(name):
-        expected = f"a name of 1 to {_LONGEST_NAME} bytes without NUL"
-        raise InvalidInputError.of(owner, param, expected, type(name).__name__)
-    return name
+def _type_of(value: Any) -> str:
+    """Return the column type for ``value``."""
+    if isinstance(value, datetime.datetime) and value.tzinfo is None:
+        return "timestamp without time zone"
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 63:
+        return "numeric"  # beyond bigint
+    if (name := next((name for kind, name in _PYTHON if isinstance(value, kind)), None)) is not None:
+        return name
+    raise StoreError(
+        f"A field holds a {type(value).__name__}. PostgreSQL takes numbers, texts, times, bytes and JSON; make the "
+        "table with its columns first for others.",
+        param="fields",
+    )

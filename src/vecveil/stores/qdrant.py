@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from vecveil.errors import MissingDependencyError
+from vecveil.errors import optional_import
 from vecveil.stores.store import (
     LISTED,
     Batch,
@@ -43,30 +43,19 @@ _stale: set[str] = set()
 """Folders whose client holds unit vectors in memory since a write or search; the files have the written ones."""
 
 
-def _qdrant() -> Any:
-    try:
-        import qdrant_client
-    except ImportError:
-        raise MissingDependencyError("Qdrant", "qdrant-client", "qdrant") from None
-    return qdrant_client
-
-
 class QdrantStore(DatabaseStore):
     """One collection in a folder or at ``http://HOST:6333``, read by one of its vectors."""
 
     kind: ClassVar[str] = "qdrant"
-    metrics: ClassVar[Mapping[str, Any]] = {
-        "cosine": "Cosine",
-        "dot": "Dot",
-        "euclidean": "Euclid",
-        "manhattan": "Manhattan",
-    }
+    metrics: ClassVar[Mapping[str, Any]] = dict(cosine="Cosine", dot="Dot", euclidean="Euclid", manhattan="Manhattan")
     place: ClassVar[str] = "a folder that Qdrant wrote"
     page: ClassVar[int] = _CHUNK
 
     def __init__(self, where: str, collection: str | None = None, *, vector: str = "") -> None:
         super().__init__(where, collection, vector=vector)
-        self._qdrant = _qdrant()
+        with optional_import("Qdrant", "qdrant-client", "qdrant"):
+            import qdrant_client
+        self._qdrant: Any = qdrant_client
         # One spelling per folder: it is the key of the shared client.
         self._where = where if self._remote else os.path.realpath(where)
         self._connected: Any = None
@@ -98,10 +87,10 @@ class QdrantStore(DatabaseStore):
         if self._connected is None and self._remote:
             # Without TLS the key would cross the network in clear.
             key = os.environ.get("QDRANT_API_KEY") if self._where.startswith("https") else None
-            self._connected = _opened(self._where, key)
+            self._connected = self._qdrant.QdrantClient(url=self._where, api_key=key, check_compatibility=False)
         elif self._connected is None:
             client, users = _local.get(self._where, (None, 0))
-            self._connected = client or _opened(self._where, None)
+            self._connected = client or self._qdrant.QdrantClient(path=self._where)
             _local[self._where] = (self._connected, users + 1)
         return self._connected if self._remote else _local[self._where][0]
 
@@ -111,7 +100,7 @@ class QdrantStore(DatabaseStore):
         if self._where in _stale:
             _stale.discard(self._where)
             client.close()
-            client = _opened(self._where, None)
+            client = self._qdrant.QdrantClient(path=self._where)
             _local[self._where] = (client, _local[self._where][1])
         return client
 
@@ -182,7 +171,7 @@ class QdrantStore(DatabaseStore):
             return _END
         point, original = _point_id(after) if isinstance(after, str) else (0, "")
         if original is not None:
-            raise invalid_cursor(self._owner)
+            raise invalid_cursor()
         return point
 
     def _read(self, ids: list[str]) -> Batch:
@@ -213,7 +202,7 @@ class QdrantStore(DatabaseStore):
             }
             vectors = {other: self._further(known[other], row[field]) for field, other in others.items()}
             place, original = _point_id(id_)
-            payload = plain({k: v for k, v in row.items() if k not in others}, owner=self._owner)
+            payload = plain({k: v for k, v in row.items() if k not in others})
             payload |= {} if original is None else {_ID: original}
             values = {name: vector.tolist(), **vectors} if name or vectors else vector.tolist()
             points.append(self._qdrant.models.PointStruct(id=place, vector=values, payload=payload))
@@ -261,13 +250,6 @@ def _array(vector: Any) -> Any:
     if hasattr(vector, "indices"):
         return sparse_rows(dict(zip(vector.indices, vector.values, strict=True)))
     return np.asarray(vector)
-
-
-def _opened(where: str, api_key: str | None) -> Any:
-    client = _qdrant().QdrantClient
-    if "://" in where:
-        return client(url=where, api_key=api_key, check_compatibility=False)
-    return client(where) if where == ":memory:" else client(path=where)
 
 
 def _id_of(payload: dict[str, Any], point: Any) -> str:

@@ -1,15 +1,20 @@
-"""Scan a store: count rows, classify fields, look for vecveil's own marks, and list findings."""
+"""Scan a store in one pass and bounded memory: count rows, norms and equal rows, classify fields, draw a sample."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+import hashlib
+import heapq
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from vecveil.runtime import progress
-from vecveil.stores.fields import Field
+from vecveil.sealing.blob import SEALED_FIELD, is_blob
+from vecveil.stores.fields import PROTECTOR_FIELD, Field, FieldTally
 from vecveil.stores.store import Batch, StoreInfo, VectorStore
-from vecveil.stores.survey import Reservoir, Sample, Survey, survey_beside
 from vecveil.validation import check_count
 
 SCHEMA = "vecveil.scan/1"
@@ -20,6 +25,278 @@ PROTECTION_CODES = ("protected", "unmarked-rows", "protection-unknown")
 _OWNER = "scan"
 _LOOKS = {"email": "e-mail addresses", "phone": "telephone numbers", "name": "names", "text": "texts"}
 _MIGRATE = "`vecveil migrate` copies the store to a sealed index, which encrypts it, or to a protected store"
+_NAMED = 20  # bad rows to name
+_UNIT = 1e-3  # tolerance of unit norms: half-precision vectors deviate by about 5e-4
+
+
+@dataclass(frozen=True)
+class BadRows:
+    """Number of rows with an unusable vector, by reason, and the first ids; ``refused``: by the protector."""
+
+    without_vector: int = 0
+    not_finite: int = 0
+    other_dimension: int = 0
+    refused: int = 0
+    ids: tuple[str, ...] = ()
+
+    def __add__(self, other: BadRows) -> BadRows:
+        counts = {name: a + b for (name, a), b in zip(self._counts.items(), other._counts.values(), strict=True)}
+        return BadRows(**counts, ids=(self.ids + other.ids)[:_NAMED])
+
+    @property
+    def _counts(self) -> dict[str, int]:
+        return {name: count for name, count in vars(self).items() if name != "ids"}
+
+    @property
+    def total(self) -> int:
+        """Number of bad rows."""
+        return sum(self._counts.values())
+
+    @property
+    def named(self) -> str:
+        """The first ids, for messages."""
+        more = ", …" if self.total > len(self.ids) else ""
+        return ", ".join(repr(name[:80]) for name in self.ids) + more
+
+    def to_record(self) -> dict[str, int]:
+        """Return the counts as JSON values, without ``refused``: a scan has no protector."""
+        return {name: count for name, count in self._counts.items() if name != "refused"}
+
+    def __str__(self) -> str:
+        reasons = (
+            "without a vector",
+            "with NaN or infinity",
+            "of another dimension",
+            "that the protector rejects (zeros, or longer than in its fit) or does not change",
+        )
+        counts = zip(self._counts.values(), reasons, strict=True)
+        return ", ".join(f"{count:,} {reason}" for count, reason in counts if count) or "none"
+
+
+def usable_rows(batch: Batch, dimension: int) -> tuple[npt.NDArray[np.bool_], BadRows]:
+    """Return a mask (N,) of the rows with a finite vector of ``dimension``, and the counts of the others."""
+    # Stores return a missing vector as all NaN, and rows of another dimension in a batch of their dimension.
+    rows = len(batch)
+    if batch.vectors.shape[1] != dimension:
+        empty = batch.vectors.shape[1] == 0
+        counts = (rows, 0, 0) if empty else (0, 0, rows)
+        return np.zeros(rows, dtype=bool), BadRows(*counts, ids=batch.ids[:_NAMED])
+    good = np.asarray(np.isfinite(batch.vectors).all(axis=1), dtype=bool)
+    absent = int(np.isnan(batch.vectors).all(axis=1).sum())
+    return good, BadRows(absent, int((~good).sum()) - absent, ids=_ids(batch, ~good))
+
+
+def _ids(batch: Batch, mask: npt.NDArray[np.bool_]) -> tuple[str, ...]:
+    """Return the first ids of the rows where ``mask`` is true."""
+    return tuple(batch.ids[i] for i in np.flatnonzero(mask)[:_NAMED])
+
+
+def refused_rows(batch: Batch, good: npt.NDArray[np.bool_], accepted: npt.NDArray[np.bool_]) -> BadRows:
+    """Return the count of the rows that are ``good`` and not ``accepted`` by the protector; (N,) masks."""
+    refused = good & ~accepted
+    return BadRows(refused=int(refused.sum()), ids=_ids(batch, refused))
+
+
+@dataclass(frozen=True)
+class Norms:
+    """Norms of the vectors; all 0 if there are none."""
+
+    least: float
+    mean: float
+    largest: float
+    unit_share: float
+    zeros: int
+
+    def to_record(self) -> dict[str, float]:
+        """Return the norms as JSON values."""
+        return dict(vars(self))
+
+
+class EqualRows:
+    """Counts the rows whose content equals another row's: exact up to ``capacity`` contents, then an estimate.
+
+    Memory: about 150 bytes per content, up to the capacity.
+    """
+
+    def __init__(self, capacity: int = 1 << 18) -> None:
+        self._capacity = capacity
+        self._mask = 0
+        self._seen: dict[int, int] = {}
+
+    def add(self, contents: Iterable[bytes]) -> None:
+        """Count the rows with these contents."""
+        for content in contents:
+            mark = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+            if mark & self._mask:
+                continue
+            self._seen[mark] = self._seen.get(mark, 0) + 1
+            # Over capacity: keep the hashes with one more trailing zero bit. Equal rows stay or go together, so the
+            # kept ones are a uniform sample of contents, at rate 1 / (mask + 1).
+            while len(self._seen) > self._capacity:
+                self._mask = (self._mask << 1) | 1
+                self._seen = {m: n for m, n in self._seen.items() if not m & self._mask}
+
+    @property
+    def is_exact(self) -> bool:
+        """True if no content was dropped."""
+        return self._mask == 0
+
+    def count(self) -> int:
+        """Return the number of rows that equal another row."""
+        return sum(n for n in self._seen.values() if n > 1) * (self._mask + 1)
+
+    def __str__(self) -> str:
+        return f"{'' if self.is_exact else 'about '}{self.count():,}"
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the count as JSON values."""
+        return {"rows": self.count(), "exact": self.is_exact}
+
+
+class Survey:
+    """Counts bad rows, norms, equal rows and fields over batches.
+
+    Args:
+        dimension: expected dimension.
+        accepts: function from finite vectors (N, dimension) to the mask that a protector accepts; None accepts all.
+    """
+
+    def __init__(
+        self, dimension: int, accepts: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.bool_]] | None = None
+    ) -> None:
+        self.dimension, self._accepts = dimension, accepts
+        self.rows = 0
+        self.marked = 0  # rows with a sealed blob or the mark of a protector
+        self.bad = BadRows()
+        self.equal_ids = EqualRows()
+        self.equal_vectors = EqualRows()
+        self._fields = FieldTally()
+        self._ids = FieldTally()
+        self._good = 0
+        self._least, self._largest, self._sum = np.inf, 0.0, 0.0
+        self._units = self._zeros = 0
+
+    def add(self, batch: Batch) -> npt.NDArray[np.bool_]:
+        """Count the rows of ``batch``; return a mask (N,) of the usable ones."""
+        good, bad = usable_rows(batch, self.dimension)
+        self.rows += len(batch)
+        self.marked += sum(is_blob(row.get(SEALED_FIELD)) or PROTECTOR_FIELD in row for row in batch.fields)
+        self.bad += bad
+        vectors = batch.vectors[good] if good.any() else np.empty((0, self.dimension), np.float32)
+        if self._accepts is not None and len(vectors):
+            accepted = good.copy()
+            accepted[good] = self._accepts(np.ascontiguousarray(vectors))
+            self.bad += refused_rows(batch, good, accepted)
+        self.equal_ids.add(name.encode("utf-8", "surrogatepass") for name in batch.ids)
+        self._fields.add(batch.fields)
+        self._ids.add({"id": name} for name in batch.ids)
+        # Adding 0 turns -0 into 0: equal values must have equal bytes.
+        content = np.ascontiguousarray(vectors + np.float32(0))
+        self.equal_vectors.add(row.tobytes() for row in content)
+        norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
+        if len(norms):
+            self._good += len(norms)
+            self._least = min(self._least, float(norms.min()))
+            self._largest = max(self._largest, float(norms.max()))
+            self._sum += float(norms.sum())
+            self._units += int((np.abs(norms - 1) < _UNIT).sum())
+            self._zeros += int((norms == 0).sum())
+        return good
+
+    @property
+    def norms(self) -> Norms:
+        """Norms of the vectors so far."""
+        if not self._good:
+            return Norms(0.0, 0.0, 0.0, 0.0, 0)
+        mean, units = self._sum / self._good, self._units / self._good
+        return Norms(self._least, mean, self._largest, units, self._zeros)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Statistics of the fields so far."""
+        return self._fields.fields()
+
+    @property
+    def ids(self) -> Field | None:
+        """Statistics of the ids as a field; None without rows."""
+        return next(iter(self._ids.fields()), None)
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the counts as JSON values."""
+        return {
+            "rows": self.rows,
+            "bad_rows": self.bad.to_record(),
+            "bad_ids": list(self.bad.ids),
+            "norms": self.norms.to_record(),
+            "equal_vectors": self.equal_vectors.to_record(),
+            "equal_ids": self.equal_ids.to_record(),
+            "fields": [field.to_record(self.rows) for field in self.fields],
+            "ids": None if self.ids is None else self.ids.withheld or self.ids.personal or "other",
+        }
+
+
+def survey_beside(store: VectorStore) -> tuple[Field, ...]:
+    """Return the columns of tables beside the collection with texts, vectors or personal data, as TABLE.COLUMN."""
+    tallies: dict[str, FieldTally] = {}
+    for name, rows in store.beside():
+        tallies.setdefault(name, FieldTally()).add(rows)
+    columns = [replace(one, name=f"{name}.{one.name}") for name, tally in tallies.items() for one in tally.fields()]
+    return tuple(one for one in columns if one.withheld in ("text", "numbers") or one.personal)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Random rows of a store, in its order; kept out of the repr."""
+
+    ids: tuple[str, ...] = field(repr=False)
+    vectors: npt.NDArray[np.float32] = field(repr=False)
+    fields: tuple[Mapping[str, Any], ...] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Reservoir:
+    """Draws ``size`` rows uniformly at random, without replacement, from a stream of batches.
+
+    Args:
+        seed: decides the sample together with the order of the rows, independent of the batch size.
+        among: ids to draw from; None for all.
+    """
+
+    def __init__(self, size: int, seed: int, among: Container[str] | None = None) -> None:
+        self._size = size
+        self._rng = np.random.default_rng(seed)
+        self._among = among
+        self._passed = 0
+        self._heap: list[tuple[float, int, str, npt.NDArray[np.float32], Mapping[str, Any]]] = []
+
+    def add(self, batch: Batch, good: npt.NDArray[np.bool_]) -> None:
+        """Offer the rows of ``batch`` where ``good`` (N,) is true."""
+        # Every row gets a random number, used or not; the rows with the smallest ones are the sample.
+        draws = self._rng.random(len(batch))
+        for i in np.flatnonzero(good):
+            if self._among is not None and batch.ids[i] not in self._among:
+                continue
+            order = self._passed + int(i)
+            # heapq has the smallest entry on top: negated, the largest draw, which is replaced first.
+            entry = (
+                -float(draws[i]),
+                order,
+                batch.ids[i],
+                batch.vectors[i].copy(),  # a view would keep the whole batch in memory
+                batch.fields[i],
+            )
+            if len(self._heap) < self._size:
+                heapq.heappush(self._heap, entry)
+            elif entry[0] > self._heap[0][0]:
+                heapq.heapreplace(self._heap, entry)
+        self._passed += len(batch)
+
+    def sample(self, dimension: int) -> Sample:
+        rows = sorted(self._heap, key=lambda entry: entry[1])
+        vectors = np.stack([row[3] for row in rows]) if rows else np.empty((0, dimension), np.float32)
+        return Sample(tuple(row[2] for row in rows), vectors, tuple(row[4] for row in rows))
 
 
 @dataclass(frozen=True)
@@ -96,12 +373,8 @@ class Scan:
         ids = self.survey.ids
         looks = None if ids is None else ids.withheld or ids.personal
         if looks in _LOOKS:
-            yield ScanFinding(
-                "telling-ids",
-                "medium",
-                f"Ids look like {_LOOKS[looks]}.",
-                "Migrations copy ids unchanged: write rows under ids without meaning.",
-            )
+            fix = "Migrations copy ids unchanged: write rows under ids without meaning."
+            yield ScanFinding("telling-ids", "medium", f"Ids look like {_LOOKS[looks]}.", fix)
 
     @property
     def protection(self) -> str:
@@ -111,126 +384,85 @@ class Scan:
 
     def _protection_finding(self) -> ScanFinding:
         rows, marked = self.survey.rows, self.survey.marked
+        audit = "Audit them with their texts: --concept, and --texts or a field of texts."
         if self.protection == "protected":
-            return ScanFinding(
-                "protected",
-                "info",
-                "vecveil wrote all rows: each has a sealed blob or the mark of a protector.",
-                "Audit them with their texts to measure what leaks: --concept, and --texts or a field of texts.",
-            )
+            text = "vecveil wrote all rows: each has a sealed blob or the mark of a protector."
+            return ScanFinding("protected", "info", text, f"{audit} It measures what leaks.")
         if self.protection == "mixed":
-            return ScanFinding(
-                "unmarked-rows",
-                "high",
+            text = (
                 f"{rows - marked:,} of {rows:,} rows have neither a sealed blob nor the mark of a protector: their "
-                "vectors may be clean.",
-                "Find the program that wrote them. Delete them, or add them again with ProtectedCollection.",
+                "vectors may be clean."
             )
-        return ScanFinding(
-            "protection-unknown",
-            "medium",
-            "vecveil did not write these rows: whether their vectors are protected is unknown.",
-            f"Audit them with their texts: --concept, and --texts or a field of texts. If they are not, {_MIGRATE}.",
-        )
+            fix = "Find the program that wrote them. Delete them, or add them again with ProtectedCollection."
+            return ScanFinding("unmarked-rows", "high", text, fix)
+        text = "vecveil did not write these rows: whether their vectors are protected is unknown."
+        return ScanFinding("protection-unknown", "medium", text, f"{audit} If they are not, {_MIGRATE}.")
 
     def _row_findings(self) -> Iterator[ScanFinding]:
         survey = self.survey
         if survey.bad.total:
-            yield ScanFinding(
-                "bad-rows",
-                "low",
-                f"Rows whose vector cannot be used: {survey.bad}. Their ids: {survey.bad.named}.",
-                "Write them again, or omit them from a migration with --skip-bad.",
-            )
+            text = f"Rows whose vector cannot be used: {survey.bad}. Their ids: {survey.bad.named}."
+            yield ScanFinding("bad-rows", "low", text, "Write them again, or omit them from a migration: --skip-bad.")
         if survey.norms.zeros:
-            yield ScanFinding(
-                "zero-vectors",
-                "low",
-                f"{survey.norms.zeros:,} vectors are zero: they have no direction.",
-                "Check which texts were encoded.",
-            )
+            text = f"{survey.norms.zeros:,} vectors are zero: they have no direction."
+            yield ScanFinding("zero-vectors", "low", text, "Check which texts were encoded.")
         if survey.equal_vectors.count():
+            text = f"{survey.equal_vectors} rows have the vector of another row: the text of one reveals the other's."
             yield ScanFinding(
-                "equal-vectors",
-                "low",
-                f"{survey.equal_vectors} rows have the vector of another row: the text of one reveals the other's.",
-                "Store each text once; noise makes equal vectors different.",
+                "equal-vectors", "low", text, "Store each text once; noise makes equal vectors different."
             )
         if survey.equal_ids.count():
-            yield ScanFinding(
-                "equal-ids",
-                "medium",
-                f"{survey.equal_ids} rows share their id with another row.",
-                "Give each row its own id: a store that is written by id keeps only one of them.",
-            )
+            text = f"{survey.equal_ids} rows share their id with another row."
+            fix = "Give each row its own id: a store that is written by id keeps only one of them."
+            yield ScanFinding("equal-ids", "medium", text, fix)
         if self.complete and survey.rows != self.info.count:
-            yield ScanFinding(
-                "count",
-                "low",
-                f"{survey.rows:,} rows were read; the store counts {self.info.count:,}.",
-                "Another program may have written to the store: scan again.",
-            )
+            text = f"{survey.rows:,} rows were read; the store counts {self.info.count:,}."
+            yield ScanFinding("count", "low", text, "Another program may have written to the store: scan again.")
 
 
 def _field_finding(field: Field, rows: int) -> ScanFinding | None:
     # From the most to the least serious: a field gives one finding.
-    name = f"Field {field.name!r}"
+    name, share = f"Field {field.name!r}", f"in {field.rows / rows:.0%} of the rows"
     if field.withheld == "sealed":
         return None
     if field.withheld == "text":
-        return ScanFinding(
-            "plaintext-beside-vectors",
-            "high",
-            f"{name} holds texts beside the vectors, in {field.text_rows / rows:.0%} of the rows: whoever reads the "
-            "store needs no attack.",
-            f"Keep texts elsewhere, by id; {_MIGRATE}, which omits them.",
-        )
+        share = f"in {field.text_rows / rows:.0%} of the rows"
+        text = f"{name} holds texts beside the vectors, {share}: whoever reads the store needs no attack."
+        fix = f"Keep texts elsewhere, by id; {_MIGRATE}, which omits them."
+        return ScanFinding("plaintext-beside-vectors", "high", text, fix)
     if field.withheld == "vector":
-        return ScanFinding(
-            "further-vectors",
-            "high",
-            f"{name} holds further vectors, in {field.rows / rows:.0%} of the rows: nothing protects them, and a "
-            "sparse vector lists the words of its text.",
-            f"{_MIGRATE}, which omits them.",
+        text = (
+            f"{name} holds further vectors, {share}: nothing protects them, and a sparse vector lists the words of its "
+            "text."
         )
+        return ScanFinding("further-vectors", "high", text, f"{_MIGRATE}, which omits them.")
     if field.withheld is not None:
-        numbers = "lists of numbers, which may be clean vectors"
-        values = numbers if field.withheld == "numbers" else "binary values"
-        return ScanFinding(
-            f"{field.withheld}-beside-vectors",
-            "medium",
-            f"{name} holds {values}, in {field.rows / rows:.0%} of the rows: nothing protects them.",
-            f"Check the field; {_MIGRATE}, which omits the field unless --keep names it.",
-        )
-    if field.personal is not None:
-        share = field.kinds[field.personal] / rows
-        return ScanFinding(
-            "personal-data-beside-vectors",
-            "medium",
-            f"{name} looks like {_LOOKS[field.personal]}, in {share:.0%} of the rows.",
-            f"Omit it, or replace it with a pseudonym: vecveil migrate --drop {field.name}.",
-        )
-    return None
+        values = "lists of numbers, which may be clean vectors" if field.withheld == "numbers" else "binary values"
+        text = f"{name} holds {values}, {share}: nothing protects them."
+        fix = f"Check the field; {_MIGRATE}, which omits the field unless --keep names it."
+        return ScanFinding(f"{field.withheld}-beside-vectors", "medium", text, fix)
+    if field.personal is None:
+        return None
+    text = f"{name} looks like {_LOOKS[field.personal]}, in {field.kinds[field.personal] / rows:.0%} of the rows."
+    fix = f"Omit it, or replace it with a pseudonym: vecveil migrate --drop {field.name}."
+    return ScanFinding("personal-data-beside-vectors", "medium", text, fix)
 
 
 def _table_finding(column: Field) -> ScanFinding:
     looks = column.withheld or column.personal or "text"
+    name = f"{column.name!r}, a column of another table of the database,"
     if looks == "numbers":
-        return ScanFinding(
-            "numbers-in-other-tables",
-            "high",
-            f"{column.name!r}, a column of another table of the database, holds lists of numbers in {column.rows:,} "
-            "rows, which may be clean vectors. Chroma's queue keeps those of replaced and deleted rows.",
-            "Migrate to a new database, which gets no other table, and delete this one.",
+        text = (
+            f"{name} holds lists of numbers in {column.rows:,} rows, which may be clean vectors. Chroma's queue keeps "
+            "those of replaced and deleted rows."
         )
-    code, severity = ("plaintext", "high") if looks == "text" else ("personal-data", "medium")
-    return ScanFinding(
-        f"{code}-in-other-tables",
-        severity,  # type: ignore[arg-type]
-        f"{column.name!r}, a column of another table of the database, holds {_LOOKS[looks]}: whoever reads the "
-        "database needs no attack.",
-        "Keep it in a database of its own. A migration copies no other table.",
-    )
+        fix = "Migrate to a new database, which gets no other table, and delete this one."
+        return ScanFinding("numbers-in-other-tables", "high", text, fix)
+    text = f"{name} holds {_LOOKS[looks]}: whoever reads the database needs no attack."
+    fix = "Keep it in a database of its own. A migration copies no other table."
+    if looks == "text":
+        return ScanFinding("plaintext-in-other-tables", "high", text, fix)
+    return ScanFinding("personal-data-in-other-tables", "medium", text, fix)
 
 
 def scan(

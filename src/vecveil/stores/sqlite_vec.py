@@ -10,8 +10,8 @@ import contextlib
 import importlib
 import itertools
 import json
-import os
 import re
+import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from vecveil.errors import MissingDependencyError, StoreError
+from vecveil.errors import StoreError, optional_import
 from vecveil.stores.store import (
     LISTED,
     Batch,
@@ -63,10 +63,6 @@ class _VecLayout(NamedTuple):
 class SqliteVecStore(DatabaseStore):
     """One table.
 
-    Args:
-        connection: path of a SQLite file, or open connection of ``sqlite3`` or ``pysqlite3``, which stays open.
-        table: None uses the only table.
-
     Raises:
         MissingDependencyError: sqlite-vec is not installed, or SQLite cannot load extensions.
     """
@@ -76,24 +72,22 @@ class SqliteVecStore(DatabaseStore):
     noun: ClassVar[str] = "table"
     place: ClassVar[str] = "a SQLite file"
 
-    def __init__(self, connection: Any, table: str | None = None, *, vector: str = "") -> None:
-        path = os.fspath(connection) if isinstance(connection, str | os.PathLike) else None
-        super().__init__(path or "", table, vector=vector)
-        self._given = connection if path is None else None
-        self._sqlite = _loadable() if path is not None else None
+    def __init__(self, where: str, table: str | None = None, *, vector: str = "") -> None:
+        super().__init__(where, table, vector=vector)
+        self._sqlite = _loadable()
         self._opened: Any = None
         self._lock = threading.RLock()
         self._known_layout: _VecLayout | None = None
 
     def close(self) -> None:
-        if self._opened is not None and self._given is None:
+        if self._opened is not None:
             self._opened.close()
         self._opened = None
 
     @contextlib.contextmanager
     def cursor(self, doing: str) -> Iterator[Any]:
         """Yield a cursor in a savepoint, which is rolled back on an error."""
-        # A savepoint, not a transaction: the caller's connection may be inside one.
+        # A savepoint, not a transaction: `beside` reads a table while its caller reads others.
         with self._lock, self._guard(doing):
             cursor = self._connection().cursor()
             cursor.execute("SAVEPOINT vecveil")
@@ -109,31 +103,19 @@ class SqliteVecStore(DatabaseStore):
             cursor.close()
 
     def _connection(self) -> Any:
-        if self._opened is not None:
-            return self._opened
-        if self._given is not None:
-            opened = self._given
-            with contextlib.suppress(Exception):  # the caller may have loaded the extension
-                opened.execute("SELECT vec_version()")
-                self._opened = opened
-                return opened
-            if not hasattr(opened, "enable_load_extension"):
-                raise _no_extensions()
-        else:
-            assert self._sqlite is not None
-            # Any thread may search; `cursor` lets them in one by one.
-            opened = self._sqlite.connect(self._where, isolation_level=None, check_same_thread=False)
-        import sqlite_vec
+        if self._opened is None:
+            import sqlite_vec
 
-        # Extensions are allowed for this one only: SQL injected elsewhere must not load native code.
-        opened.enable_load_extension(True)
-        sqlite_vec.load(opened)
-        opened.enable_load_extension(False)
-        self._opened = opened
-        return opened
+            # Any thread may search; `cursor` lets them in one by one.
+            self._opened = self._sqlite.connect(self._where, isolation_level=None, check_same_thread=False)
+            # Extensions are allowed for this one only: SQL injected elsewhere must not load native code.
+            self._opened.enable_load_extension(True)
+            sqlite_vec.load(self._opened)
+            self._opened.enable_load_extension(False)
+        return self._opened
 
     def _place_exists(self) -> bool:
-        return self._given is not None or Path(self._where).is_file()
+        return Path(self._where).is_file()
 
     def _names(self) -> list[str]:
         with self.cursor("listing tables") as cursor:
@@ -179,22 +161,18 @@ class SqliteVecStore(DatabaseStore):
 
     def _create(self, dimension: int, metric: str | None, filter_fields: Sequence[str]) -> None:
         option = "" if metric is None else f" distance_metric={self.metrics[metric]}"
-        filters = [f"{name} text" for name in filter_fields]
         vector = f"{self._vector or 'embedding'} float[{dimension}]{option}"
-        self.make_table(["id text primary key", vector, *filters, f"+{_JSON} text"])
-
-    def _check_reuse(self, filter_fields: Sequence[str]) -> None:
-        if set(filter_fields) - set(self._layout().columns):
-            raise unfiltered(self._owner)
-
-    def make_table(self, columns: Sequence[str]) -> None:
-        """Create the table with columns in sqlite-vec's notation."""
+        columns = ["id text primary key", vector, *(f"{name} text" for name in filter_fields), f"+{_JSON} text"]
         with self.cursor("making the table") as cursor:
             cursor.execute(f"CREATE VIRTUAL TABLE {_quoted(self._name)} USING vec0({', '.join(columns)})")
 
+    def _check_reuse(self, filter_fields: Sequence[str]) -> None:
+        if set(filter_fields) - set(self._layout().columns):
+            raise unfiltered()
+
     def _batches(self, size: int, after: str) -> Iterator[Batch]:
         if after and not re.fullmatch(r"-?[0-9]{1,19}", after):
-            raise invalid_cursor(self._owner)
+            raise invalid_cursor()
         while True:
             behind, values = ("rowid > ?", [int(after), size]) if after else ("TRUE", [size])
             batch = self._select(f"{behind} ORDER BY rowid LIMIT ?", values)
@@ -248,16 +226,13 @@ class SqliteVecStore(DatabaseStore):
     def _write(self, batch: Batch) -> None:
         layout = self._layout()
         if layout.vectors:
-            got = f"{1 + len(layout.vectors)}"
-            raise StoreError.of(
-                self._owner,
-                "table",
-                "one with a single column of vectors",
-                got,
-                "A row is written anew, without its further vectors.",
+            raise StoreError(
+                "The table has further columns of vectors, which a row that is written anew would lose. Name a table "
+                "with one.",
+                param="table",
             )
-        ids = [name if layout.is_text else integer_id(name, owner=self._owner) for name in batch.ids]
-        rows = [self._values(row, layout.columns) for row in batch.fields]
+        ids = self._keys(batch.ids)
+        rows = [_values(row, layout.columns) for row in batch.fields]
         # vec0 tables support no upsert: delete and insert.
         names, table = layout.columns, _quoted(self._name)
         columns = ", ".join(map(_quoted, (layout.key, layout.vector, *names)))
@@ -270,30 +245,13 @@ class SqliteVecStore(DatabaseStore):
             cursor.executemany(f"DELETE FROM {table} WHERE {_quoted(layout.key)} = ?", [[name] for name in ids])
             cursor.executemany(f"INSERT INTO {table} ({columns}) VALUES ({places})", values)
 
-    def _values(self, row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-        """Return the values of ``columns``; fields without a column go into the JSON column."""
-        rest = {name: value for name, value in row.items() if name not in columns or name == _JSON}
-        values = plain({name: row[name] for name in columns if name in row}, owner=self._owner)
-        if _JSON in columns:
-            # Columns to filter by hold no NULL.
-            values = dict.fromkeys(columns, "") | values
-            values[_JSON] = as_json(rest, owner=self._owner)
-        # Dropping fields silently would lose data of the copy.
-        elif any(value is not None for value in rest.values()):
-            raise StoreError.of(
-                self._owner,
-                "fields",
-                "columns of the table",
-                "others",
-                "sqlite-vec cannot add columns.",
-                "Let create make the table.",
-            )
-        return values
+    def _keys(self, ids: Sequence[str]) -> list[Any]:
+        return list(ids) if self._layout().is_text else list(map(integer_id, ids))
 
     def _search(self, vector: Any, k: int, where: Where) -> list[Match]:
         layout = self._layout()
         if set(where) - set(layout.columns):
-            raise unfiltered(self._owner)
+            raise unfiltered()
         columns = ", ".join(map(_quoted, (layout.key, *layout.columns)))
         # sqlite-vec has IN for texts and integers only.
         conditions = "".join(
@@ -310,18 +268,13 @@ class SqliteVecStore(DatabaseStore):
         return [Match(row[1], float(row[0]), _fields(dict(zip(layout.columns, row[2:], strict=True)))) for row in rows]
 
     def _delete(self, ids: list[str]) -> None:
-        layout = self._layout()
-        names = ids if layout.is_text else [integer_id(name, owner=self._owner) for name in ids]
+        delete = f"DELETE FROM {_quoted(self._name)} WHERE {_quoted(self._layout().key)} = ?"
         with self.cursor("deleting rows") as cursor:
-            delete = f"DELETE FROM {_quoted(self._name)} WHERE {_quoted(layout.key)} = ?"
-            cursor.executemany(delete, [[name] for name in names])
+            cursor.executemany(delete, [[name] for name in self._keys(ids)])
 
     def _compact(self, name: str) -> str:
-        connection = self._connection()
-        if connection.in_transaction:  # the caller's: SQLite cannot rewrite the file inside one
-            return ""
-        connection.execute("VACUUM")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._connection().execute("VACUUM")
+        self._connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return "SQLite rewrote the file (VACUUM) and emptied its log."
 
     def _rowids(self) -> str:
@@ -330,23 +283,13 @@ class SqliteVecStore(DatabaseStore):
 
 def _loadable() -> Any:
     """Return a SQLite module that can load extensions, which some builds of Python cannot."""
-    try:
+    with optional_import("SQLite", "sqlite-vec", "sqlite-vec"):
         import sqlite_vec  # noqa: F401 - fail here and not at the first row
-    except ImportError:
-        raise MissingDependencyError("SQLite", "sqlite-vec", "sqlite-vec") from None
-    import sqlite3
-
     if hasattr(sqlite3.Connection, "enable_load_extension"):
         return sqlite3
-    try:
-        return importlib.import_module("pysqlite3")
-    except ImportError:
-        raise _no_extensions() from None
-
-
-def _no_extensions() -> MissingDependencyError:
     feature = "sqlite-vec with this Python, whose sqlite3 cannot load extensions,"
-    return MissingDependencyError(feature, "pysqlite3-binary", "sqlite-vec")
+    with optional_import(feature, "pysqlite3-binary", "sqlite-vec"):
+        return importlib.import_module("pysqlite3")
 
 
 def _quoted(name: str) -> str:
@@ -357,3 +300,16 @@ def _fields(row: dict[str, Any]) -> dict[str, Any]:
     absent = (None, "") if _JSON in row else (None,)
     rest = json.loads(row.pop(_JSON, None) or "{}")
     return {**{name: value for name, value in row.items() if value not in absent}, **rest}
+
+
+def _values(row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
+    """Return the values of ``columns``; fields without a column go into the JSON column."""
+    rest = {name: value for name, value in row.items() if name not in columns or name == _JSON}
+    values = plain({name: row[name] for name in columns if name in row})
+    if _JSON in columns:
+        return dict.fromkeys(columns, "") | values | {_JSON: as_json(rest)}  # columns to filter by hold no NULL
+    if any(value is not None for value in rest.values()):  # dropped silently, the copy would lack them
+        raise StoreError(
+            "The table has no column for some fields, and sqlite-vec cannot add one. Name a new table.", param="fields"
+        )
+    return values

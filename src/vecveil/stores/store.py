@@ -32,25 +32,24 @@ _COMPARISONS = 5  # of the rows read with those that are listed, before `every_r
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows of a store.
-
-    Attributes:
-        ids: ids as text; numbers in decimal.
-        vectors: (N, n) float32.
-        fields: values beside each vector by name: metadata, payload, text.
-        cursor: opaque position behind these rows, from which `VectorStore.batches` continues.
-    """
+    """Rows of a store."""
 
     ids: tuple[str, ...]
+    """As text; numbers in decimal."""
     vectors: npt.NDArray[np.float32]
     fields: tuple[Mapping[str, Any], ...]
+    """Values beside each vector by name: metadata, payload, text."""
     cursor: str = ""
+    """Opaque position behind these rows, from which `VectorStore.batches` continues."""
 
     def __post_init__(self) -> None:
         rows = len(self.ids)
         if self.vectors.ndim != 2 or len(self.vectors) != rows or len(self.fields) != rows:
-            shapes = f"{rows} ids, {len(self.fields)} fields, shape {self.vectors.shape}"
-            raise InvalidInputError.of("Batch", "vectors", "one row for each id", shapes)
+            raise InvalidInputError(
+                f"A batch has one row of vectors and one of fields for each id, not {rows} ids, {len(self.fields)} "
+                f"fields and vectors of shape {self.vectors.shape}.",
+                param="vectors",
+            )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -75,32 +74,20 @@ class Batch:
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """Description of a store.
-
-    Attributes:
-        kind: kind of database, such as ``chroma``.
-        name: name of the collection, table or file, without passwords.
-        count: number of rows.
-        dimension: dimension of the vectors; 0 if there are none.
-        metric: ``cosine``, ``dot``, ``euclidean`` or ``manhattan``, the database's own name of another metric, or None
-            if the store names none.
-    """
+    """Description of a store: its kind, such as ``chroma``, and its collection, table or file, without passwords."""
 
     kind: str
     name: str
     count: int
+    """Number of rows."""
     dimension: int
+    """0 if there are no vectors."""
     metric: str | None = None
+    """``cosine``, ``dot``, ``euclidean`` or ``manhattan``, the database's name of another one, or None."""
 
 
 class Match(NamedTuple):
-    """One hit of a search.
-
-    Attributes:
-        id: the database's id.
-        distance: the database's distance; smaller is nearer.
-        fields: values beside the vector.
-    """
+    """One hit of a search: the database's id and distance (smaller is nearer), and the values beside the vector."""
 
     id: Any
     distance: float
@@ -137,8 +124,7 @@ class VectorStore(ABC):
     def create(self, dimension: int, *, metric: str | None = None, filter_fields: Sequence[str] = ()) -> None:
         """Create an empty collection; raise if it exists with another dimension.
 
-        Args:
-            filter_fields: fields of strings for the ``where`` of `search`; typed tables make a column for each.
+        ``filter_fields`` are fields of strings for the ``where`` of `search`; typed tables make a column for each.
         """
 
     @abstractmethod
@@ -157,9 +143,7 @@ class VectorStore(ABC):
     def search(self, vector: Any, k: int = 10, where: Where | None = None) -> list[Match]:
         """Return the ``k`` rows nearest to ``vector`` (m,) in the store's metric, nearest first.
 
-        Args:
-            where: strings by field; a row matches if each field holds one of its strings. The ``k`` nearest of the
-                matching rows are returned.
+        A row matches ``where`` if each of its fields holds one of the strings; only such rows are returned.
         """
 
     @abstractmethod
@@ -181,16 +165,11 @@ class VectorStore(ABC):
 
     @final
     def every_row(self, size: int = 1000, *, repeated: bool = False) -> Iterator[Batch]:
-        """Yield every row once; raise at the end unless they are the rows that the database counts and lists.
+        """Yield every row once; raise StoreError at the end unless the database counts and lists exactly these rows.
 
         Whoever deletes a key, or says that a copy is complete, reads with this method. Rows that `batches` missed, such
-        as new ones, are read by id. Memory: about 160 bytes a row.
-
-        Args:
-            repeated: also yield rows whose id came before: two rows of one id, or a row that moved meanwhile.
-
-        Raises:
-            StoreError: the rows read, `ids` and `count` still differ after several comparisons.
+        as new ones, are read by id. Memory: about 160 bytes a row. With ``repeated`` it also yields rows whose id came
+        before: two rows of one id, or a row that moved meanwhile.
         """
         seen: set[int] = set()  # Python's hashes of strings have 64 bits and a secret key
 
@@ -218,16 +197,12 @@ class VectorStore(ABC):
                 if len(part := unseen(self.read(missed[start : start + size], missing="skip"))):
                     yield part
         if not missed and listed == counted:
-            raise StoreError(
-                f"{listed:,} rows have {len(names_listed):,} different ids. Give each row an id of its own; a table "
-                "from which others inherit also lists their rows.",
-                code="E-STORE-IDS",
-                param="database",
-            )
+            said = f"{listed:,} rows have {len(names_listed):,} different ids. Give each row an id of its own."
+            raise StoreError(said, code="E-STORE-IDS", param="database")
         raise StoreError(
             f"The database contradicts itself: {len(seen):,} ids were read, {listed:,} are listed, {counted:,} are "
-            f"counted, and {len(missed):,} of those listed were never read. Stop programs that write to it, and repeat "
-            "the command. If nobody writes, repair the database.",
+            f"counted, and {len(missed):,} of those listed were never read. Stop programs that write to it, or repair "
+            "it.",
             code="E-STORE-INCOMPLETE",
             param="database",
         )
@@ -241,11 +216,7 @@ class VectorStore(ABC):
         return ""
 
     def files(self) -> list[str]:
-        """Return the local files and folders of the database, some of which may not exist.
-
-        Raises:
-            StoreError: the database is a server.
-        """
+        """Return the local files and folders of the database, some of which may not exist; raise for a server."""
         raise StoreError("The database has no local files.", code="E-STORE-FILES", param="location")
 
     @property
@@ -256,16 +227,12 @@ class VectorStore(ABC):
     def apart(self) -> VectorStore:
         """Return the store in a subprocess if its database leaks process memory into files, else itself.
 
-        The caller closes a returned store that is not this one; see `vecveil.stores.apart`.
+        The caller closes a returned store that is another one.
         """
         return self
 
     def close(self) -> None:  # noqa: B027 - most stores hold nothing open
         """Close connections and files."""
-
-    def release(self) -> None:
-        """Close the store and whatever its client library keeps open in this process."""
-        self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -277,12 +244,8 @@ class VectorStore(ABC):
 class DatabaseStore(VectorStore):
     """Base class of databases: checks arguments, then calls ``_info``, ``_create`` and the other abstract methods.
 
-    These may raise any exception of the client, which becomes a `StoreError` here.
-
-    Args:
-        where: path or URL.
-        collection: name; None uses the only collection.
-        vector: name of the vectors; empty uses the only vectors.
+    These may raise any exception of the client, which becomes a `StoreError` here. Without a name, ``collection`` is
+    the only one, and ``vector`` the only vectors.
     """
 
     options: ClassVar[tuple[str, ...]] = ("vector",)
@@ -367,23 +330,13 @@ class DatabaseStore(VectorStore):
         names = self._names()
         listed = ", ".join(sorted(names)[:10]) or "none"
         if not self._name and len(names) != 1:
-            raise StoreError.of(
-                self._owner,
-                "location",
-                f"one with a {self.noun} behind #",
-                "none",
-                f"The store has: {listed}.",
-                "Write KIND:WHERE#NAME.",
-            )
+            raise StoreError(f"Name a {self.noun}: KIND:WHERE#NAME. The database has: {listed}.", param="location")
         self._name = self._name or names[0]
         if self._name not in names:
-            raise StoreError.of(
-                self._owner,
-                self.noun,
-                "in the database",
-                f"{self._name[:80]!r}, which is not there",
-                f"The store has: {listed}.",
+            raise StoreError(
+                f"The database has no {self.noun} {self._name[:80]!r}. It has: {listed}.",
                 code="E-STORE-NOT-FOUND",
+                param=self.noun,
             )
         return self._name
 
@@ -421,18 +374,15 @@ class DatabaseStore(VectorStore):
             with self._guard("describing the collection"):
                 existing = self.dimension()
                 if existing not in (0, dimension):
-                    raise StoreError(
-                        f"The {self.noun} holds vectors of {existing} dimensions, not {dimension}. Name "
-                        f"another {self.noun}.",
-                        param="dimension",
-                    )
+                    said = f"The {self.noun} has {existing} dimensions, not {dimension}. Name another {self.noun}."
+                    raise StoreError(said, param="dimension")
                 self._check_reuse(filter_fields)
             return
         if metric is not None and metric not in self.metrics:
             fix = f"Use another database, or make the {self.noun} with one of these metrics first."
             raise unknown_name(self._owner, "metric", self.metrics, metric, fix=fix)
         if not self._name:
-            raise InvalidInputError.of(self._owner, "location", f"one with a {self.noun} behind #", "none")
+            raise InvalidInputError(f"Name the {self.noun} to make: KIND:WHERE#NAME.", param="location")
         # Clients refuse names by rules of their own, with an error that is not passed on.
         fix = f"Check that the database runs and takes the name for a {self.noun}, then repeat the command."
         with database_errors(f"making the {self.noun}", fix):
@@ -460,9 +410,8 @@ class DatabaseStore(VectorStore):
         place = {name: at for at, name in enumerate(batch.ids)}
         absent = sum(name not in place for name in ids)
         if absent and missing == "raise":
-            raise StoreError(
-                f"{absent} of these ids are not in the {self.noun}.", code="E-STORE-NOT-FOUND", param="ids"
-            )
+            said = f"{absent} of these ids are not in the {self.noun}."
+            raise StoreError(said, code="E-STORE-NOT-FOUND", param="ids")
         return batch.rows([place[name] for name in ids if name in place])
 
     def write(self, batch: Batch) -> None:
@@ -470,10 +419,8 @@ class DatabaseStore(VectorStore):
         with self._guard("writing rows"):
             dimension = self.dimension() or vectors.shape[1]
             if vectors.shape[1] != dimension:
-                raise StoreError(
-                    f"The {self.noun} holds vectors of {dimension} dimensions; the rows have {vectors.shape[1]}.",
-                    param="vectors",
-                )
+                said = f"The {self.noun} has {dimension} dimensions; the rows have {vectors.shape[1]}."
+                raise StoreError(said, param="vectors")
             # Databases differ on equal ids in one request: resolve them here.
             last = {name: at for at, name in enumerate(self.spelled(batch.ids))}
             if last:
@@ -502,11 +449,7 @@ class DatabaseStore(VectorStore):
 
 @contextmanager
 def database_errors(doing: str, fix: str = "") -> Iterator[None]:
-    """Convert exceptions of a database's client into `StoreError`.
-
-    Args:
-        doing: failed operation, such as ``reading rows``.
-    """
+    """Convert exceptions of a database's client into `StoreError`; ``doing`` is such as ``reading rows``."""
     # Type only, no text and no cause: clients quote rows, vectors and passwords in their messages. The error stays the
     # context, which VECVEIL_DEBUG=1 shows.
     try:
@@ -560,29 +503,25 @@ def distance_of(similarity: float, metric: str | None) -> float:
     return -float(similarity) if metric == "dot" else float(similarity)
 
 
-def unfiltered(owner: str) -> StoreError:
+def unfiltered() -> StoreError:
     """Return the error for a typed table without a column to filter by."""
-    return StoreError.of(
-        owner, "where", "fields with a column", "others", fix="Name them in filter_fields when the table is made."
-    )
+    return StoreError("The table has no column for a field of `where`: make it with `filter_fields`.", param="where")
 
 
-def invalid_cursor(owner: str) -> InvalidInputError:
+def invalid_cursor() -> InvalidInputError:
     """Return the error for a cursor that no batch of the store had."""
-    return InvalidInputError.of(owner, "after", "a cursor of this store", "something else")
+    return InvalidInputError("`after` is not a cursor of this store.", param="after")
 
 
-def check_cursor(after: str, *, owner: str) -> int:
+def check_cursor(after: str) -> int:
     """Return a cursor that counts rows as an int."""
-    if not after:
-        return 0
     # isdecimal alone accepts digits of other scripts.
-    if not (isinstance(after, str) and after.isascii() and after.isdecimal()):
-        raise invalid_cursor(owner)
-    return int(after)
+    if after and not (isinstance(after, str) and after.isascii() and after.isdecimal()):
+        raise invalid_cursor()
+    return int(after or 0)
 
 
-def json_cursor(after: str, *, owner: str) -> str | None:
+def json_cursor(after: str) -> str | None:
     """Return the id in a cursor, or None at the start."""
     # JSON, because an empty id must differ from the empty cursor.
     try:
@@ -590,32 +529,28 @@ def json_cursor(after: str, *, owner: str) -> str | None:
     except (TypeError, ValueError):
         last = 0
     if last is not None and not isinstance(last, str):
-        raise invalid_cursor(owner)
+        raise invalid_cursor()
     return last
 
 
-def integer_id(name: str, *, owner: str) -> int:
+def integer_id(name: str) -> int:
     """Return an id as an integer of 64 bits, for databases with numeric keys."""
     # No other spelling: "007" and " 7" would become 7, the id of another row.
     if not re.fullmatch(r"0|-?[1-9][0-9]{0,18}", name) or not -(1 << 63) <= int(name) < 1 << 63:
-        raise InvalidInputError.of(owner, "ids", "whole numbers of 64 bits, as the key is", "others")
+        raise InvalidInputError("The database's key is a whole number of 64 bits: `ids` are such numbers.", param="ids")
     return int(name)
 
 
-def as_json(fields: Mapping[str, Any], *, owner: str) -> str:
-    return json.dumps(plain(fields, owner=owner), ensure_ascii=False)
+def as_json(fields: Mapping[str, Any]) -> str:
+    return json.dumps(plain(fields), ensure_ascii=False)
 
 
-def plain(fields: Mapping[str, Any], *, owner: str) -> dict[str, Any]:
-    """Return the fields that are not None as JSON values: times, decimals and UUIDs become strings, NaN null.
-
-    Raises:
-        StoreError: a value of another type; the message names the type only.
-    """
-    return {str(k): kept for k, value in fields.items() if (kept := _plain(value, owner)) is not None}
+def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are not None as JSON values: times, decimals and UUIDs become strings, NaN null."""
+    return {str(k): kept for k, value in fields.items() if (kept := _plain(value)) is not None}
 
 
-def _plain(value: Any, owner: str) -> Any:
+def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None  # JSON has neither NaN nor infinity
     if value is None or isinstance(value, str | int | float):
@@ -625,11 +560,11 @@ def _plain(value: Any, owner: str) -> Any:
     if isinstance(value, decimal.Decimal | uuid.UUID):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(inner, owner) for key, inner in value.items()}
+        return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [_plain(inner, owner) for inner in value]
-    raise StoreError.of(
-        owner, "fields", "numbers, texts, times, lists or objects", type(value).__name__, fix="Leave the field out."
+        return [_plain(inner) for inner in value]
+    raise StoreError(
+        f"A field holds a {type(value).__name__}. Fields are numbers, texts, times, lists or objects.", param="fields"
     )

@@ -23,8 +23,16 @@ from vecveil.errors import StoreError
 from vecveil.protector.policy import ReleasePolicy
 from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.stores import Batch
-from vecveil.stores.migrating import Migration, MigrationOptions, SourceCheck, migrate, verify_migration
-from vecveil.stores.state import MigrationState, locked, read_state
+from vecveil.stores.migrating import (
+    Migration,
+    MigrationOptions,
+    MigrationState,
+    SourceCheck,
+    locked,
+    migrate,
+    read_state,
+    verify_migration,
+)
 
 N, ROWS, BATCH = 16, 50, 7
 NAMES = ("source", "dest")
@@ -142,18 +150,21 @@ def test_a_lost_or_changed_row_is_found(source: FolderStore, protector: vecveil.
     assert found() == ()
     assert copy(source, dest, policy, state).verification.ok  # a finished one is verified again
     dest.write(Batch(("stranger",), np.ones((1, dest.info().dimension), np.float32), ({},)))
-    assert any("51 rows where 50" in line for line in copy(source, dest, policy, state).verification.failures)
+    assert any("51 rows; 50 were" in line for line in copy(source, dest, policy, state).verification.failures)
 
 
 def test_a_clean_vector_in_the_destination_is_found(tmp_path: Path, clean: np.ndarray) -> None:
     """With a checksum that fits: somebody wrote clean vectors and counted them."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
-    from vecveil.stores.verifying import add_rows, as_hex, verify
+    from vecveil.stores.migrating import add_rows, as_hex, verify
 
     source = filled(tmp_path / "source", clean)
     ids = tuple(source.rows())
-    state = MigrationState(*NAMES, "p", None, {}, ROWS, N, [], {}, rows=ROWS, copied=True)
+    names = dict(zip(("source", "dest"), NAMES, strict=True))
+    no_key: dict[str, Any] = {"key_id": None, "key_check": None, "sealed": None}
+    about: dict[str, Any] = {"total": ROWS, "dimension": N, "rows": ROWS, "copied": True}
+    state = MigrationState(**names, protector="p", options={}, carried=(), withheld={}, **no_key, **about)
     for scale, wrong in ((1.0, 2), (3.0, 2), (None, 0)):
         written = np.random.default_rng(1).standard_normal((ROWS, N)).astype(np.float32)
         if scale is not None:
@@ -539,7 +550,7 @@ def test_the_state_holds_no_text_vector_or_key(
 def test_a_state_that_could_not_be_read_again_is_not_written(
     source: FolderStore, protector: vecveil.Protector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vecveil.stores.state._LARGEST", 100)
+    monkeypatch.setattr("vecveil.stores.migrating._LARGEST", 100)
     with raises("E-STORE-STATE", "state"):
         copy(source, dest := FolderStore(tmp_path / "dest"), ReleasePolicy(protector), tmp_path / "s.json")
     assert dest.info().count == 0

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import vecveil
 from harness.errors import raises
+from vecveil.mechanisms import Laplace
 from vecveil.stores import open_store
 from vecveil.stores.locations import default_state_file, is_local, public_name, short_name
+from vecveil.stores.scanning import scan
 
 SECRET = "hunter2"
 
@@ -58,6 +62,24 @@ def test_no_password_is_in_a_name(location: str, public: str | None) -> None:
 def test_options_that_a_kind_lacks_are_refused(location: str) -> None:
     with raises("E-INPUT", "location"):
         open_store(location)
+
+
+def test_a_package_adds_a_database_and_replaces_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shelf.py").write_text("from harness.folder_store import FolderStore as Shelf\n")
+    info = tmp_path / "shelf-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\n")
+    entries = "shelf = shelf:Shelf\nchroma = shelf:Shelf\nnothing = json:dumps\n"
+    (info / "entry_points.txt").write_text(f"[vecveil.stores]\n{entries}")
+    monkeypatch.syspath_prepend(tmp_path)
+    location = f"shelf:{tmp_path}/rows#notes"
+    collection = vecveil.ProtectedCollection(location, vecveil.Protector("laplace", Laplace(4, 10.0)))
+    collection.add(ids=["a"], vectors=np.eye(1, 4, dtype=np.float32))
+    assert scan(open_store(location), show_progress=False).protection == "protected"
+    assert open_store(f"chroma:{tmp_path}#notes").kind == "apart"
+    for unknown in ("nothing:x#y", "other:x#y"):
+        with raises("E-INPUT", "location"):
+            open_store(unknown)
 
 
 def test_a_path_is_absolute_and_its_state_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

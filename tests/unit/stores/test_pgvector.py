@@ -25,8 +25,7 @@ from vecveil.protector.policy import ReleasePolicy
 from vecveil.stores import Batch, open_store
 from vecveil.stores.migrating import MigrationOptions, migrate
 from vecveil.stores.pgvector import PgvectorStore, TableRow
-from vecveil.stores.scanning import scan
-from vecveil.stores.survey import survey_beside
+from vecveil.stores.scanning import scan, survey_beside
 
 VECTORS = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
 SOURCE = """
@@ -172,6 +171,7 @@ def test_names_are_names(url: str, connection: Any, table: str, field: str) -> N
         store.write(Batch(one.ids, one.vectors, ({field: 1}, {field: 2})))
         assert [dict(row) for row in store.read(["2", "1"]).fields] == [{field: 2}, {field: 1}]
         assert store.info().count == 2
+        assert "VACUUM" in store.compact()
     assert types(connection, "keep2")
 
 

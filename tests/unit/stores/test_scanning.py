@@ -26,8 +26,7 @@ from vecveil.errors import StoreError
 from vecveil.sealing.blob import SEALED_FIELD
 from vecveil.stores import Batch
 from vecveil.stores.fields import OTHERS, PROTECTOR_FIELD, FieldTally, carried, kind_of, leaves, matches, with_blob
-from vecveil.stores.scanning import Scan, scan
-from vecveil.stores.survey import EqualRows, Reservoir, Survey
+from vecveil.stores.scanning import EqualRows, Reservoir, Scan, Survey, scan
 
 N = 24
 

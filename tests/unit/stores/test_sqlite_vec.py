@@ -11,9 +11,8 @@ import pytest
 from harness.errors import raises
 from vecveil.errors import StoreError
 from vecveil.stores import Batch, open_store
-from vecveil.stores.scanning import scan
+from vecveil.stores.scanning import scan, survey_beside
 from vecveil.stores.sqlite_vec import SqliteVecStore
-from vecveil.stores.survey import survey_beside
 
 X = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
 
