@@ -54,7 +54,7 @@ from vecveil.concepts.matching import remove
 from vecveil.concepts.pairs import build_matches
 from vecveil.concepts.windows import within_window
 from vecveil.encoders import load_encoder
-from vecveil.errors import ConceptError, InvalidInputError, out_of_range, unknown_name, wrong_type
+from vecveil.errors import ConceptError, InvalidInputError
 from vecveil.metrics import RetrievalTask, SealedSearchTask, SimilarityTask, UtilityTask
 from vecveil.metrics.estimates import Estimate
 from vecveil.metrics.tasks import Sides
@@ -178,17 +178,21 @@ def frontier(
     if groups is not None:
         check_same_length(OWNER, groups=list(groups), texts=texts)
     if retrieval is not None and not isinstance(retrieval, RetrievalTask):
-        raise wrong_type(OWNER, "retrieval", "a RetrievalTask or None", retrieval)
+        raise InvalidInputError("`retrieval` is a RetrievalTask.", code="E-INPUT-TYPE", param="retrieval")
     rows = sample(len(texts), MOST_TEXTS, np.random.default_rng(seed))
     if collection_size is not None:
         least = len(rows if retrieval is None else retrieval.documents)
         size = check_count(collection_size, owner=OWNER, param="collection_size")
         if size < least:
-            raise out_of_range(OWNER, "collection_size", f"at least {least}, the texts at hand", size)
+            raise InvalidInputError(
+                f"`collection_size` is {size:,}, less than the {least:,} texts at hand.",
+                code="E-INPUT-RANGE",
+                param="collection_size",
+            )
     if long_texts not in ("cut", "split"):
-        raise unknown_name(OWNER, "long_texts", ["cut", "split"], long_texts)
+        raise InvalidInputError("`long_texts` is 'cut' or 'split'.", code="E-INPUT-NAME", param="long_texts")
     if not isinstance(candidates, Sequence):
-        raise wrong_type(OWNER, "candidates", "a sequence of integers", candidates)
+        raise InvalidInputError("`candidates` is a list of integers.", code="E-INPUT-TYPE", param="candidates")
     check_probability(leak_ceiling, owner=OWNER, param="leak_ceiling")
     candidates = tuple(sorted({check_count(each, owner=OWNER, param="candidates", minimum=10) for each in candidates}))
     matches = concept.find(texts, show_progress=show_progress)
