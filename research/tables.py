@@ -40,6 +40,11 @@ def count(value: float) -> Number:
     return Number(value, percent=False, digits=0)
 
 
+def known(value: float | None) -> Number | None:
+    """Return a printed figure as a whole number, None where the paper has none."""
+    return None if value is None else count(value)
+
+
 Group = tuple[tuple[Any, ...], Records]
 """The values on the axes that a row of a table stands for, and their records."""
 Drawn = tuple[Column, Callable[[tuple[Any, ...], Records], TableCell]]

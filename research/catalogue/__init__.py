@@ -16,6 +16,7 @@ _WHERE = {
     "categories": "categories.Categories",
     "whitebox": "tradeoff.WhiteBox",
     "concept-groups": "concept_groups.ConceptGroups",
+    "datasets": "statistics.Statistics",
     "encoders": "encoders.EmbeddingModels",
     "pii-transforms": "pii_transforms.PiiTransforms",
     "lambda": "regularisation.Regularisation",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
+from harness.experiment_data import small_data
+from research import run, summarise
 from research.experiment import Records
 from research.tables import excess_ratio
 
@@ -35,3 +38,13 @@ def test_a_share_of_the_excess() -> None:
 @pytest.mark.parametrize("sparse", [0.2, 0.1])
 def test_nothing_is_a_share_of_no_excess(sparse: float) -> None:
     assert math.isnan(ratio(sparse, 0.3))
+
+
+def test_the_data_sets_are_counted_and_stand_beside_the_papers(tmp_path: Path) -> None:
+    spec = "experiment: datasets\nproblems:\n  sts12: {data: sts12, concept: {terms_file: concepts/sts_terms.json}}\n"
+    (tmp_path / "spec.yaml").write_text(spec)
+    run(tmp_path / "spec.yaml", small_data(tmp_path / "data"), tmp_path, workers=0, show_progress=False)
+    (row,) = summarise("datasets", tmp_path)["tables"][0]["rows"]
+    text = [cell if isinstance(cell, str) else cell and cell["value"] for cell in row]
+    assert (text[0], text[2], text[5], text[7]) == ("sts12", 10_684, 9, 123)
+    assert 0 < text[4] < text[1] <= 440
