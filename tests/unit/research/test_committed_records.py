@@ -13,14 +13,15 @@ from research.specification import digest
 
 RECORDS = ROOT / "benchmarks" / "results" / "experiments"
 FROZEN = {
-    "tradeoff": "c6e6fc3806125458",
+    "tradeoff": "068193ed04fb2491",
     "attacks": "224b8208296a9c05",
     "categories": "000d280fbd75a863",
     "whitebox": "d64b0a094210e2f0",
     "concept-groups": "ac2c73ac0c528cad",
+    "datasets": "1a76f0e733c38536",
     "encoders": "c543a8462c53768a",
-    "pii-transforms": "0cc3028e990cf941",
-    "lambda": "1e426d1de3d7ad6f",
+    "pii-transforms": "1bff958a199106e8",
+    "lambda": "8bb3e4348077ef1c",
     "latency": "4ac5dc95610c790b",
     "case-study": "efe57e81d9845c4c",
     "sensitivity": "828d371f7fd75daf",
