@@ -150,7 +150,7 @@ def test_learning_curves_are_shown_at_some_epochs_and_drawn_whole() -> None:
 def test_accuracy_against_bleu_has_a_point_for_each_defence() -> None:
     figures = TextCrafterSets().summary(SPEC, _everything()).figures
     (drawn,) = [one for one in figures if one.title == "Accuracy against BLEU: ADE"]
-    points = [one.points[0][:2] for one in drawn.series]
+    points = [(one.points[0].x, one.points[0].y) for one in drawn.series]
     assert points[0] == (pytest.approx(10), pytest.approx(50))
     assert len(points) == 4
 
