@@ -13,8 +13,7 @@ import numpy.typing as npt
 from vecveil.attacks.attack import Attack, AttackFinding, Session
 from vecveil.attacks.evidence import Knowledge, LabelledVectors, split_groups
 from vecveil.attacks.perceptron import Perceptron, Schedule, fit_perceptron
-from vecveil.attacks.token_inference.base import held_out
-from vecveil.attacks.token_inference.kernel import KernelModel, choose_setting, fit_kernel_ridge
+from vecveil.attacks.token_inference.kernel import KernelAttack, KernelModel
 from vecveil.attacks.token_inference.linear import fit_linear
 from vecveil.errors import InvalidInputError
 from vecveil.metrics.detection import advantage, auc, tpr_at_fpr
@@ -23,9 +22,6 @@ from vecveil.validation import check_count
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float64]
-
-_PILOT_ROWS = 2000  # training texts that settings are chosen with
-_COPIES = 3  # fresh releases of each training text at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +176,7 @@ class LinearProbe(ProbeAttack):
 class KernelProbe(ProbeAttack):
     """Kernel ridge regression of the 0/1 target on standardised releases, its setting chosen by validation AUC.
 
-    With an oracle the rows are filled up with at most three fresh releases of each text.
+    With an oracle the rows are filled up with at most four fresh releases of each text.
     """
 
     name = "probe-kernel"
@@ -198,22 +194,9 @@ class KernelProbe(ProbeAttack):
 
     def _learn(self, train: LabelledVectors, validation: LabelledVectors, session: Session) -> KernelModel:
         knowledge, rng = session.knowledge, session.rng
-        # Choosing on a part of the rows saves most of the cubic cost.
-        pilot = train.take(np.sort(rng.permutation(len(train))[:_PILOT_ROWS]))
-        held, labels = held_out(validation, knowledge, rng)
-
-        def judge(scores: Array) -> float:
-            return validation_auc(scores, labels)
-
-        S = knowledge.noise_covariance
-        setting = choose_setting(knowledge.draw(pilot.X, rng), pilot.L, held, judge, S)
-        copies = 1
-        # Releases that repeat would only duplicate rows.
-        if not knowledge.repeats(train.X, rng):
-            copies = min(_COPIES, -(-self.rows // len(train)))
-        rows = np.concatenate([rng.permutation(len(train)) for _ in range(copies)])[: self.rows]
-        Y = knowledge.draw(train.X[rows], rng)
-        return fit_kernel_ridge(Y, train.L[rows], np.ones(len(rows), dtype=np.float32), setting, S)
+        attack = KernelAttack(rows=self.rows)
+        setting = attack.choose(train, validation, knowledge, rng, judge=validation_auc)
+        return attack.learn([train], setting, knowledge, rng)
 
     def _scores(self, model: KernelModel, X: Embeddings) -> Array:
         scores: Array = model(X)[:, 0]

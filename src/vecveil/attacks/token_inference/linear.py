@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vecveil.attacks.attack import Session
 from vecveil.attacks.evidence import LabelledVectors
 from vecveil.attacks.release_model import CUT_OFF, ReleaseMoments, choose_penalty, release_moments, ridge, spectrum
-from vecveil.attacks.token_inference.base import TRIALS, TokenInferenceAttack, validation_r_precision
+from vecveil.attacks.token_inference.base import TokenInferenceAttack, held_out, validation_r_precision
 from vecveil.types import Embeddings
 
 FloatArray = npt.NDArray[np.float64]
@@ -44,10 +44,7 @@ def fit_linear(
     """
     knowledge, rng = session.knowledge, session.rng
     moments = release_moments(train.X, train.L, knowledge, rng, draws=draws)
-    trials = TRIALS if knowledge.adaptive else 1
-    # Several releases of each validation text make the choice of the penalty less noisy.
-    held = np.concatenate([knowledge.draw(validation.X, rng) for _ in range(trials)])
-    labels = np.tile(validation.L, (trials, 1))
+    held, labels = held_out(validation, knowledge, rng)
     chosen = choose_penalty(moments, held, lambda scores: judge(scores, labels), _PENALTIES)
     return moments, *chosen
 
