@@ -530,8 +530,9 @@ class Record:
 
     def save(self) -> None:
         """Write the record."""
-        whole = {**self.about, "bars": self.bars(), "runs": [*self.audits.values(), *self.runs]}
-        write_text(self.path, json.dumps(whole, indent=1, default=float) + "\n")
+        head = json.dumps({**self.about, "bars": self.bars()}, indent=1, default=float)
+        lines = ",\n  ".join(json.dumps(run, default=float) for run in [*self.audits.values(), *self.runs])
+        write_text(self.path, f'{head[:-2]},\n "runs": [\n  {lines}\n ]\n}}\n')
 
     def bars(self) -> dict[str, dict[str, Any]]:
         """Return for each release the network beside the audit's worst, and with further texts beside its forecast."""

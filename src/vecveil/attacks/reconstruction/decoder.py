@@ -135,8 +135,7 @@ class Decoder:
         x, end = self.inputs(Y), self.tokeniser.end
         settings = import_transformers().GenerationConfig(
             max_new_tokens=self.shape.max_tokens,
-            do_sample=samples > 0,
-            top_k=0,
+            **({"do_sample": True, "top_k": 0} if samples else {"do_sample": False}),
             num_beams=beams,
             num_return_sequences=max(samples, 1),
             bos_token_id=end,

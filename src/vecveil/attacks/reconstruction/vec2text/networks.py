@@ -123,7 +123,7 @@ def write_ids(module: Any, batch: Mapping[str, Array], *, beam: int, max_tokens:
         return [listed[i : i + beam] for i in range(0, len(listed), beam)]
 
     with import_torch().no_grad():  # beams multiply the rows that the decoder holds
-        rows = 256 if device.type == "cpu" else 4096
+        rows = 256 if device.type == "cpu" else 2048
         parts = Batches(max(1, rows // beam)).run(rows_of(batch), work)
     return [row for part in parts for row in part]
 
