@@ -23,7 +23,7 @@ from research.datasets.reading import (
     split_name,
 )
 from vecveil.data.columns import missing_column
-from vecveil.data.files import not_usable
+from vecveil.errors import DataFileError
 
 DOCUMENT = "-DOCSTART-"
 
@@ -109,8 +109,8 @@ def read_pubtator(name: str, folder: Path, *, files: str) -> TextSet:
             spans.append(tuple(MarkedSpan(start=a, end=b, label=label) for a, b, _, label in right))
             splits.append(split)
         if wrong > max(1, WRONG * marks):
-            wanted = "a file whose annotations stand where they say"
-            raise not_usable(path.name, wanted, f"{wrong} of {marks} that do not")
+            text = f"{path.name}: {wrong} of {marks} annotations do not stand where they say."
+            raise DataFileError(text, param="path")
     return TextSet(name, tuple(texts.values()), group_ids(list(texts)), tuple(splits), tuple(spans))
 
 
@@ -146,9 +146,9 @@ def read_presidio(name: str, folder: Path, *, file: str) -> TextSet:
     try:
         rows = json.loads((folder / file).read_text(encoding="utf-8"))
     except (ValueError, RecursionError):  # a wrong byte is a ValueError as well
-        raise not_usable(file, "a JSON file in UTF-8", "something else") from None
+        raise DataFileError(f"{file} is not JSON in UTF-8.", param="path") from None
     if not isinstance(rows, list):
-        raise not_usable(file, "a JSON list", f"a JSON {type(rows).__name__}")
+        raise DataFileError(f"{file} is a JSON {type(rows).__name__}, not a list.", param="path")
     for row, value in enumerate(rows):
         if not isinstance(value, dict):
             raise field_error(file, "row", "an object", f"a {type(value).__name__}", row)
@@ -186,7 +186,7 @@ def read_pii_masking(name: str, folder: Path, *, languages: Sequence[str] | None
     parts = [part for path in files if (part := _read_file(name, path, wanted)) is not None]
     if not parts:
         which = "any language" if languages is None else " or ".join(languages)
-        raise not_usable(folder.name, f"a folder with texts in {which}", "one without")
+        raise DataFileError(f"{folder.name} has no texts in {which}.", param="path")
     return joined(name, parts)
 
 

@@ -22,7 +22,8 @@ from research.datasets.reading import (
     read_columns,
     split_name,
 )
-from vecveil.data.files import find_input, not_usable
+from vecveil.data.files import find_input
+from vecveil.errors import DataFileError
 
 HIGHEST = 5.0
 _INPUT = re.compile(r"(STS(?:\d{4})?)\.input\.(.+)\.txt(?:\.gz)?")
@@ -65,12 +66,8 @@ def read_semeval(name: str, folder: Path) -> PairSet:
         split = "train" if "train" in inside else "test"
         pairs += _read_part(path, split, part[2].removeprefix("surprise."))
     if not pairs:
-        raise not_usable(
-            folder.name,
-            "a folder of STS.input.X.txt with STS.gs.X.txt",
-            "one without scored pairs",
-            fix="Put the file of the scores (gs) beside each input.",
-        )
+        text = f"{folder.name} has no scored pairs: put STS.gs.X.txt beside each STS.input.X.txt."
+        raise DataFileError(text, param="path")
     return _pair_set(name, pairs)
 
 
@@ -82,8 +79,7 @@ def _read_part(path: Path, split: str, source: str) -> list[_Pair]:
     if len(marks) == len(lines) - 1:  # the last pair is not scored, and its blank line has no end
         marks.append(("", marks[-1][1]))
     if len(marks) != len(lines):
-        needed = f"a file with one line per pair ({len(lines)})"
-        raise not_usable(scores.name, needed, f"{len(marks)} lines")
+        raise DataFileError(f"{scores.name} has {len(marks)} lines for {len(lines)} pairs.", param="path")
     found = []
     for (line, wrong), (mark, wrong_mark) in zip(lines, marks, strict=True):
         fields = [field.strip() for field in line.split("\t")][:2]
@@ -154,8 +150,7 @@ def read_beir(
         relevant.setdefault(query, {})[document] = grade
     query_ids = tuple(query for query in texts if query in relevant)
     if not query_ids:
-        wanted = f"a folder with judgements in one of {', '.join(splits)}"
-        raise not_usable(folder.name, wanted, "one without")
+        raise DataFileError(f"{folder.name} has no judgements in any of {', '.join(splits)}.", param="path")
     return RetrievalSet(
         name=name,
         document_ids=document_ids,

@@ -14,7 +14,7 @@ import numpy as np
 from research.datasets.kinds import MarkedSpan, TextSet, group_ids
 from vecveil.data import read_table
 from vecveil.data.columns import missing_column, python_values, row_number
-from vecveil.data.files import LONGEST, find_input, not_usable, read_lines
+from vecveil.data.files import LONGEST, find_input, read_lines
 from vecveil.errors import DataFileError
 
 _SPLITS = {"valid": "dev", "validation": "dev", "val": "dev", "development": "dev"}
@@ -177,8 +177,9 @@ def records_of(path: Path) -> Iterator[tuple[list[str], Wrong]]:
                 number += 1
                 yield record, _wrong_at(path.name, f"record {number}")
     except csv.Error:
-        got = f"a wrong record {number + 1}"
-        raise not_usable(file.name, "a table with closed quotes", got) from None
+        raise DataFileError(
+            f"{file.name}: record {number + 1} has a quote that does not close.", param="path"
+        ) from None
 
 
 def labelled(name: str, rows: Iterable[tuple[str, str, str]]) -> TextSet:

@@ -25,8 +25,7 @@ from research.datasets.reading import (
     records_of,
 )
 from vecveil.data.columns import missing_column
-from vecveil.data.files import not_usable
-from vecveil.errors import out_of_range
+from vecveil.errors import DataFileError, out_of_range
 from vecveil.validation import check_count
 
 # A line of a .rel file is a relation: PubMed id, sentence, effect (or dose), its start and end, drug, its start and
@@ -167,7 +166,7 @@ def read_mimic_notes(
             break
     if not found:
         which = "any category" if categories is None else " or ".join(categories)
-        raise not_usable(path.name, f"a file with notes of {which}", "one without")
+        raise DataFileError(f"{path.name} has no notes of {which}.", param="path")
     texts, labels, patients = zip(*found, strict=True)
     return TextSet(name, texts, group_ids(patients), labels=labels)
 
@@ -198,8 +197,7 @@ def read_phrasebank(name: str, folder: Path, *, agreement: int = 50) -> TextSet:
             if text:
                 label_of[text] = label
     if not label_of:
-        needed = f"a folder with a file of at least {agreement} % agreement"
-        raise not_usable(folder.name, needed, "one without")
+        raise DataFileError(f"{folder.name} has no file of at least {agreement} % agreement.", param="path")
     return TextSet(name, tuple(label_of), np.arange(len(label_of)), labels=tuple(label_of.values()))
 
 

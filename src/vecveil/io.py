@@ -434,11 +434,12 @@ def decode_text(data: bytes, name: str, *, owner: str, param: str = "path") -> s
     marked = encoding if any(data.startswith(mark) for mark in _MARKS) else None
     try:
         if marked is None and encoding is not None and encoding.startswith(("utf-16", "utf-32")):
-            raise DataFileError.of(owner, param, "a UTF-8 file", f"{name!r}", fix=_convert(encoding))
+            raise DataFileError(f"{name!r} is not UTF-8. {_convert(encoding)}", param=param)
         text = data.decode(marked or "utf-8")
     except UnicodeDecodeError as error:
-        got = f"{name!r}, wrong at byte {error.start}"
-        raise DataFileError.of(owner, param, "a UTF-8 file", got, fix=_convert(encoding)) from None
+        raise DataFileError(
+            f"{name!r} is not UTF-8: wrong at byte {error.start}. {_convert(encoding)}", param=param
+        ) from None
     warn_of_controls(text, name)
     return text
 

@@ -111,13 +111,10 @@ def check_room(needed: int, *, owner: str) -> None:
     try:
         mmap.mmap(-1, needed).close()  # reserves addresses; no page is touched
     except (OSError, MemoryError, ValueError):
-        raise MemoryLimitError.of(
-            owner,
-            "memory",
-            f"at least {needed >> 20:,} MiB",
-            f"less, under a limit of {limit >> 20:,} MiB",
-            "Nothing was begun.",
-            "Raise the limit of this process (ulimit -v).",
+        raise MemoryLimitError(
+            f"{owner} needs {needed >> 20:,} MiB of memory, and less is left under the limit of {limit >> 20:,} "
+            "MiB. Nothing was begun. Raise the limit of this process (ulimit -v).",
+            param="memory",
         ) from None
 
 
@@ -172,8 +169,8 @@ def resolve_device(device: str, *, owner: str) -> str:
     try:
         torch.empty(1, device=device)  # torch.device accepts devices that this machine lacks
     except (RuntimeError, AssertionError, ImportError):
-        raise InvalidInputError.of(
-            owner, "device", "'auto', 'cpu', or a device that this machine has", repr(str(device))[:40]
+        raise InvalidInputError(
+            f"This machine has no device {str(device)[:40]!r}. Use 'auto' or 'cpu'.", param="device"
         ) from None
     return device
 

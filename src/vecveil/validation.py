@@ -37,31 +37,28 @@ def check_embeddings(
         raise wrong_type(owner, param, "a NumPy array", value, fix=fix)
     value = np.asarray(value)  # a subclass (matrix, masked array) could hide values from the checks
     if value.dtype not in _FLOATS:
-        raise InvalidInputError.of(
-            owner,
-            param,
-            "a float32 or float64 array",
-            f"dtype {value.dtype}",
-            fix="Convert it with .astype(numpy.float32).",
+        raise InvalidInputError(
+            f"{owner}: `{param}` has dtype {value.dtype}; it must be float32 or float64. Convert it with "
+            ".astype(numpy.float32).",
             code="E-INPUT-TYPE",
+            param=param,
         )
     if value.ndim != 2:
         fix = "Pass a single vector as vector[None, :]." if value.ndim == 1 else ""
         raise wrong_shape(owner, param, "(N, n)", value.shape, fix=fix)
     if value.shape[0] < min_rows:
-        raise InvalidInputError.of(
-            owner, param, f"at least {min_rows} rows", f"{value.shape[0]} rows", code="E-INPUT-SHAPE"
+        raise InvalidInputError(
+            f"{owner}: `{param}` has {value.shape[0]} rows; it needs at least {min_rows}.",
+            code="E-INPUT-SHAPE",
+            param=param,
         )
     if value.shape[1] == 0:
         raise wrong_shape(owner, param, "(N, n) with n ≥ 1", value.shape)
     if dimension is not None and value.shape[1] != dimension:
-        raise IncompatibleError.of(
-            owner,
-            param,
-            f"of dimension {dimension}",
-            f"dimension {value.shape[1]}",
-            "The protector was fitted for vectors of another encoder.",
-            "Use the encoder it was fitted with, or fit a new protector.",
+        raise IncompatibleError(
+            f"{owner}: `{param}` has dimension {value.shape[1]}; the protector was fitted for {dimension}. Use "
+            "the encoder it was fitted with, or fit a new protector.",
+            param=param,
         )
     if not finite:
         return np.ascontiguousarray(value)
@@ -106,10 +103,17 @@ def check_texts(value: Any, *, owner: str, param: str = "texts", min_rows: int =
     texts = list(value)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            got = f"{type(text).__name__} at position {i}"
-            raise InvalidInputError.of(owner, param, "a sequence of strings", got, code="E-INPUT-TYPE")
+            raise InvalidInputError(
+                f"{owner}: `{param}` has a {type(text).__name__} at position {i}; it takes strings.",
+                code="E-INPUT-TYPE",
+                param=param,
+            )
     if len(texts) < min_rows:
-        raise InvalidInputError.of(owner, param, f"at least {min_rows} texts", len(texts), code="E-INPUT-SHAPE")
+        raise InvalidInputError(
+            f"{owner}: `{param}` has {len(texts)} texts; it needs at least {min_rows}.",
+            code="E-INPUT-SHAPE",
+            param=param,
+        )
     return texts
 
 
@@ -159,8 +163,8 @@ def check_same_length(owner: str, **arrays: Sequence[Any] | np.ndarray) -> int:
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} has {n}" for name, n in lengths.items())
         first = next(iter(lengths))
-        raise InvalidInputError.of(
-            owner, first, "of the same length as the other arguments", listed, code="E-INPUT-SHAPE"
+        raise InvalidInputError(
+            f"{owner}: the arguments differ in length: {listed}.", code="E-INPUT-SHAPE", param=first
         )
     return next(iter(lengths.values()))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from vecveil.data.columns import ColumnBatch, TableSource, as_type, check_names,
 from vecveil.data.files import NoRowsError
 from vecveil.data.parquet import metadata_in
 from vecveil.data.pipeline import SealedColumns, TableProtection
+from vecveil.data.reading import TableFormat
 from vecveil.data.writing import ArrowWriter
 from vecveil.encoders import TextEncoder
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, KeyFileError, LedgerCapError, wrong_type
@@ -40,7 +41,7 @@ _NOT_RECORDED = ("protector", "key", "key_id", "check_lengths", "cache", "max_me
 class BulkJob:
     """A protector and table options in a form that travels to workers: it names keys and never holds them.
 
-    The fields not listed are arguments of `vecveil.data.read_table`.
+    The fields not listed are those of `vecveil.data.reading.TableFormat`.
 
     Args:
         protector: bytes of a protector's file; see `BulkJob.of`.
@@ -88,26 +89,20 @@ class BulkJob:
 
     def __post_init__(self) -> None:
         if self.seal_key is not None and None in (self.seal_name, self.id_column):
-            raise InvalidInputError.of(
-                "seal",
-                "seal_name",
-                "given with `seal_key` and `id_column`",
-                "None",
-                "A blob is bound to its collection and id.",
+            raise InvalidInputError(
+                "`seal_key` needs `seal_name` and `id_column`: a blob is bound to its collection and id.",
+                param="seal_name",
             )
         if self.filter_fields and self.seal_key is None:
-            raise InvalidInputError.of("seal", "filter_fields", "given with `seal_key`", "given alone")
+            raise InvalidInputError("`filter_fields` needs `seal_key`.", param="filter_fields")
         if self.key is not None and self.id_column is None:
-            raise InvalidInputError.of(
-                "protect",
-                "id_column",
-                "given for keyed noise",
-                "None",
-                "Row numbers change when somebody sorts the files.",
-                "Name the column that names the item of each row.",
+            raise InvalidInputError(
+                "Keyed noise needs `id_column`, the column that names the item of each row: row numbers change "
+                "when somebody sorts the files.",
+                param="id_column",
             )
         if self.key is not None and not self.noise:
-            raise InvalidInputError.of("protect", "key", "left out without noise", "a key")
+            raise InvalidInputError("`key` is for noise: leave it out without noise.", param="key")
 
     @classmethod
     def of(cls, protector: Protector | str | os.PathLike[str], **options: Any) -> BulkJob:
@@ -206,15 +201,7 @@ def already_protected(name: str, *, sealing: bool) -> DataFileError:
             "Protect the clean table, or insist with --again.",
         )
     )
-    return DataFileError.of(
-        name,
-        "path",
-        "a table of clean vectors or texts",
-        "one that vecveil has protected",
-        why,
-        fix,
-        code="E-DATA-FILE-PROTECTED",
-    )
+    return DataFileError(f"{name} is protected already. {why} {fix}", code="E-DATA-FILE-PROTECTED", param="path")
 
 
 def sealed_columns(protector: Protector, job: BulkJob) -> tuple[SealedColumns, str]:
@@ -229,13 +216,10 @@ def sealed_columns(protector: Protector, job: BulkJob) -> tuple[SealedColumns, s
     sealer.keys.check_protector(collection, protector.fingerprint, adding=uuid is None, encoder=encoder)
     present = str(sealer.keys.read(collection).uuid)
     if uuid not in (None, present):
-        raise KeyFileError.of(
-            "seal",
-            "seal_key",
-            "the key store in which the run began",
-            "another one",
-            fix="Give all workers one key file.",
+        raise KeyFileError(
+            "The run began with another key store. Give all workers one key file.",
             code="E-SEAL-COLLECTION",
+            param="seal_key",
         )
     fields = tuple(dict.fromkeys([*sealer.keys.read(collection).filter_fields, *job.filter_fields]))
     tokens = dict(zip(fields, token_fields(fields, owner="seal"), strict=True))
@@ -394,22 +378,16 @@ class PartWorker:
     def _check_input(self, part: Part, rows: int, expected: int) -> None:
         same = unchanged(part.input, self._inputs)
         if not same or rows != expected or part.rows not in (None, rows):
-            got = "one that changed" if rows == expected else f"{rows} rows in place of {expected}"
-            constraint = "a file that stays the same while it is read"
-            raise DataFileError.of(part.input.name, "path", constraint, got, code="E-DATA-FILE-CHANGED")
+            got = "its size or time differs" if rows == expected else f"{rows} rows in place of {expected}"
+            raise DataFileError(
+                f"{part.input.name} changed while it was read: {got}.", code="E-DATA-FILE-CHANGED", param="path"
+            )
 
 
 def reader_of(job: BulkJob, part: Part, inputs: Mapping[str, Any]) -> TableReader:
     file = open_input(part.input, inputs, format=job.format)
-    return read_table(
-        file,
-        source=source_of(part, file, job.max_memory),
-        text_column=job.text_column,
-        embedding_column=job.embedding_column,
-        encoding=job.encoding,
-        delimiter=job.delimiter,
-        max_memory=job.max_memory,
-    )
+    form = {field.name: getattr(job, field.name) for field in fields(TableFormat)}
+    return read_table(file, source=source_of(part, file, job.max_memory), **form)
 
 
 def _finished(out: Folder, part: Part, run: str) -> PartResult | None:
@@ -424,13 +402,8 @@ def _finished(out: Folder, part: Part, run: str) -> PartResult | None:
         except (pa.ArrowException, OSError, ValueError):
             about, rows = {}, 0
         if (about.get("run"), about.get("part")) != (run, part.index) or part.rows not in (None, rows):
-            raise DataFileError.of(
-                "protect",
-                "out",
-                "a folder of this run alone",
-                f"another file named {part.output}",
-                "It was not written by this run.",
-                "Give another folder.",
+            raise DataFileError(
+                f"`out` has a file named {part.output} that this run did not write. Give another folder.", param="out"
             )
         file.seek(0)
         return PartResult.of(part.index, rows, file)

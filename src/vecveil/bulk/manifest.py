@@ -117,13 +117,10 @@ class Manifest:
         text = json.dumps(self.to_record(), indent=1)
         # Each part that is still to do adds its result.
         if len(text) + _RESULT * (len(self.parts) - len(self.results)) > _LARGEST:
-            raise DataFileError.of(
-                "protect",
-                "inputs",
-                f"files in fewer than {len(self.parts):,} parts",
-                "more",
-                f"A manifest has at most {_LARGEST >> 20} MiB.",
-                "Use a larger --part-size, or several folders.",
+            raise DataFileError(
+                f"A manifest has at most {_LARGEST >> 20} MiB, too little for {len(self.parts):,} parts. Use a "
+                "larger --part-size, or several folders.",
+                param="inputs",
             )
         with folder.writing(MANIFEST) as path:
             write_bytes(path, text.encode(), mode=PUBLIC)
@@ -153,14 +150,10 @@ class Manifest:
                 parts.append(part)
             return cls(dict(record["job"]), parts, results)
         except (ValueError, KeyError, TypeError, RecursionError, AttributeError, OverflowError):
-            raise DataFileError.of(
-                "protect",
-                "out",
-                f"a folder whose {MANIFEST} is of schema {SCHEMA}",
-                "another one",
-                "It lists the rows of each file.",
-                "Give another folder.",
+            raise DataFileError(
+                f"The {MANIFEST} in `out` is damaged or of another schema than {SCHEMA}. Give another folder.",
                 code="E-DATA-FILE-MANIFEST",
+                param="out",
             ) from None
 
 
@@ -183,14 +176,10 @@ def check_same(known: Manifest, now: Manifest) -> None:
         fix = f"Nothing is in it yet: remove its {MANIFEST}, or give another folder."
     elif not names:
         fix = "Protect only the new or repaired files, into another folder: the rows in this one are already released."
-    raise DataFileError.of(
-        "protect",
-        "out",
-        f"the folder of this run, as its {MANIFEST} says",
-        got,
-        "The folder would mix the rows of two runs.",
-        fix,
+    raise DataFileError(
+        f"The {MANIFEST} in `out` is of a run with {got}: the folder would mix the rows of two runs. {fix}",
         code="E-DATA-FILE-OTHER-RUN",
+        param="out",
     )
 
 
@@ -213,26 +202,20 @@ def _further_files(names: Iterable[str], manifest: Manifest) -> list[str]:
 def check_files(manifest: Manifest, here: Mapping[str, int]) -> None:
     """Raise DataFileError for files that are not of the run, and parts of another size than in ``here``."""
     if further := _further_files(here, manifest):
-        raise DataFileError.of(
-            "protect",
-            "out",
-            "a folder of this run alone",
-            f"one with other files, such as {further[0]!r}",
-            "Readers of the folder would take their rows for protected ones.",
-            "Move them elsewhere.",
+        raise DataFileError(
+            f"`out` has files that are not of this run, such as {further[0]!r}: readers of the folder would take "
+            "their rows for protected ones. Move them elsewhere.",
             code="E-DATA-FILE-FURTHER",
+            param="out",
         )
     for index, result in manifest.results.items():
         name = Part.output_of(index)
         if here.get(name, result.bytes) != result.bytes:
-            raise DataFileError.of(
-                "protect",
-                "out",
-                "the folder with its parts as they were written",
-                f"another {name}",
-                "It was damaged or replaced.",
-                "Put the right one back; or remove it, and release its rows a second time with --again.",
+            raise DataFileError(
+                f"{name} was damaged or replaced. Put the right one back; or remove it, and release its rows a "
+                "second time with --again.",
                 code="E-DATA-FILE-PART",
+                param="out",
             )
 
 
@@ -245,14 +228,12 @@ def forget_gone(manifest: Manifest, here: Mapping[str, int], *, allowed: bool) -
     # Somebody may hold the lost file: two fresh noises of one row average out.
     if gone and not allowed:
         names = Part.output_of(gone[0]) + (", ..." if len(gone) > 1 else "")
-        raise DataFileError.of(
-            "protect",
-            "out",
-            "the folder with all parts that were finished",
-            f"one without {len(gone)} of them ({names})",
-            "With fresh noise they would be released a second time, and both together tell more.",
-            "Put them back; or accept that with --again (in Python again=True).",
+        raise DataFileError(
+            f"{len(gone)} finished parts are missing ({names}). With fresh noise they would be released a second "
+            "time, and both together tell more. Put them back; or accept that with --again (in Python "
+            "again=True).",
             code="E-DATA-FILE-PART",
+            param="out",
         )
     for index in gone:
         del manifest.results[index]
@@ -273,10 +254,10 @@ def verify(
     manifest = Manifest.read(folder)
     if manifest is None:
         code = "E-DATA-FILE-MANIFEST"
-        raise DataFileError.of("verify", "out", f"a folder with a {MANIFEST}", "one without", code=code)
+        raise DataFileError(f"The folder has no {MANIFEST}.", code=code, param="out")
 
     def wrong(got: str, fix: str, code: str = "E-DATA-FILE-PART") -> DataFileError:
-        return DataFileError.of("verify", "out", f"a folder with what its {MANIFEST} says", got, fix=fix, code=code)
+        return DataFileError(f"The folder differs from its {MANIFEST}: {got}. {fix}", code=code, param="out")
 
     names = set(folder.sizes())
     if further := _further_files(names, manifest):

@@ -95,12 +95,8 @@ def list_files(inputs: Sequence[str], options: Mapping[str, Any], *, format: str
                 url = each if _speaks(fs, _LOCAL) else cast(str, fs.unstrip_protocol(each))
                 files[url] = InputEntry(url, os.path.basename(each), *_size_and_stamp(info))
         if not paths:
-            raise DataFileError.of(
-                "protect",
-                "input",
-                "existing files",
-                f"{_short(entry)!r}, which names none",
-                "Names that begin with _ or . are left out.",
+            raise DataFileError(
+                f"{_short(entry)!r} names no file. Names that begin with _ or . are left out.", param="input"
             )
     if format is None:
         for file in files.values():
@@ -276,20 +272,14 @@ def _filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     with optional_import("Protecting files into a folder", "fsspec", "files"):
         import fsspec
     if "::" in url or "\0" in url:
-        raise DataFileError.of("protect", "input", "a path or a plain URL", "a chained one")
+        raise DataFileError("Give a path or a plain URL, not a chained one.", param="input")
     protocol = f"{url.split(':')[0]}:"
     try:
         fs, path = fsspec.core.url_to_fs(url, **dict(options))
     except ImportError as error:  # fsspec names the package that speaks this protocol
-        raise DataFileError.of(
-            "protect",
-            "input",
-            "a URL of a file system that is installed",
-            protocol,
-            fix=f"Install the package that it needs: {error}.",
-        ) from None
+        raise DataFileError(f"{protocol} needs a package that is not installed: {error}.", param="input") from None
     except ValueError:
-        raise DataFileError.of("protect", "input", "a path or a URL that fsspec knows", protocol) from None
+        raise DataFileError(f"fsspec knows no file system {protocol}", param="input") from None
     return fs, cast(str, path).rstrip("/") or "/"
 
 
@@ -347,18 +337,17 @@ def _short(url: str) -> str:
 @contextlib.contextmanager
 def _explained(url: str, kind: type[DataFileError] = DataFileError) -> Iterator[None]:
     """Turn exceptions of a store's client into one error; theirs may quote credentials."""
-    constraint, fix = "one that can be reached", ""
+    fix = ""
     try:
         yield
         return
     except VecveilError:
         raise
     except FileNotFoundError:
-        got = f"{_short(url)!r}, which does not exist"
-        raise kind.of("protect", "input", "existing files", got) from None
+        raise kind(f"File not found: {_short(url)!r}.", param="input") from None
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
     except Exception as error:
         reason = type(error).__name__
-        fix = "Check the address and the credentials that fsspec finds."
-    raise kind.of("protect", "path", constraint, f"{_short(url)!r}: {reason}", fix=fix) from None
+        fix = " Check the address and the credentials that fsspec finds."
+    raise kind(f"Cannot reach {_short(url)!r}: {reason}.{fix}", param="path") from None

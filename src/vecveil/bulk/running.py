@@ -118,15 +118,12 @@ def protect_files(
     options = dict(storage_options or {})
     folder = Folder(os.fspath(out), options)
     if not inputs:
-        raise InvalidInputError.of("protect", "input", "at least one path or URL", "none")
+        raise InvalidInputError("Give at least one path or URL.", param="input")
     if ledger is not None and job.id_column is None:
-        raise InvalidInputError.of(
-            "protect",
-            "id_column",
-            "given with a ledger",
-            "None",
-            "Row 0 of every file would be one item.",
-            "Name the column that names the item of each row.",
+        raise InvalidInputError(
+            "A ledger needs `id_column`, the column that names the item of each row: row 0 of every file would "
+            "be one item.",
+            param="id_column",
         )
     job = job.pinned()
     with _locked(folder, job.mode):
@@ -134,13 +131,10 @@ def protect_files(
         # Before the plan, which may take long: reject a foreign folder at once.
         known = Manifest.read(folder)
         if known is None and not all(map(left_by_a_start, here)):
-            raise DataFileError.of(
-                "protect",
-                "out",
-                "an empty folder, a new one, or one of the same run",
-                "one with other files",
-                fix="Give another folder.",
+            raise DataFileError(
+                "`out` has other files. Give a new folder, an empty one, or one of the same run.",
                 code="E-DATA-FILE-FURTHER",
+                param="out",
             )
         paths = [os.fspath(path) for path in inputs]
         try:
@@ -148,8 +142,8 @@ def protect_files(
         except DataFileError as error:
             raise DataFileError(f"{error} This run has released nothing.", code=error.code, param=error.param) from None
         if not parts:
-            raise DataFileError.of(
-                "protect", "input", "files with rows, outside the output", "none", code="E-DATA-FILE-NO-ROWS"
+            raise DataFileError(
+                "There are no files with rows outside the output.", code="E-DATA-FILE-NO-ROWS", param="input"
             )
         manifest = Manifest.of(job.to_record(), parts)
         if known is not None:
@@ -199,13 +193,10 @@ def _collect(
                 failures.append(outcome)
                 continue
             if outcome.rows and not folder.has(Part.output_of(outcome.index)):
-                raise DataFileError.of(
-                    "protect",
-                    "out",
-                    "a folder that every worker reaches",
-                    "one without a finished part",
-                    fix="Name a folder that all machines share, or a URL.",
+                raise DataFileError(
+                    "A worker finished a part that is not in `out`. Name a folder that all machines share, or a URL.",
                     code="E-DATA-FILE-PART",
+                    param="out",
                 )
             manifest.results[outcome.index] = outcome
             if monotonic() >= due:
@@ -229,22 +220,18 @@ def _locked(folder: Folder, mode: int) -> Iterator[None]:
         yield
         return
     if local.exists() and not local.is_dir():
-        raise DataFileError.of("protect", "out", "a folder", "a file", fix="Give another name.")
+        raise DataFileError("`out` is a file. Name a folder.", param="out")
     with contextlib.ExitStack() as stack:
         try:
             make_folders(local, mode=mode)
             stack.enter_context(exclusive(local / LOCK))
         except LockedError:
-            raise DataFileError.of(
-                "protect",
-                "out",
-                "a folder that no other run writes to",
-                "one in which another process runs",
-                fix="Wait for it, or give another folder.",
+            raise DataFileError(
+                "Another process writes to `out`. Wait for it, or give another folder.",
                 code="E-DATA-FILE-LOCKED",
+                param="out",
             ) from None
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else type(error).__name__
-            constraint = "a folder that you may write to"
-            raise DataFileError.of("protect", "out", constraint, f"the error {reason!r}") from None
+            raise DataFileError(f"You may not write to `out`: {reason}.", param="out") from None
         yield

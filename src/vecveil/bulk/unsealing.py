@@ -12,7 +12,7 @@ import numpy as np
 from vecveil.data import open_writer
 from vecveil.data.columns import ids_of, import_pyarrow, missing_column, python_values
 from vecveil.data.files import InputFile
-from vecveil.data.reading import table_source
+from vecveil.data.reading import TableFormat
 from vecveil.data.writing import ArrowWriter, EmbeddingWriter
 from vecveil.errors import wrong_type
 from vecveil.runtime import progress
@@ -68,9 +68,9 @@ class Unsealing:
         """Write the opened rows of a table to ``output``; return their number and the ids of skipped rows.
 
         Args:
-            options: format, encoding, delimiter and max_memory, as of `read_table`.
+            options: fields of `TableFormat`.
         """
-        source = table_source(input, **options)
+        source = TableFormat(**options).source(input)
         names = self._columns(source.types, source.name)
         skipped: list[str] = []
         total, first = -(-source.rows // _ROWS), 0

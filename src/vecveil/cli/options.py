@@ -271,7 +271,8 @@ def in_options(
 
     For ``values`` see `VALUES`; ``arguments`` tell which option names a missing column.
     """
-    text, owner, param = str(error), error.owner, error.param
+    text, param = str(error), error.param
+    owner = error.owner or text.partition(": ")[0]
     files = {Path(value).name: option for value, (option, _) in values.items()}
     if owner.startswith("serve --config"):  # the file has the names of Python
         return text.replace("`path`", "`--config`")
@@ -293,7 +294,7 @@ def in_options(
         names[param] = option
     if param == "columns":
         words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
-        names[param] = next((option for option, name in pairwise(words) if f"got {name!r}." in text), param)
+        names[param] = next((option for option, name in pairwise(words) if f"column {name!r}" in text), param)
     if "method_options" in names:
         from vecveil.protector import METHODS
 

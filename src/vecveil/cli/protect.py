@@ -177,12 +177,10 @@ def _load(protector_file: Path, release: Release) -> Protector:
     """Return the protector; refuse keys, ledgers and --no-noise for a method without noise."""
     protector = load(protector_file)
     if protector.text_only and (release.named or not release.noise):
-        raise InvalidInputError.of(
-            "protect",
-            "protector",
-            "of a method with noise for keys, ledgers and --no-noise",
-            repr(protector.method),
-            "It rewrites texts, and the same text always gives the same vector.",
+        raise InvalidInputError(
+            f"{protector.method!r} rewrites texts, and the same text always gives the same vector: keys, ledgers "
+            "and --no-noise need a method with noise.",
+            param="protector",
         )
     if not release.noise:
         warn("--no-noise writes vectors without noise: for trusted queries; it protects nothing.")
@@ -210,7 +208,7 @@ def _protect_file(
         used_files.append((shared.SEAL_KEY.file(options["seal_key"]), "the key file"))
     for used, name in used_files:
         if os.path.realpath(out) == os.path.realpath(used):
-            raise DataFileError.of(out.name, "output", f"another file than {name}", f"{name} itself")
+            raise DataFileError(f"{out.name} is {name}. Choose another output.", param="output")
     sealing = options.get("seal_key") is not None
     if is_protected(input, form) and (sealing or not options["again"]):
         raise already_protected(input.name, sealing=sealing)
@@ -223,14 +221,7 @@ def _protect_file(
         counts = protect_table(
             input,
             out,
-            work.protect,
-            encode=work.encode,
-            dimension=work.dimension,
-            carry=work.carry,
-            keep_text=work.keep_text,
-            with_items=True,
-            id_column=work.id_column,
-            sealed=work.sealed,
+            work,
             embedding_column=options["embedding_column"],
             metadata=metadata_of(protector, key, noise=release.noise),
             chunk_rows=None if vectors_inside else TEXT_ROWS,

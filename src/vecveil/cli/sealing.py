@@ -65,7 +65,7 @@ def unseal_command(
     """
     unsealing = Unsealing(seal_key, seal_name, id_column, on_invalid)
     if os.path.realpath(out) == os.path.realpath(shared.SEAL_KEY.file(seal_key)):
-        raise DataFileError.of(out.name, "output", "another file than the key file", "the key file itself")
+        raise DataFileError(f"{out.name} is the key file. Choose another output.", param="output")
     rows, kept = 0, 0
     skipped: list[str] = []
     for source, target in _targets(inputs, out, options["format"]):

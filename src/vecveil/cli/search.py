@@ -56,16 +56,10 @@ def command(
     database: str,
     query: str,
     protector_file: Path | None,
-    seal_key: str,
-    seal_name: str | None,
-    encoder: str | None,
-    encoder_options: tuple[tuple[str, Any], ...],
-    top: int,
-    candidates: int | None,
-    map_queries: bool,
     where: tuple[tuple[str, str, Any], ...],
     hybrid: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Print the rows of DATABASE whose exact vectors are nearest to QUERY.
 
@@ -79,17 +73,10 @@ def command(
         sealed.refuse_other_options(
             "seal_key", "encoder", "encoder_options", "top", "candidates", "where", "hybrid", "as_json"
         )
-        return sealed.search_command(
-            database,
-            query,
-            seal_key,
-            encoder=(encoder, encoder_options),
-            top=top,
-            candidates=candidates,
-            where=where,
-            hybrid=hybrid,
-            as_json=as_json,
-        )
+        named = options["encoder"], options["encoder_options"]
+        settings = {name: options[name] for name in ("top", "candidates")}
+        given = {"encoder": named, "where": where, "hybrid": hybrid, "as_json": as_json, **settings}
+        return sealed.search_command(database, query, options["seal_key"], **given)
     if protector_file is None:
         raise click.UsageError("Missing option '-p' / '--protector'.")
     if hybrid:
@@ -103,14 +90,20 @@ def command(
             )
         values.setdefault(field, []).append(value)
     protector = load(protector_file)
-    named = None
-    if encoder is not None or encoder_options:
-        named = protector.encoder_for(encoder, options=dict(encoder_options))
+    encoder = None
+    if options["encoder"] is not None or options["encoder_options"]:
+        encoder = protector.encoder_for(options["encoder"], options=dict(options["encoder_options"]))
     collection = ProtectedCollection(
-        database, protector, seal_key, name=seal_name, candidates=candidates, query_noise=not map_queries, encoder=named
+        database,
+        protector,
+        options["seal_key"],
+        name=options["seal_name"],
+        candidates=options["candidates"],
+        query_noise=not options["map_queries"],
+        encoder=encoder,
     )
     with collection.database:
-        ranking = collection.search(query, top=top, where=values, on_invalid="skip")
+        ranking = collection.search(query, top=options["top"], where=values, on_invalid="skip")
     if ranking.skipped and not ranking.ids:
         said = "No candidate has a sealed row that this key opens. Fill the store with `vecveil migrate --seal-key`."
         raise SealingError(said, code="E-SEAL-OPEN", param="database")

@@ -32,8 +32,9 @@ def page_routers(texts_file: Path | None) -> Callable[[Service], Sequence[Router
     if texts_file is not None:
         background, description = read_texts(texts_file).texts, "the corpus that this server was given"
         if len(background) < FEWEST_TEXTS:
-            constraint = f"a file of at least {FEWEST_TEXTS} texts"
-            raise DataFileError.of("serve", "page_texts", constraint, len(background))
+            raise DataFileError(
+                f"The page needs at least {FEWEST_TEXTS} texts, and the file has {len(background)}.", param="page_texts"
+            )
     content = PageTexts(_demo_words()[:MOST_WORDS], tuple(samples), description)
 
     def routers(service: Service) -> Sequence[Router]:

@@ -118,12 +118,8 @@ def read_array(path: Path, embedding_column: str | None = None) -> np.ndarray[An
             chunks.append(chunk.vectors)
     if not chunks:
         names = ", ".join(reader.types) or "none"
-        raise DataFileError.of(
-            path.name,
-            "path",
-            "a file with a column of vectors",
-            f"the columns {names}",
-            fix="Name it with --embedding-column.",
+        raise DataFileError(
+            f"{path.name} has no column of vectors; it has {names}. Name it with --embedding-column.", param="path"
         )
     return np.concatenate(chunks)
 
@@ -134,8 +130,8 @@ def read_labels(path: Path) -> np.ndarray[Any, Any]:
         labels: np.ndarray[Any, Any] = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, MemoryError) as error:
         missing = isinstance(error, FileNotFoundError)
-        got = f"{path.name}, {'one that is not there' if missing else 'one that cannot be read'}"
-        raise DataFileError.of("fit", "labels", "a .npy file of zeros and ones", got) from None
+        got = "was not found" if missing else "cannot be read as a .npy file of zeros and ones"
+        raise DataFileError(f"{path.name} {got}.", param="labels") from None
     return labels
 
 
@@ -173,7 +169,7 @@ def sts_task(path: Path, encoder: TextEncoder) -> StsTask:
     right = table.columns["sentence2"]
     for row, text in enumerate(right):
         if not isinstance(text, str):
-            raise _wrong(path, "sentence2", "a text in each row", row)
+            raise _wrong(path, "sentence2", "text", row)
     scores = [_number(path, "score", row, value) for row, value in enumerate(table.columns["score"])]
     vectors = encoder.encode([*table.texts, *right])
     return StsTask(vectors[: len(right)], vectors[len(right) :], np.array(scores))
@@ -200,12 +196,7 @@ def retrieval_task(folder: Path, encoder: TextEncoder) -> RetrievalTask:
         if query in query_row and str(document) in document_row and value > 0:
             entries.append((query_row[query], document_row[str(document)], value))
     if not entries:
-        raise DataFileError.of(
-            folder.name,
-            "retrieval",
-            "a task with judged documents",
-            "judgements that name none of its queries and documents",
-        )
+        raise DataFileError(f"No judgement in {folder.name} names one of its queries and documents.", param="retrieval")
     rows, columns, values = zip(*entries, strict=True)
     shape = (len(rows_of_queries), len(documents))
     relevance = coo_array((values, (rows, columns)), shape=shape).tocsr()
@@ -220,11 +211,12 @@ def classification_task(
     rows = [i for i, label in enumerate(labels) if label is not None and label != ""]
     for row in rows:
         if not isinstance(labels[row], str | int | bool):
-            raise _wrong(source, column, "one class in each row", row, param="label_column")
+            raise _wrong(source, column, "class", row, param="label_column")
     classes = np.array([str(labels[row]) for row in rows])
     if (count := len(set(classes.tolist()))) < 2:
-        got = f"{column!r} with {count}"
-        raise DataFileError.of(source.name, "label_column", "a column of at least two classes", got)
+        raise DataFileError(
+            f"The column {column!r} of {source.name} has {count} classes; it needs at least two.", param="label_column"
+        )
     return ClassificationTask.of(np.ascontiguousarray(vectors[rows]), classes, seed=seed)
 
 
@@ -232,8 +224,7 @@ def _part(folder: Path, *names: str) -> Path:
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    got = f"one without {' or '.join(names)}"
-    raise DataFileError.of(folder.name, "retrieval", "a folder in BEIR layout", got)
+    raise DataFileError(f"{folder.name} has no {' or '.join(names)}: it is not in BEIR layout.", param="retrieval")
 
 
 def _number(path: Path, column: str, row: int, value: Any) -> float:
@@ -242,10 +233,9 @@ def _number(path: Path, column: str, row: int, value: Any) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise _wrong(path, column, "a number in each row", row)
+        raise _wrong(path, column, "number", row)
     return number
 
 
-def _wrong(path: Path, column: str, constraint: str, row: int, *, param: str = "") -> VecveilError:
-    why = f"The column is {column!r}." if param else ""
-    return DataFileError.of(path.name, param or column, constraint, f"something else in {row_number(row)}", why)
+def _wrong(path: Path, column: str, what: str, row: int, *, param: str = "") -> VecveilError:
+    return DataFileError(f"{path.name}: {row_number(row)} of {column!r} has no {what}.", param=param or column)

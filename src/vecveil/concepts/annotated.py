@@ -45,12 +45,10 @@ class AnnotatedSpans:
     def detect(self, texts: Sequence[str]) -> list[list[Span]]:
         """Return the given spans; raise for another number of texts or a span outside its text."""
         if len(texts) != len(self):
-            raise InvalidInputError.of(
-                self._owner,
-                "spans",
-                f"one list for each of {len(texts)} texts",
-                len(self),
-                "Given spans belong to their texts by position.",
+            raise InvalidInputError(
+                f"{self._owner}: `spans` has {len(self)} rows for {len(texts)} texts. Spans belong to their texts "
+                "by position.",
+                param="spans",
             )
         for i, (text, row) in enumerate(zip(texts, self._rows, strict=True)):
             for span in row:
@@ -64,11 +62,11 @@ class AnnotatedSpans:
             try:
                 row = parse_json(row) if row.strip() else None
             except (ValueError, RecursionError):  # RecursionError: JSON nested thousands deep
-                raise self._wrong("valid JSON in every string", "one that is not", i) from None
+                raise self._wrong("a string that is not JSON", i) from None
         if row is None:
             return []
         if isinstance(row, bytes | Mapping) or not hasattr(row, "__iter__"):
-            raise self._wrong("a list of spans for each text", type(row).__name__, i)
+            raise self._wrong(f"a {type(row).__name__}, not a list of spans", i)
         return [self._span(i, item) for item in row]
 
     def _span(self, i: int, item: Any) -> Span:
@@ -76,18 +74,18 @@ class AnnotatedSpans:
             start, end, label = item.start, item.end, item.label
         elif isinstance(item, Mapping):
             if "start" not in item or "end" not in item:
-                raise self._wrong("spans with the keys start and end", "one without", i)
+                raise self._wrong("a span without start or end", i)
             start, end, label = item["start"], item["end"], item.get("label", "span")
         else:
-            raise self._wrong("spans like {start, end, label}", type(item).__name__, i)
+            raise self._wrong(f"a {type(item).__name__}, not a span {{start, end, label}}", i)
         if not isinstance(label, str):
-            raise self._wrong("spans whose label is a string", type(label).__name__, i)
+            raise self._wrong(f"a label that is a {type(label).__name__}, not a string", i)
         # The length of the text is unknown until `detect`; only order and type are checked here.
         check_range(start, end, None, owner=self._owner, param="spans", row=i)
         return Span(int(start), int(end), label)
 
-    def _wrong(self, constraint: str, got: str, row: int) -> InvalidInputError:
-        return InvalidInputError.of(self._owner, "spans", constraint, f"{got} in row {row}")
+    def _wrong(self, got: str, row: int) -> InvalidInputError:
+        return InvalidInputError(f"{self._owner}: `spans` has {got} in row {row}.", param="spans")
 
 
 def checked_labels(labels: Sequence[Any], *, owner: str, param: str = "labels") -> tuple[str | None, ...]:
@@ -99,6 +97,9 @@ def checked_labels(labels: Sequence[Any], *, owner: str, param: str = "labels") 
     for i, value in enumerate(values):
         known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
         if value is not None and not known:
-            got = f"{type(value).__name__} at position {i}"
-            raise InvalidInputError.of(owner, param, "strings, integers or None", got, code="E-INPUT-TYPE")
+            raise InvalidInputError(
+                f"{owner}: the label at position {i} is a {type(value).__name__}; use strings, integers or None.",
+                code="E-INPUT-TYPE",
+                param=param,
+            )
     return tuple(None if value is None or value == "" else str(value) for value in values)

@@ -46,29 +46,23 @@ class Concept:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
-            got = "an empty one" if isinstance(self.name, str) else type(self.name).__name__
-            raise InvalidInputError.of("Concept", "name", "a non-empty string", got)
+            raise InvalidInputError("The `name` of a concept must be a string that is not empty.", param="name")
         object.__setattr__(self, "detectors", tuple(self.detectors))
         for i, detector in enumerate(self.detectors):
             if not isinstance(detector, Detector):
-                raise InvalidInputError.of(
-                    "Concept",
-                    "detectors",
-                    "objects with a method detect(texts)",
-                    f"{type(detector).__name__} at position {i}",
+                raise InvalidInputError(
+                    f"The detector at position {i}, a {type(detector).__name__}, has no method detect(texts).",
+                    param="detectors",
                 )
         # A label states that a text holds the concept, not where: there is no span to remove.
         by_label = self.labels is not None or self.labels_column is not None
         if by_label and (self.detectors or self.spans_column is not None):
-            raise InvalidInputError.of(
-                "Concept",
-                "labels",
-                "alone",
-                "labels together with detectors",
-                "A label does not locate the concept in its text.",
+            raise InvalidInputError(
+                "A concept has either `labels` or detectors: a label does not locate the concept in its text.",
+                param="labels",
             )
         if not by_label and not self.detectors and self.spans_column is None:
-            raise InvalidInputError.of("Concept", "detectors", "at least one", "none")
+            raise InvalidInputError("A concept needs `detectors`, a column of spans, or labels.", param="detectors")
 
     def __repr__(self) -> str:
         if self.labels is not None:
@@ -113,7 +107,7 @@ class Concept:
         elif engine == "huggingface":
             detector = HuggingFaceDetector(entities, model=model, owner=owner)
         else:
-            raise InvalidInputError.of(owner, "engine", f"one of {', '.join(_ENGINES)}", repr(engine))
+            raise InvalidInputError(f"`engine` must be {', '.join(_ENGINES)}, not {engine!r}.", param="engine")
         return cls(name, (detector,))
 
     @classmethod
@@ -152,8 +146,10 @@ class Concept:
         labels = any(c.labels is not None or c.labels_column is not None for c in concepts)
         if labels or len(columns) > 1:
             # Labels give no spans to unite, and two span columns would need two sets of values.
-            got = "one given by labels" if labels else f"{len(columns)} columns"
-            raise InvalidInputError.of("Concept.combined", "concepts", "concepts with spans, of one column", got)
+            raise InvalidInputError(
+                "Concepts given by labels, and concepts with different columns of spans, cannot be combined.",
+                param="concepts",
+            )
         return cls(name, tuple(d for c in concepts for d in c.detectors), next(iter(columns), None))
 
     @property
@@ -173,7 +169,9 @@ class Concept:
             if column not in columns:
                 known = ", ".join(map(repr, columns)) or "none"
                 owner = f"Concept {self.name!r}"
-                raise DataFileError.of(owner, "columns", f"with {column!r} among them", known)
+                raise DataFileError(
+                    f"The concept {self.name!r} needs the column {column!r}. The table has {known}.", param="columns"
+                )
         if self.labels_column is not None:
             owner = f"Concept {self.name!r}, column {self.labels_column!r}"
             labels = checked_labels(columns[self.labels_column], owner=owner)
@@ -226,12 +224,10 @@ class Concept:
         self._require_columns(owner)
         if self.labels is not None:
             if len(self.labels) != len(checked):
-                raise InvalidInputError.of(
-                    owner,
-                    "texts",
-                    f"as many as the concept's labels ({len(self.labels)})",
-                    len(checked),
-                    "Labels belong to their texts by position.",
+                raise InvalidInputError(
+                    f"The concept has {len(self.labels)} labels for {len(checked)} texts. Labels belong to their "
+                    "texts by position.",
+                    param="texts",
                 )
             none: list[list[Span]] = [[] for _ in checked]
             return build_matches(self.name, checked, none, [], self.labels, min_texts=minimum, owner=owner)
@@ -244,23 +240,18 @@ class Concept:
     def require_spans(self, owner: str) -> None:
         """Raise ConceptError if the concept is given by labels, which name no words."""
         if self.labels is not None or self.labels_column is not None:
-            raise ConceptError.of(
-                owner,
-                "concept",
-                "one with spans",
-                f"{self.name!r}, which is given by labels",
-                "A label does not locate the concept in its text.",
-                "Give terms, patterns, entity types or spans.",
+            raise ConceptError(
+                f"The concept {self.name!r} is given by labels, which do not locate it in its texts. Give terms, "
+                "patterns, entity types or spans.",
+                param="concept",
             )
 
     def _require_columns(self, owner: str) -> None:
         if self.columns:
-            raise InvalidInputError.of(
-                owner,
-                "concept",
-                f"given its column {self.columns[0]!r}",
-                "none",
-                fix="Call concept.with_columns({...}) with the values of the table.",
+            raise InvalidInputError(
+                f"The concept {self.name!r} needs its column {self.columns[0]!r}. Call "
+                "concept.with_columns({...}) with the values of the table.",
+                param="concept",
             )
 
 
@@ -274,13 +265,10 @@ def concept_record(concept: Concept, *, owner: str) -> dict[str, Any]:
     """
     detectors = [_record(detector) for detector in concept.detectors]
     if concept.columns or concept.labels is not None or None in detectors:
-        raise ConceptError.of(
-            owner,
-            "concept",
-            "of terms, patterns, or entities without a model or with a named one",
-            "one with other detectors",
-            "A file holds no code and no model, and spans belong to their texts.",
-            "Give the detector the name or folder of its model.",
+        raise ConceptError(
+            f"The concept {concept.name!r} cannot be saved: a file can hold terms, patterns and entity types, but "
+            "no code, model or spans. Give a detector the name or folder of its model.",
+            param="concept",
         )
     return {"name": concept.name, "detectors": detectors}
 

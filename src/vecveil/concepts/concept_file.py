@@ -63,19 +63,19 @@ def read_concept_file(path: str | os.PathLike[str]) -> dict[str, Any]:
         if (value := _typed(content, key, kind, constraint)) is not None
     }
     if "name" not in settings:
-        raise InvalidInputError.of(_OWNER, "name", "given", "no such key")
+        raise InvalidInputError("The concept file has no `name`.", param="name")
     terms_file = settings.pop("terms_file", None)
     if terms_file is not None:
         settings["terms"] = [*settings.get("terms", []), *_lines(path.parent / terms_file, path)]
     for key in ("case_sensitive", "accent_sensitive"):
         if key in settings and "terms" not in settings:
-            fix = "In a pattern, write (?i) at its beginning to ignore case." if key == "case_sensitive" else ""
-            raise InvalidInputError.of(_OWNER, key, "beside terms or terms_file", "neither", fix=fix)
+            fix = " In a pattern, write (?i) at its beginning to ignore case." if key == "case_sensitive" else ""
+            raise InvalidInputError(f"`{key}` applies to terms, and the concept file has none.{fix}", param=key)
     if content.get("entities") is not None:
         settings["entities"] = entity_options(content["entities"])
     if not settings.keys() - {"name", "case_sensitive", "accent_sensitive"}:
         known = ", ".join(key for key in _KEYS if key not in ("name", "case_sensitive", "accent_sensitive"))
-        raise InvalidInputError.of(_OWNER, "path", f"a concept file with at least one of {known}", "none")
+        raise InvalidInputError(f"The concept file needs at least one of {known}.", param="path")
     return settings
 
 
@@ -89,7 +89,7 @@ def entity_options(value: Any) -> dict[str, Any]:
     _refuse_unknown(value, _ENTITY_KEYS, "entities")
     types = _typed(value, "types", list, "a list of entity types")
     if types is None:
-        raise InvalidInputError.of(_OWNER, "types", "given under entities", "no such key")
+        raise InvalidInputError("`entities` needs the key types.", param="types")
     options = {
         key: text
         for key in ("engine", "model", "language")
@@ -101,7 +101,7 @@ def entity_options(value: Any) -> dict[str, Any]:
 def _content(path: Path) -> dict[Any, Any]:
     content = load_yaml(read_text(path, owner=_OWNER, most=LARGEST_FILE), path.name, owner=_OWNER)
     if content is None:
-        raise DataFileError.of(_OWNER, "path", "a concept file", f"{path.name}, an empty one")
+        raise DataFileError(f"{path.name} is empty.", param="path")
     if not isinstance(content, dict):
         raise wrong_type(_OWNER, "path", "a mapping with keys such as name", content)
     return content
@@ -119,33 +119,28 @@ def load_yaml(text: str, name: str, *, owner: str) -> Any:
     try:
         shared = _shared_line(yaml, text, SafeLoader)
         if shared is not None:
-            raise DataFileError.of(
-                owner,
-                "path",
-                "a YAML file without anchors (&), aliases (*) and merge keys (<<)",
-                f"{name}, one in line {shared}",
-                fix="Write the values out; quote texts that begin with & or *.",
+            raise DataFileError(
+                f"{name} has an anchor (&), alias (*) or merge key (<<) in line {shared}. Write the values out; "
+                "quote texts that begin with & or *.",
+                param="path",
             )
         # The node tree shows repeated keys, which construction would silently drop.
         loader = SafeLoader(text)
         try:
             node = loader.get_single_node()
             if isinstance(node, yaml.MappingNode) and (line := _repeated(node)):
-                got = f"{name}, a second one in line {line}"
-                raise DataFileError.of(owner, "path", "a file with each key once", got)
+                raise DataFileError(f"{name} has a key twice, again in line {line}.", param="path")
             return None if node is None else loader.construct_document(node)
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        got = name if mark is None else f"{name}, wrong at line {mark.line + 1}"
-        fix = "Check quotes and indentation."
-        raise DataFileError.of(owner, "path", "a YAML file", got, fix=fix) from None
+        where = "" if mark is None else f" at line {mark.line + 1}"
+        raise DataFileError(f"{name} is not valid YAML{where}. Check quotes and indentation.", param="path") from None
     except DataFileError:
         raise
     except (ValueError, TypeError, RecursionError, OverflowError):
-        constraint = "a YAML file of strings and lists"
-        raise DataFileError.of(owner, "path", constraint, f"{name}, not one") from None
+        raise DataFileError(f"{name} must hold strings, numbers, lists and mappings only.", param="path") from None
 
 
 def read_text(path: Path, *, owner: str, most: int, param: str = "path", named_by: Path | None = None) -> str:
@@ -163,10 +158,11 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path", named_b
             )
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise DataFileError.of(owner, param, "a readable file", f"{path.name!r}, not a regular file")
+            raise DataFileError(f"{path.name!r} is not a regular file.", param=param)
         if status.st_size > most:
-            got = f"{path.name!r} of {status.st_size >> 20} MiB"
-            raise DataFileError.of(owner, param, f"a file of at most {most >> 20} MiB", got)
+            raise DataFileError(
+                f"{path.name!r} has {status.st_size >> 20} MiB; the limit is {most >> 20} MiB.", param=param
+            )
         return decode_text(path.read_bytes(), path.name, owner=owner, param=param)
     except FileNotFoundError:
         named = "" if named_by is None else f" (named by {param} in {named_by.name})"
@@ -174,8 +170,9 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path", named_b
     except VecveilError:
         raise
     except (OSError, ValueError) as error:
-        got = f"{path.name!r} ({getattr(error, 'strerror', None) or 'a damaged name'})"
-        raise DataFileError.of(owner, param, "a readable file", got) from None
+        raise DataFileError(
+            f"Cannot read {path.name!r}: {getattr(error, 'strerror', None) or 'damaged name'}.", param=param
+        ) from None
 
 
 def _shared_line(yaml: Any, text: str, SafeLoader: Any) -> int | None:
@@ -220,10 +217,9 @@ def _refuse_unknown(content: dict[Any, Any], known: tuple[str, ...], param: str)
             continue
         close = difflib.get_close_matches(key, known, n=1) if isinstance(key, str) else []
         # Only a likely typing error is quoted: any other key might be a sensitive term.
-        got = f"{key!r}" if close else f"an unknown key at position {i}"
+        got = f"the unknown key {key!r}" if close else f"an unknown key at position {i}"
         hint = f"Did you mean {close[0]!r}?" if close else "Terms belong in a list under terms."
-        constraint = f"with keys among {', '.join(known)}"
-        raise InvalidInputError.of(_OWNER, param, constraint, got, fix=hint)
+        raise InvalidInputError(f"The concept file has {got}. {hint} Known keys: {', '.join(known)}.", param=param)
 
 
 def _typed(content: dict[Any, Any], key: str, kind: type, constraint: str) -> Any:
@@ -234,7 +230,7 @@ def _typed(content: dict[Any, Any], key: str, kind: type, constraint: str) -> An
     if not isinstance(value, kind) or value == "":
         empty = value is None or value == ""
         got = "nothing" if empty else type(value).__name__
-        raise InvalidInputError.of(_OWNER, key, constraint, got)
+        raise InvalidInputError(f"`{key}` must be {constraint}, not {got}.", param=key)
     return value
 
 
@@ -242,5 +238,5 @@ def _lines(path: Path, concept_file: Path) -> list[str]:
     text = read_text(path, owner=_OWNER, param="terms_file", most=LARGEST_TERMS_FILE, named_by=concept_file)
     terms = [line for line in map(str.strip, text.splitlines()) if line]
     if not terms:
-        raise DataFileError.of(_OWNER, "terms_file", "a file of terms", "an empty one")
+        raise DataFileError(f"{path.name} has no terms. Write one a line.", param="terms_file")
     return terms

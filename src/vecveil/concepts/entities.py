@@ -38,9 +38,9 @@ class EntityDetector:
             if not isinstance(entity, str) or not entity:
                 got = "an empty string" if entity == "" else type(entity).__name__
                 got += f" at position {i}"
-                raise InvalidInputError.of(owner, "entities", "non-empty strings", got)
+                raise InvalidInputError(f"`entities` has {got}; it takes strings that are not empty.", param="entities")
         if not types:
-            raise InvalidInputError.of(owner, "entities", "at least one entity type", "none")
+            raise InvalidInputError("Name at least one type in `entities`.", param="entities")
         self.entities = tuple(dict.fromkeys(types))
         self._owner = owner
         self._model: str | None = None
@@ -57,8 +57,10 @@ class EntityDetector:
         known = set(known)
         missing = [entity for entity in self.entities if entity not in known]
         if missing:
-            constraint = f"among {', '.join(sorted(known))}"
-            raise InvalidInputError.of(self._owner, "entities", constraint, ", ".join(sorted(missing)))
+            raise InvalidInputError(
+                f"Unknown entity types: {', '.join(sorted(missing))}. Known: {', '.join(sorted(known))}.",
+                param="entities",
+            )
 
 
 class PresidioDetector(EntityDetector):
@@ -105,14 +107,11 @@ class PresidioDetector(EntityDetector):
         wanting = set(self.entities) - known  # before _check_known: a better message
         if model is None and (wanting := wanting & _model_entities(language)):
             constraint = f"a spaCy pipeline for the types {', '.join(sorted(wanting))}"
-            raise InvalidInputError.of(
-                owner,
-                "model",
-                constraint,
-                None,
-                "Presidio needs a model for these types and downloads none.",
-                "Install one (python -m spacy download en_core_web_lg) and pass its name, "
-                "or use engine='huggingface' and a model (vecveil[huggingface]).",
+            raise InvalidInputError(
+                f"Presidio needs a spaCy pipeline as `model` for {', '.join(sorted(wanting))}, and downloads "
+                "none. Install one (python -m spacy download en_core_web_lg) and pass its name, or use "
+                "engine='huggingface' and a model (vecveil[huggingface]).",
+                param="model",
             )
         self._check_known(known)
 
@@ -186,24 +185,21 @@ def _engine(model: str | None, language: str, owner: str) -> Any:
         try:
             engine: Any = BlankEngine()
         except ImportError:
-            raise InvalidInputError.of(
-                owner, "language", "one that spaCy has a tokenizer for", repr(language)
+            raise InvalidInputError(
+                f"spaCy has no tokenizer for the language {language!r}.", param="language"
             ) from None
     else:
         # Checked first: Presidio would download a missing pipeline.
         if not (spacy.util.is_package(model) or Path(model).exists()):
-            raise InvalidInputError.of(
-                owner,
-                "model",
-                "an installed spaCy pipeline or its folder",
-                repr(model),
-                fix=f"Install it with: python -m spacy download {model}",
+            raise InvalidInputError(
+                f"The spaCy pipeline {model!r} is not installed. Install it with: python -m spacy download {model}",
+                param="model",
             )
         engine = SpacyNlpEngine(models=[{"lang_code": language, "model_name": model}])
         try:
             engine.load()
         except (OSError, ValueError):
-            raise InvalidInputError.of(owner, "model", "a folder that holds a spaCy pipeline", repr(model)) from None
+            raise InvalidInputError(f"The folder {model!r} holds no spaCy pipeline.", param="model") from None
     registry = RecognizerRegistry(supported_languages=[language])
     registry.load_predefined_recognizers(languages=[language])
     # Presidio's e-mail recogniser downloads a suffix list, and spaCy's needs a model.
@@ -251,12 +247,10 @@ class SpacyDetector(EntityDetector):
             try:
                 self._pipeline = spacy.load(model)
             except (OSError, ValueError):
-                raise InvalidInputError.of(
-                    owner,
-                    "model",
-                    "a spaCy pipeline that is installed, or its folder",
-                    repr(self._model),
-                    fix="Install one with: python -m spacy download en_core_web_sm",
+                raise InvalidInputError(
+                    f"{self._model!r} is no installed spaCy pipeline and no folder of one. Install one with: "
+                    "python -m spacy download en_core_web_sm",
+                    param="model",
                 ) from None
         else:
             constraint = "the name or folder of a spaCy pipeline, or a loaded one"
@@ -265,11 +259,10 @@ class SpacyDetector(EntityDetector):
             name for name in self._pipeline.pipe_names if "doc.ents" in self._pipeline.get_pipe_meta(name).assigns
         ]
         if not finders:
-            raise InvalidInputError.of(
-                owner,
-                "model",
-                "a pipeline with ner, entity_ruler or the like",
-                f"one with {', '.join(self._pipeline.pipe_names) or 'no component'}",
+            raise InvalidInputError(
+                "The pipeline finds no entities: it needs ner or entity_ruler, and has "
+                f"{', '.join(self._pipeline.pipe_names) or 'no component'}.",
+                param="model",
             )
         # Only components that write doc.ents can produce entities.
         known = {label for name in finders for label in self._pipeline.pipe_labels.get(name, [])}
@@ -281,12 +274,9 @@ class SpacyDetector(EntityDetector):
         for row, text in enumerate(texts):
             if len(text) > self._pipeline.max_length:
                 limit = self._pipeline.max_length
-                raise InvalidInputError.of(
-                    self._owner,
-                    "texts",
-                    f"at most {limit} characters long each",
-                    f"{len(text)} in row {row}",
-                    "The pipeline rejects longer texts.",
+                raise InvalidInputError(
+                    f"The text in row {row} has {len(text)} characters; the pipeline takes at most {limit}.",
+                    param="texts",
                 )
         types = set(self.entities)
         docs = self._pipeline.pipe(map(without_surrogates, texts), batch_size=self.batch_size)
@@ -325,12 +315,9 @@ class NamedModelDetector:
             # Any other package would be imported, which runs its code.
             pipelines = {entry.name for entry in entry_points(group="spacy_models")}
             if model not in pipelines:
-                raise InvalidInputError.of(
-                    "Protector.rewrite",
-                    "detector",
-                    "an installed spaCy pipeline",
-                    repr(model),
-                    fix=f"Install it with: python -m spacy download {model}",
+                raise InvalidInputError(
+                    f"The spaCy pipeline {model!r} is not installed. Install it with: python -m spacy download {model}",
+                    param="detector",
                 )
         detector: Detector = self._engine(self._record["types"], owner="Protector.rewrite", **self._options)
         return detector
@@ -390,20 +377,20 @@ class HuggingFaceDetector(EntityDetector):
                 self._pipeline = transformers.pipeline("token-classification", model=weights, tokenizer=words)
             except (OSError, ValueError, KeyError) as error:
                 constraint = "a token-classification model with its tokenizer"
-                why = "It is not on this machine, or has no weights as safetensors."
-                fix = "Give the folder of a saved model, or download it with `hf download NAME`."
-                raise InvalidInputError.of(owner, "model", constraint, repr(self._model), why, fix) from error
+                raise InvalidInputError(
+                    f"{self._model!r} is no token-classification model on this machine with a tokenizer and "
+                    "safetensors. Give the folder of a saved model, or download it with `hf download NAME`.",
+                    param="model",
+                ) from error
         else:
             constraint = "the name or folder of a model, or a loaded pipeline"
             raise wrong_type(owner, "model", constraint, model)
         tokenizer, config = self._pipeline.tokenizer, self._pipeline.model.config
         if not getattr(tokenizer, "is_fast", False):
-            raise InvalidInputError.of(
-                owner,
-                "model",
-                "one with a fast tokenizer",
-                type(tokenizer).__name__,
-                "Only fast tokenizers return character offsets.",
+            raise InvalidInputError(
+                f"The tokenizer of the model ({type(tokenizer).__name__}) is not a fast one; only fast tokenizers "
+                "return character offsets.",
+                param="model",
             )
         self._check_known({_PREFIX.sub("", str(x)) for x in config.id2label.values()} - {"O"})
         # Tokenizers without a limit report 1e30; some models (RoBERTa) reserve two positions.

@@ -86,12 +86,17 @@ def checked_spans(rows: Any, texts: Sequence[str], *, owner: str) -> list[list[S
     """Return a detector's result after checking it: a list for each text, every span inside its text."""
     if not isinstance(rows, list) or len(rows) != len(texts):
         size = f"{len(rows)} lists" if isinstance(rows, list) else type(rows).__name__
-        raise InvalidInputError.of(owner, "detect", f"returning a list of {len(texts)} lists, one a text", size)
+        raise InvalidInputError(
+            f"{owner}.detect returned {size} for {len(texts)} texts; it must return a list of one list a text.",
+            param="detect",
+        )
     for row, (spans, text) in enumerate(zip(rows, texts, strict=True)):
         for span in spans:
             if not isinstance(span, Span):
-                got = f"{type(span).__name__} in row {row}"
-                raise InvalidInputError.of(owner, "detect", "returning Span objects", got)
+                raise InvalidInputError(
+                    f"{owner}.detect returned a {type(span).__name__} in row {row}; it must return Span objects.",
+                    param="detect",
+                )
             # The fast path for plain integers; check_range finds the exact fault of all others.
             if 0 <= span.start < span.end <= len(text) and type(span.start) is type(span.end) is int:
                 continue
@@ -103,17 +108,16 @@ def check_range(start: Any, end: Any, length: int | None, *, owner: str, param: 
     """Raise unless both are integers with 0 ≤ start < end ≤ length; None skips the length."""
     for value in (start, end):
         if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-            raise InvalidInputError.of(
-                owner, param, "spans whose start and end are integers", f"{type(value).__name__} in row {row}"
+            raise InvalidInputError(
+                f"{owner}: a span in row {row} starts or ends at a {type(value).__name__}; both must be integers.",
+                param=param,
             )
     if not 0 <= start < end or (length is not None and end > length):
         known = "" if length is None else f", length {length}"
-        raise InvalidInputError.of(
-            owner,
-            param,
-            "spans with 0 ≤ start < end ≤ length of the text",
-            f"start {start}, end {end}{known} in row {row}",
-            "Offsets count characters (code points), not bytes.",
+        raise InvalidInputError(
+            f"{owner}: a span needs 0 ≤ start < end ≤ length of the text; row {row} has start {start}, end "
+            f"{end}{known}. Offsets count characters (code points), not bytes.",
+            param=param,
         )
 
 

@@ -46,7 +46,7 @@ class TokenVocabulary:
         tokens = tuple(self.tokens)
         repeated = len(tokens) - len(set(tokens))
         if repeated:
-            raise InvalidInputError.of(owner, "tokens", "all different", f"{repeated} repetitions")
+            raise InvalidInputError(f"`tokens` has {repeated} repetitions.", param="tokens")
         object.__setattr__(self, "tokens", tokens)
         object.__setattr__(self, "_columns", {token: j for j, token in enumerate(tokens)})
 
@@ -124,13 +124,10 @@ class ConceptMatches:
         A concept given by labels raises `ConceptError`: it has no words to remove.
         """
         if self.labels is not None:
-            raise ConceptError.of(
-                "ConceptMatches.negatives",
-                "concept",
-                "one with spans",
-                f"{self.name!r}, which is given by labels",
-                "A label names no words to remove.",
-                "Use token_labels, or a concept of terms, patterns, entities or spans.",
+            raise ConceptError(
+                f"The concept {self.name!r} is given by labels, which name no words to remove. Use token_labels, "
+                "or a concept of terms, patterns, entities or spans.",
+                param="concept",
             )
         return list(self._negatives)
 

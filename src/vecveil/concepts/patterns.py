@@ -155,14 +155,16 @@ class PatternDetector:
         self._patterns: list[Any] = []
         for i, pattern in enumerate(patterns):
             if not isinstance(pattern, str):
-                raise InvalidInputError.of(
-                    owner, "patterns", "a sequence of strings", f"{type(pattern).__name__} at position {i}"
+                raise InvalidInputError(
+                    f"`patterns` has a {type(pattern).__name__} at position {i}; it takes strings.", param="patterns"
                 )
             # Compiling has no time limit, and regex expands counted repetitions into gigabytes.
             if unrolled_size(pattern) > LARGEST_PATTERN:
-                constraint = f"of at most {LARGEST_PATTERN:,} elements, repetitions written out"
-                got = f"a larger one at position {i}"
-                raise InvalidInputError.of(owner, "patterns", constraint, got, fix="Lower the counts in braces.")
+                raise InvalidInputError(
+                    f"The pattern at position {i} has more than {LARGEST_PATTERN:,} elements with its repetitions "
+                    "written out. Lower the counts in braces.",
+                    param="patterns",
+                )
             try:
                 compiled = regex.compile(pattern)
                 with contextlib.suppress(regex.error):
@@ -170,12 +172,10 @@ class PatternDetector:
             except (regex.error, RecursionError, OverflowError, MemoryError, ValueError) as error:
                 place = getattr(error, "pos", None)
                 where = "" if place is None else f", wrong at its character {place}"
-                raise InvalidInputError.of(
-                    owner,
-                    "patterns",
-                    "regular expressions that compile",
-                    f"one at position {i} that does not{where}",
-                    fix="The syntax is that of the Python package regex.",
+                raise InvalidInputError(
+                    f"The pattern at position {i} does not compile{where}. The syntax is that of the Python "
+                    "package regex.",
+                    param="patterns",
                 ) from None
             self.patterns += (pattern,)
             self._patterns.append(compiled)
@@ -187,7 +187,7 @@ class PatternDetector:
             if empty is not None:
                 raise self._matches_nothing(i)
         if not self._patterns:
-            raise InvalidInputError.of(owner, "patterns", "at least one pattern", "none")
+            raise InvalidInputError("Give at least one of `patterns`.", param="patterns")
 
     def __len__(self) -> int:
         return len(self._patterns)
@@ -223,21 +223,17 @@ class PatternDetector:
         return spans
 
     def _matches_nothing(self, i: int) -> InvalidInputError:
-        return InvalidInputError.of(
-            self._owner,
-            "patterns",
-            "patterns that match at least one character",
-            f"one at position {i} that matches the empty string",
-            fix="Use + instead of *, and let lookarounds enclose something.",
+        return InvalidInputError(
+            f"The pattern at position {i} matches the empty string. Use + instead of *, and let lookarounds "
+            "enclose something.",
+            param="patterns",
         )
 
     def _too_slow(self, i: int, row: int | None) -> InvalidInputError:
         where = "" if row is None else f" on the text in row {row}"
-        return InvalidInputError.of(
-            self._owner,
-            "patterns",
-            f"done with one text in {self.time_limit:g} seconds",
-            f"more{where}, in the pattern at position {i}",
-            "It probably backtracks without end, as nested repetitions do.",
-            "Simplify it, or make its repetitions possessive (++ and *+).",
+        return InvalidInputError(
+            f"The pattern at position {i} takes more than {self.time_limit:g} seconds{where}: it probably "
+            "backtracks without end, as nested repetitions do. Simplify it, or make its repetitions possessive "
+            "(++ and *+).",
+            param="patterns",
         )

@@ -84,12 +84,10 @@ class Rewriter(ABC):
             given = AnnotatedSpans(spans, owner=owner).detect(texts)
             rows = [merge_spans(text, row) for text, row in zip(texts, given, strict=True)]
         elif self.needs_spans:
-            raise InvalidInputError.of(
-                owner,
-                "spans",
-                "given for a concept of given spans",
-                None,
-                "Its own spans belong to other texts by position.",
+            raise InvalidInputError(
+                "The rewriter's concept has given spans, which belong to other texts by position. Pass `spans` "
+                "of these texts.",
+                param="spans",
             )
         else:
             self.concept.require_spans(owner)
@@ -133,7 +131,9 @@ class Rewriter(ABC):
 
     def with_key(self, source: Any) -> Rewriter:
         """Return the rewriter with the key of its surrogates; see `ReplacingBySurrogates.of`."""
-        raise InvalidInputError.of("vecveil.load", "surrogate_key", f"left out for {self.kind!r}", "a key")
+        raise InvalidInputError(
+            f"The method {self.kind!r} has no surrogates: leave out `surrogate_key`.", param="surrogate_key"
+        )
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that decide the output, JSON-ready; they may hold words of the texts."""
@@ -220,13 +220,10 @@ class ReplacingAtRandom(Rewriter):
             rows = concept.detect(known, show_progress=False)
             known = [word for word, spans in zip(known, rows, strict=True) if not spans]
         if len(known) < FEWEST_WORDS:
-            raise ConceptError.of(
-                "fit",
-                "texts",
-                f"with {FEWEST_WORDS} words that {min_texts} texts hold beside the concept",
-                len(known),
-                "The replacements are drawn from them.",
-                "Give more texts, or lower `min_word_texts`.",
+            raise ConceptError(
+                f"Only {len(known)} words outside the concept are in {min_texts} texts or more; replacements are "
+                f"drawn from at least {FEWEST_WORDS}. Give more texts, or lower `min_word_texts`.",
+                param="texts",
             )
         return cls(concept, seed, tuple(sorted(known[:count])))
 
@@ -277,13 +274,10 @@ class ReplacingByMembers(Rewriter):
         members = members_of(matches.texts, matches.spans)
         fewest = min(map(len, members.values()), default=0)
         if fewest < FEWEST_MEMBERS:
-            raise ConceptError.of(
-                "fit",
-                "texts",
-                "with two members or more of every type of the concept",
-                f"a type with {fewest}",
-                "Each mention is replaced by a member of its type.",
-                "Give more texts, or take members='faker' or method 'redact'.",
+            raise ConceptError(
+                f"A type of the concept has {fewest} members in the texts; replacing each mention by a member of "
+                f"its type needs {FEWEST_MEMBERS}. Give more texts, or take members='faker' or method 'redact'.",
+                param="texts",
             )
         return cls(concept, seed, members)
 
@@ -402,12 +396,10 @@ class ReplacingByHypernyms(Rewriter):
         rescanning = [d for d in concept.detectors if getattr(d, "rescans", False)]
         matches = detect_all("", rescanning, every, show_progress=False)
         if count := sum(map(bool, matches)):
-            raise ConceptError.of(
-                "fit",
-                "hypernyms",
-                "nouns that the detector does not match",
-                f"{count} others",
-                fix="Give nouns by label, '' for others: hypernyms={'': 'one'}.",
+            raise ConceptError(
+                f"The detector matches {count} of the nouns that replace it. Give nouns by label, '' for others: "
+                "hypernyms={'': 'one'}.",
+                param="hypernyms",
             )
         return rewriter
 
@@ -486,12 +478,9 @@ class ReplacingBySurrogates(Rewriter):
         """Return the rewriter; ``source`` is a noise key, keys, a key file's path, or ``env:NAME``."""
         key = _key_of(source)
         if max(map(len, members.values()), default=0) < FEWEST_MEMBERS:
-            raise ConceptError.of(
-                "fit",
-                "texts",
-                "with two members or more of a type of the concept",
-                "fewer",
-                fix="Give more texts, or surrogates='faker'.",
+            raise ConceptError(
+                "No type of the concept has two members in the texts. Give more texts, or surrogates='faker'.",
+                param="texts",
             )
         named = None if isinstance(source, NoiseKeys | NoiseKey) else placed_source(source)
         return cls(concept, seed, members, key.key_id, key.check_value, named, key)
@@ -516,12 +505,10 @@ class ReplacingBySurrogates(Rewriter):
             key = _key_of(self.source, self.key_id)
         if key is None or key.check_value != self.key_check:
             got = "no key" if key is None else "another key"
-            raise KeyFileError.of(
-                "Protector.rewrite",
-                "surrogate_key",
-                f"the key {self.key_id!r} of the fit",
-                got,
-                fix="Name it with vecveil.load(path, surrogate_key=...).",
+            raise KeyFileError(
+                f"Rewriting needs the surrogate key {self.key_id!r} of the fit, and {got} was given. Name it with "
+                "vecveil.load(path, surrogate_key=...).",
+                param="surrogate_key",
             )
         return key
 
@@ -584,13 +571,11 @@ def made_up_members(
     labels = sorted(set(types))
     unknown = sum(label.upper() not in PROVIDERS for label in labels)
     if unknown:
-        raise ConceptError.of(
-            "fit",
-            "members",
-            "'own' or lists of members for types without a Faker provider",
-            f"{unknown} such types",
+        raise ConceptError(
+            f"Faker has no provider for {unknown} types of the concept. Use members='own' or lists of members; "
             f"Faker has {', '.join(sorted(PROVIDERS))}.",
             code="E-CONCEPT-TYPES",
+            param="members",
         )
     locales = (locales,) if isinstance(locales, str) else tuple(locales)
     count = check_count(count, owner="fit", param="count")
@@ -602,7 +587,7 @@ def made_up_members(
         maker: Any = faker.Faker(list(locales))
     except (AttributeError, ValueError, ImportError) as error:
         got = ", ".join(map(repr, locales))
-        raise InvalidInputError.of("made_up_members", "locales", "locales that Faker has", got) from error
+        raise InvalidInputError(f"Faker does not have all of the `locales` {got}.", param="locales") from error
     finally:
         random.setstate(state)
     maker.seed_instance(seed)

@@ -65,16 +65,15 @@ class TermDetector:
         written: list[tuple[str, str]] = []
         for i, term in enumerate(terms):
             if not isinstance(term, str):
-                fix = "In YAML, put quotes around words like no, yes, on, null and around numbers."
-                raise InvalidInputError.of(
-                    owner, "terms", "a sequence of strings", f"{type(term).__name__} at position {i}", fix=fix
+                raise InvalidInputError(
+                    f"`terms` has a {type(term).__name__} at position {i}; it takes strings. In YAML, put quotes "
+                    "around words like no, yes, on, null and around numbers.",
+                    param="terms",
                 )
             key = self._fold(term).strip()
             # A term of punctuation alone would match nearly everywhere.
             if all(unicodedata.category(char)[0] in "PZC" for char in key):
-                got = "an empty one" if not key else "one of punctuation only"
-                got += f" at position {i}"
-                raise InvalidInputError.of(owner, "terms", "terms with a letter, digit or symbol", got)
+                raise InvalidInputError(f"The term at position {i} has no letter, digit or symbol.", param="terms")
             written.append((key, without_surrogates(term)))
         self._free_space = free_space(key for key, _ in written)
         # Two spellings of one term are one pattern; spans report the first spelling.
@@ -83,7 +82,7 @@ class TermDetector:
             key = self._free_space.sub("", key) if self._free_space else key
             folded.setdefault(key, term)
         if not folded:
-            raise InvalidInputError.of(owner, "terms", "at least one term", "none")
+            raise InvalidInputError("Give at least one of `terms`.", param="terms")
         self.terms = tuple(folded.values())
         self._keys = list(folded)
         self._terms = [canonical(term) for term in self.terms]

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from vecveil.data.files import LONGEST, NoRowsError, not_usable
+from vecveil.data.files import LONGEST, NoRowsError
 from vecveil.errors import DataFileError, MissingDependencyError
 from vecveil.types import Embeddings
 
@@ -86,13 +86,17 @@ def missing_column(source: str, param: str, missing: str | None, names: Iterable
     listed = _listed(names)
     if missing is None:
         fix = f"Name it with {param} (--{param.replace('_', '-')})."
-        return DataFileError.of(source, param, "a column of the file", "None, and none was found", listed, fix)
+        return DataFileError(
+            f"{source}: no column was found for `{param}`. {listed} Name it with {param} "
+            f"(--{param.replace('_', '-')}).",
+            param=param,
+        )
     lowered = {name.lower(): name for name in names}
     # A near match shows a name: where names may be data, only an almost exact match may.
     nearness = 0.9 if "not listed" in listed else 0.6
     close = get_close_matches(missing.lower(), lowered, n=1, cutoff=nearness)
-    fix = f"Did you mean {lowered[close[0]]!r}?" if close else ""
-    return DataFileError.of(source, param, "a column of the file", repr(missing), listed, fix)
+    fix = f" Did you mean {lowered[close[0]]!r}?" if close else ""
+    return DataFileError(f"{source} has no column {missing!r} (`{param}`). {listed}{fix}", param=param)
 
 
 def check_names(source: str, names: Sequence[str]) -> None:
@@ -100,11 +104,10 @@ def check_names(source: str, names: Sequence[str]) -> None:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         which = f": {', '.join(map(repr, repeated[:SHOWN]))}" if all(map(is_word, names)) else ""
-        raise not_usable(
-            source,
-            "a table with different column names",
-            f"{len(repeated)} that occur twice{which}",
-            fix="Rename them; if the first line is data, add a header line.",
+        raise DataFileError(
+            f"{source} has {len(repeated)} column names twice{which}. Rename them; if the first line is data, add "
+            "a header line.",
+            param="path",
         )
 
 
@@ -112,8 +115,8 @@ def check_rows(source: str, rows: int, columns: int | None = None) -> None:
     """Raise NoRowsError for a table without rows."""
     if rows == 0:
         width = "1 column" if columns == 1 else f"{columns} columns"
-        got = "an empty one" if columns is None else f"one with a header ({width}) and no rows"
-        raise NoRowsError.of(source, "path", "a table with rows", got)
+        got = "is empty" if columns is None else f"has a header ({width}) and no rows"
+        raise NoRowsError(f"{source} {got}.", param="path")
 
 
 # Types -------------------------------------------------------------------------------------------
@@ -226,12 +229,9 @@ def ids_of(values: Any, *, source: str, first_row: int) -> list[str]:
     for i, value in enumerate(plain):
         if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
             got = "nothing" if value is None or value == "" else type(value).__name__
-            raise DataFileError.of(
-                source,
-                "id_column",
-                "a column of texts or whole numbers",
-                f"{got} in {row_number(first_row + i)}",
-                "It names the item of each row.",
+            raise DataFileError(
+                f"{source}: an id must be a text or a whole number; {row_number(first_row + i)} has {got}.",
+                param="id_column",
             )
     # A CSV's "7" and a Parquet file's 7 are one item: the format must not change an id.
     return [str(value) for value in plain]
@@ -246,8 +246,7 @@ def arrow_column(values: Any, kind: ColumnType, source: str) -> Any:
     try:
         return pa.array(values, arrow_type(kind))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        constraint = "a file that stays the same while it is read"
-        raise not_usable(source, constraint, "values of another type") from None
+        raise DataFileError(f"{source} changed while it was read.", param="path") from None
 
 
 def texts_from_arrow(values: Any) -> list[str | None]:
@@ -264,34 +263,33 @@ def vectors_from_arrow(values: Any, *, source: str, column: str, first_row: int,
     pa = import_pyarrow()
     values = getattr(values, "storage", values)
 
-    def refuse(index: int, constraint: str, got: str) -> DataFileError:
-        where = f"{got} in {row_number(first_row + index)} of {column!r}"
-        return DataFileError.of(source, "embedding_column", constraint, where, fix="Drop or repair such rows.")
+    def refuse(index: int, got: str) -> DataFileError:
+        where = f"{row_number(first_row + index)} of {column!r}"
+        return DataFileError(f"{source}: {where} has {got}. Drop or repair such rows.", param="embedding_column")
 
     if values.null_count:
         index = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
-        raise refuse(index, "a column with a vector in each row", "none")
+        raise refuse(index, "no vector")
     if pa.types.is_fixed_size_list(values.type):
         width = int(values.type.list_size)
         if dimension is not None and width != dimension:
-            raise refuse(0, f"a column of vectors of dimension {dimension}", f"{width} values")
+            raise refuse(0, f"{width} values instead of {dimension}")
     else:
         # Offsets give every length without a Python object per row.
         lengths = np.diff(values.offsets.to_numpy())
         width = int(lengths[0]) if dimension is None else dimension
         wrong = np.flatnonzero(lengths != width)
         if wrong.size:
-            got = f"{lengths[wrong[0]]} values"
-            raise refuse(int(wrong[0]), f"a column of vectors of one dimension (here {width})", got)
+            raise refuse(int(wrong[0]), f"{lengths[wrong[0]]} values instead of {width}")
     if width == 0:
-        raise refuse(0, "a column of vectors with at least one value", "0 values")
+        raise refuse(0, "a vector without values")
     if width > WIDEST:
-        raise refuse(0, f"a column of vectors of at most {WIDEST:,} dimensions", f"{width:,} values")
+        raise refuse(0, f"{width:,} values; {WIDEST:,} are the most")
     # flatten, not values: it honours the offset of a sliced array.
     flat = values.flatten()
     if flat.null_count:
         index = int(np.argmax(flat.is_null().to_numpy(zero_copy_only=False))) // width
-        raise refuse(index, "a column of vectors without gaps", "a missing value")
+        raise refuse(index, "a missing value")
     array: np.ndarray = flat.to_numpy(zero_copy_only=False).reshape(-1, width)
     return array.astype(np.float32) if array.dtype == np.float16 else array
 

@@ -58,25 +58,20 @@ class NoRowsError(DataFileError):
     """A readable file without rows, such as a header alone. Runs over many files skip it."""
 
 
-def not_usable(name: str, constraint: str, got: object, why: str = "", fix: str = "") -> DataFileError:
-    """Return the error ``name: `path` must be constraint; got …`` for a whole file."""
-    return DataFileError.of(name, "path", constraint, got, why, fix)
-
-
 @contextmanager
 def readable(name: str) -> Iterator[None]:
     """Turn an OSError inside the block into a DataFileError."""
     try:
         yield
     except FileNotFoundError:
-        raise not_usable(name, "an existing file", "a path where there is none") from None
+        raise DataFileError(f"File not found: {name}.", param="path") from None
     except PermissionError:
-        raise not_usable(name, "a readable file", "one that you may not read", fix="Check its permissions.") from None
+        raise DataFileError(f"You may not read {name}. Check its permissions.", param="path") from None
     except IsADirectoryError:
-        raise not_usable(name, "a file", "a folder", fix="Name a file inside it.") from None
+        raise DataFileError(f"{name} is a folder. Name a file inside it.", param="path") from None
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
-        raise not_usable(name, "a readable file", f"the error {reason!r} while reading") from None
+        raise DataFileError(f"Reading {name} failed: {reason}.", param="path") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +101,10 @@ class _Unzipped(gzip.GzipFile):
         block = super().read1(size)
         self._expanded += len(block)
         if self._expanded > max(UNZIPPED_FREELY, UNZIPPED_RATIO * self._raw.tell()):
-            raise not_usable(
-                self._name,
-                f"gzip data at most {UNZIPPED_RATIO} times smaller than its content",
-                "data that grows further",
-                fix="If you trust it, decompress it first.",
+            raise DataFileError(
+                f"{self._name} expands to more than {UNZIPPED_RATIO} times its size. If you trust it, decompress "
+                "it first.",
+                param="path",
             )
         return block
 
@@ -133,7 +127,7 @@ def find_input(path: str | os.PathLike[str], format: str | None = None) -> Input
         return _pipe("standard input", None, format or "txt")
     path = Path(path)
     if "\0" in str(path):
-        raise not_usable("read_table", "an existing file", "a path with a null character")
+        raise DataFileError("A path cannot have a null character.", param="path")
     with readable(path.name):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -173,20 +167,17 @@ def _by_suffix(path: Path) -> tuple[str | None, bool]:
 
 def _unknown_suffix(path: Path) -> InvalidInputError:
     known = ", ".join(f"*{suffix}" for suffixes in INPUT_SUFFIXES.values() for suffix in suffixes)
-    got = f"the suffix {path.suffix!r}" if path.suffix else "a name without a suffix"
+    got = f"the suffix {path.suffix!r}" if path.suffix else "no suffix"
     fix = _FIXES.get(path.suffix.lower(), "Rename it, or name the format: format= (--format).")
-    return InvalidInputError.of(path.name, "path", f"a file named {known} (text also .gz)", got, fix=fix)
+    return InvalidInputError(f"{path.name} has {got}; a table is named {known} (text also .gz). {fix}", param="path")
 
 
 def _pipe(name: str, path: Path | None, format: str) -> InputFile:
     if format not in TEXT_FORMATS:
-        raise InvalidInputError.of(
-            name,
-            "format",
-            f"one of {', '.join(TEXT_FORMATS)} for a pipe",
-            repr(format),
-            "A pipe has no random access.",
-            "Save it to a file first.",
+        raise InvalidInputError(
+            f"{format} needs random access, which a pipe does not have. Save it to a file first, or use "
+            f"{', '.join(TEXT_FORMATS)}.",
+            param="format",
         )
     with readable(name):
         if path is None:
@@ -196,7 +187,7 @@ def _pipe(name: str, path: Path | None, format: str) -> InputFile:
             with open(path, "rb") as file:
                 content = file.read(PIPE_LIMIT + 1)
     if len(content) > PIPE_LIMIT:
-        raise not_usable(name, "at most 1 GiB for a pipe", "more", fix="Save it to a file first.")
+        raise DataFileError(f"{name} has more than 1 GiB. Save it to a file first.", param="path")
     return input_file(name, format, partial(io.BytesIO, content))
 
 
@@ -204,21 +195,21 @@ def _check_head(name: str, format: str, head: bytes, zipped: bool) -> bool:
     """Return whether the first bytes are gzip's; raise DataFileError for another format."""
     binary = format in _BINARY_FORMATS.values()
     if not head:
-        raise (DataFileError if binary else NoRowsError).of(name, "path", "a file with rows", "an empty file")
+        raise (DataFileError if binary else NoRowsError)(f"{name} is empty.", param="path")
     actual = next((kind for magic, kind in _BINARY_FORMATS.items() if head.startswith(magic)), None)
     if actual is not None and actual != format:
         fix = f"Give format={actual!r} (--format {actual})."
-        raise not_usable(name, f"a {format} file", f"a {actual} file", fix=fix)
+        raise DataFileError(f"{name} is a {actual} file. Give format={actual!r} (--format {actual}).", param="path")
     if binary and actual is None:
-        kind, fix = ("a .npy file", "Write it with numpy.save.") if format == "npy" else ("a Parquet file", "")
-        raise not_usable(name, kind, "a file of another format", fix=fix)
+        kind, fix = ("a .npy file", " Write it with numpy.save.") if format == "npy" else ("a Parquet file", "")
+        raise DataFileError(f"{name} is not {kind}.{fix}", param="path")
     # A spreadsheet under a text suffix: its bytes would only give a decoding error later.
     if head.startswith(b"PK\x03\x04"):
         fix = "Save the table as CSV (UTF-8)."
-        raise not_usable(name, f"a {format} file", "a zip archive or a spreadsheet", fix=fix)
+        raise DataFileError(f"{name} is a zip archive or a spreadsheet. Save the table as CSV (UTF-8).", param="path")
     compressed = head.startswith(b"\x1f\x8b")
     if zipped and not compressed:
-        raise not_usable(name, "gzip data, as its name says", "something else", fix="Drop .gz from its name.")
+        raise DataFileError(f"{name} is not compressed. Drop .gz from its name.", param="path")
     return compressed
 
 
@@ -232,8 +223,8 @@ def check_encoding(encoding: str) -> str:
         # Codecs such as hex and zip exist but do not encode text.
         "".encode(codec.name)
     except (LookupError, TypeError, ValueError):
-        raise InvalidInputError.of(
-            "read_table", "encoding", "the name of a text encoding such as utf-8 or latin1", "an unknown name"
+        raise InvalidInputError(
+            "`encoding` names no text encoding such as utf-8 or latin1.", param="encoding"
         ) from None
     return "utf-8-sig" if codec.name == "utf-8" else codec.name
 
@@ -264,11 +255,10 @@ def read_lines(file: InputFile, encoding: str, newline: str | None = "") -> Iter
                 source.check_head(codec)
             warned = warned or warn_of_controls(line, file.name)
             if len(line) > LONGEST:
-                raise not_usable(
-                    file.name,
-                    f"lines of at most {LONGEST} characters",
-                    f"a longer one at line {number}",
-                    fix="Check that the file has the format that its name says.",
+                raise DataFileError(
+                    f"Line {number} of {file.name} has more than {LONGEST} characters. Check that the file has "
+                    "the format that its name says.",
+                    param="path",
                 )
             # Encodings other than utf-8-sig keep the byte order mark as a character.
             yield line.removeprefix("\ufeff") if number == 1 else line
@@ -304,8 +294,8 @@ class _CountedBytes(io.BufferedIOBase):
             try:
                 block: bytes = self._raw.read1(size)  # type: ignore[attr-defined]
             except (EOFError, zlib.error, gzip.BadGzipFile):
-                raise not_usable(
-                    self._name, "a whole gzip file", "a truncated or damaged one", fix="Copy or compress it again."
+                raise DataFileError(
+                    f"{self._name} is a truncated or damaged gzip file. Copy or compress it again.", param="path"
                 ) from None
         self.head = self.head or block[:_HEAD]
         self._offset += len(block)

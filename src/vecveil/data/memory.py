@@ -48,12 +48,9 @@ class MemoryAccount:
     def check(self, size: int) -> None:
         """Raise MemoryLimitError if ``size`` bytes at once exceed the limit."""
         if size > self.limit:
-            raise MemoryLimitError.of(
-                self._source,
-                "max_memory",
-                "at least the size of the decoded columns",
-                f"{self.limit >> 20:,} MiB",
-                "The file expands to more than that in memory.",
-                "Give fewer rows, or raise the limit with --max-memory (max_memory=) if you trust the file.",
+            raise MemoryLimitError(
+                f"{self._source}: `max_memory` is {self.limit >> 20:,} MiB, and the file expands to more. Give fewer "
+                "rows, or raise it (--max-memory) if you trust the file.",
                 code=CODE,
+                param="max_memory",
             )

@@ -12,7 +12,7 @@ from typing import IO
 import numpy as np
 
 from vecveil.data.columns import WIDEST, ColumnBatch, TableSource, check_rows
-from vecveil.data.files import InputFile, not_usable, readable
+from vecveil.data.files import InputFile, readable
 from vecveil.errors import DataFileError
 from vecveil.types import Embeddings
 
@@ -30,27 +30,22 @@ class NpySource(TableSource):
             self._start = opened.tell()
             size = opened.seek(0, 2)
         if self._dtype.kind != "f" or self._dtype.itemsize not in (2, 4, 8):
-            raise self._unfit(
-                "float32 or float64 vectors", f"dtype {self._dtype}", "Convert it with .astype(numpy.float32)."
-            )
+            raise self._unfit(f"dtype {self._dtype}; vectors are float32. Convert it with .astype(numpy.float32).")
         if len(shape) != 2 or min(shape) < 0:
-            raise self._unfit("an array of shape (N, n)", f"shape {shape}")
+            raise self._unfit(f"shape {shape} instead of (N, n).")
         check_rows(self.name, shape[0])
         if shape[1] == 0:
-            raise self._unfit("an array of shape (N, n) with n >= 1", f"shape {shape}")
+            raise self._unfit(f"shape {shape}; n is at least 1.")
         # Rows are read whole, and a sparse file may declare any length.
         if shape[1] > WIDEST:
-            raise self._unfit(f"vectors of at most {WIDEST:,} dimensions", f"shape {shape}")
+            raise self._unfit(f"shape {shape}; n is at most {WIDEST:,}.")
         self._all, self.dimension = shape
         self.first_row, stop = (0, self._all) if span is None else span
         self.rows = stop - self.first_row
         needed = self._start + self._all * self.row_bytes
         if size < needed:
-            raise not_usable(
-                self.name,
-                f"a whole .npy file of {needed} bytes",
-                f"a truncated one of {size} bytes",
-                fix="Copy or write it again.",
+            raise DataFileError(
+                f"{self.name} is truncated: it has {size} of {needed} bytes. Copy or write it again.", param="path"
             )
 
     @property
@@ -81,7 +76,7 @@ class NpySource(TableSource):
     def _fill(self, file: IO[bytes], piece: np.ndarray, position: int) -> None:
         file.seek(self._start + position * self._dtype.itemsize)
         if file.readinto(piece.reshape(-1).view(np.uint8).data) != piece.nbytes:  # type: ignore[attr-defined]
-            raise not_usable(self.name, "a file that stays the same while it is read", "one that got shorter")
+            raise DataFileError(f"{self.name} got shorter while it was read.", param="path")
 
     def _header(self, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
         try:
@@ -91,9 +86,9 @@ class NpySource(TableSource):
                     return np.lib.format.read_array_header_1_0(file)
                 return np.lib.format.read_array_header_2_0(file)
         except Exception:  # the header is Python source: a damaged one fails in any way
-            raise not_usable(
-                self.name, "a .npy file", "one with a damaged header", fix="Write it again with numpy.save."
+            raise DataFileError(
+                f"{self.name} has a damaged .npy header. Write it again with numpy.save.", param="path"
             ) from None
 
-    def _unfit(self, constraint: str, got: str, fix: str = "") -> DataFileError:
-        return DataFileError.of(self.name, "embeddings", constraint, got, fix=fix)
+    def _unfit(self, got: str) -> DataFileError:
+        return DataFileError(f"{self.name} has {got}", param="embeddings")

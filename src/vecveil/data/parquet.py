@@ -17,9 +17,9 @@ from vecveil.data.columns import (
     import_pyarrow,
     undictionaried,
 )
-from vecveil.data.files import InputFile, not_usable, readable
+from vecveil.data.files import InputFile, readable
 from vecveil.data.memory import MemoryAccount
-from vecveil.errors import VecveilError
+from vecveil.errors import DataFileError, VecveilError
 
 METADATA_KEY = b"vecveil"
 READ_AHEAD = 1 << 20
@@ -124,11 +124,10 @@ class ParquetSource(TableSource):
                     file, buffer_size=READ_AHEAD, pre_buffer=False, read_dictionary=list(dictionaries)
                 )
                 if parquet.metadata.num_rows > FREELY + ROWS_A_BYTE * size:
-                    raise not_usable(
-                        self.name,
-                        "a Parquet file with about as many rows as it has room for",
-                        "one that declares many more",
-                        fix="If you trust it, write it again in another format.",
+                    raise DataFileError(
+                        f"{self.name} declares many more rows than it has room for. If you trust it, write it "
+                        "again in another format.",
+                        param="path",
                     )
             yield parquet
 
@@ -141,19 +140,19 @@ class ParquetSource(TableSource):
         except VecveilError:
             raise
         except MemoryError:
-            raise not_usable(
-                self.name,
-                "a whole Parquet file whose row groups fit into memory",
-                "one that asks for more memory than there is",
-                fix="Raise the limit of memory; if there is enough, the file is damaged: write it again.",
+            raise DataFileError(
+                f"{self.name} needs more memory than there is. Raise the limit of memory; if there is enough, the "
+                "file is damaged: write it again.",
+                param="path",
             ) from None
         # RuntimeError: C++ exceptions that pyarrow has no class for.
         except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, RuntimeError):
             raise self._damaged() from None
 
     def _damaged(self) -> VecveilError:
-        fix = "Copy or write it again."
-        return not_usable(self.name, "a whole Parquet file", "a truncated or damaged one", fix=fix)
+        return DataFileError(
+            f"{self.name} is a truncated or damaged Parquet file. Copy or write it again.", param="path"
+        )
 
 
 def _longest_in(batch: Any) -> int:

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from vecveil.data.columns import ColumnType, has_number_list, ids_of, is_text, json_values, missing_column
-from vecveil.data.reading import EMBEDDING, Chunk, TableReader, read_table
+from vecveil.data.reading import EMBEDDING, Chunk, TableFormat, TableReader, read_table
 from vecveil.data.writing import EmbeddingWriter, NpyWriter, check_output, open_writer
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError, ReleaseError
 from vecveil.io import PRIVATE, PUBLIC
@@ -63,45 +63,25 @@ class ProtectionCounts:
 def protect_table(
     input: str | os.PathLike[str],
     output: str | os.PathLike[str],
-    protect: Callable[..., Embeddings],
+    protect: Callable[..., Embeddings] | TableProtection,
     *,
-    encode: Callable[[list[str]], Embeddings] | None = None,
-    dimension: int | None = None,
-    text_column: str | None = None,
-    embedding_column: str | None = None,
-    carry: Sequence[str] = (),
-    keep_text: bool = False,
     metadata: Mapping[str, Any] | None = None,
-    with_items: bool = False,
-    id_column: str | None = None,
-    sealed: SealedColumns | None = None,
     chunk_rows: int | None = None,
     overwrite: bool = False,
-    format: str | None = None,
-    encoding: str = "utf-8",
-    delimiter: str | None = None,
-    max_memory: int | None = None,
     show_progress: bool | None = None,
+    **options: Any,
 ) -> ProtectionCounts:
     """Write the protected vectors of ``input`` to ``output``; return the counts.
 
     The vectors are those of the embedding column, or else the encoded texts. The chunk bounds the memory for files of
-    any size. The output appears whole or not at all.
+    any size. The output appears whole or not at all. A .npy output has vectors only.
 
     Args:
-        protect: clean vectors (N, n) in, vectors to release out, one row each.
-        encode: texts to vectors; necessary for an input without vectors.
-        dimension: dimension of ``protect``; other vectors fail before any work.
-        carry: columns to write unchanged, whatever they hold, beside ``id_column``, or ``id`` where there is one.
-        keep_text: also write the text column. A .npy output has vectors only.
+        protect: clean vectors (N, n) in, vectors to release out, one row each; or a `TableProtection`.
         metadata: see :func:`open_writer`.
-        with_items: call ``protect(vectors, items)``, where `RowItems` has the rows' ids and texts.
-        id_column: column of these ids; None counts the rows from 0.
-        sealed: also write the sealed originals; see `TableProtection`.
         overwrite: replace an existing output.
         show_progress: None shows a bar on a terminal.
-
-    The other arguments are those of :func:`read_table`.
+        options: fields of `TableFormat`, and of `TableProtection`.
 
     Raises:
         DataFileError: the input is not usable, or the output cannot be written.
@@ -110,31 +90,12 @@ def protect_table(
         MemoryLimitError: too little memory to begin, or decoded rows exceed ``max_memory``.
     """
     check_room(ROOM, owner="protect")
+    form = {field.name: options.pop(field.name) for field in fields(TableFormat) if field.name in options}
     vectors_only = check_output(output, overwrite=overwrite, source=input) is NpyWriter
-    reader = read_table(
-        input,
-        text_column=text_column,
-        embedding_column=embedding_column,
-        columns=[],
-        chunk_rows=chunk_rows,
-        format=format,
-        encoding=encoding,
-        delimiter=delimiter,
-        max_memory=max_memory,
-    )
-    protection = TableProtection(
-        protect,
-        encode=encode,
-        dimension=dimension,
-        carry=carry,
-        keep_text=keep_text,
-        vectors_only=vectors_only,
-        with_items=with_items,
-        id_column=id_column,
-        sealed=sealed,
-    )
-    prepared = protection.of(reader)
-    mode = PRIVATE if carry or keep_text else PUBLIC
+    protection = protect if isinstance(protect, TableProtection) else TableProtection(protect, **options)
+    protection = replace(protection, vectors_only=vectors_only)
+    prepared = protection.of(read_table(input, columns=[], chunk_rows=chunk_rows, **form))
+    mode = PRIVATE if protection.carry or protection.keep_text else PUBLIC
     with open_writer(output, types=prepared.types, metadata=metadata, overwrite=overwrite, mode=mode) as writer:
         return prepared.write(writer, show_progress=show_progress)
 
@@ -158,10 +119,17 @@ class SealedColumns:
 
 @dataclass(frozen=True)
 class TableProtection:
-    """Settings for protecting a table: the arguments of :func:`protect_table`.
+    """Settings for protecting a table.
 
     Attributes:
+        protect: clean vectors (N, n) in, vectors to release out, one row each.
+        encode: texts to vectors; necessary for a table without vectors.
+        dimension: dimension of ``protect``; other vectors fail before any work.
+        carry: columns to write unchanged, whatever they hold, beside ``id_column``, or ``id`` where there is one.
+        keep_text: also write the text column.
         vectors_only: the output has no other columns.
+        with_items: call ``protect(vectors, items)``, where `RowItems` has the rows' ids and texts.
+        id_column: column of these ids; None counts the rows from 0.
         owned: ``protect`` returns a new array each time, so no copy is necessary before the next call.
         sealed: columns of sealed originals. They need ``id_column``; of the other columns only ids and ``carry`` stay
             readable.
@@ -185,23 +153,15 @@ class TableProtection:
             raise missing_column(reader.name, "embedding_column", None, reader.types)
         if None not in (self.dimension, reader.dimension) and self.dimension != reader.dimension:
             param = "embeddings" if reader.format == "npy" else "embedding_column"
-            raise IncompatibleError.of(
-                reader.name,
-                param,
-                f"of dimension {self.dimension}",
-                f"dimension {reader.dimension}",
-                "The protector was fitted for vectors of another encoder.",
-                "Use the encoder it was fitted with, or fit a new protector.",
+            raise IncompatibleError(
+                f"{reader.name}: `{param}` has dimension {reader.dimension}; the protector was fitted for "
+                f"{self.dimension}. Use the encoder it was fitted with, or fit a new protector.",
+                param=param,
             )
         if self.vectors_only and (self.keep_text or self.carry):
             param = "keep_text" if self.keep_text else "carry"
-            raise InvalidInputError.of(
-                "protect_table",
-                param,
-                "left out for a .npy output",
-                "columns to keep",
-                "A .npy file has vectors only.",
-                "Write .parquet to keep columns.",
+            raise InvalidInputError(
+                f"A .npy output has vectors only: leave out `{param}`, or write .parquet to keep columns.", param=param
             )
         if self.id_column is not None and self.id_column not in reader.types:
             raise missing_column(reader.name, "id_column", self.id_column, reader.types)
@@ -209,8 +169,8 @@ class TableProtection:
         if sealed is not None:
             added = {sealed.name, *sealed.tokens.values()}
             if added & reader.types.keys() or self.vectors_only or self.id_column is None:
-                raise InvalidInputError.of(
-                    "seal", "input", "a table with ids, not sealed yet, sealed into Parquet", "another table or output"
+                raise InvalidInputError(
+                    "Sealing needs a table with ids that is not sealed yet, and a Parquet output.", param="input"
                 )
         types = {} if self.vectors_only else _carried_types(reader, self.carry, self.keep_text, self.id_column)
         roles = (reader.text_column, reader.embedding_column)
@@ -250,12 +210,11 @@ class PreparedTable:
             for chunk in progress(chunks, "Protecting", total=total, show=show_progress, unit="chunk"):
                 for name in examined:
                     if has_number_list(chunk.columns[name]):
-                        raise DataFileError.of(
-                            reader.name,
-                            "carry",
-                            f"with {name!r}, if its lists of numbers are no clean vectors",
-                            "without it",
-                            fix="Otherwise rename the column: then it is left out.",
+                        raise DataFileError(
+                            f"{reader.name}: the column {name!r} has lists of numbers, which may be clean "
+                            "vectors. If they are not, name it with `carry`; otherwise rename the column: then "
+                            "it is left out.",
+                            param="carry",
                         )
                 clean = self._clean(chunk, width)
                 width = clean.shape[1]
@@ -281,8 +240,9 @@ class PreparedTable:
         vectors = self.protection.encode(chunk.texts or [])
         vectors = check_embeddings(vectors, owner="encode", param="output", dimension=dimension)
         if len(vectors) != chunk.rows:
-            constraint = f"one vector for each of {chunk.rows} texts"
-            raise InvalidInputError.of("encode", "output", constraint, f"{len(vectors)}")
+            raise InvalidInputError(
+                f"The encoder returned {len(vectors)} vectors for {chunk.rows} texts.", param="output"
+            )
         return vectors
 
     def _ids(self, chunk: Chunk) -> list[str]:
@@ -314,8 +274,10 @@ class PreparedTable:
         except InvalidInputError as error:
             raise ReleaseError(f"{self.reader.name}: nothing was released. {error}") from None
         if len(released) != len(clean):
-            constraint = f"one vector for each of {len(clean)} rows"
-            raise ReleaseError.of("protect", "output", constraint, f"{len(released)}", "Nothing was released.")
+            raise ReleaseError(
+                f"`protect` returned {len(released)} vectors for {len(clean)} rows. Nothing was released.",
+                param="output",
+            )
         # The writer thread reads it while `protect` works on the next chunk, perhaps in the same array.
         return released if self.protection.owned else released.copy()
 
@@ -333,12 +295,10 @@ def _carried_types(
         if name not in types:
             raise missing_column(reader.name, "carry", name, types)
         if name in roles and not (keep_text and name == text):
-            raise InvalidInputError.of(
-                "protect_table",
-                "carry",
-                "without the text and the clean vectors",
-                repr(name),
-                fix="Keep the text with keep_text=True (--keep-text).",
+            raise InvalidInputError(
+                f"`carry` {name!r} is the column of texts or of clean vectors. Keep the text with keep_text=True "
+                "(--keep-text).",
+                param="carry",
             )
     own = ID if id_column is None else id_column
     if own in types and own not in roles and (is_text(types[own]) or re.fullmatch(r"u?int\d+", str(types[own]))):
@@ -346,9 +306,11 @@ def _carried_types(
     if keep_text and text is not None:
         names.add(text)
     if EMBEDDING in names:
-        why = "The protected vectors are written under that name."
-        constraint = f"without a column {EMBEDDING!r}"
-        raise InvalidInputError.of("protect_table", "carry", constraint, "one", why, "Rename the column.")
+        raise InvalidInputError(
+            f"`carry` cannot keep a column {EMBEDDING!r}: the protected vectors are written under that name. "
+            "Rename the column.",
+            param="carry",
+        )
     return {name: kind for name, kind in types.items() if name in names}
 
 

@@ -126,12 +126,10 @@ class TableReader:
             return EMBEDDING if EMBEDDING in self.types and self._holds_vectors(EMBEDDING) else None
         self._check_columns("embedding_column", [name])
         if not self._holds_vectors(name):
-            raise DataFileError.of(
-                self.name,
-                "embedding_column",
-                "a column of lists of float32 or float64",
-                f"{name!r} of type {self.types[name]}",
-                fix="Vectors are read from Parquet or .npy.",
+            raise DataFileError(
+                f"{self.name}: the column {name!r} has the type {self.types[name]}, not lists of float32 or "
+                "float64. Vectors are read from Parquet or .npy.",
+                param="embedding_column",
             )
         return name
 
@@ -143,8 +141,9 @@ class TableReader:
         if name is not None:
             self._check_columns("text_column", [name])
             if not is_text(self.types[name]):
-                got = f"{name!r} of type {self.types[name]}"
-                raise DataFileError.of(self.name, "text_column", "a column of texts", got)
+                raise DataFileError(
+                    f"{self.name}: the column {name!r} has the type {self.types[name]}, not text.", param="text_column"
+                )
             return name
         if TEXT in self.types and is_text(self.types[TEXT]):
             return TEXT
@@ -174,16 +173,18 @@ class TableReader:
         texts: list[Any] = values if isinstance(values, list) else texts_from_arrow(values)
         missing = [i for i, text in enumerate(texts) if text is None]
         if missing:
-            got = (
-                f"{len(missing)} empty (null) among the first {first + len(texts)} rows, "
-                f"the first is {row_number(first + missing[0])}"
+            raise DataFileError(
+                f"{self.name}: {len(missing)} texts are empty (null) among the first {first + len(texts)} rows; "
+                f"the first is {row_number(first + missing[0])}. Drop these rows, with "
+                f"dropna(subset=[{self.text_column!r}]) of pandas.",
+                param="text_column",
             )
-            fix = f"Drop these rows, with dropna(subset=[{self.text_column!r}]) of pandas."
-            raise DataFileError.of(self.name, "text_column", "a text in each row", got, fix=fix)
         for i, text in enumerate(texts):
             if not isinstance(text, str):
-                got = f"a {type(text).__name__} in {row_number(first + i)}"
-                raise DataFileError.of(self.name, "text_column", "a text in each row", got)
+                raise DataFileError(
+                    f"{self.name}: {row_number(first + i)} has a {type(text).__name__} where a text should be.",
+                    param="text_column",
+                )
         return texts
 
     def _vectors(self, values: Any, first: int) -> Embeddings:
@@ -195,12 +196,12 @@ class TableReader:
                 return vectors
         bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if bad.size:
-            got = (
-                f"{bad.size} with NaN or infinity among the first {first + len(vectors)} rows, "
-                f"the first is {row_number(first + int(bad[0]))}"
-            )
             param = "embedding_column" if arrow else "embeddings"
-            raise DataFileError.of(self.name, param, "finite", got, fix="Drop or repair these rows.")
+            raise DataFileError(
+                f"{self.name}: `{param}` has {bad.size} vectors with NaN or infinity among the first "
+                f"{first + len(vectors)} rows; the first is {row_number(first + int(bad[0]))}. Drop or repair them.",
+                param=param,
+            )
         return vectors
 
     def _arrow_vectors(self, values: Any, first: int, dimension: int | None) -> Embeddings:
@@ -209,18 +210,51 @@ class TableReader:
         )
 
 
+@dataclass(frozen=True)
+class TableFormat:
+    """How a table is read. The fields are keyword arguments of the functions that read one.
+
+    Attributes:
+        text_column: None takes ``text``, or the only column; of CSV and TSV only if its name is a single word, because
+            without a header it would be the first text.
+        embedding_column: None takes the Parquet column ``embedding`` if it holds lists of floats.
+        format: csv, tsv, jsonl, txt, parquet or npy; None goes by the suffix.
+        encoding: of text formats.
+        delimiter: of CSV; None chooses among ``,``, ``;`` and tab by the header.
+        max_memory: bytes of a chunk's decoded Parquet columns, of `read_texts` of all that it returns; None is the
+            smaller of 1 GiB and a quarter of the machine's memory.
+    """
+
+    text_column: str | None = None
+    embedding_column: str | None = None
+    format: str | None = None
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    max_memory: int | None = None
+
+    def source(self, path: str | os.PathLike[str] | InputFile) -> TableSource:
+        """Return the columns of the table at ``path``."""
+        file = path if isinstance(path, InputFile) else find_input(path, self.format)
+        match file.format:
+            case "csv" | "tsv":
+                return DelimitedSource(file, self.encoding, self.delimiter)
+            case "jsonl":
+                return JsonLinesSource(file, self.encoding)
+            case "txt":
+                return TextLinesSource(file, self.encoding)
+            case "parquet":
+                return ParquetSource(file, max_memory=self.max_memory)
+            case _:
+                return NpySource(file)
+
+
 def read_table(
     path: str | os.PathLike[str] | InputFile,
     *,
-    text_column: str | None = None,
-    embedding_column: str | None = None,
     columns: Sequence[str] | None = None,
     chunk_rows: int | None = None,
-    format: str | None = None,
-    encoding: str = "utf-8",
-    delimiter: str | None = None,
-    max_memory: int | None = None,
     source: TableSource | None = None,
+    **form: Any,
 ) -> TableReader:
     """Return a checked reader of the table at ``path``, which yields it in chunks of bounded size.
 
@@ -229,54 +263,27 @@ def read_table(
     Args:
         path: CSV, TSV, JSON lines or text lines (also gzipped), Parquet or .npy; ``-`` is standard input (text formats,
             held in memory).
-        text_column: None takes ``text``, or the only column; of CSV and TSV only if its name is a single word, because
-            without a header it would be the first text.
-        embedding_column: None takes the Parquet column ``embedding`` if it holds lists of floats.
         columns: the further columns in chunks; None takes all.
         chunk_rows: largest number of rows of a chunk; None chooses by size.
-        format: csv, tsv, jsonl, txt, parquet or npy; None goes by the suffix.
-        encoding: of text formats.
-        delimiter: of CSV; None chooses among ``,``, ``;`` and tab by the header.
-        max_memory: bytes of a chunk's decoded Parquet columns; None is the smaller of 1 GiB and a quarter of the
-            machine's memory.
         source: reads some of the rows of ``path``, such as some row groups; None reads all.
+        form: fields of `TableFormat`.
 
     Raises:
         DataFileError: the file is missing, empty, damaged, in another encoding, or lacks a column.
         MemoryLimitError: decoded rows exceed ``max_memory`` (code ``E-MEMORY-TABLE``).
         InvalidInputError: the suffix is not known.
     """
-    check_encoding(encoding)
+    table = TableFormat(**form)
+    check_encoding(table.encoding)
     if chunk_rows is not None:
         chunk_rows = check_count(chunk_rows, owner="read_table", param="chunk_rows")
-    if source is None:
-        source = table_source(path, format=format, encoding=encoding, delimiter=delimiter, max_memory=max_memory)
     return TableReader(
-        source, text_column=text_column, embedding_column=embedding_column, columns=columns, chunk_rows=chunk_rows
+        source or table.source(path),
+        text_column=table.text_column,
+        embedding_column=table.embedding_column,
+        columns=columns,
+        chunk_rows=chunk_rows,
     )
-
-
-def table_source(
-    path: str | os.PathLike[str] | InputFile,
-    *,
-    format: str | None = None,
-    encoding: str = "utf-8",
-    delimiter: str | None = None,
-    max_memory: int | None = None,
-) -> TableSource:
-    """Return the columns of the table at ``path``; the arguments are those of :func:`read_table`."""
-    file = path if isinstance(path, InputFile) else find_input(path, format)
-    match file.format:
-        case "csv" | "tsv":
-            return DelimitedSource(file, encoding, delimiter)
-        case "jsonl":
-            return JsonLinesSource(file, encoding)
-        case "txt":
-            return TextLinesSource(file, encoding)
-        case "parquet":
-            return ParquetSource(file, max_memory=max_memory)
-        case _:
-            return NpySource(file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,38 +302,23 @@ def read_texts(
     *,
     columns: Sequence[str] = (),
     embeddings: bool = False,
-    embedding_column: str | None = None,
     limit: int | None = None,
-    format: str | None = None,
-    encoding: str = "utf-8",
-    delimiter: str | None = None,
-    max_memory: int | None = None,
+    **form: Any,
 ) -> TextRows:
     """Return the texts of a file, at most ``limit``, with further columns.
 
     Args:
         columns: further columns, as Python values.
         embeddings: also return the vectors of ``embedding_column``, if the file has them.
-        max_memory: bytes of all texts, columns and vectors together; None as in `read_table`.
-
-    The other arguments are those of :func:`read_table`.
+        form: further fields of `TableFormat`.
     """
     if limit is not None:
         limit = check_count(limit, owner="read_texts", param="limit")
-    reader = read_table(
-        path,
-        text_column=text_column,
-        embedding_column=embedding_column,
-        columns=[],
-        format=format,
-        encoding=encoding,
-        delimiter=delimiter,
-        max_memory=max_memory,
-    )
+    reader = read_table(path, text_column=text_column, columns=[], **form)
     if reader.text_column is None:
         raise missing_column(reader.name, "text_column", None, reader.types)
     reader._check_columns("columns", columns)
-    account = MemoryAccount(reader.name, max_memory)
+    account = MemoryAccount(reader.name, form.get("max_memory"))
     texts: list[str] = []
     vectors: list[Embeddings] = []
     values: dict[str, list[Any]] = {name: [] for name in columns}

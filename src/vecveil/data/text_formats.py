@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vecveil.data.columns import ColumnBatch, TableSource, check_names, check_rows
-from vecveil.data.files import LONGEST, InputFile, in_groups, not_usable, read_lines
+from vecveil.data.files import LONGEST, InputFile, in_groups, read_lines
 from vecveil.errors import DataFileError, InvalidInputError
 from vecveil.io import RepeatedKeyError, parse_json
 
@@ -76,12 +76,11 @@ class DelimitedSource(_TextSource):
         width = len(self._names)
         for number, record in enumerate(records, start=1):
             if len(record) != width:
-                raise not_usable(
-                    self.name,
-                    f"a table with {width} fields in each row, as in its header",
-                    f"{len(record)} fields in row {number} (counted from 1)",
-                    f"The delimiter is {self._delimiter!r}.",
-                    "Quote fields that hold a delimiter or a line break, or name it: delimiter= (--delimiter).",
+                raise DataFileError(
+                    f"{self.name}: row {number} (counted from 1) has {len(record)} fields and the header {width}. "
+                    f"The delimiter is {self._delimiter!r}. Quote fields that hold a delimiter or a line break, "
+                    "or name it: delimiter= (--delimiter).",
+                    param="path",
                 )
             yield record
 
@@ -96,11 +95,10 @@ class DelimitedSource(_TextSource):
             try:
                 record = next(reader, None)
             except csv.Error:
-                raise not_usable(
-                    self.name,
-                    "a table with closed quotes",
-                    f"a record that breaks off (it starts at line {number})",
-                    "A quoted field ends with a quote; a quote inside it is written twice.",
+                raise DataFileError(
+                    f"{self.name}: the record that starts at line {number} breaks off. A quoted field ends with a "
+                    "quote; a quote inside it is written twice.",
+                    param="path",
                 ) from None
             if record is None:
                 return
@@ -126,7 +124,7 @@ class DelimitedSource(_TextSource):
 
 def _check_delimiter(delimiter: str | None) -> str | None:
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n '):
-        raise InvalidInputError.of("read_table", "delimiter", "one character such as , or ;", "something else")
+        raise InvalidInputError("`delimiter` must be one character, such as a comma.", param="delimiter")
     return delimiter
 
 
@@ -146,11 +144,10 @@ class JsonLinesSource(_TextSource):
             for key, value in row.items():
                 kinds.setdefault(key, set()).add(_kind(value))
             if len(kinds) > MOST_FIELDS:
-                raise not_usable(
-                    self.name,
-                    f"objects with at most {MOST_FIELDS} different fields",
-                    "more",
-                    fix="Keep values that differ from row to row out of the field names.",
+                raise DataFileError(
+                    f"{self.name} has objects with more than {MOST_FIELDS} different fields. Keep values that "
+                    "differ from row to row out of the field names.",
+                    param="path",
                 )
         check_rows(self.name, self.rows)
         self.types = {key: _merged(values) for key, values in kinds.items()}
@@ -176,7 +173,7 @@ class JsonLinesSource(_TextSource):
             if "\\ud" in line or "\\uD" in line:
                 json.dumps(value, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError:
-            raise self._wrong(number, "half of a surrogate pair, which is no character,") from None
+            raise self._wrong(number, "half of a surrogate pair, which is no character") from None
         except RecursionError:
             raise self._wrong(number, f"more than {DEEPEST} nested brackets") from None
         except RepeatedKeyError:
@@ -193,7 +190,8 @@ class JsonLinesSource(_TextSource):
         return value
 
     def _wrong(self, number: int, got: str, fix: str = "") -> DataFileError:
-        return not_usable(self.name, "a file with one JSON object a line", f"{got} at line {number}", fix=fix)
+        text = f"{self.name}: line {number} has {got}; each line must be one JSON object. {fix}"
+        return DataFileError(text.rstrip(), param="path")
 
 
 def _kind(value: Any) -> str:

@@ -14,7 +14,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from vecveil.data.columns import ColumnType, arrow_column, arrow_type, check_lengths, import_pyarrow
-from vecveil.data.files import not_usable
 from vecveil.data.parquet import METADATA_KEY
 from vecveil.errors import DataFileError, IncompatibleError, InvalidInputError
 from vecveil.io import PRIVATE, atomic_path
@@ -57,23 +56,20 @@ class EmbeddingWriter(ABC):
         if self.rows == 0:
             self.dimension, self.dtype = vectors.shape[1], vectors.dtype
         elif (vectors.shape[1], vectors.dtype) != (self.dimension, self.dtype):
-            raise IncompatibleError.of(
-                self._name,
-                "vectors",
-                f"of dimension {self.dimension} and {self.dtype} like those before",
-                f"dimension {vectors.shape[1]} and {vectors.dtype}",
+            raise IncompatibleError(
+                f"{self._name}: vectors of dimension {vectors.shape[1]} and {vectors.dtype} follow vectors of "
+                f"dimension {self.dimension} and {self.dtype}.",
+                param="vectors",
             )
         for name, values in columns.items():
             if len(values) != len(vectors):
-                raise InvalidInputError.of(
-                    self._name,
-                    "columns",
-                    f"of the {len(vectors)} rows of the vectors",
-                    f"{len(values)} rows in {name!r}",
+                raise InvalidInputError(
+                    f"{self._name}: the column {name!r} has {len(values)} rows for {len(vectors)} vectors.",
+                    param="columns",
                 )
         if set(columns) != set(self._types):
-            raise InvalidInputError.of(
-                self._name, "columns", f"the {len(self._types)} columns declared", f"{len(columns)} others"
+            raise InvalidInputError(
+                f"{self._name}: the columns differ from the {len(self._types)} declared ones.", param="columns"
             )
         if len(vectors):
             self._append(vectors, columns, owned)
@@ -208,20 +204,15 @@ class ParquetWriter(FileWriter):
 def check_new_file(path: Path, *, overwrite: bool, inputs: Iterable[str | os.PathLike[str] | None] = ()) -> None:
     """Reject an output that is a folder, one of the inputs, or an existing file without ``overwrite``."""
     if path.is_dir():
-        raise DataFileError.of(path.name, "output", "a file", "a folder")
+        raise DataFileError(f"`output` {path.name} is a folder. Name a file.", param="output")
     if not path.exists():
         return
     if any(source is not None and os.path.exists(source) and path.samefile(source) for source in inputs):
-        raise InvalidInputError.of(
-            path.name, "output", "another file than the inputs", "one of them", fix="Choose another name."
-        )
+        raise InvalidInputError(f"`output` {path.name} is one of the inputs. Choose another name.", param="output")
     if not overwrite:
-        raise DataFileError.of(
-            path.name,
-            "output",
-            "a file that does not exist yet",
-            "one that exists",
-            fix="Choose another name, or replace it with overwrite=True (--force).",
+        raise DataFileError(
+            f"`output` {path.name} exists. Choose another name, or replace it with overwrite=True (--force).",
+            param="output",
         )
 
 
@@ -232,12 +223,12 @@ def check_output(
     path = Path(path)
     kind = OUTPUT_SUFFIXES.get(path.suffix.lower())
     if kind is None:
-        got = f"the suffix {path.suffix!r}" if path.suffix else "a name without a suffix"
-        raise InvalidInputError.of(path.name, "output", "a file named *.parquet or *.npy", got)
+        got = f"the suffix {path.suffix!r}" if path.suffix else "no suffix"
+        raise InvalidInputError(f"`output` {path.name} has {got}; it is named *.parquet or *.npy.", param="output")
     if path.is_symlink():
         # Also a dangling one: whoever placed the link would choose where the vectors go.
-        raise DataFileError.of(
-            path.name, "output", "a regular file", "a symbolic link", fix="Choose another name, or remove the link."
+        raise DataFileError(
+            f"`output` {path.name} is a symbolic link. Choose another name, or remove the link.", param="output"
         )
     check_new_file(path, overwrite=overwrite, inputs=() if source is None or os.fspath(source) == "-" else (source,))
     if kind == "parquet":
@@ -282,7 +273,7 @@ def open_writer(
                 try:
                     yield writer
                     if writer.rows == 0:
-                        raise not_usable(target.name, "a file with rows", "none to write")
+                        raise DataFileError(f"{target.name}: there are no rows to write.", param="path")
                 except BaseException as error:
                     raised_inside = error
                     raise
@@ -303,9 +294,11 @@ def not_written(name: str, error: OSError, rows: int | None = None) -> NotWritte
     """Return the error for an output that the system refuses, after ``rows`` rows of a table."""
     nothing = "The unfinished file was removed; a file that was there before is unchanged."
     if error.errno in DISK_FULL:
-        got = "a full disk" if rows is None else f"a full disk after {rows} rows"
-        return NotWrittenError.of(
-            name, "output", "on a disk with enough space", got, nothing, "Free some space or write to another disk."
+        after = "" if rows is None else f" after {rows} rows"
+        return NotWrittenError(
+            f"The disk is full: `output` {name} is not written{after}. {nothing} Free some space or write to another "
+            "disk.",
+            param="output",
         )
     reason = os.strerror(error.errno) if error.errno else type(error).__name__
-    return NotWrittenError.of(name, "output", "in a folder that you may write to", f"the error {reason!r}", nothing)
+    return NotWrittenError(f"Writing `output` {name} failed: {reason}. {nothing}", param="output")

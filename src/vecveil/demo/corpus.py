@@ -79,5 +79,6 @@ def load_notes(path: str | os.PathLike[str] | None = None) -> list[Note]:
             raise EOFError
         return notes
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-        got = f"{source.name}, which could not be read ({type(error).__name__})"
-        raise DataFileError.of("load_notes", "path", "a gzip file of notes", got) from error
+        raise DataFileError(
+            f"{source.name} is not a gzip file of notes ({type(error).__name__}).", param="path"
+        ) from error

@@ -231,12 +231,10 @@ def _reported(path: Path) -> Iterator[None]:
     try:
         yield
     except (_DamagedError, sqlite3.Error, OSError) as error:
-        raise DataFileError.of(
-            path.name,
-            "cache",
-            "a file of the embedding cache",
-            type(error).__name__,
-            fix="Remove it, and repeat the command.",
+        raise DataFileError(
+            f"{path.name} is no file of the embedding cache, or is damaged ({type(error).__name__}). Remove it, "
+            "and repeat the command.",
+            param="cache",
         ) from None
 
 

@@ -54,12 +54,10 @@ def split_endpoint(name: str, *, owner: str = _OWNER) -> tuple[str, str]:
         well_formed = False
     # The URL becomes the encoder's name in records, so it must hold no secret.
     if not well_formed or not model.strip() or parts.query or parts.username or parts.password:
-        raise InvalidInputError.of(
-            owner,
-            "name",
-            "URL#MODEL without password or query",
-            "another URL",
-            fix="Write https://host/v1#model, and put a key into OPENAI_API_KEY.",
+        raise InvalidInputError(
+            "The URL of an encoder needs a model, and must not have a password or query. Write "
+            "https://host/v1#model, and put a key into OPENAI_API_KEY.",
+            param="name",
         )
     return url.rstrip("/"), model.strip()
 
@@ -158,12 +156,10 @@ class OpenAICompatibleBackend:
                 wait = _retry_after(retry_after, wait)
             if attempt < self._retries:
                 time.sleep(wait)
-        raise EncoderError.of(
-            self.name,
-            "endpoint",
-            "a server that answers with embeddings",
-            outcome,
-            fix="Check URL, model and key (OPENAI_API_KEY), and the server's log.",
+        raise EncoderError(
+            f"{self.name} did not answer with embeddings: {outcome}. Check URL, model and key (OPENAI_API_KEY), "
+            "and the server's log.",
+            param="endpoint",
         )
 
     def _answer(self, body: dict[str, Any]) -> Answer:
@@ -190,18 +186,17 @@ class OpenAICompatibleBackend:
 
     def _exchange(self, body: dict[str, Any], abandoned: threading.Event) -> Answer:
         def refuse(got: str) -> EncoderError:
-            constraint = f"a server that answers with at most {LARGEST_ANSWER >> 20} MiB, not compressed"
-            return EncoderError.of(self.name, "endpoint", constraint, got)
+            return EncoderError(f"{self.name} answered with {got}.", param="endpoint")
 
         with self._client.stream("POST", f"{self._url}/embeddings", json=body) as answer:
             content = bytearray()
             if answer.status_code == 200:
                 if answer.headers.get("content-encoding", "identity").lower() != "identity":
-                    raise refuse("a compressed answer")
+                    raise refuse("compressed data, against the request")
                 for chunk in answer.iter_raw():
                     content += chunk
                     if len(content) > LARGEST_ANSWER:
-                        raise refuse("more")
+                        raise refuse(f"more than {LARGEST_ANSWER >> 20} MiB")
                     if abandoned.is_set():
                         break
             return answer.status_code, answer.headers.get("retry-after"), bytes(content)
@@ -218,10 +213,8 @@ def parse_embeddings(content: bytes, *, rows: int, dimension: int | None, owner:
     """
 
     def refuse(got: str) -> EncoderError:
-        constraint = f"a server that answers with {rows} finite vectors"
-        if dimension is not None:
-            constraint += f" of {dimension} dimensions"
-        return EncoderError.of(owner, "endpoint", constraint, got)
+        size = "" if dimension is None else f" of {dimension} dimensions"
+        return EncoderError(f"{owner} answered with {got} instead of {rows} finite vectors{size}.", param="endpoint")
 
     # Errors are raised outside the handlers: a chained cause would hold the answer's clean vectors.
     vectors: list[Any] | None = None
@@ -234,10 +227,10 @@ def parse_embeddings(content: bytes, *, rows: int, dimension: int | None, owner:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
     if vectors is None:
-        raise refuse("an answer without a list of embeddings")
+        raise refuse("no list of embeddings")
     # Servers may answer out of order; each index must occur once.
     if sorted(i for i in indices if type(i) is int) != list(range(rows)):
-        raise refuse(f"{len(vectors)} of them, or with other indices")
+        raise refuse(f"{len(vectors)} vectors, or with other indices,")
     try:
         ordered = vectors if rows == 1 else [vectors[at] for at in np.argsort(indices)]
         decoded: Any
@@ -253,7 +246,7 @@ def parse_embeddings(content: bytes, *, rows: int, dimension: int | None, owner:
     if not array.any(axis=1).all():
         raise refuse("vectors of zeros")
     if array.shape[1] > MAX_DIMENSION:
-        raise refuse(f"{array.shape[1]} dimensions")
+        raise refuse(f"vectors of {array.shape[1]} dimensions")
     if answer.get("vecveil") == "protected":  # as `vecveil serve` says: no exact vectors to seal
         note_released(array)
     return array

@@ -71,11 +71,9 @@ def checked_vectors(value: Any, *, rows: int, owner: str, dimension: int | None 
     Accepts NumPy arrays, torch tensors (any device, any float type) and lists of either or of numbers.
     """
 
-    def refuse(kind: str, constraint: str, got: str) -> InvalidInputError:
-        fix = "Make encode(texts) return one finite vector per text, all of one dimension."
-        return InvalidInputError.of(
-            owner, "encode", f"a function that returns {constraint}", got, fix=fix, code=f"E-INPUT-{kind}"
-        )
+    def refuse(kind: str, got: str) -> InvalidInputError:
+        text = f"{owner} returned {got}. Make encode(texts) return one finite vector per text, all of one dimension."
+        return InvalidInputError(text, code=f"E-INPUT-{kind}", param="encode")
 
     try:
         array = np.asarray(_to_numpy(value))
@@ -85,17 +83,16 @@ def checked_vectors(value: Any, *, rows: int, owner: str, dimension: int | None 
         with np.errstate(over="ignore"):
             array = np.ascontiguousarray(array, dtype=np.float32)
     except (TypeError, ValueError):
-        raise refuse("TYPE", "an array of numbers", type(value).__name__) from None
+        raise refuse("TYPE", f"a {type(value).__name__} instead of an array of numbers") from None
     if array.ndim != 2 or array.shape[1] == 0:
-        raise refuse("SHAPE", "shape (N, n)", f"shape {array.shape}")
+        raise refuse("SHAPE", f"an array of shape {array.shape}")
     if array.shape[0] != rows:
-        raise refuse("SHAPE", "one row per text", f"{array.shape[0]} rows for {rows} texts")
+        raise refuse("SHAPE", f"{array.shape[0]} rows for {rows} texts")
     if dimension is not None and array.shape[1] != dimension:
-        raise refuse("SHAPE", f"dimension {dimension} every time", f"dimension {array.shape[1]}")
+        raise refuse("SHAPE", f"dimension {array.shape[1]} after {dimension}")
     # all_finite tests a sum, which can overflow for finite values.
     if not all_finite(array) and not (finite := np.isfinite(array).all(axis=1)).all():
-        got = f"{int((~finite).sum())} rows with NaN or infinity"
-        raise refuse("FINITE", "finite vectors", got)
+        raise refuse("FINITE", f"{int((~finite).sum())} rows with NaN or infinity")
     return array
 
 

@@ -284,7 +284,9 @@ class SentenceTransformerBackend:
         fingerprint: str | None = None,
     ) -> None:
         if precision not in ("auto", "fp32", "bf16"):
-            raise InvalidInputError.of(_OWNER, "precision", "'auto', 'fp32' or 'bf16'", repr(precision))
+            raise InvalidInputError(
+                f"`precision` must be 'auto', 'fp32' or 'bf16', not {precision!r}.", param="precision"
+            )
         self.name = name
         self._batch_size = check_count(batch_size, owner=_OWNER, param="batch_size")
         self._model = model.eval()
@@ -368,9 +370,11 @@ class SentenceTransformerBackend:
         if not {value.dtype for value in weights} <= {torch.float32}:
             if precision == "auto":
                 return "native"
-            got = f"{precision!r} for a model of other weights"
-            fix = "Convert it with model.float() first."
-            raise InvalidInputError.of(_OWNER, "precision", "'auto'", got, fix=fix)
+            raise InvalidInputError(
+                f"`precision` {precision!r} needs float32 weights, and the model has others. Convert it with "
+                "model.float() first.",
+                param="precision",
+            )
         if precision != "auto":
             return precision
         # bf16 is verified on CPUs only, and is slower on one without matrix units for it.

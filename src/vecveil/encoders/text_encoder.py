@@ -159,11 +159,10 @@ class TextEncoder:
             return fresh
         out = np.empty((len(texts), fresh.shape[1]), np.float32)
         if cached.shape[1] != fresh.shape[1]:  # an encoder that changed under the same fingerprint
-            raise InvalidInputError.of(
-                _OWNER,
-                "fingerprint",
-                "a new one when the encoder changes",
-                f"dimension {fresh.shape[1]} where the cache has {cached.shape[1]}",
+            raise InvalidInputError(
+                f"The encoder returned dimension {fresh.shape[1]}, and the cache has {cached.shape[1]} under its "
+                "`fingerprint`. Give an encoder a new fingerprint when it changes.",
+                param="fingerprint",
             )
         out[hits], out[missing] = cached, fresh
         return out
@@ -187,13 +186,10 @@ def _checked(texts: Iterable[str]) -> list[str]:
             try:
                 text.encode("utf-8")
             except UnicodeEncodeError:
-                raise InvalidInputError.of(
-                    _OWNER,
-                    "texts",
-                    "valid Unicode",
-                    f"a lone surrogate at position {i}",
-                    "The file was probably read with the wrong encoding.",
-                    "Read it as UTF-8, or drop this text.",
+                raise InvalidInputError(
+                    f"The text at position {i} has a lone surrogate: its file was probably read with the wrong "
+                    "encoding. Read it as UTF-8, or drop this text.",
+                    param="texts",
                 ) from None
     return checked
 
@@ -444,8 +440,11 @@ def _lsa(name: str | os.PathLike[str]) -> str | os.PathLike[str] | Encoder:
     if name != "minilm" and (Path(name).expanduser() / LSA_FILE).is_file():
         return LsaEncoder.load(Path(name).expanduser())
     if name == LsaEncoder.name:  # the name that protectors record; it is no model of the hub
-        why = "An LSA encoder is fitted on your texts and loaded from its folder."
-        raise InvalidInputError.of(_LOADER, "name", "the folder of the saved LsaEncoder", repr(name), why)
+        raise InvalidInputError(
+            f"{name!r} is no model of the hub: an LSA encoder is fitted on your texts and loaded from its folder. "
+            "Name the folder.",
+            param="name",
+        )
     return name
 
 
@@ -458,4 +457,4 @@ def _minilm_folder() -> Path:
 def _refuse_unknown(options: dict[str, Any], known: set[str]) -> None:
     if unknown := sorted(set(options) - known):
         listed = ", ".join(sorted(known)) or "none"
-        raise InvalidInputError.of(_LOADER, "options", f"among: {listed}", ", ".join(unknown))
+        raise InvalidInputError(f"Unknown encoder options: {', '.join(unknown)}. Known: {listed}.", param="options")

@@ -65,12 +65,13 @@ class ApiKeys:
                 break
             clients[digest] = ApiClient(len(clients) + 1, frozenset(grants))
         if not clients:
-            constraint = (
-                f"distinct keys of at least {_MIN_CHARACTERS} characters, one a line with its grants "
-                f"({', '.join(f'{action}:NAME' for action in _ACTIONS)})"
+            raise KeyFileError(
+                f"`api_keys` has no key, or one that is shorter than {_MIN_CHARACTERS} characters, is given "
+                "twice, or has an unknown grant. Grants are "
+                f"{', '.join(f'{action}:NAME' for action in _ACTIONS)}. Make a key with: python -c 'import "
+                "secrets; print(secrets.token_urlsafe(32))'",
+                param="api_keys",
             )
-            fix = "Make a key with: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
-            raise KeyFileError.of("serve", "api_keys", constraint, "others", fix=fix)
         self._clients = clients
 
     def __repr__(self) -> str:
@@ -92,15 +93,14 @@ def read_secret(source: str, param: str) -> str:
         KeyFileError: no value, or a file that others can read. The message quotes neither value nor source: the
             source may be a secret passed in place of its name.
     """
-    owner = "serve"
     if source.startswith(ENVIRONMENT):
         name = source.removeprefix(ENVIRONMENT)
         # Only a plausible variable name is quoted in the error below.
         valid = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,60}", name)
         value = os.environ.get(name, "").strip() if valid else ""
         if not value:
-            got = f"{name}, which is unset" if valid else "something that is no variable's name"
-            raise KeyFileError.of(owner, param, "env:NAME of a variable that is set", got)
+            got = f"the variable {name}, which is not set" if valid else "no variable"
+            raise KeyFileError(f"`{param}` names {got}.", param=param)
         return value
     path = Path(source)
     try:
@@ -108,12 +108,8 @@ def read_secret(source: str, param: str) -> str:
         # Windows has no mode bits; access control lists are not checked.
         others = status.st_mode & 0o077 if os.name == "posix" else 0
         if others:
-            raise KeyFileError.of(
-                owner,
-                param,
-                "a file readable by its owner alone",
-                f"mode {others:o} for others",
-                fix="Run: chmod 600 FILE",
+            raise KeyFileError(
+                f"Others can read the file of `{param}` (mode {others:o}). Run: chmod 600 FILE", param=param
             )
         value = path.read_text("utf-8").strip() if status.st_size <= _MAX_FILE_BYTES else ""
         got = "an empty or very large file"
@@ -122,5 +118,5 @@ def read_secret(source: str, param: str) -> str:
             raise
         value, got = "", type(error).__name__
     if not value:
-        raise KeyFileError.of(owner, param, "env:NAME, or a file that can be read", got)
+        raise KeyFileError(f"`{param}` cannot be read ({got}). Give env:NAME, or a file.", param=param)
     return value

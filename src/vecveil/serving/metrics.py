@@ -89,11 +89,8 @@ def _folder() -> str | None:
 def _check_folder(folder: str | None) -> None:
     # prometheus_client would raise a bare OSError when it opens its first file.
     if folder is not None and not (os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)):
-        raise InvalidInputError.of(
-            "serve",
-            MULTIPROCESS_FOLDER,
-            "unset, or a folder that can be written to",
-            "something else",
-            "prometheus-client keeps metrics there.",
-            "Make the folder, or unset the variable: --workers needs none.",
+        raise InvalidInputError(
+            f"`{MULTIPROCESS_FOLDER}` names no folder that can be written to; prometheus-client keeps metrics "
+            "there. Make the folder, or unset the variable: --workers needs none.",
+            param=MULTIPROCESS_FOLDER,
         )

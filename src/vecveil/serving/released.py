@@ -75,7 +75,7 @@ def release(
         ReleaseError: the policy returned vectors of another shape, NaN, infinity, or a clean vector.
     """
     if len(clean) != len(texts):
-        raise _refused("one for each text", f"{len(clean)} for {len(texts)}")
+        raise _refused(f"There are {len(clean)} vectors for {len(texts)} texts.")
     protect = policy.queries if side == "query" else policy.documents
     vectors = protect(clean, ids=ids, texts=list(texts), rewritten=True)
     # The map leaves a vector unchanged if it has no component in the erased directions, and so does a text-level
@@ -84,18 +84,18 @@ def release(
     may_be_clean = map_only or policy.protector.text_only
     expected = (len(texts), policy.protector.released_dimension)
     if not isinstance(vectors, np.ndarray) or vectors.shape != expected:
-        raise _refused("of the shape that the protector releases", "another shape")
+        raise _refused("The vectors do not have the shape that the protector releases.")
     with np.errstate(over="ignore"):  # overflow gives infinity, refused below
         vectors = vectors.astype(np.float32)
     if not np.isfinite(vectors).all():
-        raise _refused("finite", "NaN or infinity")
+        raise _refused("The protected vectors have NaN or infinity.")
     # A method leaves a row unchanged with negligible probability: an equal row shows that it did not run.
     if not may_be_clean and vectors.shape == clean.shape:
         equal = (vectors == np.asarray(clean, dtype=np.float32)).all(axis=1)
         if equal.any():
-            raise _refused("different from the clean vectors", f"{int(equal.sum())} equal rows")
+            raise _refused(f"{int(equal.sum())} vectors are equal to the clean ones.")
     return Released(vectors, _GATE, protected=not map_only or not np.array_equal(vectors, clean))
 
 
-def _refused(constraint: str, got: str) -> ReleaseError:
-    return ReleaseError.of("release", "vectors", constraint, got, "Nothing was released.")
+def _refused(text: str) -> ReleaseError:
+    return ReleaseError(f"{text} Nothing was released.", param="vectors")

@@ -73,10 +73,10 @@ def run(
         VecveilError: a setting, file, key, encoder or address is unusable; nothing was served.
     """
     if settings.workers > 1 and sys.platform == "win32":
-        raise InvalidInputError.of("serve", "workers", "1 on Windows", settings.workers)
+        raise InvalidInputError("`workers` must be 1 on Windows.", param="workers")
     if settings.workers > 1 and routers is not None:
-        raise InvalidInputError.of(
-            "serve", "routers", "left out with several workers", "some", "They keep state in one process."
+        raise InvalidInputError(
+            "`routers` keep state in one process and cannot be used with several workers.", param="routers"
         )
     if settings.api_keys is not None:
         ApiKeys(settings.api_keys)  # fail before the slow loading of encoders
@@ -119,12 +119,8 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-    raise InvalidInputError.of(
-        "serve",
-        "host and port",
-        "an address to listen on",
-        f"{host}:{port} ({reason})",
-        fix="Choose another --port, or 0 for a free one.",
+    raise InvalidInputError(
+        f"Cannot listen on {host}:{port}: {reason}. Choose another --port, or 0 for a free one.", param="host and port"
     )
 
 

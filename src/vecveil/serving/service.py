@@ -405,12 +405,10 @@ def upstream_key(given: str | None, *, authenticated: bool, environment: Mapping
         KeyFileError: the source holds no key.
     """
     if given == "forward" and authenticated:
-        raise InvalidInputError.of(
-            _OWNER,
-            "upstream.key",
-            "env:NAME, a file or none beside `api_keys`",
-            "'forward'",
-            "Clients show a key of this server, which the upstream must not see.",
+        raise InvalidInputError(
+            "`upstream.key` 'forward' sends a key of this server to the upstream, which must not see it. With "
+            "`api_keys`, use env:NAME, a file or none.",
+            param="upstream.key",
         )
     if given == "none":
         return None, False

@@ -179,30 +179,23 @@ class ServeSettings:
             usable = isinstance(name, str) and 0 < len(name) <= _MAX_NAME and name.isprintable()
             # A client appends the side to the policy's name: "drug:query".
             if not usable or name.strip() != name or name.endswith((":query", ":document")):
-                raise InvalidInputError.of(
-                    owner,
-                    "policies",
-                    "named by printable words without :query or :document",
-                    "another name",
-                    "A model's suffix names the side.",
+                raise InvalidInputError(
+                    "A name in `policies` must be printable and must not end with :query or :document, which "
+                    "name the side.",
+                    param="policies",
                 )
             if not name.isascii():
-                raise InvalidInputError.of(
-                    owner, "policies", "named in ASCII", "another name", "A name is sent as a header."
-                )
+                raise InvalidInputError("A name in `policies` must be ASCII: it is sent as a header.", param="policies")
         check_count(self.port, owner=owner, param="port", minimum=0, maximum=65_535)
         check_count(self.workers, owner=owner, param="workers", maximum=_MAX_WORKERS)
         if not isinstance(self.host, str) or not self.host:
-            raise InvalidInputError.of(owner, "host", "an address", "none")
+            raise InvalidInputError("`host` is empty. Give the address to listen on.", param="host")
         # A gateway in front may check keys, but cannot tell which collections a key opens.
         if self.seal_key is not None and self.api_keys is None and not self.is_local:
-            raise InvalidInputError.of(
-                owner,
-                "api_keys",
-                "given with `seal_key` where other machines reach the server",
-                "none",
-                "They would rank every sealed row, and search every index.",
-                "Pass --api-keys, or listen on 127.0.0.1.",
+            raise InvalidInputError(
+                "`seal_key` needs `api_keys` where other machines reach the server: otherwise they rank every "
+                "sealed row and search every index. Pass --api-keys, or listen on 127.0.0.1.",
+                param="api_keys",
             )
 
     @property
@@ -249,7 +242,7 @@ def _section(kind: type[Any], value: Any, where: str, folder: Path) -> Any:
         value = {shorthand: value}
     checked = _checked(kind, _mapping(value, where), where, folder)
     if kind is ServedPolicySettings and "protector" not in checked:
-        raise InvalidInputError.of(_FILE, f"{where}.protector", "given", "none")
+        raise InvalidInputError(f"{_FILE}: `{where}.protector` is missing.", param=f"{where}.protector")
     return kind(**checked)
 
 
@@ -260,7 +253,7 @@ def _checked(kind: type[Any], given: Mapping[Any, Any], where: str, folder: Path
     for name, value in given.items():
         if name not in types:
             # The unknown key is not shown either: wrong indentation can turn a value into a key.
-            raise InvalidInputError.of(_FILE, where, f"of the keys {', '.join(types)}", "another key")
+            raise InvalidInputError(f"{_FILE}: {where} has an unknown key. Known: {', '.join(types)}.", param=where)
         if not _fits(value, hints[name]):
             raise wrong_type(_FILE, f"{where}.{name}", f"of the type {types[name]}", value)
         if name in _PATHS:

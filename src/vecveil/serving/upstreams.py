@@ -216,13 +216,10 @@ class VerifiedUpstream:
 
     def _refuse(self, got: str) -> NoReturn:
         known = self._protector.encoder_info.name or "unnamed"
-        raise IncompatibleError.of(
-            "serve",
-            "upstream",
-            f"the encoder of the policy {self._policy!r} ({known})",
-            got,
-            "Map and noise fit the vectors of that encoder only.",
-            "Name its encoder as the upstream, or fit a new protector.",
+        raise IncompatibleError(
+            f"The upstream returned {got}, and the policy {self._policy!r} was fitted for the encoder {known}. "
+            "Name that encoder as the upstream, or fit a new protector.",
+            param="upstream",
         )
 
 
@@ -273,8 +270,10 @@ class LocalUpstream:
             self._runner = asyncio.create_task(self._run())
         vectors = await waiting.vectors  # cancelled with the request, which `_next_batch` then skips
         if dimension is not None and vectors.shape[1] != dimension:
-            got = vectors.shape[1]
-            raise IncompatibleError.of("LocalUpstream", "encoder", f"one of {dimension} dimensions", got)
+            raise IncompatibleError(
+                f"The encoder returned vectors of {vectors.shape[1]} dimensions instead of {dimension}.",
+                param="encoder",
+            )
         return Encoded(vectors)
 
     async def aclose(self) -> None:

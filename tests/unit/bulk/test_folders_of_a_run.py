@@ -94,4 +94,4 @@ def test_the_command_line_says_what_was_there_and_compares(
     (out / "part-000000.parquet").write_bytes(b"other")
     assert run("verify", out).code == 1
     (out / MANIFEST).unlink()
-    assert "a folder with a _manifest.json" in run("verify", out).errors[0]
+    assert "no _manifest.json" in run("verify", out).errors[0]

@@ -12,7 +12,6 @@ import pytest
 import vecveil.concepts as concepts
 from harness.errors import raises
 from vecveil.concepts import Concept, Detector, Span
-from vecveil.errors import InvalidInputError
 
 
 class Capitals:
@@ -40,11 +39,11 @@ def test_a_users_detector_takes_part() -> None:
 @pytest.mark.parametrize(
     ("result", "complaint"),
     [
-        ([], "a list of 1 lists, one a text; got 0 lists"),
-        (None, "got NoneType"),
-        ([[(0, 1)]], "got tuple in row 0"),
-        ([[Span(0, 9, "x")]], "length 3 in row 0"),
-        ([[Span(True, 2, "x")]], "bool in row 0"),
+        ([], "0 lists for 1 texts"),
+        (None, "NoneType"),
+        ([[(0, 1)]], "tuple in row 0"),
+        ([[Span(0, 9, "x")]], "length 3"),
+        ([[Span(True, 2, "x")]], "bool"),
     ],
 )
 def test_a_users_detector_is_checked(result: Any, complaint: str) -> None:
@@ -108,32 +107,28 @@ def test_describe_is_json_without_terms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "complaint"),
+    ("make", "param"),
     [
-        (lambda: Concept.from_terms("", ["a"]), "`name` must be a non-empty string"),
-        (lambda: Concept.from_terms(3, ["a"]), "`name` must be a non-empty string; got int"),
-        (lambda: Concept("x"), "`detectors` must be at least one"),
-        (lambda: Concept("x", (object(),)), "object at position 0"),
-        (lambda: Concept("x", (Capitals(),), labels=("a",)), "`labels` must be alone"),
-        (lambda: Concept("x", spans_column="a", labels_column="b"), "`labels` must be alone"),
-        (lambda: Concept.from_terms("x", "abc"), "Concept.from_terms: `terms` must be"),
-        (lambda: Concept.from_patterns("x", ["("]), "Concept.from_patterns: `patterns` must be"),
-        (lambda: Concept.from_spans("x", [3]), "Concept.from_spans: `spans` must be"),
-        (lambda: Concept.from_entities("x", ["A"], engine="presido"), "one of presidio, spacy, h"),
-        (lambda: Concept.from_entities("x", []), "`entities` must be at least one"),
-        (lambda: Concept.from_entities("x", "EMAIL"), "a sequence of entity types; got str"),
-        (lambda: Concept.from_entities("x", ["A", ""]), "an empty string at position 1"),
-        (lambda: Concept.combined("x", [Concept.from_labels("l", ["a"])]), "got one given by labels"),
-        (
-            lambda: Concept.combined("x", [Concept("a", spans_column="a"), Concept("b", spans_column="b")]),
-            "got 2 columns",
-        ),
+        (lambda: Concept.from_terms("", ["a"]), "name"),
+        (lambda: Concept.from_terms(3, ["a"]), "name"),
+        (lambda: Concept("x"), "detectors"),
+        (lambda: Concept("x", (object(),)), "detectors"),
+        (lambda: Concept("x", (Capitals(),), labels=("a",)), "labels"),
+        (lambda: Concept("x", spans_column="a", labels_column="b"), "labels"),
+        (lambda: Concept.from_terms("x", "abc"), "terms"),
+        (lambda: Concept.from_patterns("x", ["("]), "patterns"),
+        (lambda: Concept.from_spans("x", [3]), "spans"),
+        (lambda: Concept.from_entities("x", ["A"], engine="presido"), "engine"),
+        (lambda: Concept.from_entities("x", []), "entities"),
+        (lambda: Concept.from_entities("x", "EMAIL"), "entities"),
+        (lambda: Concept.from_entities("x", ["A", ""]), "entities"),
+        (lambda: Concept.combined("x", [Concept.from_labels("l", ["a"])]), "concepts"),
+        (lambda: Concept.combined("x", [Concept("a", spans_column="a"), Concept("b", spans_column="b")]), "concepts"),
     ],
 )
-def test_refused_concepts(make: Any, complaint: str) -> None:
-    with pytest.raises(InvalidInputError) as error:
+def test_refused_concepts(make: Any, param: str) -> None:
+    with raises("E-INPUT", param):
         make()
-    assert complaint in str(error.value)
 
 
 def test_public_names_are_sorted_and_exist() -> None:

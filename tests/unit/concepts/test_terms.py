@@ -95,13 +95,13 @@ def test_the_term_is_canonical_and_the_repr_hides_it() -> None:
 @pytest.mark.parametrize(
     ("terms", "complaint"),
     [
-        ("aspirin", "`terms` must be a sequence of strings; got str"),
-        (5, "`terms` must be a sequence of strings; got int"),
-        ([], "`terms` must be at least one term; got none"),
-        (["ok", "  "], "an empty one at position 1"),
-        (["ok", " -. "], "one of punctuation only at position 1"),
-        (["ok", False], "got bool at position 1"),
-        (["ok", 12], "got int at position 1"),
+        ("aspirin", "str"),
+        (5, "int"),
+        ([], "at least one"),
+        (["ok", "  "], "position 1"),
+        (["ok", " -. "], "position 1"),
+        (["ok", False], "bool at position 1"),
+        (["ok", 12], "int at position 1"),
     ],
 )
 def test_refused_terms(terms: object, complaint: str) -> None:

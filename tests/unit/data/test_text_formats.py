@@ -93,25 +93,25 @@ class TestDelimited:
 
     def test_ragged_row(self, write, refuses):
         path = write("a.csv", f"id,text\n1,x\n2,{CANARY},more\n")
-        with refuses("a.csv", "3 fields", "row 2", "2 fields", "','"):
+        with refuses("a.csv", "header 3", "row 2", "2 fields", "','"):
             read_table(path)
 
     @pytest.mark.parametrize("record", ['"open', '"a" b', '"a"b"c"'])
     def test_broken_quotes(self, write, refuses, record):
         path = write("a.csv", f"id,text\n1,x\n2,{record} {CANARY}\n")
-        with refuses("a.csv", "closed quotes", "line 3"):
+        with refuses("a.csv", "quote", "line 3"):
             read_table(path)
 
     def test_duplicate_columns(self, write, refuses):
-        with refuses("1 that occur twice", "'text'"):
+        with refuses("1 column names twice", "'text'"):
             read_table(write("a.csv", "text,id,text\na,b,c\n"))
 
     def test_header_without_rows(self, write, refuses):
-        with refuses("a.csv", "with rows", "a header (2 columns) and no rows"):
+        with refuses("a.csv", "a header (2 columns) and no rows"):
             read_table(write("a.csv", "id,text\n"))
 
     def test_blank_file(self, write, refuses):
-        with refuses("with rows", "an empty one"):
+        with refuses("empty"):
             read_table(write("a.csv", "\n\n"))
 
     def test_bad_delimiter(self, write, refuses):
@@ -122,7 +122,7 @@ class TestDelimited:
         path = write("a.csv", "id,note_text\n1,x\n")
         with refuses("text_column", "'id', 'note_text'", "Did you mean 'note_text'?"):
             read_table(path, text_column="note_txt")
-        with refuses("`text_column`", "none was found", "--text-column"):
+        with refuses("`text_column`", "--text-column"):
             read_table(path)
 
     def test_missing_column_without_header_does_not_show_the_data(self, write, refuses):
@@ -294,17 +294,17 @@ class TestJsonLines:
 
     def test_null_texts(self, write, refuses):
         path = self.write_rows(write, {"text": "a"}, {"text": None}, {"id": CANARY})
-        with refuses("2 empty (null)", "row 2 (counted from 1)", "dropna"):
+        with refuses("2 texts are empty", "row 2 (counted from 1)", "dropna"):
             list(read_table(path))
 
     def test_text_that_is_no_text(self, write, refuses):
         path = self.write_rows(write, {"text": "a"}, {"text": [CANARY]})
-        with refuses("a list in row 2"):
+        with refuses("list", "row 2"):
             list(read_table(path))
 
     def test_column_of_numbers_as_text(self, write, refuses):
         path = self.write_rows(write, {"text": "a", "n": 1})
-        with refuses("a column of texts", "'n' of type int64"):
+        with refuses("'n'", "int64"):
             read_table(path, text_column="n")
 
     def test_too_many_fields(self, write, refuses):
@@ -321,7 +321,7 @@ class TestTextLines:
         assert read_texts(write("a.txt", "a\x0bb\u2028c\r\nd")).texts == ["a\x0bb\u2028c", "d"]
 
     def test_line_that_is_too_long(self, write, refuses):
-        with refuses("16777216 characters", "line 2"):
+        with refuses("16777216 characters", "Line 2"):
             read_table(write("a.txt", "x\n" + "a" * (2**24 + 1)))
 
 
@@ -339,9 +339,9 @@ class TestStandardInput:
 
     def test_empty(self, monkeypatch, refuses):
         self.feed(monkeypatch, b"")
-        with refuses("standard input", "an empty file"):
+        with refuses("standard input", "empty"):
             read_texts("-")
 
     def test_binary_formats_are_refused(self, refuses):
-        with refuses("`format`", "pipe", error=InvalidInputError):
+        with refuses("parquet", "pipe", error=InvalidInputError):
             read_table("-", format="parquet")

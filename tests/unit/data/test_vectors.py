@@ -88,27 +88,27 @@ class TestParquet:
         path = tmp_path / "a.parquet"
         values = pa.array([[1.0, 2.0]] * 70 + [None], pa.list_(pa.float32(), 2))
         pq.write_table(pa.table({"embedding": values}), path)
-        with refuses("a.parquet", "none in row 71 (counted from 1) of 'embedding'"):
+        with refuses("a.parquet", "row 71 (counted from 1) of 'embedding' has no vector"):
             list(read_table(path, chunk_rows=30))
 
     def test_null_inside_a_vector(self, tmp_path, refuses):
         path = tmp_path / "a.parquet"
         values = pa.array([[1.0, 2.0], [3.0, None]], pa.list_(pa.float32(), 2))
         pq.write_table(pa.table({"embedding": values}), path)
-        with refuses("a missing value in row 2"):
+        with refuses("row 2", "a missing value"):
             list(read_table(path))
 
     def test_lists_of_different_lengths(self, tmp_path, refuses):
         path = tmp_path / "a.parquet"
         values = pa.array([[1.0, 2.0]] * 50 + [[1.0]], pa.list_(pa.float32()))
         pq.write_table(pa.table({"embedding": values}), path)
-        with refuses("1 values in row 51", "(here 2)"):
+        with refuses("row 51", "1 values instead of 2"):
             list(read_table(path, chunk_rows=30))
 
     def test_empty_lists(self, tmp_path, refuses):
         path = tmp_path / "a.parquet"
         pq.write_table(pa.table({"embedding": pa.array([[]], pa.list_(pa.float32()))}), path)
-        with refuses("at least one value"):
+        with refuses("without values"):
             read_table(path)
 
     def test_lists_of_integers_are_no_vectors(self, tmp_path, refuses):
@@ -124,13 +124,13 @@ class TestParquet:
         X[900] = np.inf
         path = tmp_path / "a.parquet"
         pq.write_table(pa.table({"embedding": column(X, "fixed")}), path)
-        with refuses("1 with NaN or infinity", "row 778 (counted from 1)"):
+        with refuses("1 vectors with NaN or infinity", "row 778 (counted from 1)"):
             list(read_table(path, chunk_rows=100))
 
     def test_null_texts(self, tmp_path, refuses):
         path = tmp_path / "a.parquet"
         pq.write_table(pa.table({"text": ["a", None, CANARY, None]}), path)
-        with refuses("2 empty (null)", "row 2"):
+        with refuses("2 texts are empty", "row 2"):
             list(read_table(path))
 
     def test_no_rows_missing_column_and_duplicates(self, tmp_path, X, refuses):
@@ -142,7 +142,7 @@ class TestParquet:
         with refuses("'embeddings'", "Did you mean 'embeddings'?"):
             read_table(path, embedding_column="embeding")
         pq.write_table(pa.table([pa.array(["x"]), pa.array(["y"])], names=["text", "text"]), path)
-        with refuses("1 that occur twice"):
+        with refuses("1 column names twice"):
             read_table(path)
 
     def test_text_that_is_not_utf_8(self, tmp_path, refuses):
@@ -171,7 +171,7 @@ class TestParquet:
             list(read_table(path))
 
     def test_not_parquet(self, write, refuses):
-        with refuses("a Parquet file", "another format"):
+        with refuses("not a Parquet file"):
             read_table(write("a.parquet", f"text\n{CANARY}\n"))
 
 
@@ -201,11 +201,11 @@ class TestNpy:
         [
             (np.zeros(3), ["(N, n)", "(3,)"]),
             (np.zeros((2, 2, 2)), ["(2, 2, 2)"]),
-            (np.zeros((0, 4)), ["with rows"]),
-            (np.zeros((4, 0)), ["n >= 1"]),
+            (np.zeros((0, 4)), ["no rows"]),
+            (np.zeros((4, 0)), ["n is at least 1"]),
             (np.zeros((2, 2), int), ["int64", "astype"]),
             (np.array([[CANARY]]), ["dtype"]),
-            (np.array([[{CANARY: 1}]]), ["dtype object"]),
+            (np.array([[{CANARY: 1}]]), ["dtype"]),
             (np.zeros((2, 2), np.longdouble), ["dtype"]),
         ],
     )
@@ -219,7 +219,7 @@ class TestNpy:
     def test_nan_with_the_row_in_the_file(self, tmp_path, X, refuses, value):
         X[[600, 777], 3] = value
         np.save(tmp_path / "a.npy", X)
-        with refuses("2 with NaN", "row 601"):
+        with refuses("2 vectors with NaN", "row 601"):
             list(read_table(tmp_path / "a.npy", chunk_rows=400))
 
     def test_large_finite_values_are_fine(self, tmp_path):
@@ -232,7 +232,7 @@ class TestNpy:
         path = tmp_path / "a.npy"
         np.save(path, X)
         os.truncate(path, size)
-        with refuses("a.npy", "`path`"):
+        with refuses("a.npy"):
             read_table(path)
 
     def test_shrinks_while_it_is_read(self, tmp_path, X, refuses):
@@ -241,7 +241,7 @@ class TestNpy:
         chunks = iter(read_table(path, chunk_rows=100))
         next(chunks)
         os.truncate(path, 9000)
-        with refuses("stays the same"):
+        with refuses("while it was read"):
             list(chunks)
 
     def test_text_column_is_not_there(self, tmp_path, X, refuses):
@@ -252,7 +252,7 @@ class TestNpy:
 
 class TestFiles:
     def test_missing_and_folder(self, tmp_path, refuses):
-        with refuses("none.csv", "an existing file"):
+        with refuses("File not found", "none.csv"):
             read_table(tmp_path / "none.csv")
         with refuses(tmp_path.name, "a folder"):
             read_table(tmp_path)
@@ -271,7 +271,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt", "a.parquet", "a.npy"])
     def test_empty(self, write, refuses, name):
-        with refuses(name, "an empty file"):
+        with refuses(name, "is empty"):
             read_table(write(name, b""))
 
     @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ class TestFiles:
             ("a.json", "jsonl"),
             ("a.xlsx", "CSV"),
             ("a.npz", "numpy.save"),
-            ("a", "without a suffix"),
+            ("a", "no suffix"),
             ("a.parquet.gz", "'.gz'"),
         ],
     )
@@ -296,11 +296,11 @@ class TestFiles:
 
     def test_wrong_format_is_seen(self, tmp_path, write, X, refuses):
         np.save(tmp_path / "a.npy", X)
-        with refuses("a csv file", "a npy file", "format='npy'"):
+        with refuses("a npy file", "format='npy'"):
             read_table(tmp_path / "a.npy", format="csv")
         with refuses("spreadsheet", "CSV"):
             read_table(write("a.csv", b"PK\x03\x04rest"))
-        with refuses("gzip data"):
+        with refuses("not compressed"):
             read_table(write("a.csv.gz", b"text\nx\n"))
 
     @pytest.mark.parametrize("cut", [5, 20, -4])

@@ -44,7 +44,7 @@ class TestNpy:
         np.testing.assert_array_equal(found, X)
 
     def test_other_columns_are_refused(self, tmp_path, X, refuses):
-        with refuses("`columns`", error=InvalidInputError), open_writer(tmp_path / "out.npy") as writer:
+        with refuses("columns", error=InvalidInputError), open_writer(tmp_path / "out.npy") as writer:
             writer.write(X, {"id": list(range(1000))})
 
 
@@ -127,7 +127,7 @@ class TestEveryWriter:
         assert os.listdir(tmp_path) == []
 
     def test_nothing_to_write(self, tmp_path, refuses, name):
-        with refuses(name, "none to write"), open_writer(tmp_path / name):
+        with refuses(name, "no rows"), open_writer(tmp_path / name):
             pass
         assert os.listdir(tmp_path) == []
 
@@ -149,7 +149,7 @@ class TestEveryWriter:
     def test_overwrite(self, tmp_path, X, refuses, name):
         path = tmp_path / name
         path.write_bytes(b"old")
-        with refuses(name, "one that exists", "--force"), open_writer(path):
+        with refuses(name, "exists", "--force"), open_writer(path):
             pytest.fail("the block must not run")
         assert path.read_bytes() == b"old"
         with open_writer(path, overwrite=True) as writer:
@@ -163,7 +163,7 @@ class TestEveryWriter:
 
     def test_folder_that_cannot_be_made(self, tmp_path, refuses, name):
         (tmp_path / "file").write_bytes(b"")
-        with refuses(name, "folder that you may write to"), open_writer(tmp_path / "file" / name):
+        with refuses(name, "failed"), open_writer(tmp_path / "file" / name):
             pytest.fail("the block must not run")
 
     def test_new_folder_is_made(self, tmp_path, X, name):
@@ -185,7 +185,7 @@ class TestEveryWriter:
         monkeypatch.setattr("vecveil.data.writing.open", full, raising=False)
         path = tmp_path / name
         path.write_bytes(b"old")
-        with refuses(name, "a full disk", "removed", "Free some space"), open_writer(path, overwrite=True) as writer:
+        with refuses(name, "disk is full", "removed", "Free some space"), open_writer(path, overwrite=True) as writer:
             writer.write(X)
         assert os.listdir(tmp_path) == [name]
         assert path.read_bytes() == b"old"
@@ -241,12 +241,12 @@ def test_columns_must_fit(tmp_path, X, refuses):
     ):
         writer.write(X, {"id": list(range(999))})
     with (
-        refuses("1 columns declared", error=InvalidInputError),
+        refuses("1 declared", error=InvalidInputError),
         open_writer(tmp_path / "a.parquet", types={"id": "int64"}) as writer,
     ):
         writer.write(X)
     with (
-        refuses("values of another type", error=DataFileError),
+        refuses("changed while", error=DataFileError),
         open_writer(tmp_path / "a.parquet", types={"id": "int64"}) as writer,
     ):
         writer.write(X, {"id": ["x"] * 1000})

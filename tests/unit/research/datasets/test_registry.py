@@ -77,14 +77,14 @@ def test_a_data_folder_that_is_none(data, refuses, tmp_path):
         open_dataset("sts12", data.path)
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    with refuses("loop", "while reading"):
+    with refuses("loop", "failed"):
         open_dataset("sts12", loop)
 
 
 def test_a_folder_of_a_set_that_cannot_be_read(data, refuses, monkeypatch):
     data.path.mkdir()
     (data.path / "sts").symlink_to(data.path / "sts")
-    with refuses("sts", "while reading"):
+    with refuses("sts", "failed"):
         open_dataset("sts12", data.path)
 
 

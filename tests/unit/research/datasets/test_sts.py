@@ -81,7 +81,7 @@ def test_wrong_rows_of_semeval(data, refuses, pairs, scores, words):
 def test_an_input_without_its_scores(data, refuses):
     data.text("STS14-en-test/STS.input.X.txt", "a\tb\n")
     data.text("STS14-en-test/STS.gs.Y.txt", "1\n")
-    with refuses("STS.gs.X.txt", "existing file"):
+    with refuses("STS.gs.X.txt", "File not found"):
         open_dataset("sts14", data.path)
 
 
