@@ -140,7 +140,9 @@ def load_yaml(text: str, name: str, *, owner: str) -> Any:
     except DataFileError:
         raise
     except (ValueError, TypeError, RecursionError, OverflowError):
-        raise DataFileError(f"{name} must hold strings, numbers, lists and mappings only.", param="path") from None
+        raise DataFileError(
+            f"{name} is not a YAML file of strings, numbers, lists and mappings.", param="path"
+        ) from None
 
 
 def read_text(path: Path, *, owner: str, most: int, param: str = "path", named_by: Path | None = None) -> str:
@@ -171,7 +173,7 @@ def read_text(path: Path, *, owner: str, most: int, param: str = "path", named_b
         raise
     except (OSError, ValueError) as error:
         raise DataFileError(
-            f"Cannot read {path.name!r}: {getattr(error, 'strerror', None) or 'damaged name'}.", param=param
+            f"Cannot read {path.name!r} (`{param}`): {getattr(error, 'strerror', None) or 'damaged name'}.", param=param
         ) from None
 
 

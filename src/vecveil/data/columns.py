@@ -115,7 +115,7 @@ def check_rows(source: str, rows: int, columns: int | None = None) -> None:
     """Raise NoRowsError for a table without rows."""
     if rows == 0:
         width = "1 column" if columns == 1 else f"{columns} columns"
-        got = "is empty" if columns is None else f"has a header ({width}) and no rows"
+        got = "has no rows" if columns is None else f"has a header ({width}) and no rows"
         raise NoRowsError(f"{source} {got}.", param="path")
 
 

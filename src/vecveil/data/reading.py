@@ -174,15 +174,15 @@ class TableReader:
         missing = [i for i, text in enumerate(texts) if text is None]
         if missing:
             raise DataFileError(
-                f"{self.name}: {len(missing)} texts are empty (null) among the first {first + len(texts)} rows; "
-                f"the first is {row_number(first + missing[0])}. Drop these rows, with "
+                f"{self.name}: `text_column` has {len(missing)} empty (null) texts among the first "
+                f"{first + len(texts)} rows; the first is {row_number(first + missing[0])}. Drop these rows, with "
                 f"dropna(subset=[{self.text_column!r}]) of pandas.",
                 param="text_column",
             )
         for i, text in enumerate(texts):
             if not isinstance(text, str):
                 raise DataFileError(
-                    f"{self.name}: {row_number(first + i)} has a {type(text).__name__} where a text should be.",
+                    f"{self.name}: `text_column` has a {type(text).__name__} in {row_number(first + i)}, no text.",
                     param="text_column",
                 )
         return texts

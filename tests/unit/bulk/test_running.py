@@ -203,7 +203,7 @@ def test_another_run_into_the_same_folder_is_refused(
         "other files": ("E-DATA-FILE-FURTHER", "other files"),
         "inputs": ("E-DATA-FILE-OTHER-RUN", "other inputs"),
         "options": ("E-DATA-FILE-OTHER-RUN", "columns to carry"),
-        "protector": ("E-DATA-FILE-OTHER-RUN", "another protector."),
+        "protector": ("E-DATA-FILE-OTHER-RUN", "another protector"),
     }[what]
     job = keyed
     if what == "options":

@@ -56,7 +56,7 @@ def test_only_a_terms_file_or_labels(tmp_path: Path) -> None:
         ("name: a\nterms: [secret]]\n", DataFileError, "line 2"),
         ("name: a\nterms: !!python/object/apply:os.system [secret]\n", DataFileError, "line 2"),
         ("name: a\nterms: [&x secret, *y]\n", DataFileError, "line 2"),
-        ("name: a\nterms: [2020-13-45]\n", DataFileError, "only"),
+        ("name: a\nterms: [2020-13-45]\n", DataFileError, "YAML"),
         (b"name: \xff\xfe secret\n", DataFileError, "'concept.yaml' is not UTF-8: wrong at b"),
         ("name: \x00secret", DataFileError, "YAML"),
         ("[" * 100_000, DataFileError, "YAML"),

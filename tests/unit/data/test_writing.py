@@ -207,7 +207,7 @@ class TestEveryWriter:
         """
         run = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
         done = subprocess.run(run, capture_output=True, text=True, check=True)
-        assert "a full disk after" in done.stdout
+        assert "disk is full" in done.stdout
         assert done.stderr == ""
         assert os.listdir(tmp_path) == []
 

@@ -90,7 +90,7 @@ def test_some_splits(data):
         (f"q2\td1\t1\nq2\t{CANARY}\t1\n", ("dev.tsv", "corpus-id", "row 2")),
         (f"q2\td1\t{CANARY}\n", ("dev.tsv", "score", "row 1")),
         ("q1\td4\t1\n", ("dev.tsv", "corpus-id", "row 1")),
-        ("q2\td1\n", ("dev.tsv", "2 fields in row 1")),
+        ("q2\td1\n", ("dev.tsv", "row 1", "2 fields")),
     ],
 )
 def test_wrong_judgements(data, refuses, dev, words):

@@ -159,7 +159,7 @@ def test_presidio(data, name, file):
     ("content", "words"),
     [
         (f"[{CANARY}", ("JSON",)),
-        (json.dumps({"a": CANARY}), ("JSON list", "dict")),
+        (json.dumps({"a": CANARY}), ("JSON dict", "list")),
         (json.dumps([ROW, CANARY]), ("row 2",)),
         (json.dumps([ROW, {**ROW, "full_text": None}]), ("full_text", "row 2")),
         (json.dumps([ROW, {**ROW, "spans": CANARY}]), ("spans", "row 2")),

@@ -63,7 +63,7 @@ def test_reading_stops_at_the_most(data):
         (HEADER + note("a") + f"1,2,{CANARY}\n", ("fields", "3 in record 3")),
         (HEADER + note("a") + f'1,2,"{CANARY}', ("quote", "record 3")),
         (HEADER.replace("TEXT", "NOTE") + note("a"), ("'TEXT'",)),
-        (HEADER + note(CANARY, category="ECG"), ("Discharge summary", "one without")),
+        (HEADER + note(CANARY, category="ECG"), ("no notes of Discharge summary",)),
     ],
 )
 def test_wrong_files(data, refuses, content, words):

@@ -68,7 +68,7 @@ def test_pairs_without_a_score_are_dropped(data, scores):
         ("a\tb\n", "nan\n", ("STS.gs.X.txt", "score", "line 1")),
         ("a\tb\nc\td\ne\tf\n", "1\n", ("STS.gs.X.txt", "3", "1 lines")),
         ("a\tb\n", "1\n2\n", ("STS.gs.X.txt", "2 lines")),
-        ("a\tb\n", " \n", ("without scored pairs",)),
+        ("a\tb\n", " \n", ("no scored pairs",)),
     ],
 )
 def test_wrong_rows_of_semeval(data, refuses, pairs, scores, words):
