@@ -182,7 +182,7 @@ CASES = [
             "-o",
             f / "out.vecveil",
         ),
-        ("negative", "dimension 32", "dimension 33"),
+        ("negative", "32", "dimension 33"),
     ),
     Case(
         "whole numbers as vectors",

@@ -295,7 +295,7 @@ def table_protection(opened: OpenJob, ledger: Ledger | None = None) -> TableProt
         return vectors
 
     def encode_rewritten(texts: list[str]) -> Embeddings:
-        return encode(texts if protector.rewriter is None else protector.rewrite(texts))
+        return encode(protector.seen(texts))
 
     # Rewriting belongs to the released vectors alone: sealed ones are of the original texts.
     originals = protector.rewriter is not None and opened.sealed is not None

@@ -224,7 +224,9 @@ def _part(folder: Path, *names: str) -> Path:
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    raise DataFileError(f"{folder.name} has no {' or '.join(names)}: it is not in BEIR layout.", param="retrieval")
+    raise DataFileError(
+        f"`retrieval` {folder.name} has no {' or '.join(names)}: it is not in BEIR layout.", param="retrieval"
+    )
 
 
 def _number(path: Path, column: str, row: int, value: Any) -> float:

@@ -142,9 +142,9 @@ class ReleasePolicy:
         texts = check_texts(texts, owner=_OWNER, min_rows=0)
         if not texts:  # load no encoder for an empty list
             return np.empty((0, self.protector.released_dimension), dtype=np.float32)
-        seen = self.protector.rewrite(texts) if self.rewrites_texts else texts
         encoder = self.protector.loaded_encoder()
-        X = np.asarray((getattr(encoder, "encode_query", encoder.encode) if query else encoder.encode)(seen))
+        encode = getattr(encoder, "encode_query", encoder.encode) if query else encoder.encode
+        X = np.asarray(encode(self.protector.seen(texts)))
         return (self.queries if query else self.documents)(X, rng, ids=ids, texts=texts, rewritten=True)
 
     def _release(

@@ -547,9 +547,13 @@ class Protector:
                     why = "There is no noise: the same text always gives the same vector."
                     constraint = "left out for a method that rewrites texts"
                     raise InvalidInputError.of("Protector.encode", param, constraint, "a value", why)
-        X = np.asarray(self.loaded_encoder().encode(texts if self.rewriter is None else self.rewrite(texts)))
+        X = np.asarray(self.loaded_encoder().encode(self.seen(texts)))
         known = texts if key is not None and self.encoder_info.fingerprint is not None else None
         return self.protect(X, rng, noise=noise, ids=ids, key=key, texts=known, ledger=ledger, rewritten=True)
+
+    def seen(self, texts: Texts) -> list[str]:
+        """Return the texts that the encoder sees: those of `rewrite` with a text stage, else the same."""
+        return list(texts) if self.rewriter is None else self.rewriter.rewrite(texts)
 
     def rewrite(self, texts: Texts, *, spans: Sequence[Sequence[Span]] | None = None) -> list[str]:
         """Return ``texts`` as rewritten before they are encoded; texts without the concept stay unchanged.

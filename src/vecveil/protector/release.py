@@ -260,7 +260,7 @@ class WrappedEmbedder:
 
     def seen(self, texts: Sequence[str]) -> list[str]:
         """Return the texts to embed: rewritten if the protector rewrites texts."""
-        return self.policy.protector.rewrite(texts) if self.policy.rewrites_texts else list(texts)
+        return self.policy.protector.seen(texts)
 
     def released(
         self, vectors: Any, texts: Sequence[str], ids: Sequence[ItemId] | None = None, *, query: bool = False

@@ -164,16 +164,14 @@ class Service:
             raise ApiError(400, text, code="invalid_dimensions", param="dimensions")
         if request.sealing is not None:
             await self._files.run(partial(self._check_sealing, served, request.sealing, request.side, client))
-        texts = request.texts
-        # Rewriting comes before encoding: the upstream sees no original text, except of documents to seal.
-        if served.policy.rewrites_texts:
-            texts = await asyncio.to_thread(protector.rewrite, texts)
+        # The upstream sees no original text of a protector that rewrites texts, except of documents to seal.
+        texts = await asyncio.to_thread(protector.seen, request.texts)
         embed = partial(
             self._upstreams[served.name].embed, model=request.model, headers=headers, query=request.side == "query"
         )
         with self.metrics.upstream.time():
             exact = encoded = await embed(texts)
-            if request.sealing is not None and served.policy.rewrites_texts:
+            if request.sealing is not None and texts != request.texts:
                 exact = await embed(request.texts)
                 encoded = Encoded(encoded.vectors, encoded.tokens + exact.tokens)
         # Sealed first: what cannot be sealed is not released and not counted.
