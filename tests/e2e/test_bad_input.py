@@ -117,7 +117,7 @@ CASES = [
             "--out",
             f / "out",
         ),
-        ("same.csv", "1 different texts among 300 rows"),
+        ("same.csv", "there are 1 in 300 rows"),
     ),
     Case(
         "audit with an encoder of another dimension",
