@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -11,39 +10,11 @@ import pytest
 
 from harness.errors import raises
 from harness.sample_frontier import FRONTIERS, HOSTILE, sample_frontier
+from unit.report.test_audit_page import Reader
 from vecveil.records import FrontierRecord
 from vecveil.report import frontier_lines, frontier_page, write_frontier_html
 
-VOID = {"meta", "link", "input"}
 FORBIDDEN = {"script", "img", "iframe", "object", "embed", "base", "form", "image", "use"}
-
-
-class Reader(HTMLParser):
-    """Collects elements, and checks that every element is closed in turn."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.text = ""
-        self.feed(page)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, {key: value or "" for key, value in attrs}))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.text += data
-
-    def of(self, tag: str, kind: str) -> list[dict[str, str]]:
-        return [held for name, held in self.elements if name == tag and held.get("class") == kind]
 
 
 def read(variant: str = "full") -> FrontierRecord:
