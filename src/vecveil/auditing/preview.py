@@ -138,7 +138,7 @@ class WordList:
             first.setdefault(canonical(word), word.strip())
         if not FEWEST_WORDS <= len(first) <= MOST_WORDS:
             raise InvalidInputError(
-                f"A preview guesses from {FEWEST_WORDS} to {MOST_WORDS} different words, not {len(first)}.",
+                f"A preview guesses from {FEWEST_WORDS} to {MOST_WORDS} different `words`, not {len(first)}.",
                 param="words",
             )
         self.words = tuple(first.values())
@@ -295,7 +295,7 @@ class Preview:
     ) -> None:
         if protector.rewriter is not None and protector.rewriter.needs_spans:
             raise InvalidInputError(
-                "A preview needs a protector that finds its concept in any text; this one knows the texts of its fit "
+                "A preview needs a `protector` that finds its concept in any text; this one knows the texts of its fit "
                 "only.",
                 param="protector",
             )
@@ -421,7 +421,7 @@ class Preview:
         vectors = np.asarray(self._encode(list(texts)))
         X = check_embeddings(vectors, owner=_OWNER, param="encode", dimension=self.protector.dimension)
         if len(X) != len(texts):
-            raise InvalidInputError(f"encode returned {len(X)} vectors for {len(texts)} texts.", param="encode")
+            raise InvalidInputError(f"`encode` returned {len(X)} vectors for {len(texts)} texts.", param="encode")
         return X
 
 

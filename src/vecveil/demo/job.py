@@ -184,9 +184,9 @@ def run_demo(
         )
     except ConceptError:
         raise ConceptError(
-            f"{len(texts):,} texts of `input` are too few to attack one half of them: it must hold the concept's "
-            f"words several times each, and {MIN_TEST_TEXTS} texts with such a word to judge on. Give more texts, or "
-            "a concept of more frequent words.",
+            f"`input` has {len(texts):,} texts, not enough texts to attack one half of them: it must hold the "
+            f"concept's words several times each, and {MIN_TEST_TEXTS} texts with such a word to judge on. Give more "
+            "texts, or a concept of more frequent words.",
             param="input",
         ) from None
 
