@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,15 @@ def test_every_committed_record_is_recognised(name: str) -> None:
         record = json.loads(line)
         own = "-".join(str(v).replace(" ", "_").replace("/", "_") for v in record["cell"].values())
         assert record["settings"] == cells[own]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "research" / "specs" / "entities").glob("*.yaml")), ids=lambda p: p.stem
+)
+def test_a_specification_with_the_papers_concept_is_read_and_takes_entities(path: Path) -> None:
+    spec, _ = load_spec(path)
+    assert spec.experiment == path.stem
+    assert all(spec.problem(name).concept.entities for name in spec.problems)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
