@@ -5,7 +5,7 @@
 
 ``prepare`` runs on a CPU. It encodes the STS sentences of DIR (as `benchmarks/leakage.py` reads it), splits them as an
 audit does, fits three protectors on the training part, finds the listed terms in ``lm/sentences.parquet``, and writes
-27 MB that need neither DIR nor an encoder. Sentences that equal a test text are left out. A release is carried as its
+29 MB that need neither DIR nor an encoder. Sentences that equal a test text are left out. A release is carried as its
 law: the affine map, the root of the noise's covariance, and the lengths of 20,000 draws of the noise. Noise of all
 three protectors is elliptical, so that length and direction are independent; ``prepare`` checks map and law against
 the protector. MiniLM is carried with weights of seven bits, for further texts and for Vec2Text's corrections.

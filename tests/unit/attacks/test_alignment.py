@@ -52,14 +52,6 @@ def test_with_an_oracle_the_attacker_makes_its_pairs(attack):
 
 
 @every_attack
-def test_a_seed_gives_the_same_result(attack):
-    train, test = evidence(rotation(12), noise=0.3)
-    first, again = (attack.run(train, test, rng=3) for _ in range(2))
-    assert dict(first.estimates) == dict(again.estimates)
-    assert dict(first.details) == dict(again.details)
-
-
-@every_attack
 @pytest.mark.parametrize("reduced", [6, 20])
 def test_released_vectors_of_another_dimension(attack, reduced):
     secret = np.random.default_rng(0).standard_normal((12, reduced))
@@ -87,25 +79,6 @@ def test_dead_coordinates_and_equal_rows_do_no_harm(attack):
     groups = np.arange(60) // 2
     result = attack.run(PairedVectors(X, clean, groups), test)
     assert 0 <= result.value <= 1
-
-
-@every_attack
-def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(attack, tmp_path, monkeypatch):
-    train, test = evidence(rotation(12), noise=0.1)
-    first = attack.run(train, test, checkpoint=tmp_path / "a")
-    monkeypatch.setattr(type(attack), "_align", None)  # whoever learns again fails
-    again = attack.run(train, test, checkpoint=tmp_path / "a")
-    assert first.value == again.value
-    assert dict(first.details) == dict(again.details)
-    cut = PairedVectors(train.X[:, :5], train.clean)
-    with raises("E-CHECKPOINT", "checkpoint"):
-        attack.run(cut, CandidateVectors(test.X[:, :5], test.pool, test.truth), checkpoint=tmp_path / "a")
-    cut = PairedVectors(train.X, train.clean[:, :5])
-    with raises("E-CHECKPOINT", "checkpoint"):
-        attack.run(cut, CandidateVectors(test.X, test.pool[:, :5], test.truth), checkpoint=tmp_path / "a")
-    (tmp_path / "a" / "state.safetensors").write_bytes(b"broken")
-    with raises("E-CHECKPOINT", "checkpoint"):
-        attack.run(train, test, checkpoint=tmp_path / "a")
 
 
 def test_options_of_each_vector_are_the_candidates():

@@ -95,22 +95,6 @@ def test_arrays_that_are_means_already():
     assert not found.adaptive
 
 
-def test_a_checkpoint_is_used_again_and_refuses_another_k(tmp_path, monkeypatch):
-    train, test = planted(120, seed=0), planted(80, seed=1)
-    given = {"release": _fresh, "checkpoint": tmp_path}
-    first = AveragingAttack(4).run(train, test, **given)
-    same = AveragingAttack(4).run(train, test, release=_fresh)
-    assert dict(first.estimates) == dict(same.estimates)
-    monkeypatch.setattr(LinearAttack, "_fit", None)  # whoever learns again fails
-    assert AveragingAttack(4).run(train, test, **given).value == first.value
-    with raises("E-CHECKPOINT", "checkpoint"):
-        AveragingAttack(5).run(train, test, **given)
-    other = LabelledVectors(test.X[:, :5], test.L)
-    given["release"] = lambda X, rng: X[:, :5]
-    with raises("E-CHECKPOINT", "checkpoint"):
-        AveragingAttack(4).run(train, other, **given)
-
-
 def test_bad_settings_are_refused():
     with raises("E-INPUT-RANGE", "k"):
         AveragingAttack(0)

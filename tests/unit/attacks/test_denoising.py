@@ -22,7 +22,6 @@ from vecveil.attacks.attack import AttackFinding
 from vecveil.attacks.candidates import CosineMatching
 from vecveil.attacks.denoising import Denoised, fit_denoiser
 from vecveil.attacks.probes import LinearProbe, MLPProbe
-from vecveil.attacks.token_inference.neighbours import NearestNeighboursAttack
 from vecveil.metrics.estimates import Estimate
 
 n = 6
@@ -175,27 +174,6 @@ def test_a_state_of_its_own_and_its_progress_are_kept(tmp_path, monkeypatch):
     (tmp_path / "inner" / "attack.json").unlink()
     with raises("E-CHECKPOINT", "checkpoint"):
         attack.run(train, test, **given)
-
-
-@pytest.mark.parametrize(
-    "inner", [LinearAttack(), NearestNeighboursAttack(), MLPAttack((8,), epochs=1)], ids=lambda a: a.name
-)
-def test_a_checkpoint_is_used_again_and_refuses_what_it_does_not_fit(inner, tmp_path, monkeypatch):
-    train, test = planted(120, seed=0), planted(80, seed=1)
-    given = {"release": _release32, "show_progress": False, "checkpoint": tmp_path}
-    first = Denoised(inner).run(train, test, **given)
-    again_without = Denoised(inner).run(train, test, release=_release32, show_progress=False)
-    assert dict(first.estimates) == dict(again_without.estimates)  # a seed gives the same
-    monkeypatch.setattr(type(inner), "_fit", None)
-    assert Denoised(inner).run(train, test, **given).value == pytest.approx(first.value, abs=1e-6)
-    with raises("E-CHECKPOINT", "checkpoint"):
-        Denoised(inner, draws=3).run(train, test, **given)
-    with raises("E-CHECKPOINT", "checkpoint"):
-        Denoised(KernelAttack()).run(train, test, **given)
-    other = LabelledVectors(test.X[:, :5], test.L)
-    given["release"] = lambda X, rng: X[:, :5]
-    with raises("E-CHECKPOINT", "checkpoint"):
-        Denoised(inner).run(train, other, **given)
 
 
 def test_texts_without_the_concept_are_denoised_too():

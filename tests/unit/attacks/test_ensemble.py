@@ -6,7 +6,6 @@ import pytest
 from harness.errors import raises
 from unit.attacks.planted import parity, planted
 from vecveil.attacks import EnsembleAttack, FurtherVectors, KernelAttack, LabelledVectors
-from vecveil.errors import DataFileError
 
 
 def _release(X, rng):
@@ -57,15 +56,6 @@ def test_constant_vectors_say_nothing():
     assert EnsembleAttack(rows=50).run(data, data).value <= 0.5
 
 
-def test_a_checkpoint_is_used_and_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("vecveil.attacks.token_inference.kernel._MEMBER_ROWS", 600)  # time
-    attack, data = EnsembleAttack(rows=300), _evidence()
-    first = attack.run(data, _test(), release=_release, checkpoint=tmp_path)
-    again = attack.run(data, _test(), release=_release, checkpoint=tmp_path)
-    fresh = attack.run(data, _test(), release=_release)
-    assert dict(first.estimates) == dict(again.estimates) == dict(fresh.estimates)
-    assert first.details == again.details
-    with pytest.raises(DataFileError):
-        attack.run(planted(60, dimension=9), planted(60, dimension=9, seed=1), checkpoint=tmp_path)
+def test_too_few_rows_are_refused():
     with raises("E-INPUT-RANGE", "rows"):
         EnsembleAttack(rows=1)

@@ -11,7 +11,6 @@ from vecveil.attacks import LabelledVectors, LinearAttack, MultilaterationAttack
 from vecveil.attacks.averaging import blocks, fit_locator, repeated_releases
 from vecveil.attacks.evidence import Knowledge
 from vecveil.attacks.probes import LinearProbe
-from vecveil.errors import DataFileError
 
 N = 12
 SHIFT = np.random.default_rng(5).standard_normal((N, N))
@@ -120,15 +119,6 @@ def test_words_are_read_as_from_clean_vectors():
 
 def test_keyed_words_are_flat_in_k():
     assert _run(N + 8, _keyed).value == pytest.approx(_run(1, _keyed).value, abs=0.05)
-
-
-def test_a_checkpoint_is_used_again_and_refuses_another_k(tmp_path, monkeypatch):
-    given = {"checkpoint": tmp_path, "show_progress": False}
-    first = _run(4, _sphere, **given)
-    monkeypatch.setattr(LinearAttack, "_fit", None)  # whoever learns again fails
-    assert _run(4, _sphere, **given).value == first.value
-    with pytest.raises(DataFileError):
-        _run(5, _sphere, **given)
 
 
 def test_rows_and_blocks_cover_every_text():

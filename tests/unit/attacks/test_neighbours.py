@@ -76,19 +76,6 @@ def test_nearest_and_votes_are_what_they_say(monkeypatch):
     assert _votes(indices, cosines, labels, mean, 3, 2.0) == pytest.approx(0.999 * expected + 0.001 * mean, abs=1e-5)
 
 
-def test_a_seed_gives_the_same_result_and_a_checkpoint_is_used_again(tmp_path, monkeypatch):
-    train, test = planted(120, seed=0), planted(80, seed=1)
-    given = {"release": _noisy, "rng": 5}
-    first, again = (ATTACK.run(train, test, **given) for _ in range(2))
-    assert dict(first.estimates) == dict(again.estimates)
-    kept = ATTACK.run(train, test, **given, checkpoint=tmp_path)
-    monkeypatch.setattr(NearestNeighboursAttack, "_fit", None)  # whoever learns again fails
-    assert ATTACK.run(train, test, **given, checkpoint=tmp_path).value == kept.value
-    other = LabelledVectors(test.X[:, :5], test.L)
-    with raises("E-CHECKPOINT", "checkpoint"):
-        ATTACK.run(train, other, release=lambda X, rng: X[:, :5], checkpoint=tmp_path)
-
-
 def test_bad_settings_and_vocabularies_are_refused():
     with raises("E-INPUT-RANGE", "draws"):
         NearestNeighboursAttack(draws=0)

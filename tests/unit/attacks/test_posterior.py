@@ -91,19 +91,6 @@ def test_reduced_and_constant_releases():
     assert flat.value == pytest.approx(flat.main.chance, abs=0.1)
 
 
-def test_a_seed_gives_the_same_result_and_a_checkpoint_is_used_again(tmp_path, monkeypatch):
-    train, test = planted(120, seed=0), planted(80, seed=1)
-    given = {"release": _noisy, "rng": 5}
-    first, again = (ATTACK.run(train, test, **given) for _ in range(2))
-    assert dict(first.estimates) == dict(again.estimates)
-    kept = ATTACK.run(train, test, **given, checkpoint=tmp_path)
-    monkeypatch.setattr(BayesPosteriorAttack, "_fit", None)  # whoever learns again fails
-    assert ATTACK.run(train, test, **given, checkpoint=tmp_path).value == kept.value
-    other = LabelledVectors(test.X[:, :5], test.L)
-    with raises("E-CHECKPOINT", "checkpoint"):
-        ATTACK.run(train, other, release=lambda X, rng: X[:, :5], checkpoint=tmp_path)
-
-
 def test_bad_settings_are_refused():
     with raises("E-INPUT-RANGE", "draws"):
         BayesPosteriorAttack(draws=1)

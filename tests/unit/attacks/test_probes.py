@@ -65,27 +65,6 @@ def test_an_erased_direction_is_not_seen_and_a_bent_one_only_by_the_others():
     assert network.value > 0.9
 
 
-@every_probe
-def test_a_seed_gives_the_same_result(probe):
-    train, test = _texts(), _texts(seed=1)
-    runs = [dict(probe.run(train, test, release=_noisy, rng=seed, show_progress=False).estimates) for seed in (5, 5, 6)]
-    assert runs[0] == runs[1] != runs[2]
-
-
-@every_probe
-def test_a_checkpoint_is_used_again_and_refuses_another_dimension(probe, tmp_path, monkeypatch):
-    train, test = _texts(), _texts(seed=1)
-    given = {"release": _noisy, "show_progress": False, "checkpoint": tmp_path}
-    first = probe.run(train, test, **given)
-    monkeypatch.setattr(type(probe), "_learn", None)  # whoever learns again fails
-    again = probe.run(train, test, **given)
-    for name, estimate in first.estimates.items():
-        assert again.estimates[name].value == pytest.approx(estimate.value, abs=1e-6)
-    other = LabelledVectors(test.X[:, :5], test.L)
-    with raises("E-CHECKPOINT", "checkpoint"):
-        probe.run(train, other, release=lambda X, rng: X[:, :5], checkpoint=tmp_path)
-
-
 def test_the_kernel_probe_caps_its_rows_and_is_not_blinded_by_a_wrong_covariance():
     train, test = _texts(700), _released(_texts(seed=1))
     given = {"release": _noisy, "show_progress": False}
