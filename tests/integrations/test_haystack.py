@@ -162,7 +162,7 @@ def test_a_pipeline_does_not_open_another_protector(kind, protector, tmp_path: P
         load(text)
     older = "".join(line for line in text.splitlines(True) if "vecveil_protector:" not in line)
     assert older != text
-    load(older)  # of a version that saved no fingerprint
+    load(older)  # written by hand, a pipeline names no fingerprint
 
 
 def test_a_program_says_that_it_trusts_the_module(protector_file):

@@ -100,7 +100,7 @@ def test_sealing_and_opening_travel_without_keys(
     vecveil.NoiseKeys.create("search.keys", "first")
     given = {"id_column": "id", "seal_key": "search.keys", "seal_name": "notes"}
     job = batch_job(laplace, given, owner="test")
-    unsealing = unsealing_anywhere(Path("search.keys"), seal_name="notes", owner="test")
+    unsealing = unsealing_anywhere(Path("search.keys"), seal_name="notes")
     X = np.random.default_rng(0).standard_normal((3, DIMENSION)).astype(np.float32)
     sealed = run_batch(job, table_of(X))
     opened = run_batch(unsealing, sealed)
@@ -130,5 +130,5 @@ def test_sealing_and_opening_travel_without_keys(
     with raises("E-INPUT", "seal_name"):
         BulkJob.of(laplace, seal_key="search.keys")
     with raises("E-INPUT", "seal_key"):
-        unsealing_anywhere(b"secret" * 6, seal_name="notes", owner="test")  # type: ignore[arg-type]
+        unsealing_anywhere(b"secret" * 6, seal_name="notes")  # type: ignore[arg-type]
     assert isinstance(unsealing, Unsealing)
