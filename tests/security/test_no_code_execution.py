@@ -36,8 +36,7 @@ EXCEPTIONS = {
     ("research/specification.py", "import_module of a variable"): "the same",
     ("cli/commands.py", "import_module of a variable"): "a command's name, of a table in the source",
     ("research/catalogue/__init__.py", "import_module of a variable"): "of a table in the source",
-    ("databases/faiss.py", "import pickle"): "its unpickler finds no class: objects become plain data",
-    ("stores/locations.py", "import_module of a variable"): "of a table in the source",
+    ("stores/faiss.py", "import pickle"): "its unpickler finds no class: objects become plain data",
     ("__init__.py", "import_module of a variable"): "public names, of a table in the source",
     ("attacks/__init__.py", "import_module of a variable"): "public names, of a table in the source",
     ("protector/__init__.py", "import_module of a variable"): "public names, of a table in the source",
@@ -104,7 +103,7 @@ def called(node: ast.Call) -> Iterator[str]:
 
 EXCEPTIONS |= {
     (path, "enable_load_extension"): "sqlite-vec's own library, switched off again at once"
-    for path in ("databases/sqlite_vec.py",)
+    for path in ("stores/sqlite_vec.py",)
 }
 
 
