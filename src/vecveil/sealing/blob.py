@@ -36,6 +36,7 @@ VERSION = b"\x01"
 HEADER_BYTES = 1 + KEY_ID_BYTES
 NONCE_END = HEADER_BYTES + NONCE_BYTES
 PRECISIONS = ("float16", "int8", "float32")
+JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _HEAD = struct.Struct("<BBI")
 _DEEPEST = 100  # levels of metadata
 _PAYLOAD, _COMPRESSED = 1, 2
@@ -69,29 +70,61 @@ def associated_prefix(header: bytes, collection: uuid.UUID) -> bytes:
     return framed(_PURPOSE) + header + collection.bytes
 
 
-def encode_vectors(X: Embeddings, precision: str, *, owner: str) -> list[bytes]:
-    """Return head and values of each row of ``X`` (N, n)."""
+def check_range(X: npt.NDArray[np.floating[Any]], precision: str, owner: str) -> None:
+    """Raise for a vector that ``precision`` cannot hold."""
     largest = np.abs(X).max(axis=1)
     # Below 2⁻¹⁴ float16 keeps fewer bits: a row of such values would lose its direction. The squares of a row, summed
     # for its cosine, must be within the range of float32.
     least, most = (2.0**-10, 65504.0) if precision == "float16" else (2.0**-50, 2.0**50)
     if ((largest > most) | ((largest > 0) & (largest < least))).any():
-        raise InvalidInputError.of(
-            owner,
-            "vectors",
-            f"within the range of {precision}",
-            "values beyond it",
-            fix="Normalise the vectors, or use precision='float32'.",
+        raise InvalidInputError(
+            f"{owner}: a vector is beyond the range of {precision}. Normalise the vectors.",
             code="E-SEAL-RANGE",
+            param="vectors",
         )
-    if precision == "int8":  # one scale a row; a row of zeros has scale 0
-        scale = largest.astype(np.float32) / np.float32(127)
-        safe = np.where(scale > 0, scale, 1)[:, None]
-        body = np.hstack([scale[:, None].view(np.int8), np.rint(X / safe).clip(-127, 127).astype(np.int8)])
-    else:
+
+
+def quantised(
+    X: npt.NDArray[np.floating[Any]], precision: str
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32] | None]:
+    """Return the values (N, n) of ``X`` as they are stored, and for int8 the scale of each row."""
+    if precision != "int8":
         with np.errstate(under="ignore"):
-            body = X.astype("<f2" if precision == "float16" else "<f4")
-    return [row.tobytes() for row in body]
+            return X.astype("<f2" if precision == "float16" else "<f4"), None
+    scale = np.abs(X).max(axis=1).astype(np.float32) / np.float32(127)  # 0 for a row of zeros
+    return np.rint(X / np.where(scale > 0, scale, 1)[:, None]).clip(-127, 127).astype(np.int8), scale
+
+
+def encode_vectors(X: Embeddings, precision: str, *, owner: str) -> list[bytes]:
+    """Return head and values of each row of ``X`` (N, n)."""
+    check_range(X, precision, owner)
+    body, scale = quantised(X, precision)
+    return [row.tobytes() for row in (body if scale is None else np.hstack([scale[:, None].view(np.int8), body]))]
+
+
+def metadata_json(row: Any, owner: str) -> str:
+    """Return one row's metadata as JSON."""
+    try:
+        if row is not None and (not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row)):
+            raise TypeError
+        record = None if row is None else dict(row)
+        text = JSON(record)
+        # Deeper, whoever opens the row could run out of stack.
+        if text.count("{") + text.count("[") > _DEEPEST and _is_deep(record):
+            raise ValueError
+        return text
+    except (TypeError, ValueError, RecursionError):  # the message may quote a value
+        raise InvalidInputError(
+            f"{owner}: `metadata` is a JSON object with string keys for each row, at most {_DEEPEST} levels deep. "
+            "Write dates as text, NumPy's numbers as Python's (.item()), and None for NaN and infinity.",
+            code="E-SEAL-METADATA",
+            param="metadata",
+        ) from None
+
+
+def _is_deep(value: Any, left: int = _DEEPEST) -> bool:
+    within = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return left < 0 or any(_is_deep(each, left - 1) for each in within)
 
 
 def head(precision: str, n: int, *, payload: bool, compressed: bool) -> bytes:
@@ -133,34 +166,12 @@ def encode_payload(
     text: str | None, metadata: Mapping[str, Any] | None, *, padding: int, compress: bool, owner: str
 ) -> bytes:
     """Return text and metadata as JSON behind their length, padded with zeros to `padded_length`."""
-    try:
-        record = {"text": text, "metadata": None if metadata is None else dict(metadata)}
-        if metadata is not None and not all(isinstance(name, str) for name in metadata):
-            raise TypeError
-        body = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        # Deeper, whoever opens the row could run out of stack.
-        if body.count("[") + body.count("{") > _DEEPEST and _depth(record) > _DEEPEST:
-            raise RecursionError
-    except (TypeError, ValueError, RecursionError):  # the message may quote a value
-        got = "one with another value or key" if isinstance(metadata, Mapping) else type(metadata).__name__
-        raise InvalidInputError.of(
-            owner,
-            "metadata",
-            "a JSON object with string keys for each row",
-            got,
-            "Write dates as text, and None for NaN and infinity.",
-            code="E-SEAL-METADATA",
-        ) from None
+    body = f'{{"text":{JSON(text)},"metadata":{metadata_json(metadata, owner)}}}'
     data = body.encode("utf-8", "surrogatepass")
     if compress:
         data = zlib.compress(data)
     # Padding comes last: the length of compressed text tells about its content.
     return framed(data).ljust(padded_length(len(data) + 4, padding), b"\0")
-
-
-def _depth(value: Any) -> int:
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return 1 + max(map(_depth, inner), default=0)
 
 
 def decode_payload(plain: bytes) -> tuple[str | None, dict[str, Any] | None]:

@@ -17,7 +17,7 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 
-from vecveil.errors import InvalidInputError, KeyFileError, SealingError, StoreError, optional_import
-from vecveil.sealing.blob import padded_length
+from vecveil.errors import KeyFileError, SealingError, StoreError, optional_import
+from vecveil.sealing.blob import padded_length, quantised
 
 with optional_import("A sealed index", "pyarrow", "index"):
     import pyarrow as pa
@@ -47,6 +47,7 @@ _LEAST = {"id": 256, "text": 1024, "metadata": 256}  # bytes of a column of text
 _SPARE = 1.25  # bytes of a row group, of those of as many average rows
 _LEAST_RECORD = 1024
 _PAGE_BYTES = 1 << 30  # one page a column and row group
+Positions = npt.NDArray[np.int64]
 
 
 class SegmentKeys(Protocol):
@@ -323,7 +324,7 @@ class Segment:
             if again is None:
                 raise
             self.record, self.key_id = self._open(again())
-        self._ends: npt.NDArray[np.int64] | None = None
+        self._ends: Positions = np.zeros(1, np.int64)  # of the rows in each row group
 
     def _open(self, source: Path | bytes) -> tuple[dict[str, Any], str]:
         """Open the file, and return the record and the id of the key."""
@@ -346,60 +347,49 @@ class Segment:
         Raises:
             SealingError: a page is damaged.
         """
-        left = self.record["rows"]
-        for group in range(self._file.num_row_groups):
-            if not left:  # padding alone follows
-                return
+        left, ends = self.record["rows"], [0]
+        for group in range(self._file.num_row_groups if left else 0):
             table = self._read(group, [*names, *(["deleted"] if "deleted" not in names else [])])
             real = len(table) - int(pc.sum(pc.equal(table["deleted"], PADDING)).as_py() or 0)
-            left -= real
+            ends.append(ends[-1] + real)
             yield table.slice(0, real).select(list(names))
+            if ends[-1] == left:  # padding alone follows
+                break
+        self._ends = np.array(ends, np.int64)
 
     def rows(self, positions: Sequence[int], names: Sequence[str]) -> Any:
-        """Return a table of the rows at ``positions``, in their order.
+        """Return a table of the rows at ``positions``, in their order, of a segment whose `columns` were read.
 
         Raises:
             SealingError: a page is damaged.
         """
-        at = np.asarray(positions, np.int64)
-        groups = np.searchsorted(self._group_ends(), at, "right")
-        starts = np.concatenate([[0], self._group_ends()])[groups]
-        parts, order = [], []
-        for group in np.unique(groups):
-            mine = np.flatnonzero(groups == group)
-            parts.append(self._read(int(group), list(names)).take(pa.array(at[mine] - starts[mine])))
+        parts, order = [self._file.schema_arrow.empty_table().select(list(names))], [np.empty(0, np.int64)]
+        for group, mine, rows in self._groups(np.asarray(positions, np.int64)):
+            parts.append(self._read(group, list(names)).take(pa.array(rows)))
             order.append(mine)
-        if not parts:
-            return self._file.schema_arrow.empty_table().select(list(names))
         return pa.concat_tables(parts).take(pa.array(np.argsort(np.concatenate(order))))
 
     def stored_vectors(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """Return the ciphertext of the vectors of the rows at ``positions`` (N, bytes of a vector), for an audit."""
         at = self._file.schema_arrow.get_field_index("vector")
         width = self._file.schema_arrow.field(at).type.byte_width
-        groups = np.searchsorted(self._group_ends(), positions, "right")
-        starts = np.concatenate([[0], self._group_ends()])[groups]
         stored = np.empty((len(positions), width), np.uint8)
-        for group in np.unique(groups):
-            layout = self._file.metadata.row_group(int(group))
+        for group, mine, rows in self._groups(positions):
+            layout = self._file.metadata.row_group(group)
             chunk = layout.column(at)
             with self._lock:
                 self._source.seek(chunk.data_page_offset)
                 raw = self._source.read(chunk.total_compressed_size)
             # The chunk ends with the only page: values, whose places encryption keeps, and a tag of 16 bytes.
-            values = np.frombuffer(raw, np.uint8)[-16 - layout.num_rows * width : -16].reshape(-1, width)
-            mine = groups == group
-            stored[mine] = values[positions[mine] - starts[mine]]
+            stored[mine] = np.frombuffer(raw, np.uint8)[-16 - layout.num_rows * width : -16].reshape(-1, width)[rows]
         return stored
 
-    def _group_ends(self) -> npt.NDArray[np.int64]:
-        if self._ends is None:
-            self._ends = np.cumsum([len(table) for table in self.columns(["deleted"])], dtype=np.int64)
-        return self._ends
-
-    def note_groups(self, rows: Iterable[int]) -> None:
-        """Take over the rows of each row group from whoever has just read them all."""
-        self._ends = np.cumsum(list(rows), dtype=np.int64)
+    def _groups(self, positions: npt.NDArray[np.int64]) -> Iterator[tuple[int, Positions, Positions]]:
+        """Yield each row group of ``positions`` with the indices in it of its rows, and their places in the group."""
+        groups = np.searchsorted(self._ends, positions, "right") - 1
+        for group in np.unique(groups).tolist():
+            mine = np.flatnonzero(groups == group)
+            yield group, mine, positions[mine] - self._ends[group]
 
     def _read(self, group: int, names: list[str]) -> Any:
         with self._lock:
@@ -441,26 +431,9 @@ def _not_opened(name: str, error: Exception) -> SealingError | KeyFileError | Ex
 
 def encode_vectors(X: npt.NDArray[np.floating[Any]], precision: str) -> tuple[Any, Any]:
     """Return ``X`` (N, n) as the columns ``vector`` and ``scale``; the scale is None for float16."""
-    if precision == "float16":
-        with np.errstate(under="ignore"):
-            body: Any = np.ascontiguousarray(X.astype("<f2"))
-        return _fixed(body, 2 * X.shape[1]), None
-    scale = np.abs(X).max(axis=1).astype(np.float32) / np.float32(127)
-    body = np.rint(X / np.where(scale > 0, scale, 1)[:, None]).clip(-127, 127).astype(np.int8)
-    return _fixed(body, X.shape[1]), pa.array(scale, pa.float32())
-
-
-def check_range(X: npt.NDArray[np.floating[Any]], precision: str, owner: str) -> None:
-    """Raise for a vector that ``precision`` cannot hold."""
-    # Below 2⁻¹⁴ float16 keeps fewer bits: a row of such values would lose its direction.
-    largest = np.abs(X).max(axis=1)
-    least, most = (2.0**-10, 65504.0) if precision == "float16" else (2.0**-50, 2.0**50)
-    if ((largest > most) | ((largest > 0) & (largest < least))).any():
-        raise InvalidInputError(
-            f"{owner}: a vector is beyond the range of {precision}. Normalise the vectors.",
-            code="E-SEAL-RANGE",
-            param="vectors",
-        )
+    body, scale = quantised(X, precision)
+    column = _fixed(np.ascontiguousarray(body), body.itemsize * X.shape[1])
+    return column, None if scale is None else pa.array(scale, pa.float32())
 
 
 def vectors_of(column: Any, n: int, precision: str) -> npt.NDArray[Any]:

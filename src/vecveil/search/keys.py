@@ -34,46 +34,45 @@ class IndexKeys(Protocol):
         """Return the id of the key that wraps now."""
 
 
-class StoreKeys:
-    """The data keys of a collection of a `KeyStore`, under which file keys are wrapped with AES-256-GCM-SIV."""
+class DataKeys:
+    """The data keys of an index, under which file keys are wrapped with AES-256-GCM-SIV.
+
+    Args:
+        store: key store or single key.
+        collection: name of the index in a key store.
+        index: UUID of the index under a single key.
+    """
 
     reads = True
 
-    def __init__(self, store: KeyStore, collection: str) -> None:
+    def __init__(self, store: KeyStore | SingleKey, collection: str = "", index: uuid.UUID | None = None) -> None:
         self.store, self.collection = store, collection
-        self.uuid = store.read(collection).uuid
+        self.uuid = index or store.read(collection).uuid
 
     def wrap(self, key: bytes, name: str) -> tuple[str, bytes]:
-        return _wrapped(self.store.reserve(self.collection, 1).current, key, name)
+        if isinstance(self.store, KeyStore):
+            self.store.reserve(self.collection, 1)
+        data_key, nonce = self._keys()[0], secrets.token_bytes(NONCE_BYTES)
+        return data_key.key_id.hex(), nonce + data_key.segments.encrypt(nonce, key, name.encode())
 
     def unwrap(self, wrapped: bytes, key_id: str, name: str) -> bytes:
-        try:
-            return _unwrapped(self.store.read(self.collection).keys, wrapped, key_id, name)
-        except KeyFileError as error:
-            if self.store.is_retired(self.collection, key_id):
-                raise RetiredKeyError(f"The key of {name} was renewed and deleted.", code="E-SEAL-OPEN") from error
-            raise
+        for data_key in self._keys():
+            if data_key.key_id.hex() == key_id:
+                return data_key.segments.decrypt(wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], name.encode())
+        if isinstance(self.store, KeyStore) and self.store.is_retired(self.collection, key_id):
+            raise RetiredKeyError(f"The key of {name} was renewed and deleted.", code="E-SEAL-OPEN")
+        raise KeyFileError(
+            f"No data key {key_id} for {name}: the key was erased, or the segment comes from another key store.",
+            code="E-SEAL-OPEN",
+            param="key",
+        )
 
     def current(self) -> str:
-        return self.store.read(self.collection).current.key_id.hex()
+        return self._keys()[0].key_id.hex()
 
-
-class FixedKeys:
-    """One key of 32 bytes for every index."""
-
-    reads = True
-
-    def __init__(self, key: SingleKey, index: uuid.UUID) -> None:
-        self._key, self.uuid = key.data_key(index), index
-
-    def wrap(self, key: bytes, name: str) -> tuple[str, bytes]:
-        return _wrapped(self._key, key, name)
-
-    def unwrap(self, wrapped: bytes, key_id: str, name: str) -> bytes:
-        return _unwrapped((self._key,), wrapped, key_id, name)
-
-    def current(self) -> str:
-        return self._key.key_id.hex()
+    def _keys(self) -> tuple[DataKey, ...]:
+        store = self.store
+        return store.read(self.collection).keys if isinstance(store, KeyStore) else (store.data_key(self.uuid),)
 
 
 class ProviderKeys:
@@ -107,11 +106,8 @@ class KeySource:
 
     def __init__(self, key: Any) -> None:
         # A writer's provider may lack `unwrap`.
-        self._key: KeyStore | SingleKey | KeyProvider
-        if isinstance(key, Sealer):
-            self._key = key.keys
-        else:
-            self._key = key if callable(getattr(key, "wrap", None)) else open_keys(key)
+        provides = callable(getattr(key, "wrap", None))
+        self._key: Any = key.keys if isinstance(key, Sealer) else key if provides else open_keys(key)
 
     def of(self, index: uuid.UUID, name: str) -> IndexKeys:
         """Return the keys of an existing index.
@@ -122,7 +118,7 @@ class KeySource:
         if isinstance(self._key, KeyStore):
             for collection, entry in self._key.collections().items():
                 if entry["uuid"] == str(index):
-                    return StoreKeys(self._key, collection)
+                    return DataKeys(self._key, collection)
             place = os.path.basename(self._key.path)
             raise KeyFileError(
                 f"{place} has no key for the index {name}. Use the key file that the index was made with, "
@@ -130,9 +126,7 @@ class KeySource:
                 code="E-SEAL-COLLECTION",
                 param="key",
             )
-        if isinstance(self._key, SingleKey):
-            return FixedKeys(self._key, index)
-        return ProviderKeys(self._key, index)
+        return self._of(index)
 
     def new(self, name: str) -> IndexKeys:
         """Return the keys of a new index, which a `KeyStore` notes under ``name``."""
@@ -143,27 +137,14 @@ class KeySource:
             with contextlib.suppress(InvalidInputError):  # another index has the name, or its backups have
                 self._key.rename(unique, name)
                 unique = name
-            return StoreKeys(self._key, unique)
-        index = uuid.uuid4()
-        return FixedKeys(self._key, index) if isinstance(self._key, SingleKey) else ProviderKeys(self._key, index)
+            return DataKeys(self._key, unique)
+        return self._of(uuid.uuid4())
+
+    def _of(self, index: uuid.UUID) -> IndexKeys:
+        single = isinstance(self._key, SingleKey)
+        return DataKeys(self._key, index=index) if single else ProviderKeys(self._key, index)
 
     def discard(self, keys: IndexKeys) -> None:
         """Delete the keys of `new` again: another process has made the index first."""
-        if isinstance(keys, StoreKeys):
+        if isinstance(keys, DataKeys) and isinstance(keys.store, KeyStore):
             keys.store.erase(keys.collection)
-
-
-def _wrapped(data_key: DataKey, key: bytes, name: str) -> tuple[str, bytes]:
-    nonce = secrets.token_bytes(NONCE_BYTES)
-    return data_key.key_id.hex(), nonce + data_key.segments.encrypt(nonce, key, name.encode())
-
-
-def _unwrapped(keys: tuple[DataKey, ...], wrapped: bytes, key_id: str, name: str) -> bytes:
-    for data_key in keys:
-        if data_key.key_id.hex() == key_id:
-            return data_key.segments.decrypt(wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:], name.encode())
-    raise KeyFileError(
-        f"No data key {key_id} for {name}: the key was erased, or the segment comes from another key store.",
-        code="E-SEAL-OPEN",
-        param="key",
-    )

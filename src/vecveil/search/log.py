@@ -26,8 +26,9 @@ from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import IncompatibleError, InvalidInputError, KeyFileError, SealingError, StoreError
 from vecveil.io import LockedError, atomic_path, locked
 from vecveil.runtime import progress
+from vecveil.sealing.keystore import KeyStore
 from vecveil.sealing.segments import DELETED, LIVE, NO_ROWS, Segment, SegmentWriter, Sizes, closed, schema
-from vecveil.search.keys import IndexKeys, KeySource, RetiredKeyError, StoreKeys
+from vecveil.search.keys import DataKeys, IndexKeys, KeySource, RetiredKeyError
 from vecveil.search.reencoding import NewVectors, ReencodedSegment, check_texts_there
 from vecveil.search.state import Snapshot, hashes_of, load
 from vecveil.search.storage import Storage, new_name
@@ -606,7 +607,7 @@ class SegmentLog:
             StoreError: writers keep appending under the older key. It stays.
         """
         keys = self.keys
-        if not isinstance(keys, StoreKeys):
+        if not isinstance(keys, DataKeys) or not isinstance(keys.store, KeyStore):
             raise InvalidInputError(
                 f"{_OWNER}.reseal: only a key store has data keys to renew; this index has another kind of key.",
                 code="E-INPUT",
@@ -812,25 +813,19 @@ class SegmentLog:
         number = record["commit"]
         left = sum((_sizes(snapshot, name) for name in chosen), NO_ROWS)
         source = self._surviving(snapshot, chosen, number, n)
-        pushed: list[Any] = []  # what was read beyond the limit
-        ended = False
         unique = new_name()  # an earlier attempt may have written this number
+        rest = next(source, None)
 
         def tables() -> Iterator[Any]:
-            nonlocal ended
-            rows = 0
-            while rows < limit:
-                table = pushed.pop() if pushed else next(source, None)
-                if table is None:
-                    ended = True
-                    return
-                if rows + len(table) > limit:
-                    pushed.append(table.slice(limit - rows))
-                    table = table.slice(0, limit - rows)
-                rows += len(table)
+            nonlocal rest
+            free = limit
+            while rest is not None and free:
+                table = rest.slice(0, free)
+                free -= len(table)
+                rest = rest.slice(len(table)) if len(rest) > len(table) else next(source, None)
                 yield table
 
-        while not ended:
+        while rest is not None:
             name = f"segments/c{number:08x}-{snapshot.lamport:016x}-{unique}-{len(outputs) + 1}.parquet"
             outputs.append(name)
             expected = left.part(min(limit, left.rows))

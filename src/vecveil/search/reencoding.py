@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from vecveil.encoders.text_encoder import TextEncoder
 from vecveil.errors import InvalidInputError
-from vecveil.sealing.segments import LIVE, Segment, check_range, encode_vectors, schema
+from vecveil.sealing.blob import check_range
+from vecveil.sealing.segments import LIVE, Segment, encode_vectors, schema
 
 _OWNER = "SealedIndex.reencode"
 

@@ -57,7 +57,8 @@ class VectorScan:
         # The scan knows no mask: fetch as many as hold `top` selected rows on average, and more until they do.
         fetched = top + 32 if selected == len(mask) else int(top * 1.3 * len(mask) / selected) + 32
         while True:
-            scores, rows = self._codes.search(query[None], min(fetched, len(mask)))
+            padded = np.pad(query[None], ((0, 0), (0, -len(query) % 4)))  # the codes have four dimensions a byte
+            scores, rows = self._codes.search(padded, min(fetched, len(mask)))
             inside = mask[rows[0]] & (rows[0] >= 0)
             if np.count_nonzero(inside) >= top or fetched >= len(mask):
                 return _best(rows[0][inside], scores[0][inside], top)
@@ -113,8 +114,7 @@ def _fast_scan(stored: npt.NDArray[Any]) -> Any:
     index.is_trained = True
     for start in range(0, N, _BLOCK):
         index.add_sa_codes(_codes(stored[start : start + _BLOCK], edges, width))
-    fast: Any = faiss.IndexPQFastScan(index)  # type: ignore[arg-type]
-    return fast if width == n else _Widened(fast, width - n)
+    return faiss.IndexPQFastScan(index)  # type: ignore[arg-type]
 
 
 def _codes(stored: npt.NDArray[Any], edges: npt.NDArray[np.float32], width: int) -> npt.NDArray[np.uint8]:
@@ -126,13 +126,3 @@ def _codes(stored: npt.NDArray[Any], edges: npt.NDArray[np.float32], width: int)
     words = quarters.view("<u4")
     packed: npt.NDArray[np.uint8] = (words | (words >> 6) | (words >> 12) | (words >> 18)).astype(np.uint8)
     return packed
-
-
-class _Widened:
-    """Pads queries with zeros to the dimension of the codes."""
-
-    def __init__(self, index: Any, extra: int) -> None:
-        self._index, self._extra = index, extra
-
-    def search(self, queries: npt.NDArray[np.float32], top: int) -> Any:
-        return self._index.search(np.pad(queries, ((0, 0), (0, self._extra))), top)

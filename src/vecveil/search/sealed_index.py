@@ -21,8 +21,9 @@ from vecveil.encoders import Encoder, load_encoder
 from vecveil.encoders.cache import default_cache_folder
 from vecveil.encoders.text_encoder import TextEncoder, as_text_encoder
 from vecveil.errors import IncompatibleError, InvalidInputError, StoreError, wrong_type
+from vecveil.sealing.blob import check_range, metadata_json
 from vecveil.sealing.sealer import Ranking, Unsealed
-from vecveil.sealing.segments import PRECISIONS, check_range, encode_vectors
+from vecveil.sealing.segments import PRECISIONS, encode_vectors
 from vecveil.search.filters import MetadataTable, Where, check_where
 from vecveil.search.keys import KeySource
 from vecveil.search.log import SegmentLog
@@ -40,13 +41,11 @@ from vecveil.validation import (
 )
 
 Mode = Literal["vectors", "hybrid"]
-_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 Selection = tuple[LoadedSegment, npt.NDArray[np.bool_]]
 Hit = tuple[float, LoadedSegment, int]
 
 _OWNER = "SealedIndex"
 _ONE_THREAD = 500_000  # rows that one thread searches
-_DEEPEST = 100  # levels of metadata
 _FUSED = 60  # k of reciprocal rank fusion (Cormack et al., SIGIR 2009)
 
 
@@ -193,7 +192,7 @@ class SealedIndex:
         check_same_length(owner, ids=names, **{k: v for k, v in given.items() if v is not None})
         if not names:
             return
-        records = [_as_json(row, owner) for row in metadata] if metadata is not None else ["null"] * len(names)
+        records = [metadata_json(row, owner) for row in metadata] if metadata is not None else ["null"] * len(names)
         encoder = self.encoder
         X = _required(encoder, owner).encode(listed or []) if vectors is None else vectors
         X = check_embeddings(X, owner=owner, param="vectors")
@@ -578,27 +577,3 @@ def _strings(values: Sequence[str], owner: str, param: str) -> Any:
             code="E-INPUT",
             param=param,
         ) from None
-
-
-def _as_json(row: Any, owner: str) -> str:
-    try:
-        if row is not None and (not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row)):
-            raise TypeError
-        record = None if row is None else dict(row)
-        text = _JSON(record)
-        # Whoever reads the row must not reach the limit of recursion.
-        if text.count("{") + text.count("[") > _DEEPEST and _is_deep(record):
-            raise ValueError
-        return text
-    except (TypeError, ValueError, RecursionError):  # the message may quote a value
-        raise InvalidInputError(
-            f"{owner}: `metadata` is a JSON object with string keys for each row, at most {_DEEPEST} levels deep. "
-            "Write dates as text, NumPy's numbers as Python's (.item()), and None for NaN and infinity.",
-            code="E-SEAL-METADATA",
-            param="metadata",
-        ) from None
-
-
-def _is_deep(value: Any, left: int = _DEEPEST) -> bool:
-    within = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return left < 0 or any(_is_deep(each, left - 1) for each in within)

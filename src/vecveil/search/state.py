@@ -100,12 +100,11 @@ def load(segment: Segment, *, vectors: bool = True) -> LoadedSegment:
     lamport, deleted = np.empty(rows, np.int64), np.empty(rows, np.int32)
     writers, ids = np.empty(rows, np.uint16), []
     names: dict[bytes, int] = {}
-    start, groups = 0, []
+    start = 0
     columns = ["id", "lamport", "writer", "deleted"]
     columns += ["vector", *(["scale"] if precision == "int8" else [])] if vectors else []
     for table in segment.columns(columns):
         end = start + len(table)
-        groups.append(len(table))
         if len(table):
             if vectors:
                 stored[start:end] = vectors_of(table["vector"].combine_chunks(), n, precision)
@@ -118,7 +117,6 @@ def load(segment: Segment, *, vectors: bool = True) -> LoadedSegment:
                 scale[start:end] = table["scale"].to_numpy()
             ids.append(table["id"].combine_chunks())
         start = end
-    segment.note_groups(groups)
     joined = pa.concat_arrays(ids) if ids else pa.array([], pa.string())
     hashes = hashes_of(joined)
     order = np.argsort(hashes, kind="stable").astype(np.int32)
