@@ -314,11 +314,7 @@ class SegmentLog:
             time.sleep(0.05)
 
     def refresh(self, *, afresh: bool = False) -> Snapshot:
-        """Load what other processes have written; ``afresh``: read every object from the storage again.
-
-        Raises:
-            StoreError: there is no index, or an object that another process saw is missing.
-        """
+        """See `SealedIndex.refresh`."""
         with self._changing:
             if afresh:
                 self.snapshot = None
@@ -392,9 +388,8 @@ class SegmentLog:
             if lacking := sorted(set(expected) - numbers):
                 raise _Missing(f"append {lacking[0]} of writer {writer[:8]}… is missing")
             newest[writer] = max(numbers)
-        for writer, number in before.newest.items():
-            if newest.get(writer, 0) < number:
-                raise _Missing(f"append {number} of writer {writer[:8]}… is missing")
+        if problem := _lacking(newest, before.newest):
+            raise _Missing(problem)
         wanted = [*base, *appends]
         new = {}
         for name in wanted:
@@ -410,9 +405,8 @@ class SegmentLog:
                 seen = part.segment.record.get("seen", {})
                 if seen.get("commit", 0) > listing.commit:
                     raise _Missing(f"commit {seen['commit']} is missing")
-                for writer, number in seen.get("appends", {}).items():
-                    if newest.get(writer, 0) < number:
-                        raise _Missing(f"append {number} of writer {writer[:8]}… is missing")
+                if problem := _lacking(newest, seen.get("appends", {})):
+                    raise _Missing(problem)
         return before.with_parts(
             [name for name in wanted if name in before.parts],
             new,
@@ -529,8 +523,7 @@ class SegmentLog:
 
     def _trusted_state(self) -> dict[str, Any]:
         """Return the trusted state, which must be read before the storage is listed."""
-        keys, nothing = self.keys, {"commit": 0, "newest": {}}
-        assert keys is not None
+        keys, nothing = self.existing(), {"commit": 0, "newest": {}}
         if self._trusted is None or not self._trusted.exists():
             return nothing
         try:
@@ -552,9 +545,8 @@ class SegmentLog:
         """Compare the state with the trusted one from before it was listed, and write the newest of both."""
         if self._trusted is None:
             return
-        keys = self.keys
-        assert keys is not None
-        if known["commit"] > snapshot.commit or _behind(snapshot.newest, known["newest"]):
+        keys = self.existing()
+        if known["commit"] > snapshot.commit or _lacking(snapshot.newest, known["newest"]):
             raise StoreError(
                 f"The storage of the index at {self.location} was rolled back: {self._trusted.name} knows newer "
                 "writes. Restore the storage, or delete this file if you restored an older backup yourself.",
@@ -565,21 +557,13 @@ class SegmentLog:
         try:
             with locked(self._trusted):
                 known = self._trusted_state()  # another process may have written it
-                newest = {
-                    w: max(snapshot.newest.get(w, 0), known["newest"].get(w, 0))
-                    for w in {**known["newest"], **snapshot.newest}
-                }
+                both = known["newest"], snapshot.newest
+                newest = {writer: max(each.get(writer, 0) for each in both) for writer in both[0] | both[1]}
                 state = {"commit": max(snapshot.commit, known["commit"]), "newest": newest}
+                record = {"uuid": str(keys.uuid), "kind": "trusted", "state": state}
                 with atomic_path(self._trusted) as path:
-                    record = {"uuid": str(keys.uuid), "kind": "trusted", "state": state}
-                    SegmentWriter(
-                        path,
-                        f"trusted/{keys.uuid}",
-                        keys,
-                        n=self.dimension or 1,
-                        precision=self.precision,
-                        record=record,
-                    ).close()
+                    name, precision = f"trusted/{keys.uuid}", self.precision
+                    SegmentWriter(path, name, keys, n=self.dimension or 1, precision=precision, record=record).close()
         except (OSError, LockedError) as error:
             raise StoreError(
                 f"The file of trusted_state, {self._trusted.name}, cannot be written: "
@@ -589,23 +573,18 @@ class SegmentLog:
             ) from error
 
     def rewrite(self, ids: Sequence[str]) -> None:
-        """Write every segment that holds a version of ``ids`` again, without what is superseded."""
+        """See `SealedIndex.forget`."""
         listed = pa.array(ids, pa.string())
         hashes = hashes_of(listed)
         self._drop_vectors()
         self.commit(lambda s: {name for name, part in s.parts.items() if len(part.locate(listed, hashes)[0])})
 
     def compact(self) -> None:
-        """Merge small segments, and rewrite those with superseded rows or deletions."""
+        """See `SealedIndex.compact`."""
         self.commit(self._worth_merging)
 
     def renew_keys(self, *, show_progress: bool | None = None) -> None:
-        """Rewrite every segment and the last commit under a new data key, and delete the older keys.
-
-        Raises:
-            InvalidInputError: the key is no key store, so there is no key to delete.
-            StoreError: writers keep appending under the older key. It stays.
-        """
+        """See `SealedIndex.reseal`."""
         keys = self.keys
         if not isinstance(keys, DataKeys) or not isinstance(keys.store, KeyStore):
             raise InvalidInputError(
@@ -631,11 +610,7 @@ class SegmentLog:
             keys.store.retire(keys.collection, keep=bytes.fromhex(current))
 
     def reencode(self, encoder: TextEncoder, *, show_progress: bool | None = None) -> None:
-        """Give every row the vector that ``encoder`` makes of its text, in one commit.
-
-        Raises:
-            InvalidInputError: rows have no text.
-        """
+        """See `SealedIndex.reencode`."""
         self._require_commits()
         self.known_dimension()
         if self.noted_encoder == encoder.model_fingerprint:
@@ -654,8 +629,7 @@ class SegmentLog:
 
     def _encode_all(self, snapshot: Snapshot, vectors: NewVectors, show: bool | None) -> None:
         """Encode the texts of all rows, and keep each chunk of vectors in an object."""
-        keys, lacking = self.keys, 0
-        assert keys is not None
+        keys, lacking = self.existing(), 0
         for part, mask in snapshot.live():
             has_text = [table["has_text"].to_numpy() for table in part.segment.columns(["has_text"])]
             lacking += int(np.count_nonzero(mask & ~np.concatenate([np.zeros(0, np.bool_), *has_text])))
@@ -676,14 +650,14 @@ class SegmentLog:
 
     def _load_vectors(self, vectors: NewVectors) -> None:
         """Take over the vectors that an interrupted re-encoding with the same encoder has left."""
-        assert self.keys is not None
+        keys = self.existing()
         for name in self._vector_objects():
             try:
-                segment = self._opened(name, self.keys)
+                segment = self._opened(name, keys)
             except (FileNotFoundError, RetiredKeyError):
                 continue
             noted = segment.record["encoder"], segment.record["precision"], segment.record["uuid"]
-            if noted == (vectors.encoder.model_fingerprint, self.precision, str(self.keys.uuid)):
+            if noted == (vectors.encoder.model_fingerprint, self.precision, str(keys.uuid)):
                 columns = ["id", "vector", *(["scale"] if self.precision == "int8" else [])]
                 for table in segment.columns(columns):
                     vectors.learn(table)
@@ -749,8 +723,7 @@ class SegmentLog:
         self._require_commits()
         with self._changing:
             while True:
-                snapshot, keys = self._refreshed_after_commit(), self.keys
-                assert keys is not None
+                snapshot, keys = self._refreshed_after_commit(), self.existing()
                 number = snapshot.commit + 1
                 noted: dict[str, Any] = {"uuid": str(keys.uuid), **self._noted()}
                 n, reencoded = self.dimension or 1, self._reencoded or 0
@@ -954,9 +927,10 @@ def _is_open(name: str, covered: Mapping[str, int]) -> bool:
     return match is not None and int(match[3]) > covered.get(match[2], 0)
 
 
-def _behind(newest: Mapping[str, int], known: Mapping[str, int]) -> bool:
-    """Return whether a writer's number in ``newest`` is less than the one known."""
-    return any(newest.get(writer, 0) < number for writer, number in known.items())
+def _lacking(newest: Mapping[str, int], known: Mapping[str, int]) -> str:
+    """Return which append is missing if a writer's number in ``newest`` is less than the one known, or nothing."""
+    found = ((writer, number) for writer, number in known.items() if newest.get(writer, 0) < number)
+    return next((f"append {number} of writer {writer[:8]}… is missing" for writer, number in found), "")
 
 
 def _commit_name(number: int) -> str:
