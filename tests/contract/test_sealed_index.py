@@ -297,7 +297,8 @@ def test_no_file_holds_anything_readable(
     if remote:
         files = fsspec.filesystem("memory")
         seen |= {name: files.cat_file(name) for name in files.find(tmp_path.name)}
-        assert any("/cache/" in name for name in seen)
+        copies = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+        assert copies and not any(path.stat().st_mode & 0o077 for path in copies)  # noqa: PT018
     assert len(seen) > 12
     for name, content in {**seen, "names": "".join(seen).encode()}.items():
         assert not any(secret in content for secret in secrets), name
@@ -308,7 +309,7 @@ def test_equal_sizes_tell_nothing_of_the_content(tmp_path: Path) -> None:
 
     Null: the bytes of both have one distribution. False failure: 1e-6. Control: the same rows without encryption.
     """
-    counts, sizes = np.zeros((2, 256)), [set[tuple[int, ...]](), set[tuple[int, ...]]()]
+    counts, sizes = np.zeros((2, 256)), set[tuple[int, ...]]()
     for kind, text in enumerate(("a" * 60, "The patient took 20 mg of an unnamed drug; she came back on Tuesday.")):
         for number in range(20):
             index = SealedIndex(tmp_path / f"{kind}-{number}", bytes(range(32)))
@@ -318,13 +319,12 @@ def test_equal_sizes_tell_nothing_of_the_content(tmp_path: Path) -> None:
                 index.add([text[:60]] * 20, ids=ids, vectors=X[part], metadata=[{"year": 2000 + kind}] * 20)
             index.compact()
             contents = [path.read_bytes() for path in sorted(Path(index.location).rglob("*")) if path.is_file()]
-            sizes[kind].add(tuple(sorted(map(len, contents))))
+            sizes.add(tuple(sorted(map(len, contents))))
             for content in contents:
                 counts[kind] += np.bincount(np.frombuffer(content, np.uint8), minlength=256)
                 blocks = np.frombuffer(content[: len(content) // 16 * 16], "V16")
                 assert len(np.unique(blocks)) == len(blocks), "equal rows would show"
-    assert sizes[0] == sizes[1]
-    assert len(sizes[0]) == 1
+    assert len(sizes) == 1
     assert _differ(counts) > 1e-6
     plain = np.array(
         [np.bincount(np.frombuffer(b, np.uint8), minlength=256) for b in (b"a" * 4096, vectors(32).tobytes())]
@@ -440,10 +440,7 @@ class OnlyWraps:
     """A provider of a process that may encrypt and not decrypt."""
 
     def __init__(self, keys: Path) -> None:
-        self._wrap = MasterKeys(NoiseKeys.from_file(keys)).wrap
-
-    def wrap(self, key: bytes, context: bytes) -> bytes:
-        return self._wrap(key, context)
+        self.wrap = MasterKeys(NoiseKeys.from_file(keys)).wrap
 
 
 def test_a_writer_that_cannot_unwrap_adds_and_does_not_read(tmp_path: Path, keys: Path) -> None:

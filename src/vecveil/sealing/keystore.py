@@ -89,22 +89,19 @@ def typed_value(value: str | bool | int | float, *, param: str = "metadata") -> 
         return b"f" + struct.pack("<d", value)
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return b"i" + f"{int(value):x}".encode()
-    raise InvalidInputError.of(
-        "filter",
-        param,
-        "texts, finite numbers, true or false in filter fields",
-        type(value).__name__,
-        "A filter compares single values; `where` takes a list of them.",
+    raise InvalidInputError(
+        f"`{param}`: a filter field has a text, a finite number, true or false, not {type(value).__name__}. `where` "
+        "also takes a list of them.",
         code="E-SEAL-FILTER",
+        param=param,
     )
 
 
 def check_filter_field(name: Any, *, owner: str, param: str) -> None:
     """Raise for a name that some database would have to quote, nest or cut."""
     if not isinstance(name, str) or not _FILTER.fullmatch(name):
-        raise InvalidInputError.of(
-            owner, param, "fields of at most 63 letters, digits and _", "another name", fix="Rename the field."
-        )
+        text = f"{owner}: the name of a field in `{param}` has at most 63 letters, digits and _. Rename the field."
+        raise InvalidInputError(text, param=param)
 
 
 def token_fields(filter_fields: Sequence[str], *, owner: str) -> list[str]:
@@ -112,7 +109,8 @@ def token_fields(filter_fields: Sequence[str], *, owner: str) -> list[str]:
     # SQL folds the case of columns.
     distinct = len({str(name).lower() for name in filter_fields})
     if isinstance(filter_fields, str) or distinct < len(filter_fields) or distinct > _MOST_FIELDS:
-        raise InvalidInputError.of(owner, "filter_fields", f"a list of at most {_MOST_FIELDS} distinct names", "others")
+        text = f"{owner}: `filter_fields` is a list of at most {_MOST_FIELDS} distinct names."
+        raise InvalidInputError(text, param="filter_fields")
     names = [f"{FILTER_PREFIX}{name}" for name in filter_fields]
     for name in names:
         check_filter_field(name, owner=owner, param="filter_fields")
@@ -222,13 +220,8 @@ class SingleKey:
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) != KEY_BYTES or len(set(secret)) < 8:
-            raise KeyFileError.of(
-                "Sealer",
-                "key",
-                f"{KEY_BYTES} random bytes",
-                "something else",
-                fix="Make them with secrets.token_bytes(32).",
-            )
+            text = f"A key has {KEY_BYTES} random bytes. Make it with secrets.token_bytes({KEY_BYTES})."
+            raise KeyFileError(text, param="key")
         self._secret = secret
 
     def __repr__(self) -> str:
@@ -564,13 +557,8 @@ def _context(collection: str, key_id: str) -> bytes:
 def _checked(collection: str) -> str:
     valid = isinstance(collection, str) and 0 < len(collection) <= _LONGEST_NAME and collection.isprintable()
     if not valid:
-        raise InvalidInputError.of(
-            "Sealer",
-            "collection",
-            f"a printable name of at most {_LONGEST_NAME} characters",
-            type(collection).__name__,
-            code="E-SEAL-NAME",
-        )
+        text = f"The name of a collection has 1 to {_LONGEST_NAME} printable characters."
+        raise InvalidInputError(text, code="E-SEAL-NAME", param="collection")
     return collection
 
 

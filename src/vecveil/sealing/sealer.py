@@ -215,7 +215,8 @@ class Sealer:
         check_exact(q[None], owner=owner, param="query")
         length = float(np.linalg.norm(q))
         if length == 0 or query.ndim != 1:
-            raise InvalidInputError.of(owner, "query", "one vector (n,) that is not zero", f"shape {np.shape(query)}")
+            text = f"{owner}: `query` is one vector (n,) that is not zero; its shape is {query.shape}."
+            raise InvalidInputError(text, param="query")
         names, _, plaintexts, skipped = self._open(blobs, ids, collection, generations, on_invalid, owner, len(q))
         X = _stacked(plaintexts).reshape(-1, len(q))
         norms = np.sqrt(np.einsum("ij,ij->i", X, X)) * length
@@ -356,4 +357,4 @@ def open_keys(key: Any, store: Any = None) -> KeyStore | SingleKey:
         return SingleKey(key)
     if isinstance(key, str | os.PathLike):
         return KeyStore(key)
-    raise KeyFileError.of("Sealer", "key", "a path, a KeyStore, a KeyProvider or 32 bytes", type(key).__name__)
+    raise KeyFileError("A key is a path, a KeyStore, a KeyProvider or 32 bytes.", param="key")

@@ -109,12 +109,11 @@ class SqliteBlobs(MutableMapping[str, bytes]):
             finally:
                 cursor.close()
         except sqlite3.Error as error:
-            raise StoreError.of(
-                "SqliteBlobs",
-                "path",
-                "a SQLite file that can be read and written",
-                f"{os.path.basename(self._path)!r}: {type(error).__name__}",
+            name = os.path.basename(self._path)
+            raise StoreError(
+                f"{name} cannot be opened as a SQLite file to read and write ({type(error).__name__}).",
                 code="E-STORE-DATABASE",
+                param="path",
             ) from None
 
 

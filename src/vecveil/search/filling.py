@@ -119,14 +119,11 @@ def fill_from_table(
         InvalidInputError: it has no vectors, and the index no encoder.
     """
     if reader.metadata.get("protected") or SEALED_FIELD in reader.types:
-        raise DataFileError.of(
-            reader.name,
-            "path",
-            "a table of clean rows",
-            "one that vecveil has protected",
-            "A sealed index holds exact vectors.",
-            "Copy the clean table.",
+        raise DataFileError(
+            f"{reader.name} is a table that vecveil has protected. A sealed index holds exact vectors: copy the clean "
+            "table.",
             code="E-DATA-FILE-PROTECTED",
+            param="path",
         )
     if reader.embedding_column is None and index.encoder is None:
         raise InvalidInputError(
@@ -150,13 +147,10 @@ def fill_from_table(
         ids.update(dict.fromkeys(_ids(chunk, id_column, reader.name)))
         numbers -= {name for name in numbers if not all(map(_NUMBER.fullmatch, chunk.columns[name]))}
     if len(ids) < reader.rows:
-        raise DataFileError.of(
-            reader.name,
-            "id_column",
-            "a column of distinct values",
-            f"{reader.rows - len(ids):,} rows that repeat another's",
-            "Rows are written by id.",
-            "Name another column, or give each row its own id.",
+        raise DataFileError(
+            f"{reader.name}: {reader.rows - len(ids):,} rows have the id of another row. Name another column with "
+            "id_column= (--id-column), or give each row its own id.",
+            param="id_column",
         )
     empty = (None, "") if reader.format in ("csv", "tsv") else (None,)
 
