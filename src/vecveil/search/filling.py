@@ -85,7 +85,6 @@ def fill(
                 raise StoreError(
                     f"The source got bad rows meanwhile ({bad}): {bad.named}. Correct them, or omit them with "
                     "--skip-bad.",
-                    code="E-STORE",
                     param="source",
                 )
             rows = part.rows(np.flatnonzero(good).tolist())
@@ -129,7 +128,6 @@ def fill_from_table(
         raise InvalidInputError(
             f"{reader.name} has no vectors. Name the encoder of its texts with encoder= (--encoder), or the column of "
             "vectors with embedding_column= (--embedding-column).",
-            code="E-INPUT",
             param="encoder",
         )
     if id_column is None and ID in reader.types:
@@ -205,7 +203,6 @@ def _copy(
         raise StoreError(
             f"The index has {len(foreign):,} rows that the source lacks. Name another folder as DEST, or delete "
             "these rows with `vecveil reconcile` and `vecveil forget`.",
-            code="E-STORE",
             param="dest",
         )
     sample, copied = Reservoir(_COMPARED, 0), set[str]()

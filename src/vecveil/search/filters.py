@@ -177,7 +177,6 @@ class MetadataTable:
             raise InvalidInputError(
                 "`where`: pyarrow cannot evaluate this expression over the metadata. Compare a field with values of "
                 "its own type.",
-                code="E-INPUT",
                 param="where",
             ) from error
         mask[found] = True
@@ -254,4 +253,4 @@ def _natural(values: list[Any]) -> Any:
 
 
 def _refused(owner: str, sentence: str) -> InvalidInputError:
-    return InvalidInputError(f"{owner}: {sentence}", code="E-INPUT", param="where")
+    return InvalidInputError(f"{owner}: {sentence}", param="where")

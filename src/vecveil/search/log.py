@@ -128,7 +128,6 @@ class SegmentLog:
             if n is not None and known not in (None, n):
                 raise IncompatibleError(
                     f"The index holds vectors of {known} dimensions; these have {n}. It was made with another encoder.",
-                    code="E-INCOMPATIBLE",
                     param="vectors",
                 )
             n = n or known
@@ -329,11 +328,9 @@ class SegmentLog:
         self._vectors = False
         snapshot = self.refresh()
         if any(isinstance(part.segment, ReencodedSegment) for part in snapshot.parts.values()):
-            raise IncompatibleError(
+            raise _other_encoder(
                 f"{_OWNER}: rows were added with the former encoder while the index was encoded again. Call compact() "
-                "of an index that is opened with its encoder first.",
-                code="E-INCOMPATIBLE-ENCODER",
-                param="encoder",
+                "of an index that is opened with its encoder first."
             )
         return {name: np.packbits(mask).tobytes() for name, mask in snapshot.alive.items()}
 
@@ -439,8 +436,7 @@ class SegmentLog:
             segment.close()
             raise IncompatibleError(
                 f"{name} holds vectors of {layout[0]} dimensions as {layout[1]}, the rest of the index of "
-                f"{self.dimension} as {self.precision}.",
-                code="E-INCOMPATIBLE",
+                f"{self.dimension} as {self.precision}."
             )
         self._check_encoder(record)
         self._take_layout(record)
@@ -450,11 +446,9 @@ class SegmentLog:
         """Return an append that a writer made with the former encoder, with vectors of the present one."""
         if self.encoder is None:
             segment.close()
-            raise IncompatibleError(
+            raise _other_encoder(
                 f"{segment.name} was added with the former encoder while the index was encoded again. Call "
-                f"reencode(encoder) once more with {self._label()}.",
-                code="E-INCOMPATIBLE-ENCODER",
-                param="encoder",
+                f"reencode(encoder) once more with {self._label()}."
             )
         return ReencodedSegment(segment, NewVectors(self.encoder, self.precision))
 
@@ -507,17 +501,13 @@ class SegmentLog:
         own = None if self.encoder is None else self.encoder.model_fingerprint
         if own is not None and stored not in (None, own):
             assert self.encoder is not None
-            raise IncompatibleError(
+            raise _other_encoder(
                 f"The index has the encoder {self._label()}, not {self.encoder.name}. Open it with that encoder, or "
-                "encode it again with index.reencode(encoder).",
-                code="E-INCOMPATIBLE-ENCODER",
-                param="encoder",
+                "encode it again with index.reencode(encoder)."
             )
         if own is None and reencoded > (reencoded if self._reencoded is None else self._reencoded):
-            raise IncompatibleError(
-                f"The index was encoded again with {self._label()}, so that earlier vectors do not fit. Open it again.",
-                code="E-INCOMPATIBLE-ENCODER",
-                param="encoder",
+            raise _other_encoder(
+                f"The index was encoded again with {self._label()}, so that earlier vectors do not fit. Open it again."
             )
         self._reencoded = reencoded
 
@@ -589,7 +579,6 @@ class SegmentLog:
         if not isinstance(keys, DataKeys) or not isinstance(keys.store, KeyStore):
             raise InvalidInputError(
                 f"{_OWNER}.reseal: only a key store has data keys to renew; this index has another kind of key.",
-                code="E-INPUT",
                 param="key",
             )
         with self._changing:
@@ -875,6 +864,10 @@ class _Missing(Exception):
 
 class _Superseded(Exception):
     """Another process committed first."""
+
+
+def _other_encoder(sentence: str) -> IncompatibleError:
+    return IncompatibleError(sentence, code="E-INCOMPATIBLE-ENCODER", param="encoder")
 
 
 def _under_other_keys(snapshot: Snapshot, *, key_id: str) -> set[str]:

@@ -116,9 +116,7 @@ def queries_in(
         return names, vectors_from_arrow(values, source=owner, column=column, first_row=first_row, dimension=None)
     if encoder is None:
         raise InvalidInputError(
-            f"{owner}: the queries are texts. Pass encoder=..., the encoder of the index.",
-            code="E-INPUT",
-            param="encoder",
+            f"{owner}: the queries are texts. Pass encoder=..., the encoder of the index.", param="encoder"
         )
     return names, encoder.encode_query(values.to_pylist())
 

@@ -107,7 +107,7 @@ class SealedIndex:
             raise wrong_type(_OWNER, "location", "a folder or an fsspec URL", location)
         self.location = os.fspath(location).removeprefix("sealed:")
         if not self.location or "\0" in self.location:
-            raise InvalidInputError(f"{_OWNER}: `location` names no folder.", code="E-INPUT", param="location")
+            raise InvalidInputError(f"{_OWNER}: `location` names no folder.", param="location")
         if precision not in PRECISIONS:
             raise InvalidInputError(
                 f"{_OWNER}: `precision` is one of {', '.join(PRECISIONS)}.", code="E-INPUT-NAME", param="precision"
@@ -186,7 +186,7 @@ class SealedIndex:
         if len(set(names)) < len(names):
             raise InvalidInputError(f"{owner}: `ids` repeats an id.", code="E-INPUT-IDS", param="ids")
         if texts is None and vectors is None:
-            raise InvalidInputError(f"{owner}: pass texts, vectors or both.", code="E-INPUT", param="texts")
+            raise InvalidInputError(f"{owner}: pass texts, vectors or both.", param="texts")
         listed = None if texts is None else list(check_texts(texts, owner=owner, min_rows=0))
         given = {"texts": listed, "metadata": metadata, "vectors": vectors}
         check_same_length(owner, ids=names, **{k: v for k, v in given.items() if v is not None})
@@ -206,9 +206,7 @@ class SealedIndex:
         names = list(dict.fromkeys(_checked_ids(ids, f"{_OWNER}.delete")))
         if names and (self._log.exists() or not self.create):
             if self._log.existing() and self._log.known_dimension() is None and not self._log.made().reads:
-                raise InvalidInputError(
-                    f"{_OWNER}.delete: a process that cannot unwrap keys only adds.", code="E-INPUT", param="key"
-                )
+                raise InvalidInputError(f"{_OWNER}.delete: a process that cannot unwrap keys only adds.", param="key")
             records = ["null"] * len(names)
             self._log.append(lambda n: _rows(names, None, None, records, n, self._log.precision), None, deleted=True)
 
@@ -263,7 +261,6 @@ class SealedIndex:
         if snapshot.dimension is not None and len(q) != snapshot.dimension:
             raise IncompatibleError(
                 f"{owner}: the index holds vectors of {snapshot.dimension} dimensions; the query has {len(q)}.",
-                code="E-INCOMPATIBLE",
                 param="query",
             )
         parts = [(part, self._selected(part, mask, where)) for part, mask in snapshot.live()]
@@ -273,7 +270,6 @@ class SealedIndex:
             if not isinstance(words, str):
                 raise InvalidInputError(
                     f"{owner}: mode='hybrid' needs a text as query, or as words=...",
-                    code="E-INPUT",
                     param="query" if words is None else "words",
                 )
             best = self._fused(q, words, parts, best, k)
@@ -402,7 +398,6 @@ class SealedIndex:
             raise InvalidInputError(
                 f"{_OWNER}.reencode: the index notes the fingerprint of its encoder, and this one has none. Pass "
                 "load_encoder(encoder, fingerprint=...).",
-                code="E-INPUT",
                 param="encoder",
             )
         self._log.reencode(new, show_progress=show_progress)
@@ -501,7 +496,7 @@ class SealedIndex:
         """Return the query's vector with norm 1."""
         if isinstance(query, str):
             if not query.strip():
-                raise InvalidInputError(f"{owner}: `query` is empty.", code="E-INPUT", param="query")
+                raise InvalidInputError(f"{owner}: `query` is empty.", param="query")
             vector = np.asarray(_required(encoder, owner).encode_query([query]))
         else:
             vector = np.atleast_2d(np.asarray(query))
@@ -514,7 +509,7 @@ class SealedIndex:
         check_exact(check_embeddings(vector, owner=owner, param="query"), owner=owner, param="query")
         largest = np.abs(vector[0]).max()
         if largest == 0:
-            raise InvalidInputError(f"{owner}: `query` is a vector of zeros.", code="E-INPUT", param="query")
+            raise InvalidInputError(f"{owner}: `query` is a vector of zeros.", param="query")
         q = (vector[0] / largest).astype(np.float32)  # squares of very large or small values are no float32
         return np.ascontiguousarray(q / np.linalg.norm(q))
 
@@ -530,7 +525,6 @@ def _required(encoder: TextEncoder | None, owner: str) -> TextEncoder:
     if encoder is None:
         raise InvalidInputError(
             f"{owner}: the index was opened without an encoder. Pass vectors, or open it with encoder=...",
-            code="E-INPUT",
             param="vectors",
         )
     return encoder
@@ -574,6 +568,5 @@ def _strings(values: Sequence[str], owner: str, param: str) -> Any:
         raise InvalidInputError(
             f"{owner}: `{param}` holds half of a surrogate pair, which is no character. Decode the text again, or "
             "encode it with errors='replace'.",
-            code="E-INPUT",
             param=param,
         ) from None

@@ -210,7 +210,6 @@ def file_system(location: str, options: Mapping[str, Any] | None = None) -> tupl
     except (ValueError, ImportError) as error:
         raise InvalidInputError(
             f"fsspec does not open this location: {error}. Name a folder, or a URL whose file system is installed.",
-            code="E-INPUT",
             param="location",
         ) from error
     return files, path
