@@ -11,14 +11,15 @@ from typing import Any, Protocol
 from vecveil.errors import InvalidInputError, KeyFileError
 from vecveil.sealing.keystore import NONCE_BYTES, DataKey, KeyProvider, KeyStore, SingleKey, framed
 from vecveil.sealing.sealer import Sealer, open_keys
+from vecveil.sealing.segments import SegmentKeys
 
 
 class RetiredKeyError(KeyFileError):
     """A segment's key was deleted by `SealedIndex.reseal`."""
 
 
-class IndexKeys(Protocol):
-    """Wraps the file keys of one index, see `vecveil.sealing.segments.SegmentKeys`.
+class IndexKeys(SegmentKeys, Protocol):
+    """Wraps the file keys of one index.
 
     Attributes:
         uuid: of the index.
@@ -28,8 +29,6 @@ class IndexKeys(Protocol):
     uuid: uuid.UUID
     reads: bool
 
-    def wrap(self, key: bytes, name: str, /) -> tuple[str, bytes]: ...
-    def unwrap(self, wrapped: bytes, key_id: str, name: str, /) -> bytes: ...
     def current(self) -> str:
         """Return the id of the key that wraps now."""
 
