@@ -26,6 +26,7 @@ HEAVY = {
     "tqdm",
     "yaml",
     "jaxtyping",
+    "msgspec",
     "beartype",
     "matplotlib",
     "pandas",
@@ -108,3 +109,16 @@ def test_the_protect_path_loads_nothing_heavy(tmp_path: Path) -> None:
     )
     assert not loaded_by(code) & HEAVY
     assert loaded_by(code + "import click, tqdm\n") & HEAVY == {"click", "tqdm"}  # control
+
+
+def test_vectors_are_fitted_without_any_extra() -> None:
+    blocked = {*HEAVY, "httpx", "fsspec", "jinja2"}
+    code = f"""
+import sys
+sys.modules.update(dict.fromkeys({sorted(blocked)}))
+import numpy, vecveil
+X = numpy.random.default_rng(0).standard_normal((200, 8))
+vecveil.fit_pairs(X + 1.0, X, method="laplace", target_utility=0.9).protect(X)
+vecveil.fit_pairs(X + 1.0, X, noise_to_signal=0.3, rank=1, kept=6, flattening=0.0, pairs=True).protect(X)
+"""
+    assert "vecveil" in loaded_by(code)

@@ -3,12 +3,17 @@
 A trained policy is applied by `vecveil.mechanisms`, which needs no torch.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from vecveil.textcrafter.corpus import contains_pii, pii_detector
 from vecveil.textcrafter.pii_classifier import HeldOutFigures, PiiClassifier, fit_pii_classifier
-from vecveil.textcrafter.policy_gradient import EpochMeasures, LearningCurves
 from vecveil.textcrafter.reward import nearest, plain_centroids
 from vecveil.textcrafter.settings import PolicySettings
-from vecveil.textcrafter.training import TrainedPolicy, train_policy
+
+if TYPE_CHECKING:
+    from vecveil.textcrafter.policy_gradient import EpochMeasures, LearningCurves
+    from vecveil.textcrafter.training import TrainedPolicy, train_policy
 
 __all__ = [
     "EpochMeasures",
@@ -24,3 +29,15 @@ __all__ = [
     "plain_centroids",
     "train_policy",
 ]
+
+# Loaded on first use: a fit of any other method needs no msgspec, which writes the learning curves.
+_LAZY = {
+    **dict.fromkeys(("EpochMeasures", "LearningCurves"), "policy_gradient"),
+    **dict.fromkeys(("TrainedPolicy", "train_policy"), "training"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(f"vecveil.textcrafter.{_LAZY[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

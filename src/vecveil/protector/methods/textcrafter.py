@@ -15,7 +15,7 @@ from vecveil.protector.methods.subspace import directions_of
 from vecveil.protector.scale import NoiseFamily, Scale
 from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.sensitivity.subspace import subspace_map
-from vecveil.textcrafter import PolicySettings, fit_pii_classifier, plain_centroids, train_policy
+from vecveil.textcrafter import PolicySettings, fit_pii_classifier, plain_centroids
 from vecveil.types import Embeddings, Groups, Matrix
 from vecveil.validation import check_count, check_embeddings
 
@@ -91,6 +91,8 @@ def textcrafter_candidate(data: Data, options: TextCrafterOptions, aim: Aim) -> 
     X = np.concatenate([positive, plain])
     rng = np.random.default_rng(aim.seed)
     X = np.ascontiguousarray(X[np.sort(rng.permutation(len(X))[:TRAINING_ROWS])])
+    from vecveil.textcrafter.training import train_policy  # needs msgspec and torch
+
     trained = train_policy(
         X,
         classifier,
