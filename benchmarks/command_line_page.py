@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from vecveil.cli.commands import COMMANDS, vecveil
+from vecveil.cli.options import Sections
 from vecveil.io import write_text
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
@@ -67,7 +68,10 @@ def _section(context: click.Context, shared: set[_Record]) -> list[str]:
     own = [_line(record) for record in records if record not in shared]
     lines += [*own, ""] if own else []
     names = [f"`{_name(option)}`" for option, text in records if (option, text) in shared]
-    return lines + ([f"[Shared](#shared-options): {', '.join(names)}.", ""] if names else [])
+    lines += [f"[Shared](#shared-options): {', '.join(names)}.", ""] if names else []
+    if isinstance(command, Sections) and (settings := command.setting_records(context)):
+        lines += ["Settings of `--option`, also given as `--NAME VALUE`:", "", *map(_line, settings), ""]
+    return lines
 
 
 def _name(option: str) -> str:

@@ -52,9 +52,15 @@ Examples:
   vecveil fit --positive with.npy --negative without.npy --noise-to-signal 0.5 -o drug.vecveil
 """
 
-scale_options = shared.stacked(
-    click.option("--target-utility", type=shared.SHARE, help="Share of the utility to keep; finds the noise."),
-    click.option("--epsilon", type=shared.POSITIVE, help="ε per unit of the noise's norm."),
+
+def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if value not in METHODS and value not in TEXT_METHODS:
+        known = ", ".join(sorted({*METHODS, *TEXT_METHODS}))
+        raise click.BadParameter(f"{value!r} is not one of {known}.", ctx, param)
+    return value
+
+
+settings = shared.stacked(
     click.option("--noise-to-signal", type=shared.POSITIVE, help="Norm of the noise over the vectors'."),
     click.option("--target-cosine", type=shared.SHARE, help="Mean cosine of a vector and its noisy self."),
     click.option(
@@ -64,22 +70,43 @@ scale_options = shared.stacked(
     click.option(
         "--radius", type=shared.POSITIVE, help="Norm of every perturbation (textcrafter); vectors have norm 1."
     ),
-    click.option("--delta", type=shared.SHARE, help="δ beside --epsilon (ldp-gaussian)."),
-)
-
-
-def _method(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    if value not in METHODS and value not in TEXT_METHODS:
-        known = ", ".join(sorted({*METHODS, *TEXT_METHODS}))
-        raise click.BadParameter(f"{value!r} is not one of {known}.", ctx, param)
-    return value
-
-
-stage_options = shared.stacked(
+    click.option("--delta", type=shared.SHARE, help="δ, with --epsilon (ldp-gaussian)."),
+    click.option(
+        "--before", metavar="STEP", help="Before the noise: none, normalise or clip:RADIUS [default: the method's own]."
+    ),
+    click.option(
+        "--postprocess",
+        metavar="STEPS",
+        help="After the noise, such as wiener,normalise,float16 [default: the method's own].",
+    ),
+    click.option(
+        "--output",
+        "released",
+        type=click.Choice(["full", "reduced"]),
+        default="full",
+        show_default=True,
+        help="reduced: release only the kept coordinates.",
+    ),
+    click.option(
+        "--map-queries", is_flag=True, help="Calibrate for queries without noise, as `vecveil search --map-queries`."
+    ),
+    click.option(
+        "--preserve",
+        metavar="COLUMN",
+        help="Column of a task's classes: erase nothing that correlates with them (subspace).",
+    ),
+    click.option(
+        "--min-texts",
+        type=click.IntRange(min=1),
+        default=MIN_PAIRS,
+        show_default=True,
+        help="Fewest texts that must hold the concept; at least 20 for methods that change vectors.",
+    ),
+    shared.long_texts_option,
     click.option(
         "--rewrite",
         type=click.Choice(get_args(Rewrite)),
-        help="Before encoding, replace what --detector finds: by its type, nothing, or another member. For unlisted"
+        help="Before encoding, replace what the detector finds: by its type, nothing, or another member. For unlisted"
         " words under sealed search.",
     ),
     click.option(
@@ -98,6 +125,11 @@ stage_options = shared.stacked(
         metavar="SOURCE",
         help="Key file or env:NAME for --rewrite surrogate; only named when saved.",
     ),
+    click.option("--background", type=shared.FILE, help="Vectors of ordinary texts (.npy), with --positive."),
+    click.option("--labels", type=shared.FILE, help="0/1 array (.npy): which concept words each positive row holds."),
+    shared.other_task_options,
+    shared.file_options,
+    shared.encoder_settings,
 )
 
 
@@ -106,20 +138,19 @@ stage_options = shared.stacked(
     epilog=EXAMPLE,
     cls=shared.Sections,
     sections={
-        "What to hide": "--text-column --concept --group-column --encoder",
-        "What the vectors are for, and how much of it to keep": "--utility --retrieval --target-utility --candidates "
-        "--collection-size",
-        "Design": "--method --from",
-        "Output": "--out --json",
+        "What to hide": "--text-column --concept --encoder",
+        "What the vectors are for, and how much of it to keep": "--target-utility --candidates --collection-size",
+        "Design and output": "--method --out",
     },
+    settings=settings,
 )
 @click.argument("input", type=shared.FILE, required=False)
-@shared.table_options
+@shared.text_column_option
 @click.option("--concept", type=shared.FILE, help="Concept file (YAML): what to hide.")
+@click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
+@shared.encoder_option
 @click.option("--positive", type=shared.FILE, help="Vectors with the concept (.npy), instead of INPUT.")
 @click.option("--negative", type=shared.FILE, help="The same texts without it; row i belongs to row i.")
-@click.option("--background", type=shared.FILE, help="Vectors of ordinary texts (.npy).")
-@click.option("--labels", type=shared.FILE, help="0/1 array (.npy): which concept words each positive row holds.")
 @click.option(
     "--from",
     "frontier_folder",
@@ -127,10 +158,10 @@ stage_options = shared.stacked(
     metavar="FOLDER",
     help="Fit a design of `vecveil frontier`, with its concept, encoder and table options.",
 )
-@click.option("--group-column", metavar="NAME", help="Column of ids of texts that belong together.")
 @click.option("--point", type=click.IntRange(min=1), help="Number of the design [default: the recommended one].")
 @click.option("--method", default="subspace", show_default=True, callback=_method, help="See `vecveil methods`.")
-@scale_options
+@click.option("--target-utility", type=shared.SHARE, help="Share of the utility to keep; finds the noise.")
+@click.option("--epsilon", type=shared.POSITIVE, help="ε per unit of the noise's norm.")
 @click.option(
     "--utility",
     type=click.Choice(["similarity", "neighbours", "sealed-search"]),
@@ -138,6 +169,7 @@ stage_options = shared.stacked(
     " sealed-search (exact ranking of --candidates) [default: the labelled task, sealed-search with "
     "--candidates, else similarity].",
 )
+@shared.retrieval_option
 @click.option(
     "--candidates", type=click.IntRange(min=10), help="Rows that a sealed search opens and ranks; with --retrieval too."
 )
@@ -145,54 +177,19 @@ stage_options = shared.stacked(
     "--collection-size", type=click.IntRange(min=10), help="Rows of the collection to come, with --candidates."
 )
 @click.option(
-    "--map-queries", is_flag=True, help="Calibrate for queries without noise, as `vecveil search --map-queries`."
-)
-@shared.task_options
-@shared.encoder_options
-@click.option(
-    "--before", metavar="STEP", help="Before the noise: none, normalise or clip:RADIUS [default: the method's own]."
-)
-@click.option(
-    "--postprocess",
-    metavar="STEPS",
-    help="After the noise, such as wiener,normalise,float16 [default: the method's own].",
-)
-@click.option(
-    "--output",
-    "released",
-    type=click.Choice(["full", "reduced"]),
-    default="full",
-    show_default=True,
-    help="reduced: release only the kept coordinates.",
-)
-@click.option(
     "--option",
     "method_options",
     type=shared.Assignment(),
     multiple=True,
-    help="Option of the method, such as rank=80; may be repeated.",
+    help="A setting, such as noise_to_signal=0.5, or an option of the method, such as rank=80; may be repeated.",
 )
-@click.option(
-    "--preserve",
-    metavar="COLUMN",
-    help="Column of a task's classes: erase nothing that correlates with them (subspace).",
-)
-@click.option(
-    "--min-texts",
-    type=click.IntRange(min=1),
-    default=20,
-    show_default=True,
-    help="Fewest texts that must hold the concept; at least 20 for methods that change vectors.",
-)
-@shared.long_texts_option
-@stage_options
-@shared.seed_option
-@click.option("-o", "--out", type=shared.FILE, required=True, help="Protector file to write.")
 @click.option(
     "--accept-leak",
     is_flag=True,
     help="Write a protector for sealed search that leaves an attacker nearly what clean vectors tell.",
 )
+@shared.seed_option
+@click.option("-o", "--out", type=shared.FILE, required=True, help="Protector file to write.")
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.option("-v", "--verbose", is_flag=True, help="Print all figures of the fit, and the guarantee.")
 @shared.json_option

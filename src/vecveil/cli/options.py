@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from vecveil.cli import VALUES
 from vecveil.data.files import INPUT_SUFFIXES
@@ -177,11 +178,71 @@ class Sections(click.Command):
 
     Args:
         sections: title of a section -> its options, separated by spaces.
+        settings: rarer options, each given as ``--option NAME=VALUE`` or, which is the same, ``--NAME VALUE``.
     """
 
-    def __init__(self, *args: Any, sections: Mapping[str, str], **settings: Any) -> None:
-        super().__init__(*args, **settings)
+    def __init__(
+        self,
+        *args: Any,
+        sections: Mapping[str, str],
+        settings: Callable[[Callable[..., None]], Callable[..., None]] | None = None,
+        **others: Any,
+    ) -> None:
+        super().__init__(*args, **others)
         self.sections = {title: names.split() for title, names in sections.items()}
+        self.settings = click.command(self.name)((settings or stacked())(lambda **_: None))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the settings apart from the options, and add them to the parameters of the command."""
+        given, kept = self._settings_of(args)
+        rest = super().parse_args(ctx, kept)
+        inner = click.Context(
+            self.settings, ctx.parent, info_name=ctx.info_name, resilient_parsing=ctx.resilient_parsing
+        )
+        ctx.call_on_close(inner.close)
+        self.settings.parse_args(inner, given)
+        ctx.params |= inner.params
+        for name in inner.params:
+            ctx.set_parameter_source(name, inner.get_parameter_source(name) or ParameterSource.DEFAULT)
+        return rest
+
+    def _settings_of(self, args: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the words of settings, as options, and the other words."""
+        options = {name: each for each in self.settings.params for name in (*each.opts, *each.secondary_opts)}
+        flags = {name for name, each in options.items() if isinstance(each, click.Option) and each.is_flag}
+        given: list[str] = []
+        kept: list[str] = []
+        words = iter(args)
+        for word in words:
+            name, sign, value = word.partition("=")
+            if word == "--":
+                return given, [*kept, word, *words]
+            if name not in ("--option", *options):
+                kept.append(word)
+                continue
+            following = [value] if sign else [] if name in flags else list(itertools.islice(words, 1))
+            if name in options:
+                given += [name, *following]
+                continue
+            key, assigned, text = "".join(following).partition("=")
+            setting = options.get(f"--{key.strip().replace('_', '-')}") if assigned else None
+            if setting is None:
+                kept += [name, *following]
+            elif setting.opts[0] in flags:
+                given += (setting.secondary_opts if _typed(text) in (False, 0) else setting.opts)[:1]
+            else:
+                given += [setting.opts[0], text]
+        return given, kept
+
+    def setting_records(self, ctx: click.Context) -> list[tuple[str, str]]:
+        """Return each setting as NAME=VALUE, with its help."""
+        records = []
+        for param in self.settings.params:
+            record = param.get_help_record(ctx)
+            if isinstance(param, click.Option) and record is not None:
+                value = "true" if param.is_flag else param.make_metavar(ctx)
+                records.append((f"{_name(param).lstrip('-').replace('-', '_')}={value}", record[1]))
+        return records
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters, with ``--help-all`` before ``--help``."""
@@ -214,7 +275,10 @@ class Sections(click.Command):
         further = rows["Further options"]
         if "--help-all" not in ctx.meta and further:
             rows["Further options"] = []
-            rows["Help"][0] = ("--help-all", f"Show {len(further)} further options and exit.")
+            settings = f" and {len(self.settings.params)} settings" if self.settings.params else ""
+            rows["Help"][0] = ("--help-all", f"Show {len(further)} further options{settings} and exit.")
+        if "--help-all" in ctx.meta:
+            rows["Settings of --option, also given as --NAME VALUE"] = self.setting_records(ctx)
         for title, records in rows.items():
             if records:
                 with formatter.section(title):
@@ -276,8 +340,9 @@ def in_options(
     files = {Path(value).name: option for value, (option, _) in values.items()}
     if owner.startswith("serve --config"):  # the file has the names of Python
         return text.replace("`path`", "`--config`")
-    names = {_name(each).lstrip("-").replace("-", "_"): _name(each) for each in command.params}
-    names |= {str(each.name): _name(each) for each in command.params}
+    params = [*command.params, *(command.settings.params if isinstance(command, Sections) else ())]
+    names = {_name(each).lstrip("-").replace("-", "_"): _name(each) for each in params}
+    names |= {str(each.name): _name(each) for each in params}
     for python, other in _ALIASES.items():
         if other in names:
             names.setdefault(python, names[other])
@@ -294,7 +359,7 @@ def in_options(
         names[param] = option
     if param == "columns":
         words = [part for word in arguments for part in (word.split("=", 1) if word.startswith("--") else [word])]
-        names[param] = next((option for option, name in pairwise(words) if f"column {name!r}" in text), param)
+        names[param] = next((option for option, name in itertools.pairwise(words) if f"column {name!r}" in text), param)
     if "method_options" in names:
         from vecveil.protector import METHODS
 
@@ -357,28 +422,27 @@ file_options = stacked(
         help="Largest decoded table, such as 500M or 4G [default: 1G, at most a quarter of the memory].",
     ),
 )
-table_options = stacked(
-    click.option("--text-column", metavar="NAME", help="Column of the texts [default: text, or the only one]."),
-    file_options,
+text_column_option = click.option(
+    "--text-column", metavar="NAME", help="Column of the texts [default: text, or the only one]."
 )
-encoder_name_options = stacked(
-    click.option(
-        "--encoder",
-        type=ENCODER,
-        metavar="NAME|FOLDER|URL#MODEL",
-        help="minilm, a sentence-transformers folder, a Hugging Face model, or https://HOST/v1#MODEL of an OpenAI-"
-        "compatible server (key in OPENAI_API_KEY).",
-    ),
-    click.option(
-        "--encoder-option",
-        "encoder_options",
-        type=Assignment(),
-        multiple=True,
-        help="Option of the encoder, such as truncate_dim=64; may be repeated [default: the protector's].",
-    ),
+table_options = stacked(text_column_option, file_options)
+encoder_option = click.option(
+    "--encoder",
+    type=ENCODER,
+    metavar="NAME|FOLDER|URL#MODEL",
+    help="minilm, a sentence-transformers folder, a Hugging Face model, or https://HOST/v1#MODEL of an OpenAI-"
+    "compatible server (key in OPENAI_API_KEY).",
 )
-encoder_options = stacked(
-    encoder_name_options,
+_option_of_encoder = click.option(
+    "--encoder-option",
+    "encoder_options",
+    type=Assignment(),
+    multiple=True,
+    help="Option of the encoder, such as truncate_dim=64; may be repeated [default: the protector's].",
+)
+encoder_name_options = stacked(encoder_option, _option_of_encoder)
+encoder_settings = stacked(
+    _option_of_encoder,
     click.option(
         "--precision",
         type=click.Choice(["auto", "fp32", "bf16"]),
@@ -391,7 +455,14 @@ encoder_options = stacked(
         help="Keep embeddings on disk for the next run; they are as sensitive as the texts.",
     ),
 )
-task_options = stacked(
+encoder_options = stacked(encoder_option, encoder_settings)
+retrieval_option = click.option(
+    "--retrieval",
+    type=FILE,
+    metavar="FOLDER",
+    help="Retrieval in BEIR layout: corpus.jsonl[.gz], queries.jsonl[.gz], qrels.tsv.",
+)
+other_task_options = stacked(
     click.option(
         "--sts",
         type=FILE,
@@ -399,15 +470,10 @@ task_options = stacked(
         help="Scored sentence pairs: a table with the columns sentence1, sentence2, score.",
     ),
     click.option(
-        "--retrieval",
-        type=FILE,
-        metavar="FOLDER",
-        help="Retrieval in BEIR layout: corpus.jsonl[.gz], queries.jsonl[.gz], qrels.tsv.",
-    ),
-    click.option(
         "--label-column", metavar="NAME", help="Column of INPUT with the class of each text (classification)."
     ),
 )
+task_options = stacked(retrieval_option, other_task_options)
 page_options = stacked(
     _file("--html", "html_file", help="Write the report page to this file."),
     _file("--md", "md_file", help="Write the report as Markdown to this file."),
