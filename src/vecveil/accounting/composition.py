@@ -75,8 +75,7 @@ def compose(losses: Iterable[PrivacyLoss], *, times: int = 1) -> ComposedPrivacy
     parts = list(losses)
     count = check_count(times, owner=owner, param="times")
     if not parts or not all(isinstance(part, PrivacyLoss) for part in parts):
-        got = "another object in the list" if parts else "none"
-        raise InvalidInputError.of(owner, "losses", "one or more privacy losses", got)
+        raise InvalidInputError("`losses` holds one or more privacy losses, and nothing else.", param="losses")
     mu = {id(part): part.gaussian_mu for part in parts}  # a repeated object is computed once
     return ComposedPrivacyLoss(
         releases=count * sum(getattr(part, "_releases", 1) for part in parts),

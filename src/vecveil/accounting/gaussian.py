@@ -40,7 +40,7 @@ class GaussianPrivacyLoss(PrivacyLoss):
         self._mu = self._distance / self._sigma
         # log_gaussian_delta squares μ and ε/μ: 1e150 keeps both squares finite.
         if not self._mu < 1e150:
-            raise InvalidInputError.of(owner, "distance", "less than 1e150 times sigma", self._distance)
+            raise InvalidInputError("`distance` is less than 1e150 times `sigma`.", param="distance")
 
     @property
     def worst_case(self) -> float:

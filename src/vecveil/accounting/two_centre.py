@@ -60,7 +60,7 @@ def check_reach(epsilon: float, distance: float, *, owner: str, param: str) -> f
     """
     reach = epsilon * distance
     if not math.isfinite(reach):
-        raise InvalidInputError.of(owner, param, "so small that epsilon times it is finite", distance)
+        raise InvalidInputError(f"{owner}: epsilon times `{param}` overflows.", param=param)
     return max(reach, 1e-290) if distance > 0 else 0.0
 
 
@@ -341,7 +341,7 @@ class PurkayasthaPrivacyLoss(TwoCentreLoss):
         self._epsilon = check_positive(epsilon, owner=owner, param="epsilon")
         self._angle = check_positive(angle, owner=owner, param="angle", allow_zero=True)
         if self._angle > math.pi:
-            raise InvalidInputError.of(owner, "angle", "in [0, π]", self._angle)
+            raise InvalidInputError("`angle` is in [0, π].", param="angle")
         self._reach = check_reach(self._epsilon, self._angle, owner=owner, param="angle")
         self._half = max(self._angle, 1e-290) / 2  # smaller ones would underflow in products
 

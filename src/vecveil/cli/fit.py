@@ -359,13 +359,10 @@ def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Prot
     encoder = load_encoder_named(options, default="minilm", recorded=measured)
     assert encoder is not None
     if measured is not None and measured.fingerprint not in (None, encoder_fingerprint(encoder)):
-        raise IncompatibleError.of(
-            "fit",
-            "encoder",
-            f"that of the frontier ({measured.name})",
-            encoder.name,
-            "Its designs were measured on vectors of that encoder.",
+        raise IncompatibleError(
+            f"The frontier was measured on vectors of {measured.name}, not of {encoder.name}. Name its encoder.",
             code="E-INCOMPATIBLE-ENCODER",
+            param="encoder",
         )
     if column is None:
         utility = chosen_task(options, encoder)

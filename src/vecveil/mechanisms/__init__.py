@@ -1,9 +1,14 @@
 """Mechanisms: noise with a stated law, and the processing steps before and after it."""
 
 from vecveil.mechanisms.base import Mechanism
-from vecveil.mechanisms.elliptical import epsilon_of_rms_norm, rms_norm_of_epsilon
-from vecveil.mechanisms.gaussian import Gaussian, LdpGaussian
-from vecveil.mechanisms.laplace import Laplace, Mahalanobis
+from vecveil.mechanisms.elliptical import (
+    Gaussian,
+    Laplace,
+    LdpGaussian,
+    Mahalanobis,
+    epsilon_of_rms_norm,
+    rms_norm_of_epsilon,
+)
 from vecveil.mechanisms.policy import PolicyWeights
 from vecveil.mechanisms.purkayastha import Purkayastha
 from vecveil.mechanisms.shuffle import Shuffle, random_permutation

@@ -1,4 +1,4 @@
-"""Elliptical noise: Laplace or Gaussian noise stretched by a shape Σ.
+"""Elliptical noise, stretched by a shape Σ: Laplace, Mahalanobis, Gaussian, and Gaussian calibrated to (ε, δ).
 
 - Laplace: density ∝ exp(−ε‖z‖_Σ), Z = Y Σ^{1/2} N/‖N‖ with Y ~ Gamma(n, 1/ε) (SPARSE, Algorithm 1).
 - Gaussian: Z = σ Σ^{1/2} N.
@@ -7,18 +7,41 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from vecveil.mechanisms.base import BLOCK_VALUES, Arrays, Mechanism, add_given, add_noise, standard_normals
+from vecveil.accounting import (
+    Guarantee,
+    analytic_gaussian_sigma,
+    elliptical_laplace_guarantee,
+    epsilon_meaning,
+    gaussian_guarantee,
+    gaussian_total_variation,
+    laplace_total_variation,
+)
+from vecveil.accounting.guarantee import WEAK_EPSILON
+from vecveil.errors import InvalidInputError
+from vecveil.mechanisms.base import (
+    BLOCK_VALUES,
+    Arrays,
+    Mechanism,
+    add_given,
+    add_noise,
+    little_bounded,
+    standard_normals,
+)
+from vecveil.mechanisms.steps import unit_rows
 from vecveil.randomness import WordStream, kernel
 from vecveil.randomness.elementary import Words, row_dots
 from vecveil.randomness.stream import GAMMA_BLOCKS
 from vecveil.sensitivity.shapes import NoiseShape
 from vecveil.types import Embeddings, Matrix, Vector
-from vecveil.validation import check_count
+from vecveil.validation import check_count, check_positive, check_probability
 
 
 class EllipticalMechanism(Mechanism):
@@ -100,6 +123,256 @@ class EllipticalMechanism(Mechanism):
 
     def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         return {} if self.shape.is_isotropic else self.shape.to_arrays()
+
+
+@dataclass(frozen=True, eq=False)
+class Mahalanobis(EllipticalMechanism):
+    """x + Z, Z with density ∝ exp(−ε‖z‖_Σ): ε·‖x − x'‖_Σ metric-LDP (SPARSE, Theorem 1).
+
+    Guarantee:
+        ε/√λ_min(Σ) against Euclidean neighbours. Directions where Σ is small are not protected.
+    Cost:
+        n normal draws and, for a full Σ, one n × n product per vector.
+
+    Attributes:
+        epsilon: ε > 0 per unit of Mahalanobis distance; the noise's mean norm is about n/ε.
+    """
+
+    shape: NoiseShape
+    epsilon: float
+    splits: int = 1
+
+    name: ClassVar[str] = "mahalanobis"
+
+    def __post_init__(self) -> None:
+        epsilon = check_positive(self.epsilon, owner=type(self).__name__, param="epsilon")
+        object.__setattr__(self, "epsilon", epsilon)
+        super().__post_init__()
+
+    @property
+    def _laplace_epsilon(self) -> float:
+        return self.epsilon
+
+    @property
+    def _deviation(self) -> float:
+        # E‖Z‖² = n(n + 1)/ε² over n coordinates.
+        return float(np.sqrt(self.dimension + 1.0) / self.epsilon)
+
+    def noise_covariance(self) -> Matrix:
+        """Return (n + 1)/ε² · Σ."""
+        return (self.dimension + 1) / self.epsilon**2 * self.shape.covariance()
+
+    def advantage(self, distances: Vector) -> Vector:
+        """Return the total variation: an upper bound after a map with a kernel."""
+        return laplace_total_variation(distances, dimension=self.dimension, epsilon=self.epsilon)
+
+    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
+        return elliptical_laplace_guarantee(
+            epsilon=self.epsilon, covariance=self.shape.covariance(), down=down, fitted_on=fitted_on, step=self.step
+        )
+
+    def rescaled(self, factor: float) -> Mechanism:
+        return Mahalanobis(self.shape, self.epsilon / factor, self.splits)
+
+    def weakness(self, rms_norm: float) -> list[str]:
+        # A tenth of the norm, in the direction of least noise.
+        worst, apart = self.guarantee().epsilon_euclidean_worst, 0.1 * rms_norm
+        inside = 0.0 if worst is None else apart * worst / self.epsilon
+        return little_bounded(self, worst, apart, inside, "in the least protected direction")
+
+    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        return self.shape.to_arrays()
+
+    def parameters(self) -> dict[str, float]:
+        return {"epsilon": self.epsilon, "splits": self.splits}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        shape = NoiseShape.from_arrays(arrays, dimension)
+        return cls(shape, _finite_epsilon(parameters, shape), parameters["splits"])
+
+
+class Laplace(Mahalanobis):
+    """Generalised Laplace (LapMech): isotropic noise with density ∝ exp(−ε‖z‖₂).
+
+    Guarantee:
+        ε·‖x − x'‖₂ metric-LDP in every direction.
+    """
+
+    name: ClassVar[str] = "laplace"
+
+    def __init__(self, dimension: int, epsilon: float, splits: int = 1) -> None:
+        super().__init__(NoiseShape.isotropic(dimension), epsilon, splits)
+
+    def rescaled(self, factor: float) -> Mechanism:
+        return Laplace(self.dimension, self.epsilon / factor, self.splits)
+
+    def weakness(self, rms_norm: float) -> list[str]:
+        if abs(rms_norm - 1) < 0.05:
+            return list(epsilon_meaning(self.dimension, self.epsilon))
+        return super().weakness(rms_norm)
+
+    def to_arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return nothing: Σ = I follows from the dimension."""
+        return {}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        epsilon = _finite_epsilon(parameters, NoiseShape.isotropic(dimension))
+        return cls(dimension, epsilon, parameters["splits"])
+
+
+def _finite_epsilon(parameters: Mapping[str, Any], shape: NoiseShape) -> float:
+    """Return ε; raise ValueError if the guarantee or the noise overflows."""
+    epsilon = float(parameters["epsilon"])
+    # A forged file may hold any ε: both the guarantee ε/√λ_min and the norm n/ε must be finite.
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        bounds = [epsilon / np.sqrt(shape.smallest_eigenvalue), shape.dimension / epsilon]
+    if not np.isfinite(bounds).all():
+        raise ValueError("epsilon")
+    return epsilon
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian(EllipticalMechanism):
+    """x + Z, Z ~ N(0, σ²Σ): μ-Gaussian DP with μ = ‖x − x'‖_Σ/σ (Dong, Roth & Su 2022).
+
+    Guarantee:
+        (ε, δ) at distance d for every pair that the analytic Gaussian mechanism allows (Balle & Wang 2018).
+        No ε with δ = 0.
+
+    Attributes:
+        sigma: σ > 0, standard deviation per coordinate for Σ = I.
+    """
+
+    shape: NoiseShape
+    sigma: float
+    splits: int = 1
+
+    name: ClassVar[str] = "gaussian"
+
+    def __post_init__(self) -> None:
+        sigma = check_positive(self.sigma, owner=type(self).__name__, param="sigma")
+        object.__setattr__(self, "sigma", sigma)
+        super().__post_init__()
+
+    @property
+    def _laplace_epsilon(self) -> None:
+        return None
+
+    @property
+    def _deviation(self) -> float:
+        return self.sigma
+
+    @property
+    def _local(self) -> tuple[float, float] | None:
+        """(ε, δ) of the calibration of σ, if there was one."""
+        return None
+
+    def noise_covariance(self) -> Matrix:
+        """Return σ²Σ."""
+        return self.sigma**2 * self.shape.covariance()
+
+    def advantage(self, distances: Vector) -> Vector:
+        """Return 2Φ(d/2σ) − 1."""
+        return gaussian_total_variation(distances, sigma=self.sigma)
+
+    def guarantee(self, *, down: Matrix | None = None, fitted_on: str = "") -> Guarantee:
+        return gaussian_guarantee(
+            sigma=self.sigma,
+            covariance=self.shape.covariance(),
+            down=down,
+            fitted_on=fitted_on,
+            step=self.step,
+            local=self._local,
+        )
+
+    def rescaled(self, factor: float) -> Mechanism:
+        return Gaussian(self.shape, self.sigma * factor, self.splits)
+
+    def parameters(self) -> dict[str, float]:
+        return {"sigma": self.sigma, "splits": self.splits}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        made = cls(saved_shape(arrays, dimension), float(parameters["sigma"]), parameters["splits"])
+        # A forged file may hold a σ whose square overflows.
+        if not 1e-300 < made.sigma < 1e300:
+            raise ValueError("sigma")
+        return made
+
+
+class LdpGaussian(Gaussian):
+    """(ε, δ)-local DP for any two inputs of norm at most 1, by Gaussian noise.
+
+    Guarantee:
+        (ε, δ)-LDP: inputs in the unit ball differ by at most 2, and the analytic Gaussian mechanism gives σ
+        for this sensitivity (Balle & Wang 2018, Algorithm 1).
+    """
+
+    name: ClassVar[str] = "ldp-gaussian"
+    SENSITIVITY: ClassVar[float] = 2.0
+    LARGEST_NORM: ClassVar[float] = 1.0 + 1e-5  # float32 rounding of a unit row
+
+    epsilon: float
+    delta: float
+
+    def __init__(self, dimension: int, epsilon: float, delta: float, splits: int = 1) -> None:
+        owner = type(self).__name__
+        epsilon = check_positive(epsilon, owner=owner, param="epsilon")
+        delta = check_probability(delta, owner=owner, param="delta", open_interval=True)
+        object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "delta", delta)
+        # The sensitivity covers the tolerance, so accepted rows of norm 1 + 1e-5 keep (ε, δ).
+        sensitivity = self.SENSITIVITY * self.LARGEST_NORM
+        sigma = analytic_gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+        super().__init__(NoiseShape.isotropic(dimension), sigma, splits)
+
+    @property
+    def _local(self) -> tuple[float, float]:
+        return self.epsilon, self.delta
+
+    def _release(self, X: Embeddings, stream: WordStream, out: Embeddings) -> bool:
+        if not np.isfinite(X).all():
+            return False  # the caller raises and names the row
+        self.check_rows(X)
+        return super()._release(X, stream, out)
+
+    def takes(self, X: Embeddings) -> npt.NDArray[np.bool_]:
+        """Return a mask (N,) of the rows in the unit ball."""
+        return np.asarray(unit_rows(X)[1] <= self.LARGEST_NORM, dtype=bool)
+
+    def check_rows(self, X: Embeddings) -> None:
+        outside = np.flatnonzero(~self.takes(X))
+        if len(outside):
+            raise InvalidInputError(
+                f"{len(outside)} rows of `X` are longer than 1, and the guarantee covers the unit ball. Normalise or "
+                "clip the rows first.",
+                param="X",
+            )
+
+    def rescaled(self, factor: float) -> Mechanism:
+        # σ grows a little slower than 1/ε.
+        return LdpGaussian(self.dimension, self.epsilon / factor, self.delta, self.splits)
+
+    def weakness(self, rms_norm: float) -> list[str]:
+        if self.epsilon <= WEAK_EPSILON:
+            return []
+        return [f"A factor of e^{self.epsilon:.3g} between any two inputs is no protection by itself."]
+
+    def parameters(self) -> dict[str, float]:
+        return {"epsilon": self.epsilon, "delta": self.delta, "sigma": self.sigma, "splits": self.splits}
+
+    @classmethod
+    def from_saved(cls, parameters: Mapping[str, Any], arrays: Arrays, dimension: int) -> Self:
+        made = cls(dimension, parameters["epsilon"], parameters["delta"], parameters["splits"])
+        # A forged file could state another σ than (ε, δ) give.
+        stored = float(parameters["sigma"])
+        if not abs(stored / made.sigma - 1) < 1e-9:
+            raise ValueError("sigma")
+        # Another SciPy may compute σ with other last bits; keyed noise must not change with it.
+        object.__setattr__(made, "sigma", stored)
+        return made
 
 
 def saved_shape(arrays: Arrays, dimension: int) -> NoiseShape:

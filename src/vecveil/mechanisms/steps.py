@@ -39,12 +39,13 @@ class Before:
 
     def __post_init__(self) -> None:
         if self.kind not in ("none", "normalise", "clip"):
-            constraint = "'none', 'normalise' or 'clip:RADIUS'"
-            raise InvalidInputError.of("fit", "before", constraint, repr(self.kind)[:40])
+            raise InvalidInputError(
+                f"{repr(self.kind)[:40]} is no `before`: it is 'none', 'normalise' or 'clip:RADIUS'.", param="before"
+            )
         if self.kind == "clip":
             check_positive(self.radius, owner="fit", param="before")
         elif self.radius is not None:
-            raise InvalidInputError.of("fit", "before", "'clip' to take a radius", self.kind)
+            raise InvalidInputError(f"Only 'clip' takes a radius in `before`, not {self.kind!r}.", param="before")
 
     @classmethod
     def of(cls, value: Before | str) -> Before:
@@ -58,8 +59,9 @@ class Before:
             # InvalidInputError is a ValueError: only that of float() needs another message.
             if isinstance(error, InvalidInputError):
                 raise
-            got = repr(value)[:40]
-            raise InvalidInputError.of("fit", "before", "'none', 'normalise' or 'clip:RADIUS'", got) from None
+            raise InvalidInputError(
+                f"{repr(value)[:40]} is no `before`: it is 'none', 'normalise' or 'clip:RADIUS'.", param="before"
+            ) from None
 
     @property
     def largest_norm(self) -> float | None:
@@ -73,13 +75,10 @@ class Before:
         unit, norms = unit_rows(X)
         if self.kind == "normalise":
             if (norms == 0).any():
-                raise InvalidInputError.of(
-                    owner,
-                    "X",
-                    "of rows with a direction",
-                    "a row of zeros",
-                    "Vectors are normalised before the noise.",
-                    "Leave such rows out.",
+                raise InvalidInputError(
+                    f"{owner}: `X` holds a row of zeros, which cannot be normalised before the noise. Leave such rows "
+                    "out.",
+                    param="X",
                 )
             return np.ascontiguousarray(unit.astype(X.dtype))
         assert self.radius is not None
@@ -128,8 +127,9 @@ class Step:
     def __post_init__(self) -> None:
         owner, param = "fit", "postprocess"
         if self.kind not in STEP_KINDS:
-            raise InvalidInputError.of(
-                owner, param, "made of none, wiener, " + ", ".join(STEP_KINDS), repr(self.kind)[:40]
+            raise InvalidInputError(
+                f"{repr(self.kind)[:40]} is no step of `postprocess`; steps are none, wiener, {', '.join(STEP_KINDS)}.",
+                param=param,
             )
         if self.kind == "truncate":
             number = check_positive(self.value, owner=owner, param="truncate")
@@ -138,9 +138,11 @@ class Step:
         elif self.kind == "int8":
             check_positive(self.value, owner=owner, param="int8")
         elif self.value is not None:
-            raise InvalidInputError.of(owner, param, f"{self.kind!r} without a value", self.value)
+            raise InvalidInputError(f"The step {self.kind!r} of `postprocess` takes no value.", param=param)
         if (self.kind == "project") != (self.matrix is not None):
-            raise InvalidInputError.of(owner, param, "a matrix exactly for 'project'", self.kind)
+            raise InvalidInputError(
+                "The step 'project' of `postprocess` needs a matrix, and no other step takes one.", param=param
+            )
         if self.matrix is not None:
             values = check_numbers(self.matrix, owner=owner, param=param)
             if values.ndim != 2 or 0 in values.shape:

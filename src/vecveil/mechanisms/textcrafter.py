@@ -59,12 +59,10 @@ def check_radius(value: Any, *, owner: str) -> float:
     radius = check_positive(value, owner=owner, param="radius")
     least, most = RADII
     if not least <= radius <= most:
-        raise InvalidInputError.of(
-            owner,
-            "radius",
-            f"between {least:g} and {most:g}",
-            radius,
-            "Vectors have norm 1: beyond that float32 loses the step or the vector.",
+        raise InvalidInputError(
+            f"`radius` {radius:g} is not between {least:g} and {most:g}. Vectors have norm 1: beyond that float32 "
+            "loses the step or the vector.",
+            param="radius",
         )
     return radius
 

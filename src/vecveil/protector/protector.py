@@ -316,14 +316,11 @@ class Protector:
             ReleaseError: the result is not finite; nothing is returned.
         """
         if self.rewriter is not None and not rewritten:
-            raise InvalidInputError.of(
-                _OWNER,
-                "X",
-                f"vectors of rewritten texts for method {self.method!r}",
-                "others",
-                "It rewrites texts before they are encoded; other vectors hold the concept.",
+            raise InvalidInputError(
+                f"Method {self.method!r} rewrites texts before they are encoded, and other vectors hold the concept. "
                 "Call encode with texts, or pass vectors of rewrite(texts) with rewritten=True.",
                 code="E-INPUT-REWRITTEN",
+                param="X",
             )
         if not isinstance(noise, bool | np.bool_):
             raise wrong_type(_OWNER, "noise", "True or False", noise)
@@ -371,7 +368,7 @@ class Protector:
 
     def _release_block(self, X: Embeddings, stream: WordStream | None, out: Embeddings) -> bool:
         """Write the release of a block to ``out``; return whether all values are finite."""
-        x = self.before.apply(X, owner=_OWNER)
+        x = X if self.before.kind == "none" else self.before.apply(X, owner=_OWNER)
         plain = self.map is None and not self.after
         y = out if plain else np.empty_like(x)
         if stream is None:
@@ -395,13 +392,10 @@ class Protector:
         if texts is None:
             digests = row_digests(X)
         elif self.encoder_info.fingerprint is None:
-            raise InvalidInputError.of(
-                _OWNER,
-                "texts",
-                "left out for this protector",
-                "texts",
-                "It records no encoder: vectors of two encoders for one text would get the same "
-                "noise, and their difference would be free of it.",
+            raise InvalidInputError(
+                "The protector records no encoder, so it takes no `texts`: vectors of two encoders for one text would "
+                "get the same noise, and their difference would be free of it.",
+                param="texts",
             )
         else:
             digests = text_digests(texts, X, self.encoder_info.fingerprint)
@@ -439,15 +433,12 @@ class Protector:
         # NaN compares false here, and check_embeddings below names its row.
         if not np.logical_and.reduce(norms <= limit):
             check_embeddings(X, owner=owner, param="X")
-            got = f"a longer one at row {int(np.argmax(norms))}"
-            raise IncompatibleError.of(
-                owner,
-                "X",
-                f"rows of norm at most {limit:.4g}",
-                got,
-                "The noise was fitted to shorter vectors and hides little of longer ones.",
-                "Use vectors of the same encoder and normalisation, or fit a new protector.",
+            raise IncompatibleError(
+                f"{owner}: row {int(np.argmax(norms))} is longer than {limit:.4g}. The noise was fitted to shorter "
+                "vectors and hides little of longer ones. Use vectors of the same encoder and normalisation, or fit "
+                "a new protector.",
                 code="E-INCOMPATIBLE-NORM",
+                param="X",
             )
 
     @property
@@ -566,13 +557,8 @@ class Protector:
             ReleaseError: the concept is still detected after its replacement; nothing is returned.
         """
         if self.rewriter is None:
-            raise InvalidInputError.of(
-                "Protector.rewrite",
-                "method",
-                "one that rewrites texts",
-                repr(self.method),
-                "It protects vectors.",
-                "Call encode or protect.",
+            raise InvalidInputError(
+                f"Method {self.method!r} protects vectors and rewrites no text. Call encode or protect.", param="method"
             )
         return self.rewriter.rewrite(texts, spans=spans)
 
@@ -603,13 +589,10 @@ class Protector:
             loaded = load_encoder(encoder, **choices, **options_for(encoder, info.options, options or {}))
         # The name of a user's own object ("native") means nothing to a model hub.
         elif info.name is None or info.precision == "native":
-            raise InvalidInputError.of(
-                "Protector",
-                "encoder",
-                "given",
-                "none",
-                "It was fitted on vectors alone, or with an encoder object.",
-                "Name the encoder, or protect vectors.",
+            raise InvalidInputError(
+                "The protector was fitted on vectors alone, or with an encoder object. Name the `encoder`, or protect "
+                "vectors.",
+                param="encoder",
             )
         else:
             choices |= {**info.options, **(options or {})}
@@ -623,14 +606,12 @@ class Protector:
         if info.fingerprint is None or fingerprint is None or fingerprint == info.fingerprint:
             return
         if not info.same_by_probe(encoder):
-            raise IncompatibleError.of(
-                "Protector",
-                "encoder",
-                f"the one it was fitted for ({info.name}, {info.fingerprint[:12]})",
-                f"{getattr(encoder, 'name', 'another')} ({fingerprint[:12]})",
-                "Its map and noise fit the vectors of that encoder only.",
+            raise IncompatibleError(
+                f"The protector was fitted for the encoder {info.name} ({info.fingerprint[:12]}), not for "
+                f"{getattr(encoder, 'name', 'another')} ({fingerprint[:12]}): its map and noise fit no other vectors. "
                 "Use that encoder, or fit a new protector.",
                 code="E-INCOMPATIBLE-ENCODER",
+                param="encoder",
             )
 
     # -- files
@@ -704,12 +685,8 @@ def load(path: str | os.PathLike[str], *, encoder: Any = None, surrogate_key: An
     if surrogate_key is None:
         return protector
     if protector.rewriter is None:
-        raise InvalidInputError.of(
-            "vecveil.load",
-            "surrogate_key",
-            "left out for this protector",
-            "a key",
-            "It replaces nothing by surrogates.",
+        raise InvalidInputError(
+            "The protector replaces nothing by surrogates, so it takes no `surrogate_key`.", param="surrogate_key"
         )
     return replace(protector, rewriter=protector.rewriter.with_key(surrogate_key))
 
@@ -744,19 +721,19 @@ def _check_repetition(
         raise wrong_type(_OWNER, "ledger", "a vecveil.accounting.Ledger", ledger)
     for name, value in (("key", key), ("ledger", ledger)):
         if value is not None and ids is None:
-            raise InvalidInputError.of(
-                _OWNER, "ids", f"one id per row for `{name}`", "None", fix="Pass the primary keys of the rows."
+            raise InvalidInputError(
+                f"`{name}` needs `ids`, one for each row: pass the primary keys of the rows.", param="ids"
             )
         if value is not None and not noise:
-            raise InvalidInputError.of(_OWNER, name, "None with noise=False", "a value")
+            raise InvalidInputError(f"Without noise there is no `{name}`.", param=name)
     if ids is not None and key is None and ledger is None:
-        fix = "For noise that repeats, pass key=NoiseKeys.from_file(path) (--key-file)."
-        raise InvalidInputError.of(
-            _OWNER, "ids", "None without `key` or `ledger`", "ids", "Fresh noise does not use ids.", fix
+        raise InvalidInputError(
+            "Fresh noise does not use `ids`. For noise that repeats, pass key=NoiseKeys.from_file(path) (--key-file).",
+            param="ids",
         )
     if key is not None and rng is not None:
-        raise InvalidInputError.of(_OWNER, "rng", "None with `key`", type(rng).__name__, "The key sets the noise.")
+        raise InvalidInputError("The `key` sets the noise: leave `rng` out.", param="rng")
     if texts is not None and key is None:
-        raise InvalidInputError.of(_OWNER, "texts", "None without `key`", "texts", "Fresh noise does not use texts.")
+        raise InvalidInputError("Fresh noise does not use `texts`: they belong to `key`.", param="texts")
     if texts is not None and len(texts) != rows:
-        raise InvalidInputError.of(_OWNER, "texts", f"{rows} texts, one for each row", len(texts))
+        raise InvalidInputError(f"`texts` has {len(texts)} texts for {rows} rows.", param="texts")

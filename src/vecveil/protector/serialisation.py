@@ -47,8 +47,8 @@ def pack(record: dict[str, Any], arrays: Arrays) -> bytes:
 
 
 def _too_large(expected: str) -> ProtectorFileError:
-    return ProtectorFileError.of(
-        "Protector.save", "protector", expected, "a larger one", "Its file could not be loaded."
+    return ProtectorFileError(
+        f"The protector is too large for a file that can be loaded: take {expected}.", param="protector"
     )
 
 

@@ -61,8 +61,7 @@ def relative_diagonal(sensitivity: npt.NDArray[np.float64], *, floor: float, own
 
 
 def _insensitive(owner: str, param: str) -> InvalidInputError:
-    why = "Removing the concept changed no embedding."
-    return InvalidInputError.of(owner, param, "sensitive to the concept", "zeros", why)
+    return InvalidInputError(f"{owner}: removing the concept changed no embedding in `{param}`.", param=param)
 
 
 def diagonal_concept_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
@@ -89,12 +88,10 @@ def label_shape(moments: Moments, *, floor: float = 1e-2) -> NoiseShape:
     """
     if moments.B is None or not moments.B.any():
         got = "no labels" if moments.B is None else "labels that explain nothing of the embeddings"
-        raise InvalidInputError.of(
-            "label_shape",
-            "moments",
-            "made with token labels",
-            got,
-            fix="Pass token_labels, or use concept_covariance_shape.",
+        raise InvalidInputError(
+            f"label_shape needs moments of token labels, and there are {got}. Pass token_labels, or use "
+            "concept_covariance_shape.",
+            param="moments",
         )
     return NoiseShape.from_matrix(optimal_shape(moments.B, regularised(moments.M)), floor=floor)
 
@@ -113,7 +110,7 @@ def low_rank_concept_shape(moments: Moments, rank: int, floor: float = 1e-2) -> 
     r = check_count(rank, owner=owner, param="rank", maximum=n)
     floor = check_positive(floor, owner=owner, param="floor")
     if floor > 1:
-        raise InvalidInputError.of(owner, "floor", "in (0, 1]", floor)
+        raise InvalidInputError(f"`floor` is at most 1, not {floor:g}.", param="floor")
     eigenvalues, vectors = np.linalg.eigh(optimal_shape(moments.C, regularised(moments.M)))
     # Rounding leaves tiny negative eigenvalues of a semi-definite matrix.
     eigenvalues = np.maximum(eigenvalues, 0.0)
@@ -146,11 +143,10 @@ def combine_shapes(shapes: Sequence[NoiseShape], weights: Sequence[float] | None
     dimensions = sorted({shape.dimension for shape in shapes})
     if len(dimensions) != 1:
         got = f"dimensions {dimensions}" if dimensions else "none"
-        raise InvalidInputError.of(owner, "shapes", "shapes of one dimension", got)
+        raise InvalidInputError(f"`shapes` have one dimension; these have {got}.", param="shapes")
     w = np.ones(len(shapes)) if weights is None else check_numbers(weights, owner=owner, param="weights")
     if w.shape != (len(shapes),) or (w <= 0).any():
-        constraint = f"{len(shapes)} numbers > 0, one for each shape"
-        raise InvalidInputError.of(owner, "weights", constraint, f"shape {w.shape}")
+        raise InvalidInputError(f"`weights` holds one number > 0 for each of {len(shapes)} shapes.", param="weights")
     w = w / w.max()  # first, so that the sum of huge weights is finite
     w /= w.sum()
     if all(shape.is_diagonal for shape in shapes):
@@ -188,14 +184,11 @@ def difference_sensitivity(positive: Embeddings, negative: Embeddings, *, over: 
         spans = (highest - lowest[::-1].astype(np.float64)).max(axis=0)
         return np.asarray(spans, dtype=np.float64)
     if over != "pairs":
-        raise InvalidInputError.of(owner, "over", "'pairs' or 'sets'", repr(over)[:40])
+        raise InvalidInputError("`over` is 'pairs' or 'sets'.", param="over")
     if len(P) != len(N):
-        raise InvalidInputError.of(
-            owner,
-            "negative",
-            f"of {len(P)} rows, one for each positive",
-            f"{len(N)} rows",
-            fix="Over D+ × D-, with over='sets', the numbers may differ.",
+        raise InvalidInputError(
+            f"`negative` has {len(N)} rows for {len(P)} positives. With over='sets' the numbers may differ.",
+            param="negative",
         )
     return np.asarray(np.abs(P.astype(np.float64) - N).max(axis=0), dtype=np.float64)
 

@@ -116,9 +116,8 @@ def concept_directions(moments: Moments) -> ConceptDirections:
                 # Each part counts with trace 1: B and C have different units.
                 target += whitened / trace
     if not target.any():
-        why = "Removing the concept changed no embedding, so there is no direction to erase."
-        raise InvalidInputError.of(
-            "concept_directions", "positive", "different from `negative`", "pairs without any difference", why
+        raise InvalidInputError(
+            "Removing the concept changed no embedding, so there is no direction to erase.", param="positive"
         )
     if moments.preserved is not None:
         return _beside_task(whiten, target, moments)

@@ -4,10 +4,7 @@ from vecveil.errors import InvalidInputError, unknown_name, wrong_type
 from vecveil.protector.data import Data
 from vecveil.protector.method import Aim, Candidate, Method
 from vecveil.protector.methods.covariance import COVARIANCE
-from vecveil.protector.methods.gaussian import GAUSSIAN, LDP_GAUSSIAN
-from vecveil.protector.methods.laplace import LAPLACE
-from vecveil.protector.methods.purkayastha import PURKAYASTHA
-from vecveil.protector.methods.shuffle import SHUFFLE
+from vecveil.protector.methods.plain import GAUSSIAN, LAPLACE, LDP_GAUSSIAN, PURKAYASTHA, SHUFFLE
 from vecveil.protector.methods.sparse import SPARSE
 from vecveil.protector.methods.sparse_whitebox import SPARSE_WHITEBOX
 from vecveil.protector.methods.subspace import SUBSPACE
