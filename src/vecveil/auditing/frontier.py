@@ -61,8 +61,8 @@ from vecveil.metrics.tasks import Sides
 from vecveil.metrics.token_inference import r_precision
 from vecveil.protector import Protector
 from vecveil.protector.data import MIN_PAIRS, equal_vectors, sample
+from vecveil.protector.encoder_info import EncoderInfo
 from vecveil.protector.fitting import fit_pairs
-from vecveil.protector.protector import EncoderInfo
 from vecveil.protector.texts import PairTexts
 from vecveil.records.audit import FAMILIES, EncoderRecord
 from vecveil.records.frontier import AuditedLeak, FrontierCounts, FrontierPoint, FrontierRecord, Kept, Leak

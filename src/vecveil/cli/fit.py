@@ -26,8 +26,8 @@ from vecveil.data.writing import check_new_file
 from vecveil.errors import IncompatibleError, out_of_range
 from vecveil.protector import METHODS, TEXT_METHODS, Protector, fit, fit_pairs
 from vecveil.protector.data import MIN_PAIRS
+from vecveil.protector.encoder_info import encoder_fingerprint
 from vecveil.protector.methods.text_level import Rewrite
-from vecveil.protector.protector import encoder_fingerprint
 from vecveil.records.frontier import SEARCH_KEPT, FrontierPoint, FrontierRecord, Leak
 from vecveil.records.verdict import FIRST_CHOICE, MOST, PART
 from vecveil.report.text import duration

@@ -3,7 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vecveil.protector.protector import EncoderInfo, Protector, load
+from vecveil.protector.encoder_info import EncoderInfo
+from vecveil.protector.protector import Protector, load
 
 if TYPE_CHECKING:
     from vecveil.protector.fitting import fit, fit_labels, fit_pairs

@@ -21,12 +21,13 @@ from vecveil.mechanisms import OPEN_RANGE, Mechanism, Step
 from vecveil.metrics import NeighbourTask, SealedSearchTask, SimilarityTask, UtilityTask
 from vecveil.protector.calibration import calibrate, noise_of_advantage
 from vecveil.protector.data import MIN_PAIRS, Data
+from vecveil.protector.encoder_info import EncoderInfo, norm_range
 from vecveil.protector.method import Aim, Candidate, options_of
 from vecveil.protector.methods import METHODS, TEXT_METHODS
 from vecveil.protector.methods.subspace import leak_of_releases
 from vecveil.protector.methods.text_level import SAMPLE, OriginalsTask, TextPlaceholder, utility_of_rows
 from vecveil.protector.options import DEFAULTS, FitOptions, Utility
-from vecveil.protector.protector import EncoderInfo, FitSettings, Protector, norm_range
+from vecveil.protector.protector import FitSettings, Protector
 from vecveil.protector.scale import Scale
 from vecveil.protector.texts import TextOptions, read_texts
 from vecveil.sensitivity.shapes import NoiseShape

@@ -15,14 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vecveil.accounting import Guarantee, Ledger
-from vecveil.encoders import TextEncoder, load_encoder
-from vecveil.encoders.protocol import PROBE_TOLERANCE, probe_cosines, probe_distance
-from vecveil.encoders.text_encoder import SAVED_OPTIONS, load_recorded_encoder, options_for
+from vecveil.encoders import TextEncoder
 from vecveil.errors import IncompatibleError, InvalidInputError, wrong_type
 from vecveil.io import PRIVATE, PUBLIC, write_bytes
 from vecveil.mechanisms import NOTHING_BEFORE, Before, Mechanism, Step
 from vecveil.mechanisms.base import BLOCK_ROWS, BLOCK_VALUES, release_error
 from vecveil.protector import serialisation
+from vecveil.protector.encoder_info import EncoderInfo
 from vecveil.randomness import (
     ItemId,
     NoiseKey,
@@ -56,93 +55,6 @@ LABELS_NOT_COVERED = (
     "Anything about the labels themselves. The neighbours are texts: labels give no pairs of texts with and without "
     "the concept, so the distance between texts of different labels is unknown, and an audit measures what leaks."
 )
-
-
-@dataclass(frozen=True)
-class EncoderInfo:
-    """Identity of the encoder that a protector belongs to; noise and map do not fit another encoder's vectors.
-
-    Attributes:
-        name: for `vecveil.load_encoder`.
-        fingerprint: of weights and settings.
-        precision: of the vectors.
-        options: the options of `vecveil.load_encoder` that decide its vectors.
-        probe: cosines between its vectors of fixed sentences, which identify it behind an API; empty if unknown.
-        norms: least and largest norm of the vectors of the fit; empty if unknown or irrelevant.
-    """
-
-    name: str | None = None
-    fingerprint: str | None = None
-    precision: str | None = None
-    probe: tuple[float, ...] = ()
-    norms: tuple[float, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-    @classmethod
-    def of(cls, encoder: Any, *, norms: tuple[float, ...] = ()) -> EncoderInfo:
-        """Return the identity of ``encoder``; for None, the norms alone."""
-        if encoder is None:
-            return cls(norms=norms)
-        native = getattr(encoder, "precision", "native") == "native"
-        return cls(
-            name=getattr(encoder, "name", None),
-            fingerprint=encoder_fingerprint(encoder),
-            precision=getattr(encoder, "precision", None),
-            # The user's own object may be a look-up table that knows no probe sentence.
-            probe=() if native else probe_cosines(encoder.encode, owner="EncoderInfo"),
-            norms=norms,
-            options=dict(getattr(encoder, "options", {})),
-        )
-
-    def same_by_probe(self, encoder: Any) -> bool:
-        """Return whether ``encoder`` gives the same vectors despite another fingerprint.
-
-        An API shows no weights, so fingerprints of one model differ if one side is behind an API. Only then the encoder
-        encodes the probe sentences.
-        """
-        if not self.probe or "api" not in (self.precision, getattr(encoder, "precision", None)):
-            return False
-        cosines = probe_cosines(encoder.encode, owner="EncoderInfo")
-        return probe_distance(self.probe, cosines) <= PROBE_TOLERANCE
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> EncoderInfo:
-        """Return the fields of `to_record`; raise ValueError for anything else."""
-        named = {key: record[key] for key in ("name", "fingerprint", "precision")}
-        if not all(isinstance(value, str | None) for value in named.values()):
-            raise ValueError("encoder")
-        numbers = {key: record.get(key, []) for key in ("probe", "norms")}
-        for key, values in numbers.items():
-            if not isinstance(values, list) or not all(isinstance(v, int | float) for v in values):
-                raise ValueError(key)
-        ends = numbers["norms"]
-        if ends and not (len(ends) == 2 and 0 <= ends[0] <= ends[1]):
-            raise ValueError("norms")
-        options = record.get("options", {})
-        if not isinstance(options, dict):
-            raise ValueError("options")
-        for key, value in options.items():
-            if type(value) is not SAVED_OPTIONS[key] or (type(value) is int and not 1 <= value <= 2**31):
-                raise ValueError("options")
-        probe, norms = (tuple(map(float, numbers[key])) for key in ("probe", "norms"))
-        return cls(**named, probe=probe, norms=norms, options=options)
-
-    def to_record(self) -> dict[str, Any]:
-        record: dict[str, Any] = {"name": self.name, "fingerprint": self.fingerprint, "precision": self.precision}
-        record |= {key: list(getattr(self, key)) for key in ("probe", "norms") if getattr(self, key)}
-        return record | ({"options": dict(self.options)} if self.options else {})
-
-
-def encoder_fingerprint(encoder: Any) -> str | None:
-    """Return the fingerprint of the encoder's model, the same in fp32 and bf16."""
-    model: str | None = getattr(encoder, "model_fingerprint", None) or getattr(encoder, "fingerprint", None)
-    return model
-
-
-def norm_range(*arrays: Embeddings | None) -> tuple[float, float]:
-    """Return the least and the largest norm of the rows of all arrays (N, n), skipping None."""
-    norms = np.concatenate([np.linalg.norm(X, axis=1) for X in arrays if X is not None])
-    return float(norms.min()), float(norms.max())
 
 
 @dataclass(frozen=True, eq=False)
@@ -568,51 +480,13 @@ class Protector:
             object.__setattr__(self, "encoder", self.encoder_for(cache=True))
         return self.encoder
 
-    def encoder_for(
-        self,
-        encoder: Any = None,
-        precision: str | None = None,
-        cache: bool = False,
-        show_progress: bool | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> TextEncoder:
-        """Return ``encoder``, a name or object, loaded with the options of the fit and checked by `check_encoder`.
-
-        None takes the encoder that the protector names, as far as a file may name one (`load_recorded_encoder`).
-        """
-        info = self.encoder_info
-        # "auto" would take the faster precision here, not that of the fit.
-        fitted = info.precision if info.precision in ("fp32", "bf16") else "auto"
-        choices: dict[str, Any] = {"precision": precision or fitted, "cache": "default" if cache else None}
-        choices["show_progress"] = show_progress
-        if encoder is not None:
-            loaded = load_encoder(encoder, **choices, **options_for(encoder, info.options, options or {}))
-        # The name of a user's own object ("native") means nothing to a model hub.
-        elif info.name is None or info.precision == "native":
-            raise InvalidInputError(
-                "The protector was fitted on vectors alone, or with an encoder object. Name the `encoder`, or protect "
-                "vectors.",
-                param="encoder",
-            )
-        else:
-            choices |= {**info.options, **(options or {})}
-            loaded = load_recorded_encoder(info.name, owner="Protector", **choices)
-        self.check_encoder(loaded)
-        return loaded
+    def encoder_for(self, encoder: Any = None, **choices: Any) -> TextEncoder:
+        """Return ``encoder``, a name or object, or the protector's own, loaded as in the fit: `EncoderInfo.load`."""
+        return self.encoder_info.load(encoder, **choices)
 
     def check_encoder(self, encoder: Any) -> None:
         """Raise IncompatibleError if ``encoder`` is not the encoder of the fit."""
-        info, fingerprint = self.encoder_info, encoder_fingerprint(encoder)
-        if info.fingerprint is None or fingerprint is None or fingerprint == info.fingerprint:
-            return
-        if not info.same_by_probe(encoder):
-            raise IncompatibleError(
-                f"The protector was fitted for the encoder {info.name} ({info.fingerprint[:12]}), not for "
-                f"{getattr(encoder, 'name', 'another')} ({fingerprint[:12]}): its map and noise fit no other vectors. "
-                "Use that encoder, or fit a new protector.",
-                code="E-INCOMPATIBLE-ENCODER",
-                param="encoder",
-            )
+        self.encoder_info.check(encoder)
 
     # -- files
 

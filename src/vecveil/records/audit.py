@@ -150,7 +150,7 @@ class GuaranteeRecord(Record, frozen=True):
 
 
 class EncoderRecord(Record, frozen=True):
-    """The encoder of the audited vectors, with the fields of `vecveil.protector.protector.EncoderInfo`."""
+    """The encoder of the audited vectors, with the fields of `vecveil.protector.EncoderInfo`."""
 
     name: str | None
     fingerprint: str | None
