@@ -86,15 +86,7 @@ class CommonDraws:
 
 
 def calibrate(
-    candidate: Candidate,
-    scale: Scale,
-    data: Data,
-    task: UtilityTask,
-    own: Embeddings,
-    *,
-    seed: int,
-    method: str,
-    draws: int = 1,
+    candidate: Candidate, scale: Scale, data: Data, task: UtilityTask, own: Embeddings, *, seed: int, draws: int = 1
 ) -> float:
     """Return the noise-to-signal ratio of ``candidate`` that meets the target ``scale``.
 
@@ -124,9 +116,9 @@ def calibrate(
         noise = largest_noise(utility, scale.value)
     if noise is None and draws > 1:
         # A search tries settings on one draw: where that draw meets the target by a hair, it counts.
-        return calibrate(candidate, scale, data, task, own, seed=seed, method=method)
+        return calibrate(candidate, scale, data, task, own, seed=seed)
     if noise is None:
-        raise refuse_target(scale.value, utility(SMALLEST_NOISE), f"Method {method!r}", task)
+        raise refuse_target(scale.value, utility(SMALLEST_NOISE), task)
     return noise
 
 
@@ -208,13 +200,13 @@ def largest_noise(utility: Callable[[float], float], target: float) -> float | N
     return bisect(lambda noise: utility(noise) >= target)
 
 
-def refuse_target(target: float, reachable: float, owner: str, task: UtilityTask) -> CalibrationError:
-    """Return the error for a target utility out of reach; ``owner`` names the method."""
+def refuse_target(target: float, reachable: float, task: UtilityTask) -> CalibrationError:
+    """Return the error for a target utility out of reach."""
     # Rounded down, so that a fit with the figure of the message succeeds.
     lower = math.floor(max(reachable, 0.0) * 1000) / 1000
     why = (
-        f"`target_utility` {target:g} is out of reach: at most {lower:.3f} here. {owner} keeps {lower:.1%} of the "
-        f"clean utility with the least noise that is tried (noise-to-signal {SMALLEST_NOISE:g})."
+        f"`target_utility` {target:g} is out of reach: at most {lower:.3f} here, with the least noise that is tried "
+        f"(noise-to-signal {SMALLEST_NOISE:g})."
     )
     fix = "Lower the target, erase fewer directions, or choose another method or utility."
     if task.key == SealedSearchTask.key:

@@ -342,12 +342,7 @@ def _noise(candidate: Candidate, data: Data, own: Embeddings, task: UtilityTask,
     # the least noise of several, since the rows' noise is one draw for all queries. Other tasks meet it on average.
     sealed = options.sealed is not None
     seeds = range(seed + 1, seed + 1 + DRAWS) if sealed else (seed,)
-    return min(
-        calibrate(
-            candidate, scale, data, task, own, seed=each, method=options.method.name, draws=1 if sealed else DRAWS
-        )
-        for each in seeds
-    )
+    return min(calibrate(candidate, scale, data, task, own, seed=each, draws=1 if sealed else DRAWS) for each in seeds)
 
 
 def _check_precision(

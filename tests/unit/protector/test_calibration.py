@@ -100,7 +100,7 @@ def test_several_draws_meet_the_target_on_average() -> None:
     shape = Candidate(NoiseShape.isotropic(own.shape[1]))
 
     def noise(seed: int, draws: int) -> float:
-        return calibrate(shape, scale, data, task, own, seed=seed, method="laplace", draws=draws)
+        return calibrate(shape, scale, data, task, own, seed=seed, draws=draws)
 
     alone = [noise(seed, 1) for seed in range(3)]
     assert min(alone) < noise(0, 3) < max(alone)

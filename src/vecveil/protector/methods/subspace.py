@@ -397,7 +397,7 @@ class SubspaceSearch:
         if best is None:
             assert target is not None
             reachable = max((row["utility"] for row in self.tried.values()), default=0.0)
-            raise refuse_target(target, reachable, "Method 'subspace'", self.aim.task)
+            raise refuse_target(target, reachable, self.aim.task)
         return best_of(list(second_settings(n, best, fixed)), "Choosing kept directions") or best
 
     def reading(self, setting: SubspaceSetting) -> dict[str, Any]:
