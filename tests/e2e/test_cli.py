@@ -159,11 +159,11 @@ def test_a_fit_for_sealed_search_tells_how_the_collection_may_grow(tmp_path: Pat
         assert said in done.err
 
 
-def test_the_last_line_of_a_fit_says_whether_to_ship(tmp_path: Path) -> None:
+def test_the_last_line_of_a_fit_is_its_verdict(tmp_path: Path) -> None:
     positive, negative = write_pairs(tmp_path)
     done = run("fit", "--positive", positive, "--negative", negative, "--epsilon", 9, "-o", tmp_path / "p.vecveil")
     assert done.code == 0, done.err
-    assert done.err.splitlines()[-1].startswith("Ship: ")
+    assert done.err.splitlines()[-1].startswith("Undecided: ")
     assert "Wrote " in done.err
 
 

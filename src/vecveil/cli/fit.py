@@ -396,7 +396,7 @@ def _from_vectors(options: dict[str, Any]) -> Protector:
 
 
 def describe(protector: Protector, frontier: tuple[FrontierRecord, FrontierPoint] | None, *, verbose: bool) -> None:
-    """Print on stderr what is kept and read, warnings, and whether to ship; with ``verbose`` all figures."""
+    """Print on stderr what is kept and recovered, warnings, and the verdict; with ``verbose`` all figures."""
     report = protector.report
     note(FIRST_CHOICE)
     if verbose:
@@ -412,13 +412,13 @@ def describe(protector: Protector, frontier: tuple[FrontierRecord, FrontierPoint
     if kept := report.get("preserved"):
         note(
             f"Note: nothing that correlates with the {kept['classes']} classes is erased. What they tell of the "
-            "concept stays readable."
+            "concept can still be recovered."
         )
     for warning in report["warnings"]["accepted_leak" in report :]:
         note(f"Note: {warning}")
     if verbose:
         note(f"Guarantee ({protector.guarantee.kind}): {protector.guarantee.statement}")
-    note(f"Ship: {_advice(report, listed, unlisted, of_frontier=frontier is not None)}.")
+    note(_advice(report, listed, unlisted, of_frontier=frontier is not None))
 
 
 def _rewritten(rewriting: dict[str, Any]) -> str:
@@ -475,7 +475,7 @@ def _search(report: Mapping[str, Any], frontier: tuple[FrontierRecord, FrontierP
 def _leaks(
     report: Mapping[str, Any], frontier: tuple[FrontierRecord, FrontierPoint] | None
 ) -> tuple[dict[str, Any] | None, ...]:
-    """Return the figures of listed and of unlisted words, by the frontier's reader or the fit's; None without one."""
+    """Return what the frontier's attacker or the fit's recovers of listed and unlisted words; None without one."""
     if frontier is None:
         reader = report.get("reader", {})
         return reader.get("listed"), reader.get("unlisted")
@@ -502,12 +502,13 @@ def _leaks(
 
 
 def _read(report: Mapping[str, Any], leak: dict[str, Any]) -> str:
-    """Return what a reader finds of words of one kind, with interval, chance and what clean vectors tell."""
+    """Return what an attacker recovers of words of one kind: with interval, chance, and from clean vectors."""
     by = leak.get("by")
     clean = "rewritten without noise" if "rewriting" in report and by is None else "clean"
     return (
-        f"{share(leak['value'])} read on other texts by {by or report['reader']['attack']} ({share(leak['low'])} to "
-        f"{share(leak['high'])}; chance {share(leak['chance'])}, {clean} {share(leak['clean'])})"
+        f"{share(leak['value'])} recovered on other texts by {by or report['reader']['attack']} "
+        f"({share(leak['low'])} to {share(leak['high'])}; chance {share(leak['chance'])}, {clean} "
+        f"{share(leak['clean'])})"
     )
 
 
@@ -518,24 +519,30 @@ def _advice(
     *,
     of_frontier: bool = False,
 ) -> str:
-    """Return whether the figures speak for shipping, and what to try."""
+    """Return whether enough is hidden to audit the protector, and what to try."""
     audit = (
-        f"`vecveil audit` on other texts, at least {AUDITED_TEXTS} of them with the concept, decides; the attackers of "
-        "an audit find more"
+        f"`vecveil audit` on other texts, at least {AUDITED_TEXTS} of them with the concept, decides: its attackers "
+        "recover more."
     )
     if listed is None:
-        return f"undecided: this fit ran no attack; {audit}"
+        return f"Undecided: this fit ran no attack. {audit}"
     tries = []
     if (left := _left(listed)) > PART:
-        see = "see with `vecveil frontier` what a stronger design costs"
-        tries.append("take a stronger --point of the frontier" if of_frontier else see)
+        see = "See with `vecveil frontier` what a stronger design costs."
+        tries.append("Take a stronger --point of the frontier." if of_frontier else see)
     if unlisted is not None and _left(unlisted) > PART and "rewriting" not in report:
-        tries.append("list more words, or rewrite what a detector finds (--rewrite)")
+        tries.append("List more words, or rewrite what a detector finds (--rewrite).")
     recall = report.get("rewriting", {}).get("detector_recall")
     if left > PART and recall and recall["recall"] < MUCH_FOUND:
-        tries.append(f"give a --detector that finds more than {share(recall['recall'])} of the mentions")
-    word = "not yet" if left > PART else "perhaps" if left > MOST or tries else "ready to be audited"
-    return "; ".join([word, *tries, audit])
+        tries.append(f"Give a --detector that finds more than {share(recall['recall'])} of the mentions.")
+    verdict = (
+        "Not ready: too much can be recovered."
+        if left > PART
+        else "Perhaps ready: some of it can be recovered."
+        if left > MOST or tries
+        else "Ready to audit: little can be recovered."
+    )
+    return " ".join([verdict, *tries, audit])
 
 
 def _left(leak: dict[str, Any]) -> float:
@@ -545,7 +552,7 @@ def _left(leak: dict[str, Any]) -> float:
 
 
 def not_ready(report: Mapping[str, Any]) -> str | None:
-    """Return why a fit said "not yet", or None if it did not."""
+    """Return why a fit said "Not ready", or None if it did not."""
     listed = report.get("reader", {}).get("listed")
     if listed is None or _left(listed) <= PART:
         return None

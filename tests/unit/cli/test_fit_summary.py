@@ -1,4 +1,4 @@
-"""The last line of ``vecveil fit`` says whether to ship, by what its own reader finds."""
+"""The last line of ``vecveil fit`` is a verdict on what its own attacker recovers."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ def leak(value: float) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("listed", "unlisted", "word", "tries"),
     [
-        (0.2, 0.2, "ready to be audited", ()),
-        (0.4, 0.2, "perhaps", ()),
-        (0.2, 0.8, "perhaps", ("--rewrite",)),
-        (0.7, 0.8, "not yet", ("frontier", "--rewrite")),
+        (0.2, 0.2, "Ready to audit", ()),
+        (0.4, 0.2, "Perhaps ready", ()),
+        (0.2, 0.8, "Perhaps ready", ("--rewrite",)),
+        (0.7, 0.8, "Not ready", ("frontier", "--rewrite")),
     ],
 )
 def test_the_advice_follows_the_leaks(listed: float, unlisted: float, word: str, tries: tuple[str, ...]) -> None:
     advice = _advice({}, leak(listed), leak(unlisted))
     assert advice.startswith(word)
-    assert advice.endswith("the attackers of an audit find more")
+    assert advice.endswith("its attackers recover more.")
     assert {one for one in ("frontier", "--rewrite") if one in advice} == set(tries)
 
 
@@ -46,9 +46,9 @@ def test_a_detector_that_misses_much_is_named(recall: float, asks: bool) -> None
 
 
 def test_what_was_not_measured_decides_nothing() -> None:
-    assert _advice({}, None, None).startswith("undecided")
+    assert _advice({}, None, None).startswith("Undecided")
     # Clean vectors at chance: nothing can be said to be hidden.
-    assert _advice({}, {**leak(0.1), "clean": 0.1}, None).startswith("not yet")
+    assert _advice({}, {**leak(0.1), "clean": 0.1}, None).startswith("Not ready")
 
 
 @pytest.mark.parametrize(("kept", "sealed"), [(0.3, True), (0.9, False)])
@@ -57,10 +57,10 @@ def test_little_recall_names_sealed_search(kept: float, sealed: bool) -> None:
     assert ("sealed search" in line) is sealed
 
 
-def test_a_fit_tells_what_its_reader_finds() -> None:
+def test_a_fit_says_what_its_attacker_recovers() -> None:
     report = {"reader": {"attack": "kernel ridge"}}
     line = _read(report, {"value": 0.2, "low": 0.17, "high": 0.23, "chance": 0.1, "clean": 0.7})
-    assert line == "20.0 % read on other texts by kernel ridge (17.0 % to 23.0 %; chance 10.0 %, clean 70.0 %)"
+    assert line == "20.0 % recovered on other texts by kernel ridge (17.0 % to 23.0 %; chance 10.0 %, clean 70.0 %)"
 
 
 def test_similarity_names_its_texts_and_the_audit_its_number() -> None:
