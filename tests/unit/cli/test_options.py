@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -51,6 +52,30 @@ def test_help_shows_few_options_and_help_all_every_one(name: str, command: click
     assert required <= set(listed)
     everything = run(*name.split(), "--help-all").out
     assert all(re.search(rf"(?m)^  (-\w, )?{option}\b", everything) for option in names)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--noise-to-signal 0.5", {"noise_to_signal": 0.5}),
+        ("--noise-to-signal=0.5", {"noise_to_signal": 0.5}),
+        ("--option noise_to_signal=0.5 --option rank=80", {"noise_to_signal": 0.5, "method_options": (("rank", 80),)}),
+        ("--option=map_queries=true --no-cache", {"map_queries": True, "cache": False}),
+        ("--option cache=false --option map_queries=false", {"cache": False, "map_queries": False}),
+        ("--hypernym DRUG=pill --option hypernym=DOSE=much", {"hypernyms": (("DRUG", "pill"), ("DOSE", "much"))}),
+    ],
+)
+def test_settings_are_given_by_their_name_or_by_option(words: str, expected: dict[str, Any]) -> None:
+    fit = dict(commands())["fit"]
+    params = fit.make_context("fit", [*words.split(), "notes.csv", "-o", "p.vecveil"]).params
+    assert {name: params[name] for name in expected} == expected
+    assert (params["input"], params["released"]) == (Path("notes.csv"), "full")
+
+
+@pytest.mark.parametrize("words", ["--noise-to-signal 0", "--sigma", "--option long_texts=fold", "--option nothing"])
+def test_wrong_settings_are_misuse(words: str) -> None:
+    with pytest.raises(click.UsageError):
+        dict(commands())["fit"].make_context("fit", ["notes.csv", "-o", "p.vecveil", *words.split()])
 
 
 def test_the_help_of_fit_fits_on_a_screen_and_names_the_use() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,17 @@ def test_a_fit_keeps_the_covariance_with_the_task_and_reports_it() -> None:
     assert kept.report["residual_after_erasure"] > plain.report["residual_after_erasure"] + 0.02
     with raises("E-INPUT", "protector"):
         refit(kept, Data.of_pairs(POSITIVE, NEGATIVE, LABELS, None, None))
+
+
+def test_a_protector_of_a_file_is_fitted_again_as_one_in_memory(tmp_path: Path) -> None:
+    one = fit()
+    one.save(tmp_path / "one.vecveil")
+    half = Data.of_pairs(POSITIVE[: N // 2], NEGATIVE[: N // 2], LABELS[: N // 2], None, None)
+    again = [refit(each, half) for each in (one, vecveil.load(tmp_path / "one.vecveil"))]
+    assert again[0].fingerprint == again[1].fingerprint != one.fingerprint
+    assert again[0].report["parameters"] == one.report["parameters"]
+    with raises("E-INPUT", "protector"):
+        refit(vecveil.load(Path(__file__).parents[2] / "golden" / "subspace.vecveil"), half)
 
 
 def test_background_counts_where_it_is_labelled_and_unknown_classes_do_not() -> None:
