@@ -167,13 +167,10 @@ def _distance_at(distances: Vector, quantile: float, owner: str) -> float:
     share = check_probability(quantile, owner=owner, param="quantile")
     rho = float(np.quantile(check_distances(distances, owner=owner), share))
     if rho == 0:
-        raise CalibrationError.of(
-            owner,
-            "distances",
-            f"above 0 at the quantile {share:g}",
-            "0",
-            "Inputs at distance 0 are equal, whatever the noise.",
-            "Raise the quantile, or check that the concept changes the vectors.",
+        raise CalibrationError(
+            f"The distance at the quantile {share:g} is 0: such inputs are equal, whatever the noise. Raise the "
+            "quantile, or check that the concept changes the vectors.",
+            param="distances",
         )
     return rho
 
@@ -198,4 +195,4 @@ def _root(f: Callable[[float], float], guess: float) -> float | None:
 
 
 def _unreachable(owner: str, param: str, target: float) -> CalibrationError:
-    return CalibrationError.of(owner, param, "far enough from 0 and 1 to be reached in floating point", target)
+    return CalibrationError(f"{owner}: `{param}` {target:g} is too near 0 or 1 for floating point.", param=param)

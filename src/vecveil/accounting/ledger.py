@@ -155,13 +155,10 @@ class Ledger:
             stored = _stored_cap(opened)
         if self._cap is not None and stored is not None and self._cap > stored:
             if not raise_cap:
-                raise LedgerError.of(
-                    "Ledger",
-                    "cap",
-                    f"at most the stored cap of {stored}",
-                    self._cap,
-                    "Every further release of an item weakens its protection.",
-                    "Store the larger cap with raise_cap=True (--raise-cap).",
+                raise LedgerError(
+                    f"The ledger has a cap of {stored}, and `cap` is {self._cap}. Every further release of an item "
+                    "weakens its protection: store the larger cap with raise_cap=True (--raise-cap).",
+                    param="cap",
                 )
             with self._transaction(write=True) as opened:
                 _append_cap(opened, self._salt, self._cap)
@@ -208,7 +205,7 @@ class Ledger:
             raise wrong_type(owner, "ids", "a sequence of ids", ids, fix=fix)
         if not isinstance(protector, str) or not _FINGERPRINT.fullmatch(protector):
             constraint = "a fingerprint of 1 to 200 letters, digits and .:+/=@_-"
-            raise InvalidInputError.of(owner, "protector", constraint, "something else")
+            raise InvalidInputError(f"`protector` is {constraint}.", param="protector")
         if epsilon is not None:
             epsilon = check_positive(epsilon, owner=owner, param="epsilon", allow_zero=True)
         items = list(ids)
@@ -282,13 +279,12 @@ class Ledger:
         The columns are the row's number, the item's hashed id, the protector's fingerprint, ε, the
         hashed tag of a repeatable release, and the row's checksum; None is an empty field.
         """
-        target, owner = Path(path), "Ledger.export"
+        target = Path(path)
         if target.exists() and target.samefile(self._path):
-            raise InvalidInputError.of(owner, "path", "another file than the ledger", "the ledger")
+            raise InvalidInputError("The export would overwrite the ledger: name another `path`.", param="path")
         suffix = target.suffix.lower()
         if suffix not in (".csv", ".jsonl"):
-            constraint = "a file that ends in .csv or .jsonl"
-            raise InvalidInputError.of(owner, "path", constraint, f"the ending {suffix!r}")
+            raise InvalidInputError(f"`path` ends in .csv or .jsonl, not in {suffix!r}.", param="path")
         query = "SELECT row, item, protector, epsilon, release, chain FROM events ORDER BY row"
         with (
             self._transaction() as opened,
@@ -319,12 +315,10 @@ class Ledger:
                 for expected, (row, fits, _) in enumerate(rows, start=1):
                     if not fits or row != expected:
                         raise self._damaged(
-                            "a ledger whose rows match their checksums",
-                            f"one that breaks at {noun} {expected}",
-                            "A row was changed, inserted or removed there.",
+                            f"breaks at {noun} {expected}: a row was changed, inserted or removed there"
                         )
             if opened.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
-                raise self._damaged("an intact ledger", "one whose pages or indexes are damaged")
+                raise self._damaged("has damaged pages or indexes")
 
     @classmethod
     def repair(cls, path: str | os.PathLike[str], target: str | os.PathLike[str]) -> LedgerRepair:
@@ -335,9 +329,9 @@ class Ledger:
         Raises:
             LedgerError: no row verifies, or the file is damaged where it describes its tables.
         """
-        source, new, owner = Path(os.path.realpath(path)), Path(os.path.realpath(target)), "Ledger.repair"
+        source, new = Path(os.path.realpath(path)), Path(os.path.realpath(target))
         if new.exists():
-            raise InvalidInputError.of(owner, "target", "a new file", f"an existing one ({new.name!r})")
+            raise InvalidInputError(f"{new.name!r} exists already: `target` is a new file.", param="target")
         with transaction(source) as opened:
             salts = [salt for (salt,) in opened.execute("SELECT salt FROM ledger")]
             salt = salts[0] if len(salts) == 1 and isinstance(salts[0], bytes) else b""
@@ -348,22 +342,19 @@ class Ledger:
         caps = [(fits, values[0]) for _, fits, values in _checked_rows(cap_rows, salt, cap_checksum)]
         # A damaged salt would hash each id to an item that the ledger does not know.
         if len(salt) != SALT_BYTES or (checked and not events):
-            raise LedgerError.of(
-                owner,
-                "path",
-                "a ledger with a row that verifies",
-                f"none ({source.name!r})",
-                fix="Restore the ledger from a copy.",
-            )
+            raise LedgerError(f"No row of the ledger {source.name!r} verifies. Restore it from a copy.", param="path")
         cap = max((cap for fits, cap in caps if fits), default=None)
         create_file(new, cap=cap, salt=salt, events=events)
         lost = len(checked) - len(events) + unread
         return LedgerRepair(len(events), lost, cap, cap_lost=caps_unread > 0 or not all(fits for fits, _ in caps))
 
-    def _damaged(self, constraint: str, got: str, why: str = "") -> LedgerError:
-        got = f"{got} ({self._path.name!r})"
-        fix = "Restore the ledger from a copy, or keep the rows that verify: vecveil ledger repair (Ledger.repair)."
-        return LedgerError.of("Ledger.verify", "path", constraint, got, why, fix)
+    def _damaged(self, what: str) -> LedgerError:
+        return LedgerError(
+            f"The ledger {self._path.name!r} {what}. Restore it from a copy, or keep the rows that verify: vecveil "
+            "ledger "
+            "repair (Ledger.repair).",
+            param="path",
+        )
 
     @contextlib.contextmanager
     def _transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
@@ -376,13 +367,11 @@ class Ledger:
             # The salt identifies the ledger, the last row its age: a replaced or restored file forgets releases.
             same = len(salts) == 1 and isinstance(salts[0], bytes) and self._salt in (b"", salts[0])
             if not same or (self._last[0] and opened.execute(query, self._last[:1]).fetchone() != self._last):
-                raise LedgerError.of(
-                    "Ledger",
-                    "path",
-                    "the ledger that it was so far",
-                    f"another or an older one ({self._path.name!r})",
-                    "Releases recorded since would be forgotten. Nothing was recorded.",
-                    "Put the former file back, or open the new one with Ledger(path).",
+                raise LedgerError(
+                    f"The ledger {self._path.name!r} was replaced by another or an older one: releases recorded since "
+                    "would be forgotten, so nothing was recorded. Put the former file back, or open the new one with "
+                    "Ledger(path).",
+                    param="path",
                 )
             self._salt, self._last = salts[0], _last_row(opened)
             yield opened
@@ -404,7 +393,7 @@ def _hashed_item(salt: bytes, item: Any, owner: str, position: int) -> bytes:
         content = number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
         return hmac.digest(salt, b"i" + content, "sha256")
     got = f"{type(item).__name__} at position {position}"
-    raise InvalidInputError.of(owner, "ids", "a sequence of str, int or bytes", got)
+    raise InvalidInputError(f"`ids` holds str, int or bytes, not {got}.", param="ids")
 
 
 def _hashed_tag(salt: bytes, tag: Any, owner: str, position: int) -> bytes | None:
@@ -412,7 +401,7 @@ def _hashed_tag(salt: bytes, tag: Any, owner: str, position: int) -> bytes | Non
         return None
     if not isinstance(tag, bytes):
         got = f"{type(tag).__name__} at position {position}"
-        raise InvalidInputError.of(owner, "releases", "a sequence of bytes", got)
+        raise InvalidInputError(f"`releases` holds bytes, not {got}.", param="releases")
     return hmac.digest(salt, b"r" + tag, "sha256")
 
 

@@ -141,8 +141,7 @@ def insert_events(opened: sqlite3.Connection, salt: bytes, first: int, events: I
 def _one_thread(path: Path) -> Iterator[None]:
     # Each thread before this one may wait for another process: their waits must not add up.
     if not _LOCK.acquire(timeout=BUSY_SECONDS):
-        constraint, got, fix = _REASONS[sqlite3.SQLITE_BUSY]
-        raise _refusal(path, constraint, got, "Nothing was recorded.", fix)
+        raise _refusal(path, f"{_REASONS[sqlite3.SQLITE_BUSY]} Nothing was recorded.")
     try:
         yield
     finally:
@@ -186,14 +185,11 @@ def _check_regular(path: Path) -> None:
     if mode is None:
         raise _refusal(
             path,
-            "a ledger",
-            "no file",
-            "It was moved or deleted, or never made.",
-            "Put the ledger back; a new one would forget all releases.",
+            "does not exist: it was moved or deleted, or never made. Put the ledger back; a new one would forget all "
+            "releases.",
         )
     if not stat.S_ISREG(mode):
-        got = "a folder" if stat.S_ISDIR(mode) else "something that is no regular file"
-        raise _refusal(path, "a ledger file", got)
+        raise _refusal(path, "is a folder." if stat.S_ISDIR(mode) else "is no regular file.")
 
 
 def _check_schema(opened: sqlite3.Connection, path: Path) -> None:
@@ -202,24 +198,14 @@ def _check_schema(opened: sqlite3.Connection, path: Path) -> None:
     if application != APPLICATION:
         raise _refusal(
             path,
-            "a ledger of vecveil",
-            "another file",
-            "A ledger that was truncated to nothing looks like this too.",
-            "Name the ledger, or restore it from a copy.",
+            "is no ledger of vecveil, or one that was truncated to nothing. Name the ledger, or restore it from a "
+            "copy.",
         )
     if version != SCHEMA_VERSION:
-        raise _refusal(
-            path, f"a ledger of version {SCHEMA_VERSION}", f"version {version}", fix="Use the vecveil that made it."
-        )
+        raise _refusal(path, f"is a ledger of version {version}. Use the vecveil that made it.")
     # A missing trigger would make the file writable without trace, so the schema is compared whole.
     if _schema_of(opened) != _expected_schema():
-        raise _refusal(
-            path,
-            "a ledger with its tables and triggers as made",
-            "altered ones",
-            "The triggers keep it append-only.",
-            "Restore it from a copy.",
-        )
+        raise _refusal(path, "has altered tables or triggers, which keep it append-only. Restore it from a copy.")
 
 
 def _schema_of(opened: sqlite3.Connection) -> frozenset[tuple[str, ...]]:
@@ -233,31 +219,16 @@ def _expected_schema() -> frozenset[tuple[str, ...]]:
         return _schema_of(model)
 
 
-_REASONS: dict[int, tuple[str, str, str]] = {
-    sqlite3.SQLITE_BUSY: (
-        "free for writing",
-        f"one that others kept locked for {BUSY_SECONDS:.0f} s",
-        "Try again; if it stays locked, a process that uses it hangs.",
-    ),
-    sqlite3.SQLITE_READONLY: (
-        "writable",
-        "a read-only file or folder",
-        "Change its permissions, or use another ledger.",
-    ),
-    sqlite3.SQLITE_CANTOPEN: (
-        "in a folder that you may read and write",
-        "one that cannot be opened",
-        "Check the permissions of the file and of its folder.",
-    ),
-    sqlite3.SQLITE_FULL: ("on a disk with enough space", "a full disk", "Free some space."),
-    sqlite3.SQLITE_IOERR: (
-        "on a working disk with enough space",
-        "an input/output error",
-        "Check the disk, and a limit on the size of files.",
-    ),
-    sqlite3.SQLITE_NOTADB: ("a ledger", "a file of another kind", "Name the ledger."),
+_REASONS = {
+    sqlite3.SQLITE_BUSY: f"is locked by other processes for {BUSY_SECONDS:.0f} s now. Try again; if it stays locked, a "
+    "process that uses it hangs.",
+    sqlite3.SQLITE_READONLY: "is read-only. Change the permissions of file and folder, or use another ledger.",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened. Check the permissions of the file and of its folder.",
+    sqlite3.SQLITE_FULL: "is on a full disk. Free some space.",
+    sqlite3.SQLITE_IOERR: "gives an input/output error. Check the disk, and a limit on the size of files.",
+    sqlite3.SQLITE_NOTADB: "is no ledger. Name the ledger.",
 }
-_DAMAGED = ("an intact ledger", "a damaged file", "Restore it from a copy.")
+_DAMAGED = "is damaged. Restore it from a copy."
 
 
 @contextlib.contextmanager
@@ -268,9 +239,8 @@ def _explained(path: Path) -> Iterator[None]:
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: SQLite quotes damaged names
         # The low byte is SQLite's primary code, which the table's keys are.
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
-        constraint, got, fix = _REASONS.get(code, _DAMAGED)
         # Without the cause: SQLite's message can quote a damaged field.
-        raise _refusal(path, constraint, got, "Nothing was recorded.", fix) from None
+        raise _refusal(path, f"{_REASONS.get(code, _DAMAGED)} Nothing was recorded.") from None
 
 
 @contextlib.contextmanager
@@ -282,12 +252,9 @@ def _system_explained(path: Path) -> Iterator[None]:
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
         raise _refusal(
             path,
-            "a ledger in a folder that you may use",
-            f"the error {reason!r}",
-            "Nothing was recorded.",
-            "A ledger needs a file system with hard links and locks.",
+            f"cannot be used ({reason}). A ledger needs a file system with hard links and locks. Nothing was recorded.",
         ) from error
 
 
-def _refusal(path: Path, constraint: str, got: str, why: str = "", fix: str = "") -> LedgerError:
-    return LedgerError.of("Ledger", "path", constraint, f"{got} ({path.name!r})", why, fix)
+def _refusal(path: Path, what: str) -> LedgerError:
+    return LedgerError(f"The ledger {path.name!r} {what}", param="path")

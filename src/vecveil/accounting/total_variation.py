@@ -70,7 +70,7 @@ def check_distances(value: Any, *, owner: str, scalar: bool = False) -> Array:
     if distances.ndim != 1 or empty or (distances < 0).any():
         constraint = "finite and ≥ 0, " + ("a number or of shape (N,)" if scalar else "of shape (N,), N ≥ 1")
         got = "no pairs" if empty else f"shape {distances.shape} with other values"
-        raise InvalidInputError.of(owner, "distances", constraint, got)
+        raise InvalidInputError(f"{owner}: `distances` are {constraint}; there are {got}.", param="distances")
     return distances
 
 
@@ -135,9 +135,7 @@ def purkayastha_total_variation(angles: Vector | float, *, n: int, epsilon: floa
     eps = check_positive(epsilon, owner=owner, param="epsilon")
     psi = np.atleast_1d(check_numbers(angles, owner=owner, param="angles"))
     if psi.ndim != 1 or not ((psi >= 0) & (psi <= math.pi * (1 + 1e-12))).all():
-        raise InvalidInputError.of(
-            owner, "angles", "in [0, π], a number or of shape (N,)", f"shape {psi.shape} with other values"
-        )
+        raise InvalidInputError(f"{owner}: `angles` are in [0, π], a number or of shape (N,).", param="angles")
     return over_many_pairs(
         lambda some: _sphere_total_variation(np.minimum(some, math.pi), count, eps),
         psi,
@@ -257,11 +255,10 @@ def concept_level(distances: Vector, *, advantage: Callable[[Vector], Vector], e
     checked = check_distances(distances, owner=owner)
     values = np.asarray(advantage(checked), dtype=np.float64)
     if values.shape != checked.shape or not ((values >= 0) & (values <= 1)).all():
-        raise InvalidInputError.of(
-            owner,
-            "advantage",
-            "a function that returns one value in [0, 1] per distance",
-            f"shape {values.shape} for {checked.shape}, or values out of range",
+        raise InvalidInputError(
+            f"`advantage` returns one value in [0, 1] for each distance; it gave shape {values.shape} for "
+            f"{checked.shape}, or values out of range.",
+            param="advantage",
         )
     return ConceptLevel(
         pairs=int(checked.size),

@@ -69,7 +69,7 @@ class NoiseShape:
         if values.ndim != 1 or values.size == 0 or (values < 0).any():
             constraint = "a finite, non-negative array of shape (n,)"
             got = f"shape {values.shape}" + (" with negative values" if values.ndim == 1 else "")
-            raise InvalidInputError.of(owner, "sensitivity", constraint, got)
+            raise InvalidInputError(f"`sensitivity` is {constraint}; this one has {got}.", param="sensitivity")
         values = values + floor
         return cls(diagonal=values * (values.size / values.sum()))
 
@@ -88,8 +88,9 @@ class NoiseShape:
             raise out_of_range(owner, "floor", "in (0, 1]", floor)
         eigenvalues, vectors = np.linalg.eigh((values + values.T) / 2)
         if eigenvalues[-1] <= 0:
-            raise InvalidInputError.of(
-                owner, "matrix", "positive semi-definite and not zero", f"largest eigenvalue {eigenvalues[-1]:.3g}"
+            raise InvalidInputError(
+                f"`matrix` is positive semi-definite and not zero; its largest eigenvalue is {eigenvalues[-1]:.3g}.",
+                param="matrix",
             )
         eigenvalues = np.maximum(eigenvalues, floor * eigenvalues.clip(min=0).mean())
         # Scale after the floor, so that the floored shape has trace n.
@@ -117,17 +118,14 @@ class NoiseShape:
         if U.ndim != 2 or not 1 <= U.shape[1] <= U.shape[0]:
             raise wrong_shape(owner, "basis", "(n, r) with 1 ≤ r ≤ n", U.shape)
         if not is_orthonormal(U):
-            raise InvalidInputError.of(
-                owner,
-                "basis",
-                "of orthonormal columns",
-                "columns with UᵀU ≠ I",
-                fix="Take the Q of numpy.linalg.qr, or eigenvectors.",
+            raise InvalidInputError(
+                "The columns of `basis` are not orthonormal. Take the Q of numpy.linalg.qr, or eigenvectors.",
+                param="basis",
             )
         w = check_numbers(weights, owner=owner, param="weights")
         if w.shape != (U.shape[1],) or (w < 0).any() or not w.any():
             constraint = f"{U.shape[1]} finite, non-negative numbers, not all zero"
-            raise InvalidInputError.of(owner, "weights", constraint, f"shape {w.shape}")
+            raise InvalidInputError(f"`weights` holds {constraint}.", param="weights")
         w = w / w.max()  # first, so that the sum of huge weights is finite
         n = U.shape[0]
         # The floor contributes n · floor to the trace, the weights the rest.

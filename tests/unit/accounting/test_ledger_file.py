@@ -95,7 +95,7 @@ def test_a_forced_change_is_found_at_its_row(path: Path, statement: str, where: 
         if "row - 1" in statement:
             connection.execute("DELETE FROM events WHERE row = 3")
         connection.execute(statement)
-    with pytest.raises(LedgerError, match=rf"breaks at {where} \('releases.ledger'\)"):
+    with pytest.raises(LedgerError, match=rf"'releases.ledger' breaks at {where}:"):
         Ledger(path).verify()
 
 
