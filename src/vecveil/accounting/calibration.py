@@ -10,7 +10,7 @@ import numpy as np
 from scipy import special
 
 from vecveil.accounting.quadrature import Array
-from vecveil.accounting.total_variation import check_distances
+from vecveil.accounting.total_variation import check_distances, laplace_total_variation
 from vecveil.accounting.two_centre import LaplacePrivacyLoss
 from vecveil.errors import CalibrationError
 from vecveil.types import Vector
@@ -92,7 +92,7 @@ def epsilon_meaning(n: int, epsilon: float) -> tuple[str, ...]:
             f"{count / eps:.3g} times as long, and the mean cosine of released and clean vector is {cosine:.2g}."
         )
     if eps > IDLE_EPSILON:
-        near = LaplacePrivacyLoss(count, eps, _NEAR).total_variation
+        near = float(laplace_total_variation(_NEAR, dimension=count, epsilon=eps)[0])
         exact = (
             f"no attacker has an advantage above {near:.3g}."
             if near < _TELLING
