@@ -237,9 +237,9 @@ def fit_labels(
 def fit_data(data: Data, options: FitOptions, findings: Mapping[str, Any] | None = None) -> Protector:
     """Return the protector of checked data; ``findings`` join its report."""
     started = time.perf_counter()
-    pairs = len(data.positive)
-    data, kept = data.different_pairs(options.owner)
-    options = options.of_rows(kept, data)
+    whole = data
+    data, kept = whole.different_pairs(options.owner)
+    options = options.of_rows(kept, whole)
     encoder = None if options.encoder is None else load_encoder(options.encoder)
     # Before the search, so that an encoder behind a failing URL costs no fit.
     norms = norm_range(*data.arrays) if options.before.kind == "none" else ()
@@ -270,11 +270,11 @@ def fit_data(data: Data, options: FitOptions, findings: Mapping[str, Any] | None
         settings=FitSettings(options.map, candidate.parameters, options.seed),
     )
     protector = _with_ranges(protector, own, options.seed)
-    equal = 0 if kept is None else pairs - len(kept)
+    equal = 0 if kept is None else len(whole.positive) - len(kept)
     report = _report(protector, data, options, candidate, task, own, equal) | dict(findings or {})
     warnings = [*(findings or {}).get("warnings", []), *candidate.findings.get("warnings", [])]
     if equal:
-        warnings.insert(0, f"{equal} of {pairs} pairs were left out: their two vectors are equal.")
+        warnings.insert(0, f"{equal} of {len(whole.positive)} pairs were left out: their two vectors are equal.")
     # A text stage removes words before any vector is made: its own figures say what that leaves.
     target = None if options.scale is None else options.scale.utility_target
     if options.sealed is not None and target is not None and data.originals is None:

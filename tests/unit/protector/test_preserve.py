@@ -92,6 +92,15 @@ def test_background_counts_where_it_is_labelled_and_unknown_classes_do_not() -> 
     assert some.report["preserved"] == {"classes": 3, "texts": N - len(range(0, N, 3))}
 
 
+def test_classes_follow_their_rows_where_equal_pairs_are_left_out() -> None:
+    negative = NEGATIVE.copy()
+    negative[:3] = POSITIVE[:3]
+    found = vecveil.fit_pairs(POSITIVE, negative, LABELS, POSITIVE[:30], **DESIGN, preserve=[*CLASSES, *CLASSES[:30]])
+    assert (found.report["equal_pairs"], found.report["preserved"]) == (3, {"classes": 3, "texts": N + 27})
+    found = vecveil.fit_pairs(POSITIVE, negative, LABELS, **DESIGN, preserve=CLASSES)
+    assert found.report["preserved"] == {"classes": 3, "texts": N - 3}
+
+
 def test_the_search_and_transplants_keep_the_task_too() -> None:
     for options in ({"rank": None, "kept": None}, {"transplants": True, "pairs": True}):
         found = fit(preserve=CLASSES, **options)
