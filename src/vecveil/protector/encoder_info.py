@@ -129,7 +129,7 @@ class EncoderInfo:
             raise IncompatibleError(
                 f"The protector was fitted for the encoder {self.name} ({self.fingerprint[:12]}), not for "
                 f"{getattr(encoder, 'name', 'another')} ({fingerprint[:12]}): its map and noise fit no other vectors. "
-                "Use that encoder, or fit a new protector.",
+                "Name that `encoder`, or fit a new protector.",
                 code="E-INCOMPATIBLE-ENCODER",
                 param="encoder",
             )

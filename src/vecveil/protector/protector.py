@@ -480,9 +480,9 @@ class Protector:
             object.__setattr__(self, "encoder", self.encoder_for(cache=True))
         return self.encoder
 
-    def encoder_for(self, encoder: Any = None, **choices: Any) -> TextEncoder:
+    def encoder_for(self, encoder: Any = None, *choices: Any, **named: Any) -> TextEncoder:
         """Return ``encoder``, a name or object, or the protector's own, loaded as in the fit: `EncoderInfo.load`."""
-        return self.encoder_info.load(encoder, **choices)
+        return self.encoder_info.load(encoder, *choices, **named)
 
     def check_encoder(self, encoder: Any) -> None:
         """Raise IncompatibleError if ``encoder`` is not the encoder of the fit."""

@@ -139,6 +139,7 @@ def test_errors_name_options_that_the_command_has() -> None:
         ("fit", "min_token_count"),
         ("migrate", "sealer"),
         ("fit", "groups"),
+        ("fit", "scale"),
         ("fit", "surrogates"),
         ("unseal", "rows"),
         ("serve", "routers"),
