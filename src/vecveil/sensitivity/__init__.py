@@ -11,11 +11,6 @@ from vecveil.sensitivity.closed_forms import (
     optimal_shape,
 )
 from vecveil.sensitivity.hard_concrete import HardConcreteMask, MaskOptions, fit_hard_concrete_mask
-from vecveil.sensitivity.integrated_gradients import (
-    integrated_gradient_sensitivity,
-    integrated_gradients,
-    white_box_shape,
-)
 from vecveil.sensitivity.moments import Moments
 from vecveil.sensitivity.shapes import LinearMap, NoiseShape
 from vecveil.sensitivity.subspace import ConceptDirections, concept_directions, subspace_map
@@ -34,11 +29,8 @@ __all__ = [
     "difference_sensitivity",
     "difference_shape",
     "fit_hard_concrete_mask",
-    "integrated_gradient_sensitivity",
-    "integrated_gradients",
     "label_shape",
     "low_rank_concept_shape",
     "optimal_shape",
     "subspace_map",
-    "white_box_shape",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 
 from vecveil.protector.data import Data
 from vecveil.protector.method import Aim, Candidate, Method
-from vecveil.sensitivity.integrated_gradients import white_box_shape
+from vecveil.sensitivity.integrated_gradients import white_box_sensitivity, white_box_shape
 from vecveil.validation import check_count, check_positive
 
 
@@ -50,7 +50,8 @@ def whitebox_candidate(data: Data, options: WhiteboxOptions, aim: Aim) -> Candid
     network, _ = train_network(
         lambda rng: (X, labels), sizes, schedule, rng, "Training the classifier", show_progress=aim.show_progress
     )
-    shape = white_box_shape(network.module, X, labels, floor=floor, steps=steps, show_progress=aim.show_progress)
+    weights = white_box_sensitivity(network.module.eval(), X, labels, steps=steps, show_progress=aim.show_progress)
+    shape = white_box_shape(weights, floor=floor)
     return Candidate(shape, parameters={"floor": floor, "steps": steps, "epochs": epochs})
 
 
