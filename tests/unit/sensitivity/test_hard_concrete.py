@@ -1,6 +1,5 @@
 """The mask as SPARSE trains it: gradients, what it learns, what it reports, what it refuses."""
 
-import contextlib
 import dataclasses
 import json
 import math
@@ -14,7 +13,6 @@ from scipy.special import expit, logit
 from harness.errors import raises
 from harness.gates import gate_samples
 from vecveil.errors import MissingDependencyError
-from vecveil.runtime import one_thread
 from vecveil.sensitivity.hard_concrete import (
     GAMMA,
     XI,
@@ -192,20 +190,6 @@ def test_report_on_a_mask_by_hand() -> None:
     assert (record["density"], record["zeros"], record["ones"]) == (0.75, 0.25, 0.5)
     assert record["effective_dimensions"] == pytest.approx(2.6**2 / 2.36)
     assert dataclasses.replace(mask, mask=np.zeros(4)).to_record()["effective_dimensions"] == 0
-
-
-def test_threads_are_restored() -> None:
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        with one_thread():
-            assert torch.get_num_threads() == 1
-        assert torch.get_num_threads() == 2
-        with contextlib.suppress(RuntimeError), one_thread():
-            raise RuntimeError
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_wrong_pairs_are_refused() -> None:
