@@ -107,7 +107,7 @@ def test_what_needs_pairs_is_one_error_line(folder: Path, monkeypatch: pytest.Mo
     )
     assert outcome.code != 0
     assert len(outcome.errors) == 1
-    assert "Labels name no words to remove" in outcome.errors[0]
+    assert "labels name no words to remove" in outcome.errors[0]
     assert not Path("x.vecveil").exists()
 
 
