@@ -1,4 +1,4 @@
-"""Find experiments by name; each is one module."""
+"""Find experiments by name; those on the grid share a module."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["EXPERIMENTS", "experiment_named"]
 _WHERE = {
     "tradeoff": "tradeoff.Tradeoff",
     "attacks": "attacks.AttackModels",
-    "categories": "categories.Categories",
+    "categories": "tradeoff.Categories",
     "whitebox": "tradeoff.WhiteBox",
     "concept-groups": "concept_groups.ConceptGroups",
     "datasets": "statistics.Statistics",
@@ -24,8 +24,8 @@ _WHERE = {
     "case-study": "case_study.CaseStudy",
     "sensitivity": "sensitivity.SensitivityDeciles",
     "textcrafter": "textcrafter.TextCrafterSets",
-    "frontier": "frontier.Frontier",
-    "guarantee": "guarantee.ConceptGuarantee",
+    "frontier": "tradeoff.Frontier",
+    "guarantee": "tradeoff.ConceptGuarantee",
     "attributes": "attributes.Attributes",
     "sealed-search": "sealed_search.SealedSearch",
     "other-texts": "other_texts.OtherTexts",
