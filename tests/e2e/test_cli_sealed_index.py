@@ -216,10 +216,10 @@ def test_a_table_is_copied(tables: Path, texts: list[str], lsa: Path, tmp_path: 
         (["t.csv", "--text-column", "body", "--id-column", "no", "--encoder", "{lsa}"], "--id-column"),
         (["t.csv", "--text-column", "body", "--drop", "no", "--encoder", "{lsa}"], "--drop"),
         (["twice.csv", "--text-column", "body", "--id-column", "note", "--encoder", "{lsa}"], "1 rows"),
-        (["t.csv", "--text-column", "body", "--embedding-column", "code"], "--embedding-column"),
+        (["t.csv", "--text-column", "body", "--embedding-column", "code"], "lists of float32"),
         (["protected.parquet"], "vecveil has protected"),
         (["v.parquet", "--skip-bad"], "--skip-bad"),
-        (["missing.csv", "--encoder", "{lsa}"], "existing file"),
+        (["missing.csv", "--encoder", "{lsa}"], "File not found"),
     ],
 )
 def test_mistakes_with_tables(tables: Path, lsa: Path, tmp_path: Path, arguments: list[str], says: str) -> None:
