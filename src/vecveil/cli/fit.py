@@ -140,7 +140,7 @@ settings = shared.stacked(
     sections={
         "What to hide": "--text-column --concept --encoder",
         "What the vectors are for, and how much of it to keep": "--target-utility --candidates --collection-size",
-        "Design and output": "--method --out",
+        "Design and output": "--method --out --json",
     },
     settings=settings,
 )
@@ -360,7 +360,8 @@ def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Prot
     assert encoder is not None
     if measured is not None and measured.fingerprint not in (None, encoder_fingerprint(encoder)):
         raise IncompatibleError(
-            f"The frontier was measured on vectors of {measured.name}, not of {encoder.name}. Name its encoder.",
+            f"The frontier was measured on vectors of another encoder than {encoder.name}: name that of the frontier, "
+            f"{measured.name} ({measured.fingerprint[:12]}), with `encoder`.",
             code="E-INCOMPATIBLE-ENCODER",
             param="encoder",
         )

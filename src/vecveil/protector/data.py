@@ -232,7 +232,8 @@ def _same_space(value: Any, param: str, n: int) -> Embeddings:
     checked = check_embeddings(value, owner="fit_pairs", param=param)
     if checked.shape[1] != n:
         raise IncompatibleError(
-            f"`{param}` has dimension {checked.shape[1]}, the vectors with the concept {n}.", param=param
+            f"`{param}` has dimension {checked.shape[1]}, and the vectors with the concept have dimension {n}.",
+            param=param,
         )
     return checked
 
