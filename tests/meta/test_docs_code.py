@@ -22,7 +22,7 @@ PAGES = sorted(
     for page in (ROOT / "docs").rglob("*.md")
     if any(blocks(page.read_text(encoding="utf-8"), "python"))
 )
-LANGUAGES = {"python", "console", "yaml", "text", ""}
+LANGUAGES = {"python", "console", "yaml", "toml", "text", ""}
 
 
 @pytest.fixture(autouse=True)
