@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from vecveil.cli import options as shared
+from vecveil.errors import DataFileError
 from vecveil.serving import ServedPolicySettings, ServeSettings, UpstreamSettings
 from vecveil.serving.settings import read_config
+
+if TYPE_CHECKING:
+    from starlette.routing import Router
+
+    from vecveil.serving import Service
+    from vecveil.types import Embeddings
+
+_SAMPLES = 4
 
 EXAMPLE = """\b
 Examples:
@@ -130,7 +140,6 @@ def command(config: Path | None, page: bool, page_texts: Path | None, as_json: b
             raise click.UsageError("--page-texts needs the page: leave out --no-page.")
         run(settings, on_listening=listening)
         return
-    from vecveil.cli.serve_page import page_routers
     from vecveil.serving.preview_page import PAGE_OPEN_PATHS
 
     run(settings, routers=page_routers(page_texts), open_paths=PAGE_OPEN_PATHS, on_listening=listening)
@@ -192,3 +201,51 @@ def _from_config(path: Path, options: dict[str, Any]) -> ServeSettings:
 
 def _set(options: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: options[name] for name in names if options[name] is not None}
+
+
+def page_routers(texts_file: Path | None) -> Callable[[Service], Sequence[Router]]:
+    """Return a function that gives the routes of the page once the service is open.
+
+    Args:
+        texts_file: the attacker's training texts; None takes the bundled notes. The page does not show them.
+    """
+    import yaml
+
+    from vecveil.auditing.preview import FEWEST_TEXTS, MOST_WORDS, Preview, VectorMemory
+    from vecveil.data import read_texts
+    from vecveil.demo.corpus import CONCEPT_FILE, load_notes
+    from vecveil.serving.preview_page import PageTexts, page_router
+
+    notes = load_notes()
+    samples = [note.text for note in notes if note.has_concept][:_SAMPLES]
+    background = [note.text for note in notes if note.text not in samples]
+    description = "the synthetic notes that come with vecveil"
+    if texts_file is not None:
+        background, description = read_texts(texts_file).texts, "the corpus that this server was given"
+        if len(background) < FEWEST_TEXTS:
+            raise DataFileError(
+                f"The page needs at least {FEWEST_TEXTS} texts, and the file has {len(background)}.", param="page_texts"
+            )
+    words = tuple(yaml.safe_load(CONCEPT_FILE.read_text("utf-8"))["terms"])
+    content = PageTexts(words[:MOST_WORDS], tuple(samples), description)
+
+    memory = VectorMemory()  # keeps the vectors of background texts from job to job
+
+    def guess(
+        protector: Any,
+        texts: Sequence[str],
+        words: Sequence[str],
+        *,
+        encode: Callable[[Sequence[str]], Embeddings],
+        encoder: str,
+        report: Callable[[float, str], None],
+    ) -> dict[str, Any]:
+        preview = Preview(protector, background, words, encode=encode, memory=memory, encoder=encoder)
+        return preview.run(texts, report=report).to_record()
+
+    def routers(service: Service) -> Sequence[Router]:
+        policies = service.policies.items()
+        served = {name: (policy.policy.protector, policy.upstream) for name, policy in policies}
+        return [page_router(served, guess, content, server_limits=service.limits)]
+
+    return routers

@@ -346,7 +346,7 @@ def test_with_keys_the_page_opens_and_everything_behind_it_asks_for_one(
 
 
 def test_a_corpus_that_is_too_small_is_refused_before_anything_is_served(tmp_path: Path) -> None:
-    from vecveil.cli.serve_page import page_routers
+    from vecveil.cli.serve import page_routers
 
     file = tmp_path / "few.txt"
     file.write_text("one text\n" * 5, encoding="utf-8")
