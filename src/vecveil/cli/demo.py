@@ -40,16 +40,7 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace files of these names that the demo did not write.")
 @shared.json_option
 def command(
-    input: Path | None,
-    concept: Path | None,
-    group_column: str | None,
-    encoder: str | None,
-    encoder_options: tuple[tuple[str, Any], ...],
-    precision: str | None,
-    target_utility: float | None,
-    out: Path,
-    as_json: bool,
-    **options: Any,
+    input: Path | None, concept: Path | None, target_utility: float | None, out: Path, as_json: bool, **options: Any
 ) -> None:
     """Read texts, learn the concept, protect the embeddings, attack them, and say what leaks.
 
@@ -60,18 +51,17 @@ def command(
     form = TableFormat.of(options)
     if (input is None) != (concept is None):
         raise click.UsageError("Give --input and --concept together, or neither.")
-    if input is None and (form.text_column or form.format or form.delimiter or group_column):
+    if input is None and (form.text_column or form.format or form.delimiter or options["group_column"]):
         raise click.UsageError("Options that describe a table need --input.")
     with writing(out):
         result = run_demo(
             out,
             input=input,
             concept_file=concept,
-            group_column=group_column,
             table=vars(form),
-            encoder=encoder or "minilm",
-            encoder_options=dict(encoder_options),
-            precision=precision or "auto",
+            encoder=options.pop("encoder") or "minilm",
+            encoder_options=dict(options.pop("encoder_options")),
+            precision=options.pop("precision") or "auto",
             target_utility=target_utility or DEMO_TARGET_UTILITY,
             command=as_typed(),
             say=note,

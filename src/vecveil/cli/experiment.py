@@ -118,17 +118,7 @@ def spec(name: str) -> None:
     help="File of your own method for the experiment benchmark; its code runs. May be repeated.",
 )
 @shared.json_option
-def run(
-    name: str,
-    data: Path,
-    out: Path,
-    quick: bool,
-    seeds: int | None,
-    workers: int | None,
-    resume: bool,
-    methods: tuple[Path, ...],
-    as_json: bool,
-) -> None:
+def run(name: str, data: Path, out: Path, workers: int | None, as_json: bool, **options: Any) -> None:
     """Measure what has no record yet: an experiment, a specification in a YAML file, or all of them.
 
     Records lie in a folder of the experiment's name in --out; `vecveil experiment table` shows them.
@@ -143,15 +133,7 @@ def run(
         note(f"experiment {experiment}")
         try:
             outcome = experiments.run(
-                experiment,
-                data,
-                out,
-                quick=quick,
-                seeds=seeds,
-                workers=processes,
-                resume=resume,
-                methods=methods,
-                report=None if sys.stderr.isatty() else note,
+                experiment, data, out, workers=processes, report=None if sys.stderr.isatty() else note, **options
             )
         except VecveilError as error:
             if name != "all":

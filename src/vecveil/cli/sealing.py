@@ -47,15 +47,7 @@ Examples:
 @click.option("--force", is_flag=True, help="Replace existing files.")
 @shared.json_option
 def unseal_command(
-    inputs: tuple[str, ...],
-    out: Path,
-    seal_key: str,
-    seal_name: str,
-    id_column: str,
-    on_invalid: Any,
-    force: bool,
-    as_json: bool,
-    **options: Any,
+    inputs: tuple[str, ...], out: Path, seal_key: str, force: bool, as_json: bool, **options: Any
 ) -> None:
     """Write the exact vectors, texts and metadata of the sealed rows of INPUT: clean data.
 
@@ -63,7 +55,7 @@ def unseal_command(
     The output has the columns id, text, metadata (JSON) and embedding. Several files, or a folder, become files of
     the same names in a folder; files that are there are kept, so that the same command continues.
     """
-    unsealing = Unsealing(seal_key, seal_name, id_column, on_invalid)
+    unsealing = Unsealing(seal_key, *(options.pop(name) for name in ("seal_name", "id_column", "on_invalid")))
     if os.path.realpath(out) == os.path.realpath(shared.SEAL_KEY.file(seal_key)):
         raise DataFileError(f"{out.name} is the key file. Choose another output.", param="output")
     rows, kept = 0, 0
