@@ -133,7 +133,7 @@ def test_too_few_texts_are_refused_before_the_work(notes: Path, lsa: Path, tmp_p
         lsa,
     )
     assert done.code == 1
-    assert "are too few" in done.errors[0]
+    assert "not enough texts to attack" in done.errors[0]
     assert "2/5" not in done.err
 
 
