@@ -75,7 +75,7 @@ def test_without_quick_they_do_not() -> None:
         (("experiment: tradeoff", "experiment: nothing"), "`experiment` must be one of"),
         (("texts: 20", "text: 20"), "`text` must be a known key"),
         (("quick:", "is_quick: true\nquick:"), "`is_quick` must be left out"),
-        (("scales: [clean, effective 10]", "scales: [clean"), "must be a YAML file"),
+        (("scales: [clean, effective 10]", "scales: [clean"), "is not valid YAML"),
     ],
 )
 def test_a_wrong_specification_is_refused(change: tuple[str, str], found: str) -> None:
