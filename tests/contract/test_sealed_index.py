@@ -661,7 +661,7 @@ def test_nothing_is_written_where_an_open_index_was(tmp_path: Path, keys: Path, 
 )
 def test_reading_needs_an_open_index(tmp_path: Path, keys: Path, index: SealedIndex, read: Any) -> None:
     with raises("E-INDEX-MISSING") as caught:
-        read(index)
+        read(SealedIndex(index.location, keys, create=False))
     assert str(caught.value) == f"No sealed index at {index.location}. Create one with add, or check the path."
     assert not Path(index.location).exists()
     filled(index)
@@ -673,8 +673,8 @@ def test_reading_needs_an_open_index(tmp_path: Path, keys: Path, index: SealedIn
         index.add(None, ids=["a"], vectors=vectors(1))
 
 
-def test_a_new_index_counts_as_empty_where_it_may_be_created(tmp_path: Path, keys: Path) -> None:
-    index = SealedIndex(tmp_path / "new", keys, create=True, encoder=Named("one"), max_staleness=0)
+def test_a_new_index_counts_as_empty(tmp_path: Path, keys: Path) -> None:
+    index = SealedIndex(tmp_path / "new", keys, encoder=Named("one"), max_staleness=0)
     assert (index.count(), index.ids(), index.get().ids, index.search("a text").ids) == (0, [], [], [])
     index.delete(["a"])
     assert not Path(index.location).exists()

@@ -88,7 +88,7 @@ class Processes(RuleBasedStateMachine):
         return self.keys
 
     def opened(self, process: int) -> SealedIndex:
-        index = SealedIndex(self.folder / "notes", self.key(process), create=True, max_staleness=0)
+        index = SealedIndex(self.folder / "notes", self.key(process), max_staleness=0)
         index._log.storage = HookedStorage(index._log.storage)  # type: ignore[assignment]
         return index
 

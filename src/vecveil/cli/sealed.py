@@ -50,7 +50,7 @@ def opened(
     assert place is not None
     from vecveil.search import SealedIndex
 
-    index = SealedIndex(place, seal_key, encoder=encoder, name=public_name(location))
+    index = SealedIndex(place, seal_key, encoder=encoder, create=False, name=public_name(location))
     if not new and not index.exists():
         index.close()
         raise StoreError(

@@ -22,7 +22,7 @@ from vecveil.encoders.protocol import checked_vectors
 from vecveil.errors import InvalidInputError, MissingDependencyError, wrong_type
 from vecveil.protector.policy import STRONGER, QueryProtection, ReleasePolicy
 from vecveil.protector.release import KeySource, check_saved, open_policy, policy_config, saved_source, warn_plaintext
-from vecveil.search import Searchable, as_store
+from vecveil.search import Searchable
 from vecveil.search.collection import ProtectedCollection
 from vecveil.stores.locations import is_local, public_name
 from vecveil.types import Embeddings
@@ -295,13 +295,13 @@ class SealedDocumentStore(_Saved):
             "filter_fields": list(filter_fields),
         }
         where: Any = database.resolve_value() if isinstance(database, Secret) else database
-        self.collection: Any = as_store(where)
+        self.collection: Any = where
         if isinstance(where, Searchable):
             return
         if isinstance(where, str) and where.startswith(_SEALED):
             from vecveil.search import SealedIndex
 
-            self.collection = SealedIndex(where, sealer, **{"create": True, **self._index})
+            self.collection = SealedIndex(where, sealer, **self._index)
             return
         if protector is None:
             raise wrong_type(_STORE, "protector", "a protector, unless the database is a sealed index", protector)

@@ -32,7 +32,7 @@ from vecveil.protector.release import (
     with_policy,
 )
 from vecveil.sealing.blob import SEALED_FIELD
-from vecveil.search import Searchable, as_store
+from vecveil.search import Searchable
 from vecveil.search.collection import ProtectedCollection
 from vecveil.stores.store import Batch, DatabaseStore, Match, StoreInfo, VectorStore, Where
 from vecveil.validation import check_same_length, check_texts
@@ -216,7 +216,7 @@ class ProtectedVectorStore(vectorstores.VectorStore):
         if isinstance(store, Searchable):
             if sealer is not None or name is not None or store_filter is not None or options:
                 raise InvalidInputError("Pass the other arguments where you open the index.", param="store")
-            self.collection, self._exact = as_store(store), embeddings
+            self.collection, self._exact = store, embeddings
             return
         if sealer is None:
             raise wrong_type(_STORE, "sealer", "a sealer or the path of its key store", sealer)

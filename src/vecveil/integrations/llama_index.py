@@ -30,7 +30,7 @@ from vecveil.protector.release import (
     warn_plaintext,
 )
 from vecveil.sealing import Unsealed
-from vecveil.search import Searchable, as_store
+from vecveil.search import Searchable
 
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -290,7 +290,7 @@ class SealedVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
             said = f"Put {_DOCUMENT!r} among the filter_fields of the collection: LlamaIndex deletes documents by it."
             raise InvalidInputError(said, param="collection")
         super().__init__(stores_text=True)
-        self._collection = as_store(collection)
+        self._collection = collection
 
     @classmethod
     def from_sealed(cls, location: str | os.PathLike[str], key: Any, **options: Any) -> Self:

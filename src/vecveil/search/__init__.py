@@ -47,13 +47,6 @@ class Searchable(Protocol):
     def count(self) -> int: ...
 
 
-def as_store(collection: Any) -> Any:
-    """Return ``collection`` for a framework, which reads a new store before it adds: no index counts as empty."""
-    if hasattr(collection, "create"):
-        collection.create = True
-    return collection
-
-
 def __getattr__(name: str) -> Any:
     if name == "SealedIndex":  # needs pyarrow
         from vecveil.search.sealed_index import SealedIndex

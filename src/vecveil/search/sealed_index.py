@@ -58,8 +58,8 @@ class SealedIndex:
         key: path of a key file, a `KeyStore`, ``env:NAME:STORE`` or 32 bytes, as for `Sealer`; or a `KeyProvider`,
             which then wraps each segment's key itself. A provider without ``unwrap`` makes a process that only adds.
         encoder: encoder of texts and queries, or its name; None for an index of given vectors. No embedding is cached.
-        create: True if a place without an index counts as an empty one, as in the stores of LangChain, LlamaIndex and
-            Haystack. By default reading such a place raises; `add` makes the index in any case.
+        create: if False, reading a place without an index raises. By default such a place counts as an empty index;
+            `add` makes the index in any case.
         name: name in the key store, of a new index; by default its location.
         precision: of the vectors of a new index: ``float16``, or ``int8`` with one scale a row. An existing index keeps
             its own.
@@ -93,7 +93,7 @@ class SealedIndex:
         key: Any,
         *,
         encoder: str | Encoder | Callable[[list[str]], Any] | None = None,
-        create: bool = False,
+        create: bool = True,
         name: str | None = None,
         precision: str = "float16",
         candidates: int = 200,

@@ -306,7 +306,7 @@ def check_index(name: str, location: str, sealer: Sealer, *, named: bool) -> Non
     """
     from vecveil.search.sealed_index import SealedIndex
 
-    with SealedIndex(location, sealer) as index:
+    with SealedIndex(location, sealer, create=False) as index:
         if not index.exists():
             raise StoreError(
                 f"serve: there is no sealed index for {name!r}. Make it with `vecveil migrate SOURCE "
@@ -334,7 +334,7 @@ def open_index(name: str, location: str, sealer: Sealer, upstream: Upstream, enc
     """
     from vecveil.search.sealed_index import SealedIndex
 
-    index = SealedIndex(location, sealer, encoder=encoder)
+    index = SealedIndex(location, sealer, create=False, encoder=encoder)
     try:
         index.refresh()
         if isinstance(upstream, LocalUpstream):  # an index that notes no encoder still has a dimension
