@@ -269,7 +269,7 @@ def test_a_file_is_not_replaced_unasked(tmp_path: Path, vectors_protector: Path)
     for target in (positive, negative):
         done = run("fit", "--positive", positive, "--negative", negative, *FIT, "-o", target, "--force")
         assert done.code == 1
-        assert "another file than the inputs" in done.errors[0]
+        assert "one of the inputs" in done.errors[0]
 
 
 def test_a_labelled_task_can_set_the_target(tmp_path: Path, notes: Path) -> None:

@@ -102,7 +102,7 @@ def test_export_to_a_place_that_cannot_be_written(path: Path) -> None:
     (path.parent / "file").write_text("x")
     done = run("ledger", "export", path, "-o", path.parent / "file" / "out.csv")
     assert done.code == 1
-    assert "`--output` must be" in done.errors[0]
+    assert "`--output`" in done.errors[0]
     done = run("ledger", "export", path, "-o", path.with_name("out.txt"))
     assert done.code == 1
     assert ".csv or .jsonl" in done.errors[0]

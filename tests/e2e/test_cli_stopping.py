@@ -42,7 +42,7 @@ def test_a_full_disk(kind: str, tmp_path: Path, vectors_protector: Path, monkeyp
     done = spawn(*arguments, "--force", cwd=tmp_path, preexec_fn=limited_files(4096))
     line = assert_one_clear_error(done, tmp_path, {tmp_path / out})
     assert out in line
-    assert "full disk" in line
+    assert "disk is full" in line
     assert (tmp_path / out).read_bytes() == b"precious"
 
 

@@ -36,7 +36,7 @@ def test_one_file(suffix: str, warm: WarmProcess, clean: np.ndarray, protector: 
     out.write_bytes(b"precious")
     arguments = ("protect", tmp_path / "clean.npy", "-p", protector, "-o", out, "--force")
     done = warm.run(*arguments, cwd=place, limits={"FSIZE": 100_000})
-    assert_one_error(done, "a full disk", out.name)
+    assert_one_error(done, "disk is full", out.name)
     assert out.read_bytes() == b"precious"
     assert [path.name for path in place.iterdir()] == [out.name]
     assert warm.run(*arguments, cwd=place).code == 0
@@ -47,7 +47,7 @@ def test_a_folder(warm: WarmProcess, lake: Path, clean: np.ndarray, protector: P
     out = tmp_path / "out"
     arguments = ("protect", lake, "-p", protector, "-o", out)
     done = warm.run(*arguments, cwd=tmp_path, limits={"FSIZE": 40_000})
-    assert_one_error(done, "a full disk", "part-000000.parquet")
+    assert_one_error(done, "disk is full", "part-000000.parquet")
     assert "Repair the input" not in done.err
     assert [path.name for path in out.iterdir()] == ["_manifest.json"]
     assert warm.run(*arguments, cwd=tmp_path).code == 0
@@ -146,7 +146,7 @@ def test_a_small_file_system(
     out = small_disk / name
     given = lake if name == "out" else tmp_path / "clean.npy"
     done = warm.run("protect", given, "-p", protector, "-o", out, cwd=tmp_path)
-    assert_one_error(done, "a full disk")
+    assert_one_error(done, "disk is full")
     left = [path.name for path in small_disk.rglob("*")]
     if name == "out":  # the parts that fitted stay
         assert {"out", "_manifest.json", "part-000000.parquet"} <= {*left}

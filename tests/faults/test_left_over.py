@@ -42,7 +42,7 @@ def test_a_folder_with_other_files_is_still_refused(lake: Path, protector: Path,
     (out / f".other.{STALE}").touch()
     done = run("protect", lake, "-p", protector, "-o", out)
     assert done.code == 1
-    assert "one with other files" in done.errors[0]
+    assert "has other files" in done.errors[0]
 
 
 @pytest.mark.parametrize("name", ["releases.ledger", "out.npy"])

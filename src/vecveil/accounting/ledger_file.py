@@ -225,7 +225,8 @@ _REASONS = {
     sqlite3.SQLITE_READONLY: "is read-only. Change the permissions of file and folder, or use another ledger.",
     sqlite3.SQLITE_CANTOPEN: "cannot be opened. Check the permissions of the file and of its folder.",
     sqlite3.SQLITE_FULL: "is on a full disk. Free some space.",
-    sqlite3.SQLITE_IOERR: "gives an input/output error. Check the disk, and a limit on the size of files.",
+    sqlite3.SQLITE_IOERR: "gives an input/output error. Check that the disk has enough space, and a limit on the size "
+    "of files.",
     sqlite3.SQLITE_NOTADB: "is no ledger. Name the ledger.",
 }
 _DAMAGED = "is damaged. Restore it from a copy."

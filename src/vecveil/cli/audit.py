@@ -16,7 +16,7 @@ from vecveil.cli import options as shared
 from vecveil.cli.output import as_typed, block, data_json, note, report_files, write_reports, writing
 from vecveil.cli.tables import (
     Rows,
-    TableFormat,
+    TableOptions,
     classification_task,
     is_protected,
     load_encoder_named,
@@ -234,7 +234,7 @@ def command(
         {"--json": json_file, "--html": html_file, "--md": md_file, "--csv": csv_file},
         inputs=(input, protector_file, concept, vectors_file, options["attacker_texts"], options["baseline"]),
     )
-    form = TableFormat.of(options)
+    form = TableOptions.of(options)
     options["vectors"] = vectors_file
     if pack is not None and options["show_reconstructions"]:
         raise click.UsageError("--pack holds no text: leave out --show-reconstructions.")
@@ -345,7 +345,7 @@ def _audit_protector(
     input: Path,
     protector_file: Path,
     concept: Path,
-    form: TableFormat,
+    form: TableOptions,
     options: dict[str, Any],
     attacks: dict[str, Any],
 ) -> AuditResult:
@@ -406,7 +406,7 @@ def _audit_store(
     input: Path,
     concept: Path,
     vectors_file: Path | None,
-    form: TableFormat,
+    form: TableOptions,
     options: dict[str, Any],
     attacks: dict[str, Any],
 ) -> AuditResult:
@@ -457,7 +457,7 @@ def _audit_database(
     input: Path,
     protector_file: Path | None,
     concept: Path,
-    form: TableFormat,
+    form: TableOptions,
     options: dict[str, Any],
     attacks: dict[str, Any],
 ) -> AuditResult:

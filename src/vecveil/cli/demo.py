@@ -9,7 +9,7 @@ import click
 
 from vecveil.cli import options as shared
 from vecveil.cli.output import as_typed, block, data_json, note, writing
-from vecveil.cli.tables import TableFormat
+from vecveil.cli.tables import TableOptions
 from vecveil.demo.job import DEMO_TARGET_UTILITY, run_demo
 
 EXAMPLE = """\b
@@ -48,7 +48,7 @@ def command(
     bundled and synthetic. Files in the folder: protected.parquet, protector.vecveil,
     audit.json and audit.html.
     """
-    form = TableFormat.of(options)
+    form = TableOptions.of(options)
     if (input is None) != (concept is None):
         raise click.UsageError("Give --input and --concept together, or neither.")
     if input is None and (form.text_column or form.format or form.delimiter or options["group_column"]):

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from vecveil.cli import options as shared
 from vecveil.cli.output import data_json, note, number, share, writing
 from vecveil.cli.tables import (
-    TableFormat,
+    TableOptions,
     chosen_task,
     classification_task,
     load_encoder_named,
@@ -202,7 +202,7 @@ def command(input: Path | None, out: Path, force: bool, verbose: bool, as_json: 
     what each strength costs. Give exactly one strength; sealed search keeps 99 % by default.
     """
     frontier = _take_point(options)
-    form = TableFormat.of(options)
+    form = TableOptions.of(options)
     _check_usage(input, options)
     files = (options[name] for name in ("concept", "positive", "negative", "background", "labels"))
     check_new_file(out, overwrite=force, inputs=(input, *files))
@@ -271,7 +271,7 @@ def _take_point(options: dict[str, Any]) -> tuple[FrontierRecord, FrontierPoint]
     options["noise_to_signal"] = arguments.pop("noise_to_signal")
     options["long_texts"] = arguments.pop("long_texts", options["long_texts"])
     options["method_options"] = tuple(arguments.items())
-    table = {name: value for name, value in record.table.items() if name in TableFormat.__dataclass_fields__}
+    table = {name: value for name, value in record.table.items() if name in TableOptions.__dataclass_fields__}
     options |= {name: value for name, value in table.items() if not given(name)}
     options["concept"] = options["concept"] or folder / CONCEPT
     options["frontier_encoder"] = record.encoder
@@ -350,7 +350,7 @@ def _common(options: dict[str, Any]) -> dict[str, Any]:
     return settings | work | dict(options["method_options"])
 
 
-def _from_texts(input: Path, form: TableFormat, options: dict[str, Any]) -> Protector:
+def _from_texts(input: Path, form: TableOptions, options: dict[str, Any]) -> Protector:
     column = options["label_column"]
     group_column = options["group_column"]
     rows = read_rows(input, options["concept"], form, columns=(column, options["preserve"], group_column))

@@ -11,7 +11,7 @@ import yaml
 from vecveil.auditing.frontier import CANDIDATES, FILE, frontier
 from vecveil.cli import options as shared
 from vecveil.cli.output import data, data_json, note, share, writing
-from vecveil.cli.tables import TableFormat, load_encoder_named, read_rows, require_matches, retrieval_task
+from vecveil.cli.tables import TableOptions, load_encoder_named, read_rows, require_matches, retrieval_task
 from vecveil.concepts.concept_file import LARGEST_FILE, read_concept_file
 from vecveil.errors import CalibrationError, InvalidInputError
 from vecveil.io import write_bytes
@@ -120,7 +120,7 @@ def command(
 
     With --at-most-leak or --at-least-search stdout gets the number of a point; exit code 1 if none meets them.
     """
-    form = TableFormat.of(options)
+    form = TableOptions.of(options)
     limits = at_most_leak is not None or at_least_search is not None
     if store_alone and not limits:
         raise click.UsageError("--store-alone belongs to --at-most-leak and --at-least-search.")

@@ -18,7 +18,7 @@ from vecveil.bulk.running import Engine, run_here
 from vecveil.cli import options as shared
 from vecveil.cli.output import data_json, note, say_keyed, warn
 from vecveil.cli.releases import Release
-from vecveil.cli.tables import TableFormat, is_protected
+from vecveil.cli.tables import TableOptions, is_protected
 from vecveil.data import protect_table
 from vecveil.data.memory import memory_limit
 from vecveil.data.writing import check_output
@@ -162,7 +162,7 @@ def _run(
     into_folder = _is_folder(inputs, out) or options["engine"] is not None
     if into_folder and force:
         raise click.UsageError("--force replaces a file; a folder is finished or left alone: give another one.")
-    form = TableFormat.of(options)
+    form = TableOptions.of(options)
     if into_folder:
         record, protector = _protect_folder(inputs, out, protector_file, form, release, options)
     else:
@@ -194,7 +194,7 @@ def _protect_file(
     input: Path,
     out: Path,
     protector_file: Path,
-    form: TableFormat,
+    form: TableOptions,
     release: Release,
     force: bool,
     options: dict[str, Any],
@@ -248,7 +248,7 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "none"
 
 
-def _job(protector: Protector, form: TableFormat, release: Release, options: dict[str, Any], **given: Any) -> BulkJob:
+def _job(protector: Protector, form: TableOptions, release: Release, options: dict[str, Any], **given: Any) -> BulkJob:
     return BulkJob.of(
         protector,
         embedding_column=options["embedding_column"],
@@ -295,7 +295,7 @@ def _is_folder(inputs: Sequence[str], out: str) -> bool:
 
 
 def _protect_folder(
-    inputs: Sequence[str], out: str, protector_file: Path, form: TableFormat, release: Release, options: dict[str, Any]
+    inputs: Sequence[str], out: str, protector_file: Path, form: TableOptions, release: Release, options: dict[str, Any]
 ) -> tuple[dict[str, Any], Protector]:
     engine = options["engine"] or "local"
     # For one file the cache is the default; with many it would fill a disk, so it must be asked for.

@@ -16,7 +16,7 @@ from vecveil.auditing.store import clean_vectors, plaintext_beside
 from vecveil.cli import options as shared
 from vecveil.cli.audit import attack_arguments, attack_options
 from vecveil.cli.output import as_typed, block, data, data_json, note, report_files, write_reports, writing
-from vecveil.cli.tables import TableFormat, load_encoder_named
+from vecveil.cli.tables import TableOptions, load_encoder_named
 from vecveil.concepts import Concept
 from vecveil.data import read_table
 from vecveil.data.columns import missing_column, python_values
@@ -118,7 +118,7 @@ def command(
             with writing(out):
                 write_text(out, json.dumps(seen_there, indent=1) + "\n")
         return
-    form = TableFormat.of(options)
+    form = TableOptions.of(options)
     hidden = None if concept is None else Concept.from_file(concept)
     texts = None
     if texts_file is not None and id_column is not None:
@@ -198,7 +198,7 @@ class _TextsFile:
     """A table of texts of a store's rows, joined by id."""
 
     path: Path
-    form: TableFormat
+    form: TableOptions
     id_column: str
 
     def _chunks(self, columns: Sequence[str], *, texts: bool) -> Any:

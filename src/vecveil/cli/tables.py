@@ -27,7 +27,7 @@ from vecveil.types import Embeddings
 
 
 @dataclass(frozen=True)
-class TableFormat:
+class TableOptions:
     """The table options of a command; ``vars`` of it are arguments of `vecveil.data.read_table`."""
 
     text_column: str | None = None
@@ -36,7 +36,7 @@ class TableFormat:
     delimiter: str | None = None
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> TableFormat:
+    def of(cls, options: dict[str, Any]) -> TableOptions:
         """Take the options out of ``options``."""
         return cls(**{name: options.pop(name) for name in cls.__dataclass_fields__})
 
@@ -62,7 +62,7 @@ class Rows:
 def read_rows(
     path: Path,
     concept_file: Path,
-    form: TableFormat,
+    form: TableOptions,
     *,
     columns: tuple[str | None, ...] = (),
     limit: int | None = None,
@@ -98,7 +98,7 @@ def read_corpus(path: Path | None) -> tuple[str, ...]:
     return tuple(text for text in read_texts(path).texts if text.strip())
 
 
-def is_protected(path: Path, form: TableFormat) -> bool:
+def is_protected(path: Path, form: TableOptions) -> bool:
     """Return whether ``path`` is a Parquet file that vecveil wrote."""
     if str(path) == "-" or form.of_path(path) != "parquet":
         return False

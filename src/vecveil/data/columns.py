@@ -230,7 +230,7 @@ def ids_of(values: Any, *, source: str, first_row: int) -> list[str]:
         if not isinstance(value, str | int) or isinstance(value, bool) or value == "":
             got = "nothing" if value is None or value == "" else type(value).__name__
             raise DataFileError(
-                f"{source}: an id must be a text or a whole number; {row_number(first_row + i)} has {got}.",
+                f"{source}: `id_column` has {got} at {row_number(first_row + i)}. An id is a text or a whole number.",
                 param="id_column",
             )
     # A CSV's "7" and a Parquet file's 7 are one item: the format must not change an id.

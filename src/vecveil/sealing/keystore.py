@@ -90,7 +90,7 @@ def typed_value(value: str | bool | int | float, *, param: str = "metadata") -> 
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return b"i" + f"{int(value):x}".encode()
     raise InvalidInputError(
-        f"`{param}`: a filter field has a text, a finite number, true or false, not {type(value).__name__}. `where` "
+        f"`{param}`: filter fields take a text, a finite number, true or false, not {type(value).__name__}. `where` "
         "also takes a list of them.",
         code="E-SEAL-FILTER",
         param=param,
