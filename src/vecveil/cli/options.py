@@ -210,6 +210,8 @@ class Sections(click.Command):
         """Return the words of settings, as options, and the other words."""
         options = {name: each for each in self.settings.params for name in (*each.opts, *each.secondary_opts)}
         flags = {name for name, each in options.items() if isinstance(each, click.Option) and each.is_flag}
+        others = [each for each in self.params if isinstance(each, click.Option) and not each.is_flag]
+        valued = {name for each in others for name in each.opts}
         given: list[str] = []
         kept: list[str] = []
         words = iter(args)
@@ -218,17 +220,22 @@ class Sections(click.Command):
             if word == "--":
                 return given, [*kept, word, *words]
             if name not in ("--option", *options):
-                kept.append(word)
+                # As click does: the word after an option with a value is its value, whatever it looks like.
+                short = next((at for at, letter in enumerate(word) if f"-{letter}" in valued), 0)
+                alone = short == len(word) - 1 and word[:1] == "-" != word[1:2]
+                kept += [word, *itertools.islice(words, 1 if word in valued or alone else 0)]
                 continue
             following = [value] if sign else [] if name in flags else list(itertools.islice(words, 1))
             if name in options:
-                given += [name, *following]
+                given += [word] if sign else [name, *following]
                 continue
             key, assigned, text = "".join(following).partition("=")
             setting = options.get(f"--{key.strip().replace('_', '-')}") if assigned else None
             if setting is None:
                 kept += [name, *following]
             elif setting.opts[0] in flags:
+                if _typed(text) not in (True, False):
+                    raise click.BadParameter(f"{key.strip()} is true or false.", param_hint="--option")
                 given += (setting.secondary_opts if _typed(text) in (False, 0) else setting.opts)[:1]
             else:
                 given += [setting.opts[0], text]

@@ -63,16 +63,29 @@ def test_help_shows_few_options_and_help_all_every_one(name: str, command: click
         ("--option=map_queries=true --no-cache", {"map_queries": True, "cache": False}),
         ("--option cache=false --option map_queries=false", {"cache": False, "map_queries": False}),
         ("--hypernym DRUG=pill --option hypernym=DOSE=much", {"hypernyms": (("DRUG", "pill"), ("DOSE", "much"))}),
+        ("--encoder --sts --point 3", {"encoder": "--sts", "sts": None, "point": 3}),
+        ("-vo --sigma", {"verbose": True, "out": Path("--sigma"), "sigma": None}),
+        ("--preserve=--sts --label-column --", {"preserve": "--sts", "label_column": "--", "sts": None}),
     ],
 )
 def test_settings_are_given_by_their_name_or_by_option(words: str, expected: dict[str, Any]) -> None:
     fit = dict(commands())["fit"]
-    params = fit.make_context("fit", [*words.split(), "notes.csv", "-o", "p.vecveil"]).params
+    params = fit.make_context("fit", ["-o", "p.vecveil", *words.split(), "notes.csv"]).params
     assert {name: params[name] for name in expected} == expected
     assert (params["input"], params["released"]) == (Path("notes.csv"), "full")
 
 
-@pytest.mark.parametrize("words", ["--noise-to-signal 0", "--sigma", "--option long_texts=fold", "--option nothing"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--noise-to-signal 0",
+        "--sigma",
+        "--option long_texts=fold",
+        "--option nothing",
+        "--option cache=no",
+        "--map-queries=true",
+    ],
+)
 def test_wrong_settings_are_misuse(words: str) -> None:
     with pytest.raises(click.UsageError):
         dict(commands())["fit"].make_context("fit", ["notes.csv", "-o", "p.vecveil", *words.split()])
