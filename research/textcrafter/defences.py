@@ -25,7 +25,7 @@ class Defence:
 
     Attributes:
         method: of `vecveil.fit_pairs`, or one of `MADE_HERE`.
-        options: of the method; the strings ``"radius"``, ``"radius/√n"`` and ``"2 radius/√n"`` stand for numbers.
+        options: of the method; the strings ``"radius"``, ``"radius/√n"``, its half and its double stand for numbers.
         learns: ``set`` fits on the training rows of the set and its concept; ``pii`` on the PII corpus and WikiText-2,
             once for each seed.
         main: whether the defence is in the paper's table, and reconstruction is measured.
@@ -40,7 +40,7 @@ class Defence:
     def options_at(self, radius: float, dimension: int) -> dict[str, Any]:
         """Return the options with the numbers for r and n."""
         share = radius / float(np.sqrt(dimension))
-        values = {"radius": radius, "radius/√n": share, "2 radius/√n": 2 * share}
+        values = {"radius": radius, "0.5 radius/√n": share / 2, "radius/√n": share, "2 radius/√n": 2 * share}
         return {
             name: values.get(value, value) if isinstance(value, str) else value for name, value in self.options.items()
         }
@@ -83,6 +83,21 @@ DEFENCES: dict[str, Defence] = {
     "orthogonal-fixed": Defence("random direction orthogonal to one fixed v, norm r", "orthogonal-fixed"),
     # What k-means alone does: a step to the nearest of the same 8 centres, 60 % of it by length, the rest noise.
     "pull": Defence("not learnt: a pull to the nearest of 8 centres, norm r", "pull"),
+    # The other ends of Fig. 3's curves over σ, ε and r; their middles are in the table.
+    "gaussian-half": Defence("Gaussian, σ = r/2√n", "gaussian", {"sigma": "0.5 radius/√n"}),
+    "ldp-gaussian-70": Defence("LDP Gaussian, ε = 70, δ = 1e-5", "ldp-gaussian", {"epsilon": 70.0, "delta": 1e-5}),
+    "ldp-gaussian-280": Defence("LDP Gaussian, ε = 280, δ = 1e-5", "ldp-gaussian", {"epsilon": 280.0, "delta": 1e-5}),
+    "ldp-gaussian-560": Defence("LDP Gaussian, ε = 560, δ = 1e-5", "ldp-gaussian", {"epsilon": 560.0, "delta": 1e-5}),
+    **{
+        f"textcrafter-{direction}-{name}": Defence(
+            f"TextCrafter, v {'as drawn' if direction == 'untrained' else '= e'}, r = {radius:g}",
+            "textcrafter",
+            {"radius": radius, "direction": direction},
+            learns="pii",
+        )
+        for direction in ("untrained", "embedding")
+        for name, radius in (("half", 0.5), ("2", 2.0))
+    },
     "textcrafter-12": Defence("TextCrafter, 12 tokens", "textcrafter", {**_TEXTCRAFTER, "tokens": 12}, learns="pii"),
 }
 MADE_HERE = ("none", "orthogonal", "orthogonal-fixed", "pull")

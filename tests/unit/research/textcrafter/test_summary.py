@@ -155,6 +155,16 @@ def test_accuracy_against_bleu_has_a_point_for_each_defence() -> None:
     assert len(points) == 4
 
 
+def test_a_curve_over_the_noise_needs_two_of_its_points() -> None:
+    names = ("gaussian-2", "gaussian", "gaussian-half", "textcrafter-untrained")
+    rows = [_row("utility", "ade", name, _utility(0.5 + i / 10, 0.3 + i / 10)) for i, name in enumerate(names)]
+    (drawn,) = TextCrafterSets().summary(SPEC, Records(rows)).figures
+    assert drawn.title.endswith("over r, σ and ε: ADE")
+    assert [(one.name, [(p.x, p.y) for p in one.points]) for one in drawn.series] == [
+        ("Gaussian, over σ", [(30, 50), (40, 60), (50, 70)])
+    ]
+
+
 def _finding(records: Records, words: str) -> ClaimFinding:
     found = TextCrafterSets().summary(SPEC, records).findings
     (one,) = [finding for finding in found if words in finding.claim]
