@@ -566,6 +566,19 @@ TABLES: dict[str, Render] = {
     ),
     "reconstruction-training": reconstruction_training,
     "reconstruction-pairs": reconstruction_pairs,
+    "case-study-judge": each(
+        "case_study_judge",
+        "rows",
+        {
+            "noise": "{scale}",
+            "method": named("method", METHODS),
+            "texts × seeds": "{texts} × {seeds}",
+            "LSA": "{first:.2f}",
+            "SBERT": lambda row: figure(row, "{second:.2f} ± {spread:.2f}", missing=figure(row, "{second:.2f}")),
+            "SBERT by chance": "{chance:.2f}",
+        },
+        words=3,
+    ),
     "leakage": leakage,
     "list-size": each(
         "list_size",
