@@ -30,7 +30,6 @@ __all__ = [
     "StoreError",
     "TrainingError",
     "VecveilError",
-    "message",
     "not_finite",
     "optional_import",
     "out_of_range",
@@ -47,12 +46,10 @@ class VecveilError(Exception):
         code: stable identifier of the kind of error, such as ``E-INPUT-RANGE``. Programs and tests match the code
             and ``param``; the sentence may change in any release.
         param: name of the argument at fault; empty where no single argument is.
-        owner: class, function, command or file with which the sentence begins; empty where it begins otherwise.
     """
 
     code: str = "E-VECVEIL"
     param: str = ""
-    owner: str = ""
 
     def __init_subclass__(cls, *, code: str = "") -> None:
         if code:
@@ -73,10 +70,8 @@ class VecveilError(Exception):
     def of(
         cls, owner: str, param: str, constraint: str, got: object, why: str = "", fix: str = "", *, code: str = ""
     ) -> Self:
-        """Return the error whose sentence `message` builds; ``code`` defaults to the code of the class."""
-        error = cls(message(owner, param, constraint, got, why, fix), code=code, param=param)
-        error.owner = owner
-        return error
+        """Return the error of the research code: what ``param`` needs, and what it is."""
+        return cls(f"{owner}: `{param}` must be {constraint}; got {got}. {why} {fix}".rstrip(), code=code, param=param)
 
 
 def _rebuilt(kind: type[VecveilError], *arguments: Any) -> VecveilError:
@@ -188,33 +183,30 @@ def optional_import(feature: str, package: str, extra: str) -> Iterator[None]:
 
 def wrong_type(owner: str, param: str, expected: str, got: object, *, fix: str = "") -> InvalidInputError:
     """Return the error for an argument of the wrong type; it names the type of ``got``, never its value."""
-    return InvalidInputError.of(owner, param, expected, type(got).__name__, fix=fix, code="E-INPUT-TYPE")
+    kind = "None" if got is None else type(got).__name__
+    return _input_error(owner, param, f"`{param}` takes {expected}, not {kind}.", fix, "E-INPUT-TYPE")
 
 
 def wrong_shape(owner: str, param: str, expected: str, got: object, *, fix: str = "") -> InvalidInputError:
-    """Return the error for an array of the wrong shape."""
-    return InvalidInputError.of(owner, param, f"of shape {expected}", f"shape {got}", fix=fix, code="E-INPUT-SHAPE")
+    """Return the error for an array of the shape ``got``."""
+    return _input_error(owner, param, f"`{param}` has shape {got}; it needs {expected}.", fix, "E-INPUT-SHAPE")
 
 
-def not_finite(owner: str, param: str, got: object, *, fix: str = "") -> InvalidInputError:
+def not_finite(owner: str, param: str, got: str = "NaN or infinity", *, fix: str = "") -> InvalidInputError:
     """Return the error for NaN or infinity among the values."""
-    return InvalidInputError.of(owner, param, "finite", got, fix=fix, code="E-INPUT-FINITE")
+    return _input_error(owner, param, f"`{param}` has {got}.", fix, "E-INPUT-FINITE")
 
 
-def out_of_range(
-    owner: str, param: str, constraint: str, got: object, why: str = "", fix: str = ""
-) -> InvalidInputError:
-    """Return the error for a number outside of its range."""
-    return InvalidInputError.of(owner, param, constraint, got, why, fix, code="E-INPUT-RANGE")
+def out_of_range(owner: str, param: str, allowed: str, got: object, fix: str = "") -> InvalidInputError:
+    """Return the error for a value outside of its range; ``allowed`` follows the verb "use"."""
+    return _input_error(owner, param, f"`{param}` is {got}; use {allowed}.", fix, "E-INPUT-RANGE")
 
 
 def unknown_name(owner: str, param: str, names: Iterable[str], got: object, *, fix: str = "") -> InvalidInputError:
     """Return the error for a name that is none of ``names``."""
-    constraint = f"one of {', '.join(names)}"
-    return InvalidInputError.of(owner, param, constraint, repr(got)[:60], fix=fix, code="E-INPUT-NAME")
+    text = f"`{param}` {repr(got)[:60]} is unknown; use one of {', '.join(names)}."
+    return _input_error(owner, param, text, fix, "E-INPUT-NAME")
 
 
-def message(owner: str, param: str, constraint: str, got: object, why: str = "", fix: str = "") -> str:
-    """Return the sentence of an error: ``Owner: `param` must be constraint; got value. Why. Fix.``"""
-    sentence = f"{owner}: `{param}` must be {constraint}; got {got}."
-    return " ".join(part for part in (sentence, why, fix) if part)
+def _input_error(owner: str, param: str, text: str, fix: str, code: str) -> InvalidInputError:
+    return InvalidInputError(f"{owner}: {text} {fix}".rstrip(), code=code, param=param)

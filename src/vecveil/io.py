@@ -354,8 +354,7 @@ class StateFile:
 
     def damaged(self) -> DataFileError:
         """Return the error for an unreadable checkpoint."""
-        got = f"{self.path.parent.name}, which cannot be read as one"
-        return checkpoint_error("a folder that a training has written", got, "Remove the folder.")
+        return checkpoint_error(f"{self.path.parent.name} is damaged, or no training wrote it. Remove the folder.")
 
 
 def check_identity(stored: Mapping[str, Any], expected: Mapping[str, Any], folder: Path) -> None:
@@ -363,9 +362,8 @@ def check_identity(stored: Mapping[str, Any], expected: Mapping[str, Any], folde
     for key, value in expected.items():
         if stored.get(key) != value:
             raise checkpoint_error(
-                f"one with {key} {str(value)[:60]}",
-                f"one with {key} {str(stored.get(key))[:60]}",
-                f"Give another folder, or remove {str(folder)[:200]}.",
+                f"{folder.name} is of a training with {key} {str(stored.get(key))[:60]}, not {str(value)[:60]}. Give "
+                f"another folder, or remove {str(folder)[:200]}."
             )
 
 
@@ -381,12 +379,12 @@ def not_writable(folder: Path, error: Exception) -> DataFileError:
     """Return the error for a folder that no checkpoint can be written into."""
     known = isinstance(error, OSError) and error.errno
     reason = os.strerror(known) if known else type(error).__name__
-    return checkpoint_error("a writable folder", f"{folder.name}: {reason}")
+    return checkpoint_error(f"cannot write into {folder.name}: {reason}.")
 
 
-def checkpoint_error(constraint: str, got: str, fix: str = "") -> DataFileError:
+def checkpoint_error(text: str) -> DataFileError:
     """Return the error for a checkpoint that cannot be used."""
-    return DataFileError.of("Checkpoint", "checkpoint", constraint, got, fix=fix, code="E-CHECKPOINT")
+    return DataFileError(f"`checkpoint`: {text}", code="E-CHECKPOINT", param="checkpoint")
 
 
 # Text encodings ------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def check_embeddings(
             param=param,
         )
     if value.shape[1] == 0:
-        raise wrong_shape(owner, param, "(N, n) with n ≥ 1", value.shape)
+        raise wrong_shape(owner, param, "(N, n) with n of at least 1", value.shape)
     if dimension is not None and value.shape[1] != dimension:
         raise IncompatibleError(
             f"{owner}: `{param}` has dimension {value.shape[1]}; the protector was fitted for {dimension}. Use "
@@ -92,7 +92,7 @@ def check_numbers(value: Any, *, owner: str, param: str) -> npt.NDArray[np.float
     if numbers.dtype.kind not in "biuf":
         raise wrong_type(owner, param, "an array of numbers", value)
     if not np.isfinite(numbers).all():
-        raise not_finite(owner, param, "NaN or infinity in it")
+        raise not_finite(owner, param)
     return numbers.astype(np.float64, copy=False)
 
 
@@ -119,17 +119,16 @@ def check_texts(value: Any, *, owner: str, param: str = "texts", min_rows: int =
 
 def check_positive(value: Any, *, owner: str, param: str, allow_zero: bool = False) -> float:
     """Return ``value`` as a finite float greater than zero (or at least zero)."""
-    sign = "≥ 0" if allow_zero else "> 0"
-    constraint = f"a finite number {sign}"
+    allowed = "a finite number of at least 0" if allow_zero else "a finite number above 0"
     numeric = int | float | np.integer | np.floating
     if isinstance(value, bool | np.bool_) or not isinstance(value, numeric):
-        raise wrong_type(owner, param, constraint, value)
+        raise wrong_type(owner, param, allowed, value)
     try:
         number = float(value)
     except OverflowError:  # an integer beyond the range of a float
         number = math.inf
     if not math.isfinite(number) or number < 0 or (number == 0 and not allow_zero):
-        raise out_of_range(owner, param, constraint, number)
+        raise out_of_range(owner, param, allowed, number)
     return number
 
 
@@ -137,20 +136,18 @@ def check_probability(value: Any, *, owner: str, param: str, open_interval: bool
     """Return ``value`` as a float in [0, 1], or in (0, 1) with ``open_interval``."""
     number = check_positive(value, owner=owner, param=param, allow_zero=True)
     if number > 1 or (open_interval and not 0 < number < 1):
-        interval = "(0, 1)" if open_interval else "[0, 1]"
-        raise out_of_range(owner, param, f"a number in {interval}", number)
+        raise out_of_range(owner, param, "a number between 0 and 1" + ", exclusive" * open_interval, number)
     return number
 
 
 def check_count(value: Any, *, owner: str, param: str, minimum: int = 1, maximum: int | None = None) -> int:
     """Return ``value`` as an integer of at least ``minimum`` and at most ``maximum``."""
-    upper = "" if maximum is None else f" and ≤ {maximum}"
-    constraint = f"an integer ≥ {minimum}{upper}"
+    allowed = f"an integer of at least {minimum}" + ("" if maximum is None else f" and at most {maximum}")
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise wrong_type(owner, param, constraint, value)
+        raise wrong_type(owner, param, allowed, value)
     number = int(value)
     if number < minimum or (maximum is not None and number > maximum):
-        raise out_of_range(owner, param, constraint, number)
+        raise out_of_range(owner, param, allowed, number)
     return number
 
 

@@ -149,7 +149,7 @@ def test_a_pipeline_whose_key_is_gone_does_not_load(protector_file, monkeypatch,
     monkeypatch.setenv("HERE", key_file.read_text())
     text = chain(DocumentProtector(protector_file, key="env:HERE")).dumps()
     monkeypatch.delenv("HERE")
-    with pytest.raises((DeserializationError, KeyFileError), match="HERE unset"):
+    with pytest.raises((DeserializationError, KeyFileError), match="HERE is not set"):
         load(text)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from harness.errors import raises
 from vecveil import errors
-from vecveil.errors import InvalidInputError, MissingDependencyError, VecveilError, message
+from vecveil.errors import InvalidInputError, MissingDependencyError, VecveilError
 from vecveil.validation import (
     check_count,
     check_embeddings,
@@ -73,7 +73,7 @@ def test_texts_name_the_type_and_position_but_not_the_value() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True, "1", None, 10**400])
 def test_positive_refuses(value: object) -> None:
-    with pytest.raises(InvalidInputError, match="`p` must be a finite number > 0"):
+    with pytest.raises(InvalidInputError, match=r"`p` .* a finite number above 0"):
         check_positive(value, **AS)
 
 
@@ -120,7 +120,7 @@ def test_every_error_has_a_description_and_a_code() -> None:
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_an_error_keeps_its_attributes_between_processes(protocol: int) -> None:
     for error in (
-        errors.out_of_range("fit", "rank", "≥ 1", 0),
+        errors.out_of_range("fit", "rank", "a number above 1", 0),
         errors.LedgerCapError("too many", 3),
         errors.TrainingError("diverged", 2, 7),
         MissingDependencyError("The kernel attack", "sklearn", "attacks"),
@@ -149,9 +149,24 @@ def test_numbers_are_finite_and_real(value: object, code: str) -> None:
     assert check_numbers([[1, 2]], owner="f", param="x").dtype == np.float64
 
 
-def test_the_error_sentence() -> None:
-    said = message("fit", "rank", "≥ 1", 0, "Nothing is erased.", "Raise it.")
-    assert said == "fit: `rank` must be ≥ 1; got 0. Nothing is erased. Raise it."
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (errors.wrong_type("fit", "noise", "True or False", None), "fit: `noise` takes True or False, not None."),
+        (
+            errors.wrong_shape("fit", "X", "(N, n)", (3,), fix="Reshape."),
+            "fit: `X` has shape (3,); it needs (N, n). Reshape.",
+        ),
+        (errors.not_finite("fit", "X"), "fit: `X` has NaN or infinity."),
+        (errors.out_of_range("fit", "rank", "a number above 1", 0), "fit: `rank` is 0; use a number above 1."),
+        (
+            errors.unknown_name("fit", "map", ["none", "wiener"], "x"),
+            "fit: `map` 'x' is unknown; use one of none, wiener.",
+        ),
+    ],
+)
+def test_the_error_sentence(error: InvalidInputError, sentence: str) -> None:
+    assert str(error) == sentence
 
 
 def test_a_missing_dependency_says_what_to_install() -> None:

@@ -34,7 +34,7 @@ from vecveil.accounting.ledger_file import (
     insert_events,
     transaction,
 )
-from vecveil.errors import InvalidInputError, LedgerCapError, LedgerError, message, wrong_type
+from vecveil.errors import InvalidInputError, LedgerCapError, LedgerError, wrong_type
 from vecveil.io import atomic_path
 from vecveil.validation import check_count, check_positive, check_same_length
 
@@ -462,14 +462,8 @@ def _check_cap(opened: sqlite3.Connection, cap: int | None, more: Counter[bytes]
     beyond = sum(_count(opened, item) + number > cap for item, number in more.items())
     if beyond:
         raise LedgerCapError(
-            message(
-                "Ledger.record",
-                "ids",
-                f"items with at most {cap} releases each",
-                f"{beyond} of {len(more)} items that would have more",
-                "Nothing was recorded.",
-                "Leave these items out (Ledger.count tells which), or raise the cap.",
-            ),
+            f"Ledger.record: {beyond} of {len(more)} items in `ids` would have more than {cap} releases, the cap. "
+            "Nothing was recorded. Omit these items (Ledger.count finds them), or raise the cap.",
             beyond,
         )
 

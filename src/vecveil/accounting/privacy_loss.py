@@ -21,7 +21,7 @@ from typing import Any, ClassVar, overload
 import numpy as np
 
 from vecveil.accounting.quadrature import Array
-from vecveil.errors import out_of_range
+from vecveil.errors import InvalidInputError
 from vecveil.types import Vector
 from vecveil.validation import check_numbers, check_probability
 
@@ -96,7 +96,7 @@ class PrivacyLoss(ABC):
     def trade_off(self, alpha: Vector) -> Vector: ...
     def trade_off(self, alpha: float | Vector) -> float | Vector:
         """Return β(α), the smallest type II error at type I error α in [0, 1]."""
-        a = _numbers(alpha, type(self).__name__, "alpha", "numbers in [0, 1]", 0.0, 1.0)
+        a = _numbers(alpha, type(self).__name__, "alpha", "numbers between 0 and 1", 0.0, 1.0)
         return _like(np.clip(self._trade_off(a.ravel()), 0.0, 1.0).reshape(a.shape), alpha)
 
     def to_record(self) -> dict[str, Any]:
@@ -131,11 +131,12 @@ class PrivacyLoss(ABC):
         return self.worst_case
 
 
-def _numbers(value: Any, owner: str, param: str, constraint: str, low: float, high: float = math.inf) -> Array:
+def _numbers(value: Any, owner: str, param: str, allowed: str, low: float, high: float = math.inf) -> Array:
     array = check_numbers(value, owner=owner, param=param)
     bad = (array < low) | (array > high)
     if bad.any():
-        raise out_of_range(owner, param, constraint, f"{int(bad.sum())} values out of range")
+        text = f"{owner}: `{param}` has {int(bad.sum())} values out of range; it takes {allowed}."
+        raise InvalidInputError(text, code="E-INPUT-RANGE", param=param)
     return array
 
 

@@ -81,7 +81,8 @@ class Checkpoint:
             return None
         record = self._read(path)
         if record.get("schema") != SCHEMA:
-            raise checkpoint_error(f"of the schema {SCHEMA!r}", repr(str(record.get("schema"))[:40]))
+            schema = repr(str(record.get("schema"))[:40])
+            raise checkpoint_error(f"the schema of {self.folder.name} is {schema}, not {SCHEMA!r}. Remove the folder.")
         try:
             # Compared first: the state of another attack would be reported as damaged.
             check_identity(dict(record["identity"]), self.identity, self.folder)
@@ -89,8 +90,7 @@ class Checkpoint:
                 parts = {name: self.part(name).load(part) for name, part in kind.items()}
                 for name, part in parts.items():
                     if part is None:
-                        constraint = f"a folder with the parts {', '.join(kind)}"
-                        raise checkpoint_error(constraint, f"one without {name}", "Remove the folder.")
+                        raise checkpoint_error(f"{self.folder.name} lacks the part {name}. Remove the folder.")
                 return parts
             if hasattr(kind, "load"):
                 return kind.load(self.folder)
@@ -134,8 +134,7 @@ class Checkpoint:
         return Checkpoint(self.folder / name, {})
 
     def _damaged(self) -> DataFileError:
-        got = f"{self.folder.name}, which cannot be read as one"
-        return checkpoint_error("a folder that an attack has written", got, "Remove the folder.")
+        return checkpoint_error(f"{self.folder.name} is damaged, or no attack wrote it. Remove the folder.")
 
 
 def _collect(state: Any, prefix: str, arrays: dict[str, Any], values: dict[str, Any]) -> None:

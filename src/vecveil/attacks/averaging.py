@@ -114,7 +114,7 @@ class RepeatedVectors(LabelledVectors):
             raise wrong_shape(
                 "RepeatedVectors",
                 "releases",
-                "(N, k, n) for X of shape (N, n)",
+                "(N, k, n), where X has (N, n)",
                 shape,
                 fix="Make them with `RepeatedVectors.of`.",
             )

@@ -55,7 +55,7 @@ def text_groups(texts: Texts, ids: Any = None, *, pairs: Any = None) -> Rows:
         if joined.size == 0:
             joined = np.empty((0, 2), dtype=np.intp)
         if joined.ndim != 2 or joined.shape[1] != 2 or joined.dtype.kind not in "iu":
-            raise wrong_shape(owner, "pairs", "(P, 2), integers", f"{joined.shape}, dtype {joined.dtype}")
+            raise wrong_shape(owner, "pairs", "(P, 2) and integers", f"{joined.shape} and dtype {joined.dtype}")
         edges.append(_indices(joined, len(given), owner, "pairs"))
     both = np.concatenate(edges)
     size = (len(given), len(given))
@@ -266,7 +266,8 @@ def _hash_fields(hashed: Any, record: Any) -> None:
 
 def _same_length(owner: str, name: str, got: int, rows: int) -> None:
     if got != rows:
-        raise wrong_shape(owner, name, f"(N, …), a row for each of the {rows} vectors", f"{got} rows")
+        text = f"{owner}: `{name}` has {got} rows; it needs one for each of the {rows} vectors."
+        raise InvalidInputError(text, code="E-INPUT-SHAPE", param=name)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -393,7 +394,7 @@ class CandidateVectors(Evidence):
         if self.options is not None:
             options = _indices(self.options, len(pool), owner, "options")
             if options.ndim != 2 or options.shape[1] < 2:
-                raise wrong_shape(owner, "options", "(M, C) with C >= 2", options.shape)
+                raise wrong_shape(owner, "options", "(M, C) with C of at least 2", options.shape)
             _same_length(owner, "options", len(options), M)
             object.__setattr__(self, "options", options)
             choices = options.shape[1]
@@ -468,7 +469,7 @@ class Knowledge:
         S = np.asarray(self.noise_covariance)
         size = (self.dimension, self.dimension)
         if S.shape != size or not np.isfinite(S).all():
-            raise wrong_shape(owner, "noise_covariance", f"{size}, finite", S.shape)
+            raise wrong_shape(owner, "noise_covariance", f"{size} and finite values", S.shape)
         # A computed covariance is symmetric and positive up to rounding only.
         values = np.linalg.eigvalsh((S + S.T) / 2)
         slack = 1e-6 * float(np.abs(values).max(initial=0.0))

@@ -343,7 +343,7 @@ def in_options(
     For ``values`` see `VALUES`; ``arguments`` tell which option names a missing column.
     """
     text, param = str(error), error.param
-    owner = error.owner or text.partition(": ")[0]
+    owner = text.partition(": ")[0]
     files = {Path(value).name: option for value, (option, _) in values.items()}
     if owner.startswith("serve --config"):  # the file has the names of Python
         return text.replace("`path`", "`--config`")

@@ -91,7 +91,7 @@ class AnnotatedSpans:
 def checked_labels(labels: Sequence[Any], *, owner: str, param: str = "labels") -> tuple[str | None, ...]:
     """Return one string or None for each text; an empty string counts as None."""
     if isinstance(labels, str | bytes | Mapping) or not hasattr(labels, "__iter__"):
-        raise wrong_type(owner, param, "a sequence, one label a text", labels)
+        raise wrong_type(owner, param, "a sequence with one label for each text", labels)
     # tolist: the scalars of an array become Python's
     values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     for i, value in enumerate(values):

@@ -304,7 +304,9 @@ class SealedDocumentStore(_Saved):
             self.collection = SealedIndex(where, sealer, **self._index)
             return
         if protector is None:
-            raise wrong_type(_STORE, "protector", "a protector, unless the database is a sealed index", protector)
+            raise wrong_type(
+                _STORE, "protector", "a protector or its path", protector, fix="Only a sealed index needs none."
+            )
         self._policy = open_policy(**self._options)
         self.collection = ProtectedCollection(where, self._policy, sealer, **self._own)
 

@@ -146,7 +146,7 @@ class Step:
         if self.matrix is not None:
             values = check_numbers(self.matrix, owner=owner, param=param)
             if values.ndim != 2 or 0 in values.shape:
-                raise wrong_shape(owner, param, "(m, d), the matrix of 'project',", values.shape)
+                raise wrong_shape(owner, param, "(m, d)", values.shape)
             object.__setattr__(self, "matrix", np.ascontiguousarray(values))
 
     @property

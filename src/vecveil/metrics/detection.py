@@ -121,9 +121,9 @@ def _best_threshold(scores: FloatArray, labels: BoolArray) -> float:
 def _check(scores: Any, labels: Any, *, owner: str, part: str = "") -> tuple[FloatArray, BoolArray]:
     s, given = np.asarray(scores, dtype=np.float64), np.asarray(labels)
     if s.ndim != 1 or given.shape != s.shape:
-        raise wrong_shape(owner, f"{part}labels", f"(N,), as `{part}scores`", f"{given.shape} and {s.shape}")
+        raise wrong_shape(owner, f"{part}labels", f"(N,) like `{part}scores`, which has {s.shape}", given.shape)
     if not np.isfinite(s).all():
-        raise not_finite(owner, f"{part}scores", "NaN or infinity")
+        raise not_finite(owner, f"{part}scores")
     true = check_binary(given, owner=owner, param=f"{part}labels")
     if true.all() or not true.any():
         text = f"{owner}: `{part}labels` has one class only in {len(s)} rows."
@@ -145,9 +145,9 @@ def candidate_matching(scores: Any, truth: Any, groups: Any = None, *, seed: int
     owner = "candidate_matching"
     s = np.asarray(scores, dtype=np.float64)
     if s.ndim != 2 or len(s) < 1 or s.shape[1] < 2:
-        raise wrong_shape(owner, "scores", "(M, C), M >= 1 and C >= 2", s.shape)
+        raise wrong_shape(owner, "scores", "(M, C) with M of at least 1 and C of at least 2", s.shape)
     if not np.isfinite(s).all():
-        raise not_finite(owner, "scores", "NaN or infinity")
+        raise not_finite(owner, "scores")
     columns = s.shape[1]
     right = _integers(truth, len(s), 0, columns - 1, owner=owner, param="truth")
     target = np.take_along_axis(s, right[:, None], axis=1)
@@ -194,7 +194,7 @@ def _matching_estimates(
 def _integers(value: Any, rows: int | None, low: int, high: int, *, owner: str, param: str) -> IntArray:
     given = np.asarray(value)
     if given.ndim != 1 or not given.size or (rows is not None and given.size != rows):
-        raise wrong_shape(owner, param, f"({'M >= 1' if rows is None else rows},)", given.shape)
+        raise wrong_shape(owner, param, f"({'M' if rows is None else rows},)", given.shape)
     if given.dtype.kind not in "iu" or given.min() < low or given.max() > high:
         text = f"{owner}: `{param}` holds whole numbers from {low} to {high}."
         raise InvalidInputError(text, code="E-INPUT-VALUES", param=param)

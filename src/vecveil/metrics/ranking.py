@@ -151,8 +151,9 @@ def retrieval_ndcg(
     gains = csr_array(relevance, dtype=np.float64)
     expected = (len(queries), len(documents))
     if queries.shape[1] != documents.shape[1] or gains.shape != expected:
-        got = f"{gains.shape}, dimensions {queries.shape[1]} and {documents.shape[1]}"
-        raise wrong_shape(owner, "relevance", f"{expected}, with vectors of one dimension", got)
+        shapes = f"{gains.shape}, `queries` {queries.shape} and `documents` {documents.shape}"
+        text = f"{owner}: the shapes differ: `relevance` {shapes}."
+        raise InvalidInputError(text, code="E-INPUT-SHAPE", param="relevance")
     # Blocks of queries: the Q × D cosines are never held at once.
     step = max(1, _BLOCK // len(documents))
     starts = range(0, len(queries), step)
@@ -168,10 +169,10 @@ def _check(scores: Any, relevance: Any, *, owner: str) -> tuple[FloatArray, csr_
     s = np.asarray(scores, dtype=np.float64)
     gains = csr_array(relevance, dtype=np.float64)
     if s.ndim != 2 or s.shape != gains.shape or s.shape[1] == 0:
-        got = f"{s.shape} and {gains.shape}"
-        raise wrong_shape(owner, "scores", "(Q, D), as `relevance`, D >= 1", got)
+        expected = f"(Q, D) like `relevance`, which has {gains.shape}, with D of at least 1"
+        raise wrong_shape(owner, "scores", expected, s.shape)
     if not np.isfinite(s).all():
-        raise not_finite(owner, "scores", "NaN or infinity")
+        raise not_finite(owner, "scores")
     if not np.isfinite(gains.data).all() or (gains.data < 0).any():
         raise InvalidInputError(f"{owner}: `relevance` holds finite numbers of 0 or more.", param="relevance")
     return s, gains

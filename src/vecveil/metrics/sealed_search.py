@@ -427,7 +427,7 @@ def _checked_gains(
     """Return the judgements of at most ``most`` judged queries over their ideal DCG, and the rows of these queries."""
     given = csr_array(relevance, dtype=np.float64)
     if given.shape != (queries, documents):
-        raise wrong_shape(owner, "relevance", f"({queries}, {documents})", str(given.shape))
+        raise wrong_shape(owner, "relevance", f"({queries}, {documents})", given.shape)
     judged = np.flatnonzero(given.sum(axis=1) > 0)
     if not judged.size:
         raise InvalidInputError(f"{owner}: `relevance` names no relevant document.", param="relevance")

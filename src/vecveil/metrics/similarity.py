@@ -101,7 +101,7 @@ def _correlation(a: FloatArray, b: FloatArray, *, owner: str) -> float:
 def _check(x: Any, y: Any, *, owner: str) -> tuple[FloatArray, FloatArray]:
     a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
-        raise wrong_shape(owner, "x", "(N,), as `y`, N >= 2", f"{a.shape} and {b.shape}")
+        raise wrong_shape(owner, "x", f"(N,) like `y`, which has {b.shape}, with N of at least 2", a.shape)
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise not_finite(owner, "x", "NaN or infinity in `x` or `y`")
     return a, b

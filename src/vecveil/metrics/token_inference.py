@@ -59,7 +59,7 @@ def check_labels(value: Any, *, owner: str, param: str = "labels") -> BoolArray:
     """Return ``value`` as booleans of shape (N, V), V >= 1; refuse numbers other than 0 and 1."""
     labels = np.asarray(value)
     if labels.ndim != 2 or labels.shape[1] == 0:
-        raise wrong_shape(owner, param, "(N, V) with V >= 1", labels.shape)
+        raise wrong_shape(owner, param, "(N, V) with V of at least 1", labels.shape)
     return check_binary(labels, owner=owner, param=param)
 
 
@@ -227,9 +227,9 @@ def _check(
     true = check_labels(labels, owner=owner)
     s = np.asarray(scores, dtype=np.float64)
     if s.shape != true.shape:
-        raise wrong_shape(owner, param, f"{true.shape}, as `labels`", s.shape)
+        raise wrong_shape(owner, param, f"{true.shape} like `labels`", s.shape)
     if not np.isfinite(s).all():
-        raise not_finite(owner, param, "NaN or infinity")
+        raise not_finite(owner, param)
     if bounded and s.size and (s.min() < 0 or s.max() > 1):
         raise InvalidInputError(f"{owner}: `{param}` holds numbers from 0 to 1.", param=param)
     if not true.any():

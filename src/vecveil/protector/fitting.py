@@ -378,7 +378,7 @@ def _check_precision(
         by = float(brentq(lacking, 0, 2 * short + 1))
         bound = f"at {'least' if sign > 0 else 'most'} {value * np.exp(sign * (by + 0.01)):.3g}"
     why = f"Below that {own.dtype} rounds the noise away, and the release is the vector."
-    raise out_of_range("fit", name, f"{bound} for these vectors", value, why, "Use more noise.")
+    raise out_of_range("fit", name, f"{bound} for these vectors", value, f"{why} Use more noise.")
 
 
 def _with_ranges(protector: Protector, own: Embeddings, seed: int) -> Protector:

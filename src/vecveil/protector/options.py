@@ -133,7 +133,7 @@ class FitOptions:
             )
         output = given["output"]
         if output not in ("full", "reduced"):
-            raise unknown_name("fit", "output", ("'full'", "'reduced'"), output)
+            raise unknown_name("fit", "output", ("full", "reduced"), output)
         if output == "reduced" and map_name != "own map":
             raise InvalidInputError(
                 "`output` 'reduced' needs the map of a subspace method, which alone drops dimensions.", param="output"

@@ -447,9 +447,8 @@ class Protector:
         if self.text_only:
             for param, value in (("ids", ids), ("key", key), ("ledger", ledger), ("noise", noise)):
                 if value is not None and value is not True:
-                    why = "There is no noise: the same text always gives the same vector."
-                    constraint = "left out for a method that rewrites texts"
-                    raise InvalidInputError.of("Protector.encode", param, constraint, "a value", why)
+                    text = f"Leave out `{param}`: this method rewrites texts and adds no noise."
+                    raise InvalidInputError(f"Protector.encode: {text}", param=param)
         X = np.asarray(self.loaded_encoder().encode(self.seen(texts)))
         known = texts if key is not None and self.encoder_info.fingerprint is not None else None
         return self.protect(X, rng, noise=noise, ids=ids, key=key, texts=known, ledger=ledger, rewritten=True)

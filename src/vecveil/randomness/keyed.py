@@ -39,7 +39,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from vecveil.errors import InvalidInputError, KeyFileError, message
+from vecveil.errors import InvalidInputError, KeyFileError
 from vecveil.io import LOCK_SECONDS, LockedError, locked, parse_json, write_bytes
 from vecveil.randomness.stream import BlockCipher, WordStream
 from vecveil.types import Embeddings
@@ -63,18 +63,15 @@ class NoiseKey:
     def __init__(self, key_id: str, secret: bytes) -> None:
         named = isinstance(key_id, str) and 0 < len(key_id) <= _LONGEST_ID
         if not named or not key_id.isprintable():
-            raise KeyFileError.of(
-                "NoiseKey", "key_id", f"a printable name of at most {_LONGEST_ID} characters", type(key_id).__name__
+            raise KeyFileError(
+                f"NoiseKey: `key_id` is a printable name of 1 to {_LONGEST_ID} characters.", param="key_id"
             )
         # Fewer than 8 distinct bytes: a placeholder or padding, not 32 random bytes.
         if not isinstance(secret, bytes) or len(secret) < KEY_BYTES or len(set(secret)) < 8:
-            raise KeyFileError.of(
-                "NoiseKey",
-                "secret",
-                f"at least {KEY_BYTES} random bytes",
-                "something else",
-                "A guessed key suffices to remove the noise.",
-                "Make one with `vecveil key new FILE`.",
+            raise KeyFileError(
+                f"NoiseKey: `secret` is not {KEY_BYTES} or more random bytes. Whoever guesses the key can remove the "
+                "noise. Make one with `vecveil key new FILE`.",
+                param="secret",
             )
         self.key_id = key_id
         self._secret = secret
@@ -126,9 +123,9 @@ class NoiseKeys:
         """Return the key with that id, or the current one."""
         name = self.current if key_id is None else key_id
         if name not in self.keys:
+            # The name is never shown: it may be the secret, passed in the wrong place.
             known = ", ".join(sorted(self.keys))
-            got = "another"  # never shown: it may be the secret, passed in the wrong place
-            raise KeyFileError.of("NoiseKeys", "key_id", f"one of {known}", got)
+            raise KeyFileError(f"NoiseKeys: no key has this `key_id`. Use one of {known}.", param="key_id")
         return self.keys[name]
 
     @classmethod
@@ -138,28 +135,23 @@ class NoiseKeys:
         owner = "NoiseKeys.from_file"
         try:
             if path.stat().st_size > _LARGEST_FILE:
-                raise KeyFileError.of(owner, "path", "a key file", "a file of another kind")
+                raise KeyFileError(f"{owner}: {path.name} is too large for a key file (`path`).", param="path")
             # Read nothing from a file that others can read.
             others = os.name == "posix" and path.stat().st_mode & 0o077
             text = "" if others else path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             number = getattr(error, "errno", None)
             reason = os.strerror(number) if number else type(error).__name__
-            raise KeyFileError.of(
-                owner,
-                "path",
-                "a key file that can be read",
-                f"{path.name}: {reason}",
-                fix="Make one with `vecveil key new FILE`.",
+            raise KeyFileError(
+                f"{owner}: cannot read the key file {path.name} (`path`): {reason}. Make one with "
+                "`vecveil key new FILE`.",
+                param="path",
             ) from None
         if others:
-            raise KeyFileError.of(
-                owner,
-                "path",
-                "readable by its owner alone",
-                f"mode {others:o} for others",
-                "The key suffices to remove the noise.",
+            raise KeyFileError(
+                f"{owner}: other users can read the key file {path.name} (`path`), and with it remove the noise. "
                 f"Run: chmod 600 {path.name}",
+                param="path",
             )
         return cls._parsed(text, owner, "path")
 
@@ -177,8 +169,11 @@ class NoiseKeys:
         named = isinstance(variable, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,60}", variable)
         text = os.environ.get(variable) if named else None
         if not text:
-            got = f"{variable} unset" if named else "something that is no variable's name"
-            raise KeyFileError.of(owner, "variable", "set to the JSON of a key file, or to 32 bytes in base64", got)
+            wrong = f"the variable {variable} is not set" if named else "this is not the name of a variable"
+            raise KeyFileError(
+                f"{owner}: {wrong} (`variable`). Set it to the JSON of a key file, or to 32 bytes in base64.",
+                param="variable",
+            )
         if not text.lstrip().startswith("{"):
             # One key, under a name that the JSON of a later rotation can give it.
             text = json.dumps({"schema": SCHEMA, "current": "env", "keys": {"env": text.strip()}})
@@ -195,13 +190,10 @@ class NoiseKeys:
     def _create(cls, path: Path, key_id: str) -> NoiseKeys:
         keys = dict(cls.from_file(path).keys) if path.exists() else {}
         if key_id in keys:
-            raise KeyFileError.of(
-                "NoiseKeys.create",
-                "key_id",
-                "new in this file",
-                repr(key_id)[:60],
-                "A release records the id of its key.",
-                "Choose another id.",
+            raise KeyFileError(
+                f"NoiseKeys.create: the file already has a key with the `key_id` {repr(key_id)[:60]}. Releases record "
+                "the id of their key: choose a new one.",
+                param="key_id",
             )
         # Older keys stay: their releases must remain repeatable.
         keys[key_id] = NoiseKey(key_id, secrets.token_bytes(KEY_BYTES))
@@ -219,7 +211,6 @@ class NoiseKeys:
     @classmethod
     def _parsed(cls, text: str, owner: str, param: str) -> NoiseKeys:
         # No cause is chained: it would carry the text, and with it the key.
-        wrong: Any = None
         try:
             record = parse_json(text)
             if record["schema"] != SCHEMA:
@@ -233,14 +224,11 @@ class NoiseKeys:
         except KeyFileError as error:
             raise error from None
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, binascii.Error):
-            wrong = message(
-                owner,
-                param,
-                f"the JSON of a key file ({SCHEMA})",
-                "something else",
-                fix="Make one with `vecveil key new FILE`.",
-            )
-        raise KeyFileError(wrong)
+            pass  # the cause may quote the key
+        raise KeyFileError(
+            f"{owner}: `{param}` has no JSON of a key file ({SCHEMA}). Make one with `vecveil key new FILE`.",
+            param=param,
+        )
 
 
 def key_file_content(path: Path, record: Mapping[str, Any], spare: int = 0) -> bytes:
@@ -306,8 +294,9 @@ def check_ids(ids: Any, rows: int, *, owner: str) -> list[bytes]:
     ordered = isinstance(ids, Sequence) or (isinstance(ids, np.ndarray) and ids.ndim == 1)
     if isinstance(ids, str | bytes) or not ordered or len(ids) != rows:
         got = f"{len(ids)} ids" if ordered else type(ids).__name__
-        raise InvalidInputError.of(
-            owner, "ids", f"{rows} ids, one for each row", got, fix="Pass the primary keys of the rows."
+        raise InvalidInputError(
+            f"{owner}: {rows} rows need {rows} `ids`, one each, not {got}. Pass the primary keys of the rows.",
+            param="ids",
         )
     listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
     return [_id_bytes(item, i, owner) for i, item in enumerate(listed)]
@@ -322,8 +311,9 @@ def _id_bytes(value: Any, position: int, owner: str) -> bytes:
         number = int(value)
         size = number.bit_length() // 8 + 1
         return b"i" + number.to_bytes(size, "little", signed=True)
-    raise InvalidInputError.of(
-        owner, "ids", "strings, integers or bytes", f"{type(value).__name__} at position {position}"
+    raise InvalidInputError(
+        f"{owner}: `ids` has a {type(value).__name__} at position {position}; it takes strings, integers or bytes.",
+        param="ids",
     )
 
 

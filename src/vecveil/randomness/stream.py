@@ -148,6 +148,6 @@ def resolve_stream(rng: RandomSource | WordStream, rows: int, *, owner: str = "r
         return WordStream(secrets.token_bytes(32), rows)
     if isinstance(rng, WordStream):
         if rng.rows != rows:
-            raise IncompatibleError.of(owner, "rng", f"a stream of {rows} rows", rng.rows)
+            raise IncompatibleError(f"{owner}: `rng` is a stream of {rng.rows} rows, not {rows}.", param="rng")
         return rng
     return WordStream(resolve_generator(rng, owner=owner).bytes(32), rows)

@@ -377,7 +377,7 @@ class ProtectedCollection:
             source = self._exact(self._embedder.seen([query]), query=True) if self.policy.rewrites_texts else exact
             released = self._embedder.released(source, [query], query=True)
         elif self.policy.rewrites_texts:
-            raise wrong_type(owner, "query", "a text, since the protector rewrites texts", query)
+            raise wrong_type(owner, "query", "a text", query, fix="The protector rewrites texts.")
         else:
             exact = np.atleast_2d(np.asarray(query))
             if exact.shape[0] != 1 or exact.dtype.kind not in "fiu":
@@ -848,7 +848,7 @@ def _query_policy(policy: ReleasePolicy, query_noise: bool) -> ReleasePolicy:
 def _equalities(where: Mapping[str, Any], owner: str) -> Iterator[tuple[str, list[Any]]]:
     """Yield each field of ``where`` with the values of which it must have one, as in `SealedIndex.search`."""
     if not isinstance(where, Mapping):
-        raise wrong_type(owner, "where", "values by filter field", where)
+        raise wrong_type(owner, "where", "a mapping of filter fields to values", where)
     for field, condition in where.items():
         if field == "$and":
             for part in condition if isinstance(condition, list | tuple) else [condition]:

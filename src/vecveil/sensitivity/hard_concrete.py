@@ -99,14 +99,14 @@ class MaskOptions:
         for name in ("epochs", "batch_size"):
             check_count(getattr(self, name), owner=owner, param=name)
         if not isinstance(self.hidden, tuple) or not self.hidden:
-            raise wrong_type(owner, "hidden", "a tuple of at least one width", self.hidden)
+            raise wrong_type(owner, "hidden", "a tuple of one or more widths", self.hidden)
         for width in self.hidden:
             check_count(width, owner=owner, param="hidden")
         if self.xi <= 1:
-            raise out_of_range(owner, "xi", "> 1", self.xi, "A gate could never be exactly 1.")
+            raise out_of_range(owner, "xi", "a number above 1", self.xi, "A gate could never be exactly 1.")
         if not -self.xi < self.gamma < 0:
             why = "A gate could never be exactly 0."
-            raise out_of_range(owner, "gamma", "between -xi and 0", self.gamma, why)
+            raise out_of_range(owner, "gamma", "a number between -xi and 0", self.gamma, why)
         if self.loss not in ("sum", "mean"):
             raise unknown_name(owner, "loss", ("sum", "mean"), self.loss)
         if check_probability(self.held_out, owner=owner, param="held_out") > 0.5:
@@ -216,10 +216,9 @@ def fit_hard_concrete_mask(
             raise out_of_range(
                 owner,
                 "learning_rate",
-                "small enough for training to converge",
+                "a lower one, or a lower `gate_learning_rate`",
                 options.learning_rate,
                 "The loss or a gate became infinite or NaN.",
-                "Lower learning_rate or gate_learning_rate.",
             )
         mask = inference_mask(log_alpha, xi=options.xi, gamma=options.gamma).astype(np.float64)
         on_device = torch.from_numpy(mask).float().to(trainer.device)
@@ -254,7 +253,7 @@ def _check_pairs(positive: Any, negative: Any, owner: str) -> tuple[npt.NDArray[
     first = check_embeddings(positive, owner=owner, param="positive", min_rows=2)
     second = check_embeddings(negative, owner=owner, param="negative", min_rows=2)
     if first.shape != second.shape:
-        raise wrong_shape(owner, "negative", f"{first.shape}, as positive", second.shape)
+        raise wrong_shape(owner, "negative", f"{first.shape} like `positive`", second.shape)
     return np.stack([first, second], axis=1).astype(np.float32), first.shape[1]
 
 

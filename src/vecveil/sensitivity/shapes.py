@@ -85,7 +85,7 @@ class NoiseShape:
         if values.ndim != 2 or values.size == 0 or values.shape[0] != values.shape[1]:
             raise wrong_shape(owner, "matrix", "(n, n)", values.shape)
         if floor > 1:
-            raise out_of_range(owner, "floor", "in (0, 1]", floor)
+            raise out_of_range(owner, "floor", "a number above 0 and at most 1", floor)
         eigenvalues, vectors = np.linalg.eigh((values + values.T) / 2)
         if eigenvalues[-1] <= 0:
             raise InvalidInputError(
@@ -113,10 +113,10 @@ class NoiseShape:
         owner = "NoiseShape.from_low_rank"
         floor = check_positive(floor, owner=owner, param="floor")
         if floor > 1:
-            raise out_of_range(owner, "floor", "in (0, 1]", floor)
+            raise out_of_range(owner, "floor", "a number above 0 and at most 1", floor)
         U = check_numbers(basis, owner=owner, param="basis")
         if U.ndim != 2 or not 1 <= U.shape[1] <= U.shape[0]:
-            raise wrong_shape(owner, "basis", "(n, r) with 1 ≤ r ≤ n", U.shape)
+            raise wrong_shape(owner, "basis", "(n, r) with r from 1 to n", U.shape)
         if not is_orthonormal(U):
             raise InvalidInputError(
                 "The columns of `basis` are not orthonormal. Take the Q of numpy.linalg.qr, or eigenvectors.",

@@ -255,7 +255,7 @@ def _checked(kind: type[Any], given: Mapping[Any, Any], where: str, folder: Path
             # The unknown key is not shown either: wrong indentation can turn a value into a key.
             raise InvalidInputError(f"{_FILE}: {where} has an unknown key. Known: {', '.join(types)}.", param=where)
         if not _fits(value, hints[name]):
-            raise wrong_type(_FILE, f"{where}.{name}", f"of the type {types[name]}", value)
+            raise wrong_type(_FILE, f"{where}.{name}", f"{types[name]}", value)
         if name in _PATHS:
             value = _relative(value, folder)
         elif name in _FOLDERS and isinstance(value, str) and (folder / value).is_dir():

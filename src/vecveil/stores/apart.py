@@ -172,13 +172,12 @@ class StoreApart(VectorStore):
         return self._process
 
 
-def _error(name: str, text: str, code: str = "", param: str = "", owner: str = "") -> VecveilError:
+def _error(name: str, text: str, code: str = "", param: str = "") -> VecveilError:
     # The name comes from the subprocess, which is not trusted: only our own errors are raised.
     kind = getattr(errors, name, StoreError)
     kind = kind if isinstance(kind, type) and issubclass(kind, VecveilError) else StoreError
     error: VecveilError = kind.__new__(kind)  # some constructors require more arguments
     VecveilError.__init__(error, text, code=code, param=param)
-    error.owner = str(owner)
     return error
 
 
@@ -266,7 +265,7 @@ def serve(parent: int) -> None:
             # Messages of other errors may quote rows: only the type is sent.
             if not isinstance(error, VecveilError):
                 error = StoreError(f"The database failed ({type(error).__name__}).", param="request")
-            failure = [type(error).__name__, str(error), error.code, error.param, error.owner]
+            failure = [type(error).__name__, str(error), error.code, error.param]
         _send(answers, [number, value, failure])
     if served is not None:
         served.store.close()

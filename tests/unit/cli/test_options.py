@@ -112,8 +112,10 @@ def raised() -> Iterator[tuple[str, str]]:
                 continue
             given = dict(zip(("owner", "param"), node.args, strict=False)) if len(node.args) > 2 else {}
             given |= {each.arg: each.value for each in node.keywords if each.arg in ("owner", "param")}
+            # A sentence that begins with the command: "fit: ...".
+            begins = re.match(r"f?['\"](\w+): ", ast.unparse(node.args[0])) if node.args else None
             if isinstance(param := given.get("param"), ast.Constant) and str(param.value).isidentifier():
-                owner = given.get("owner")
+                owner = ast.Constant(begins[1]) if begins else given.get("owner")
                 fixed = isinstance(owner, ast.Constant)
                 owners = {str(owner.value)} if fixed else values.get(ast.unparse(owner or param), set())
                 yield from ((each, str(param.value)) for each in owners if each in COMMANDS)
@@ -130,7 +132,7 @@ def test_errors_name_options_that_the_command_has() -> None:
         command = _command([name])
         if isinstance(command, click.Group):
             continue
-        sentence = in_options(InvalidInputError.of(name, param, "given", "none"), command, {})
+        sentence = in_options(InvalidInputError(f"{name}: `{param}` is missing.", param=param), command, {})
         if not re.search(r"`(--[a-z-]+|--option \w+|[A-Z]+)`", sentence):
             unnamed.append((name, param))
     # Raised by calls from Python alone, or of what no option gives.
@@ -165,7 +167,6 @@ def test_errors_name_options_that_the_command_has() -> None:
 
 def said(arguments: str, owner: str, param: str, text: str, values: dict[str, tuple[str, str]] | None = None) -> str:
     error = InvalidInputError(f"{owner}: {text}" if owner else text, param=param)
-    error.owner = owner
     return in_options(error, _command(arguments.split()), values or {}, arguments.split())
 
 

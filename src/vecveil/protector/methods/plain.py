@@ -68,8 +68,8 @@ def _cosine_ratio(cosine: float, dimension: int) -> float:
 
     ends = (float(np.log(1e-6)), float(np.log(1e6)))
     if excess(ends[0]) < 0 or excess(ends[1]) > 0:
-        raise CalibrationError.of(
-            "fit", "target_cosine", "further from 0 and 1", cosine, "No ε that arithmetic can hold gives it."
+        raise CalibrationError(
+            f"fit: no ε gives a `target_cosine` of {cosine}. Choose one further from 0 and 1.", param="target_cosine"
         )
     return float(np.exp(brentq(excess, *ends, xtol=1e-6)))
 

@@ -277,23 +277,18 @@ class TextStage:
         texts = list(dict.fromkeys(texts))
         spans = options.concept.detect(texts, show_progress=show_progress)
         if not any(spans):
-            raise ConceptError.of(
-                "fit",
-                "detector",
-                "one that finds something in the texts",
-                "nothing",
-                "No text would be rewritten.",
+            raise ConceptError(
+                "fit: `detector` finds nothing in the texts, so no text would be rewritten.",
                 code="E-CONCEPT-NO-MATCH",
+                param="detector",
             )
         rewriter = options.build(texts, spans, seed)
         written = dict(zip(texts, rewriter.rewrite(texts, spans=spans), strict=True))
         if len(set(written.values())) == 1:
-            raise ConceptError.of(
-                "fit",
-                "detector",
-                "one that leaves something of the texts",
-                "all rewritten alike",
+            raise ConceptError(
+                "fit: `detector` finds the whole of each text, so all texts would be rewritten alike.",
                 code="E-CONCEPT-WHOLE",
+                param="detector",
             )
         return cls(options, rewriter, dict(zip(texts, spans, strict=True)), written)
 

@@ -231,9 +231,10 @@ class Vec2TextState:
         except MissingDependencyError:
             raise
         except Exception as error:  # torch and others raise their own types
-            fix = "For weights of the vec2text package give a PublishedCheckpoint."
-            got = f"{folder.name}, which cannot be read as one"
-            raise checkpoint_error("a folder that this attack has written", got, fix) from error
+            raise checkpoint_error(
+                f"{folder.name} is damaged, or this attack did not write it. For weights of the vec2text package give "
+                "a PublishedCheckpoint."
+            ) from error
 
     @classmethod
     def _of(cls, record: Mapping[str, Any], folder: Path) -> Vec2TextState:
