@@ -66,7 +66,7 @@ def test_without_quick_they_do_not() -> None:
     [
         (("methods: [laplace]", "method: [laplace]"), "`method` must be a known key"),
         (("terms: [one]}, texts", "words: [one]}, texts"), "`problems.a.concept.words` must be a known key"),
-        (("methods: [laplace]", "methods: [laplaze]"), "`methods` must be one of"),
+        (("methods: [laplace]", "methods: [laplaze]"), "`methods` 'laplaze'"),
         (("effective 10", "effective ten"), "`scales` must be"),
         (("texts: 50", "texts: many"), "`problems.a.texts` must be a whole number"),
         (("texts: 50", "texts: 0"), "at least 1"),
