@@ -170,7 +170,7 @@ def resolve_device(device: str, *, owner: str) -> str:
         torch.empty(1, device=device)  # torch.device accepts devices that this machine lacks
     except (RuntimeError, AssertionError, ImportError):
         raise InvalidInputError(
-            f"This machine has no device {str(device)[:40]!r}. Use 'auto' or 'cpu'.", param="device"
+            f"`device`: this machine has no {str(device)[:40]!r}. Use 'auto' or 'cpu'.", param="device"
         ) from None
     return device
 

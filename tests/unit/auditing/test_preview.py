@@ -234,8 +234,9 @@ def test_a_copy_holds_another_word_and_stays_in_its_group() -> None:
 def test_too_few_texts_or_words_are_refused(
     protector: vecveil.Protector, texts: int, words: tuple[str, ...], param: str
 ) -> None:
-    with pytest.raises(InvalidInputError, match=f"`{param}`"):
+    with pytest.raises(InvalidInputError) as caught:
         Preview(protector, background(texts), words, encode=of_words)
+    assert caught.value.param == param
 
 
 def test_vectors_of_another_dimension_are_refused(protector: vecveil.Protector) -> None:
