@@ -59,12 +59,10 @@ def load_spec(name_or_file: str | Path, *, quick: bool = False) -> tuple[Spec, s
         try:
             text, owner = path.read_text(encoding="utf-8"), path.name
         except (OSError, UnicodeDecodeError):
-            raise DataFileError.of(
-                "experiment",
-                "name",
-                "an experiment's name or a readable YAML file",
-                f"{path.name!r}, which cannot be read",
-                fix="Names: " + ", ".join(EXPERIMENTS) + ".",
+            raise DataFileError(
+                f"experiment: {path.name!r} is no experiment and no readable YAML file (`name`). The experiments are "
+                f"{', '.join(EXPERIMENTS)}.",
+                param="name",
             ) from None
     found = load_yaml(text, owner, owner="experiment")
     name = found.get("experiment") if isinstance(found, dict) else None
@@ -105,9 +103,7 @@ def run(
     if seeds is not None:
         spec = dataclasses.replace(spec, seeds=check_count(seeds, owner="run", param="seeds"))
     if not Path(data).is_dir():
-        raise DataFileError.of(
-            "experiment run", "data", "a folder with data sets", f"{Path(data).name!r}, which is none"
-        )
+        raise DataFileError(f"experiment run: `data` {Path(data).name!r} is no folder.", param="data")
     if text.startswith("# as run"):  # the specification of an earlier run
         text = text.partition("\n")[2]
     given = [*(["--quick"] if quick else []), *([f"--seeds {seeds}"] if seeds else [])]
@@ -133,11 +129,9 @@ def _with_submitted(spec: Spec, text: str, methods: Sequence[str | Path]) -> tup
     from research.catalogue.benchmark import BenchmarkSpec, file_checksum, submitted_module
 
     if not isinstance(spec, BenchmarkSpec):
-        raise DataFileError.of(
-            "experiment run",
-            "method",
-            "left out for other experiments than benchmark",
-            f"given for {spec.experiment!r}",
+        raise DataFileError(
+            f"experiment run: the experiment {spec.experiment!r} takes no `method`; only benchmark does.",
+            param="method",
         )
     files = {str(file): file_checksum(Path(file)) for file in methods}
     for file, checksum in files.items():
@@ -156,12 +150,10 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
     experiment = experiment_named(name)
     folder = RecordFolder(Path(out) / name)
     if not folder.spec_path.exists():
-        raise DataFileError.of(
-            "experiment table",
-            "out",
-            f"a folder in which {name!r} was run",
-            f"{Path(out).name!r}",
-            fix=f"Run `vecveil experiment run {name} --data DIR --out DIR` first.",
+        raise DataFileError(
+            f"experiment table: `out` {Path(out).name!r} has no run of {name!r}. First run `vecveil experiment run "
+            f"{name} --data DIR --out DIR`.",
+            param="out",
         )
     text = folder.spec_path.read_text(encoding="utf-8")
     head = text.partition("\n")[0]
@@ -173,12 +165,9 @@ def summarise(name: str, out: str | Path) -> dict[str, Any]:
     cells = experiment.cells(spec)
     rows = [record for cell in cells if (record := records.get((cell.name, digest(experiment.settings(spec, cell)))))]
     if not rows:
-        raise DataFileError.of(
-            "experiment table",
-            "out",
-            "a folder with a measured cell",
-            f"none of {len(cells)} of {name!r}",
-            fix="Run it again: it goes on.",
+        raise DataFileError(
+            f"experiment table: `out` has none of the {len(cells)} cells of {name!r}. Run it again: it goes on.",
+            param="out",
         )
     own = text.partition("\n")[2] != shipped_spec(name)
     command = f"vecveil experiment run {f'OUT/{name}/spec.yaml' if own else name} --data DIR --out OUT"

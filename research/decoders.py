@@ -149,7 +149,7 @@ def make_attack(
     if kind == "geia":
         check_names("preset", [spec.preset], GEIA_PRESETS, owner="decoders")
         if spec.rounds is not None:
-            raise InvalidInputError.of("decoders.geia", "rounds", "left out: GEIA does not correct", spec.rounds)
+            raise InvalidInputError("decoders.geia: leave out `rounds`: GEIA does not correct.", param="rounds")
         return Geia(
             spec.preset, model=spec.model, epochs=epochs, start_from=start, beams=spec.beams, **options, **judging
         )
@@ -235,8 +235,8 @@ def base_decoder(bench: Bench, problem: str, kind: str, spec: DecoderSpec) -> Pa
         given = Path(spec.start_from)
         known = kind == "vec2text" and published_in(given) is not None
         if not known and not (given / _FILES[kind]).is_file():
-            wanted = f"a folder with {_FILES[kind]}, as seen from where the command runs"
-            raise DataFileError.of(f"decoders.{kind}", "start_from", wanted, repr(given.name)[:60])
+            text = f"`start_from` {repr(given.name)[:60]} is no folder with {_FILES[kind]}."
+            raise DataFileError(f"decoders.{kind}: {text} The path starts where the command runs.", param="start_from")
         return given
     key = ("base", problem, kind, digest(spec.base), spec.corpus, spec.sentences)
     return bench.once(key, lambda: _trained(bench, problem, kind, spec))
@@ -254,12 +254,8 @@ def _trained(bench: Bench, problem: str, kind: str, spec: DecoderSpec) -> Path:
     kept = np.flatnonzero(~copied(texts, X, own, encoder.encode(own)))
     held = max(1, min(HELD_OUT, len(kept) // 20))
     if len(kept) < held + 2:
-        raise DataFileError.of(
-            f"decoders.{kind}",
-            "corpus",
-            "a data set with texts that are not near the problem's",
-            f"{len(kept)} such texts",
-        )
+        text = f"`corpus` has only {len(kept)} texts that are not near the problem's. Name a larger data set."
+        raise DataFileError(f"decoders.{kind}: {text}", param="corpus")
     train, test = (TextVectors(X[rows], [texts[i] for i in rows]) for rows in (kept[:-held], kept[-held:]))
     attack = make_attack(kind, spec, epochs=spec.epochs, start=None, encode=encoder.encode, judged=held)
     with only_one(folder):
@@ -349,11 +345,10 @@ def _judged(bench: Bench, material: Material, given: Sequence[DecoderSpec], most
         rows = rows[~near]
     left_out = len(case.test) - len(rows)
     if len(rows) < 2:
-        raise DataFileError.of(
-            "decoders",
-            "start_from",
-            "a decoder that has not learnt the judged texts",
-            f"one whose corpus is near {left_out} of {len(case.test)}",
+        raise DataFileError(
+            f"decoders: the decoder of `start_from` has learnt {left_out} of the {len(case.test)} judged texts, or "
+            "texts near them. Name another.",
+            param="start_from",
         )
     if len(rows) > most:
         some = np.random.default_rng([material.seed, 21]).choice(len(rows), most, replace=False)

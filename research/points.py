@@ -15,12 +15,12 @@ import numpy as np
 
 from research.bench import Bench, Material
 from research.scales import Scale
-from research.specification import wrong
 from vecveil.attacks import LabelledVectors
 from vecveil.attacks.attack import Attack, AttackResult
 from vecveil.attacks.token_inference.kernel import FurtherKernelAttack
 from vecveil.attacks.token_inference.ladder import ladder_attacks, own_attacks
 from vecveil.attacks.token_inference.perceptrons import MLPAttack
+from vecveil.errors import unknown_name
 from vecveil.metrics import Estimate, UtilityTask
 from vecveil.protector import Protector, fit_pairs
 from vecveil.types import Embeddings
@@ -44,8 +44,7 @@ def attacks_named(names: Sequence[str], *, further: bool) -> list[Attack[Labelle
     chosen = [one for name in names for one in tiers.get(name, [name])]
     unknown = [name for name in chosen if name not in known]
     if unknown:
-        wanted = "of quick, full, " + ", ".join(known)
-        raise wrong("attacks", wanted, repr(unknown[0])[:60])
+        raise unknown_name("experiment", "attacks", ["quick", "full", *known], unknown[0])
     found = [known[name] for name in dict.fromkeys(chosen)]
     return [attack for attack in found if further or not isinstance(attack, FurtherKernelAttack)]
 

@@ -23,7 +23,7 @@ from vecveil.concepts.concept_file import load_yaml, read_text
 from vecveil.concepts.folding import words
 from vecveil.concepts.matching import Span
 from vecveil.concepts.terms import TermDetector
-from vecveil.errors import DataFileError, InvalidInputError
+from vecveil.errors import DataFileError, InvalidInputError, unknown_name
 
 Spans = Sequence[Sequence[Mapping[str, Any]]]
 
@@ -38,7 +38,9 @@ def read_terms(path: Path) -> dict[str, list[str]]:
     groups = content if isinstance(content, dict) else {"terms": content}
     terms = [term for own in groups.values() for term in (own if isinstance(own, list) else [None])]
     if not terms or not all(isinstance(each, str) for each in (*groups, *terms)):
-        raise DataFileError.of("read_terms", "path", "a list of terms, or lists by group", repr(path.name))
+        raise DataFileError(
+            f"read_terms: {path.name!r} (`path`) has no list of terms, or lists by group.", param="path"
+        )
     return groups
 
 
@@ -56,14 +58,15 @@ def listed_terms(spec: ConceptSpec, data: Path, name: str) -> tuple[list[str], d
         chosen = spec.groups or tuple(groups)
         unknown = [group for group in chosen if group not in groups]
         if unknown:
-            raise InvalidInputError.of(f"problem {name!r}", "groups", "of " + ", ".join(groups), repr(unknown[0]))
+            raise unknown_name(f"problem {name!r}", "groups", groups, unknown[0])
         for group in chosen:
             terms += groups[group]
             group_of |= {word: group for term in groups[group] for word in words(term)}
     for source, labels in spec.gazetteer.items():
         found = open_dataset(source, data)
         if not isinstance(found, TextSet) or found.spans is None:
-            raise InvalidInputError.of(f"problem {name!r}", "gazetteer", "data sets with annotated spans", repr(source))
+            text = f"problem {name!r}: the data set {source!r} of `gazetteer` has no annotated spans."
+            raise InvalidInputError(text, param="gazetteer")
         for text, row in zip(found.texts, found.spans, strict=True):
             for span in row:
                 if span["label"] in labels or "*" in labels:
@@ -84,18 +87,16 @@ def joined_concept(name: str, spec: ConceptSpec, spans: Spans | None, terms: lis
         parts.append(Concept.from_entities(name, spec.entities, engine=spec.engine, model=spec.model))
     if spec.spans:
         if spans is None:
-            raise InvalidInputError.of(
-                f"problem {name!r}", "spans", "left out for data without annotated spans", "given"
-            )
+            text = f"problem {name!r}: its data has no annotated spans. Leave out `spans`."
+            raise InvalidInputError(text, param="spans")
         every = "*" in spec.spans
         kept = [[dict(s) for s in row if every or s["label"] in spec.spans] for row in spans]
         parts.append(
             Concept.from_spans(name, [[{k: s[k] for k in ("start", "end", "label")} for s in row] for row in kept])
         )
     if not parts:
-        raise InvalidInputError.of(
-            f"problem {name!r}", "concept", "given by terms, spans, entities or patterns", "nothing"
-        )
+        text = f"problem {name!r}: `concept` is empty. Give terms, spans, entities or patterns."
+        raise InvalidInputError(text, param="concept")
     return parts[0] if len(parts) == 1 else Concept.combined(name, parts)
 
 

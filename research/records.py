@@ -98,12 +98,9 @@ class RecordFolder:
             if not isinstance(record["found"], dict):
                 raise ValueError
         except (ValueError, TypeError, KeyError, RecursionError):
-            raise DataFileError.of(
-                path.name,
-                where,
-                f"a record of schema {SCHEMA}",
-                "something else",
-                fix="Remove it; the cell is then measured again.",
+            raise DataFileError(
+                f"{path.name}: {where} is no record of schema {SCHEMA}. Remove it; the cell is then measured again.",
+                param=where,
             ) from None
         found[key] = record
 
@@ -120,12 +117,10 @@ class RecordFolder:
             except OSError:
                 file.seek(0)
                 who = file.read().strip() or "unknown"
-                raise DataFileError.of(
-                    "experiment run",
-                    "out",
-                    "a folder that no other run writes to",
-                    f"{self.folder.name!r}, in which process {who} runs",
-                    fix="Wait for it, or give another --out.",
+                raise DataFileError(
+                    f"experiment run: process {who} writes to `out` {self.folder.name!r}. Wait for it, or give another "
+                    "--out.",
+                    param="out",
                 ) from None
             file.truncate(0)
             file.write(str(os.getpid()))

@@ -75,5 +75,5 @@ def parse_scale(text: str) -> Scale:
             return Scale("utility", value)
     except ValueError:
         pass
-    wanted = "'clean', 'literal E', 'effective E', 'utility U' or 'radius R'"
-    raise InvalidInputError.of("experiment", "scales", wanted, repr(text)[:40])
+    forms = "'clean', 'literal E', 'effective E', 'utility U' or 'radius R'"
+    raise InvalidInputError(f"experiment: `scales` has {repr(text)[:40]}; write {forms}.", param="scales")

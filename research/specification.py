@@ -37,10 +37,8 @@ def import_modules(names: Sequence[str]) -> None:
         except VecveilError:
             raise
         except Exception as error:
-            why = f"Importing it raised {type(error).__name__}."
-            raise DataFileError.of(
-                "experiment", "modules", "Python files or modules that can be imported", repr(name)[:80], why
-            ) from error
+            text = f"`modules`: importing {repr(name)[:80]} raised {type(error).__name__}."
+            raise DataFileError(f"experiment: {text}", param="modules") from error
 
 
 def import_file(path: Path) -> types.ModuleType:
@@ -148,8 +146,12 @@ def check_names(
             raise unknown_name(owner, param, known, name, fix=fix)
 
 
-def wrong(param: str, constraint: str, got: object, why: str = "", fix: str = "") -> InvalidInputError:
-    return InvalidInputError.of("experiment", param, constraint, got, why, fix)
+def wrong(param: str, text: str) -> InvalidInputError:
+    return InvalidInputError(f"experiment: {text}", param=param)
+
+
+def _file_error(owner: str, param: str, text: str) -> DataFileError:
+    return DataFileError(f"{owner}: `{param}` {text}", param=param)
 
 
 def whole_numbers(options: Mapping[str, float]) -> dict[str, Any]:
@@ -179,24 +181,19 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
     """
     found = load_yaml(text, owner, owner="experiment")
     if not isinstance(found, dict) or "experiment" not in found:
-        raise DataFileError.of(owner, "experiment", "given in a mapping of keys", "none")
+        raise _file_error(owner, "experiment", "is missing.")
     name = found["experiment"]
     if not isinstance(name, str) or name not in kinds:
-        known = "one of " + ", ".join(sorted(kinds))
-        raise DataFileError.of(owner, "experiment", known, repr(name)[:60])
+        known = ", ".join(sorted(kinds))
+        raise _file_error(owner, "experiment", f"{repr(name)[:60]} is unknown; use one of {known}.")
     coarse = found.pop("quick", None) or {}
     if not isinstance(coarse, dict):
-        raise DataFileError.of(owner, "quick", "a mapping", type(coarse).__name__)
+        raise _file_error(owner, "quick", f"takes a mapping, not {type(coarse).__name__}.")
     if quick and not coarse:
-        raise DataFileError.of(
-            owner,
-            "quick",
-            "a section of the file for --quick",
-            "nothing",
-            fix="Leave --quick out, or say in it what the coarse version changes.",
-        )
+        text = "is missing. Leave --quick out, or add a section that says what the coarse version changes."
+        raise _file_error(owner, "quick", text)
     if "is_quick" in found or "is_quick" in coarse:
-        raise DataFileError.of(owner, "is_quick", "left out", "given", "--quick sets it.")
+        raise _file_error(owner, "is_quick", "is set by --quick; leave it out.")
     modules = found.get("modules") or []
     import_modules([modules] if isinstance(modules, str) else [str(one) for one in modules])
     merged = {**found, **coarse}
@@ -212,30 +209,28 @@ def parse_spec(text: str, kinds: Mapping[str, type[Spec]], *, quick: bool, owner
 def _chosen(problems: Mapping[str, Any], names: list[Any], owner: str) -> dict[str, Any]:
     unknown = [name for name in names if name not in problems]
     if unknown:
-        known = "of names among " + ", ".join(map(str, problems))
-        raise DataFileError.of(owner, "quick.problems", known, repr(unknown[0])[:60])
+        known = ", ".join(map(str, problems))
+        raise _file_error(owner, "quick.problems", f"names {repr(unknown[0])[:60]}; use some of {known}.")
     return {name: problems[name] for name in names}
 
 
 def _typed(kind: type[T], given: Any, owner: str, path: str) -> T:
     """Return a dataclass from a mapping, its fields checked by their annotations."""
     if not isinstance(given, dict):
-        raise DataFileError.of(owner, path or "file", "a mapping of keys", type(given).__name__)
+        raise _file_error(owner, path or "file", f"takes a mapping of keys, not {type(given).__name__}.")
     hints = typing.get_type_hints(kind)
     known = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     names = ", ".join(sorted(known if path else {*known, "quick"} - {"is_quick"}))
     for key in given:
         if key not in known:
-            raise DataFileError.of(
-                owner, f"{path}{key}"[:80], "a known key", "an unknown one", fix=f"Known are {names}."
-            )
+            raise _file_error(owner, f"{path}{key}"[:80], f"is an unknown key; use some of {names}.")
     missing = [
         name
         for name, f in known.items()
         if name not in given and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
     ]
     if missing:
-        raise DataFileError.of(owner, f"{path}{missing[0]}", "given", "nothing")
+        raise _file_error(owner, f"{path}{missing[0]}", "is missing.")
     values: dict[str, Any] = {}
     for key, value in given.items():
         if value == 0 and known[key].metadata.get("least") == 0 and value is not False:
@@ -259,16 +254,16 @@ def _value(hint: Any, given: Any, owner: str, path: str) -> Any:
         return tuple(_value(inside[0], v, owner, f"{path}[{i}]") for i, v in enumerate(items))
     if origin is dict:
         if not isinstance(given, dict):
-            raise DataFileError.of(owner, path, "a mapping", type(given).__name__)
+            raise _file_error(owner, path, f"takes a mapping, not {type(given).__name__}.")
         return {str(k): _value(inside[1], v, owner, f"{path}.{k}") for k, v in given.items()}
     if dataclasses.is_dataclass(hint):
         return _typed(typing.cast(type[Any], hint), given, owner, f"{path}.")
     if hint is float and isinstance(given, int) and not isinstance(given, bool):
         return float(given)
     if hint is int and not isinstance(given, bool) and isinstance(given, int) and given < 1:
-        raise DataFileError.of(owner, path, "a whole number of at least 1", given)
+        raise _file_error(owner, path, f"is {given}; use a whole number of at least 1.")
     if not isinstance(given, hint) or (isinstance(given, bool) and hint is not bool):
         names = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
-        fix = "Put quotes around it." if hint is str else ""
-        raise DataFileError.of(owner, path, names.get(hint, str(hint)), type(given).__name__, fix=fix)
+        fix = " Put quotes around it." if hint is str else ""
+        raise _file_error(owner, path, f"takes {names.get(hint, str(hint))}, not {type(given).__name__}.{fix}")
     return given

@@ -95,7 +95,7 @@ def _retrieval(found: RetrievalSet, encode: Encode) -> RetrievalTask:
         judged = _one_of_a_kind(found, judged)
     queries = drawn(np.asarray(judged, dtype=np.intp), MOST_QUERIES)
     if not len(queries):
-        raise InvalidInputError.of(f"data set {found.name!r}", "queries", "judged", "none that is")
+        raise InvalidInputError(f"data set {found.name!r}: none of the `queries` is judged.", param="queries")
     wanted: set[int] = set()
     for i in queries:
         wanted |= {place[d] for d in found.relevant[found.query_ids[i]] if d in place}
@@ -138,12 +138,9 @@ def _one_of_a_kind(found: RetrievalSet, judged: Sequence[int]) -> list[int]:
 
 def _classification(found: TextSet, encode: Encode) -> ClassificationTask:
     if found.labels is None:
-        raise InvalidInputError.of(
-            "problem",
-            "utility",
-            "a data set with pairs, queries or classes",
-            repr(found.name),
-            "It is good for no task by itself.",
+        raise InvalidInputError(
+            f"problem: the data set {found.name!r} (`utility`) has no pairs, queries or classes, so no task.",
+            param="utility",
         )
     labels = np.asarray(found.labels)
     test = test_rows(found.split if found.split is not None else [""] * len(labels))

@@ -62,7 +62,7 @@ class AttributesSpec(SeededScalesSpec):
             parse_scale(scale)
         for name, one in self.attributes.items():
             if not one.keep:
-                raise wrong(f"attributes.{name}.keep", "at least one data set", "none")
+                raise wrong(f"attributes.{name}.keep", f"`attributes.{name}.keep` names no data set.")
         attacks_named(self.attacks, further=False)
 
 
@@ -193,13 +193,13 @@ def _kept(name: str, key: tuple[Any, ...], rows: Records) -> Number | str | None
 def _read(found: Any, one: AttributeSpec, most: int) -> _Texts:
     """Return texts with the selected labels; without a test split a quarter is held out by group."""
     if not isinstance(found, TextSet) or found.labels is None:
-        raise wrong("data", "a data set whose texts have labels", repr(one.data))
+        raise wrong("data", f"The texts of `data` {one.data!r} have no labels.")
     labels = np.asarray(found.labels)
     classes = one.labels or tuple(sorted(set(found.labels)))
     missing = [name for name in classes if name not in set(found.labels)]
     if missing:
-        known = "of " + ", ".join(sorted(set(found.labels)))[:200]
-        raise wrong("labels", known, repr(missing[0])[:40])
+        known = ", ".join(sorted(set(found.labels)))[:200]
+        raise wrong("labels", f"No text has the label {repr(missing[0])[:40]} of `labels`; there are {known}.")
     wanted = np.flatnonzero(np.isin(labels, classes))
     split = np.asarray(found.split if found.split is not None else [""] * len(labels))
     is_test = np.char.startswith(split.astype(str), "test")

@@ -66,7 +66,7 @@ class BenchmarkSpec(Spec):
     def __post_init__(self) -> None:
         for name, scales in self.methods.items():
             if name not in {"none", *METHODS, *TEXT_METHODS}:
-                raise wrong("methods", "names of `vecveil methods`", repr(name)[:60])
+                raise wrong("methods", f"`methods`: {repr(name)[:60]} is none of `vecveil methods`.")
             for scale in scales:
                 parse_scale(scale)
 
@@ -91,8 +91,8 @@ class SubmittedMethod:
         """Return the released vectors; they must be finite, a row for each row of ``X``."""
         Y = np.asarray(self._module.protect(self._state, X, strength=self.strength, rng=rng))
         if Y.ndim != 2 or len(Y) != len(X) or not np.isfinite(Y).all():
-            wanted = "a function that returns finite vectors, a row for each row of X"
-            raise wrong("protect", wanted, f"shape {Y.shape}")
+            text = f"`protect` returned shape {Y.shape}; it returns finite vectors, a row for each row of X."
+            raise wrong("protect", text)
         return Y.astype(X.dtype, copy=False)
 
     def release(self) -> Callable[[Embeddings, np.random.Generator], Embeddings]:
@@ -113,21 +113,18 @@ def submitted_module(file: str, checksum: str) -> Any:
         DataFileError: the file is missing, has changed since the run was specified, or lacks a function.
     """
     if not Path(file).is_file() or checksum != file_checksum(Path(file)):
-        raise DataFileError.of(
-            "benchmark",
-            "submitted",
-            "files as they were when the run was specified",
-            f"{Path(file).name!r}, which is missing or has changed",
-            fix="Pass the file with --method again.",
+        raise DataFileError(
+            f"benchmark: {Path(file).name!r} is missing, or has changed since the run was specified (`submitted`). "
+            "Pass the file with --method again.",
+            param="submitted",
         )
     module = import_file(Path(file).resolve())
     missing = [name for name in FUNCTIONS if not callable(getattr(module, name, None))]
     if missing:
-        raise DataFileError.of(
-            "benchmark",
-            "submitted",
-            f"files with the functions {', '.join(FUNCTIONS)}",
-            f"{Path(file).name!r} without {missing[0]}",
+        raise DataFileError(
+            f"benchmark: {Path(file).name!r} (`submitted`) lacks the function {missing[0]}; it needs "
+            f"{', '.join(FUNCTIONS)}.",
+            param="submitted",
         )
     return module
 
@@ -156,11 +153,8 @@ def strength_for(module: Any, state: Any, task: UtilityTask, target: float, seed
 
     low, high = map(math.log, STRENGTHS)
     if kept(math.exp(low)) < target:
-        raise wrong(
-            "protect",
-            f"a function that keeps {target:.0%} of the similarity at strength {STRENGTHS[0]:g}",
-            "one that keeps less",
-        )
+        text = f"`protect` keeps less than {target:.0%} of the similarity even at strength {STRENGTHS[0]:g}."
+        raise wrong("protect", text)
     for _ in range(STEPS):
         middle = (low + high) / 2
         low, high = (middle, high) if kept(math.exp(middle)) >= target else (low, middle)
@@ -200,13 +194,10 @@ class Benchmark(Experiment[BenchmarkSpec]):
         expected = spec.checksums.get(cell["problem"], checksum)
         if checksum != expected:
             sets = ", ".join((*spec.problem(cell["problem"]).data, bench.utility_of(cell["problem"]), spec.search))
-            raise DataFileError.of(
-                "benchmark",
-                "data",
-                f"the data sets that the benchmark froze ({sets})",
-                f"others (checksum {checksum}, not {expected})",
-                "Rows measured on other data cannot be compared.",
-                "Fetch them as docs/benchmark.md says.",
+            raise DataFileError(
+                f"benchmark: `data` differs from the data sets that the benchmark froze ({sets}): checksum {checksum}, "
+                f"not {expected}. Their rows could not be compared. Fetch them as docs/benchmark.md says.",
+                param="data",
             )
         return checksum
 
@@ -305,7 +296,7 @@ def _rewritten(
 def _collection(name: str, bench: Bench) -> Collection:
     found = open_dataset(name, bench.data)
     if not isinstance(found, RetrievalSet):
-        raise wrong("search", "a retrieval set", repr(name)[:60])
+        raise wrong("search", f"`search`: the data set {repr(name)[:60]} has no queries.")
     return Collection(found, bench.encoder().encode, np.empty((0, 0)), ())
 
 

@@ -54,10 +54,11 @@ class CaseStudySpec(WriterSpec):
         super().__post_init__()
         check_names("attack", [self.attack], WRITERS)
         if self.judge == self.encoder:
-            why = "The attack was trained on that encoder's vectors."
-            raise wrong("judge", "another encoder than the attacked one", "the same", why)
+            raise wrong(
+                "judge", "`judge` is the attacked encoder, on whose vectors the attack was trained. Name another."
+            )
         if any(not text.strip() for text in self.given):
-            raise wrong("given", "texts", "one without a letter")
+            raise wrong("given", "`given` has an empty text.")
 
 
 class CaseStudy(WriterGrid[CaseStudySpec]):

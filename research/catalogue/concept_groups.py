@@ -65,7 +65,7 @@ class ConceptGroupsSpec(Spec):
 
     def __post_init__(self) -> None:
         if parse_scale(self.scale).kind == "clean":
-            raise wrong("scale", "one with noise", repr(self.scale))
+            raise wrong("scale", f"`scale` {self.scale!r} has no noise.")
         attacks_named(self.attacks, further=False)
         known = (*PLAIN, "subspace", *self.recipes)
         check_names("methods", self.methods, known)
@@ -74,7 +74,7 @@ class ConceptGroupsSpec(Spec):
         seen = [canonical(word) for group in self.groups.values() for word in group]
         for word in seen:
             if list(words(word)) != [word] or seen.count(word) > 1:
-                raise wrong("groups", "of single words, each in one group", "something else")
+                raise wrong("groups", "`groups` has several words in one entry, or a word twice.")
 
     def problem(self, name: str) -> ProblemSpec:
         """Return a problem with all words of the groups as its concept."""

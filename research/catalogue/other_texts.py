@@ -29,6 +29,7 @@ from research.word_split import MIN_COUNT, WordSplit, strongest
 from vecveil.concepts import Concept
 from vecveil.concepts.folding import canonical, words
 from vecveil.concepts.matching import Span
+from vecveil.errors import out_of_range
 from vecveil.metrics import StsTask, UtilityTask
 from vecveil.metrics.ranking import ndcg_of_scores
 from vecveil.protector import Protector, fit
@@ -66,7 +67,7 @@ class SetupSpec:
 
     def __post_init__(self) -> None:
         if self.listed not in (0.5, 0.75, 1.0):
-            raise wrong("listed", "0.5, 0.75 or 1", self.listed)
+            raise out_of_range("experiment", "listed", "0.5, 0.75 or 1", self.listed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +185,7 @@ def listed_words(problem: Problem, share: float) -> Problem:
 def halves(task: UtilityTask) -> tuple[UtilityTask, UtilityTask]:
     """Return the task on one half of its pairs, to calibrate on, and on the other, to measure on."""
     if not isinstance(task, StsTask):
-        raise wrong("utility", "a data set of sentence pairs", type(task).__name__)
+        raise wrong("utility", f"`utility` is a {type(task).__name__}; name a data set of sentence pairs.")
     first, second = (
         StsTask(task.left[rows], task.right[rows], task.scores[rows]) for rows in rows_of_halves(len(task.scores))
     )

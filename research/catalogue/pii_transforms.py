@@ -110,9 +110,8 @@ def _rewriter(bench: Bench, cell: Cell) -> Rewriter:
     if found.needs_spans:
         raise wrong(
             "concept",
-            "one that is found in any text",
-            f"annotated spans, in problem {cell['problem']!r}",
-            "The texts of the utility task are changed too, and have no annotation.",
+            f"The `concept` of problem {cell['problem']!r} is annotated spans. The texts of the utility task have "
+            "none: use terms, patterns or entities.",
         )
     return found
 

@@ -34,9 +34,9 @@ class MaskRecipe:
     def __post_init__(self) -> None:
         for scale in self.scales:
             if parse_scale(scale).kind == "clean":
-                raise wrong("scales", "scales with noise", repr(scale))
+                raise wrong("scales", f"`scales`: {scale!r} has no noise.")
         if "regularisation" in self.options:
-            raise wrong("options", "without regularisation, which `lambdas` give", "one with it")
+            raise wrong("options", "Leave regularisation out of `options`: `lambdas` give it.")
         for weight in self.lambdas:
             mask_options({**self.options, "regularisation": weight})
 

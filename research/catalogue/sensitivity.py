@@ -20,10 +20,10 @@ from research.judging import Tally, compare, verdict
 from research.problems import Problem
 from research.published import published
 from research.results import ClaimFinding, Figure, Number, Point, Series, Summary, Table, XAxis, YAxis
-from research.specification import Spec, check_names, wrong
+from research.specification import Spec, check_names
 from vecveil.attacks import split_groups
 from vecveil.concepts.matching import Span, remove
-from vecveil.errors import InvalidInputError
+from vecveil.errors import out_of_range
 from vecveil.sensitivity.closed_forms import difference_sensitivity
 from vecveil.types import Embeddings, Vector
 
@@ -51,7 +51,7 @@ class SensitivitySpec(Spec):
     def __post_init__(self) -> None:
         check_names("over", self.over, OVER)
         if not 0 < self.share <= 0.5:
-            raise wrong("share", "in (0, 0.5]", self.share)
+            raise out_of_range("experiment", "share", "a number above 0 and at most 0.5", self.share)
 
 
 class SensitivityDeciles(Experiment[SensitivitySpec]):
@@ -211,8 +211,8 @@ def decile_test(ranked: Vector, tested: Vector, *, share: float = 0.1) -> Decile
     n = len(ranked)
     count = round(share * n)
     if not 0 < share <= 0.5 or count < LEAST_DIMENSIONS:
-        wanted = f"at most 0.5 and {LEAST_DIMENSIONS} dimensions or more of {n}"
-        raise InvalidInputError.of("decile_test", "share", wanted, share)
+        allowed = f"at most 0.5, and {LEAST_DIMENSIONS} dimensions or more of {n}"
+        raise out_of_range("decile_test", "share", allowed, share)
     order = np.argsort(-ranked, kind="stable")
     top, bottom = tested[order[:count]], tested[order[::-1][:count]]
     difference = top - bottom

@@ -126,7 +126,7 @@ def _pubtator_documents(path: Path) -> Iterator[_Document]:
             parts[part[2]] = part[3]
         elif len(fields) >= 5 and fields[1].isdigit():
             if fields[0] != identifier or not fields[2].isdigit():
-                raise wrong("annotation", "of the document above, with start and end")
+                raise wrong("annotation", "one of the document above, with start and end")
             given.append((int(fields[1]), int(fields[2]), fields[3], fields[4]))
         elif line.strip() and fields[0] != identifier:
             raise wrong("line", "a title, an abstract or an annotation")
@@ -227,7 +227,7 @@ def _listed(value: Any, source: str, field: str, row: int) -> list[Any]:
         except (ValueError, RecursionError):
             value = _literal(value)
     if not isinstance(value, list):
-        raise field_error(source, field, "a list of spans", "something else", row)
+        raise field_error(source, field, "a list of spans", "", row)
     spans = [
         dict(zip(("start", "end", "label"), item, strict=True))
         if isinstance(item, list | tuple) and len(item) == 3

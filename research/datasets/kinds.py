@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecveil.data.files import readable
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, unknown_name
 
 
 class MarkedSpan(TypedDict):
@@ -48,7 +48,7 @@ class PairSet:
         _same_length(self, "left", "right", "scores", "split", "source")
         _texts(self, "left", "right", "split", "source")
         if not np.isfinite(self.scores).all():
-            raise _wrong(self, "scores", "finite", "NaN or infinity")
+            raise _wrong(self, "scores", "has NaN or infinity.")
 
     def __repr__(self) -> str:
         return f"PairSet(name={self.name!r}, pairs={len(self.left)})"
@@ -81,13 +81,12 @@ class RetrievalSet:
         known = set(self.document_ids)
         for field, ids in (("document_ids", known), ("query_ids", set(self.query_ids))):
             if len(ids) != len(getattr(self, field)):
-                raise _wrong(self, field, "different from each other", "one that occurs twice")
+                raise _wrong(self, field, "has an id twice.")
         if set(self.relevant) != set(self.query_ids):
-            raise _wrong(self, "relevant", "given for each query and no other", "other query ids")
+            raise _wrong(self, "relevant", "lacks a query, or names one that is not in the set.")
         for grades in self.relevant.values():
             if not grades or not grades.keys() <= known or min(grades.values()) < 1:
-                got = "a query with none, or with unknown documents or grades"
-                raise _wrong(self, "relevant", "documents of the set with grades from 1", got)
+                raise _wrong(self, "relevant", "has a query with no document, an unknown one, or a grade below 1.")
 
     def __repr__(self) -> str:
         counts = f"documents={len(self.documents)}, queries={len(self.queries)}"
@@ -117,7 +116,7 @@ class TextSet:
         _texts(self, "texts", *(name for name in given if name != "spans"))
         for text, spans in zip(self.texts, self.spans or (), strict=bool(self.spans)):
             if any(not 0 <= span["start"] < span["end"] <= len(text) for span in spans):
-                raise _wrong(self, "spans", "inside their texts", "offsets outside of one")
+                raise _wrong(self, "spans", "has offsets outside of the text.")
 
     def __repr__(self) -> str:
         return f"TextSet(name={self.name!r}, texts={len(self.texts)})"
@@ -137,21 +136,20 @@ def _same_length(owner: Any, first: str, *others: str) -> None:
     for name in others:
         found = len(getattr(owner, name))
         if found != count:
-            raise _wrong(owner, name, f"one per row of {first} ({count})", found)
+            raise _wrong(owner, name, f"has {found} rows and `{first}` {count}.")
     if count == 0:
-        raise _wrong(owner, first, "at least one", "none")
+        raise _wrong(owner, first, "is empty.")
 
 
 def _texts(owner: Any, *names: str) -> None:
     for name in names:
         for value in getattr(owner, name):
             if not isinstance(value, str):
-                raise _wrong(owner, name, "texts", f"a {type(value).__name__}")
+                raise _wrong(owner, name, f"has a {type(value).__name__}; it takes texts.")
 
 
-def _wrong(owner: Any, param: str, constraint: str, got: object) -> InvalidInputError:
-    owner_name = f"{type(owner).__name__} {owner.name!r}"
-    return InvalidInputError.of(owner_name, param, constraint, got)
+def _wrong(owner: Any, param: str, text: str) -> InvalidInputError:
+    return InvalidInputError(f"{type(owner).__name__} {owner.name!r}: `{param}` {text}", param=param)
 
 
 KINDS = ("pairs", "retrieval", "texts")
@@ -216,14 +214,11 @@ class DatasetInfo:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
-            raise self._wrong("name", "a non-empty string", type(self.name).__name__)
+            raise InvalidInputError("DatasetInfo: `name` is a string that is not empty.", param="name")
         if self.kind not in KINDS:
-            raise self._wrong("kind", f"one of {', '.join(KINDS)}", repr(self.kind))
+            raise unknown_name("DatasetInfo", "kind", KINDS, self.kind)
         if not self.places:
-            raise self._wrong("places", "at least one place", "none")
-
-    def _wrong(self, param: str, constraint: str, got: object) -> InvalidInputError:
-        return InvalidInputError.of("DatasetInfo", param, constraint, got)
+            raise InvalidInputError("DatasetInfo: `places` is empty.", param="places")
 
 
 def is_folder(folder: Path) -> bool:

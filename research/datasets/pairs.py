@@ -141,12 +141,11 @@ def read_beir(
         if split not in splits or grade < 1:
             continue
         if query not in texts:
-            raise field_error(source, "query-id", "of a query", "an unknown one", row)
+            raise field_error(source, "query-id", "the id of a query", "an unknown one", row)
         if document not in known:
-            raise field_error(source, "corpus-id", "of a document", "an unknown one", row)
+            raise field_error(source, "corpus-id", "the id of a document", "an unknown one", row)
         if split_of.setdefault(query, split) != split:
-            got = "a query that is in another as well"
-            raise field_error(source, "query-id", "in one split only", got, row)
+            raise field_error(source, "query-id", "a query of one split", "one that is in two", row)
         relevant.setdefault(query, {})[document] = grade
     query_ids = tuple(query for query in texts if query in relevant)
     if not query_ids:
@@ -183,7 +182,7 @@ def _unique(values: Sequence[Any], source: str) -> tuple[str, ...]:
     seen: set[str] = set()
     for row, value in enumerate(ids):
         if value in seen:
-            raise field_error(source, "_id", "different in each row", "one that was before", row)
+            raise field_error(source, "_id", "a new id in each row", "one of an earlier row", row)
         seen.add(value)
     return ids
 

@@ -46,21 +46,22 @@ def read_columns(
     return found
 
 
-def field_error(source: str, field: str, constraint: str, got: object, row: int | str) -> DataFileError:
+def field_error(source: str, field: str, expected: str, found: object, row: int | str) -> DataFileError:
     """Return the error for one value; ``row`` is a position from 0, or a place such as "line 3"."""
     where = row if isinstance(row, str) else row_number(row)
-    return DataFileError.of(source, field, constraint, f"{got} in {where}")
+    after = f", found {found}" if found != "" else ""
+    return DataFileError(f"{source}: `{field}` in {where}: expected {expected}{after}.", param=field)
 
 
 class Wrong(Protocol):
     """Returns the error for a field of one line or record."""
 
-    def __call__(self, field: str, constraint: str, got: object = "something else", /) -> DataFileError: ...
+    def __call__(self, field: str, expected: str, found: object = "", /) -> DataFileError: ...
 
 
 def _wrong_at(source: str, where: str) -> Wrong:
-    def wrong(field: str, constraint: str, got: object = "something else", /) -> DataFileError:
-        return field_error(source, field, constraint, got, where)
+    def wrong(field: str, expected: str, found: object = "", /) -> DataFileError:
+        return field_error(source, field, expected, found, where)
 
     return wrong
 
@@ -95,7 +96,7 @@ def number_in(value: Any, field: str, wrong: Wrong, low: float, high: float) -> 
     except ValueError:
         number = math.nan
     if not low <= number <= high:
-        got = "something else" if math.isnan(number) else f"{number:g}"
+        got = "" if math.isnan(number) else f"{number:g}"
         raise wrong(field, f"a number from {low:g} to {high:g}", got)
     return number
 
@@ -138,12 +139,12 @@ def _span(item: Any, text: str, source: str, field: str, row: int) -> MarkedSpan
         _raise(source, field, "objects with start, end and label", item, row)
     if not 0 <= start < end <= len(text):
         got = f"offsets {start}:{end} in a text of {len(text)} characters"
-        raise field_error(source, field, "inside the text", got, row)
+        raise field_error(source, field, "offsets inside the text", got, row)
     return {"start": start, "end": end, "label": label}
 
 
 def _raise(source: str, field: str, constraint: str, value: Any, row: int | str) -> NoReturn:
-    got = "nothing" if value is None else f"another {type(value).__name__}"
+    got = "nothing" if value is None else f"a {type(value).__name__}"
     raise field_error(source, field, constraint, got, row)
 
 

@@ -14,7 +14,7 @@ from research.datasets import entities, pairs, reading, texts
 from research.datasets.kinds import KINDS, DataSet, DatasetInfo, PairSet, Place, RetrievalSet, TextSet, is_folder
 from vecveil.concepts.concept_file import load_yaml
 from vecveil.data.files import readable
-from vecveil.errors import DataFileError, InvalidInputError, unknown_name
+from vecveil.errors import DataFileError, InvalidInputError, unknown_name, wrong_type
 
 FILE = "dataset.yaml"
 _READERS: dict[str, Callable[..., DataSet]] = {
@@ -44,10 +44,10 @@ def described_dataset(name: str, data: Path) -> DatasetInfo | None:
         try:
             text = (folder / FILE).read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            raise _wrong("file", "UTF-8", "another encoding") from None
+            raise _wrong("file", "The file is not UTF-8.") from None
     found = load_yaml(text, FILE, owner="load_dataset")
     if not isinstance(found, dict) or found.get("kind") not in KINDS:
-        raise _wrong("kind", f"one of {', '.join(KINDS)}", "something else")
+        raise _wrong("kind", f"`kind` is unknown or missing; use one of {', '.join(KINDS)}.")
     kind, what = found.pop("kind"), found.pop("what", "A data set of your own.")
     options = _checked(kind, found)
     needs = tuple(options[key] for key in ("file",) if key in options) or ("corpus.jsonl*",)
@@ -58,22 +58,22 @@ def described_dataset(name: str, data: Path) -> DatasetInfo | None:
 def _checked(kind: str, found: dict[Any, Any]) -> dict[str, Any]:
     known = _OPTIONS[kind]
     if kind != "retrieval" and "file" not in found:
-        raise _wrong("file", "the name of a file in the folder", "none")
+        raise _wrong("file", "`file`, the name of a file in the folder, is missing.")
     for key, value in found.items():
         if key not in known:
             names = ", ".join(("kind", "what", *known))
-            raise _wrong("keys", f"among {names} for {kind}", "an unknown one")
+            raise _wrong("keys", f"One of the `keys` is unknown; {kind} takes {names}.")
         if not isinstance(value, known[key]) or (known[key] is not bool and isinstance(value, bool)):
-            raise _wrong(key, "of the type that it should have", f"a {type(value).__name__}")
+            raise _wrong(key, f"`{key}` does not take a {type(value).__name__}.")
     if "classes" in found:
         if not all(isinstance(value, str) for value in found["classes"].values()):
-            raise _wrong("classes", "texts, in quotes where YAML reads yes or no", "others")
+            raise _wrong("classes", "`classes` takes texts. Put quotes around yes, no and numbers.")
         return {**found, "classes": {str(k): v for k, v in found["classes"].items()}}
     return found
 
 
-def _wrong(param: str, constraint: str, got: str) -> DataFileError:
-    return DataFileError.of(FILE, param, constraint, got)
+def _wrong(param: str, text: str) -> DataFileError:
+    return DataFileError(f"{FILE}: {text}", param=param)
 
 
 def _registered() -> dict[str, DatasetInfo]:
@@ -100,14 +100,11 @@ _KINDS: dict[str, type[DataSet]] = {"pairs": PairSet, "retrieval": RetrievalSet,
 def register_dataset(info: DatasetInfo, *, replace: bool = False) -> DatasetInfo:
     """Register ``info`` under its name, for this process; ``replace`` allows a name in use."""
     if not isinstance(info, DatasetInfo):
-        raise InvalidInputError.of("register_dataset", "info", "a DatasetInfo", type(info).__name__)
+        raise wrong_type("register_dataset", "info", "a DatasetInfo", info)
     if info.name in _known and not replace:
-        raise InvalidInputError.of(
-            "register_dataset",
-            "info",
-            "under a name that is not taken",
-            repr(info.name),
-            fix="Choose another name, or pass replace=True.",
+        raise InvalidInputError(
+            f"register_dataset: a data set {info.name!r} exists. Choose another name for `info`, or pass replace=True.",
+            param="info",
         )
     _known[info.name] = info
     return info
@@ -126,8 +123,7 @@ def open_dataset(name: str | DatasetInfo, data: str | os.PathLike[str]) -> DataS
     """
     folder = Path(data)
     if not is_folder(folder):
-        got = f"{folder.name!r}, which is none"
-        raise DataFileError.of("open_dataset", "data", "an existing folder", got)
+        raise DataFileError(f"open_dataset: folder not found: {folder.name!r} (`data`).", param="data")
     info = name if isinstance(name, DatasetInfo) else _named(name, folder)
     for place in info.places:
         found = place.find(folder)
@@ -135,9 +131,8 @@ def open_dataset(name: str | DatasetInfo, data: str | os.PathLike[str]) -> DataS
             with readable(found.name):
                 dataset = place.read(info.name, found)
             if not isinstance(dataset, _KINDS[info.kind]):
-                wanted = f"a reader of a {_KINDS[info.kind].__name__}"
-                got = type(dataset).__name__
-                raise InvalidInputError.of(f"data set {info.name!r}", "read", wanted, got)
+                text = f"`read` returned {type(dataset).__name__}, not {_KINDS[info.kind].__name__}."
+                raise InvalidInputError(f"data set {info.name!r}: {text}", param="read")
             return dataset
     raise _missing(info, folder)
 
@@ -156,14 +151,7 @@ def _named(name: str, data: Path) -> DatasetInfo:
 
 def _missing(info: DatasetInfo, folder: Path) -> DataFileError:
     places = "; ".join(map(str, info.places))
-    parts = [f"Looked for {places}."]
+    parts = [f"data set {info.name!r}: it is not in the folder {folder.name!r} (`data`).", f"Looked for {places}."]
     parts += [f"Partly there: {part}." for place in info.places if (part := place.partly(folder))]
     fix = " ".join(f"Put it into one of these places. {info.source} {info.terms}".split())
-    return DataFileError.of(
-        f"data set {info.name!r}",
-        "data",
-        "a folder that holds it",
-        f"{folder.name!r}, where it is not",
-        " ".join(parts),
-        fix,
-    )
+    return DataFileError(" ".join([*parts, fix]), param="data")

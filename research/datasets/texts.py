@@ -87,7 +87,7 @@ def _relation(line: str, label: str, wrong: Wrong) -> tuple[_Key, list[_Mark]]:
 def _occurrences(words: str, text: str, field: str, wrong: Wrong) -> list[int]:
     places = [match.start() for match in re.finditer(f"(?={re.escape(words)})", text)]
     if not words or not places:
-        raise wrong(field, "words of the sentence", "others")
+        raise wrong(field, "words of the sentence")
     return places
 
 

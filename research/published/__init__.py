@@ -16,7 +16,7 @@ from typing import Any
 
 from research.judging import Bound, Order, Tally, Trend
 from vecveil.concepts.concept_file import load_yaml
-from vecveil.errors import InvalidInputError
+from vecveil.errors import InvalidInputError, unknown_name
 
 __all__ = ["TABLES", "Claim", "PublishedColumn", "PublishedTable", "claims", "published"]
 
@@ -90,8 +90,8 @@ class PublishedTable:
         """
         if unknown := [name for name in keys if name not in self.columns]:
             known = ", ".join(self.columns)
-            raise InvalidInputError.of(
-                "PublishedTable.find", unknown[0], f"a column of {self.name} ({known})", "another name"
+            raise InvalidInputError(
+                f"PublishedTable.find: {self.name} has no column `{unknown[0]}`; it has {known}.", param=unknown[0]
             )
         return next((row for row in self.rows if all(row[name] == keys[name] for name in keys)), None)
 
@@ -105,7 +105,7 @@ def _read(name: str) -> Any:
 def published(table: str) -> PublishedTable:
     """Return a table of `TABLES`."""
     if table not in TABLES:
-        raise InvalidInputError.of("published", "table", f"one of {', '.join(TABLES)}", repr(table)[:60])
+        raise unknown_name("published", "table", TABLES, table)
     held = _read(table)
     columns = {
         name: PublishedColumn(name=name, key=about.pop("role") == "key", **about)

@@ -174,7 +174,9 @@ def base_sentences(name: str, data: Path, texts: int) -> list[str]:
     """Return the first texts of a data set: the corpus of the base decoder."""
     found = open_dataset(name, data)
     if not isinstance(found, TextSet):
-        raise InvalidInputError.of("textcrafter", "base_data", "a data set of single texts", repr(name)[:60])
+        raise InvalidInputError(
+            f"textcrafter: `base_data` {repr(name)[:60]} is no data set of single texts.", param="base_data"
+        )
     return list(found.texts[:texts])
 
 

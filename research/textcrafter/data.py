@@ -151,8 +151,7 @@ def read_set(name: str, problem: ProblemSpec, data: Path, rows: Sequence[int]) -
     """
     found = _texts(problem.data, data)
     if found.labels is None:
-        what = "data sets of texts with classes"
-        raise InvalidInputError.of(f"set {name!r}", "data", what, "one without")
+        raise InvalidInputError(f"set {name!r}: a data set of `data` has no classes.", param="data")
     split, taken, dropped = _split_rows(found, rows, name, problem.concept, data, dev_learns=False)
     _, classes = np.unique(np.array(found.labels), return_inverse=True)
     return TaskSet(name=name, classes=classes[taken], dropped=dropped, **split)
@@ -172,8 +171,8 @@ def plain_texts(found: TextSet, names: Sequence[str]) -> list[str]:
     of = found.labels or found.split or ()
     chosen = [text for text, name in zip(found.texts, of, strict=False) if name in names]
     if not chosen:
-        raise DataFileError.of(
-            f"data set {found.name!r}", "plain", "a set with the labels or splits asked for", "one without"
+        raise DataFileError(
+            f"data set {found.name!r}: no text has a label or split of {', '.join(names)} (`plain`).", param="plain"
         )
     return chosen
 
@@ -183,7 +182,9 @@ def _texts(names: Sequence[str], data: Path) -> TextSet:
     for name in names:
         found = open_dataset(name, data)
         if not isinstance(found, TextSet):
-            raise InvalidInputError.of("textcrafter", "data", "data sets of single texts", repr(name)[:60])
+            raise InvalidInputError(
+                f"textcrafter: `data` {repr(name)[:60]} is no data set of single texts.", param="data"
+            )
         parts.append(found)
     return parts[0] if len(parts) == 1 else joined("+".join(names), parts)
 

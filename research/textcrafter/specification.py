@@ -60,20 +60,20 @@ class TextCrafterSpec(Spec):
         check_names("defences", self.defences, (*DEFENCES, *self.variants))
         check_names("options", self.options, (*DEFENCES, *self.variants))
         if len(self.rows) != 2:
-            raise wrong("rows", "two numbers: of training and test rows", len(self.rows))
+            raise wrong("rows", f"`rows` takes two numbers, of training and test rows, not {len(self.rows)}.")
         if not self.radius > 0:
-            raise wrong("radius", "above 0", self.radius)
+            raise wrong("radius", f"`radius` is {self.radius}; use a number above 0.")
         taken = [name for name in self.variants if name in DEFENCES]
         if taken:
-            raise wrong("variants", "new names", repr(taken[0])[:60])
+            raise wrong("variants", f"`variants`: {repr(taken[0])[:60]} is the name of a defence. Choose another.")
         for name, one in self.problems.items():
             if name == PII:
-                raise wrong("problems", f"named otherwise than {PII!r}", repr(name))
+                raise wrong("problems", f"`problems`: {PII!r} is reserved. Choose another name.")
             if one.texts is not None or one.utility is not None:
-                fix = "`rows` caps the sets, and each set's own classes are its utility."
-                raise wrong(f"problems.{name}"[:60], "without texts and utility", "one of them", fix=fix)
+                text = "takes no texts or utility: `rows` caps the sets, and each set's own classes are its utility."
+                raise wrong(f"problems.{name}"[:60], f"`problems.{name[:51]}` {text}")
         if self.texts is not None:
-            raise wrong("texts", "left out", "given", fix="`rows` caps the sets.")
+            raise wrong("texts", "Leave out `texts`: `rows` caps the sets.")
 
     def defence(self, name: str) -> Defence:
         """Return a defence with its options."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 __all__ = [
     "CalibrationError",
@@ -65,13 +65,6 @@ class VecveilError(Exception):
     def __reduce__(self) -> Any:
         """Return the parts that rebuild the error in another process without a call of ``__init__``."""
         return _rebuilt, (type(self), *self.args), self.__dict__
-
-    @classmethod
-    def of(
-        cls, owner: str, param: str, constraint: str, got: object, why: str = "", fix: str = "", *, code: str = ""
-    ) -> Self:
-        """Return the error of the research code: what ``param`` needs, and what it is."""
-        return cls(f"{owner}: `{param}` must be {constraint}; got {got}. {why} {fix}".rstrip(), code=code, param=param)
 
 
 def _rebuilt(kind: type[VecveilError], *arguments: Any) -> VecveilError:

@@ -104,17 +104,17 @@ def test_the_shipped_specification_can_be_edited_and_run(place: Path, tmp_path: 
     edited.write_text(text.replace("methods:", "mehtods:"))
     found = run("experiment", "run", edited, "--data", place / "data", "--out", tmp_path)
     assert found.code == 1
-    assert "`mehtods` must be a known key" in found.errors[0]
+    assert "`mehtods` is an unknown key" in found.errors[0]
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("run", "nothing", "--data", ".", "--out", "x"), 1, "Names: tradeoff"),
-        (("run", "sensitivity", "--data", "nowhere", "--out", "x"), 1, "`--data` must be a folder"),
+        (("run", "nothing", "--data", ".", "--out", "x"), 1, "experiments are tradeoff"),
+        (("run", "sensitivity", "--data", "nowhere", "--out", "x"), 1, "`--data` 'nowhere' is no folder"),
         (("run", "sensitivity", "--data", ".", "--out", "x"), 1, "sts12"),
         (("run", "sensitivity", "--out", "x"), 2, "--data"),
-        (("table", "tradeoff", "--out", "."), 1, "Run `vecveil experiment run tradeoff"),
+        (("table", "tradeoff", "--out", "."), 1, "run `vecveil experiment run tradeoff"),
         (("table", "all", "--out", "."), 2, "No experiment was run"),
         (("table", "nothing", "--out", "."), 1, "one of tradeoff"),
         (("spec", "nothing"), 1, "one of tradeoff"),

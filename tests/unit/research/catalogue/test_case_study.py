@@ -119,9 +119,9 @@ def test_without_show_texts_figures_alone_are_kept(place: dict[str, Path]) -> No
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("judge: minilm\nencoder: minilm", "another encoder than the attacked one"),
+        ("judge: minilm\nencoder: minilm", "`judge` is the attacked encoder"),
         ("attack: mlc", "one of geia, vec2text"),
-        ("given: [' ']", "`given` must be texts"),
+        ("given: [' ']", "`given` has an empty text"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, more: str, words: str) -> None:

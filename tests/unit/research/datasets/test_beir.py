@@ -101,7 +101,7 @@ def test_wrong_judgements(data, refuses, dev, words):
 
 def test_a_query_in_two_splits(data, refuses):
     write_beir(data, dev="q1\td1\t1\n")
-    with refuses("test.tsv", "query-id", "in one split only", "row 1"):
+    with refuses("test.tsv", "query-id", "one split", "row 1"):
         open_dataset("fiqa", data.path)
 
 

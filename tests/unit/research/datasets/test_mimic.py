@@ -60,7 +60,7 @@ def test_reading_stops_at_the_most(data):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (HEADER + note("a") + f"1,2,{CANARY}\n", ("fields", "3 in record 3")),
+        (HEADER + note("a") + f"1,2,{CANARY}\n", ("fields", "found 3", "record 3")),
         (HEADER + note("a") + f'1,2,"{CANARY}', ("quote", "record 3")),
         (HEADER.replace("TEXT", "NOTE") + note("a"), ("'TEXT'",)),
         (HEADER + note(CANARY, category="ECG"), ("no notes of Discharge summary",)),

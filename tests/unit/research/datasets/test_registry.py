@@ -70,10 +70,10 @@ def test_an_unknown_name_lists_the_names(data, refuses):
 
 
 def test_a_data_folder_that_is_none(data, refuses, tmp_path):
-    with refuses("data", "existing folder"):
+    with refuses("data", "not found"):
         open_dataset("sts12", data.path)
     data.path.write_text(CANARY)
-    with refuses("data", "existing folder"):
+    with refuses("data", "not found"):
         open_dataset("sts12", data.path)
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
@@ -111,7 +111,7 @@ def test_an_own_set_is_passed_and_can_go_to_a_worker(data):
 
 def test_a_reader_of_another_kind_is_refused(data, refuses):
     data.lines("own/a.jsonl", [{"text": "a", "topic": "x"}])
-    with refuses("a reader of a PairSet", "TextSet", error=InvalidInputError):
+    with refuses("PairSet", "TextSet", error=InvalidInputError):
         open_dataset(DatasetInfo("own", "pairs", "Wrong.", (PLACE,)), data.path)
 
 

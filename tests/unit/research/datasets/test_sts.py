@@ -146,7 +146,7 @@ def test_the_benchmark_as_given_out(data, folder):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        (f"a\tb\tc\td\t1\t{CANARY}\n", ("fields", "got 6 in line 2")),
+        (f"a\tb\tc\td\t1\t{CANARY}\n", ("fields", "found 6", "line 2")),
         (f"a\tb\tc\td\tx\t{CANARY}\te\n", ("score", "line 2")),
         (f"a\tb\tc\td\t5.1\t{CANARY}\te\n", ("score", "line 2")),
     ],

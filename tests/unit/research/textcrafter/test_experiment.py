@@ -77,14 +77,14 @@ def test_what_decides_a_cell(change: dict[str, Any], part: str, defence: str, di
         ({"parts": ("all",)}, "parts"),
         ({"defences": ("gauss",)}, "defences"),
         ({"variants": {"x": "gauss"}}, "variants"),
-        ({"variants": {"gaussian": "none"}}, "new names"),
+        ({"variants": {"gaussian": "none"}}, "name of a defence"),
         ({"options": {"x": {}}}, "options"),
         ({"attacks": ("quick",)}, "attacks"),
         ({"rows": (9,)}, "two numbers"),
         ({"radius": 0.0}, "above 0"),
         ({"texts": 9}, "rows"),
-        ({"problems": {"pii": PROBLEMS["ade"]}}, "named otherwise"),
-        ({"problems": {"a": dataclasses.replace(PROBLEMS["ade"], texts=9)}}, "without texts"),
+        ({"problems": {"pii": PROBLEMS["ade"]}}, "reserved"),
+        ({"problems": {"a": dataclasses.replace(PROBLEMS["ade"], texts=9)}}, "takes no texts"),
     ],
 )
 def test_wrong_settings_are_refused(change: dict[str, Any], words: str) -> None:
