@@ -331,7 +331,8 @@ def _progress_in_lines(arguments: Sequence[str]) -> Iterator[None]:
     """Say every ten seconds how far a long command is, where stderr is no terminal and shows no bar."""
     # A caller that replaced sys.stderr reads it after the run.
     stderr = sys.stderr
-    if not arguments or arguments[0] == "serve" or stderr is not sys.__stderr__ or stderr is None:
+    asks = {"-h", "--help", "--help-all", "--version"}.intersection(arguments)
+    if asks or not arguments or arguments[0] == "serve" or stderr is not sys.__stderr__ or stderr is None:
         yield
         return
     done = threading.Event()

@@ -98,6 +98,16 @@ def test_a_long_command_says_how_far_it_is_where_no_bar_can_move() -> None:
     assert re.fullmatch(r"vecveil: fit: Encoding, [1-4] of 5\n", done.stderr)
 
 
+def test_help_shows_no_progress() -> None:
+    code = (
+        "import time\n"
+        "from vecveil.cli.commands import _progress_in_lines\n"
+        "with _progress_in_lines(['fit', '--help']):\n"
+        "    time.sleep(1.8)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr == ""
+
+
 def test_a_loop_that_ends_early_leaves_no_status() -> None:
     for _ in progress(range(5), "Encoding", total=5, show=False):
         assert status() == "Encoding, 0 of 5"
