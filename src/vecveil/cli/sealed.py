@@ -163,8 +163,10 @@ def search_command(
             query, top=top, where=conditions or None, candidates=candidates, mode="hybrid" if hybrid else "vectors"
         )
         unknown = [] if len(hits.ids) else [field for field in conditions if not index.ids({field: {"exists": True}})]
+        rows = index.get(index.ids()[:100]).metadata if unknown else []
     if unknown:
-        note(f"No row has the field {' or '.join(map(repr, unknown))}.")
+        fields = ", ".join(sorted({field for row in rows for field in row or ()})) or "none"
+        note(f"No row has the field {' or '.join(map(repr, unknown))}. The first {len(rows)} rows have: {fields}.")
     elif conditions and not len(hits.ids):
         note("No row matches. Each condition takes its own --where; 2024 is a number, '\"2024\"' is a text.")
     show_hits(hits, as_json)

@@ -46,6 +46,18 @@ GROUP_CHARACTERS = 1 << 25
 """Characters that end a group of rows, even below the requested number of rows."""
 
 _BINARY_FORMATS = {b"PAR1": "parquet", b"\x93NUMPY": "npy"}
+_NO_TABLES = {
+    b"PK\x03\x04": "a zip archive or a spreadsheet",
+    b"\xd0\xcf\x11\xe0": "a file of an older Excel or Word",
+    b"%PDF-": "a PDF document",
+    b"{\\rtf": "a document of a word processor (RTF)",
+    b"SQLite format 3": "a SQLite database",
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
+    b"BZh": "compressed with bzip2",
+    b"\xfd7zXZ": "compressed with xz",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd",
+}
 _FIXES = {
     ".json": "If each line is one JSON object, give format='jsonl' (--format jsonl).",
     ".npz": "Save the array that you need with numpy.save.",
@@ -203,10 +215,10 @@ def _check_head(name: str, format: str, head: bytes, zipped: bool) -> bool:
     if binary and actual is None:
         kind, fix = ("a .npy file", " Write it with numpy.save.") if format == "npy" else ("a Parquet file", "")
         raise DataFileError(f"{name} is not {kind}.{fix}", param="path")
-    # A spreadsheet under a text suffix: its bytes would only give a decoding error later.
-    if head.startswith(b"PK\x03\x04"):
-        fix = "Save the table as CSV (UTF-8)."
-        raise DataFileError(f"{name} is a zip archive or a spreadsheet. Save the table as CSV (UTF-8).", param="path")
+    # Under a text suffix these would only give a decoding error later, which sends the user after encodings.
+    other = next((what for magic, what in _NO_TABLES.items() if head.startswith(magic)), None)
+    if other is not None:
+        raise DataFileError(f"{name} is {other}. Save the table as CSV (UTF-8).", param="path")
     compressed = head.startswith(b"\x1f\x8b")
     if zipped and not compressed:
         raise DataFileError(f"{name} is not compressed. Drop .gz from its name.", param="path")

@@ -298,8 +298,13 @@ class TestFiles:
         np.save(tmp_path / "a.npy", X)
         with refuses("a npy file", "format='npy'"):
             read_table(tmp_path / "a.npy", format="csv")
-        with refuses("spreadsheet", "CSV"):
-            read_table(write("a.csv", b"PK\x03\x04rest"))
+        for head, said in (
+            (b"PK\x03\x04", "spreadsheet"),
+            (b"%PDF-1.7\n%\xe2\xe3", "PDF"),
+            (b"SQLite format 3", "SQLite"),
+        ):
+            with refuses(said, "CSV"):
+                read_table(write("a.csv", head + b"rest\n"))
         with refuses("not compressed"):
             read_table(write("a.csv.gz", b"text\nx\n"))
 
