@@ -137,7 +137,9 @@ def command(
                 note("The source does not exist: the copy is not compared with clean vectors.")
             done = verify_migration(made, existing, state_file, **shared_arguments)
     elif protector_file is None:
-        raise click.UsageError("Missing option '-p' / '--protector'.")
+        raise click.UsageError(
+            "Missing option '-p' / '--protector'. A sealed index needs none: name it sealed:FOLDER as DEST."
+        )
     else:
         protector = load(protector_file)
         if not yes:

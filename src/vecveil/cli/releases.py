@@ -145,7 +145,8 @@ def list_keys(file: str, as_json: bool) -> None:
         data(f"{name}{'  (current)' if name == keys.current else ''}")
     for name, about in sorted(collections.items()):
         counted = f"data keys: {about['data_keys']}; rows sealed: at most {about['sealed_at_most']:,}"
-        data(f"collection {name}: {counted}; protector: {(about['protector'] or 'not noted')[:12]}")
+        protector = f"; protector: {about['protector'][:12]}" if about["protector"] else ""
+        data(f"collection {name}: {counted}{protector}")
 
 
 def _key_store(file: str) -> KeyStore:

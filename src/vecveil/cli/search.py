@@ -78,7 +78,7 @@ def command(
         given = {"encoder": named, "where": where, "hybrid": hybrid, "as_json": as_json, **settings}
         return sealed.search_command(database, query, options["seal_key"], **given)
     if protector_file is None:
-        raise click.UsageError("Missing option '-p' / '--protector'.")
+        raise click.UsageError("Missing option '-p' / '--protector'. A sealed index needs none: name it sealed:FOLDER.")
     if hybrid:
         raise click.UsageError("--hybrid needs a sealed index (sealed:).")
     values: dict[str, list[Any]] = {}

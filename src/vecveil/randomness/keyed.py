@@ -142,14 +142,14 @@ class NoiseKeys:
         except (OSError, UnicodeDecodeError) as error:
             number = getattr(error, "errno", None)
             reason = os.strerror(number) if number else type(error).__name__
-            raise KeyFileError(
-                f"{owner}: cannot read the key file {path.name} (`path`): {reason}. Make one with "
-                "`vecveil key new FILE`.",
-                param="path",
-            ) from None
+            missing = isinstance(error, FileNotFoundError)
+            said = (
+                f"Key file not found: {path.name}" if missing else f"Reading the key file {path.name} failed: {reason}"
+            )
+            raise KeyFileError(f"{said} (`path`). Make one with `vecveil key new FILE`.", param="path") from None
         if others:
             raise KeyFileError(
-                f"{owner}: other users can read the key file {path.name} (`path`), and with it remove the noise. "
+                f"Other users can open the key file {path.name} (`path`), and a key opens what it protects. "
                 f"Run: chmod 600 {path.name}",
                 param="path",
             )

@@ -88,7 +88,9 @@ def in_this_process(location: str) -> VectorStore:
         )
     where, _, fragment = rest.partition("#")
     if not kind or not where:
-        raise InvalidInputError("`location` has the form KIND:WHERE#COLLECTION.", param="location")
+        raise InvalidInputError(
+            "`location` has the form KIND:WHERE#COLLECTION, such as chroma:store#notes.", param="location"
+        )
     collection, options = _split(fragment)
     return store_of(kind, where, collection or None, dict(options))
 

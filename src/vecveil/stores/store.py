@@ -469,7 +469,7 @@ def database_errors(doing: str, fix: str = "") -> Iterator[None]:
 def no_place(where: str, expected: str) -> StoreError:
     """Return the error for a local path without a database."""
     name = os.path.basename(where.rstrip("/"))[:80]
-    said = f"{name!r} is not {expected}" if os.path.exists(where) else f"Not found: {name!r}, {expected}"
+    said = f"{name!r} is not {expected}" if os.path.exists(where) else f"Not found: {name!r} (looked for {expected})"
     return StoreError(f"{said}.", code="E-STORE-NOT-FOUND", param="location")
 
 
