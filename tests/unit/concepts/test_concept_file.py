@@ -85,7 +85,7 @@ def test_only_a_terms_file_or_labels(tmp_path: Path) -> None:
         ("name: a\nterms_file: concept.yaml/x\n", DataFileError, "terms_file"),
         ('name: a\nterms_file: "a\\0b"\n', DataFileError, "Cannot read"),
         ("name: a\nterms_file: .\n", DataFileError, "not a regular file"),
-        ("name: a\nentities: EMAIL\n", InvalidInputError, "`entities` must be a list of types or"),
+        ("name: a\nentities: EMAIL\n", InvalidInputError, "`entities` takes a list of types or"),
         ("name: a\nentities: {engine: spacy}\n", InvalidInputError, "types"),
         ("name: a\nentities: {type: [A]}\n", InvalidInputError, "Did you mean 'types'?"),
         ("name: a\nentities: {types: [A], engine: x}\n", InvalidInputError, "`engine`"),
