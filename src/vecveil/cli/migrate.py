@@ -110,6 +110,11 @@ def command(
         }
         taken = ("seal_key", "encoder", "encoder_options", "drop", "batch", "as_json")
         if ":" not in source or os.path.exists(source):  # otherwise a location, which may hold a password
+            if os.path.isdir(source):
+                raise click.UsageError(
+                    "SOURCE is a folder. Name a table inside it, or the database that it holds as "
+                    "KIND:FOLDER#COLLECTION, such as chroma:store#notes."
+                )
             sealed.refuse_other_options(*taken, *table, "max_memory")
             return sealed.migrate_table_command(source, dest, seal_key, **given, **table)
         sealed.refuse_other_options(*taken, "skip_bad")

@@ -344,6 +344,9 @@ def test_the_name_of_a_ledger_is_free(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_bad_destination_is_not_called_the_source(tmp_path: Path) -> None:
     done = run("migrate", f"faiss:{tmp_path / 'a'}", "faiss", "-p", GOLDEN / "laplace.vecveil")
     assert "`DEST` has the form KIND:WHERE#COLLECTION, such as chroma:store#notes." in done.err
+    done = run("migrate", tmp_path, "sealed:index/", "--seal-key", "no.keys")
+    assert "SOURCE is a folder" in done.err
+    assert "KIND:FOLDER#COLLECTION" in done.err
 
 
 def test_an_existing_protector_is_named_by_its_option(tmp_path: Path) -> None:
