@@ -347,6 +347,8 @@ class AuditRecord(Record, frozen=True, kw_only=True, tag_field="schema", tag="ve
         for key in () if self.is_store else ("method", "randomness", "guarantee"):
             if getattr(self, key) is None:
                 raise Conflict(key, "the audit of a protector states it")
+        if self.forecast is not None and not any(point.texts for point in self.learning_curve[-1:]):
+            raise Conflict("forecast", "it continues a learning curve, and there is none")
         names = [attack.name for attack in self.attacks]
         for i, name in enumerate(names):
             if name in names[:i]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 from vecveil.errors import optional_import
@@ -67,6 +68,9 @@ class Kept(Record, frozen=True):
     candidates: Count = 0
 
 
+_IN_WORDS = {"rank": "erase", "kept": "keep", "flattening": "flatten", "noise_to_signal": "noise"}
+
+
 class FrontierPoint(Record, frozen=True):
     """One design and its figures on texts that it was not fitted on.
 
@@ -94,16 +98,7 @@ class FrontierPoint(Record, frozen=True):
     def words(self) -> str:
         """The design in words, such as ``subspace, erase 115, keep 269, noise 1``."""
         given = dict(self.arguments)
-        parts = [
-            f"{words} {given[name]:g}"
-            for name, words in (
-                ("rank", "erase"),
-                ("kept", "keep"),
-                ("flattening", "flatten"),
-                ("noise_to_signal", "noise"),
-            )
-            if given.get(name)
-        ]
+        parts = [f"{words} {given[name]:g}" for name, words in _IN_WORDS.items() if given.get(name)]
         return ", ".join([str(given["method"]), *parts])
 
     def search(self, *, store_alone: bool = False) -> Kept | None:
@@ -177,6 +172,10 @@ class FrontierRecord(Record, frozen=True, tag_field="schema", tag="vecveil.front
         for i, point in enumerate(self.points):
             if not isinstance(point.arguments.get("method"), str):
                 raise Conflict(f"points[{i}].arguments", "they name no method")
+            if any(type(point.arguments.get(name, 0)) not in (int, float, NoneType) for name in _IN_WORDS):
+                raise Conflict(f"points[{i}].arguments", "a strength is no number")
+            if [kept.candidates for kept in point.sealed] != [kept.candidates for kept in self.points[0].sealed]:
+                raise Conflict(f"points[{i}].sealed", "other numbers of candidates than those of the first point")
         if len({point.number for point in self.points}) < len(self.points):
             raise Conflict("points", "two points have one number")
 

@@ -22,8 +22,9 @@ with optional_import("A saved record", "msgspec", "cli"):
 Finite: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 Positive: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e300)]
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e-9, le=1 + 1e-9)]
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-Scalar: TypeAlias = str | int | Finite | bool | None
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]  # a larger one overflows where it is divided
+Integer: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 53), le=1 << 53)]
+Scalar: TypeAlias = str | Integer | Finite | bool | None
 
 
 class Conflict(ValueError):

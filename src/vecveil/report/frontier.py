@@ -67,7 +67,7 @@ def frontier_lines(record: FrontierRecord) -> list[str]:
 
 
 def _heads(record: FrontierRecord) -> list[str]:
-    ranked = [f"among {kept.candidates}" for kept in record.points[0].sealed]
+    ranked = [f"among {kept.candidates}" for point in record.points[:1] for kept in point.sealed]
     left = [] if record.clean_left_out is None else ["left out recovered (95 %)"]
     return ["design", "listed recovered (95 %)", *left, "similarity", "search: store alone", *ranked]
 

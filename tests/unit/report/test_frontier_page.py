@@ -137,6 +137,12 @@ def test_the_terminal_table_marks_the_recommended_point(tmp_path: Path) -> None:
 def test_an_unsound_record_is_refused(change: dict[str, Any], param: str) -> None:
     with raises("E-INPUT", param):
         FrontierRecord.read(sample_frontier() | change, owner="test")
+    for key, value in (("arguments", {"method": "subspace", "rank": "x"}), ("sealed", [])):
+        unsound = sample_frontier()
+        unsound["points"][1][key] = value
+        with raises("E-INPUT", f"points[1].{key}"):
+            FrontierRecord.read(unsound, owner="test")
+    assert frontier_lines(FrontierRecord.read(sample_frontier() | {"points": []}, owner="test"))
     twice = sample_frontier()
     twice["points"].append(twice["points"][0])
     with raises("E-INPUT", "points"):

@@ -125,6 +125,8 @@ def test_a_key_of_another_type_is_named(wrong: object) -> None:
         (("utility", "similarity", "sides"), "queries", "utility[...].sides"),
         (("terms", 3, "value"), 1.5, "terms[3].value"),
         (("texts", "total"), True, "texts.total"),
+        (("texts", "total"), 10**400, "texts.total"),
+        (("learning_curve",), [], "forecast"),
     ],
 )
 def test_a_value_that_cannot_be_is_named(path: tuple[str | int, ...], value: object, key: str) -> None:
