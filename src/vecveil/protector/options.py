@@ -112,7 +112,8 @@ class FitOptions:
             raise InvalidInputError(
                 f"Method {method.name!r} draws no normals that `splits` could split.", param="splits"
             )
-        if not isinstance(utility, UtilityTask) and utility not in get_args(get_args(Utility)[0]):
+        named = isinstance(utility, str) and utility in get_args(get_args(Utility)[0])
+        if not isinstance(utility, UtilityTask) and not named:
             raise InvalidInputError(
                 "`utility` is 'similarity', 'neighbours', 'sealed-search' or a vecveil.metrics.UtilityTask.",
                 param="utility",
@@ -131,8 +132,10 @@ class FitOptions:
                 "`before` out.",
                 param="before",
             )
+        if not isinstance(given["accept_leak"], bool):
+            raise wrong_type("fit", "accept_leak", "True or False", given["accept_leak"])
         output = given["output"]
-        if output not in ("full", "reduced"):
+        if not isinstance(output, str) or output not in ("full", "reduced"):
             raise unknown_name("fit", "output", ("full", "reduced"), output)
         if output == "reduced" and map_name != "own map":
             raise InvalidInputError(
@@ -153,7 +156,7 @@ class FitOptions:
             scale=scale,
             utility=utility,
             sealed=sealed,
-            accept_leak=bool(given["accept_leak"]),
+            accept_leak=given["accept_leak"],
             before=before,
             map=map_name,
             after=after,

@@ -116,6 +116,8 @@ class SubspaceOptions:
     preserve: Any = None
 
     def __post_init__(self) -> None:
+        if self.rank is not None:
+            check_count(self.rank, owner="fit", param="rank")
         for param in ("pairs", "transplants"):
             if not isinstance(getattr(self, param), bool | None):
                 raise wrong_type("fit", param, "True, False or None", getattr(self, param))
