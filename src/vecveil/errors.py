@@ -185,7 +185,9 @@ def wrong_shape(owner: str, param: str, expected: str, got: object, *, fix: str 
     return _input_error(owner, param, f"`{param}` has shape {got}; it needs {expected}.", fix, "E-INPUT-SHAPE")
 
 
-def not_finite(owner: str, param: str, got: str = "NaN or infinity", *, fix: str = "") -> InvalidInputError:
+def not_finite(
+    owner: str, param: str, got: str = "values that are not finite (NaN or infinity)", *, fix: str = ""
+) -> InvalidInputError:
     """Return the error for NaN or infinity among the values."""
     return _input_error(owner, param, f"`{param}` has {got}.", fix, "E-INPUT-FINITE")
 

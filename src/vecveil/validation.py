@@ -68,7 +68,7 @@ def check_embeddings(
             raise not_finite(
                 owner,
                 param,
-                f"{bad.size} rows with NaN or infinity, the first is row {bad[0]}",
+                f"{bad.size} rows with values that are not finite (NaN or infinity), the first is row {bad[0]}",
                 fix="Drop or repair these rows.",
             )
     return np.ascontiguousarray(value)

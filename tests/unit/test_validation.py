@@ -157,7 +157,7 @@ def test_numbers_are_finite_and_real(value: object, code: str) -> None:
             errors.wrong_shape("fit", "X", "(N, n)", (3,), fix="Reshape."),
             "fit: `X` has shape (3,); it needs (N, n). Reshape.",
         ),
-        (errors.not_finite("fit", "X"), "fit: `X` has NaN or infinity."),
+        (errors.not_finite("fit", "X"), "fit: `X` has values that are not finite (NaN or infinity)."),
         (errors.out_of_range("fit", "rank", "a number above 1", 0), "fit: `rank` is 0; use a number above 1."),
         (
             errors.unknown_name("fit", "map", ["none", "wiener"], "x"),

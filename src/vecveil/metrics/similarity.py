@@ -103,5 +103,5 @@ def _check(x: Any, y: Any, *, owner: str) -> tuple[FloatArray, FloatArray]:
     if a.ndim != 1 or a.shape != b.shape or len(a) < 2:
         raise wrong_shape(owner, "x", f"(N,) like `y`, which has {b.shape}, with N of at least 2", a.shape)
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        raise not_finite(owner, "x", "NaN or infinity in `x` or `y`")
+        raise not_finite(owner, "x", "values that are not finite (NaN or infinity) in `x` or `y`")
     return a, b

@@ -95,7 +95,7 @@ def test_wrong_settings_are_refused(change: dict[str, Any], words: str) -> None:
 def test_the_shipped_specification_is_whole_and_its_quick_part_small(tmp_path: Path) -> None:
     spec, text = load_spec("textcrafter")
     assert isinstance(spec, TextCrafterSpec)
-    assert spec.defences == tuple(DEFENCES)
+    assert set(spec.defences) >= set(DEFENCES)
     quick, _ = load_spec("textcrafter", quick=True)
     assert isinstance(quick, TextCrafterSpec)
     assert "sentences" not in quick.parts
