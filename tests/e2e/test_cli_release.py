@@ -150,7 +150,7 @@ def test_a_cap_refuses_the_second_release_and_writes_nothing(
     before = set(tmp_path.rglob("*"))
     done = protect(table, vectors_protector, "out.parquet", *counted)
     says = assert_one_clear_error(done, tmp_path, before)
-    assert "at most 1 releases each" in says
+    assert "more than 1 releases, the cap" in says
     assert not (tmp_path / "out.parquet").exists()
     shown = run("ledger", "show", ledger, "--json").json
     assert (shown["items"], shown["releases"], shown["cap"]) == (ROWS, ROWS, 1)
