@@ -156,7 +156,7 @@ def find_input(path: str | os.PathLike[str], format: str | None = None) -> Input
 def input_file(name: str, format: str, opener: Callable[[], IO[bytes]], *, zipped: bool = False) -> InputFile:
     """Return a local or remote file after checking its first bytes; ``opener`` gives it with random access."""
     with readable(name), opener() as file:
-        head = file.read(8)
+        head = file.read(16)
     return InputFile(name, format, opener, _check_head(name, format, head, zipped))
 
 

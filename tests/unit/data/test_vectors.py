@@ -301,7 +301,7 @@ class TestFiles:
         for head, said in (
             (b"PK\x03\x04", "spreadsheet"),
             (b"%PDF-1.7\n%\xe2\xe3", "PDF"),
-            (b"SQLite format 3", "SQLite"),
+            (b"SQLite format 3\x00\x10\x00\xff", "SQLite"),
         ):
             with refuses(said, "CSV"):
                 read_table(write("a.csv", head + b"rest\n"))
