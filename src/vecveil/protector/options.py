@@ -135,7 +135,7 @@ class FitOptions:
         if not isinstance(given["accept_leak"], bool):
             raise wrong_type("fit", "accept_leak", "True or False", given["accept_leak"])
         output = given["output"]
-        if not isinstance(output, str) or output not in ("full", "reduced"):
+        if not isinstance(given["output"], str) or output not in ("full", "reduced"):
             raise unknown_name("fit", "output", ("full", "reduced"), output)
         if output == "reduced" and map_name != "own map":
             raise InvalidInputError(
