@@ -85,7 +85,7 @@ def command(
     for field, operator, value in where:
         if operator != "=":
             raise click.UsageError(
-                f"--where: {operator} needs a sealed index (sealed:). A database is asked for equal "
+                f"--where: {operator} needs a sealed index (sealed:). A database filters by equal "
                 "values only: FIELD=VALUE."
             )
         values.setdefault(field, []).append(value)

@@ -212,7 +212,7 @@ class TableReader:
 
 @dataclass(frozen=True)
 class TableFormat:
-    """How a table is read. The fields are keyword arguments of the functions that read one.
+    """Options for reading a table. The functions that read one take the fields as keyword arguments.
 
     Attributes:
         text_column: None takes ``text``, or the only column; of CSV and TSV only if its name is a single word, because

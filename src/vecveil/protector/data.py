@@ -30,7 +30,7 @@ EQUAL_PAIR = 1e-5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Data:
-    """What a protector is learnt from, as arrays. It never holds a text.
+    """Training data of a protector, as arrays. It contains no texts.
 
     Attributes:
         positive: (N, n) of texts with the concept.

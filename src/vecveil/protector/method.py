@@ -53,7 +53,7 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Aim:
-    """What a method's search aims at.
+    """Target of a method's search.
 
     Attributes:
         task: the utility that a target of utility means.

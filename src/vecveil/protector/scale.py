@@ -20,7 +20,7 @@ KINDS = ("epsilon", "sigma", "noise_to_signal", "target_utility", "target_cosine
 
 @dataclass(frozen=True)
 class Scale:
-    """How strong the noise is: one measure and its value. `vecveil.fit` takes it as ``scale``.
+    """Strength of the noise: one measure and its value. `vecveil.fit` takes it as ``scale``.
 
     Attributes:
         kind: the keyword of `vecveil.fit` for this measure, such as ``epsilon`` or ``target_utility``.

@@ -240,7 +240,7 @@ class SegmentWriter:
         shape, rows, start = self._shape, self._waiting, 0
         ends = _ends(rows)
         while start < len(rows):
-            # A text beyond the bytes of a group has a group of its own.
+            # A text larger than a group gets its own group.
             within = (
                 np.searchsorted(ends[name], shape.bytes[name] + (ends[name][start - 1] if start else 0), "right")
                 for name in ends
